@@ -1,0 +1,76 @@
+"""``antiphon align``."""
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from antiphon.cli.options import Device, Run, Threads
+
+if TYPE_CHECKING:
+    from antiphon.api import Alignment
+
+
+class Format(StrEnum):
+    """How alignments are written."""
+
+    pharaoh = "pharaoh"
+    jsonl = "jsonl"
+    png = "png"
+
+
+def command(
+    run: Run,
+    file: Annotated[list[Path], typer.Argument(metavar="FILE", help="Pairs: one TSV, or two parallel files.")],
+    format: Annotated[
+        Format, typer.Option(help="i-j pairs, JSON lines with posteriors, or a picture of every pair.")
+    ] = Format.pharaoh,
+    out: Annotated[Path, typer.Option(help="Folder for pictures.")] = Path("alignments"),
+    limit: Annotated[int, typer.Option(min=1, help="Pictures drawn at most.")] = 20,
+    device: Device = "auto",
+    threads: Threads = None,
+) -> None:
+    """Write how the inputs and outputs of given pairs go together.
+
+    Pharaoh pairs count source symbols and target tokens from 0; features, read first, count as source symbols.
+    """
+    from antiphon.api import load
+    from antiphon.data.readers import Source, pair_files, read_pairs
+
+    model = load(run, device=device, threads=threads)
+    data = model.recipe.data
+    pairs = read_pairs(pair_files(file), features=bool(data.features), swap=data.swap)
+    alignments = model.align((Source(pair.source, pair.features), pair.target) for pair in pairs)
+    for number, alignment in enumerate(alignments, 1):
+        if format is Format.png:
+            draw(alignment, out, number)
+            if number == limit:
+                break
+        else:
+            print(
+                alignment.pharaoh() if format is Format.pharaoh else json.dumps(as_json(alignment), ensure_ascii=False)
+            )
+
+
+def draw(alignment: "Alignment", folder: Path, number: int) -> None:
+    """Draws one pair as ``folder/NUMBER.png`` and says so."""
+    from antiphon.report.plots import plot_alignment
+
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{number:04d}.png"
+    plot_alignment(alignment.source_symbols, alignment.target_symbols, alignment.rows, alignment.posterior, path)
+    print(path)
+
+
+def as_json(alignment: "Alignment") -> dict[str, Any]:
+    """What one line of ``--format jsonl`` holds."""
+    return {
+        "source": alignment.source_symbols,
+        "target": alignment.target_symbols,
+        "alignment": alignment.links(),
+        "rows": alignment.rows,
+        "posterior": [[round(float(value), 6) for value in row] for row in alignment.posterior],
+        "log_prob": alignment.log_prob,
+    }

@@ -1,0 +1,5 @@
+"""``antiphon demo``."""
+
+
+def command() -> None:
+    """Demo."""

@@ -1,0 +1,34 @@
+"""``antiphon info``."""
+
+import json
+from typing import Annotated
+
+import typer
+
+from antiphon.cli.options import Run
+
+
+def command(
+    run: Run,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Say what is in a run folder: kind, sizes, data, metrics, how it was made."""
+    from rich.console import Console
+
+    from antiphon.report.tables import info_table
+    from antiphon.run import RunFolder
+
+    folder = RunFolder.open(run)
+    recipe = folder.recipe()
+    codec = folder.codec(recipe)
+    facts = {
+        "kind": recipe.model.kind,
+        "state": folder.state(),
+        "vocabulary": {"source": len(codec.source.vocab), "target": len(codec.target.vocab)},
+        "metrics": folder.metrics(),
+        "recipe": recipe.model_dump(mode="json", exclude_none=True),
+    }
+    if as_json:
+        print(json.dumps(facts, ensure_ascii=False))
+    else:
+        Console().print(info_table(str(run), facts))

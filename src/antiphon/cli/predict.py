@@ -1,0 +1,76 @@
+"""``antiphon predict``."""
+
+import json
+import sys
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from antiphon.cli.options import Beam, Device, Run, Threads
+
+if TYPE_CHECKING:
+    from antiphon.api import Prediction
+    from antiphon.config import DataSection
+    from antiphon.data.readers import Source
+
+
+class Format(StrEnum):
+    """How predictions are written."""
+
+    text = "text"
+    jsonl = "jsonl"
+
+
+def command(
+    run: Run,
+    file: Annotated[
+        Path, typer.Argument(metavar="[FILE]", help="One input per line; - reads standard input.", show_default=False)
+    ] = Path("-"),
+    beam: Beam = None,
+    nbest: Annotated[int, typer.Option(min=1, help="Outputs per input in jsonl.")] = 1,
+    format: Annotated[Format, typer.Option(help="One output per line, or one JSON object per line.")] = Format.text,
+    device: Device = "auto",
+    threads: Threads = None,
+) -> None:
+    """Write the best output for every line of input, in the same order.
+
+    A line is a source; for a run trained with features it is source<TAB>features. Files of pairs work too: their
+    targets are passed over. An empty line gets an empty output.
+    """
+    from antiphon.api import load
+
+    model = load(run, device=device, threads=threads)
+    sources = read_sources(file, model.recipe.data)
+    for prediction in model.predict_lazily(sources, beam=beam, nbest=nbest):
+        if format is Format.text:
+            print(prediction.text)
+        else:
+            print(json.dumps(as_json(prediction), ensure_ascii=False))
+
+
+def read_sources(file: Path, data: "DataSection") -> "Iterator[Source]":
+    """The inputs of a file, or of standard input."""
+    from antiphon.data.readers import decode_line, parse_source, read_lines
+
+    from_pipe = file == Path("-")
+    name = "standard input" if from_pipe else str(file)
+    piped = (decode_line(line, name, number) for number, line in enumerate(sys.stdin.buffer, 1))
+    lines = piped if from_pipe else read_lines(file)
+    for number, line in enumerate(lines, 1):
+        yield parse_source(line, f"{name}:{number}", features=bool(data.features), swap=data.swap)
+
+
+def as_json(prediction: "Prediction") -> dict[str, Any]:
+    """What one line of ``--format jsonl`` holds."""
+    return {
+        "source": prediction.source,
+        "prediction": prediction.text,
+        "score": prediction.log_score,
+        "alignment": prediction.alignment,
+        "source_symbols": prediction.source_symbols,
+        "tokens": prediction.nbest[0].tokens,
+        "nbest": [{"prediction": candidate.text, "score": candidate.log_score} for candidate in prediction.nbest],
+    }

@@ -1,0 +1,44 @@
+"""``antiphon train``."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from antiphon.cli.options import Device, Threads
+
+
+def command(
+    recipe: Annotated[Path, typer.Argument(metavar="RECIPE", help="A recipe in TOML.", show_default=False)],
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a key, such as data.train=pairs.tsv; repeatable."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the run; unset: runs/NAME-OF-RECIPE.", show_default=False)
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was stopped.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace a run that is already in the folder.")] = False,
+    device: Device = "auto",
+    threads: Threads = None,
+) -> None:
+    """Train what a recipe describes and leave it in a run folder."""
+    from rich.console import Console
+
+    from antiphon.config import load_recipe
+    from antiphon.train.fit import Interrupted, train
+
+    console = Console(stderr=True)
+    folder = out or Path("runs") / recipe.stem
+    try:
+        loaded = load_recipe(recipe, settings or ())
+        run = train(loaded, folder, console=console, resume=resume, force=force, device=device, threads=threads)
+    except Interrupted as stopped:
+        console.print(f"antiphon: {stopped}")
+        raise typer.Exit(130) from None
+    metrics = run.metrics()
+    name = loaded.train.dev_metric
+    console.print(
+        f"{folder}: dev {name} {metrics[f'dev_{name}']:.2f} in epoch {metrics['best_epoch']} of {metrics['epochs']}, "
+        f"{metrics['training_seconds']:.0f} s, {metrics['pairs_per_second']:,.0f} pairs per second"
+    )

@@ -1,0 +1,225 @@
+"""Recipes: what can be set, its default, and how a recipe file and ``--set key=value`` become one.
+
+Every default lives here and nowhere else. Models, search and training take plain keyword arguments; ``build.py``
+hands them over.
+"""
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tomli_w
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from antiphon.errors import RecipeError
+
+TokenKind = Literal["chars", "words", "sentencepiece"]
+Positive = Annotated[int, Field(gt=0)]
+
+
+class Section(BaseModel):
+    """A part of a recipe: unknown keys are refused, values never change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class DataSection(Section):
+    """Where pairs come from and how text becomes tokens."""
+
+    train: Path | tuple[Path, Path] | None = None
+    dev: Path | tuple[Path, Path] | None = None
+    test: Path | tuple[Path, Path] | None = None
+    swap: bool = False
+    """Learn to map the second column to the first; all else still describes the file as it is."""
+    features: bool | None = None
+    """Read the third column as features; unset: if the training file has one."""
+
+    source_tokens: TokenKind = "chars"
+    target_tokens: TokenKind = "chars"
+    source_sentencepiece: Path | None = None
+    """An existing model; unset: one is trained."""
+    target_sentencepiece: Path | None = None
+    sentencepiece_size: Positive = 8000
+    """Pieces of a SentencePiece model trained here."""
+
+    nfc: bool = False
+    lowercase: bool = False
+    digits_to_hash: bool = False
+    min_count: Positive = 1
+    """Tokens seen less often in training become unknown."""
+    max_source_length: Positive | None = None
+    max_target_length: Positive | None = None
+    max_cells: Positive | None = None
+    """Longest pairs kept for training, by tokens of each side and by their product."""
+
+
+class ModelSection(Section):
+    """What is trained."""
+
+    kind: Literal["transducer"] = "transducer"
+    encoder: Literal["unidirectional", "bidirectional"] = "bidirectional"
+    transition: Literal["geometric", "neural"] = "neural"
+    final_emit: Literal["learned", "forced"] = "learned"
+    hidden_size: Positive = 128
+    embedding_size: Positive | None = None
+    """Width of token vectors; unset: as wide as ``hidden_size``."""
+    layers: Positive = 1
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.5
+    """On the input and output of each LSTM."""
+
+
+class TrainSection(Section):
+    """How it is trained."""
+
+    seed: Annotated[int, Field(ge=0)] = 1
+    max_epochs: Positive = 100
+    patience: Positive = 20
+    """Epochs without a better dev metric before training stops."""
+    dev_metric: Literal["perplexity", "accuracy", "edit_distance", "phoneme_error_rate"] = "perplexity"
+    dev_beam: Positive = 1
+    """Beam while training, where the dev metric needs predictions."""
+    batch_size: Positive = 32
+    max_batch_cells: Positive = 100_000
+    """Bound on pairs * longest source * longest target of a batch."""
+    learning_rate: Annotated[float, Field(gt=0)] = 0.001
+    final_learning_rate: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Part of the learning rate that is left in the last epoch, on a cosine curve; 1: it stays as it is."""
+    clip: Annotated[float, Field(gt=0)] = 5.0
+    """Largest gradient norm."""
+    average: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Decay of the running average of weights that is validated and kept; 0: the weights themselves."""
+
+
+class SearchSection(Section):
+    """How outputs are searched for."""
+
+    beam: Positive = 10
+    threshold: Annotated[float, Field(gt=0)] = 20.0
+    """Hypotheses more than this many nats behind the best are dropped."""
+    max_length_ratio: Annotated[float, Field(gt=0)] = 2.0
+    max_length_extra: Positive = 10
+    """Outputs may be ratio * input + extra tokens long."""
+    batch_size: Positive = 32
+    """Inputs searched at once."""
+
+
+class Recipe(Section):
+    """All settings of a run."""
+
+    data: DataSection = DataSection()
+    model: ModelSection = ModelSection()
+    train: TrainSection = TrainSection()
+    search: SearchSection = SearchSection()
+
+    @model_validator(mode="after")
+    def _sentencepiece_models_belong_to_sentencepiece_tokens(self) -> "Recipe":
+        for side in ("source", "target"):
+            has_model = getattr(self.data, f"{side}_sentencepiece") is not None
+            if has_model and getattr(self.data, f"{side}_tokens") != "sentencepiece":
+                raise ValueError(f'data.{side}_sentencepiece is set, expected data.{side}_tokens = "sentencepiece"')
+        return self
+
+
+def load_recipe(path: Path, settings: Iterable[str] = ()) -> Recipe:
+    """The recipe in a TOML file with ``key=value`` settings on top.
+
+    Relative paths in the file start from the file's folder, those in settings from the current one.
+    """
+    table = _read_toml(path)
+    _resolve_paths(table.get("data"), path.parent)
+    changes: dict[str, Any] = {}
+    for setting in settings:
+        _apply(changes, *_parse_setting(setting))
+    _resolve_paths(changes.get("data"), Path())
+    return parse_recipe(_merge(table, changes), str(path))
+
+
+def parse_recipe(table: Mapping[str, Any], where: str) -> Recipe:
+    """The recipe of a nested table; all that is wrong with it is said at once."""
+    try:
+        return Recipe.model_validate(table)
+    except ValidationError as error:
+        raise RecipeError("\n".join(f"{where}: {_explain(problem)}" for problem in _distinct(error))) from None
+
+
+def save_recipe(recipe: Recipe, path: Path) -> None:
+    """Writes every setting, defaults too, but those that are unset."""
+    path.write_text(tomli_w.dumps(recipe.model_dump(mode="json", exclude_none=True)), encoding="utf-8")
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise RecipeError(f"{path}: no such file, expected a recipe in TOML") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, IsADirectoryError) as error:
+        raise RecipeError(f"{path}: not TOML ({error})") from None
+
+
+def _parse_setting(setting: str) -> tuple[list[str], Any]:
+    key, equals, value = setting.partition("=")
+    section, dot, name = key.strip().partition(".")
+    if not (equals and dot and name):
+        raise RecipeError(f"--set {setting}: expected section.key=value, such as train.seed=7")
+    try:
+        parsed = tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        parsed = value.strip()
+    return [section, name], parsed
+
+
+def _apply(table: dict[str, Any], keys: list[str], value: Any) -> None:
+    section, name = keys
+    table.setdefault(section, {})[name] = value
+
+
+def _merge(table: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(table)
+    for section, values in changes.items():
+        before = table.get(section, {})
+        merged[section] = {**before, **values} if isinstance(before, dict) else values
+    return merged
+
+
+def _resolve_paths(section: Any, folder: Path) -> None:
+    if not isinstance(section, dict):
+        return
+    for name, field in DataSection.model_fields.items():
+        if "Path" in str(field.annotation) and name in section:
+            section[name] = _resolve(section[name], folder)
+
+
+def _resolve(value: Any, folder: Path) -> Any:
+    if isinstance(value, list):
+        return [_resolve(part, folder) for part in value]
+    return str((folder / value).absolute()) if isinstance(value, str) else value
+
+
+def _distinct(error: ValidationError) -> list[dict[str, Any]]:
+    """One problem per key: a union reports each of its members."""
+    by_key: dict[tuple[str, ...], dict[str, Any]] = {}
+    for problem in error.errors(include_url=False):
+        by_key.setdefault(tuple(str(part) for part in problem["loc"][:2]), dict(problem))
+    return list(by_key.values())
+
+
+def _explain(problem: Mapping[str, Any]) -> str:
+    place = [str(part) for part in problem["loc"]][:2]
+    key = ".".join(place)
+    if problem["type"] == "extra_forbidden":
+        near = get_close_matches(place[-1], _names_beside(place), n=1)
+        return f"{key}: unknown key" + (f", did you mean {near[0]}?" if near else "")
+    if problem["type"] == "value_error":
+        return str(problem["msg"]).removeprefix("Value error, ")
+    message = str(problem["msg"])
+    return f"{key} = {problem['input']!r}: {message[0].lower()}{message[1:]}"
+
+
+def _names_beside(place: list[str]) -> list[str]:
+    if len(place) == 1:
+        return list(Recipe.model_fields)
+    section = Recipe.model_fields[place[0]].annotation
+    assert section is not None
+    return list(section.model_fields)

@@ -1,0 +1,48 @@
+"""A padded batch of pairs."""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from antiphon.data.vocab import END, PAD, START
+
+Ids = NDArray[np.int32]
+
+
+class Batch(NamedTuple):
+    """Token ids padded on the right; every sequence ends in the end symbol, which its length counts."""
+
+    source: Tensor
+    source_lengths: Tensor
+    target: Tensor
+    target_lengths: Tensor
+
+    @classmethod
+    def of(cls, sources: Sequence[Ids], targets: Sequence[Ids] | None = None) -> Self:
+        """The batch of these sequences, which carry no end symbol yet; without targets those are empty."""
+        if targets is None:
+            targets = [np.zeros(0, np.int32)] * len(sources)
+        return cls(*_pad(sources), *_pad(targets))
+
+    @property
+    def shifted_target(self) -> Tensor:
+        """What the decoder reads: the start symbol, then every target token but the last."""
+        start = torch.full_like(self.target[:, :1], START)
+        return torch.cat([start, self.target[:, :-1]], 1)
+
+    def to(self, device: torch.device | str) -> "Batch":
+        """The same batch on another device."""
+        return Batch(*(tensor.to(device, non_blocking=True) for tensor in self))
+
+
+def _pad(sequences: Sequence[Ids]) -> tuple[Tensor, Tensor]:
+    lengths = np.fromiter((len(sequence) + 1 for sequence in sequences), np.int64, len(sequences))
+    padded = np.full((len(sequences), int(lengths.max(initial=1))), PAD, np.int64)
+    for row, sequence in zip(padded, sequences, strict=True):
+        row[: len(sequence)] = sequence
+        row[len(sequence)] = END
+    return torch.from_numpy(padded), torch.from_numpy(lengths)

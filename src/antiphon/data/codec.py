@@ -1,0 +1,61 @@
+"""Text to token ids and back, for both sides of a pair."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from antiphon.data.readers import Source
+from antiphon.data.tokenise import TextSteps, Tokeniser
+from antiphon.data.vocab import UNKNOWN, Vocab
+
+
+def feature_symbol(feature: str) -> str:
+    """How a feature is written in the source vocabulary, so that it never meets a character of that name."""
+    return f"[{feature}]"
+
+
+@dataclass(frozen=True)
+class TextCodec:
+    """One side of a pair: text steps, tokens, numbers."""
+
+    steps: TextSteps
+    tokeniser: Tokeniser
+    vocab: Vocab
+
+    def tokens(self, text: str) -> list[str]:
+        """The tokens of a text, after its text steps."""
+        return self.tokeniser.split(self.steps(text))
+
+    def encode(self, text: str) -> NDArray[np.int32]:
+        """The token ids of a text, without an end symbol."""
+        return self.vocab.encode(self.tokens(text))
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of token ids, up to the end symbol."""
+        return self.tokeniser.join(self.vocab.decode(ids))
+
+    def normalised(self, text: str) -> str:
+        """The text as this side would write it: after its steps, cut and joined again."""
+        return self.tokeniser.join(self.tokens(text))
+
+    def unknown(self, text: str) -> int:
+        """How many tokens of the text are not in the vocabulary."""
+        return int((self.encode(text) == UNKNOWN).sum())
+
+
+@dataclass(frozen=True)
+class PairCodec:
+    """Both sides of a pair; features are read before the source, so that a model knows them from the start."""
+
+    source: TextCodec
+    target: TextCodec
+
+    def source_symbols(self, source: Source) -> list[str]:
+        """The features, then the source tokens."""
+        return [feature_symbol(feature) for feature in source.features] + self.source.tokens(source.text)
+
+    def encode_source(self, source: Source) -> NDArray[np.int32]:
+        """The ids of features and source tokens."""
+        return self.source.vocab.encode(self.source_symbols(source))

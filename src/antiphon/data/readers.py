@@ -1,0 +1,150 @@
+"""Text files as lines, pairs and sources; ``.gz`` files are unpacked on the way."""
+
+import gzip
+import re
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO, NamedTuple, cast
+
+from antiphon.errors import InputError
+
+Files = Path | tuple[Path, Path]
+"""One TSV file of pairs, or two parallel text files."""
+
+
+class Pair(NamedTuple):
+    """A source, its target and the features that go with them; ``where`` is ``file:line``."""
+
+    source: str
+    target: str
+    features: tuple[str, ...]
+    where: str
+
+
+class Source(NamedTuple):
+    """An input to answer, with its features."""
+
+    text: str
+    features: tuple[str, ...] = ()
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    """Every line of a UTF-8 file, without its line end."""
+    try:
+        with _open(path) as file:
+            for number, line in enumerate(file, 1):
+                yield decode_line(line, str(path), number)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise InputError(f"{path}: damaged gzip file ({error}), expected a whole one") from error
+    except IsADirectoryError as error:
+        raise InputError(f"{path}: a folder, expected a text file") from error
+    except OSError as error:
+        raise InputError(f"{path}: {_reason(error)}, expected a readable text file") from error
+
+
+def decode_line(line: bytes, name: str, number: int) -> str:
+    """A line of UTF-8 without its line end; the first may start with a byte order mark."""
+    try:
+        text = line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{name}:{number}: byte {error.start + 1} is not UTF-8, expected UTF-8 text") from error
+    return text.removeprefix("\ufeff" if number == 1 else "").rstrip("\r\n")
+
+
+def read_pairs(files: Files, *, features: bool = True, swap: bool = False) -> Iterator[Pair]:
+    """Every pair of a TSV ``source<TAB>target[<TAB>features]``, or of two parallel files, blank ones included.
+
+    Without ``features`` the third column is passed over; ``swap`` exchanges source and target.
+    """
+    pairs = _read_parallel(*files) if isinstance(files, tuple) else _read_tsv(files, features)
+    for pair in pairs:
+        yield pair._replace(source=pair.target, target=pair.source) if swap else pair
+
+
+def read_filled_pairs(files: Files, *, features: bool = True, swap: bool = False) -> tuple[list[Pair], int]:
+    """The pairs that have text on both sides, and how many have not; a file of none is refused."""
+    pairs = list(read_pairs(files, features=features, swap=swap))
+    filled = [pair for pair in pairs if pair.source.strip() and pair.target.strip()]
+    if not filled:
+        name = files if isinstance(files, Path) else files[0]
+        raise InputError(f"{name}: no pairs, expected lines of source<TAB>target")
+    return filled, len(pairs) - len(filled)
+
+
+def pair_files(paths: Sequence[Path]) -> Files:
+    """One TSV or two parallel files, from the paths that name them."""
+    if len(paths) == 1:
+        return paths[0]
+    if len(paths) == 2:
+        return paths[0], paths[1]
+    raise InputError(f"{paths[2]}: a third file, expected one TSV of pairs or two parallel text files")
+
+
+def parse_source(line: str, where: str, *, features: bool = False, swap: bool = False) -> Source:
+    """The input on a line to predict from.
+
+    With features a line is ``source<TAB>features`` or a full ``source<TAB>target<TAB>features``; without, it is
+    ``source`` or ``source<TAB>target``. The target is passed over; with ``swap`` it is the source of a full pair
+    that is passed over. A blank line is an empty input.
+    """
+    if not line.strip():
+        return Source("")
+    columns = line.split("\t")
+    *texts, tag = columns if features else [*columns, ""]
+    if len(texts) not in (1, 2):
+        expected = "source<TAB>features" if features else "source alone or source<TAB>target"
+        raise InputError(f"{where}: {_count(len(columns), 'column')}, expected {expected}")
+    return Source(texts[-1] if swap else texts[0], split_features(tag))
+
+
+def has_features(files: Files) -> bool:
+    """Whether the first line with any text has a third column."""
+    if isinstance(files, tuple):
+        return False
+    return next((line.count("\t") == 2 for line in read_lines(files) if line.strip()), False)
+
+
+def split_features(column: str) -> tuple[str, ...]:
+    """The single features of a tag such as ``N;DAT;PL`` or ``case=dative,number=plural``."""
+    return tuple(feature for feature in re.split(r"[;,|\s]+", column) if feature)
+
+
+def _read_tsv(path: Path, features: bool) -> Iterator[Pair]:
+    width = 0
+    for number, line in enumerate(read_lines(path), 1):
+        where = f"{path}:{number}"
+        if not line.strip():
+            yield Pair("", "", (), where)
+            continue
+        columns = line.split("\t")
+        width = width or len(columns)
+        if len(columns) not in (2, 3):
+            raise InputError(f"{where}: {_count(len(columns), 'column')}, expected source<TAB>target[<TAB>features]")
+        if len(columns) != width:
+            raise InputError(f"{where}: {_count(len(columns), 'column')}, expected {width} as in the lines before it")
+        yield Pair(columns[0], columns[1], split_features(columns[2]) if features and width == 3 else (), where)
+
+
+def _read_parallel(source_path: Path, target_path: Path) -> Iterator[Pair]:
+    targets = read_lines(target_path)
+    number = 0
+    for number, source in enumerate(read_lines(source_path), 1):
+        target = next(targets, None)
+        if target is None:
+            raise InputError(f"{target_path}: {_count(number - 1, 'line')}, expected as many as in {source_path}")
+        yield Pair(source, target, (), f"{source_path}:{number}")
+    if next(targets, None) is not None:
+        raise InputError(f"{target_path}: more than {_count(number, 'line')}, expected as many as in {source_path}")
+
+
+def _open(path: Path) -> BinaryIO:
+    return cast(BinaryIO, gzip.open(path)) if path.suffix == ".gz" else path.open("rb")
+
+
+def _reason(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,107 @@
+"""Text to tokens and back."""
+
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import sentencepiece
+
+from antiphon.errors import InputError
+
+
+class Tokeniser(Protocol):
+    """A way to cut text into tokens that can be undone."""
+
+    def split(self, text: str) -> list[str]:
+        """The tokens of a text."""
+        ...
+
+    def join(self, tokens: Sequence[str]) -> str:
+        """The text of tokens."""
+        ...
+
+
+class Chars:
+    """Every character is a token."""
+
+    def split(self, text: str) -> list[str]:
+        """The characters of a text."""
+        return list(text)
+
+    def join(self, tokens: Sequence[str]) -> str:
+        """The characters side by side."""
+        return "".join(tokens)
+
+
+class Words:
+    """Tokens stand between spaces: words of tokenised text, or phonemes."""
+
+    def split(self, text: str) -> list[str]:
+        """What stands between spaces."""
+        return text.split()
+
+    def join(self, tokens: Sequence[str]) -> str:
+        """The tokens with single spaces between them."""
+        return " ".join(tokens)
+
+
+class SentencePiece:
+    """Subwords of a SentencePiece model, trained here or elsewhere."""
+
+    def __init__(self, model: Path) -> None:
+        try:
+            self._processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
+        except (OSError, RuntimeError) as error:
+            raise InputError(f"{model}: no SentencePiece model, expected a file that spm_train wrote") from error
+
+    def split(self, text: str) -> list[str]:
+        """The pieces of a text."""
+        pieces: list[str] = self._processor.encode(text, out_type=str)
+        return pieces
+
+    def join(self, tokens: Sequence[str]) -> str:
+        """The text that the pieces spell."""
+        text: str = self._processor.decode(list(tokens))
+        return text
+
+
+def train_sentencepiece(texts: Iterable[str], model: Path, vocabulary_size: int) -> None:
+    """Trains a SentencePiece model on the texts and writes it."""
+    with model.open("wb") as file:
+        try:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=iter(texts),
+                model_writer=file,
+                vocab_size=vocabulary_size,
+                character_coverage=1.0,
+                hard_vocab_limit=False,
+                minloglevel=2,
+            )
+        except RuntimeError as error:
+            raise InputError(f"{model.name}: SentencePiece could not be trained ({error})") from error
+
+
+@dataclass(frozen=True)
+class TextSteps:
+    """What is done to text before it is cut into tokens.  Thesis: section 5.5, lower-casing and digits to ``#``."""
+
+    nfc: bool = False
+    lowercase: bool = False
+    digits_to_hash: bool = False
+
+    def __call__(self, text: str) -> str:
+        """The text after the chosen steps."""
+        if self.nfc:
+            text = unicodedata.normalize("NFC", text)
+        if self.lowercase:
+            text = text.lower()
+        if self.digits_to_hash:
+            text = re.sub(r"\d", "#", text)
+        return text
+
+    def __str__(self) -> str:
+        chosen = [name for name in ("nfc", "lowercase", "digits_to_hash") if getattr(self, name)]
+        return "+".join(chosen) or "none"

@@ -1,0 +1,27 @@
+"""Which processor, and how many of its threads."""
+
+import os
+
+import torch
+
+from antiphon.config import Recipe
+from antiphon.errors import RecipeError
+
+_WORK_WORTH_SHARING = 3_000_000
+"""Multiplications of one step of a batch below which a second thread costs more than it gives."""
+
+
+def choose_device(name: str) -> str:
+    """``cpu`` or ``cuda``; ``auto`` is the GPU if there is one."""
+    if name not in ("auto", "cpu", "cuda"):
+        raise RecipeError(f"--device {name}: expected auto, cpu or cuda")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise RecipeError("--device cuda: no GPU found, expected auto or cpu")
+    return "cuda" if name != "cpu" and torch.cuda.is_available() else "cpu"
+
+
+def choose_threads(recipe: Recipe, target_size: int) -> int:
+    """How many threads suit the model: one for the small ones, whose operations are over before a second helps."""
+    hidden = recipe.model.hidden_size
+    work = recipe.train.batch_size * hidden * max(4 * hidden, target_size)
+    return 1 if work < _WORK_WORTH_SHARING else len(os.sched_getaffinity(0))

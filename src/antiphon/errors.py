@@ -1,0 +1,25 @@
+"""What can go wrong through no fault of the program.
+
+    AntiphonError
+    ├── InputError      a file or line is not what it should be
+    ├── RecipeError     a recipe has unknown keys or impossible values
+    └── RunError        a run folder is missing, damaged, of the wrong kind, or in the way
+
+Each message is one sentence: where, what was found, what was expected. The command line prints it and exits with 2.
+"""
+
+
+class AntiphonError(Exception):
+    """Anything a user can mend."""
+
+
+class InputError(AntiphonError):
+    """A file or line is not what it should be."""
+
+
+class RecipeError(AntiphonError):
+    """A recipe has unknown keys or impossible values."""
+
+
+class RunError(AntiphonError):
+    """A run folder is missing, damaged, of the wrong kind, or in the way."""

@@ -1,0 +1,1 @@
+"""Models: ordinary ``torch.nn.Module``s on batches of token ids."""

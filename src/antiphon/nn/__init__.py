@@ -1,0 +1,1 @@
+"""Layers: no loss, no vocabulary, no configuration."""

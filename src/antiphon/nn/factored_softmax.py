@@ -1,0 +1,114 @@
+"""Word probabilities for every pair of input row and output column, without a tensor over both and the vocabulary.
+
+The logits of cell ``(i, j)`` are a sum of an input part and an output part, so the normaliser of all cells is one
+matrix product::
+
+    log word(i, j) = A[i, y_j] + C[j, y_j] - log Z(i, j)
+    Z(i, j)        = sum_v exp(A[i, v]) exp(C[j, v])
+
+Each row's maximum is taken out first. Where two rows peak on different words the product can still underflow; those
+cells alone are computed again as an ordinary log-sum-exp, a block of them at a time, so the result is exact for any
+logits. Beyond the thesis, which computes I * J separate softmaxes and names them its bottleneck.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+_BLOCK_NUMBERS = 2**22
+"""How many numbers one block of recomputed cells may hold."""
+
+
+def log_word_probabilities(
+    source_logits: Float[Tensor, "B I V"], target_logits: Float[Tensor, "B J V"], targets: Int[Tensor, "B J"]
+) -> Float[Tensor, "B I J"]:
+    """``log softmax(source_logits[i] + target_logits[j])`` read off at ``targets[j]``, for every ``i`` and ``j``.
+
+    Cost: three products of (I x V) and (V x J), memory O((I + J) V + I J).
+    """
+    result: Tensor = _LogWordProbabilities.apply(source_logits, target_logits, targets)  # type: ignore[no-untyped-call]
+    return result
+
+
+def log_normalisers(
+    source_logits: Float[Tensor, "B I V"], target_logits: Float[Tensor, "B J V"]
+) -> Float[Tensor, "B I J"]:
+    """``log sum_v exp(source_logits[i, v] + target_logits[j, v])`` for every ``i`` and ``j``; no gradient."""
+    with torch.no_grad():
+        return _factor(source_logits, target_logits).log_z
+
+
+class _Factors(NamedTuple):
+    exp_source: Float[Tensor, "B I V"]
+    exp_target: Float[Tensor, "B J V"]
+    z: Float[Tensor, "B I J"]
+    log_z: Float[Tensor, "B I J"]
+    underflow: Bool[Tensor, "B I J"]
+
+
+class _LogWordProbabilities(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, source_logits: Tensor, target_logits: Tensor, targets: Tensor) -> Tensor:
+        factors = _factor(source_logits, target_logits)
+        ctx.save_for_backward(
+            source_logits,
+            target_logits,
+            targets,
+            factors.exp_source,
+            factors.exp_target,
+            factors.z,
+            factors.log_z,
+            factors.underflow,
+        )
+        from_source = source_logits.gather(2, _for_every_row(targets, source_logits.shape[1]))
+        from_target = target_logits.gather(2, targets[:, :, None])[:, None, :, 0]
+        return from_source + from_target - factors.log_z
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
+        """d/dA[i, v] = sum_j gradient(i, j) (1[v = y_j] - softmax(i, j, v)), and the same for C over i."""
+        source_logits, target_logits, targets, exp_source, exp_target, z, log_z, underflow = ctx.saved_tensors
+        per_z = (gradient / z).masked_fill(underflow, 0.0)
+        for_source = exp_source.mul(torch.bmm(per_z, exp_target)).neg_()
+        for_target = exp_target.mul(torch.bmm(per_z.mT, exp_source)).neg_()
+        for cells in _blocks(underflow, source_logits.shape[2]):
+            b, i, j = cells
+            softmax = (source_logits[b, i] + target_logits[b, j] - log_z[cells][:, None]).exp_()
+            share = softmax.mul_(gradient[cells][:, None]).neg_()
+            for_source.index_put_((b, i), share, accumulate=True)
+            for_target.index_put_((b, j), share, accumulate=True)
+        for_source.scatter_add_(2, _for_every_row(targets, for_source.shape[1]), gradient)
+        for_target.scatter_add_(2, targets[:, :, None], gradient.sum(1)[:, :, None])
+        return for_source, for_target, None
+
+
+def _factor(source_logits: Tensor, target_logits: Tensor) -> _Factors:
+    source_peak = source_logits.amax(2, keepdim=True)
+    target_peak = target_logits.amax(2, keepdim=True)
+    exp_source = (source_logits - source_peak).exp_()
+    exp_target = (target_logits - target_peak).exp_()
+    z = torch.bmm(exp_source, exp_target.mT)
+    # At most V terms are lost to underflow, each below `tiny`: above this bound they change nothing.
+    kind = torch.finfo(z.dtype)
+    underflow = z < source_logits.shape[2] * kind.tiny / kind.eps
+    log_z = z.log() + source_peak + target_peak.mT
+    for cells in _blocks(underflow, source_logits.shape[2]):
+        b, i, j = cells
+        log_z[cells] = torch.logsumexp(source_logits[b, i] + target_logits[b, j], 1)
+    return _Factors(exp_source, exp_target, z, log_z, underflow)
+
+
+def _blocks(cells: Bool[Tensor, "B I J"], V: int) -> Iterator[tuple[Tensor, ...]]:
+    """Indices of the true cells, a block at a time whose logits fit a fixed amount of memory."""
+    for block in cells.nonzero().split(max(1, _BLOCK_NUMBERS // V)):
+        if len(block):
+            yield block.unbind(1)
+
+
+def _for_every_row(targets: Int[Tensor, "B J"], I: int) -> Int[Tensor, "B I J"]:
+    return targets[:, None, :].expand(-1, I, -1)

@@ -1,0 +1,83 @@
+"""LSTMs over padded batches, whose answers do not depend on the padding."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+LSTMState = tuple[Tensor, Tensor]
+"""Hidden and cell values, both ``(layers, B, H)``."""
+
+
+class Embedding(nn.Embedding):
+    """Token vectors drawn small and uniform, as the LSTM's own weights are."""
+
+    def reset_parameters(self) -> None:
+        """Draws every vector anew."""
+        nn.init.uniform_(self.weight, -0.1, 0.1)
+
+
+class PrefixEncoder(nn.Module):
+    """An LSTM read from the left: state ``j`` knows tokens ``0..j``; it can also go on from a carried state."""
+
+    def __init__(
+        self, vocabulary_size: int, *, embedding_size: int, hidden_size: int, layers: int, dropout: float
+    ) -> None:
+        super().__init__()
+        self.embedding = Embedding(vocabulary_size, embedding_size)
+        between_layers = dropout if layers > 1 else 0.0
+        self.lstm = nn.LSTM(embedding_size, hidden_size, layers, batch_first=True, dropout=between_layers)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(
+        self, tokens: Int[Tensor, "B J"], state: LSTMState | None = None
+    ) -> tuple[Float[Tensor, "B J H"], LSTMState]:
+        """The state after each token, and the state to go on from."""
+        states, last = self.lstm(self.dropout(self.embedding(tokens)), state)
+        return self.dropout(states), last
+
+
+class SourceEncoder(nn.Module):
+    """An LSTM over the input: from the left alone, or from both ends with the two states side by side."""
+
+    def __init__(
+        self,
+        vocabulary_size: int,
+        *,
+        embedding_size: int,
+        hidden_size: int,
+        layers: int,
+        dropout: float,
+        bidirectional: bool,
+    ) -> None:
+        super().__init__()
+        self.embedding = Embedding(vocabulary_size, embedding_size)
+        self.dropout = nn.Dropout(dropout)
+        self.bidirectional = bidirectional
+        self.output_size = hidden_size * (2 if bidirectional else 1)
+        inputs = [embedding_size] + [self.output_size] * (layers - 1)
+        self.rightward = nn.ModuleList(nn.LSTM(size, hidden_size, batch_first=True) for size in inputs)
+        leftward = inputs if bidirectional else []
+        self.leftward = nn.ModuleList(nn.LSTM(size, hidden_size, batch_first=True) for size in leftward)
+
+    def forward(self, tokens: Int[Tensor, "B I"], lengths: Int[Tensor, " B"]) -> Float[Tensor, "B I H"]:
+        """The state at each input position."""
+        states: Tensor = self.dropout(self.embedding(tokens))
+        mirror = _mirror_index(lengths, tokens.shape[1]) if self.bidirectional else None
+        for layer, rightward in enumerate(self.rightward):
+            outputs, _ = rightward(states)
+            if mirror is not None:
+                backwards, _ = self.leftward[layer](_take(states, mirror))
+                outputs = torch.cat([outputs, _take(backwards, mirror)], 2)
+            states = self.dropout(outputs)
+        return states
+
+
+def _mirror_index(lengths: Int[Tensor, " B"], I: int) -> Int[Tensor, "B I"]:
+    """Position ``length - 1 - i`` inside each sequence and ``i`` at padding: its own inverse."""
+    positions = torch.arange(I, device=lengths.device)
+    mirrored = lengths[:, None] - 1 - positions
+    return torch.where(mirrored >= 0, mirrored, positions)
+
+
+def _take(states: Float[Tensor, "B I H"], index: Int[Tensor, "B I"]) -> Float[Tensor, "B I H"]:
+    return states.gather(1, index[:, :, None].expand(-1, -1, states.shape[2]))

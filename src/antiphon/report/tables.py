@@ -1,0 +1,42 @@
+"""Tables for the terminal."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from antiphon.api import Evaluation
+
+
+def metrics_table(evaluation: "Evaluation") -> Table:
+    """Every metric with its value and signature."""
+    unknown = (
+        f"{evaluation.unknown_source} source and {evaluation.unknown_target} target symbols never seen in training"
+    )
+    table = Table(title=f"{evaluation.examples} pairs", caption=unknown)
+    table.add_column("metric")
+    table.add_column("value", justify="right")
+    table.add_column("signature")
+    for name, score in evaluation.metrics.items():
+        table.add_row(name, f"{score.value:.3f}", score.signature)
+    return table
+
+
+def info_table(title: str, facts: Mapping[str, Any]) -> Table:
+    """All facts of a run, nested ones with dotted names."""
+    table = Table(title=title, show_header=False)
+    for name, value in _flatten(facts):
+        table.add_row(name, value)
+    return table
+
+
+def _flatten(facts: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    rows: list[tuple[str, str]] = []
+    for name, value in facts.items():
+        if isinstance(value, Mapping):
+            inner = "" if name == "recipe" else f"{prefix}{name}."
+            rows += _flatten(value, inner)
+        else:
+            rows.append((prefix + name, f"{value:g}" if isinstance(value, float) else str(value)))
+    return rows

@@ -1,0 +1,193 @@
+"""Run folders: what a trained model leaves on disk, and how it is read back without executing anything.
+
+recipe.toml          every setting
+source.vocab         one token per line; also target.vocab
+source.spm           SentencePiece model, where one is used; also target.spm
+model.safetensors    the best weights so far
+metrics.json         how training went
+log.csv              one row per epoch, drawn in training.png
+last.ckpt            all that is needed to go on training
+corpus/              encoded corpora, until training ends
+"""
+
+import json
+import shutil
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+from torch import Tensor
+
+from antiphon.build import build_text_steps
+from antiphon.config import DataSection, Recipe, TokenKind, parse_recipe, save_recipe
+from antiphon.data.codec import PairCodec, TextCodec
+from antiphon.data.tokenise import Chars, SentencePiece, Tokeniser, Words
+from antiphon.data.vocab import Vocab
+from antiphon.errors import RunError
+
+_FILES = (
+    "recipe.toml",
+    "source.vocab",
+    "target.vocab",
+    "source.spm",
+    "target.spm",
+    "model.safetensors",
+    "metrics.json",
+    "log.csv",
+    "training.png",
+    "last.ckpt",
+)
+
+
+class RunFolder:
+    """Paths and contents of one run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.weights = path / "model.safetensors"
+        self.checkpoint = path / "last.ckpt"
+        self.log = path / "log.csv"
+        self.plot = path / "training.png"
+        self.corpus = path / "corpus"
+
+    @classmethod
+    def create(cls, path: Path, *, force: bool = False) -> "RunFolder":
+        """An empty run folder; one that holds a run already is refused, or emptied of that run by ``force``."""
+        run = cls(path)
+        if path.exists() and not path.is_dir():
+            raise RunError(f"{path}: a file, expected a folder for the run")
+        present = [name for name in (*_FILES, "corpus") if (path / name).exists()]
+        if present and not force:
+            raise RunError(
+                f"{path}: holds a run already ({present[0]}), expected a new folder; "
+                "use --resume to go on with it, --force to replace it, or another --out"
+            )
+        for name in present:
+            _remove(path / name)
+        path.mkdir(parents=True, exist_ok=True)
+        return run
+
+    @classmethod
+    def open(cls, path: Path) -> "RunFolder":
+        """A folder that holds a run."""
+        if not path.exists():
+            raise RunError(f"{path}: no such folder, expected a run folder")
+        if not (path / "recipe.toml").is_file():
+            raise RunError(f"{path}: no run folder, expected one with a recipe.toml in it")
+        return cls(path)
+
+    def recipe(self) -> Recipe:
+        """The run's settings."""
+        path = self.path / "recipe.toml"
+        try:
+            return parse_recipe(tomllib.loads(path.read_text(encoding="utf-8")), str(path))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise RunError(f"{path}: damaged ({error}), expected the recipe of a run") from None
+
+    def save_recipe(self, recipe: Recipe) -> None:
+        """Writes the run's settings."""
+        save_recipe(recipe, self.path / "recipe.toml")
+
+    def save_vocabs(self, source: Vocab, target: Vocab) -> None:
+        """Writes both vocabularies."""
+        source.save(self.path / "source.vocab")
+        target.save(self.path / "target.vocab")
+
+    def codec(self, recipe: Recipe) -> PairCodec:
+        """Text to ids and back, as the run was trained."""
+        data = recipe.data
+        steps = build_text_steps(data)
+        source, target = (
+            TextCodec(steps, self.tokeniser(side, kind), self._vocab(side)) for side, kind in token_kinds(data)
+        )
+        return PairCodec(source, target)
+
+    def sentencepiece_path(self, side: str) -> Path:
+        """Where a side keeps its SentencePiece model."""
+        return self.path / f"{side}.spm"
+
+    def tokeniser(self, side: str, kind: str) -> Tokeniser:
+        """The tokeniser of one side."""
+        if kind == "sentencepiece":
+            return SentencePiece(self.sentencepiece_path(side))
+        return Chars() if kind == "chars" else Words()
+
+    def save_weights(self, weights: Mapping[str, Tensor]) -> None:
+        """Replaces the weights in one move, so that a full disk or a kill leaves the old ones whole."""
+        with replaced_whole(self.weights) as new:
+            safetensors.torch.save_file({name: tensor.contiguous() for name, tensor in weights.items()}, new)
+
+    def load_weights(self) -> dict[str, Tensor]:
+        """The best weights."""
+        if not self.weights.is_file():
+            raise RunError(f"{self.path}: no model.safetensors yet, expected a run that finished at least one epoch")
+        try:
+            return safetensors.torch.load_file(self.weights)
+        except safetensors.SafetensorError as error:
+            raise RunError(f"{self.weights}: damaged or cut short ({error}), expected safetensors weights") from None
+
+    def save_metrics(self, metrics: Mapping[str, Any]) -> None:
+        """Writes how training went."""
+        text = json.dumps(metrics, indent=2, ensure_ascii=False)
+        (self.path / "metrics.json").write_text(text + "\n", encoding="utf-8")
+
+    def metrics(self) -> dict[str, Any]:
+        """How training went; empty while it has not ended."""
+        path = self.path / "metrics.json"
+        if not path.is_file():
+            return {}
+        try:
+            metrics: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise RunError(f"{path}: damaged ({error}), expected JSON") from None
+        return metrics
+
+    def state(self) -> str:
+        """How far training has come."""
+        if self.metrics():
+            return "trained"
+        return "in training, or stopped: --resume goes on" if self.checkpoint.exists() else "no epoch finished yet"
+
+    def discard_corpus(self) -> None:
+        """Removes the encoded corpora once training has ended."""
+        shutil.rmtree(self.corpus, ignore_errors=True)
+
+    def _vocab(self, side: str) -> Vocab:
+        path = self.path / f"{side}.vocab"
+        if not path.is_file():
+            raise RunError(f"{path}: missing, expected the vocabulary of a run")
+        try:
+            return Vocab.load(path)
+        except UnicodeDecodeError:
+            raise RunError(f"{path}: damaged, expected one token per line in UTF-8") from None
+
+
+def token_kinds(data: DataSection) -> list[tuple[str, TokenKind]]:
+    """The kind of token of the model's source and of its target."""
+    columns = data.source_tokens, data.target_tokens
+    source, target = reversed(columns) if data.swap else columns
+    return [("source", source), ("target", target)]
+
+
+@contextmanager
+def replaced_whole(path: Path) -> Iterator[Path]:
+    """A new file beside ``path`` that takes its place once written; if writing fails the old one stays untouched."""
+    new = path.with_name(path.name + ".new")
+    try:
+        yield new
+        new.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            new.unlink(missing_ok=True)
+        raise
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink()

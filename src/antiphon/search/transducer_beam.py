@@ -1,0 +1,226 @@
+"""Column-wise search in the transducer, over outputs and alignments together, for a batch of sentences.
+
+Column ``j`` holds, for every input row ``i``, the ``beam`` best outputs of length ``j`` whose last token was written
+at ``i``. One step takes a column to the next::
+
+    standing(n, i) = max over k <= i of  arrival(n, k) + sum of log shift(n, k..i-1)
+    ready(n, i)    = standing(n, i) + log emit(n, i)
+    score(n, i, y) = ready(n, i) + log word(y | n, i)          keep the best ``beam`` of (n, y) for every i
+
+where ``n`` numbers the *distinct* prefixes of the column: a prefix that stands in many rows has one decoder state
+and one row of logits. An output is finished when the end symbol is written in the last row. Scores only fall as
+outputs grow, so a sentence is done when its worst kept answer beats everything unfinished.
+
+Thesis: section 5.4; ``beam = 1`` is its Algorithm 1, a wider one its beam search.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from antiphon.data.batch import Batch
+from antiphon.data.vocab import END, PAD, START, UNKNOWN
+from antiphon.models.transducer import Side, Transducer
+from antiphon.nn.recurrent import LSTMState
+from antiphon.search.hypothesis import Finished, Hypothesis
+
+IMPOSSIBLE = float("-inf")
+_NEVER_WRITTEN = [PAD, UNKNOWN, START, END]
+_BLOCK_NUMBERS = 2**24
+"""How many word scores are computed at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class BeamSettings:
+    """How wide to search.
+
+    ``threshold`` leaves out whatever is more than this many nats behind the best of its sentence and column;
+    outputs may be ``max_length_ratio`` times as long as the input, and ``max_length_extra`` tokens more.
+    """
+
+    beam: int = 10
+    nbest: int = 1
+    threshold: float = 20.0
+    max_length_ratio: float = 2.0
+    max_length_extra: int = 10
+
+
+class Column(NamedTuple):
+    """The distinct prefixes of one output length, and where their last tokens were written."""
+
+    owner: Int[Tensor, " N"]
+    last_token: Int[Tensor, " N"]
+    state: LSTMState | None
+    arrival: Float[Tensor, "N I"]
+    entry: Int[Tensor, "N I"]
+
+
+class Ready(NamedTuple):
+    """Pairs of a prefix and a row that are about to write: their scores, and the entries they come from."""
+
+    prefix: Int[Tensor, " M"]
+    row: Int[Tensor, " M"]
+    log_score: Float[Tensor, " M"]
+    parent: Int[Tensor, " M"]
+
+
+class Kept(NamedTuple):
+    """Entries of the new column: a token written by a ready pair."""
+
+    prefix: Int[Tensor, " E"]
+    row: Int[Tensor, " E"]
+    token: Int[Tensor, " E"]
+    log_score: Float[Tensor, " E"]
+    parent: Int[Tensor, " E"]
+
+
+@torch.inference_mode()
+def search_transducer(model: Transducer, batch: Batch, settings: BeamSettings) -> list[list[Hypothesis]]:
+    """The ``nbest`` best outputs of every source in the batch, best first, each with its best path."""
+    return _Search(model, batch, settings).run()
+
+
+class _Search:
+    def __init__(self, model: Transducer, batch: Batch, settings: BeamSettings) -> None:
+        self.model, self.settings = model, settings
+        self.lengths = batch.source_lengths
+        self.source: Side = model.read(batch.source, self.lengths)
+        self.B, self.I, self.V = self.source.logits.shape
+        self.device = self.source.logits.device
+        self.max_columns = (self.lengths * settings.max_length_ratio).long() + settings.max_length_extra
+        self.finished = [Finished(settings.nbest) for _ in range(self.B)]
+        self.history: list[Kept] = []
+
+    def run(self) -> list[list[Hypothesis]]:
+        column = self._first_column()
+        for number in range(int(self.max_columns.max())):
+            target, state = self.model.follow(column.last_token[:, None], column.state)
+            side = Side(target.logits[:, 0], target.transition[:, 0])
+            ready = self._ready(column, side, is_last=self.max_columns == number + 1)
+            kept = self._write(column, ready, side, number)
+            kept = self._without_done_sentences(column, kept, number)
+            if not len(kept.prefix):
+                break
+            self.history.append(kept)
+            column = self._next_column(column, kept, state)
+        return self._trace_back()
+
+    def _first_column(self) -> Column:
+        arrival = torch.full((self.B, self.I), IMPOSSIBLE, dtype=torch.float64, device=self.device)
+        arrival[:, 0] = 0.0
+        owner = torch.arange(self.B, device=self.device)
+        nothing = torch.full((self.B, self.I), -1, device=self.device)
+        return Column(owner, torch.full_like(owner, START), None, arrival, nothing)
+
+    def _ready(self, column: Column, side: Side, is_last: Tensor) -> Ready:
+        """The pairs worth extending; in a sentence's last column, only those that can finish it."""
+        owner = column.owner
+        log_odds = self.model.transition.log_odds(self.source.transition[owner], side.transition[:, None])
+        log_emit, log_shift = self.model.split_odds(log_odds[:, :, None], self.lengths[owner])
+        standing, origin = _stand(column.arrival, log_shift[:, :, 0].double())
+        rows = torch.arange(self.I, device=self.device)
+        last_row = self.lengths[owner][:, None] - 1
+        score = (standing + log_emit[:, :, 0]).masked_fill(rows > last_row, IMPOSSIBLE)
+        best = score.new_full((self.B,), IMPOSSIBLE).scatter_reduce(0, owner, score.amax(1), "amax")
+        worth_it = score >= (best - self.settings.threshold)[owner, None]
+        worth_it = torch.where(is_last[owner, None], (rows == last_row) & (score > IMPOSSIBLE), worth_it)
+        prefix, row = worth_it.nonzero(as_tuple=True)
+        return Ready(prefix, row, score[prefix, row], column.entry[prefix, origin[prefix, row]])
+
+    def _write(self, column: Column, ready: Ready, side: Side, number: int) -> Kept:
+        """The best ``beam`` tokens of every ready pair, then of every cell; ends go to the finished ones."""
+        owner = column.owner[ready.prefix]
+        parts = []
+        width = min(self.settings.beam, self.V - len(_NEVER_WRITTEN))
+        for block in torch.arange(len(owner), device=self.device).split(max(1, _BLOCK_NUMBERS // self.V)):
+            logits = self.source.logits[owner[block], ready.row[block]] + side.logits[ready.prefix[block]]
+            log_word = logits.double().log_softmax(1) if self.V <= 1024 else logits.log_softmax(1)
+            log_end = log_word[:, END].clone()
+            log_word[:, _NEVER_WRITTEN] = IMPOSSIBLE
+            parts.append((log_end, *log_word.topk(width, 1)))
+        log_end, log_word, token = (torch.cat(part) for part in zip(*parts, strict=True))
+        self._finish(owner, ready, log_end, number)
+        kept = Kept(
+            ready.prefix.repeat_interleave(width),
+            ready.row.repeat_interleave(width),
+            token.flatten(),
+            (ready.log_score[:, None] + log_word).flatten(),
+            ready.parent.repeat_interleave(width),
+        )
+        return self._best_of_each_cell(kept, column.owner)
+
+    def _finish(self, owner: Tensor, ready: Ready, log_end: Tensor, number: int) -> None:
+        at_end = (ready.row == self.lengths[owner] - 1).nonzero()[:, 0]
+        scores = (ready.log_score + log_end)[at_end].tolist()
+        parents = ready.parent[at_end].tolist()
+        for sentence, score, parent in zip(owner[at_end].tolist(), scores, parents, strict=True):
+            self.finished[sentence].add(score, number, parent)
+
+    def _best_of_each_cell(self, kept: Kept, owner: Tensor) -> Kept:
+        sentence = owner[kept.prefix]
+        best = kept.log_score.new_full((self.B,), IMPOSSIBLE).scatter_reduce(0, sentence, kept.log_score, "amax")
+        promising = kept.log_score >= (best - self.settings.threshold)[sentence]
+        kept = _select(kept, (promising & (kept.log_score > IMPOSSIBLE)).nonzero()[:, 0])
+        cell = owner[kept.prefix] * self.I + kept.row
+        order = kept.log_score.argsort(descending=True, stable=True)
+        order = order[cell[order].argsort(stable=True)]
+        in_order = cell[order]
+        position = torch.arange(len(order), device=self.device)
+        starts = torch.ones_like(in_order, dtype=torch.bool)
+        starts[1:] = in_order[1:] != in_order[:-1]
+        rank = position - torch.where(starts, position, 0).cummax(0).values if len(order) else position
+        return _select(kept, order[rank < self.settings.beam])
+
+    def _without_done_sentences(self, column: Column, kept: Kept, number: int) -> Kept:
+        sentence = column.owner[kept.prefix]
+        best_open = kept.log_score.new_full((self.B,), IMPOSSIBLE).scatter_reduce(0, sentence, kept.log_score, "amax")
+        is_open = [
+            not finished.beats(best) and number + 1 < limit
+            for finished, best, limit in zip(self.finished, best_open.tolist(), self.max_columns.tolist(), strict=True)
+        ]
+        return _select(kept, torch.tensor(is_open, device=self.device)[sentence].nonzero()[:, 0])
+
+    def _next_column(self, column: Column, kept: Kept, state: LSTMState) -> Column:
+        distinct, number = (kept.prefix * self.V + kept.token).unique(return_inverse=True)
+        parent = distinct // self.V
+        shape = (len(distinct), self.I)
+        arrival = torch.full(shape, IMPOSSIBLE, dtype=torch.float64, device=self.device)
+        arrival[number, kept.row] = kept.log_score
+        entry = torch.full(shape, -1, device=self.device)
+        entry[number, kept.row] = torch.arange(len(number), device=self.device)
+        hidden, cell = state
+        return Column(column.owner[parent], distinct % self.V, (hidden[:, parent], cell[:, parent]), arrival, entry)
+
+    def _trace_back(self) -> list[list[Hypothesis]]:
+        columns = [(kept.token.tolist(), kept.row.tolist(), kept.parent.tolist()) for kept in self.history]
+        answers = []
+        for finished, length in zip(self.finished, self.lengths.tolist(), strict=True):
+            hypotheses = []
+            for log_score, column, entry in finished.entries:
+                tokens, rows = [END], [length - 1]
+                for token, row, parent in reversed(columns[:column]):
+                    tokens.append(token[entry])
+                    rows.append(row[entry])
+                    entry = parent[entry]
+                hypotheses.append(Hypothesis(tuple(reversed(tokens)), log_score, tuple(reversed(rows))))
+            answers.append(hypotheses)
+        return answers
+
+
+def _stand(
+    arrival: Float[Tensor, "N I"], log_shift: Float[Tensor, "N I"]
+) -> tuple[Float[Tensor, "N I"], Int[Tensor, "N I"]]:
+    """Best score of standing in each row after any number of shifts, and the row of arrival it comes from.
+
+    With ``S(i)`` the sum of log shifts before ``i``: ``standing(i) = S(i) + max over k <= i of arrival(k) - S(k)``.
+    """
+    shifts_before = log_shift.cumsum(1) - log_shift
+    best, origin = (arrival - shifts_before).cummax(1)
+    return best + shifts_before, origin
+
+
+def _select(kept: Kept, index: Tensor) -> Kept:
+    return Kept(*(tensor[index] for tensor in kept))

@@ -1,0 +1,1 @@
+"""Training through Lightning: prepare the data, fit, keep what matters in the run folder."""

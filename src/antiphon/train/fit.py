@@ -1,0 +1,179 @@
+"""Training from a recipe to a finished run folder."""
+
+import errno
+import logging
+import warnings
+from contextlib import suppress
+from datetime import date
+from pathlib import Path
+from typing import Any, cast
+
+import lightning as L
+import torch
+from rich.console import Console
+from torch.utils.data import DataLoader, Dataset
+
+from antiphon import __version__
+from antiphon.build import build_beam, build_model, count_parameters, writes_phonemes
+from antiphon.config import Recipe
+from antiphon.data.batch import Batch
+from antiphon.data.corpus import Corpus, plan_batches
+from antiphon.device import choose_device, choose_threads
+from antiphon.errors import InputError, RecipeError, RunError
+from antiphon.report.plots import plot_training
+from antiphon.run import RunFolder
+from antiphon.train.keeper import Keeper
+from antiphon.train.module import EpochBatches, Optimisation, TrainingModule, Validation
+from antiphon.train.prepare import Prepared, prepare, prepare_again
+from antiphon.train.progress import ProgressBar
+
+
+class Interrupted(Exception):  # noqa: N818  (nothing went wrong)
+    """Training was stopped by Ctrl-C; the last checkpoint is whole."""
+
+
+def train(
+    recipe: Recipe,
+    out: Path,
+    *,
+    console: Console,
+    resume: bool = False,
+    force: bool = False,
+    device: str = "auto",
+    threads: int | None = None,
+) -> RunFolder:
+    """Trains what the recipe describes and leaves it in the folder ``out``."""
+    if resume and (out / "recipe.toml").exists():
+        run = RunFolder.open(out)
+        stored = run.recipe()
+        _refuse_other_settings(stored, recipe, out)
+        if run.metrics():
+            console.print(f"{out}: training has ended already, nothing to resume")
+            return run
+        prepared = prepare_again(stored, run, console.print)
+    else:
+        run = RunFolder.create(out, force=force)
+        prepared = prepare(recipe, run, console.print)
+    torch.set_num_threads(threads or choose_threads(prepared.recipe, len(prepared.codec.target.vocab)))
+    module = _training_module(prepared)
+    keeper = Keeper(run, prepared.recipe.train.dev_metric, prepared.recipe.train.patience)
+    kind = prepared.recipe.model.kind
+    console.print(f"{kind}: {count_parameters(module.model):,} parameters, {torch.get_num_threads()} thread(s)")
+    _fit(prepared, run, module, keeper, console, device)
+    _finish(prepared.recipe, run, keeper, module)
+    return run
+
+
+def _training_module(prepared: Prepared) -> TrainingModule:
+    recipe, codec = prepared.recipe, prepared.codec
+    settings = recipe.train
+    torch.manual_seed(settings.seed)
+    written, read = int(prepared.train.target_lengths.sum()), int(prepared.train.source_lengths.sum())
+    model = build_model(
+        recipe.model, len(codec.source.vocab), len(codec.target.vocab), emit_probability=written / (written + read)
+    )
+    optimisation = Optimisation(
+        learning_rate=settings.learning_rate,
+        final_learning_rate=settings.final_learning_rate,
+        max_epochs=settings.max_epochs,
+        average=settings.average,
+        seed=settings.seed,
+    )
+    beam = build_beam(recipe.search, beam=settings.dev_beam)
+    return TrainingModule(
+        model, optimisation, Validation(settings.dev_metric, codec, beam, phonemes=writes_phonemes(recipe.data))
+    )
+
+
+def _fit(
+    prepared: Prepared, run: RunFolder, module: TrainingModule, keeper: Keeper, console: Console, device: str
+) -> None:
+    settings = prepared.recipe.train
+    _quieten_lightning()
+    trainer = L.Trainer(
+        max_epochs=settings.max_epochs,
+        gradient_clip_val=settings.clip,
+        accelerator=choose_device(device),
+        devices=1,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        num_sanity_val_steps=0,
+        callbacks=[keeper, ProgressBar(console, keeper, settings.max_epochs)],
+    )
+    batches = EpochBatches(
+        prepared.train,
+        batch_size=settings.batch_size,
+        max_cells=settings.max_batch_cells,
+        seed=settings.seed,
+        epoch=lambda: trainer.current_epoch,
+    )
+    checkpoint = run.checkpoint if run.checkpoint.exists() else None
+    try:
+        trainer.fit(
+            module,
+            DataLoader(batches, batch_size=None),
+            _dev_batches(prepared.dev, settings.max_batch_cells),
+            ckpt_path=checkpoint,
+            weights_only=True,
+        )
+    except SystemExit as stopped:  # this is how Lightning passes Ctrl-C on
+        raise Interrupted(f"{run.path}: stopped; go on with --resume") from stopped
+    except OSError as error:
+        raise _disk_trouble(error, run) from error
+
+
+def _dev_batches(dev: Corpus, max_cells: int) -> DataLoader[Batch]:
+    plan = plan_batches(dev.source_lengths, dev.target_lengths, batch_size=64, max_cells=max_cells)
+    return DataLoader(cast(Dataset[Batch], dev), sampler=plan, batch_size=None)
+
+
+def _finish(recipe: Recipe, run: RunFolder, keeper: Keeper, module: TrainingModule) -> None:
+    with suppress(InputError):  # no plotting library, no picture: log.csv says the same
+        plot_training(keeper.rows, recipe.train.dev_metric, run.plot)
+    seconds = sum(row["seconds"] for row in keeper.rows)
+    best: dict[str, Any] = {name: value for name, value in keeper.best.items() if name.startswith("dev_")}
+    run.save_metrics(
+        {
+            "best_epoch": int(keeper.best["epoch"]),
+            "epochs": len(keeper.rows),
+            **best,
+            "parameters": count_parameters(module.model),
+            "training_seconds": round(seconds, 1),
+            "pairs_per_second": round(sum(row["pairs_per_second"] for row in keeper.rows) / len(keeper.rows), 1),
+            "seed": recipe.train.seed,
+            "date": date.today().isoformat(),
+            "antiphon": __version__,
+            "torch": torch.__version__,
+        }
+    )
+    run.checkpoint.unlink(missing_ok=True)
+    run.discard_corpus()
+
+
+def _refuse_other_settings(stored: Recipe, asked: Recipe, out: Path) -> None:
+    before, now = stored.model_dump(mode="json"), asked.model_dump(mode="json")
+    for section, values in before.items():
+        for name, value in values.items():
+            wanted = now[section][name]
+            if wanted != value and not (name == "features" and wanted is None):
+                raise RecipeError(
+                    f"{out}: {section}.{name} is {value!r} in the run, expected the same but {wanted!r} was asked for; "
+                    "--resume goes on with the settings a run began with"
+                )
+
+
+def _disk_trouble(error: OSError, run: RunFolder) -> Exception:
+    if error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
+        return RunError(
+            f"{run.path}: the disk is full; the last checkpoint is whole, make room and go on with --resume"
+        )
+    return error
+
+
+def _quieten_lightning() -> None:
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    for message in (".*does not have many workers.*", ".*`isinstance.treespec, LeafSpec.` is deprecated.*"):
+        warnings.filterwarnings("ignore", message)
+    warnings.filterwarnings("ignore", category=UserWarning, module="lightning")

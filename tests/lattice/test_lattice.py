@@ -1,0 +1,136 @@
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from antiphon.lattice import best_path, log_marginal, posteriors
+from antiphon.lattice.grid import from_diagonals, to_diagonals
+from tests.lattice.every_path import listed_best, listed_log_marginal, path_score, thesis_log_marginal
+
+sizes = st.integers(1, 4)
+seeds = st.integers(0, 10_000)
+
+
+def draw_moves(seed, B, I, J, scale=1.0, dtype=torch.float64):
+    """Move scores of a proper transition: write = emit * word, shift = 1 - emit."""
+    generator = torch.Generator().manual_seed(seed)
+    odds = torch.randn(B, I, J, generator=generator, dtype=dtype) * scale
+    word = -torch.rand(B, I, J, generator=generator, dtype=dtype) * scale
+    return torch.nn.functional.logsigmoid(odds) + word, torch.nn.functional.logsigmoid(-odds)
+
+
+def full(length, B=1):
+    return torch.full((B,), length)
+
+
+def draw_lengths(seed, B, longest):
+    lengths = torch.randint(1, longest + 1, (B,), generator=torch.Generator().manual_seed(seed))
+    lengths[0] = longest
+    return lengths
+
+
+@given(sizes, sizes, seeds)
+def test_marginal_equals_listing_every_path(I, J, seed):
+    write, shift = draw_moves(seed, 1, I, J)
+    ours = log_marginal(write, shift, full(I), full(J))
+    torch.testing.assert_close(ours[0], listed_log_marginal(write[0], shift[0]))
+
+
+@given(sizes, st.integers(1, 6), seeds)
+def test_marginal_equals_the_recursion_of_the_thesis(I, J, seed):
+    write, shift = draw_moves(seed, 1, I, J)
+    ours = log_marginal(write, shift, full(I), full(J))
+    torch.testing.assert_close(ours[0], thesis_log_marginal(write[0], shift[0]))
+
+
+@given(st.integers(1, 4), sizes, st.integers(1, 6), seeds)
+def test_padding_changes_nothing(B, I, J, seed):
+    write, shift = draw_moves(seed, B, I, J)
+    source_lengths, target_lengths = draw_lengths(seed, B, I), draw_lengths(seed + 1, B, J)
+    outside = torch.arange(I)[None, :, None] >= source_lengths[:, None, None]
+    outside = outside | (torch.arange(J)[None, None] >= target_lengths[:, None, None])
+    write, shift = write.masked_fill(outside, float("nan")), shift.masked_fill(outside, float("nan"))
+    together = log_marginal(write, shift, source_lengths, target_lengths)
+    posterior = posteriors(write, shift, source_lengths, target_lengths)
+    path = best_path(write, shift, source_lengths, target_lengths)
+    for b, (i, j) in enumerate(zip(source_lengths.tolist(), target_lengths.tolist(), strict=True)):
+        alone = write[b : b + 1, :i, :j], shift[b : b + 1, :i, :j], full(i), full(j)
+        torch.testing.assert_close(together[b], log_marginal(*alone)[0])
+        torch.testing.assert_close(posterior.write[b, :i, :j], posteriors(*alone).write[0])
+        torch.testing.assert_close(posterior.shift[b, :i, :j], posteriors(*alone).shift[0])
+        assert posterior.write[b].sum() == pytest.approx(j)
+        assert path.rows[b, :j].tolist() == best_path(*alone).rows[0].tolist()
+        assert (path.rows[b, j:] == -1).all()
+
+
+@given(sizes, st.integers(1, 6), seeds)
+def test_posteriors_obey_their_laws(I, J, seed):
+    write, shift = draw_moves(seed, 2, I, J, scale=3.0)
+    posterior = posteriors(write, shift, full(I, 2), full(J, 2))
+    torch.testing.assert_close(posterior.write.sum(1), torch.ones(2, J, dtype=torch.float64))
+    torch.testing.assert_close(posterior.shift[:, :-1].sum(2), torch.ones(2, I - 1, dtype=torch.float64))
+    assert (posterior.shift[:, -1] == 0).all()
+
+
+@given(sizes, sizes, seeds)
+def test_posterior_of_a_write_is_its_share_of_the_listed_paths(I, J, seed):
+    write, shift = draw_moves(seed, 1, I, J)
+    write.requires_grad_()
+    listed_log_marginal(write[0], shift[0]).backward()
+    torch.testing.assert_close(posteriors(write.detach(), shift, full(I), full(J)).write, write.grad)
+
+
+@given(sizes, sizes, seeds)
+def test_best_path_equals_the_best_of_every_path(I, J, seed):
+    write, shift = draw_moves(seed, 1, I, J)
+    found = best_path(write, shift, full(I), full(J))
+    assert found.log_score.item() == pytest.approx(listed_best(write[0], shift[0]))
+    assert path_score(tuple(found.rows[0].tolist()), write[0], shift[0]).item() == pytest.approx(found.log_score.item())
+
+
+def test_gradcheck_passes_on_a_ragged_batch():
+    write, shift = draw_moves(3, 3, 4, 5)
+    lengths = torch.tensor([4, 1, 3]), torch.tensor([5, 2, 1])
+    inputs = write.requires_grad_(), shift.requires_grad_()
+    assert torch.autograd.gradcheck(lambda w, s: log_marginal(w, s, *lengths), inputs)
+
+
+@given(sizes, st.integers(1, 6), seeds)
+def test_analytic_gradient_equals_the_recorded_one(I, J, seed):
+    moves = [draw_moves(seed, 1, I, J)[k].requires_grad_() for k in (0, 1)]
+    analytic = torch.autograd.grad(log_marginal(*moves, full(I), full(J)).sum(), moves)
+    recorded = torch.autograd.grad(thesis_log_marginal(moves[0][0], moves[1][0]), moves, allow_unused=True)
+    for ours, theirs in zip(analytic, recorded, strict=True):
+        torch.testing.assert_close(ours, torch.zeros_like(ours) if theirs is None else theirs)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("scale", [0.01, 100.0])
+def test_extreme_scores_stay_finite_in_value_and_gradient(dtype, scale):
+    moves = [tensor.requires_grad_() for tensor in draw_moves(7, 3, 12, 9, scale, dtype)]
+    log_p = log_marginal(*moves, torch.tensor([12, 1, 5]), torch.tensor([9, 4, 9]))
+    log_p.sum().backward()
+    assert log_p.dtype == dtype
+    assert torch.isfinite(log_p).all()
+    assert all(torch.isfinite(move.grad).all() for move in moves)
+
+
+def test_a_pair_without_any_path_has_probability_zero_and_no_gradient():
+    write = torch.full((1, 2, 2), -math.inf, requires_grad=True)
+    shift = torch.zeros(1, 2, 2, requires_grad=True)
+    log_p = log_marginal(write, shift, full(2), full(2))
+    log_p.sum().backward()
+    assert log_p.item() == -math.inf
+    assert (write.grad == 0).all()
+    assert (shift.grad == 0).all()
+
+
+@given(sizes, sizes)
+def test_diagonals_and_back_is_the_same_grid(I, J):
+    grid = torch.arange(2.0 * I * J).reshape(2, I, J)
+    diagonals = to_diagonals(grid)
+    assert diagonals.shape == (I + J, 2, I)
+    assert all(diagonals[i + j, b, i] == grid[b, i, j] for b in range(2) for i in range(I) for j in range(J))
+    assert torch.equal(from_diagonals(diagonals), grid)
