@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +71,17 @@ class Prediction:
     def alignment(self) -> list[tuple[int, int]]:
         """Pairs of a place in ``source_symbols`` and a place in the output, both from 0."""
         return [(row, column) for column, row in enumerate(self.nbest[0].rows)]
+
+    @property
+    def segments(self) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
+        """The best output as turns of reading and writing: symbols read, then the tokens written on them."""
+        best, symbols = self.nbest[0], self.source_symbols[:-1]
+        turns: list[tuple[tuple[str, ...], tuple[str, ...]]] = []
+        done = 0
+        for row, written in groupby(zip(best.rows, best.tokens, strict=True), key=lambda pair: pair[0]):
+            turns.append((symbols[done : row + 1], tuple(token for _, token in written)))
+            done = row + 1
+        return [*turns, (symbols[done:], ())] if symbols[done:] else turns
 
 
 @dataclass(frozen=True)

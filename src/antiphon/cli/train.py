@@ -1,11 +1,16 @@
 """``antiphon train``."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from antiphon.cli.options import Device, Threads
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from antiphon.run import RunFolder
 
 
 def command(
@@ -40,5 +45,23 @@ def command(
     name = loaded.train.dev_metric
     console.print(
         f"{folder}: dev {name} {metrics[f'dev_{name}']:.2f} in epoch {metrics['best_epoch']} of {metrics['epochs']}, "
-        f"{metrics['training_seconds']:.0f} s, {metrics['pairs_per_second']:,.0f} pairs per second"
+        f"{metrics['training_seconds']:.0f} s, {metrics['pairs_per_second']:,.0f} pairs per second",
+        soft_wrap=True,
     )
+    if loaded.data.test is not None and "test" not in metrics:
+        report_test(run, console, device, threads)
+
+
+def report_test(run: "RunFolder", console: "Console", device: str, threads: int | None) -> None:
+    """Evaluates the run on its test file, prints the metrics and keeps them in the run."""
+    from antiphon.api import load
+    from antiphon.data.readers import read_filled_pairs
+    from antiphon.report.tables import metrics_table
+
+    model = load(run.path, device=device, threads=threads)
+    data = model.recipe.data
+    assert data.test is not None
+    pairs, _ = read_filled_pairs(data.test, features=bool(data.features), swap=data.swap)
+    evaluation = model.evaluate(pairs)
+    run.save_metrics(run.metrics() | {"test": evaluation.as_json()})
+    console.print(metrics_table(evaluation))

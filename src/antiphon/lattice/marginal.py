@@ -44,6 +44,7 @@ def log_marginal(
     return result
 
 
+@torch.no_grad()
 def posteriors(
     log_write: Float[Tensor, "B I J"],
     log_shift: Float[Tensor, "B I J"],

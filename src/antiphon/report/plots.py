@@ -16,7 +16,7 @@ _INK = "#1f3a5f"
 _PATH = "#c0392b"
 
 
-def plot_training(rows: Sequence[Mapping[str, float]], metric: str, path: Path) -> None:
+def plot_training(rows: Sequence[Mapping[str, float]], best: Mapping[str, float], metric: str, path: Path) -> None:
     """Training loss and dev metric over epochs, the best epoch marked."""
     figure = _figure(7.0, 3.6)
     loss, dev = figure.subplots(1, 2)
@@ -25,7 +25,6 @@ def plot_training(rows: Sequence[Mapping[str, float]], metric: str, path: Path) 
     loss.plot(epochs, [row["train_loss"] for row in rows], color=_INK)
     loss.set(xlabel="epoch", ylabel="training loss per pair (nats)", yscale="log")
     dev.plot(epochs, values, color=_INK)
-    best = _best_row(rows, metric)
     dev.plot([best["epoch"]], [best[f"dev_{metric}"]], "o", color=_PATH)
     label = f"{best[f'dev_{metric}']:.4g} (epoch {best['epoch']:.0f})"
     dev.set(xlabel="epoch", ylabel=f"dev {metric.replace('_', ' ')}", title=f"best {label}")
@@ -70,13 +69,6 @@ def _path_corners(rows: Sequence[int]) -> tuple[list[float], list[float]]:
         across += [column - 0.5, column + 0.5]
         down += [float(row), float(row)]
     return across, down
-
-
-def _best_row(rows: Sequence[Mapping[str, float]], metric: str) -> Mapping[str, float]:
-    from antiphon.metrics import LOWER_IS_BETTER
-
-    choose = min if metric in LOWER_IS_BETTER else max
-    return choose(rows, key=lambda row: row[f"dev_{metric}"])
 
 
 def _figure(width: float, height: float) -> "Figure":

@@ -22,6 +22,7 @@ from antiphon.device import choose_device, choose_threads
 from antiphon.errors import InputError, RecipeError, RunError
 from antiphon.report.plots import plot_training
 from antiphon.run import RunFolder
+from antiphon.train.checkpoint import Checkpoint, load_checkpoint
 from antiphon.train.keeper import Keeper
 from antiphon.train.module import EpochBatches, Optimisation, TrainingModule, Validation
 from antiphon.train.prepare import Prepared, prepare, prepare_again
@@ -55,16 +56,18 @@ def train(
         run = RunFolder.create(out, force=force)
         prepared = prepare(recipe, run, console.print)
     torch.set_num_threads(threads or choose_threads(prepared.recipe, len(prepared.codec.target.vocab)))
-    module = _training_module(prepared)
-    keeper = Keeper(run, prepared.recipe.train.dev_metric, prepared.recipe.train.patience)
+    checkpoint = load_checkpoint(run.checkpoint)
+    module = _training_module(prepared, checkpoint)
+    keeper = Keeper(run, prepared.recipe.train.dev_metric, prepared.recipe.train.patience, checkpoint)
     kind = prepared.recipe.model.kind
-    console.print(f"{kind}: {count_parameters(module.model):,} parameters, {torch.get_num_threads()} thread(s)")
+    threads = torch.get_num_threads()
+    console.print(f"{kind}: {count_parameters(module.model):,} parameters, {threads} thread{'s'[: threads > 1]}")
     _fit(prepared, run, module, keeper, console, device)
     _finish(prepared.recipe, run, keeper, module)
     return run
 
 
-def _training_module(prepared: Prepared) -> TrainingModule:
+def _training_module(prepared: Prepared, checkpoint: Checkpoint | None) -> TrainingModule:
     recipe, codec = prepared.recipe, prepared.codec
     settings = recipe.train
     torch.manual_seed(settings.seed)
@@ -80,18 +83,20 @@ def _training_module(prepared: Prepared) -> TrainingModule:
         seed=settings.seed,
     )
     beam = build_beam(recipe.search, beam=settings.dev_beam)
-    return TrainingModule(
-        model, optimisation, Validation(settings.dev_metric, codec, beam, phonemes=writes_phonemes(recipe.data))
-    )
+    validation = Validation(settings.dev_metric, codec, beam, phonemes=writes_phonemes(recipe.data))
+    return TrainingModule(model, optimisation, validation, checkpoint)
 
 
 def _fit(
     prepared: Prepared, run: RunFolder, module: TrainingModule, keeper: Keeper, console: Console, device: str
 ) -> None:
     settings = prepared.recipe.train
+    epochs_left = settings.max_epochs - module.epochs_before
+    if keeper.is_out_of_patience or not epochs_left:
+        return
     _quieten_lightning()
     trainer = L.Trainer(
-        max_epochs=settings.max_epochs,
+        max_epochs=epochs_left,
         gradient_clip_val=settings.clip,
         accelerator=choose_device(device),
         devices=1,
@@ -107,16 +112,14 @@ def _fit(
         batch_size=settings.batch_size,
         max_cells=settings.max_batch_cells,
         seed=settings.seed,
-        epoch=lambda: trainer.current_epoch,
+        epoch=lambda: module.epoch,
     )
-    checkpoint = run.checkpoint if run.checkpoint.exists() else None
     try:
         trainer.fit(
             module,
-            DataLoader(batches, batch_size=None),
+            # A loader draws a number when it starts: from its own generator, so that dropout's are left alone.
+            DataLoader(batches, batch_size=None, generator=torch.Generator()),
             _dev_batches(prepared.dev, settings.max_batch_cells),
-            ckpt_path=checkpoint,
-            weights_only=True,
         )
     except SystemExit as stopped:  # this is how Lightning passes Ctrl-C on
         raise Interrupted(f"{run.path}: stopped; go on with --resume") from stopped
@@ -126,12 +129,12 @@ def _fit(
 
 def _dev_batches(dev: Corpus, max_cells: int) -> DataLoader[Batch]:
     plan = plan_batches(dev.source_lengths, dev.target_lengths, batch_size=64, max_cells=max_cells)
-    return DataLoader(cast(Dataset[Batch], dev), sampler=plan, batch_size=None)
+    return DataLoader(cast(Dataset[Batch], dev), sampler=plan, batch_size=None, generator=torch.Generator())
 
 
 def _finish(recipe: Recipe, run: RunFolder, keeper: Keeper, module: TrainingModule) -> None:
     with suppress(InputError):  # no plotting library, no picture: log.csv says the same
-        plot_training(keeper.rows, recipe.train.dev_metric, run.plot)
+        plot_training(keeper.rows, keeper.best, recipe.train.dev_metric, run.plot)
     seconds = sum(row["seconds"] for row in keeper.rows)
     best: dict[str, Any] = {name: value for name, value in keeper.best.items() if name.startswith("dev_")}
     run.save_metrics(

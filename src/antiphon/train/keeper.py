@@ -1,14 +1,13 @@
 """What is kept of training: best weights, a checkpoint to go on from, the log, and when to stop."""
 
 import csv
-import math
 import time
-from typing import Any
 
 import lightning as L
 
 from antiphon.metrics import LOWER_IS_BETTER
 from antiphon.run import RunFolder, replaced_whole
+from antiphon.train.checkpoint import Checkpoint, save_checkpoint
 from antiphon.train.module import TrainingModule
 
 Row = dict[str, float]
@@ -17,60 +16,62 @@ Row = dict[str, float]
 class Keeper(L.Callback):
     """After every epoch: writes the log, keeps the best weights and a checkpoint, stops when nothing gets better.
 
-    Its own state travels in the checkpoint, so that a resumed run knows the best so far and every row of the log.
+    A checkpoint holds every row of the log and the best so far, so a resumed run knows them.
     """
 
-    def __init__(self, run: RunFolder, metric: str, patience: int) -> None:
+    def __init__(self, run: RunFolder, metric: str, patience: int, checkpoint: Checkpoint | None = None) -> None:
         self.run, self.metric, self.patience = run, metric, patience
-        self.rows: list[Row] = []
-        self.best: Row = {}
-        self._started = time.monotonic()
-        self._pairs = 0
-
-    def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint remembers."""
-        return {"rows": self.rows, "best": self.best}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes up what a checkpoint remembers."""
-        self.rows, self.best = state_dict["rows"], state_dict["best"]
+        self.rows: list[Row] = checkpoint["rows"] if checkpoint else []
+        self.best: Row = checkpoint["best"] if checkpoint else {}
+        self._started = self._trained = time.monotonic()
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Starts the clock."""
         self._started = time.monotonic()
 
+    def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Stops the clock of training proper."""
+        self._trained = time.monotonic()
+
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Keeps all of an epoch that has just been validated."""
         assert isinstance(pl_module, TrainingModule)
-        seconds = time.monotonic() - self._started
         row = {
-            "epoch": trainer.current_epoch + 1,
+            "epoch": pl_module.epoch + 1,
             "train_loss": pl_module.train_loss.value,
             **{f"dev_{name}": value for name, value in pl_module.dev_metrics.items()},
-            "seconds": seconds,
-            "pairs_per_second": pl_module.train_loss.number / seconds,
+            "seconds": time.monotonic() - self._started,
+            "pairs_per_second": pl_module.train_loss.number / (self._trained - self._started),
         }
         self.rows.append(row)
         if self._is_best(row):
             self.best = row
             self.run.save_weights(pl_module.kept_model.state_dict())
         self._write_log()
-        if row["epoch"] - self.best["epoch"] >= self.patience:
-            trainer.should_stop = True
-        with replaced_whole(self.run.checkpoint) as new:
-            trainer.save_checkpoint(new)
+        trainer.should_stop = self.is_out_of_patience
+        save_checkpoint(
+            Checkpoint(
+                epochs=pl_module.epoch + 1,
+                module=pl_module.state_dict(),
+                optimiser=pl_module.optimizer.state_dict(),
+                rows=self.rows,
+                best=self.best,
+            ),
+            self.run.checkpoint,
+        )
 
     @property
-    def has_stopped(self) -> bool:
-        """Whether patience ran out, which a checkpoint of a stopped run shows."""
+    def is_out_of_patience(self) -> bool:
+        """Whether the dev metric has not got better for too many epochs."""
         return bool(self.rows) and self.rows[-1]["epoch"] - self.best["epoch"] >= self.patience
 
     def _is_best(self, row: Row) -> bool:
-        name = f"dev_{self.metric}"
-        value = row[name]
-        if not self.best or math.isnan(self.best[name]):
-            return True
-        return value < self.best[name] if self.metric in LOWER_IS_BETTER else value > self.best[name]
+        return not self.best or self._rank(row) < self._rank(self.best)
+
+    def _rank(self, row: Row) -> tuple[float, float]:
+        """Lower is better; among equals, the lower perplexity."""
+        value = row[f"dev_{self.metric}"]
+        return value if self.metric in LOWER_IS_BETTER else -value, row["dev_perplexity"]
 
     def _write_log(self) -> None:
         with replaced_whole(self.run.log) as new, new.open("w", newline="", encoding="utf-8") as file:

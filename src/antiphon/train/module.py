@@ -19,6 +19,7 @@ from antiphon.metrics import perplexity
 from antiphon.metrics.task import Outputs, score_outputs
 from antiphon.models.transducer import Transducer
 from antiphon.search.transducer_beam import BeamSettings, search_transducer
+from antiphon.train.checkpoint import Checkpoint
 
 
 class EpochBatches(IterableDataset[Batch]):
@@ -49,6 +50,12 @@ class Optimisation:
     average: float
     seed: int
 
+    def learning_rate_in(self, epoch: int) -> float:
+        """The learning rate of an epoch: from the first to the final one along half a cosine."""
+        way = min(1.0, epoch / self.max_epochs)
+        share = self.final_learning_rate + (1 - self.final_learning_rate) * 0.5 * (1 + math.cos(math.pi * way))
+        return self.learning_rate * share
+
 
 @dataclass(frozen=True)
 class Validation:
@@ -68,10 +75,19 @@ class Validation:
 class TrainingModule(L.LightningModule):
     """A model in training: minus the mean log probability of a pair is made small."""
 
-    def __init__(self, model: Transducer, optimisation: Optimisation, validation: Validation) -> None:
+    def __init__(
+        self,
+        model: Transducer,
+        optimisation: Optimisation,
+        validation: Validation,
+        checkpoint: Checkpoint | None = None,
+    ) -> None:
         super().__init__()
         self.model, self.optimisation, self.validation = model, optimisation, validation
         self.averaged = _running_average(model, optimisation.average)
+        self.checkpoint = checkpoint
+        if checkpoint is not None:
+            self.load_state_dict(checkpoint["module"])
         self.train_loss = _Mean()
         self.dev_loss = _Mean()
         self.dev_outputs: list[tuple[tuple[int, ...], list[int]]] = []
@@ -82,9 +98,21 @@ class TrainingModule(L.LightningModule):
         """The model that is validated and kept: the running average, if there is one."""
         return self.model if self.averaged is None else cast(Transducer, self.averaged.module)
 
+    @property
+    def epoch(self) -> int:
+        """The number of this epoch from 0, those before a resume counted."""
+        return self.epochs_before + self.current_epoch
+
+    @property
+    def epochs_before(self) -> int:
+        """How many epochs were done before a resume."""
+        return self.checkpoint["epochs"] if self.checkpoint else 0
+
     def on_train_epoch_start(self) -> None:
-        """Gives every epoch random numbers of its own, so that a resumed run draws the same ones."""
-        torch.manual_seed(self.optimisation.seed * 1_000_003 + self.current_epoch)
+        """Gives every epoch its own random numbers and learning rate, so that a resumed run has the same ones."""
+        torch.manual_seed(self.optimisation.seed * 1_000_003 + self.epoch)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.optimisation.learning_rate_in(self.epoch)
         self.train_loss = _Mean()
 
     def training_step(self, batch: Batch, _: int) -> Tensor:
@@ -126,17 +154,13 @@ class TrainingModule(L.LightningModule):
             scores = score_outputs(outputs, phonemes=self.validation.phonemes)
             self.dev_metrics |= {name: score.value for name, score in scores.items()}
 
-    def configure_optimizers(self) -> Any:
-        """Adam, whose learning rate may fall along a cosine."""
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """Adam, with the moments of the checkpoint."""
         parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
-        adam = torch.optim.Adam(parameters, lr=self.optimisation.learning_rate)
-        schedule = torch.optim.lr_scheduler.LambdaLR(adam, self._share_of_learning_rate)
-        return {"optimizer": adam, "lr_scheduler": schedule}
-
-    def _share_of_learning_rate(self, epoch: int) -> float:
-        final = self.optimisation.final_learning_rate
-        way = min(1.0, epoch / self.optimisation.max_epochs)
-        return final + (1 - final) * 0.5 * (1 + math.cos(math.pi * way))
+        self.optimizer = torch.optim.Adam(parameters, lr=self.optimisation.learning_rate, fused=True)
+        if self.checkpoint is not None:
+            self.optimizer.load_state_dict(self.checkpoint["optimiser"])
+        return self.optimizer
 
 
 class _Mean:

@@ -30,7 +30,7 @@ class ProgressBar(L.Callback):
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Shows the bar."""
-        self.task = self.progress.add_task("", total=self.max_epochs, completed=trainer.current_epoch, state="")
+        self.task = self.progress.add_task("", total=self.max_epochs, completed=_epoch(pl_module), state="")
         self.progress.start()
 
     def on_train_batch_end(
@@ -39,12 +39,12 @@ class ProgressBar(L.Callback):
         """Moves the bar inside an epoch, every tenth batch."""
         if batch_idx % 10 == 0 and not self.progress.disable:
             share = min(0.99, batch_idx / self.batches_before) if self.batches_before else 0.0
-            self.progress.update(self.task, completed=trainer.current_epoch + share, state=self._state(pl_module))
+            self.progress.update(self.task, completed=_epoch(pl_module) + share, state=self._state(pl_module))
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Moves the bar to the end of the epoch; without a terminal, writes a line."""
         self.batches_before = trainer.fit_loop.epoch_loop.batch_progress.current.completed
-        epoch = trainer.current_epoch + 1
+        epoch = _epoch(pl_module) + 1
         self.progress.update(self.task, completed=epoch, state=self._state(pl_module))
         if self.progress.disable:
             self.console.print(f"epoch {epoch}/{self.max_epochs}  {self._state(pl_module)}", highlight=False)
@@ -65,3 +65,8 @@ class ProgressBar(L.Callback):
             name = f"dev_{metric}"
             text += f"  dev {metric} {last[name]:.2f}  best {best[name]:.2f} (epoch {best['epoch']:.0f})"
         return text
+
+
+def _epoch(module: L.LightningModule) -> int:
+    assert isinstance(module, TrainingModule)
+    return module.epoch

@@ -1,0 +1,94 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from antiphon.data import corpus as corpus_module
+from antiphon.data.batch import Batch
+from antiphon.data.codec import PairCodec, TextCodec
+from antiphon.data.corpus import Corpus, Limits, plan_batches, write_corpus
+from antiphon.data.readers import Pair
+from antiphon.data.tokenise import Chars, TextSteps
+from antiphon.data.vocab import END, PAD, START, Vocab
+
+SIDE = TextCodec(TextSteps(), Chars(), Vocab("abcdefgh"))
+CODEC = PairCodec(SIDE, SIDE)
+
+
+def pairs(*texts):
+    return [Pair(source, target, (), f"x:{n}") for n, (source, target) in enumerate(texts)]
+
+
+def test_a_corpus_on_disk_holds_what_was_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(corpus_module, "_ROWS_PER_CHUNK", 2)
+    given_pairs = pairs(("ab", "c"), ("d", "efg"), ("h", "h"), ("abc", "a"), ("b", "b"))
+    census = write_corpus(given_pairs, CODEC, tmp_path / "x.arrow", Limits())
+    corpus = Corpus(tmp_path / "x.arrow")
+    assert census.kept == len(corpus) == 5
+    assert corpus.source_lengths.tolist() == [3, 2, 2, 4, 2]
+    batch = corpus.batch([3, 0])
+    assert SIDE.decode(batch.source[0].tolist()) == "abc"
+    assert SIDE.decode(batch.target[1].tolist()) == "c"
+    assert batch.source_lengths.tolist() == [4, 3]
+
+
+def test_what_is_left_out_is_counted_by_reason(tmp_path):
+    census = write_corpus(
+        pairs(("ab", "c"), ("", "c"), ("a", ""), ("abcdef", "a"), ("a", "abcdef"), ("abcd", "abcd")),
+        CODEC,
+        tmp_path / "x.arrow",
+        Limits(max_source_length=5, max_target_length=5, max_cells=15),
+    )
+    assert str(census) == "1 pairs, left out: 2 empty, 1 source too long, 1 target too long, 1 too many cells"
+
+
+def test_a_batch_is_padded_and_ended():
+    batch = Batch.of([SIDE.encode("ab"), SIDE.encode("")], [SIDE.encode("c"), SIDE.encode("de")])
+    assert batch.source.tolist() == [[4, 5, END], [END, PAD, PAD]]
+    assert batch.shifted_target.tolist() == [[START, 6, END], [START, 7, 8]]
+    assert batch.target_lengths.dtype == torch.int64
+
+
+lengths = st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=200)
+
+
+@given(lengths, st.integers(1, 16), st.integers(1, 2000), st.integers(0, 100))
+def test_every_pair_is_in_one_batch_within_both_bounds(sizes, batch_size, max_cells, seed):
+    sources, targets = (np.array(side) for side in zip(*sizes, strict=True))
+    plan = plan_batches(sources, targets, batch_size=batch_size, max_cells=max_cells, order=np.random.default_rng(seed))
+    assert sorted(number for batch in plan for number in batch) == list(range(len(sizes)))
+    for batch in plan:
+        assert len(batch) <= batch_size
+        cells = len(batch) * sources[batch].max() * targets[batch].max()
+        assert cells <= max_cells or len(batch) == 1
+
+
+def test_the_order_of_batches_comes_from_the_seed():
+    sources = np.random.default_rng(0).integers(1, 20, 500)
+    first, again, other = (
+        [batch.tolist() for batch in _plan(sources, np.random.default_rng(seed))] for seed in (1, 1, 2)
+    )
+    assert first == again != other
+
+
+def test_batches_hold_pairs_of_like_length():
+    sources = np.random.default_rng(0).integers(1, 50, 3000)
+    spread = [np.ptp(sources[batch]) for batch in _plan(sources, np.random.default_rng(0))]
+    assert np.mean(spread) < 3
+
+
+def test_an_empty_corpus_has_no_batches():
+    assert plan_batches(np.zeros(0, int), np.zeros(0, int), batch_size=4, max_cells=10) == []
+
+
+def _plan(sources, order):
+    return plan_batches(sources, sources, batch_size=32, max_cells=100_000, order=order)
+
+
+def test_a_corpus_is_read_from_the_mapped_file(tmp_path):
+    write_corpus(pairs(*[("abc", "de")] * 1000), CODEC, tmp_path / "x.arrow", Limits())
+    corpus = Corpus(tmp_path / "x.arrow")
+    assert not corpus._sources[5].flags.owndata
+    with pytest.raises(ValueError, match="read-only"):
+        corpus._sources[5][0] = 1

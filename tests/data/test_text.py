@@ -1,0 +1,74 @@
+import pytest
+
+from antiphon.data.codec import PairCodec, TextCodec
+from antiphon.data.readers import Source
+from antiphon.data.tokenise import Chars, SentencePiece, TextSteps, Words, train_sentencepiece
+from antiphon.data.vocab import END, SPECIALS, UNKNOWN, Vocab
+from antiphon.errors import InputError
+
+
+def test_text_steps_are_those_asked_for():
+    decomposed = "Cafe\u0301 1984"
+    assert TextSteps()(decomposed) == decomposed
+    assert TextSteps(nfc=True)(decomposed) == "Café 1984"
+    assert TextSteps(lowercase=True, digits_to_hash=True)("In 1984") == "in ####"
+
+
+def test_chars_and_words_come_back_as_they_were():
+    assert Chars().split("a b") == ["a", " ", "b"]
+    assert Chars().join(Chars().split("a b")) == "a b"
+    assert Words().split(" a  b ") == ["a", "b"]
+    assert Words().join(["a", "b"]) == "a b"
+
+
+def test_sentencepiece_is_trained_and_undone(tmp_path):
+    texts = [f"the cat number {n} sat on the mat" for n in range(200)]
+    model = tmp_path / "source.spm"
+    train_sentencepiece(texts, model, 60)
+    pieces = SentencePiece(model)
+    assert pieces.join(pieces.split("the cat sat")) == "the cat sat"
+    assert len(pieces.split("the cat sat")) < len("the cat sat")
+
+
+def test_what_is_no_sentencepiece_model_is_named(tmp_path):
+    (tmp_path / "bad.model").write_text("nothing")
+    with pytest.raises(InputError, match=r"bad\.model: no SentencePiece model"):
+        SentencePiece(tmp_path / "bad.model")
+
+
+def test_vocabulary_numbers_frequent_tokens_first_and_leaves_rare_ones_out():
+    from collections import Counter
+
+    vocab = Vocab.of_counts(Counter("aaabbc"), min_count=2)
+    assert vocab.tokens == (*SPECIALS, "a", "b")
+    assert vocab.encode("abc").tolist() == [4, 5, UNKNOWN]
+
+
+def test_text_that_reads_like_a_special_symbol_is_unknown_text():
+    vocab = Vocab(["a"])
+    assert vocab.encode(["</s>", "<pad>", "<s>", "<unk>", "a"]).tolist() == [UNKNOWN] * 4 + [4]
+
+
+def test_decoding_stops_at_the_end_symbol():
+    assert Vocab("ab").decode([2, 4, 5, END, 4]) == ["a", "b"]
+
+
+def test_vocabulary_survives_its_file_whatever_the_tokens(tmp_path):
+    vocab = Vocab(["a", " ", "\u2028", "\x85", "\r", "[N;PL]", "ɑ̃"])
+    vocab.save(tmp_path / "vocab")
+    assert Vocab.load(tmp_path / "vocab") == vocab
+
+
+def test_what_is_no_vocabulary_is_refused(tmp_path):
+    (tmp_path / "vocab").write_text("a\nb\n")
+    with pytest.raises(InputError, match="no vocabulary"):
+        Vocab.load(tmp_path / "vocab")
+
+
+def test_features_are_read_before_the_source():
+    source = TextCodec(TextSteps(lowercase=True), Chars(), Vocab(["N", "n", "[N]"]))
+    codec = PairCodec(source, source)
+    assert codec.source_symbols(Source("Nn", ("N",))) == ["[N]", "n", "n"]
+    assert codec.encode_source(Source("N", ("N", "X"))).tolist() == [6, UNKNOWN, 5]
+    assert source.unknown("nXx") == 2
+    assert source.normalised("NX") == "nx"

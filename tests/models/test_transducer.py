@@ -1,0 +1,97 @@
+import math
+
+import pytest
+import torch
+
+from antiphon.data.batch import Batch
+from antiphon.data.vocab import END
+from antiphon.lattice import posteriors
+from antiphon.models.transducer import Transducer
+from tests.lattice.every_path import listed_log_marginal
+
+CHOICES = [
+    {"encoder": encoder, "transition": transition, "final_emit": final_emit}
+    for encoder in ("unidirectional", "bidirectional")
+    for transition in ("geometric", "neural")
+    for final_emit in ("learned", "forced")
+]
+
+
+def model_of(target_size=7, **settings):
+    torch.manual_seed(1)
+    return Transducer(8, target_size, hidden_size=6, embedding_size=5, **settings).double().eval()
+
+
+def ids(*numbers):
+    return torch.tensor(numbers, dtype=torch.int32).numpy()
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_log_prob_of_a_batch_equals_listing_every_path_of_each_pair(choice):
+    model = model_of(**choice)
+    pairs = [(ids(4, 5, 6), ids(4, 5)), (ids(7), ids(6, 6, 5, 4)), (ids(), ids())]
+    batch = Batch.of([source for source, _ in pairs], [target for _, target in pairs])
+    together = model.log_prob(batch)
+    for b, (source, target) in enumerate(pairs):
+        moves = model.moves(Batch.of([source], [target]))
+        torch.testing.assert_close(together[b], listed_log_marginal(moves.log_write[0], moves.log_shift[0]))
+
+
+def test_forcing_the_last_emit_gives_outputs_the_mass_of_shifting_past_the_end():
+    learned, forced = (model_of(target_size=6, final_emit=choice) for choice in ("learned", "forced"))
+    with torch.no_grad():
+        for model in (learned, forced):
+            model.target_logits.bias[END] += 2.0
+    lengths = range(6)
+    assert sum(_mass_of_outputs(learned, n) for n in lengths) < sum(_mass_of_outputs(forced, n) for n in lengths) < 1
+
+
+def _mass_of_outputs(model, length):
+    words = torch.cartesian_prod(*[torch.arange(6)] * length).reshape(-1, length) if length else torch.zeros(1, 0)
+    words = words[(words != END).all(1)].int()
+    batch = Batch.of([ids(4, 5)] * len(words), [row.numpy() for row in words])
+    return model.log_prob(batch).exp().sum().item()
+
+
+def test_geometric_transition_is_its_closed_form_and_fixed():
+    model = model_of(transition="geometric", emit_probability=0.3)
+    moves = model.moves(Batch.of([ids(4, 5)], [ids(6, 6)]))
+    torch.testing.assert_close(moves.log_shift, torch.full((1, 3, 3), math.log(0.7), dtype=torch.float64))
+    assert not any(name.startswith("transition") for name, _ in model.named_parameters())
+    assert "transition.constant_log_odds" in model.state_dict()
+
+
+def test_emit_is_certain_in_the_last_row_only_if_forced():
+    batch = Batch.of([ids(4, 5), ids(4)], [ids(6, 6), ids(6)])
+    learned, forced = (model_of(final_emit=choice).moves(batch).log_write for choice in ("learned", "forced"))
+    for b, length in enumerate(batch.source_lengths.tolist()):
+        assert torch.equal(learned[b, : length - 1], forced[b, : length - 1])
+        assert (forced[b, length - 1] > learned[b, length - 1]).all()
+
+
+def test_gradients_of_padded_batches_equal_those_of_single_pairs():
+    model = model_of()
+    pairs = [(ids(4, 5, 6), ids(4, 5)), (ids(7), ids(6, 6, 5, 4))]
+    model.log_prob(Batch.of(*zip(*pairs, strict=True))).sum().backward()
+    together = {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
+    model.zero_grad()
+    for source, target in pairs:
+        model.log_prob(Batch.of([source], [target])).sum().backward()
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(together[name], parameter.grad)
+
+
+def test_columns_computed_apart_give_the_same_moves(monkeypatch):
+    model = model_of()
+    batch = Batch.of([ids(4, 5, 6)], [ids(4, 5, 4, 4, 6)])
+    with_gradient = model.moves(batch)
+    monkeypatch.setattr("antiphon.models.transducer._TRANSITION_NUMBERS", 1)
+    with torch.no_grad():
+        apart = model.moves(batch)
+    torch.testing.assert_close(apart.log_write, with_gradient.log_write)
+
+
+def test_posteriors_of_a_model_are_probabilities():
+    batch = Batch.of([ids(4, 5, 6), ids(4)], [ids(4, 5), ids(6, 5, 4)])
+    write = posteriors(*model_of().moves(batch), batch.source_lengths, batch.target_lengths).write
+    torch.testing.assert_close(write.sum((1, 2)), batch.target_lengths.double())

@@ -1,0 +1,46 @@
+import pytest
+import torch
+
+from antiphon.nn.recurrent import PrefixEncoder, SourceEncoder
+
+SIZES = {"embedding_size": 5, "hidden_size": 4, "dropout": 0.0}
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("layers", [1, 3])
+def test_padding_changes_no_state_of_the_source(bidirectional, layers):
+    torch.manual_seed(0)
+    encoder = SourceEncoder(9, layers=layers, bidirectional=bidirectional, **SIZES)
+    tokens, lengths = torch.randint(9, (3, 7)), torch.tensor([7, 2, 4])
+    together = encoder(tokens, lengths)
+    for b, length in enumerate(lengths.tolist()):
+        alone = encoder(tokens[b : b + 1, :length], lengths[b : b + 1])
+        torch.testing.assert_close(together[b, :length], alone[0])
+
+
+def test_a_unidirectional_source_never_looks_ahead():
+    encoder = SourceEncoder(9, layers=2, bidirectional=False, **SIZES)
+    tokens = torch.randint(9, (1, 6))
+    changed = tokens.clone()
+    changed[0, 4:] = (changed[0, 4:] + 1) % 9
+    lengths = torch.tensor([6])
+    assert torch.equal(encoder(tokens, lengths)[:, :4], encoder(changed, lengths)[:, :4])
+    assert not torch.equal(encoder(tokens, lengths)[:, 4:], encoder(changed, lengths)[:, 4:])
+
+
+def test_a_bidirectional_source_reads_from_both_ends():
+    encoder = SourceEncoder(9, layers=1, bidirectional=True, **SIZES)
+    lengths = torch.tensor([4])
+    first, last = torch.tensor([[1, 2, 3, 4]]), torch.tensor([[1, 2, 3, 5]])
+    assert not torch.equal(encoder(first, lengths)[0, 0, 4:], encoder(last, lengths)[0, 0, 4:])
+    assert torch.equal(encoder(first, lengths)[0, 0, :4], encoder(last, lengths)[0, 0, :4])
+
+
+def test_a_prefix_goes_on_from_a_carried_state():
+    torch.manual_seed(0)
+    decoder = PrefixEncoder(9, layers=2, **SIZES)
+    tokens = torch.randint(9, (2, 5))
+    at_once, _ = decoder(tokens)
+    first, state = decoder(tokens[:, :3])
+    rest, _ = decoder(tokens[:, 3:], state)
+    torch.testing.assert_close(torch.cat([first, rest], 1), at_once)

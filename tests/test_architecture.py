@@ -1,0 +1,88 @@
+"""Every arrow of the flow is one folder, and imports point one way."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import antiphon
+
+SOURCE = Path(antiphon.__file__).parent
+LAYERS = [
+    {"errors"},
+    {"lattice", "data"},
+    {"nn"},
+    {"models"},
+    {"search", "metrics"},
+    {"config"},
+    {"build", "report"},
+    {"device", "run"},
+    {"train"},
+    {"api"},
+    {"demo"},
+    {"cli"},
+]
+RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
+FILES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")
+
+
+def layer_of(parts):
+    return Path(parts[0]).stem
+
+
+def imported_layers(path):
+    """The parts of antiphon that a file needs when it is imported; what is for type checkers alone is left out."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for_type_checkers = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        if id(node) in for_type_checkers:
+            continue
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("antiphon."):
+            yield layer_of(node.module.split(".")[1:])
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_imports_point_one_way(path):
+    own = layer_of(path.relative_to(SOURCE).parts)
+    for other in imported_layers(path):
+        assert other == own or RANK[other] < RANK[own], f"{own} imports {other}"
+
+
+def test_every_folder_has_its_layer():
+    assert {layer_of(path.relative_to(SOURCE).parts) for path in FILES} == set(RANK)
+
+
+def test_public_names_are_there():
+    assert set(antiphon.__all__) == {
+        "Alignment",
+        "Candidate",
+        "Evaluation",
+        "Model",
+        "Prediction",
+        "__version__",
+        "load",
+    }
+    assert all(hasattr(antiphon, name) for name in antiphon.__all__)
+
+
+def test_help_answers_without_loading_torch():
+    import subprocess
+    import sys
+
+    program = """
+import sys
+from antiphon.cli import main
+sys.argv = ["antiphon", "--version"]
+try:
+    main()
+finally:
+    assert "torch" not in sys.modules
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("antiphon ")

@@ -1,0 +1,227 @@
+import csv
+import errno
+import io
+import json
+
+import pytest
+import torch
+from rich.console import Console
+from safetensors.torch import load_file
+
+from antiphon.config import load_recipe
+from antiphon.errors import RecipeError, RunError
+from antiphon.train.fit import Interrupted, train
+from tests.toy import write_pairs
+
+SMALL = [
+    "model.hidden_size=12",
+    "model.dropout=0.3",
+    "train.max_epochs=4",
+    "train.learning_rate=0.01",
+    "train.final_learning_rate=0.1",
+    "train.average=0.9",
+    "train.dev_metric=accuracy",
+    "train.patience=10",
+]
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    write_pairs(tmp_path / "train.tsv", 120, 1)
+    write_pairs(tmp_path / "dev.tsv", 20, 2)
+    (tmp_path / "recipe.toml").write_text('[data]\ntrain = "train.tsv"\ndev = "dev.tsv"\n')
+
+    def with_settings(*settings):
+        return load_recipe(tmp_path / "recipe.toml", [*SMALL, *settings])
+
+    return with_settings
+
+
+def quiet():
+    return Console(file=io.StringIO())
+
+
+def log_without_times(run):
+    with run.log.open() as file:
+        rows = list(csv.DictReader(file))
+    return [{name: value for name, value in row.items() if "second" not in name} for row in rows]
+
+
+def assert_same_run(one, other):
+    weights, others = load_file(one.weights), load_file(other.weights)
+    assert weights.keys() == others.keys()
+    assert all(torch.equal(weights[name], others[name]) for name in weights)
+    assert log_without_times(one) == log_without_times(other)
+
+
+class KilledError(Exception):
+    pass
+
+
+@pytest.fixture
+def kill_in_epoch(monkeypatch):
+    """Makes training die in the middle of an epoch, as a killed process would."""
+
+    def arrange(epoch):
+        from antiphon.train.module import TrainingModule
+
+        step = TrainingModule.training_step
+
+        def dying_step(self, batch, number):
+            if self.current_epoch == epoch and number == 2:
+                raise KilledError
+            return step(self, batch, number)
+
+        monkeypatch.setattr(TrainingModule, "training_step", dying_step)
+        return lambda: monkeypatch.setattr(TrainingModule, "training_step", step)
+
+    return arrange
+
+
+def test_one_seed_gives_one_result_and_another_seed_another(recipe, tmp_path):
+    one, again = (train(recipe(), tmp_path / name, console=quiet()) for name in ("one", "again"))
+    assert_same_run(one, again)
+    other = train(recipe("train.seed=2"), tmp_path / "other", console=quiet())
+    assert log_without_times(one) != log_without_times(other)
+
+
+@pytest.mark.parametrize("epoch", [0, 2])
+def test_a_killed_run_resumed_ends_where_an_uninterrupted_one_ends(recipe, tmp_path, kill_in_epoch, epoch):
+    whole = train(recipe(), tmp_path / "whole", console=quiet())
+    come_back = kill_in_epoch(epoch)
+    with pytest.raises(KilledError):
+        train(recipe(), tmp_path / "killed", console=quiet())
+    come_back()
+    resumed = train(recipe(), tmp_path / "killed", console=quiet(), resume=True)
+    assert_same_run(whole, resumed)
+    assert resumed.metrics()["best_epoch"] == whole.metrics()["best_epoch"]
+
+
+def test_patience_ends_training_and_the_best_weights_are_kept(recipe, tmp_path):
+    run = train(
+        recipe("train.patience=2", "train.max_epochs=50", "train.learning_rate=1e-9", "train.average=0"),
+        tmp_path / "run",
+        console=quiet(),
+    )
+    assert run.metrics()["epochs"] == run.metrics()["best_epoch"] + 2 < 50
+
+
+def test_a_finished_run_holds_what_prediction_needs_and_nothing_that_executes(recipe, tmp_path):
+    run = train(recipe(), tmp_path / "run", console=quiet())
+    names = {path.name for path in run.path.iterdir()}
+    assert names == {
+        "recipe.toml",
+        "source.vocab",
+        "target.vocab",
+        "model.safetensors",
+        "metrics.json",
+        "log.csv",
+        "training.png",
+    }
+    metrics = json.loads((run.path / "metrics.json").read_text())
+    assert metrics["epochs"] == 4
+    assert metrics["seed"] == 1
+    assert metrics["pairs_per_second"] > 0
+
+
+def test_a_folder_that_holds_a_run_is_refused_unless_forced(recipe, tmp_path):
+    run = train(recipe(), tmp_path / "run", console=quiet())
+    (run.path / "notes.txt").write_text("mine")
+    with pytest.raises(RunError, match=r"holds a run already .* --resume .* --force"):
+        train(recipe(), tmp_path / "run", console=quiet())
+    train(recipe("train.max_epochs=1"), tmp_path / "run", console=quiet(), force=True)
+    assert run.metrics()["epochs"] == 1
+    assert (run.path / "notes.txt").read_text() == "mine"
+
+
+def test_resuming_a_finished_run_changes_nothing(recipe, tmp_path):
+    run = train(recipe(), tmp_path / "run", console=quiet())
+    before = run.weights.read_bytes()
+    console = quiet()
+    train(recipe(), tmp_path / "run", console=console, resume=True)
+    assert "ended already" in console.file.getvalue()
+    assert run.weights.read_bytes() == before
+
+
+def test_resuming_with_other_settings_is_refused_by_name(recipe, tmp_path):
+    train(recipe(), tmp_path / "run", console=quiet())
+    with pytest.raises(RecipeError, match=r"train\.learning_rate is 0\.01 in the run, .* 0\.5 was asked for"):
+        train(recipe("train.learning_rate=0.5"), tmp_path / "run", console=quiet(), resume=True)
+
+
+def test_a_full_disk_leaves_the_last_checkpoint_whole(recipe, tmp_path, monkeypatch):
+    whole = train(recipe(), tmp_path / "whole", console=quiet())
+    save = torch.save
+
+    def fill_the_disk(checkpoint, path):
+        if checkpoint["epochs"] < 3:
+            return save(checkpoint, path)
+        path.write_bytes(b"half a checkpoint")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(torch, "save", fill_the_disk)
+    with pytest.raises(RunError, match="the disk is full; the last checkpoint is whole"):
+        train(recipe(), tmp_path / "full", console=quiet())
+    monkeypatch.undo()
+    assert not list((tmp_path / "full").glob("*.new"))
+    assert_same_run(whole, train(recipe(), tmp_path / "full", console=quiet(), resume=True))
+
+
+def test_ctrl_c_leaves_a_run_that_goes_on(recipe, tmp_path, monkeypatch):
+    from antiphon.train.module import TrainingModule
+
+    whole = train(recipe(), tmp_path / "whole", console=quiet())
+    step = TrainingModule.training_step
+
+    def press_ctrl_c(self, batch, number):
+        if self.current_epoch == 2:
+            raise KeyboardInterrupt
+        return step(self, batch, number)
+
+    monkeypatch.setattr(TrainingModule, "training_step", press_ctrl_c)
+    with pytest.raises(Interrupted, match="go on with --resume"):
+        train(recipe(), tmp_path / "stopped", console=quiet())
+    monkeypatch.undo()
+    assert_same_run(whole, train(recipe(), tmp_path / "stopped", console=quiet(), resume=True))
+
+
+def test_a_damaged_checkpoint_is_named(recipe, tmp_path, kill_in_epoch):
+    come_back = kill_in_epoch(1)
+    with pytest.raises(KilledError):
+        train(recipe(), tmp_path / "run", console=quiet())
+    come_back()
+    (tmp_path / "run" / "last.ckpt").write_bytes(b"nonsense")
+    with pytest.raises(RunError, match=r"last\.ckpt: damaged .* --force begins anew"):
+        train(recipe(), tmp_path / "run", console=quiet(), resume=True)
+
+
+def test_what_training_leaves_out_is_reported(recipe, tmp_path):
+    console = quiet()
+    train(recipe("data.max_source_length=3", "train.max_epochs=1"), tmp_path / "run", console=console)
+    assert "source too long" in console.file.getvalue()
+
+
+def test_rare_tokens_become_unknown(recipe, tmp_path):
+    run = train(recipe("data.min_count=40", "train.max_epochs=1"), tmp_path / "run", console=quiet())
+    few = (run.path / "source.vocab").read_text().split("\n")
+    everything = train(recipe("train.max_epochs=1"), tmp_path / "all", console=quiet())
+    assert len(few) < len((everything.path / "source.vocab").read_text().split("\n"))
+
+
+@pytest.mark.parametrize("swap", [False, True])
+def test_sentencepiece_models_are_trained_and_travel_with_the_run(recipe, tmp_path, swap):
+    settings = ["data.source_tokens=sentencepiece", "data.sentencepiece_size=40", "train.max_epochs=1"]
+    run = train(recipe(*settings, f"data.swap={str(swap).lower()}"), tmp_path / "run", console=quiet())
+    assert (run.path / ("target.spm" if swap else "source.spm")).exists()
+    again = train(
+        recipe(*settings, f"data.source_sentencepiece={run.path / ('target.spm' if swap else 'source.spm')}"),
+        tmp_path / "again",
+        console=quiet(),
+    )
+    assert (again.path / "source.spm").exists()
+
+
+def test_training_without_data_says_how_to_give_it(recipe, tmp_path):
+    (tmp_path / "bare.toml").write_text("")
+    with pytest.raises(RecipeError, match=r"data\.train: unset, .* --set data\.train=FILE"):
+        train(load_recipe(tmp_path / "bare.toml"), tmp_path / "run", console=quiet())
