@@ -7,7 +7,7 @@ import torch
 from antiphon.config import Recipe
 from antiphon.errors import RecipeError
 
-_WORK_WORTH_SHARING = 3_000_000
+_WORK_WORTH_SHARING = 50_000_000
 """Multiplications of one step of a batch below which a second thread costs more than it gives."""
 
 

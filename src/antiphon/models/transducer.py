@@ -13,7 +13,7 @@ neural, there marked ``+``).
 from typing import Literal, NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
@@ -89,7 +89,8 @@ class Transducer(nn.Module):
         target, _ = self.follow(batch.shifted_target)
         log_word = log_word_probabilities(source.logits, target.logits, batch.target)
         log_odds = self._emit_log_odds(source.transition, target.transition)
-        log_emit, log_shift = self.split_odds(log_odds, batch.source_lengths)
+        rows = torch.arange(log_odds.shape[1], device=log_odds.device)
+        log_emit, log_shift = self.split_odds(log_odds, rows[:, None] == batch.source_lengths[:, None, None] - 1)
         return Moves(log_emit + log_word, log_shift)
 
     def read(self, source: Int[Tensor, "B I"], lengths: Int[Tensor, " B"]) -> Side:
@@ -103,13 +104,11 @@ class Transducer(nn.Module):
         return Side(self.target_logits(states), self.transition.target_units(states)), state
 
     def split_odds(
-        self, log_odds: Float[Tensor, "N I J"], source_lengths: Int[Tensor, " N"]
-    ) -> tuple[Float[Tensor, "N I J"], Float[Tensor, "N I J"]]:
+        self, log_odds: Float[Tensor, "*cells"], in_last_row: Bool[Tensor, "..."]
+    ) -> tuple[Float[Tensor, "*cells"], Float[Tensor, "*cells"]]:
         """Log probabilities of emit and shift; emit is certain in the last row if it is forced there."""
         log_emit, log_shift = logsigmoid(log_odds), logsigmoid(-log_odds)
         if self.final_emit_forced:
-            rows = torch.arange(log_odds.shape[1], device=log_odds.device)
-            in_last_row = rows[:, None] == source_lengths[:, None, None] - 1
             log_emit = log_emit.masked_fill(in_last_row, 0.0)
         return log_emit, log_shift
 

@@ -20,6 +20,7 @@ from typing import NamedTuple
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn.functional import pad
 
 from antiphon.data.batch import Batch
 from antiphon.data.vocab import END, PAD, START, UNKNOWN
@@ -29,6 +30,7 @@ from antiphon.search.hypothesis import Finished, Hypothesis
 
 IMPOSSIBLE = float("-inf")
 _NEVER_WRITTEN = [PAD, UNKNOWN, START, END]
+_ROWS_AHEAD = 32
 _BLOCK_NUMBERS = 2**24
 """How many word scores are computed at once."""
 
@@ -49,13 +51,17 @@ class BeamSettings:
 
 
 class Column(NamedTuple):
-    """The distinct prefixes of one output length, and where their last tokens were written."""
+    """The distinct prefixes of one output length, and where their last tokens were written.
+
+    Only a band of ``R`` rows from ``first_row`` on is kept: no prefix was last written outside it.
+    """
 
     owner: Int[Tensor, " N"]
     last_token: Int[Tensor, " N"]
     state: LSTMState | None
-    arrival: Float[Tensor, "N I"]
-    entry: Int[Tensor, "N I"]
+    first_row: int
+    arrival: Float[Tensor, "N R"]
+    entry: Int[Tensor, "N R"]
 
 
 class Ready(NamedTuple):
@@ -109,26 +115,49 @@ class _Search:
         return self._trace_back()
 
     def _first_column(self) -> Column:
-        arrival = torch.full((self.B, self.I), IMPOSSIBLE, dtype=torch.float64, device=self.device)
-        arrival[:, 0] = 0.0
         owner = torch.arange(self.B, device=self.device)
-        nothing = torch.full((self.B, self.I), -1, device=self.device)
-        return Column(owner, torch.full_like(owner, START), None, arrival, nothing)
+        arrival = torch.zeros(self.B, 1, dtype=torch.float64, device=self.device)
+        nothing = torch.full((self.B, 1), -1, device=self.device)
+        return Column(owner, torch.full_like(owner, START), None, 0, arrival, nothing)
 
     def _ready(self, column: Column, side: Side, is_last: Tensor) -> Ready:
-        """The pairs worth extending; in a sentence's last column, only those that can finish it."""
-        owner = column.owner
-        log_odds = self.model.transition.log_odds(self.source.transition[owner], side.transition[:, None])
-        log_emit, log_shift = self.model.split_odds(log_odds[:, :, None], self.lengths[owner])
-        standing, origin = _stand(column.arrival, log_shift[:, :, 0].double())
-        rows = torch.arange(self.I, device=self.device)
-        last_row = self.lengths[owner][:, None] - 1
-        score = (standing + log_emit[:, :, 0]).masked_fill(rows > last_row, IMPOSSIBLE)
-        best = score.new_full((self.B,), IMPOSSIBLE).scatter_reduce(0, owner, score.amax(1), "amax")
-        worth_it = score >= (best - self.settings.threshold)[owner, None]
-        worth_it = torch.where(is_last[owner, None], (rows == last_row) & (score > IMPOSSIBLE), worth_it)
-        prefix, row = worth_it.nonzero(as_tuple=True)
-        return Ready(prefix, row, score[prefix, row], column.entry[prefix, origin[prefix, row]])
+        """The pairs worth extending; in a sentence's last column, only those that can finish it.
+
+        Rows beyond the band are looked at some at a time, until standing there is out of the question.
+        """
+        ahead = self.I if is_last.any() else _ROWS_AHEAD
+        while True:
+            stop = min(self.I, column.first_row + column.arrival.shape[1] + ahead)
+            standing, score, origin = self._stand(column, side, stop)
+            best = self._best_of_each_sentence(score.amax(1), column.owner)
+            worst = (best - self.settings.threshold)[column.owner, None]
+            if stop == self.I or not (standing[:, -1:] >= worst).any():
+                break
+            ahead *= 2
+        at_end = (self._rows(column, stop) == self.lengths[column.owner, None] - 1) & (score > IMPOSSIBLE)
+        worth_it = torch.where(is_last[column.owner, None], at_end, score >= worst)
+        prefix, place = worth_it.nonzero(as_tuple=True)
+        parent = column.entry[prefix, origin[prefix, place]]
+        return Ready(prefix, place + column.first_row, score[prefix, place], parent)
+
+    def _stand(self, column: Column, side: Side, stop: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Scores of standing and of being about to write in each row up to ``stop``, and where each arrived."""
+        owner, first = column.owner, column.first_row
+        log_odds = self.model.transition.log_odds(
+            self.source.transition[:, first:stop][owner], side.transition[:, None]
+        )
+        rows_left = self.lengths[owner, None] - 1 - self._rows(column, stop)
+        log_emit, log_shift = self.model.split_odds(log_odds, rows_left == 0)
+        arrival = pad(column.arrival, (0, stop - first - column.arrival.shape[1]), value=IMPOSSIBLE)
+        standing, origin = _shift_on(arrival, log_shift.double())
+        standing = standing.masked_fill(rows_left < 0, IMPOSSIBLE)
+        return standing, standing + log_emit, origin
+
+    def _rows(self, column: Column, stop: int) -> Tensor:
+        return torch.arange(column.first_row, stop, device=self.device)
+
+    def _best_of_each_sentence(self, log_scores: Tensor, sentence: Tensor) -> Tensor:
+        return log_scores.new_full((self.B,), IMPOSSIBLE).scatter_reduce(0, sentence, log_scores, "amax")
 
     def _write(self, column: Column, ready: Ready, side: Side, number: int) -> Kept:
         """The best ``beam`` tokens of every ready pair, then of every cell; ends go to the finished ones."""
@@ -161,7 +190,7 @@ class _Search:
 
     def _best_of_each_cell(self, kept: Kept, owner: Tensor) -> Kept:
         sentence = owner[kept.prefix]
-        best = kept.log_score.new_full((self.B,), IMPOSSIBLE).scatter_reduce(0, sentence, kept.log_score, "amax")
+        best = self._best_of_each_sentence(kept.log_score, sentence)
         promising = kept.log_score >= (best - self.settings.threshold)[sentence]
         kept = _select(kept, (promising & (kept.log_score > IMPOSSIBLE)).nonzero()[:, 0])
         cell = owner[kept.prefix] * self.I + kept.row
@@ -176,7 +205,7 @@ class _Search:
 
     def _without_done_sentences(self, column: Column, kept: Kept, number: int) -> Kept:
         sentence = column.owner[kept.prefix]
-        best_open = kept.log_score.new_full((self.B,), IMPOSSIBLE).scatter_reduce(0, sentence, kept.log_score, "amax")
+        best_open = self._best_of_each_sentence(kept.log_score, sentence)
         is_open = [
             not finished.beats(best) and number + 1 < limit
             for finished, best, limit in zip(self.finished, best_open.tolist(), self.max_columns.tolist(), strict=True)
@@ -186,13 +215,15 @@ class _Search:
     def _next_column(self, column: Column, kept: Kept, state: LSTMState) -> Column:
         distinct, number = (kept.prefix * self.V + kept.token).unique(return_inverse=True)
         parent = distinct // self.V
-        shape = (len(distinct), self.I)
+        first_row, last_row = (int(row) for row in kept.row.aminmax())
+        shape = (len(distinct), last_row - first_row + 1)
         arrival = torch.full(shape, IMPOSSIBLE, dtype=torch.float64, device=self.device)
-        arrival[number, kept.row] = kept.log_score
+        arrival[number, kept.row - first_row] = kept.log_score
         entry = torch.full(shape, -1, device=self.device)
-        entry[number, kept.row] = torch.arange(len(number), device=self.device)
+        entry[number, kept.row - first_row] = torch.arange(len(number), device=self.device)
         hidden, cell = state
-        return Column(column.owner[parent], distinct % self.V, (hidden[:, parent], cell[:, parent]), arrival, entry)
+        carried = hidden[:, parent], cell[:, parent]
+        return Column(column.owner[parent], distinct % self.V, carried, first_row, arrival, entry)
 
     def _trace_back(self) -> list[list[Hypothesis]]:
         columns = [(kept.token.tolist(), kept.row.tolist(), kept.parent.tolist()) for kept in self.history]
@@ -210,7 +241,7 @@ class _Search:
         return answers
 
 
-def _stand(
+def _shift_on(
     arrival: Float[Tensor, "N I"], log_shift: Float[Tensor, "N I"]
 ) -> tuple[Float[Tensor, "N I"], Int[Tensor, "N I"]]:
     """Best score of standing in each row after any number of shifts, and the row of arrival it comes from.

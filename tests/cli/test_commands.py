@@ -1,0 +1,124 @@
+"""What each command gives back when all is well."""
+
+import json
+import math
+
+import pytest
+
+import antiphon as package
+from tests.toy import inflect, words, write_pairs
+
+
+def test_the_toy_task_is_learnt_through_the_real_command(toy_run, antiphon, tmp_path):
+    test = write_pairs(tmp_path / "test.tsv", 200, seed=9)
+    result = json.loads(antiphon("evaluate", toy_run, test, "--json").out)
+    assert result["examples"] == 200
+    assert result["metrics"].keys() == {"accuracy", "edit_distance", "perplexity"}
+    assert result["metrics"]["accuracy"]["value"] > 90
+    assert result["metrics"]["perplexity"]["value"] < 1.1
+    assert all(metric["signature"] for metric in result["metrics"].values())
+    assert result["unknown_symbols"] == {"source": 0, "target": 0}
+
+
+def test_evaluate_prints_a_table_for_people(toy_run, antiphon, tmp_path):
+    result = antiphon("evaluate", toy_run, write_pairs(tmp_path / "test.tsv", 10))
+    assert "accuracy" in result.out
+    assert "10 pairs" in result.out
+
+
+def test_evaluate_takes_parallel_files(toy_run, antiphon, tmp_path):
+    (tmp_path / "x.a").write_text("badu\n")
+    (tmp_path / "x.b").write_text("baaduun\n")
+    result = json.loads(antiphon("evaluate", toy_run, tmp_path / "x.a", tmp_path / "x.b", "--json").out)
+    assert result["examples"] == 1
+
+
+def test_predict_keeps_order_and_number_of_lines(toy_run, antiphon):
+    inputs = [*words(40, seed=5), "", *words(3, seed=6)]
+    result = antiphon("predict", toy_run, stdin="\n".join(inputs).encode())
+    outputs = result.out.split("\n")[:-1]
+    assert len(outputs) == len(inputs)
+    assert outputs[40] == ""
+    right = sum(inflect(word) == output for word, output in zip(inputs, outputs, strict=True) if word)
+    assert right > 35
+
+
+def test_predict_reads_files_of_pairs_and_gzip(toy_run, antiphon, tmp_path):
+    import gzip
+
+    (tmp_path / "x.tsv.gz").write_bytes(gzip.compress(b"badu\tsomething\n"))
+    assert antiphon("predict", toy_run, tmp_path / "x.tsv.gz").out == antiphon("predict", toy_run, stdin=b"badu\n").out
+
+
+def test_predict_gives_json_lines_with_nbest_and_alignment(toy_run, antiphon):
+    result = antiphon("predict", toy_run, "--format", "jsonl", "--nbest", "3", "--beam", "5", stdin=b"badu\n\n")
+    first, empty = map(json.loads, result.out.splitlines())
+    assert first.keys() >= {"source", "prediction", "score", "alignment", "nbest"}
+    assert first["source"] == "badu"
+    scores = [candidate["score"] for candidate in first["nbest"]]
+    assert len(scores) == 3
+    assert scores == sorted(scores, reverse=True)
+    assert [column for _, column in first["alignment"]] == list(range(len(first["tokens"])))
+    assert all(0 <= row < len(first["source_symbols"]) for row, _ in first["alignment"])
+    assert empty["prediction"] == ""
+
+
+def test_align_writes_pharaoh_json_and_pictures(toy_run, antiphon, tmp_path):
+    pairs = write_pairs(tmp_path / "pairs.tsv", 4)
+    pharaoh = antiphon("align", toy_run, pairs).out.splitlines()
+    rows = [json.loads(line) for line in antiphon("align", toy_run, pairs, "--format", "jsonl").out.splitlines()]
+    assert len(pharaoh) == len(rows) == 4
+    for links, row in zip(pharaoh, rows, strict=True):
+        assert links == " ".join(f"{i}-{j}" for i, j in row["alignment"])
+        assert max(i for i, _ in row["alignment"]) < len(row["source"]) - 1
+        columns = zip(*row["posterior"], strict=True)
+        assert all(sum(column) == pytest.approx(1.0, abs=1e-3) for column in columns)
+    pictures = antiphon("align", toy_run, pairs, "--format", "png", "--out", tmp_path / "p", "--limit", "2")
+    assert [path.name for path in sorted((tmp_path / "p").iterdir())] == ["0001.png", "0002.png"]
+    assert pictures.out.count("\n") == 2
+
+
+def test_info_says_what_a_run_is(toy_run, antiphon):
+    facts = json.loads(antiphon("info", toy_run, "--json").out)
+    assert facts["kind"] == "transducer"
+    assert facts["state"] == "trained"
+    assert facts["metrics"]["parameters"] > 0
+    assert facts["recipe"]["model"]["hidden_size"] == 48
+    assert "transducer" in antiphon("info", toy_run).out
+
+
+def test_the_same_in_python(toy_run):
+    model = package.load(toy_run)
+    (prediction,) = model.predict(["badu"], nbest=2)
+    assert prediction.text == "baaduun"
+    assert prediction.segments == [
+        (("b",), ("b",)),
+        (("a",), ("a", "a")),
+        (("d",), ("d",)),
+        (("u",), ("u", "u")),
+        ((), ("n",)),
+    ]
+    (log_prob,) = model.score([("badu", prediction.text)])
+    assert prediction.log_score <= log_prob + 1e-5 < 0.0
+    (alignment,) = model.align([("badu", prediction.text)])
+    assert alignment.rows[:-1] == prediction.nbest[0].rows
+    assert alignment.log_prob == pytest.approx(log_prob, abs=1e-4)
+    assert math.isfinite(alignment.posterior.sum())
+    assert model.module.training is False
+
+
+def test_a_run_with_features_reads_them_before_the_source(antiphon, tmp_path):
+    train = tmp_path / "train.tsv"
+    rows = [f"{word}\t{word + ending}\t{tag}\n" for word in words(150) for ending, tag in (("s", "N;PL"), ("", "N;SG"))]
+    train.write_text("".join(rows))
+    (tmp_path / "recipe.toml").write_text(
+        "[model]\nhidden_size = 32\ndropout = 0.0\n[train]\nlearning_rate = 0.01\nmax_epochs = 12\n"
+    )
+    run = tmp_path / "run"
+    settings = ["--set", f"data.train={train}", "--set", f"data.dev={train}", "--set", f"data.test={train}"]
+    assert antiphon("train", tmp_path / "recipe.toml", *settings, "--out", run).status == 0
+    assert "[PL]" in (run / "source.vocab").read_text().split("\n")
+    assert antiphon("predict", run, stdin=b"badu\tN;PL\nbadu\tN;SG\n").out == "badus\nbadu\n"
+    test = json.loads((run / "metrics.json").read_text())["test"]
+    assert test["examples"] == 300
+    assert package.load(run).predict([("badu", ["N", "PL"])])[0].text == "badus"
