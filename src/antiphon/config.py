@@ -22,50 +22,67 @@ Positive = Annotated[int, Field(gt=0)]
 class Section(BaseModel):
     """A part of a recipe: unknown keys are refused, values never change."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 class DataSection(Section):
     """Where pairs come from and how text becomes tokens."""
 
     train: Path | tuple[Path, Path] | None = None
+    """Pairs to learn from: a TSV file, or a list of two parallel text files."""
     dev: Path | tuple[Path, Path] | None = None
+    """Held-out pairs that decide which epoch is best."""
     test: Path | tuple[Path, Path] | None = None
+    """Pairs to evaluate on once training has ended; may be left out."""
     swap: bool = False
     """Learn to map the second column to the first; all else still describes the file as it is."""
     features: bool | None = None
     """Read the third column as features; unset: if the training file has one."""
 
     source_tokens: TokenKind = "chars"
+    """Tokens of the first column: characters, what stands between spaces, or SentencePiece subwords."""
     target_tokens: TokenKind = "chars"
+    """Tokens of the second column."""
     source_sentencepiece: Path | None = None
-    """An existing model; unset: one is trained."""
+    """An existing SentencePiece model for the first column; unset: one is trained."""
     target_sentencepiece: Path | None = None
+    """An existing SentencePiece model for the second column; unset: one is trained."""
     sentencepiece_size: Positive = 8000
     """Pieces of a SentencePiece model trained here."""
 
     nfc: bool = False
+    """Compose characters to Unicode NFC."""
     lowercase: bool = False
+    """Lower-case all text."""
     digits_to_hash: bool = False
+    """Replace every digit by #."""
     min_count: Positive = 1
     """Tokens seen less often in training become unknown."""
     max_source_length: Positive | None = None
+    """Tokens of the longest source kept for training."""
     max_target_length: Positive | None = None
+    """Tokens of the longest target kept for training."""
     max_cells: Positive | None = None
-    """Longest pairs kept for training, by tokens of each side and by their product."""
+    """Largest product of both lengths kept for training."""
 
 
 class ModelSection(Section):
     """What is trained."""
 
     kind: Literal["transducer"] = "transducer"
+    """The kind of model."""
     encoder: Literal["unidirectional", "bidirectional"] = "bidirectional"
+    """Read the source from the left alone, or from both ends."""
     transition: Literal["geometric", "neural"] = "neural"
+    """Chance of writing: one constant estimated from lengths, or a network's."""
     final_emit: Literal["learned", "forced"] = "learned"
+    """Chance of writing once the source is read: the network's, or 1."""
     hidden_size: Positive = 128
+    """Units of each LSTM."""
     embedding_size: Positive | None = None
     """Width of token vectors; unset: as wide as ``hidden_size``."""
     layers: Positive = 1
+    """Layers of each LSTM."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.5
     """On the input and output of each LSTM."""
 
@@ -74,16 +91,21 @@ class TrainSection(Section):
     """How it is trained."""
 
     seed: Annotated[int, Field(ge=0)] = 1
+    """Decides initial weights, dropout and the order of batches."""
     max_epochs: Positive = 100
+    """Passes over the training pairs at most."""
     patience: Positive = 20
     """Epochs without a better dev metric before training stops."""
     dev_metric: Literal["perplexity", "accuracy", "edit_distance", "phoneme_error_rate"] = "perplexity"
+    """What decides which epoch is best; perplexity needs no search."""
     dev_beam: Positive = 1
     """Beam while training, where the dev metric needs predictions."""
     batch_size: Positive = 32
+    """Pairs of a batch at most."""
     max_batch_cells: Positive = 100_000
     """Bound on pairs * longest source * longest target of a batch."""
     learning_rate: Annotated[float, Field(gt=0)] = 0.001
+    """Step size of Adam."""
     final_learning_rate: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Part of the learning rate that is left in the last epoch, on a cosine curve; 1: it stays as it is."""
     clip: Annotated[float, Field(gt=0)] = 5.0
@@ -96,11 +118,13 @@ class SearchSection(Section):
     """How outputs are searched for."""
 
     beam: Positive = 10
+    """Outputs kept for each input position and output length; 1 is the thesis's dynamic program."""
     threshold: Annotated[float, Field(gt=0)] = 20.0
     """Hypotheses more than this many nats behind the best are dropped."""
     max_length_ratio: Annotated[float, Field(gt=0)] = 2.0
+    """Outputs may be this many times as long as the input, and ..."""
     max_length_extra: Positive = 10
-    """Outputs may be ratio * input + extra tokens long."""
+    """... this many tokens longer."""
     batch_size: Positive = 32
     """Inputs searched at once."""
 

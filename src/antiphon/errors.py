@@ -23,3 +23,8 @@ class RecipeError(AntiphonError):
 
 class RunError(AntiphonError):
     """A run folder is missing, damaged, of the wrong kind, or in the way."""
+
+
+def count_of(number: int, noun: str) -> str:
+    """``1 line``, ``2 lines``: a number with its noun, for messages."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -55,23 +55,6 @@ class RunFolder:
         self.corpus = path / "corpus"
 
     @classmethod
-    def create(cls, path: Path, *, force: bool = False) -> "RunFolder":
-        """An empty run folder; one that holds a run already is refused, or emptied of that run by ``force``."""
-        run = cls(path)
-        if path.exists() and not path.is_dir():
-            raise RunError(f"{path}: a file, expected a folder for the run")
-        present = [name for name in (*_FILES, "corpus") if (path / name).exists()]
-        if present and not force:
-            raise RunError(
-                f"{path}: holds a run already ({present[0]}), expected a new folder; "
-                "use --resume to go on with it, --force to replace it, or another --out"
-            )
-        for name in present:
-            _remove(path / name)
-        path.mkdir(parents=True, exist_ok=True)
-        return run
-
-    @classmethod
     def open(cls, path: Path) -> "RunFolder":
         """A folder that holds a run."""
         if not path.exists():
@@ -164,6 +147,34 @@ class RunFolder:
             return Vocab.load(path)
         except UnicodeDecodeError:
             raise RunError(f"{path}: damaged, expected one token per line in UTF-8") from None
+
+
+@contextmanager
+def staged_run(path: Path, *, force: bool = False) -> Iterator[RunFolder]:
+    """A new run folder beside ``path`` that takes its place at the end; if preparing it fails, nothing has changed.
+
+    A folder that holds a run already is refused, or with ``force`` loses that run, and nothing else, at the end.
+    """
+    if path.exists() and not path.is_dir():
+        raise RunError(f"{path}: a file, expected a folder for the run")
+    in_the_way = [path / name for name in (*_FILES, "corpus") if (path / name).exists()]
+    if in_the_way and not force:
+        raise RunError(
+            f"{path}: holds a run already ({in_the_way[0].name}), expected a new folder; "
+            "use --resume to go on with it, --force to replace it, or another --out"
+        )
+    stage = path.with_name(f"{path.name}.new")
+    shutil.rmtree(stage, ignore_errors=True)
+    stage.mkdir(parents=True)
+    try:
+        yield RunFolder(stage)
+        for old in in_the_way:
+            _remove(old)
+        path.mkdir(exist_ok=True)
+        for new in stage.iterdir():
+            new.replace(path / new.name)
+    finally:
+        shutil.rmtree(stage, ignore_errors=True)
 
 
 def token_kinds(data: DataSection) -> list[tuple[str, TokenKind]]:

@@ -56,10 +56,16 @@ def test_a_missing_training_file_is_named(antiphon, tmp_path):
     assert_refused(result, "none.tsv: no such file or directory")
 
 
-def test_a_refused_training_file_leaves_no_run_in_the_way(antiphon, tmp_path):
+def test_a_refused_training_file_costs_no_earlier_run(antiphon, tmp_path):
     arguments = ["train", "recipes/toy.toml", "--out", tmp_path / "run", "--set", "train.max_epochs=1"]
-    assert_refused(antiphon(*arguments, "--set", f"data.train={tmp_path / 'none.tsv'}"), "none.tsv")
+    empty = write(tmp_path / "empty.tsv", b"")
+    assert_refused(antiphon(*arguments, "--set", f"data.train={empty}"), "empty.tsv")
+    assert not (tmp_path / "run").exists()
     assert antiphon(*arguments).status == 0
+    before = (tmp_path / "run" / "model.safetensors").read_bytes()
+    assert_refused(antiphon(*arguments, "--force", "--set", f"data.train={empty}"), "empty.tsv")
+    assert (tmp_path / "run" / "model.safetensors").read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["run"]
 
 
 @pytest.mark.parametrize(
@@ -161,7 +167,7 @@ def test_an_empty_evaluation_file_is_refused(antiphon, toy_run, tmp_path):
 
 def test_a_very_long_line_is_answered_in_bounded_time(antiphon, toy_run):
     started = time.monotonic()
-    result = antiphon("predict", toy_run, "--beam", "1", stdin=b"badukemo" * 1250 + b"\nbadu\n")
+    result = antiphon("predict", toy_run, "--beam", "1", stdin=b"bdgkmsta" * 1250 + b"\nbadu\n")
     assert result.status == 0
     assert result.out.split("\n")[1] == "baaduun"
     assert time.monotonic() - started < 120

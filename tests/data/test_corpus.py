@@ -40,7 +40,7 @@ def test_what_is_left_out_is_counted_by_reason(tmp_path):
         tmp_path / "x.arrow",
         Limits(max_source_length=5, max_target_length=5, max_cells=15),
     )
-    assert str(census) == "1 pairs, left out: 2 empty, 1 source too long, 1 target too long, 1 too many cells"
+    assert str(census) == "1 pair, left out: 2 empty, 1 source too long, 1 target too long, 1 too many cells"
 
 
 def test_a_batch_is_padded_and_ended():

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from antiphon.cli.options import Beam, Device, Run, Threads
+from antiphon.errors import count_of
 
 
 def command(
@@ -29,7 +30,7 @@ def command(
     data = model.recipe.data
     pairs, blank = read_filled_pairs(pair_files(file), features=bool(data.features), swap=data.swap)
     if blank:
-        print(f"antiphon: {blank} line(s) without a source or a target left out", file=sys.stderr)
+        print(f"antiphon: {count_of(blank, 'line')} without a source or a target left out", file=sys.stderr)
     evaluation = model.evaluate(pairs, beam=beam)
     if as_json:
         print(json.dumps(evaluation.as_json(), ensure_ascii=False))

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from antiphon.data.batch import Batch, Ids
 from antiphon.data.codec import PairCodec
 from antiphon.data.readers import Pair, Source
+from antiphon.errors import count_of
 
 _SCHEMA = pyarrow.schema({side: pyarrow.list_(pyarrow.int32()) for side in ("source", "target")})
 _ROWS_PER_CHUNK = 20_000
@@ -50,7 +51,7 @@ class Census:
     def __str__(self) -> str:
         left_out = {reason: number for reason, number in asdict(self).items() if reason != "kept" and number}
         reasons = ", ".join(f"{number:,} {reason.replace('_', ' ')}" for reason, number in left_out.items())
-        return f"{self.kept:,} pairs" + (f", left out: {reasons}" if reasons else "")
+        return count_of(self.kept, "pair") + (f", left out: {reasons}" if reasons else "")
 
 
 def write_corpus(pairs: Iterable[Pair], codec: PairCodec, path: Path, limits: Limits) -> Census:

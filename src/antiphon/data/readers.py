@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, cast
 
-from antiphon.errors import InputError
+from antiphon.errors import InputError, count_of
 
 Files = Path | tuple[Path, Path]
 """One TSV file of pairs, or two parallel text files."""
@@ -94,7 +94,7 @@ def parse_source(line: str, where: str, *, features: bool = False, swap: bool = 
     *texts, tag = columns if features else [*columns, ""]
     if len(texts) not in (1, 2):
         expected = "source<TAB>features" if features else "source alone or source<TAB>target"
-        raise InputError(f"{where}: {_count(len(columns), 'column')}, expected {expected}")
+        raise InputError(f"{where}: {count_of(len(columns), 'column')}, expected {expected}")
     return Source(texts[-1] if swap else texts[0], split_features(tag))
 
 
@@ -120,9 +120,9 @@ def _read_tsv(path: Path, features: bool) -> Iterator[Pair]:
         columns = line.split("\t")
         width = width or len(columns)
         if len(columns) not in (2, 3):
-            raise InputError(f"{where}: {_count(len(columns), 'column')}, expected source<TAB>target[<TAB>features]")
+            raise InputError(f"{where}: {count_of(len(columns), 'column')}, expected source<TAB>target[<TAB>features]")
         if len(columns) != width:
-            raise InputError(f"{where}: {_count(len(columns), 'column')}, expected {width} as in the lines before it")
+            raise InputError(f"{where}: {count_of(len(columns), 'column')}, expected {width} as in the lines before it")
         yield Pair(columns[0], columns[1], split_features(columns[2]) if features and width == 3 else (), where)
 
 
@@ -132,10 +132,10 @@ def _read_parallel(source_path: Path, target_path: Path) -> Iterator[Pair]:
     for number, source in enumerate(read_lines(source_path), 1):
         target = next(targets, None)
         if target is None:
-            raise InputError(f"{target_path}: {_count(number - 1, 'line')}, expected as many as in {source_path}")
+            raise InputError(f"{target_path}: {count_of(number - 1, 'line')}, expected as many as in {source_path}")
         yield Pair(source, target, (), f"{source_path}:{number}")
     if next(targets, None) is not None:
-        raise InputError(f"{target_path}: more than {_count(number, 'line')}, expected as many as in {source_path}")
+        raise InputError(f"{target_path}: more than {count_of(number, 'line')}, expected as many as in {source_path}")
 
 
 def _open(path: Path) -> BinaryIO:
@@ -144,7 +144,3 @@ def _open(path: Path) -> BinaryIO:
 
 def _reason(error: OSError) -> str:
     return (error.strerror or str(error)).lower()
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -19,9 +19,9 @@ from antiphon.config import Recipe
 from antiphon.data.batch import Batch
 from antiphon.data.corpus import Corpus, plan_batches
 from antiphon.device import choose_device, choose_threads
-from antiphon.errors import InputError, RecipeError, RunError
+from antiphon.errors import InputError, RecipeError, RunError, count_of
 from antiphon.report.plots import plot_training
-from antiphon.run import RunFolder
+from antiphon.run import RunFolder, staged_run
 from antiphon.train.checkpoint import Checkpoint, load_checkpoint
 from antiphon.train.keeper import Keeper
 from antiphon.train.module import EpochBatches, Optimisation, TrainingModule, Validation
@@ -53,15 +53,16 @@ def train(
             return run
         prepared = prepare_again(stored, run, console.print)
     else:
-        run = RunFolder.create(out, force=force)
-        prepared = prepare(recipe, run, console.print)
+        with staged_run(out, force=force) as run:
+            prepared = prepare(recipe, run, console.print)
+        run = RunFolder(out)
     torch.set_num_threads(threads or choose_threads(prepared.recipe, len(prepared.codec.target.vocab)))
     checkpoint = load_checkpoint(run.checkpoint)
     module = _training_module(prepared, checkpoint)
     keeper = Keeper(run, prepared.recipe.train.dev_metric, prepared.recipe.train.patience, checkpoint)
     kind = prepared.recipe.model.kind
-    threads = torch.get_num_threads()
-    console.print(f"{kind}: {count_parameters(module.model):,} parameters, {threads} thread{'s'[: threads > 1]}")
+    parameters, threads_used = count_parameters(module.model), torch.get_num_threads()
+    console.print(f"{kind}: {parameters:,} parameters, {count_of(threads_used, 'thread')}")
     _fit(prepared, run, module, keeper, console, device)
     _finish(prepared.recipe, run, keeper, module)
     return run

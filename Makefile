@@ -1,0 +1,37 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: help setup demo test test-all check format bench
+
+help:  ## say what each verb does
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup: $(VENV)/installed  ## create .venv and install everything, once
+
+$(VENV)/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+demo: setup  ## learn to pronounce English in about two minutes
+	$(BIN)/antiphon demo
+
+check: setup  ## format, lint and types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+test: check  ## check, then every test that takes seconds
+	$(BIN)/pytest -n 2 --dist worksteal
+
+test-all: check  ## check, then every test
+	$(BIN)/pytest -n 2 --dist worksteal -m ''
+
+format: setup  ## put the code in order
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: setup  ## measure memory and speed, side by side
+	$(BIN)/python -m benchmarks

@@ -1,0 +1,37 @@
+"""Every benchmark in turn; results go to benchmarks/results as JSON and one Markdown table."""
+
+import json
+from pathlib import Path
+
+from benchmarks import lattice_memory, training_speed
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def main():
+    RESULTS.mkdir(exist_ok=True)
+    lines = []
+    for benchmark in (lattice_memory, training_speed):
+        name = benchmark.__name__.rpartition(".")[2]
+        rows = benchmark.measure()
+        (RESULTS / f"{name}.json").write_text(json.dumps(rows, indent=2) + "\n")
+        lines += [f"## {name.replace('_', ' ')}", "", *table(rows), ""]
+    text = "\n".join(lines)
+    (RESULTS / "table.md").write_text(text)
+    print(text)
+
+
+def table(rows):
+    names = list(rows[0])
+    yield "| " + " | ".join(names) + " |"
+    yield "|" + "---|" * len(names)
+    for row in rows:
+        yield (
+            "| "
+            + " | ".join(f"{value:.4g}" if isinstance(value, float) else str(value) for value in row.values())
+            + " |"
+        )
+
+
+if __name__ == "__main__":
+    main()

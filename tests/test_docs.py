@@ -1,0 +1,61 @@
+"""What the documents say is so."""
+
+import re
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+
+from antiphon.config import Recipe, load_recipe
+
+ROOT = Path(__file__).parent.parent
+
+
+def setting_rows():
+    """A row of the table in docs/recipes.md for every setting."""
+    for section, field in Recipe.model_fields.items():
+        settings = field.annotation
+        assert isinstance(settings, type)
+        assert issubclass(settings, BaseModel)
+        for name, setting in settings.model_fields.items():
+            default = "unset" if setting.default is None else str(setting.default).lower()
+            yield f"| `{section}.{name}` | {default} | {setting.description} |"
+
+
+@pytest.mark.parametrize("row", setting_rows())
+def test_every_setting_is_described(row):
+    assert row in (ROOT / "docs/recipes.md").read_text(encoding="utf-8").splitlines()
+
+
+@pytest.mark.parametrize("recipe", sorted((ROOT / "recipes").glob("*.toml")), ids=lambda path: path.name)
+def test_every_recipe_is_valid(recipe):
+    load_recipe(recipe)
+
+
+@pytest.mark.parametrize(
+    "document", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], ids=lambda path: path.name
+)
+def test_links_lead_somewhere(document):
+    for target in re.findall(r"\]\(([^)#:]+)\)", document.read_text(encoding="utf-8")):
+        assert (document.parent / target).exists(), target
+
+
+def test_every_test_that_equations_names_exists():
+    named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs/equations.md").read_text(encoding="utf-8")))
+    written = {
+        name for path in (ROOT / "tests").rglob("test_*.py") for name in re.findall(r"def (test_\w+)", path.read_text())
+    }
+    assert named <= written
+
+
+def test_the_map_names_every_folder_and_file_of_the_package():
+    text = (ROOT / "docs/map.md").read_text(encoding="utf-8")
+    for path in (ROOT / "src/antiphon").iterdir():
+        if not path.name.startswith("_"):
+            assert f"`{path.name}{'/' if path.is_dir() else ''}`" in text, path.name
+
+
+def test_every_verb_is_in_the_readme():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    for path in (ROOT / "src/antiphon/cli").glob("[!_]*.py"):
+        assert path.stem == "options" or f"| `{path.stem}" in text
