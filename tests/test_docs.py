@@ -22,7 +22,7 @@ def setting_rows():
             yield f"| `{section}.{name}` | {default} | {setting.description} |"
 
 
-@pytest.mark.parametrize("row", setting_rows())
+@pytest.mark.parametrize("row", list(setting_rows()))
 def test_every_setting_is_described(row):
     assert row in (ROOT / "docs/recipes.md").read_text(encoding="utf-8").splitlines()
 
