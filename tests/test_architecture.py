@@ -14,7 +14,7 @@ LAYERS = [
     {"nn"},
     {"models"},
     {"search", "metrics"},
-    {"config"},
+    {"config", "kinds"},
     {"build", "report"},
     {"device", "run"},
     {"train"},

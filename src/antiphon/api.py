@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
-from antiphon.build import build_beam, build_model, writes_phonemes
+from antiphon.build import build_beam, build_model, fitting_measures
 from antiphon.config import Recipe
 from antiphon.data.batch import Batch
 from antiphon.data.codec import PairCodec
@@ -19,13 +20,11 @@ from antiphon.data.readers import Pair, Source
 from antiphon.data.vocab import SPECIALS, UNKNOWN
 from antiphon.device import choose_device, choose_threads
 from antiphon.errors import RunError
-from antiphon.lattice import best_path, posteriors
-from antiphon.metrics import Score, perplexity
-from antiphon.metrics.task import Outputs, score_outputs
-from antiphon.models.transducer import Transducer
+from antiphon.kinds import KINDS, log_prob
+from antiphon.metrics import Outputs, Score, perplexity, score_outputs
+from antiphon.models.suffix_rule import SuffixRules
 from antiphon.run import RunFolder
 from antiphon.search.hypothesis import Hypothesis
-from antiphon.search.transducer_beam import search_transducer
 
 _LINES_AT_ONCE = 2048
 _SCORED_CELLS = 100_000
@@ -88,8 +87,9 @@ class Prediction:
 class Alignment:
     """How an input and an output go together: the best path, and how probable each place is.
 
-    ``posterior[i, j]`` is the probability that target symbol ``j`` is written when source symbol ``i`` is the last
-    one read. Both lists of symbols end in the end symbol, and so do ``rows``.
+    Of a transducer, ``posterior[i, j]`` is the probability that target symbol ``j`` is written when source symbol ``i``
+    is the last one read. Of an attention model it holds attention weights, ``rows`` their peaks, and ``method`` says
+    "attention": no alignment. Both lists of symbols end in the end symbol, and so do ``rows``.
     """
 
     source_symbols: tuple[str, ...]
@@ -97,6 +97,7 @@ class Alignment:
     rows: tuple[int, ...]
     posterior: NDArray[np.float32]
     log_prob: float
+    method: str = "alignment"
 
     def links(self) -> list[tuple[int, int]]:
         """Pairs of source and target place without end symbols; what is written there belongs to the last token."""
@@ -129,21 +130,37 @@ def load(run: str | Path, *, device: str = "auto", threads: int | None = None) -
     folder = RunFolder.open(Path(run))
     recipe = folder.recipe()
     codec = folder.codec(recipe)
+    if recipe.model.kind == "suffix_rule":
+        return RuleModel(recipe, codec, folder.load_rules())
     module = build_model(recipe.model, len(codec.source.vocab), len(codec.target.vocab))
     try:
         module.load_state_dict(folder.load_weights())
     except RuntimeError as error:
         raise RunError(f"{folder.weights}: not the weights of this run's recipe and vocabularies") from error
     torch.set_num_threads(threads or choose_threads(recipe, len(codec.target.vocab)))
-    return Model(recipe, codec, module.eval().to(choose_device(device)))
+    return NeuralModel(recipe, codec, module.eval().to(choose_device(device)))
 
 
 class Model:
-    """A trained model with everything needed to use it; ``module`` is the ``torch.nn.Module`` inside."""
+    """A trained model with everything needed to use it."""
 
-    def __init__(self, recipe: Recipe, codec: PairCodec, module: Transducer) -> None:
-        self.recipe, self.codec, self.module = recipe, codec, module
-        self.device = next(module.parameters()).device
+    def __init__(self, recipe: Recipe, codec: PairCodec) -> None:
+        self.recipe, self.codec = recipe, codec
+
+    @property
+    def kind(self) -> str:
+        """The kind of model."""
+        return self.recipe.model.kind
+
+    @property
+    def answers(self) -> bool:
+        """Whether the model gives outputs for inputs, as all but language models do."""
+        return True
+
+    @property
+    def gives_probabilities(self) -> bool:
+        """Whether the model can score a given pair."""
+        return True
 
     def predict(self, sources: Iterable[SourceLike], *, beam: int | None = None, nbest: int = 1) -> list[Prediction]:
         """The best outputs of every input, in the same order."""
@@ -153,42 +170,114 @@ class Model:
         self, sources: Iterable[SourceLike], *, beam: int | None = None, nbest: int = 1
     ) -> Iterator[Prediction]:
         """Predictions one by one, while only some thousand inputs are held in memory."""
+        if not self.answers:
+            raise self._cannot("predict", "a model that maps a source to a target")
         remaining = iter(sources)
         while window := [_as_source(source) for source in islice(remaining, _LINES_AT_ONCE)]:
             yield from self._predict_window(window, beam, nbest)
 
     def score(self, pairs: Iterable[tuple[SourceLike, str]]) -> list[float]:
-        """``log p(target | source)`` of each pair, all alignments summed."""
-        return [log_prob for log_prob, _ in self._score([(_as_source(source), target) for source, target in pairs])]
+        """``log p(target | source)`` of each pair, all alignments summed; a language model passes sources over."""
+        if not self.gives_probabilities:
+            raise self._cannot("score", "a neural model")
+        scored = self._score([(_as_source(source), target) for source, target in pairs])
+        return [log_prob for log_prob, _ in scored]
 
     def align(self, pairs: Iterable[tuple[SourceLike, str]]) -> Iterator[Alignment]:
-        """Best path and posteriors of each pair."""
+        """Best path and posteriors of each pair; of an attention model, its weights."""
         for source, target in pairs:
             yield self._align(_as_source(source), target)
 
-    def evaluate(self, pairs: Iterable[Pair], *, beam: int | None = None) -> Evaluation:
-        """Every metric of the task on pairs with text in them."""
+    def evaluate(
+        self, pairs: Sequence[Pair], *, beam: int | None = None, more_references: Sequence[Sequence[str]] = ()
+    ) -> Evaluation:
+        """Every metric of the task on pairs with text in them; ``more_references[n]`` adds references to pair ``n``."""
         given = [(Source(pair.source, pair.features), pair.target) for pair in pairs]
-        target = self.codec.target
-        predictions = self.predict([source for source, _ in given], beam=beam)
-        scored = self._score(given)
-        outputs = Outputs(
-            predicted=[prediction.text for prediction in predictions],
-            wanted=[target.normalised(wanted) for _, wanted in given],
-            predicted_tokens=[prediction.nbest[0].tokens for prediction in predictions],
-            wanted_tokens=[target.tokens(wanted) for _, wanted in given],
-        )
-        metrics = score_outputs(outputs, phonemes=writes_phonemes(self.recipe.data))
-        metrics["perplexity"] = perplexity(sum(log_prob for log_prob, _ in scored), sum(n for _, n in scored))
+        metrics: dict[str, Score] = {}
+        if self.answers:
+            outputs = self.outputs(given, beam=beam, more_references=more_references)
+            metrics |= score_outputs(outputs, fitting_measures(self.recipe.data))
+        if self.gives_probabilities:
+            scored = self._score(given)
+            metrics["perplexity"] = perplexity(sum(log_prob for log_prob, _ in scored), sum(n for _, n in scored))
         return Evaluation(
             examples=len(given),
             metrics=metrics,
             unknown_source=sum(int((self.codec.encode_source(source) == UNKNOWN).sum()) for source, _ in given),
-            unknown_target=sum(target.unknown(wanted) for _, wanted in given),
+            unknown_target=sum(self.codec.target.unknown(wanted) for _, wanted in given),
         )
+
+    def outputs(
+        self,
+        given: Sequence[tuple[Source, str]],
+        *,
+        beam: int | None = None,
+        more_references: Sequence[Sequence[str]] = (),
+    ) -> Outputs:
+        """The model's outputs beside all their references."""
+        target = self.codec.target
+        predictions = self.predict([source for source, _ in given], beam=beam)
+        further = more_references or [()] * len(given)
+        wanted = [[text, *others] for (_, text), others in zip(given, further, strict=True)]
+        return Outputs(
+            predicted=[prediction.text for prediction in predictions],
+            wanted=[[target.normalised(text) for text in texts] for texts in wanted],
+            predicted_tokens=[prediction.nbest[0].tokens for prediction in predictions],
+            wanted_tokens=[[target.tokens(text) for text in texts] for texts in wanted],
+        )
+
+    def _cannot(self, verb: str, expected: str) -> RunError:
+        return RunError(f"a run of kind {self.kind} cannot {verb}, expected {expected}")
+
+    def _predict_window(self, sources: list[Source], beam: int | None, nbest: int) -> Iterator[Prediction]:
+        raise NotImplementedError
+
+    def _score(self, pairs: list[tuple[Source, str]]) -> list[tuple[float, int]]:
+        raise NotImplementedError
+
+    def _align(self, source: Source, target: str) -> Alignment:
+        raise self._cannot("align", "a transducer or an attention model")
+
+    def _prediction(self, source: Source, nbest: Sequence[Candidate]) -> Prediction:
+        symbols = (*self.codec.source_symbols(source), END_SYMBOL)
+        return Prediction(source.text, symbols, tuple(nbest) or (Candidate("", 0.0, (), ()),))
+
+
+class RuleModel(Model):
+    """Suffix rules: one output for every input, and no probabilities."""
+
+    def __init__(self, recipe: Recipe, codec: PairCodec, rules: SuffixRules) -> None:
+        super().__init__(recipe, codec)
+        self.rules = rules
+
+    @property
+    def gives_probabilities(self) -> bool:
+        """Rules have none."""
+        return False
+
+    def _predict_window(self, sources: list[Source], beam: int | None, nbest: int) -> Iterator[Prediction]:
+        for source in sources:
+            tokens = self.rules.apply(self.codec.source.tokens(source.text), source.features) if source.text else ()
+            yield self._prediction(source, [Candidate(self.codec.target.tokeniser.join(tokens), 0.0, tokens, ())])
+
+
+class NeuralModel(Model):
+    """A trained network; ``module`` is the ``torch.nn.Module`` inside."""
+
+    def __init__(self, recipe: Recipe, codec: PairCodec, module: nn.Module) -> None:
+        super().__init__(recipe, codec)
+        self.module = module
+        self.device = next(module.parameters()).device
+
+    @property
+    def answers(self) -> bool:
+        """Whether there is a search for this kind."""
+        return KINDS[self.kind].search is not None
 
     def _predict_window(self, sources: list[Source], beam: int | None, nbest: int) -> Iterator[Prediction]:
         settings = build_beam(self.recipe.search, beam=beam, nbest=nbest)
+        search = KINDS[self.kind].search
+        assert search is not None
         encoded = [self.codec.encode_source(source) for source in sources]
         found: dict[int, list[Hypothesis]] = {}
         lengths = np.array([len(ids) for ids in encoded])
@@ -199,20 +288,15 @@ class Model:
         for places in plan:
             numbers = answerable[places]
             batch = Batch.of([encoded[n] for n in numbers]).to(self.device)
-            found.update(zip(numbers.tolist(), search_transducer(self.module, batch, settings), strict=True))
+            found.update(zip(numbers.tolist(), search(self.module, batch, settings), strict=True))
         for number, source in enumerate(sources):
-            yield self._prediction(source, found.get(number, []))
+            yield self._prediction(source, [self._candidate(hypothesis) for hypothesis in found.get(number, [])])
 
-    def _prediction(self, source: Source, hypotheses: list[Hypothesis]) -> Prediction:
-        vocab, join = self.codec.target.vocab, self.codec.target.tokeniser.join
-        nbest = []
-        for hypothesis in hypotheses:
-            tokens = tuple(vocab.decode(hypothesis.tokens))
-            nbest.append(Candidate(join(tokens), hypothesis.log_score, tokens, hypothesis.rows[: len(tokens)]))
-        symbols = (*self.codec.source_symbols(source), END_SYMBOL)
-        return Prediction(source.text, symbols, tuple(nbest) or (Candidate("", 0.0, (), ()),))
+    def _candidate(self, hypothesis: Hypothesis) -> Candidate:
+        tokens = tuple(self.codec.target.vocab.decode(hypothesis.tokens))
+        text = self.codec.target.tokeniser.join(tokens)
+        return Candidate(text, hypothesis.log_score, tokens, hypothesis.rows[: len(tokens)])
 
-    @torch.inference_mode()
     def _score(self, pairs: list[tuple[Source, str]]) -> list[tuple[float, int]]:
         """Log probability and target length, end symbol counted, of each pair."""
         sources = [self.codec.encode_source(source) for source, _ in pairs]
@@ -221,21 +305,24 @@ class Model:
         scores = [(0.0, 0)] * len(pairs)
         for numbers in plan_batches(*lengths, batch_size=self.recipe.search.batch_size, max_cells=_SCORED_CELLS):
             batch = Batch.of([sources[n] for n in numbers], [targets[n] for n in numbers]).to(self.device)
-            log_probs = self.module.log_prob(batch).tolist()
-            for number, log_prob in zip(numbers, log_probs, strict=True):
-                scores[number] = (log_prob, len(targets[number]) + 1)
+            for number, value in zip(numbers, log_prob(self.module, batch).tolist(), strict=True):
+                scores[number] = (value, len(targets[number]) + 1)
         return scores
 
     @torch.inference_mode()
     def _align(self, source: Source, target: str) -> Alignment:
+        kind = KINDS[self.kind]
+        if kind.explain is None:
+            return super()._align(source, target)
         batch = Batch.of([self.codec.encode_source(source)], [self.codec.target.encode(target)]).to(self.device)
-        lattice = (*self.module.moves(batch), batch.source_lengths, batch.target_lengths)
+        links = kind.explain(self.module, batch)
         return Alignment(
             source_symbols=(*self.codec.source_symbols(source), END_SYMBOL),
             target_symbols=(*self.codec.target.tokens(target), END_SYMBOL),
-            rows=tuple(best_path(*lattice).rows[0].tolist()),
-            posterior=posteriors(*lattice).write[0].float().cpu().numpy(),
-            log_prob=self.module.log_prob(batch).item(),
+            rows=tuple(links.rows.tolist()),
+            posterior=links.weights.float().cpu().numpy(),
+            log_prob=log_prob(self.module, batch).item(),
+            method=kind.links_are,
         )
 
 

@@ -7,19 +7,15 @@ from torch import nn
 from antiphon.config import DataSection, ModelSection, Recipe, SearchSection
 from antiphon.data.corpus import Limits
 from antiphon.data.tokenise import TextSteps
-from antiphon.models.transducer import Transducer
-from antiphon.search.transducer_beam import BeamSettings
-
-KINDS: dict[str, type[Transducer]] = {
-    "transducer": Transducer,
-}
+from antiphon.kinds import KINDS
+from antiphon.search.hypothesis import BeamSettings
 
 
 def build_model(
     settings: ModelSection, source_size: int, target_size: int, *, emit_probability: float = 0.5
-) -> Transducer:
+) -> nn.Module:
     """An untrained model of the recipe's kind; it takes the settings that its constructor names."""
-    kind = KINDS[settings.kind]
+    kind = KINDS[settings.kind].model
     given = settings.model_dump() | {"emit_probability": emit_probability}
     given["embedding_size"] = settings.embedding_size or settings.hidden_size
     wanted = signature(kind).parameters
@@ -34,6 +30,8 @@ def build_beam(settings: SearchSection, *, beam: int | None = None, nbest: int =
         threshold=settings.threshold,
         max_length_ratio=settings.max_length_ratio,
         max_length_extra=settings.max_length_extra,
+        length_normalisation=settings.length_normalisation,
+        length_bias=settings.length_bias,
     )
 
 
@@ -53,7 +51,15 @@ def count_parameters(model: nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
 
 
-def writes_phonemes(data: DataSection) -> bool:
-    """Whether outputs are phonemes: separate symbols written for a word that was read by its letters."""
-    kinds = data.source_tokens, data.target_tokens
-    return kinds == (("words", "chars") if data.swap else ("chars", "words"))
+def fitting_measures(data: DataSection) -> list[str]:
+    """The measures of outputs that suit the task.
+
+    Separate symbols written for a word that was read by its letters are phonemes; other words are text.
+    """
+    columns = data.source_tokens, data.target_tokens
+    source, target = reversed(columns) if data.swap else columns
+    if target == "chars":
+        return ["accuracy", "edit_distance"]
+    if (source, target) == ("chars", "words"):
+        return ["accuracy", "edit_distance", "phoneme_error_rate"]
+    return ["accuracy", "edit_distance", "word_error_rate", "bleu", "chrf", "rouge1", "rouge2", "rougeL"]

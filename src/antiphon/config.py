@@ -16,6 +16,18 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from antiphon.errors import RecipeError
 
 TokenKind = Literal["chars", "words", "sentencepiece"]
+MetricName = Literal[
+    "perplexity",
+    "accuracy",
+    "edit_distance",
+    "phoneme_error_rate",
+    "word_error_rate",
+    "bleu",
+    "chrf",
+    "rouge1",
+    "rouge2",
+    "rougeL",
+]
 Positive = Annotated[int, Field(gt=0)]
 
 
@@ -34,6 +46,10 @@ class DataSection(Section):
     """Held-out pairs that decide which epoch is best."""
     test: Path | tuple[Path, Path] | None = None
     """Pairs to evaluate on once training has ended; may be left out."""
+    unpaired: tuple[Path, ...] = ()
+    """Further targets for a language model: text files, one sequence per line."""
+    vocab_from: Path | None = None
+    """A run whose vocabularies to take, so that models can be combined."""
     swap: bool = False
     """Learn to map the second column to the first; all else still describes the file as it is."""
     features: bool | None = None
@@ -69,7 +85,7 @@ class DataSection(Section):
 class ModelSection(Section):
     """What is trained."""
 
-    kind: Literal["transducer"] = "transducer"
+    kind: Literal["transducer", "encoder_decoder", "attention", "language_model", "suffix_rule"] = "transducer"
     """The kind of model."""
     encoder: Literal["unidirectional", "bidirectional"] = "bidirectional"
     """Read the source from the left alone, or from both ends."""
@@ -96,7 +112,7 @@ class TrainSection(Section):
     """Passes over the training pairs at most."""
     patience: Positive = 20
     """Epochs without a better dev metric before training stops."""
-    dev_metric: Literal["perplexity", "accuracy", "edit_distance", "phoneme_error_rate"] = "perplexity"
+    dev_metric: MetricName = "perplexity"
     """What decides which epoch is best; perplexity needs no search."""
     dev_beam: Positive = 1
     """Beam while training, where the dev metric needs predictions."""
@@ -125,6 +141,10 @@ class SearchSection(Section):
     """Outputs may be this many times as long as the input, and ..."""
     max_length_extra: Positive = 10
     """... this many tokens longer."""
+    length_normalisation: Annotated[float, Field(ge=0)] = 1.0
+    """Models without an alignment rank outputs by log p / length ** this; 0: by log p."""
+    length_bias: float = 0.0
+    """Nats that models without an alignment gain with every token."""
     batch_size: Positive = 32
     """Inputs searched at once."""
 

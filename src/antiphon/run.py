@@ -3,7 +3,7 @@
 recipe.toml          every setting
 source.vocab         one token per line; also target.vocab
 source.spm           SentencePiece model, where one is used; also target.spm
-model.safetensors    the best weights so far
+model.safetensors    the best weights so far; suffix rules are in rules.tsv instead
 metrics.json         how training went
 log.csv              one row per epoch, drawn in training.png
 last.ckpt            all that is needed to go on training
@@ -28,6 +28,7 @@ from antiphon.data.codec import PairCodec, TextCodec
 from antiphon.data.tokenise import Chars, SentencePiece, Tokeniser, Words
 from antiphon.data.vocab import Vocab
 from antiphon.errors import RunError
+from antiphon.models.suffix_rule import SuffixRules
 
 _FILES = (
     "recipe.toml",
@@ -36,6 +37,7 @@ _FILES = (
     "source.spm",
     "target.spm",
     "model.safetensors",
+    "rules.tsv",
     "metrics.json",
     "log.csv",
     "training.png",
@@ -49,6 +51,7 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.weights = path / "model.safetensors"
+        self.rules = path / "rules.tsv"
         self.checkpoint = path / "last.ckpt"
         self.log = path / "log.csv"
         self.plot = path / "training.png"
@@ -112,6 +115,12 @@ class RunFolder:
             return safetensors.torch.load_file(self.weights)
         except safetensors.SafetensorError as error:
             raise RunError(f"{self.weights}: damaged or cut short ({error}), expected safetensors weights") from None
+
+    def load_rules(self) -> SuffixRules:
+        """The suffix rules."""
+        if not self.rules.is_file():
+            raise RunError(f"{self.rules}: missing, expected the rules of a run of suffix rules")
+        return SuffixRules.load(self.rules)
 
     def save_metrics(self, metrics: Mapping[str, Any]) -> None:
         """Writes how training went."""

@@ -6,10 +6,11 @@ from antiphon.data.readers import (
     Pair,
     Source,
     has_features,
+    keep_filled,
     parse_source,
-    read_filled_pairs,
     read_lines,
     read_pairs,
+    read_targets,
     split_features,
 )
 from antiphon.errors import InputError
@@ -86,12 +87,22 @@ def test_a_missing_file_a_folder_and_damaged_gzip_are_named(tmp_path):
             list(read_lines(write(tmp_path / "x.gz", damaged)))
 
 
-def test_blank_lines_are_counted_and_a_file_of_them_is_refused(tmp_path):
-    pairs, blank = read_filled_pairs(write(tmp_path / "pairs.tsv", "a\tb\n\n \t \nc\t\n"))
+def test_pairs_without_text_are_left_out_and_a_file_of_them_is_refused(tmp_path):
+    file = write(tmp_path / "pairs.tsv", "\na\tb\n \t \nc\t\n")
+    pairs, places = keep_filled(read_pairs(file), file)
     assert [pair.source for pair in pairs] == ["a"]
-    assert blank == 3
-    with pytest.raises(InputError, match="no pairs, expected lines of source<TAB>target"):
-        read_filled_pairs(write(tmp_path / "empty.tsv", ""))
+    assert places == [1]
+    with pytest.raises(InputError, match=r"empty\.tsv: no pairs, expected lines of source<TAB>target"):
+        keep_filled(read_pairs(write(tmp_path / "empty.tsv", "")), "empty.tsv")
+
+
+def test_targets_come_from_pairs_and_from_plain_text(tmp_path):
+    pairs, text = write(tmp_path / "p.tsv", "a\tb\tX\n"), write(tmp_path / "t.txt", "one two\n")
+    assert [pair.target for pair in read_targets(pairs)] == ["b"]
+    assert [pair.target for pair in read_targets(pairs, swap=True)] == ["a"]
+    assert [pair.target for pair in read_targets(text)] == ["one two"]
+    with pytest.raises(InputError, match=r"bad\.tsv:1: 4 columns, expected text or source<TAB>target"):
+        list(read_targets(write(tmp_path / "bad.tsv", "a\tb\tc\td\n")))
 
 
 def test_inputs_are_parsed_with_and_without_features():

@@ -7,7 +7,8 @@ from antiphon.data.batch import Batch
 from antiphon.data.vocab import END, SPECIALS
 from antiphon.lattice import best_path
 from antiphon.models.transducer import Transducer
-from antiphon.search.transducer_beam import BeamSettings, search_transducer
+from antiphon.search.hypothesis import BeamSettings
+from antiphon.search.transducer_beam import search_transducer
 
 WIDE = BeamSettings(beam=200, nbest=5, threshold=float("inf"), max_length_ratio=0.0, max_length_extra=4)
 

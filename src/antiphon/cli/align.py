@@ -34,14 +34,15 @@ def command(
 ) -> None:
     """Write how the inputs and outputs of given pairs go together.
 
+    Of an attention model, JSON lines hold its weights, marked as attention, and the pairs are where it looked most.
     Pharaoh pairs count source symbols and target tokens from 0; features, read first, count as source symbols.
     """
     from antiphon.api import load
-    from antiphon.data.readers import Source, pair_files, read_pairs
+    from antiphon.data.readers import Source, pair_files
+    from antiphon.train.prepare import pairs_of
 
     model = load(run, device=device, threads=threads)
-    data = model.recipe.data
-    pairs = read_pairs(pair_files(file), features=bool(data.features), swap=data.swap)
+    pairs = pairs_of(model.recipe, pair_files(file))
     alignments = model.align((Source(pair.source, pair.features), pair.target) for pair in pairs)
     for number, alignment in enumerate(alignments, 1):
         if format is Format.png:
@@ -72,5 +73,6 @@ def as_json(alignment: "Alignment") -> dict[str, Any]:
         "alignment": alignment.links(),
         "rows": alignment.rows,
         "posterior": [[round(float(value), 6) for value in row] for row in alignment.posterior],
+        "method": alignment.method,
         "log_prob": alignment.log_prob,
     }

@@ -50,13 +50,12 @@ def show_errors(model: "Model", console: "Console") -> None:
     """Word and phoneme error on held-out words, beside the baseline's."""
     from rich.table import Table
 
-    from antiphon.data.readers import read_filled_pairs
+    from antiphon.data.readers import read_pairs
     from antiphon.demo import FOLDER, closest_pronunciations
-    from antiphon.metrics import accuracy, phoneme_error_rate
+    from antiphon.metrics import Outputs, score_outputs
 
-    known, _ = read_filled_pairs(FOLDER / "cmudict.train.tsv.gz")
-    held_out, _ = read_filled_pairs(FOLDER / "cmudict.test.tsv.gz")
-    words, wanted = [pair.source for pair in held_out], [pair.target for pair in held_out]
+    known, held_out = (list(read_pairs(FOLDER / f"cmudict.{part}.tsv.gz")) for part in ("train", "test"))
+    words, wanted = [pair.source for pair in held_out], [[pair.target] for pair in held_out]
     table = Table(title=f"\n{len(words):,} held-out words")
     table.add_column("")
     table.add_column("words wrong", justify="right")
@@ -65,8 +64,9 @@ def show_errors(model: "Model", console: "Console") -> None:
         ("closest known word", closest_pronunciations(known, words)),
         ("transducer", [prediction.text for prediction in model.predict(words)]),
     ):
-        phonemes = phoneme_error_rate([text.split() for text in found], [text.split() for text in wanted])
-        table.add_row(name, f"{100 - accuracy(found, wanted).value:.1f} %", f"{phonemes.value:.1f} %")
+        tokens = [text.split() for text in found], [[text.split() for text in texts] for texts in wanted]
+        scores = score_outputs(Outputs(found, wanted, *tokens), ["accuracy", "phoneme_error_rate"])
+        table.add_row(name, f"{100 - scores['accuracy'].value:.1f} %", f"{scores['phoneme_error_rate'].value:.1f} %")
     console.print(table)
 
 

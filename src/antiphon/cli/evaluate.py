@@ -1,20 +1,21 @@
 """``antiphon evaluate``."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from antiphon.cli.options import Beam, Device, Run, Threads
-from antiphon.errors import count_of
 
 
 def command(
     run: Run,
     file: Annotated[list[Path], typer.Argument(metavar="FILE", help="Pairs: one TSV, or two parallel files.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    reference: Annotated[
+        list[Path] | None, typer.Option(help="Text file with a further reference for every line; repeatable.")
+    ] = None,
     beam: Beam = None,
     device: Device = "auto",
     threads: Threads = None,
@@ -23,15 +24,12 @@ def command(
     from rich.console import Console
 
     from antiphon.api import load
-    from antiphon.data.readers import pair_files, read_filled_pairs
+    from antiphon.cli.test_set import read_test_set
     from antiphon.report.tables import metrics_table
 
     model = load(run, device=device, threads=threads)
-    data = model.recipe.data
-    pairs, blank = read_filled_pairs(pair_files(file), features=bool(data.features), swap=data.swap)
-    if blank:
-        print(f"antiphon: {count_of(blank, 'line')} without a source or a target left out", file=sys.stderr)
-    evaluation = model.evaluate(pairs, beam=beam)
+    test = read_test_set(model.recipe, file, reference or [])
+    evaluation = model.evaluate(test.pairs, beam=beam, more_references=test.more_references)
     if as_json:
         print(json.dumps(evaluation.as_json(), ensure_ascii=False))
     else:

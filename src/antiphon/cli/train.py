@@ -55,13 +55,14 @@ def command(
 def report_test(run: "RunFolder", console: "Console", device: str, threads: int | None) -> None:
     """Evaluates the run on its test file, prints the metrics and keeps them in the run."""
     from antiphon.api import load
-    from antiphon.data.readers import read_filled_pairs
+    from antiphon.data.readers import keep_filled
     from antiphon.report.tables import metrics_table
+    from antiphon.train.prepare import pairs_of
 
     model = load(run.path, device=device, threads=threads)
-    data = model.recipe.data
-    assert data.test is not None
-    pairs, _ = read_filled_pairs(data.test, features=bool(data.features), swap=data.swap)
+    test = model.recipe.data.test
+    assert test is not None
+    pairs, _ = keep_filled(pairs_of(model.recipe, test), test, targets_only=not model.answers)
     evaluation = model.evaluate(pairs)
     run.save_metrics(run.metrics() | {"test": evaluation.as_json()})
     console.print(metrics_table(evaluation))

@@ -54,10 +54,16 @@ class Census:
         return count_of(self.kept, "pair") + (f", left out: {reasons}" if reasons else "")
 
 
-def write_corpus(pairs: Iterable[Pair], codec: PairCodec, path: Path, limits: Limits) -> Census:
-    """Encodes the pairs into an Arrow file, and says how many were kept and left out."""
+def write_corpus(
+    pairs: Iterable[Pair], codec: PairCodec, path: Path, limits: Limits, *, targets_only: bool = False
+) -> Census:
+    """Encodes the pairs into an Arrow file, and says how many were kept and left out.
+
+    With ``targets_only`` sources are passed over, and only empty or long targets are left out.
+    """
     census = Census()
-    encoded = _encode(pairs, codec, limits, census)
+    encode = _encode_targets if targets_only else _encode
+    encoded = encode(pairs, codec, limits, census)
     with pyarrow.OSFile(str(path), "wb") as sink, pyarrow.ipc.new_file(sink, _SCHEMA) as writer:
         while rows := list(islice(encoded, _ROWS_PER_CHUNK)):
             sources, targets = zip(*rows, strict=True)
@@ -164,6 +170,16 @@ def _encode(pairs: Iterable[Pair], codec: PairCodec, limits: Limits, census: Cen
         has_text = len(source) > len(pair.features)
         if census.admit(len(source) if has_text else 0, len(target), limits):
             yield source, target
+
+
+def _encode_targets(
+    pairs: Iterable[Pair], codec: PairCodec, limits: Limits, census: Census
+) -> Iterator[tuple[Ids, Ids]]:
+    no_source = np.zeros(0, np.int32)
+    for pair in pairs:
+        target = codec.target.encode(pair.target)
+        if census.admit(1, len(target), limits):
+            yield no_source, target
 
 
 def _verdict(source_length: int, target_length: int, limits: Limits) -> str:

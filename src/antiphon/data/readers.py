@@ -3,7 +3,7 @@
 import gzip
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, cast
 
@@ -62,14 +62,29 @@ def read_pairs(files: Files, *, features: bool = True, swap: bool = False) -> It
         yield pair._replace(source=pair.target, target=pair.source) if swap else pair
 
 
-def read_filled_pairs(files: Files, *, features: bool = True, swap: bool = False) -> tuple[list[Pair], int]:
-    """The pairs that have text on both sides, and how many have not; a file of none is refused."""
-    pairs = list(read_pairs(files, features=features, swap=swap))
-    filled = [pair for pair in pairs if pair.source.strip() and pair.target.strip()]
+def read_targets(files: Files, *, swap: bool = False) -> Iterator[Pair]:
+    """The targets of a file of pairs, or the lines of a text file, as pairs without a source."""
+    if isinstance(files, tuple):
+        yield from (pair._replace(source="", features=()) for pair in read_pairs(files, swap=swap))
+        return
+    for number, line in enumerate(read_lines(files), 1):
+        columns = line.split("\t")
+        where = f"{files}:{number}"
+        if len(columns) > 3:
+            raise InputError(f"{where}: {count_of(len(columns), 'column')}, expected text or source<TAB>target")
+        yield Pair("", columns[0] if swap or len(columns) == 1 else columns[1], (), where)
+
+
+def keep_filled(pairs: Iterable[Pair], name: object, *, targets_only: bool = False) -> tuple[list[Pair], list[int]]:
+    """The pairs that have text on both sides, and their places; a file of none is refused."""
+    filled = [
+        (pair, place)
+        for place, pair in enumerate(pairs)
+        if pair.target.strip() and (targets_only or pair.source.strip())
+    ]
     if not filled:
-        name = files if isinstance(files, Path) else files[0]
         raise InputError(f"{name}: no pairs, expected lines of source<TAB>target")
-    return filled, len(pairs) - len(filled)
+    return [pair for pair, _ in filled], [place for _, place in filled]
 
 
 def pair_files(paths: Sequence[Path]) -> Files:

@@ -1,13 +1,22 @@
-"""Exact match, edit distance, error rates and perplexity."""
+"""Exact match, edit distance, error rates, BLEU, chrF, ROUGE and perplexity.
+
+Every measure of outputs takes references as lists, one list per output, since a file may hold several for each; where a
+measure knows only one, the best of them counts.
+"""
 
 import math
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import cast
 
+import numpy as np
+import sacrebleu
+from numpy.typing import NDArray
 from rapidfuzz.distance import Levenshtein
 
-LOWER_IS_BETTER = frozenset({"perplexity", "edit_distance", "phoneme_error_rate"})
+LOWER_IS_BETTER = frozenset({"perplexity", "edit_distance", "phoneme_error_rate", "word_error_rate"})
 
 
 @dataclass(frozen=True)
@@ -18,33 +27,133 @@ class Score:
     signature: str
 
 
-def accuracy(predictions: Sequence[str], references: Sequence[str]) -> Score:
-    """Percentage of outputs that equal their reference after Unicode NFC."""
-    right = sum(_nfc(ours) == _nfc(theirs) for ours, theirs in zip(predictions, references, strict=True))
-    return Score(100 * right / max(1, len(references)), "exact match|nfc|percent")
+@dataclass(frozen=True)
+class Outputs:
+    """Outputs and, for each, one or more references: as text, and as tokens."""
+
+    predicted: Sequence[str]
+    wanted: Sequence[Sequence[str]]
+    predicted_tokens: Sequence[Sequence[str]]
+    wanted_tokens: Sequence[Sequence[Sequence[str]]]
 
 
-def edit_distance(predictions: Sequence[Sequence[str]], references: Sequence[Sequence[str]]) -> Score:
-    """Mean number of token insertions, deletions and substitutions between output and reference."""
-    return Score(_edits(predictions, references) / max(1, len(references)), "levenshtein|tokens|mean per pair")
+@dataclass(frozen=True)
+class Shares:
+    """A measure as a ratio of sums, ``scale * sum(parts) / sum(wholes)``: what each output adds to both."""
+
+    parts: NDArray[np.float64]
+    wholes: NDArray[np.float64]
+    scale: float
+    signature: str
+
+    def score(self) -> Score:
+        """The measure over all outputs."""
+        return Score(float(self.scale * self.parts.sum() / max(1.0, self.wholes.sum())), self.signature)
 
 
-def phoneme_error_rate(predictions: Sequence[Sequence[str]], references: Sequence[Sequence[str]]) -> Score:
+def accuracy(outputs: Outputs) -> Shares:
+    """Percentage of outputs that equal a reference after Unicode NFC."""
+    pairs = zip(outputs.predicted, outputs.wanted, strict=True)
+    right = [any(_nfc(ours) == _nfc(theirs) for theirs in references) for ours, references in pairs]
+    return Shares(np.array(right, float), np.ones(len(right)), 100.0, "exact match|nfc|percent")
+
+
+def edit_distance(outputs: Outputs) -> Shares:
+    """Mean number of token insertions, deletions and substitutions between output and closest reference."""
+    edits, _ = _edits(outputs)
+    return Shares(edits, np.ones(len(edits)), 1.0, "levenshtein|tokens|mean per pair")
+
+
+def phoneme_error_rate(outputs: Outputs) -> Shares:
     """Edits per hundred reference phonemes."""
-    phonemes = sum(len(reference) for reference in references)
-    value = 100 * _edits(predictions, references) / max(1, phonemes)
-    return Score(value, "levenshtein|edits / reference phonemes|percent")
+    return Shares(*_edits(outputs), 100.0, "levenshtein|edits / reference phonemes|percent")
+
+
+def word_error_rate(outputs: Outputs) -> Shares:
+    """Edits per hundred reference tokens."""
+    return Shares(*_edits(outputs), 100.0, "levenshtein|edits / reference tokens|percent")
+
+
+def rouge(name: str) -> Callable[[Outputs], Shares]:
+    """Mean F1 of ROUGE over tokens between spaces: the library's own tokeniser would drop ``##`` and all Chinese."""
+
+    def measure(outputs: Outputs) -> Shares:
+        from rouge_score.rouge_scorer import RougeScorer
+
+        scorer = RougeScorer([name], tokenizer=_Spaces())
+        pairs = zip(outputs.predicted, outputs.wanted, strict=True)
+        values = [scorer.score_multi(list(references), ours)[name].fmeasure for ours, references in pairs]
+        return Shares(
+            np.array(values), np.ones(len(values)), 100.0, f"{name}|f1|rouge-score|tokens between spaces|mean"
+        )
+
+    return measure
+
+
+def bleu(outputs: Outputs) -> Score:
+    """BLEU on text that is tokenised already."""
+    return _corpus_score(sacrebleu.BLEU(tokenize="none"), outputs)
+
+
+def chrf(outputs: Outputs) -> Score:
+    """chrF: character n-gram F-score."""
+    return _corpus_score(sacrebleu.CHRF(), outputs)
 
 
 def perplexity(log_probability: float, tokens: int) -> Score:
     """``exp(-log p / tokens)``, the end symbol of every target counted as a token."""
     value = math.exp(min(700.0, -log_probability / max(1, tokens)))
-    return Score(value, "per target token|end symbol counted|sum over alignments")
+    return Score(value, "per target token|end symbol counted")
 
 
-def _edits(predictions: Sequence[Sequence[str]], references: Sequence[Sequence[str]]) -> int:
-    pairs = zip(predictions, references, strict=True)
-    return sum(Levenshtein.distance(list(map(_nfc, ours)), list(map(_nfc, theirs))) for ours, theirs in pairs)
+SHARED_MEASURES: dict[str, Callable[[Outputs], Shares]] = {
+    "accuracy": accuracy,
+    "edit_distance": edit_distance,
+    "phoneme_error_rate": phoneme_error_rate,
+    "word_error_rate": word_error_rate,
+    **({name: rouge(name) for name in ("rouge1", "rouge2", "rougeL")} if find_spec("rouge_score") else {}),
+}
+CORPUS_MEASURES: dict[str, Callable[[Outputs], Score]] = {"bleu": bleu, "chrf": chrf}
+
+
+def score_outputs(outputs: Outputs, names: Sequence[str]) -> dict[str, Score]:
+    """Each named measure that is installed."""
+    scores = {}
+    for name in names:
+        if name in SHARED_MEASURES:
+            scores[name] = SHARED_MEASURES[name](outputs).score()
+        elif name in CORPUS_MEASURES:
+            scores[name] = CORPUS_MEASURES[name](outputs)
+    return scores
+
+
+def reference_streams(outputs: Outputs) -> list[list[str | None]]:
+    """References the other way round, as sacrebleu wants them: first ones, second ones, and so on."""
+    most = max((len(references) for references in outputs.wanted), default=1)
+    return [[refs[n] if n < len(refs) else None for refs in outputs.wanted] for n in range(most)]
+
+
+class _Spaces:
+    """A tokeniser for rouge-score."""
+
+    def tokenize(self, text: str) -> list[str]:
+        return text.split()
+
+
+def _corpus_score(metric: sacrebleu.BLEU | sacrebleu.CHRF, outputs: Outputs) -> Score:
+    streams = cast(list[list[str]], reference_streams(outputs))  # a missing reference is None there
+    result = metric.corpus_score(list(outputs.predicted), streams)
+    return Score(float(result.score), str(metric.get_signature()))
+
+
+def _edits(outputs: Outputs) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Edits to the closest reference, and that reference's length, for each output."""
+    found = []
+    for ours, references in zip(outputs.predicted_tokens, outputs.wanted_tokens, strict=True):
+        tokens = list(map(_nfc, ours))
+        found.append(min((Levenshtein.distance(tokens, list(map(_nfc, theirs))), len(theirs)) for theirs in references))
+    edits, lengths = np.array(found, float).reshape(-1, 2).T
+    return edits, lengths
 
 
 def _nfc(text: str) -> str:

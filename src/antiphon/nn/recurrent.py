@@ -1,7 +1,7 @@
 """LSTMs over padded batches, whose answers do not depend on the padding."""
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 LSTMState = tuple[Tensor, Tensor]
@@ -70,6 +70,11 @@ class SourceEncoder(nn.Module):
                 outputs = torch.cat([outputs, _take(backwards, mirror)], 2)
             states = self.dropout(outputs)
         return states
+
+
+def valid_positions(lengths: Int[Tensor, " B"], size: int) -> Bool[Tensor, "B I"]:
+    """True at the positions inside each sequence."""
+    return torch.arange(size, device=lengths.device) < lengths[:, None]
 
 
 def _mirror_index(lengths: Int[Tensor, " B"], I: int) -> Int[Tensor, "B I"]:

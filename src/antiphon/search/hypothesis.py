@@ -1,6 +1,12 @@
-"""What a search finds."""
+"""What a search is asked for and what it finds."""
 
 from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import torch
+from torch import Tensor
+
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,19 +22,53 @@ class Hypothesis:
     rows: tuple[int, ...] = ()
 
 
-class Finished:
+@dataclass(frozen=True, slots=True)
+class BeamSettings:
+    """How wide to search, and what to prefer.
+
+    ``threshold`` leaves out whatever is more than this many nats behind the best of its sentence and column;
+    outputs may be ``max_length_ratio`` times as long as the input, and ``max_length_extra`` tokens more. Length bias
+    and normalisation concern models without an alignment, whose scores would favour short outputs.
+    """
+
+    beam: int = 10
+    nbest: int = 1
+    threshold: float = 20.0
+    max_length_ratio: float = 2.0
+    max_length_extra: int = 10
+    length_normalisation: float = 0.0
+    length_bias: float = 0.0
+
+    def longest_outputs(self, source_lengths: Tensor) -> Tensor:
+        """How many tokens, end symbol counted, the output of each source may have."""
+        return (source_lengths * self.max_length_ratio).long() + self.max_length_extra
+
+    def normalise(self, log_prob: Tensor, length: Tensor | int) -> Tensor:
+        """``(log p + length_bias * length) / length ** length_normalisation``."""
+        return (log_prob + self.length_bias * length) / length**self.length_normalisation
+
+    def best_still_possible(self, log_prob: Tensor, length: int, limits: Tensor) -> Tensor:
+        """The best normalised score that unfinished outputs of this length can reach, since log p never rises."""
+        lengths = torch.arange(length + 1, int(limits.max()) + 1, device=log_prob.device)
+        if not len(lengths):
+            return torch.full_like(log_prob, float("-inf"))
+        scores = self.normalise(log_prob[:, None], lengths)
+        return scores.masked_fill(lengths > limits[:, None], float("-inf")).amax(1)
+
+
+class Finished(Generic[Item]):
     """The ``keep`` best finished hypotheses of one sentence, best first."""
 
     def __init__(self, keep: int) -> None:
         self.keep = keep
-        self.entries: list[tuple[float, int, int]] = []
+        self.entries: list[tuple[float, Item]] = []
 
-    def add(self, log_score: float, column: int, parent: int) -> None:
-        """Notes a hypothesis that ended in this column; ``parent`` is its last entry before the end symbol."""
-        self.entries.append((log_score, column, parent))
+    def add(self, log_score: float, item: Item) -> None:
+        """Notes a hypothesis that has ended, if it is among the best."""
+        self.entries.append((log_score, item))
         self.entries.sort(key=lambda entry: -entry[0])
         del self.entries[self.keep :]
 
-    def beats(self, best_open: float) -> bool:
-        """Whether no unfinished hypothesis can still enter, since scores only fall as outputs grow."""
-        return len(self.entries) == self.keep and self.entries[-1][0] >= best_open
+    def beats(self, log_score: float) -> bool:
+        """Whether nothing of this score could still enter."""
+        return len(self.entries) == self.keep and self.entries[-1][0] >= log_score

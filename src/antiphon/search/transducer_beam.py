@@ -14,7 +14,6 @@ outputs grow, so a sentence is done when its worst kept answer beats everything 
 Thesis: section 5.4; ``beam = 1`` is its Algorithm 1, a wider one its beam search.
 """
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -26,28 +25,13 @@ from antiphon.data.batch import Batch
 from antiphon.data.vocab import END, PAD, START, UNKNOWN
 from antiphon.models.transducer import Side, Transducer
 from antiphon.nn.recurrent import LSTMState
-from antiphon.search.hypothesis import Finished, Hypothesis
+from antiphon.search.hypothesis import BeamSettings, Finished, Hypothesis
 
 IMPOSSIBLE = float("-inf")
 _NEVER_WRITTEN = [PAD, UNKNOWN, START, END]
 _ROWS_AHEAD = 32
 _BLOCK_NUMBERS = 2**24
 """How many word scores are computed at once."""
-
-
-@dataclass(frozen=True, slots=True)
-class BeamSettings:
-    """How wide to search.
-
-    ``threshold`` leaves out whatever is more than this many nats behind the best of its sentence and column;
-    outputs may be ``max_length_ratio`` times as long as the input, and ``max_length_extra`` tokens more.
-    """
-
-    beam: int = 10
-    nbest: int = 1
-    threshold: float = 20.0
-    max_length_ratio: float = 2.0
-    max_length_extra: int = 10
 
 
 class Column(NamedTuple):
@@ -96,8 +80,8 @@ class _Search:
         self.source: Side = model.read(batch.source, self.lengths)
         self.B, self.I, self.V = self.source.logits.shape
         self.device = self.source.logits.device
-        self.max_columns = (self.lengths * settings.max_length_ratio).long() + settings.max_length_extra
-        self.finished = [Finished(settings.nbest) for _ in range(self.B)]
+        self.max_columns = settings.longest_outputs(self.lengths)
+        self.finished: list[Finished[tuple[int, int]]] = [Finished(settings.nbest) for _ in range(self.B)]
         self.history: list[Kept] = []
 
     def run(self) -> list[list[Hypothesis]]:
@@ -186,7 +170,7 @@ class _Search:
         scores = (ready.log_score + log_end)[at_end].tolist()
         parents = ready.parent[at_end].tolist()
         for sentence, score, parent in zip(owner[at_end].tolist(), scores, parents, strict=True):
-            self.finished[sentence].add(score, number, parent)
+            self.finished[sentence].add(score, (number, parent))
 
     def _best_of_each_cell(self, kept: Kept, owner: Tensor) -> Kept:
         sentence = owner[kept.prefix]
@@ -230,7 +214,7 @@ class _Search:
         answers = []
         for finished, length in zip(self.finished, self.lengths.tolist(), strict=True):
             hypotheses = []
-            for log_score, column, entry in finished.entries:
+            for log_score, (column, entry) in finished.entries:
                 tokens, rows = [END], [length - 1]
                 for token, row, parent in reversed(columns[:column]):
                     tokens.append(token[entry])

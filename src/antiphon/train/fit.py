@@ -14,15 +14,17 @@ from rich.console import Console
 from torch.utils.data import DataLoader, Dataset
 
 from antiphon import __version__
-from antiphon.build import build_beam, build_model, count_parameters, writes_phonemes
+from antiphon.build import build_beam, build_model, count_parameters, fitting_measures
 from antiphon.config import Recipe
 from antiphon.data.batch import Batch
 from antiphon.data.corpus import Corpus, plan_batches
 from antiphon.device import choose_device, choose_threads
 from antiphon.errors import InputError, RecipeError, RunError, count_of
+from antiphon.kinds import KINDS
 from antiphon.report.plots import plot_training
 from antiphon.run import RunFolder, staged_run
 from antiphon.train.checkpoint import Checkpoint, load_checkpoint
+from antiphon.train.count import train_suffix_rules
 from antiphon.train.keeper import Keeper
 from antiphon.train.module import EpochBatches, Optimisation, TrainingModule, Validation
 from antiphon.train.prepare import Prepared, prepare, prepare_again
@@ -53,9 +55,15 @@ def train(
             return run
         prepared = prepare_again(stored, run, console.print)
     else:
+        _check_dev_metric(recipe)
         with staged_run(out, force=force) as run:
-            prepared = prepare(recipe, run, console.print)
+            if recipe.model.kind == "suffix_rule":
+                train_suffix_rules(recipe, run, console.print)
+            else:
+                prepared = prepare(recipe, run, console.print)
         run = RunFolder(out)
+        if recipe.model.kind == "suffix_rule":
+            return run
     torch.set_num_threads(threads or choose_threads(prepared.recipe, len(prepared.codec.target.vocab)))
     checkpoint = load_checkpoint(run.checkpoint)
     module = _training_module(prepared, checkpoint)
@@ -66,6 +74,15 @@ def train(
     _fit(prepared, run, module, keeper, console, device)
     _finish(prepared.recipe, run, keeper, module)
     return run
+
+
+def _check_dev_metric(recipe: Recipe) -> None:
+    kind, metric = recipe.model.kind, recipe.train.dev_metric
+    possible = [] if kind == "suffix_rule" else ["perplexity"]
+    if kind != "language_model":
+        possible += fitting_measures(recipe.data)
+    if metric not in possible:
+        raise RecipeError(f"train.dev_metric = {metric}: not for this {kind}, expected {' or '.join(possible)}")
 
 
 def _training_module(prepared: Prepared, checkpoint: Checkpoint | None) -> TrainingModule:
@@ -84,7 +101,8 @@ def _training_module(prepared: Prepared, checkpoint: Checkpoint | None) -> Train
         seed=settings.seed,
     )
     beam = build_beam(recipe.search, beam=settings.dev_beam)
-    validation = Validation(settings.dev_metric, codec, beam, phonemes=writes_phonemes(recipe.data))
+    measures = fitting_measures(recipe.data)
+    validation = Validation(settings.dev_metric, codec, beam, KINDS[recipe.model.kind].search, measures)
     return TrainingModule(model, optimisation, validation, checkpoint)
 
 

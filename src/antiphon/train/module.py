@@ -1,24 +1,23 @@
 """One training step, one validation, and the optimiser, as Lightning wants them."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 import lightning as L
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils.data import IterableDataset
 
 from antiphon.data.batch import Batch
 from antiphon.data.codec import PairCodec
 from antiphon.data.corpus import Corpus, plan_batches
-from antiphon.metrics import perplexity
-from antiphon.metrics.task import Outputs, score_outputs
-from antiphon.models.transducer import Transducer
-from antiphon.search.transducer_beam import BeamSettings, search_transducer
+from antiphon.kinds import Search, SequenceModel, log_prob
+from antiphon.metrics import Outputs, perplexity, score_outputs
+from antiphon.search.hypothesis import BeamSettings
 from antiphon.train.checkpoint import Checkpoint
 
 
@@ -64,7 +63,8 @@ class Validation:
     metric: str
     codec: PairCodec
     beam: BeamSettings
-    phonemes: bool
+    search: Search | None
+    measures: Sequence[str]
 
     @property
     def needs_outputs(self) -> bool:
@@ -77,7 +77,7 @@ class TrainingModule(L.LightningModule):
 
     def __init__(
         self,
-        model: Transducer,
+        model: nn.Module,
         optimisation: Optimisation,
         validation: Validation,
         checkpoint: Checkpoint | None = None,
@@ -94,9 +94,9 @@ class TrainingModule(L.LightningModule):
         self.dev_metrics: dict[str, float] = {}
 
     @property
-    def kept_model(self) -> Transducer:
+    def kept_model(self) -> nn.Module:
         """The model that is validated and kept: the running average, if there is one."""
-        return self.model if self.averaged is None else cast(Transducer, self.averaged.module)
+        return self.model if self.averaged is None else self.averaged.module
 
     @property
     def epoch(self) -> int:
@@ -117,9 +117,9 @@ class TrainingModule(L.LightningModule):
 
     def training_step(self, batch: Batch, _: int) -> Tensor:
         """The loss of a batch."""
-        log_prob = self.model.log_prob(batch)
-        self.train_loss.add(-log_prob.detach().sum(), len(log_prob))
-        return -log_prob.mean()
+        log_probs = cast(SequenceModel, self.model).log_prob(batch)
+        self.train_loss.add(-log_probs.detach().sum(), len(log_probs))
+        return -log_probs.mean()
 
     def on_train_batch_end(self, *_: Any) -> None:
         """Moves the running average along."""
@@ -133,10 +133,9 @@ class TrainingModule(L.LightningModule):
 
     def validation_step(self, batch: Batch, _: int) -> None:
         """Adds a batch to what is measured."""
-        log_prob = self.kept_model.log_prob(batch)
-        self.dev_loss.add(-log_prob.sum(), int(batch.target_lengths.sum()))
-        if self.validation.needs_outputs:
-            found = search_transducer(self.kept_model, batch, self.validation.beam)
+        self.dev_loss.add(-log_prob(self.kept_model, batch).sum(), int(batch.target_lengths.sum()))
+        if self.validation.needs_outputs and self.validation.search is not None:
+            found = self.validation.search(self.kept_model, batch, self.validation.beam)
             wanted = batch.target.tolist()
             self.dev_outputs += [(hypotheses[0].tokens, ids) for hypotheses, ids in zip(found, wanted, strict=True)]
 
@@ -150,8 +149,10 @@ class TrainingModule(L.LightningModule):
                 [target.vocab.decode(ids) for ids in side] for side in zip(*self.dev_outputs, strict=True)
             )
             join = target.tokeniser.join
-            outputs = Outputs([join(p) for p in predicted], [join(w) for w in wanted], predicted, wanted)
-            scores = score_outputs(outputs, phonemes=self.validation.phonemes)
+            outputs = Outputs(
+                [join(p) for p in predicted], [[join(w)] for w in wanted], predicted, [[w] for w in wanted]
+            )
+            scores = score_outputs(outputs, self.validation.measures)
             self.dev_metrics |= {name: score.value for name, score in scores.items()}
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
@@ -179,7 +180,7 @@ class _Mean:
         return float(self.total) / max(1, self.number)
 
 
-def _running_average(model: Transducer, decay: float) -> AveragedModel | None:
+def _running_average(model: nn.Module, decay: float) -> AveragedModel | None:
     if not decay:
         return None
     return AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay), use_buffers=False)

@@ -2,18 +2,20 @@
 
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from antiphon.build import build_limits, build_text_steps
 from antiphon.config import DataSection, Recipe
 from antiphon.data.codec import PairCodec, feature_symbol
 from antiphon.data.corpus import Census, Corpus, Limits, write_corpus
-from antiphon.data.readers import Files, Pair, has_features, read_pairs
+from antiphon.data.readers import Files, Pair, has_features, read_pairs, read_targets
 from antiphon.data.tokenise import SentencePiece, train_sentencepiece
 from antiphon.data.vocab import Vocab
 from antiphon.errors import InputError, RecipeError
+from antiphon.kinds import KINDS
 from antiphon.run import RunFolder, token_kinds
 
 Say = Callable[[str], None]
@@ -31,33 +33,60 @@ class Prepared:
 
 def prepare(recipe: Recipe, run: RunFolder, say: Say) -> Prepared:
     """Reads the data twice: once to number its tokens, once to encode it."""
-    train_files, dev_files = _required(recipe.data, "train"), _required(recipe.data, "dev")
-    if recipe.data.features is None:
-        data = recipe.data.model_copy(update={"features": has_features(train_files)})
-        recipe = recipe.model_copy(update={"data": data})
-    _place_sentencepiece_models(recipe, run, train_files)
-    run.save_vocabs(*_count_tokens(recipe, run, train_files))
+    recipe = settle_features(recipe)
+    if recipe.data.vocab_from is not None:
+        _take_vocabularies(recipe, run, RunFolder.open(recipe.data.vocab_from))
+    else:
+        _place_sentencepiece_models(recipe, run)
+        run.save_vocabs(*count_tokens(recipe, run))
     run.save_recipe(recipe)
-    return encode(recipe, run, say, train_files, dev_files)
-
-
-def encode(recipe: Recipe, run: RunFolder, say: Say, train_files: Files, dev_files: Files) -> Prepared:
-    """Encodes both corpora with the vocabularies that the run folder holds."""
-    codec = run.codec(recipe)
-    run.corpus.mkdir(exist_ok=True)
-    train = _encode_file(recipe.data, codec, train_files, run.corpus / "train.arrow", build_limits(recipe), say)
-    dev = _encode_file(recipe.data, codec, dev_files, run.corpus / "dev.arrow", Limits(), say)
-    return Prepared(recipe, codec, train, dev)
+    return prepare_again(recipe, run, say)
 
 
 def prepare_again(recipe: Recipe, run: RunFolder, say: Say) -> Prepared:
-    """What ``prepare`` made, for a run that goes on."""
-    return encode(recipe, run, say, _required(recipe.data, "train"), _required(recipe.data, "dev"))
+    """Encodes both corpora with the vocabularies that the run folder holds already."""
+    codec = run.codec(recipe)
+    run.corpus.mkdir(exist_ok=True)
+    train = _encode(recipe, codec, training_pairs(recipe), run.corpus / "train.arrow", build_limits(recipe), say)
+    dev = _encode(recipe, codec, dev_pairs(recipe), run.corpus / "dev.arrow", Limits(), say)
+    return Prepared(recipe, codec, train, dev)
 
 
-def pairs_of(data: DataSection, files: Files) -> Iterator[Pair]:
-    """The pairs of a file in the direction of the recipe."""
-    return read_pairs(files, features=bool(data.features), swap=data.swap)
+def settle_features(recipe: Recipe) -> Recipe:
+    """The recipe with ``data.features`` decided by the training file, if it left that open."""
+    if recipe.data.features is not None:
+        return recipe
+    found = reads_source(recipe) and has_features(_required(recipe.data, "train"))
+    return recipe.model_copy(update={"data": recipe.data.model_copy(update={"features": found})})
+
+
+def training_pairs(recipe: Recipe) -> Iterator[Pair]:
+    """The pairs to learn from; for a language model, their targets and all unpaired text."""
+    data = recipe.data
+    if not reads_source(recipe):
+        paired = [read_targets(data.train, swap=data.swap)] if data.train is not None else []
+        unpaired = [read_targets(path) for path in data.unpaired]
+        if not paired and not unpaired:
+            raise RecipeError("data.train and data.unpaired: both unset, expected text to learn from")
+        return chain.from_iterable(paired + unpaired)
+    return pairs_of(recipe, _required(data, "train"))
+
+
+def dev_pairs(recipe: Recipe) -> Iterator[Pair]:
+    """The pairs that decide which epoch is best."""
+    return pairs_of(recipe, _required(recipe.data, "dev"))
+
+
+def pairs_of(recipe: Recipe, files: Files) -> Iterator[Pair]:
+    """The pairs of a file, in the direction and with the columns that the recipe's model reads."""
+    if not reads_source(recipe):
+        return read_targets(files, swap=recipe.data.swap)
+    return read_pairs(files, features=bool(recipe.data.features), swap=recipe.data.swap)
+
+
+def reads_source(recipe: Recipe) -> bool:
+    """Whether the recipe's model has an input."""
+    return recipe.model.kind not in KINDS or KINDS[recipe.model.kind].reads_source
 
 
 def _required(data: DataSection, name: str) -> Files:
@@ -67,43 +96,56 @@ def _required(data: DataSection, name: str) -> Files:
     return files
 
 
-def _place_sentencepiece_models(recipe: Recipe, run: RunFolder, files: Files) -> None:
+def _take_vocabularies(recipe: Recipe, run: RunFolder, other: RunFolder) -> None:
+    """Copies vocabularies and SentencePiece models of another run, which must cut text the same way."""
+    theirs = other.recipe().data
+    for (side, ours), (_, kind) in zip(token_kinds(recipe.data), token_kinds(theirs), strict=True):
+        if ours != kind and (side == "target" or reads_source(recipe)):
+            raise RecipeError(f"data.vocab_from: {other.path} has {kind} as {side} tokens, expected {ours}")
+    if build_text_steps(recipe.data) != build_text_steps(theirs):
+        raise RecipeError(f"data.vocab_from: {other.path} has other text steps ({build_text_steps(theirs)})")
+    for side in ("source", "target"):
+        shutil.copyfile(other.path / f"{side}.vocab", run.path / f"{side}.vocab")
+        if other.sentencepiece_path(side).exists():
+            shutil.copyfile(other.sentencepiece_path(side), run.sentencepiece_path(side))
+
+
+def _place_sentencepiece_models(recipe: Recipe, run: RunFolder) -> None:
     data = recipe.data
     given = [data.source_sentencepiece, data.target_sentencepiece]
-    sides = zip(token_kinds(data), reversed(given) if data.swap else given, strict=True)
     steps = build_text_steps(data)
-    for (side, kind), model in sides:
+    for (side, kind), model in zip(token_kinds(data), reversed(given) if data.swap else given, strict=True):
         if kind != "sentencepiece":
             continue
         place = run.sentencepiece_path(side)
         if model is not None:
             SentencePiece(model)
             shutil.copyfile(model, place)
-        else:
-            texts = (steps(getattr(pair, side)) for pair in pairs_of(data, files))
+        elif side == "target" or reads_source(recipe):
+            texts = (steps(getattr(pair, side)) for pair in training_pairs(recipe))
             train_sentencepiece(texts, place, data.sentencepiece_size)
 
 
-def _count_tokens(recipe: Recipe, run: RunFolder, files: Files) -> tuple[Vocab, Vocab]:
-    data = recipe.data
-    steps = build_text_steps(data)
-    source_tokeniser, target_tokeniser = (run.tokeniser(side, kind) for side, kind in token_kinds(data))
-    source_counts: Counter[str] = Counter()
-    target_counts: Counter[str] = Counter()
-    features: Counter[str] = Counter()
-    for pair in pairs_of(data, files):
-        source_counts.update(source_tokeniser.split(steps(pair.source)))
-        target_counts.update(target_tokeniser.split(steps(pair.target)))
+def count_tokens(recipe: Recipe, run: RunFolder) -> tuple[Vocab, Vocab]:
+    """The vocabularies of the training pairs."""
+    data, steps = recipe.data, build_text_steps(recipe.data)
+    (_, source_kind), (_, target_kind) = token_kinds(data)
+    split_source = run.tokeniser("source", source_kind).split if reads_source(recipe) else list
+    split_target = run.tokeniser("target", target_kind).split
+    source, target, features = Counter[str](), Counter[str](), Counter[str]()
+    for pair in training_pairs(recipe):
+        source.update(split_source(steps(pair.source)))
+        target.update(split_target(steps(pair.target)))
         features.update(map(feature_symbol, pair.features))
-    source = Vocab.of_counts(source_counts, data.min_count)
-    kept = Counter({token: source_counts[token] for token in source_counts if token in source})
-    return Vocab.of_counts(kept + features), Vocab.of_counts(target_counts, data.min_count)
+    frequent = Counter({token: count for token, count in source.items() if count >= data.min_count})
+    return Vocab.of_counts(frequent + features), Vocab.of_counts(target, data.min_count)
 
 
-def _encode_file(data: DataSection, codec: PairCodec, files: Files, path: Path, limits: Limits, say: Say) -> Corpus:
-    census: Census = write_corpus(pairs_of(data, files), codec, path, limits)
-    name = " + ".join(map(str, files)) if isinstance(files, tuple) else str(files)
+def _encode(recipe: Recipe, codec: PairCodec, pairs: Iterable[Pair], path: Path, limits: Limits, say: Say) -> Corpus:
+    census: Census = write_corpus(pairs, codec, path, limits, targets_only=not reads_source(recipe))
     if not census.kept:
+        files = getattr(recipe.data, path.stem)
+        name = " + ".join(map(str, files)) if isinstance(files, tuple) else str(files)
         raise InputError(f"{name}: no pairs to use ({census}), expected lines of source<TAB>target")
     say(f"{path.stem}: {census}")
     return Corpus(path)

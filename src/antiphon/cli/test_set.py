@@ -1,0 +1,36 @@
+"""Files of pairs to evaluate on, with any further references."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from antiphon.config import Recipe
+from antiphon.data.readers import Pair, keep_filled, pair_files, read_lines
+from antiphon.errors import InputError, count_of
+from antiphon.train.prepare import pairs_of, reads_source
+
+
+class TestSet(NamedTuple):
+    """Pairs with text in them, and the further references of each."""
+
+    pairs: list[Pair]
+    more_references: list[list[str]]
+
+
+def read_test_set(recipe: Recipe, files: Sequence[Path], references: Sequence[Path] = ()) -> TestSet:
+    """The pairs of a file as a run reads them; lines left out for want of text are counted on standard error."""
+    all_pairs = list(pairs_of(recipe, pair_files(files)))
+    pairs, places = keep_filled(all_pairs, files[0], targets_only=not reads_source(recipe))
+    if len(pairs) < len(all_pairs):
+        blank = count_of(len(all_pairs) - len(pairs), "line")
+        print(f"antiphon: {blank} without a source or a target left out", file=sys.stderr)
+    further = [_reference_lines(path, len(all_pairs), files[0]) for path in references]
+    return TestSet(pairs, [[lines[place] for lines in further] for place in places])
+
+
+def _reference_lines(path: Path, wanted: int, file: Path) -> list[str]:
+    lines = list(read_lines(path))
+    if len(lines) != wanted:
+        raise InputError(f"{path}: {count_of(len(lines), 'line')}, expected {wanted:,} as in {file}")
+    return lines

@@ -1,0 +1,131 @@
+"""Sequence-to-sequence with attention: every output token looks at all of the source anew.
+
+    h_i        state of the source at position i, from both ends
+    a_ij       softmax over i of  v . tanh(A_h h_i + A_s s_{j-1})
+    c_j        sum over i of  a_ij h_i
+    s_j        LSTM(s_{j-1}, [y_{j-1}; c_j])
+    p(y_j)     softmax(W tanh(U [s_j; c_j] + b) + d)
+
+Thesis: section 3.4.2.
+"""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from antiphon.data.batch import Batch
+from antiphon.nn.recurrent import Embedding, SourceEncoder, valid_positions
+from antiphon.nn.token_likelihood import log_likelihood
+
+
+class Memory(NamedTuple):
+    """The source as the decoder sees it: states, their part of the attention scores, and which are real."""
+
+    states: Float[Tensor, "N I H2"]
+    keys: Float[Tensor, "N I H"]
+    valid: Bool[Tensor, "N I"]
+
+
+class AttentionState(NamedTuple):
+    """All that the next step needs."""
+
+    memory: Memory
+    hidden: tuple[Tensor, ...]
+    cell: tuple[Tensor, ...]
+    attention: Float[Tensor, "N I"]
+
+
+class Attention(nn.Module):
+    """p(y | x) token by token, each with its own view of the source."""
+
+    def __init__(
+        self,
+        source_size: int,
+        target_size: int,
+        *,
+        hidden_size: int = 128,
+        embedding_size: int = 128,
+        layers: int = 1,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.encoder = SourceEncoder(
+            source_size,
+            embedding_size=embedding_size,
+            hidden_size=hidden_size,
+            layers=layers,
+            dropout=dropout,
+            bidirectional=True,
+        )
+        memory_size = self.encoder.output_size
+        self.embedding = Embedding(target_size, embedding_size)
+        sizes = [embedding_size + memory_size] + [hidden_size] * (layers - 1)
+        self.cells = nn.ModuleList(nn.LSTMCell(size, hidden_size) for size in sizes)
+        self.first_hidden = nn.Linear(memory_size, hidden_size)
+        self.key = nn.Linear(memory_size, hidden_size)
+        self.query = nn.Linear(hidden_size, hidden_size, bias=False)
+        self.score = nn.Linear(hidden_size, 1, bias=False)
+        self.combine = nn.Linear(hidden_size + memory_size, hidden_size)
+        self.output = nn.Linear(hidden_size, target_size)
+        self.dropout = nn.Dropout(dropout)
+
+    def log_prob(self, batch: Batch) -> Float[Tensor, " B"]:
+        """``log p(y | x)`` of each pair."""
+        return log_likelihood(self._follow(batch)[0], batch)
+
+    def attention(self, batch: Batch) -> Float[Tensor, "B I J"]:
+        """How much each target token looked at each source position: weights, not an alignment."""
+        return self._follow(batch)[1]
+
+    def start(self, batch: Batch) -> AttentionState:
+        """The source, read; the decoder's first hidden state is made from the mean of the source's states."""
+        states = self.encoder(batch.source, batch.source_lengths)
+        valid = valid_positions(batch.source_lengths, batch.source.shape[1])
+        mean = (states * valid[:, :, None]).sum(1) / batch.source_lengths[:, None]
+        hidden = torch.tanh(self.first_hidden(mean))
+        memory = Memory(states, self.key(states), valid)
+        empty = torch.zeros_like(hidden)
+        none_yet = torch.zeros_like(states[:, :, 0])
+        return AttentionState(memory, (hidden,) * len(self.cells), (empty,) * len(self.cells), none_yet)
+
+    def step(self, tokens: Int[Tensor, " N"], state: AttentionState) -> tuple[Float[Tensor, "N V"], AttentionState]:
+        """Log probabilities of the token after these, and the state to go on from."""
+        features, state = self._advance(self.dropout(self.embedding(tokens)), state)
+        return self.output(features).log_softmax(1), state
+
+    def select(self, state: AttentionState, index: Int[Tensor, " N"]) -> AttentionState:
+        """The states of some hypotheses."""
+        return AttentionState(
+            Memory(*(tensor[index] for tensor in state.memory)),
+            tuple(layer[index] for layer in state.hidden),
+            tuple(layer[index] for layer in state.cell),
+            state.attention[index],
+        )
+
+    def _follow(self, batch: Batch) -> tuple[Float[Tensor, "B J V"], Float[Tensor, "B I J"]]:
+        state = self.start(batch)
+        features, attention = [], []
+        for token in self.dropout(self.embedding(batch.shifted_target)).unbind(1):
+            feature, state = self._advance(token, state)
+            features.append(feature)
+            attention.append(state.attention)
+        return self.output(torch.stack(features, 1)), torch.stack(attention, 2)
+
+    def _advance(
+        self, token: Float[Tensor, "N E"], state: AttentionState
+    ) -> tuple[Float[Tensor, "N H"], AttentionState]:
+        memory = state.memory
+        scores = self.score(torch.tanh(memory.keys + self.query(state.hidden[-1])[:, None]))[:, :, 0]
+        weights = scores.masked_fill(~memory.valid, float("-inf")).softmax(1)
+        context = torch.bmm(weights[:, None], memory.states)[:, 0]
+        outputs = torch.cat([token, context], 1)
+        hidden, cell = [], []
+        for layer, (before, carried) in zip(self.cells, zip(state.hidden, state.cell, strict=True), strict=True):
+            outputs, memory_cell = layer(outputs, (before, carried))
+            hidden.append(outputs)
+            cell.append(memory_cell)
+            outputs = self.dropout(outputs)
+        features = self.dropout(torch.tanh(self.combine(torch.cat([outputs, context], 1))))
+        return features, AttentionState(memory, tuple(hidden), tuple(cell), weights)

@@ -1,0 +1,63 @@
+"""The vanilla sequence-to-sequence model: the source is squeezed into the state that the decoder starts from.
+
+    state_0    = state of an LSTM after the whole source
+    s_j, state = LSTM(state, y_{j-1})
+    p(y_j)     = softmax(W s_j + b)
+
+Thesis: section 3.4.1.
+"""
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence
+
+from antiphon.data.batch import Batch
+from antiphon.nn.recurrent import Embedding, LSTMState, PrefixEncoder
+from antiphon.nn.token_likelihood import log_likelihood
+
+
+class EncoderDecoder(nn.Module):
+    """p(y | x) token by token, from one vector for all of the source."""
+
+    def __init__(
+        self,
+        source_size: int,
+        target_size: int,
+        *,
+        hidden_size: int = 128,
+        embedding_size: int = 128,
+        layers: int = 1,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.source_embedding = Embedding(source_size, embedding_size)
+        self.encoder = nn.LSTM(
+            embedding_size, hidden_size, layers, batch_first=True, dropout=dropout if layers > 1 else 0.0
+        )
+        self.decoder = PrefixEncoder(
+            target_size, embedding_size=embedding_size, hidden_size=hidden_size, layers=layers, dropout=dropout
+        )
+        self.dropout = nn.Dropout(dropout)
+        self.output = nn.Linear(hidden_size, target_size)
+
+    def log_prob(self, batch: Batch) -> Float[Tensor, " B"]:
+        """``log p(y | x)`` of each pair."""
+        states, _ = self.decoder(batch.shifted_target, self.start(batch))
+        return log_likelihood(self.output(states), batch)
+
+    def start(self, batch: Batch) -> LSTMState:
+        """The state after the whole source, which the decoder starts from."""
+        embedded = self.dropout(self.source_embedding(batch.source))
+        packed = pack_padded_sequence(embedded, batch.source_lengths.cpu(), batch_first=True, enforce_sorted=False)
+        _, (hidden, cell) = self.encoder(packed)
+        return hidden, cell
+
+    def step(self, tokens: Int[Tensor, " N"], state: LSTMState) -> tuple[Float[Tensor, "N V"], LSTMState]:
+        """Log probabilities of the token after these, and the state to go on from."""
+        states, state = self.decoder(tokens[:, None], state)
+        return self.output(states[:, 0]).log_softmax(1), state
+
+    def select(self, state: LSTMState, index: Int[Tensor, " N"]) -> LSTMState:
+        """The states of some hypotheses."""
+        hidden, cell = state
+        return hidden[:, index], cell[:, index]

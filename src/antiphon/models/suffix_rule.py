@@ -1,0 +1,91 @@
+"""Suffix rules: a baseline for character tasks that learns by counting.
+
+From every pair of a tag, the longest common prefix is taken off; what is left says which ending turns into which.
+The rule is remembered for every suffix of the source that holds its ending. An input takes the most frequent rule of
+its longest suffix that was seen with its tag::
+
+    Wort -> Wörtern  under DAT;PL      teaches   ort -> örtern   for  ort, Wort
+    Fremdwort        under DAT;PL      longest suffix known is  wort -> wörtern  (from other words on -wort)
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from antiphon.errors import RunError
+
+Tokens = tuple[str, ...]
+_SEPARATOR = "\x1f"
+_COLUMNS = 5
+
+
+class SuffixRules:
+    """For each tag and suffix, how often which ending turned into which."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[Tokens, Tokens], Counter[tuple[Tokens, Tokens]]] = defaultdict(Counter)
+
+    @classmethod
+    def learn(cls, examples: Iterable[tuple[Sequence[str], Sequence[str], Sequence[str]]]) -> "SuffixRules":
+        """The rules of examples, each a source, a target and its features."""
+        rules = cls()
+        for source, target, features in examples:
+            rules._count(tuple(source), tuple(target), tuple(features))
+        return rules
+
+    def apply(self, source: Sequence[str], features: Sequence[str] = ()) -> Tokens:
+        """The output for a source; a copy of it where no rule of its tag fits."""
+        tokens, tag = tuple(source), tuple(features)
+        for start in range(len(tokens) + 1):
+            counted = self._counts.get((tag, tokens[start:]))
+            if counted:
+                ending, replacement = _most_frequent(counted)
+                return tokens[: len(tokens) - len(ending)] + replacement
+        return tokens
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    def save(self, path: Path) -> None:
+        """Writes one rule per line: tag, suffix, ending, replacement, count."""
+        with path.open("w", encoding="utf-8", newline="\n") as file:
+            for (tag, suffix), counted in sorted(self._counts.items()):
+                for (ending, replacement), count in sorted(counted.items()):
+                    parts = (_SEPARATOR.join(part) for part in (tag, suffix, ending, replacement))
+                    file.write("\t".join((*parts, str(count))) + "\n")
+
+    @classmethod
+    def load(cls, path: Path) -> "SuffixRules":
+        """Reads what ``save`` wrote."""
+        rules = cls()
+        with path.open(encoding="utf-8", newline="\n") as file:
+            for number, line in enumerate(file, 1):
+                columns = line.rstrip("\n").split("\t")
+                if len(columns) != _COLUMNS or not columns[-1].isdigit():
+                    raise RunError(f"{path}:{number}: no suffix rule, expected {_COLUMNS} columns ending in a count")
+                tag, suffix, ending, replacement = (_split(column) for column in columns[:-1])
+                rules._counts[tag, suffix][ending, replacement] = int(columns[-1])
+        return rules
+
+    def _count(self, source: Tokens, target: Tokens, tag: Tokens) -> None:
+        shared = _common_prefix(source, target)
+        rule = source[shared:], target[shared:]
+        for start in range(shared + 1):
+            self._counts[tag, source[start:]][rule] += 1
+
+
+def _common_prefix(source: Tokens, target: Tokens) -> int:
+    shared = 0
+    for ours, theirs in zip(source, target, strict=False):
+        if ours != theirs:
+            break
+        shared += 1
+    return shared
+
+
+def _most_frequent(counted: Counter[tuple[Tokens, Tokens]]) -> tuple[Tokens, Tokens]:
+    return max(counted, key=lambda rule: (counted[rule], rule))
+
+
+def _split(column: str) -> Tokens:
+    return tuple(column.split(_SEPARATOR)) if column else ()

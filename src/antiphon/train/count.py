@@ -1,0 +1,57 @@
+"""Training of suffix rules, which is counting."""
+
+import time
+from collections.abc import Iterable
+from datetime import date
+
+from antiphon import __version__
+from antiphon.build import build_text_steps, fitting_measures
+from antiphon.config import Recipe
+from antiphon.data.readers import Pair
+from antiphon.errors import InputError
+from antiphon.metrics import Outputs, score_outputs
+from antiphon.models.suffix_rule import SuffixRules
+from antiphon.run import RunFolder, token_kinds
+from antiphon.train.prepare import Say, count_tokens, dev_pairs, settle_features, training_pairs
+
+
+def train_suffix_rules(recipe: Recipe, run: RunFolder, say: Say) -> None:
+    """Counts the rules of the training pairs and leaves them in the run folder."""
+    recipe = settle_features(recipe)
+    started = time.monotonic()
+    examples = [(source, target, features) for source, target, features in _token_pairs(recipe, run, "train")]
+    rules = SuffixRules.learn(examples)
+    seconds = time.monotonic() - started
+    dev = list(_token_pairs(recipe, run, "dev"))
+    predicted = [rules.apply(source, features) for source, _, features in dev]
+    wanted = [[target] for _, target, _ in dev]
+    texts = ["".join(tokens) for tokens in predicted], [["".join(target)] for _, target, _ in dev]
+    scores = score_outputs(Outputs(*texts, predicted, wanted), fitting_measures(recipe.data))
+    run.save_recipe(recipe)
+    run.save_vocabs(*count_tokens(recipe, run))
+    rules.save(run.rules)
+    run.save_metrics(
+        {
+            "best_epoch": 1,
+            "epochs": 1,
+            **{f"dev_{name}": score.value for name, score in scores.items()},
+            "parameters": len(rules),
+            "training_seconds": round(seconds, 1),
+            "pairs_per_second": round(len(examples) / max(seconds, 1e-9), 1),
+            "seed": recipe.train.seed,
+            "date": date.today().isoformat(),
+            "antiphon": __version__,
+        }
+    )
+    say(f"suffix_rule: {len(rules):,} suffixes from {len(examples):,} pairs")
+
+
+def _token_pairs(recipe: Recipe, run: RunFolder, name: str) -> Iterable[tuple[list[str], list[str], tuple[str, ...]]]:
+    steps = build_text_steps(recipe.data)
+    source, target = (run.tokeniser(side, kind) for side, kind in token_kinds(recipe.data))
+    pairs: list[Pair] = list(training_pairs(recipe) if name == "train" else dev_pairs(recipe))
+    filled = [pair for pair in pairs if pair.source.strip() and pair.target.strip()]
+    if not filled:
+        raise InputError(f"{getattr(recipe.data, name)}: no pairs to use, expected lines of source<TAB>target")
+    for pair in filled:
+        yield source.split(steps(pair.source)), target.split(steps(pair.target)), pair.features
