@@ -226,6 +226,10 @@ class Model:
             wanted_tokens=[[target.tokens(text) for text in texts] for texts in wanted],
         )
 
+    def target_tokens(self, given: Sequence[tuple[Source, str]]) -> int:
+        """How many target tokens the pairs have, end symbols counted."""
+        return sum(len(self.codec.target.tokens(target)) + 1 for _, target in given)
+
     def _cannot(self, verb: str, expected: str) -> RunError:
         return RunError(f"a run of kind {self.kind} cannot {verb}, expected {expected}")
 

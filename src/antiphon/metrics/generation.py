@@ -90,14 +90,9 @@ def rouge(name: str) -> Callable[[Outputs], Shares]:
     return measure
 
 
-def bleu(outputs: Outputs) -> Score:
-    """BLEU on text that is tokenised already."""
-    return _corpus_score(sacrebleu.BLEU(tokenize="none"), outputs)
-
-
-def chrf(outputs: Outputs) -> Score:
-    """chrF: character n-gram F-score."""
-    return _corpus_score(sacrebleu.CHRF(), outputs)
+def corpus_metric(name: str) -> sacrebleu.BLEU | sacrebleu.CHRF:
+    """sacrebleu's ``bleu``, for text that is tokenised already, or ``chrf``."""
+    return sacrebleu.BLEU(tokenize="none", force=True) if name == "bleu" else sacrebleu.CHRF()
 
 
 def perplexity(log_probability: float, tokens: int) -> Score:
@@ -113,7 +108,7 @@ SHARED_MEASURES: dict[str, Callable[[Outputs], Shares]] = {
     "word_error_rate": word_error_rate,
     **({name: rouge(name) for name in ("rouge1", "rouge2", "rougeL")} if find_spec("rouge_score") else {}),
 }
-CORPUS_MEASURES: dict[str, Callable[[Outputs], Score]] = {"bleu": bleu, "chrf": chrf}
+CORPUS_MEASURES = ("bleu", "chrf")
 
 
 def score_outputs(outputs: Outputs, names: Sequence[str]) -> dict[str, Score]:
@@ -123,7 +118,7 @@ def score_outputs(outputs: Outputs, names: Sequence[str]) -> dict[str, Score]:
         if name in SHARED_MEASURES:
             scores[name] = SHARED_MEASURES[name](outputs).score()
         elif name in CORPUS_MEASURES:
-            scores[name] = CORPUS_MEASURES[name](outputs)
+            scores[name] = _corpus_score(corpus_metric(name), outputs)
     return scores
 
 

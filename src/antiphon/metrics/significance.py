@@ -1,18 +1,19 @@
 """Whether two systems differ: paired bootstrap over the same outputs of both.
 
-Outputs are drawn with replacement some thousand times, the same ones for both systems. The confidence interval of a value
-holds the middle 95 % of its resampled values; the p-value of a difference is the share of resamples in which it, moved to
-mean zero, is at least as far from zero as the one observed (two-sided, one added to both counts).
+Outputs are drawn with replacement a thousand times, the same ones for both systems. The interval of a value holds the
+middle 95 % of its resampled values. The p-value of a difference is the share of resamples in which the difference,
+moved to mean zero, is at least as far from zero as the one observed (two-sided, one added to both counts).
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
-from sacrebleu.significance import PairedTest
+from sacrebleu.significance import PairedTest, Result
 
-from antiphon.metrics.generation import CORPUS_MEASURES, SHARED_MEASURES, Outputs, Score, Shares, reference_streams
+from antiphon.metrics.generation import SHARED_MEASURES, Outputs, Score, Shares, corpus_metric, reference_streams
 
 SAMPLES = 1000
 
@@ -27,33 +28,29 @@ class Comparison:
     p_value: float | None
 
 
-def compare_systems(systems: Sequence[Outputs], names: Sequence[str], seed: int = 1) -> dict[str, list[Comparison]]:
-    """Each named measure of every system, compared with the first one."""
-    compared = {}
-    for name in names:
-        if name in SHARED_MEASURES:
-            compared[name] = _bootstrap([SHARED_MEASURES[name](outputs) for outputs in systems], seed)
-        elif name in CORPUS_MEASURES:
-            compared[name] = _sacrebleu_bootstrap(systems, name)
-    return compared
+def compare_systems(systems: Sequence[Outputs], name: str, seed: int = 1) -> list[Comparison]:
+    """One measure of every system, each compared with the first."""
+    if name in SHARED_MEASURES:
+        return _bootstrap([SHARED_MEASURES[name](outputs) for outputs in systems], seed)
+    return _bootstrap_corpus_measure(systems, name)
 
 
 def _bootstrap(systems: Sequence[Shares], seed: int) -> list[Comparison]:
     number = len(systems[0].parts)
     drawn = np.random.default_rng(seed).integers(number, size=(SAMPLES, number))
     resampled = [_resample(shares, drawn) for shares in systems]
-    return [
-        Comparison(
-            shares.score(),
-            *(float(bound) for bound in np.percentile(values, [2.5, 97.5])),
-            None if place == 0 else _p_value(values - resampled[0], shares.score().value - systems[0].score().value),
-        )
-        for place, (shares, values) in enumerate(zip(systems, resampled, strict=True))
-    ]
+    scores = [shares.score() for shares in systems]
+    compared = []
+    for place, (score, values) in enumerate(zip(scores, resampled, strict=True)):
+        low, high = np.percentile(values, [2.5, 97.5])
+        p_value = _p_value(values - resampled[0], score.value - scores[0].value) if place else None
+        compared.append(Comparison(score, float(low), float(high), p_value))
+    return compared
 
 
 def _resample(shares: Shares, drawn: NDArray[np.int64]) -> NDArray[np.float64]:
-    values: NDArray[np.float64] = shares.scale * shares.parts[drawn].sum(1) / np.maximum(1.0, shares.wholes[drawn].sum(1))
+    parts, wholes = shares.parts[drawn].sum(1), shares.wholes[drawn].sum(1)
+    values: NDArray[np.float64] = shares.scale * parts / np.maximum(1.0, wholes)
     return values
 
 
@@ -62,22 +59,15 @@ def _p_value(differences: NDArray[np.float64], observed: float) -> float:
     return (as_extreme + 1) / (len(differences) + 1)
 
 
-def _sacrebleu_bootstrap(systems: Sequence[Outputs], name: str) -> list[Comparison]:
-    import sacrebleu
-
-    metric = sacrebleu.BLEU(tokenize="none") if name == "bleu" else sacrebleu.CHRF()
-    references = reference_streams(systems[0])
-    metric = type(metric)(**({"tokenize": "none"} if name == "bleu" else {}), references=references)
-    test = PairedTest(
-        [(str(place), list(outputs.predicted)) for place, outputs in enumerate(systems)],
-        {metric.name: metric},
-        references=None,
-        test_type="bs",
-        n_samples=SAMPLES,
-    )
+def _bootstrap_corpus_measure(systems: Sequence[Outputs], name: str) -> list[Comparison]:
+    """sacrebleu's own paired bootstrap, which knows how its measures add up."""
+    streams = cast(list[list[str]], reference_streams(systems[0]))
+    named: list[tuple[str, Sequence[str]]] = [(str(n), outputs.predicted) for n, outputs in enumerate(systems)]
+    test = PairedTest(named, {name: corpus_metric(name)}, streams, test_type="bs", n_samples=SAMPLES)
     signatures, results = test()
-    signature = str(next(iter(signatures.values())))
-    return [
-        Comparison(Score(result.score, signature), result.mean - result.ci, result.mean + result.ci, result.p_value)
-        for result in results[metric.name]
-    ]
+    signature = str(signatures[name])
+    compared = []
+    for result in cast(list[Result], results[name]):
+        middle, reach = result.mean or result.score, result.ci or 0.0
+        compared.append(Comparison(Score(result.score, signature), middle - reach, middle + reach, result.p_value))
+    return compared

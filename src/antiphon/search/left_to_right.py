@@ -4,9 +4,11 @@ Hypotheses are ranked by
 
     score(y) = (log p(y | x) + length_bias * |y|) / |y| ** length_normalisation
 
-with the end symbol counted in ``|y|``. A sentence is done only when no unfinished hypothesis can still enter its list
-of answers, however long it grows: log p never rises, so the best that one of log p ``s`` can reach is the largest
-value of ``(s + length_bias * n) / n ** length_normalisation`` over the lengths ``n`` still open to it.
+with the end symbol counted in ``|y|``. An end counts only if it is among the best ``beam`` extensions of its step, so
+that a wide search is not lured by short outputs that no narrow one would look at. A sentence is done only when no
+unfinished hypothesis can still enter its list of answers, however long it grows: log p never rises, so the best that
+one of log p ``s`` can reach is the largest value of ``(s + length_bias * n) / n ** length_normalisation`` over the
+lengths ``n`` still open to it.
 
 Thesis: section 3.4.1; ``beam = 1`` is greedy search.
 """
@@ -22,7 +24,7 @@ from antiphon.data.vocab import END, PAD, START, UNKNOWN
 from antiphon.search.hypothesis import BeamSettings, Finished, Hypothesis
 
 IMPOSSIBLE = float("-inf")
-_NEVER_WRITTEN = [PAD, UNKNOWN, START, END]
+_NEVER_WRITTEN = [PAD, UNKNOWN, START]
 
 
 class StepModel(Protocol):
@@ -61,7 +63,9 @@ def search_left_to_right(model: StepModel, batch: Batch, settings: BeamSettings)
         length += 1
         log_probs, state = model.step(beam.tokens[:, :, -1].flatten(), beam.state)
         totals = beam.log_prob[:, :, None] + log_probs.double().view(*beam.log_prob.shape, -1)
-        _finish(beam, totals[:, :, END], length, settings, finished)
+        totals[:, :, _NEVER_WRITTEN] = IMPOSSIBLE
+        _finish(beam, totals, length, settings, limits, finished)
+        totals[:, :, END] = IMPOSSIBLE
         beam = _extend(model, beam, totals, state, settings.beam)
         open_ = _open_sentences(beam, length, limits, settings, finished)
         beam = _keep_sentences(model, beam, open_)
@@ -76,10 +80,19 @@ def _first_beam(model: StepModel, batch: Batch) -> Beam:
 
 
 def _finish(
-    beam: Beam, log_prob: Tensor, length: int, settings: BeamSettings, finished: list[Finished[tuple[int, ...]]]
+    beam: Beam,
+    totals: Float[Tensor, "S K V"],
+    length: int,
+    settings: BeamSettings,
+    limits: Tensor,
+    finished: list[Finished[tuple[int, ...]]],
 ) -> None:
-    """Ends every hypothesis here and lets the sentence's list keep what is good enough."""
-    scores = settings.normalise(log_prob, length).tolist()
+    """Ends the hypotheses whose end is among the best ``beam`` extensions, or must come here."""
+    S, K, V = totals.shape
+    worst = totals.view(S, K * V).topk(min(settings.beam, K * V), 1).values[:, -1:]
+    must_end = (limits[beam.sentence] <= length)[:, None]
+    ends = totals[:, :, END]
+    scores = settings.normalise(ends.masked_fill(~must_end & (ends < worst), IMPOSSIBLE), length).tolist()
     for sentence, row, prefixes in zip(beam.sentence.tolist(), scores, beam.tokens, strict=True):
         answers = finished[sentence]
         for score, prefix in zip(row, prefixes, strict=True):
@@ -90,7 +103,6 @@ def _finish(
 def _extend(model: StepModel, beam: Beam, totals: Float[Tensor, "S K V"], state: Any, width: int) -> Beam:
     """The best ``width`` extensions of each sentence."""
     S, K, V = totals.shape
-    totals[:, :, _NEVER_WRITTEN] = IMPOSSIBLE
     log_prob, place = totals.view(S, K * V).topk(min(width, K * V), 1)
     parent, token = place // V, place % V
     rows = torch.arange(S, device=place.device)[:, None]

@@ -8,8 +8,9 @@ at ``i``. One step takes a column to the next::
     score(n, i, y) = ready(n, i) + log word(y | n, i)          keep the best ``beam`` of (n, y) for every i
 
 where ``n`` numbers the *distinct* prefixes of the column: a prefix that stands in many rows has one decoder state
-and one row of logits. An output is finished when the end symbol is written in the last row. Scores only fall as
-outputs grow, so a sentence is done when its worst kept answer beats everything unfinished.
+and one row of logits. The end symbol can be written in the last row alone, where it must be among the best of its
+cell like any other token; its output is then finished. Scores only fall as outputs grow, so a sentence is done when
+its worst kept answer beats everything unfinished.
 
 Thesis: section 5.4; ``beam = 1`` is its Algorithm 1, a wider one its beam search.
 """
@@ -28,7 +29,7 @@ from antiphon.nn.recurrent import LSTMState
 from antiphon.search.hypothesis import BeamSettings, Finished, Hypothesis
 
 IMPOSSIBLE = float("-inf")
-_NEVER_WRITTEN = [PAD, UNKNOWN, START, END]
+_NEVER_WRITTEN = [PAD, UNKNOWN, START]
 _ROWS_AHEAD = 32
 _BLOCK_NUMBERS = 2**24
 """How many word scores are computed at once."""
@@ -89,8 +90,9 @@ class _Search:
         for number in range(int(self.max_columns.max())):
             target, state = self.model.follow(column.last_token[:, None], column.state)
             side = Side(target.logits[:, 0], target.transition[:, 0])
-            ready = self._ready(column, side, is_last=self.max_columns == number + 1)
-            kept = self._write(column, ready, side, number)
+            is_last = self.max_columns == number + 1
+            ready = self._ready(column, side, is_last)
+            kept = self._finish(column, self._write(column, ready, side, is_last), number)
             kept = self._without_done_sentences(column, kept, number)
             if not len(kept.prefix):
                 break
@@ -143,19 +145,22 @@ class _Search:
     def _best_of_each_sentence(self, log_scores: Tensor, sentence: Tensor) -> Tensor:
         return log_scores.new_full((self.B,), IMPOSSIBLE).scatter_reduce(0, sentence, log_scores, "amax")
 
-    def _write(self, column: Column, ready: Ready, side: Side, number: int) -> Kept:
-        """The best ``beam`` tokens of every ready pair, then of every cell; ends go to the finished ones."""
+    def _write(self, column: Column, ready: Ready, side: Side, is_last: Tensor) -> Kept:
+        """The best ``beam`` tokens of every ready pair, then of every cell."""
         owner = column.owner[ready.prefix]
+        can_end = ready.row == self.lengths[owner] - 1
+        must_end = is_last[owner]
+        width = min(self.settings.beam, self.V)
         parts = []
-        width = min(self.settings.beam, self.V - len(_NEVER_WRITTEN))
         for block in torch.arange(len(owner), device=self.device).split(max(1, _BLOCK_NUMBERS // self.V)):
             logits = self.source.logits[owner[block], ready.row[block]] + side.logits[ready.prefix[block]]
-            log_word = logits.double().log_softmax(1) if self.V <= 1024 else logits.log_softmax(1)
-            log_end = log_word[:, END].clone()
+            log_word = logits.log_softmax(1)
             log_word[:, _NEVER_WRITTEN] = IMPOSSIBLE
-            parts.append((log_end, *log_word.topk(width, 1)))
-        log_end, log_word, token = (torch.cat(part) for part in zip(*parts, strict=True))
-        self._finish(owner, ready, log_end, number)
+            log_end = log_word[:, END].masked_fill(~can_end[block], IMPOSSIBLE)
+            log_word.masked_fill_(must_end[block, None], IMPOSSIBLE)
+            log_word[:, END] = log_end
+            parts.append(log_word.topk(width, 1))
+        log_word, token = (torch.cat(part) for part in zip(*parts, strict=True))
         kept = Kept(
             ready.prefix.repeat_interleave(width),
             ready.row.repeat_interleave(width),
@@ -165,12 +170,14 @@ class _Search:
         )
         return self._best_of_each_cell(kept, column.owner)
 
-    def _finish(self, owner: Tensor, ready: Ready, log_end: Tensor, number: int) -> None:
-        at_end = (ready.row == self.lengths[owner] - 1).nonzero()[:, 0]
-        scores = (ready.log_score + log_end)[at_end].tolist()
-        parents = ready.parent[at_end].tolist()
-        for sentence, score, parent in zip(owner[at_end].tolist(), scores, parents, strict=True):
+    def _finish(self, column: Column, kept: Kept, number: int) -> Kept:
+        """The entries that go on; those that wrote the end symbol are finished."""
+        is_end = kept.token == END
+        ended = _select(kept, is_end.nonzero()[:, 0])
+        sentences = column.owner[ended.prefix].tolist()
+        for sentence, score, parent in zip(sentences, ended.log_score.tolist(), ended.parent.tolist(), strict=True):
             self.finished[sentence].add(score, (number, parent))
+        return _select(kept, (~is_end).nonzero()[:, 0])
 
     def _best_of_each_cell(self, kept: Kept, owner: Tensor) -> Kept:
         sentence = owner[kept.prefix]

@@ -1,0 +1,129 @@
+"""Runs side by side: metrics with intervals and p-values, size, training time and speed."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+from antiphon.build import fitting_measures
+from antiphon.errors import RunError
+from antiphon.metrics import Outputs, perplexity
+from antiphon.metrics.significance import Comparison, compare_systems
+
+if TYPE_CHECKING:
+    from antiphon.api import Model
+
+
+@dataclass(frozen=True)
+class System:
+    """A run with its outputs on a test set."""
+
+    name: str
+    model: "Model"
+    training: dict[str, Any]
+    outputs: Outputs | None = None
+    outputs_per_second: float = 0.0
+    perplexity: float | None = None
+
+    def with_outputs(self, outputs: Outputs, per_second: float, log_prob: tuple[float, int] | None) -> "System":
+        """The same run, once it has answered."""
+        value = perplexity(*log_prob).value if log_prob else None
+        return replace(self, outputs=outputs, outputs_per_second=per_second, perplexity=value)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Systems, and every metric of each, in the same order."""
+
+    systems: Sequence[System]
+    metrics: dict[str, list[Comparison]] = field(default_factory=dict)
+
+
+def compare(systems: Sequence[System]) -> Compared:
+    """Every metric of the task; systems with other target vocabularies are refused, since nothing would compare."""
+    first = systems[0]
+    names = fitting_measures(first.model.recipe.data)
+    vocab = first.model.codec.target.vocab
+    for other in systems[1:]:
+        theirs = other.model.codec.target.vocab
+        if theirs != vocab:
+            raise RunError(
+                f"{other.name}: another target vocabulary ({len(theirs):,} tokens) than {first.name} ({len(vocab):,}), "
+                "expected runs that share one; data.vocab_from takes that of another run"
+            )
+    outputs = [system.outputs for system in systems if system.outputs is not None]
+    return Compared(systems, {name: compare_systems(outputs, name) for name in names})
+
+
+def as_json(compared: Compared) -> dict[str, Any]:
+    """All that is known, for programs; the first system is the one others are compared with."""
+    return {
+        "systems": [
+            {
+                "run": system.name,
+                "kind": system.model.kind,
+                "metrics": {
+                    name: {
+                        "value": results[place].score.value,
+                        "signature": results[place].score.signature,
+                        "interval": [results[place].low, results[place].high],
+                        "p_value": results[place].p_value,
+                    }
+                    for name, results in compared.metrics.items()
+                },
+                "perplexity": system.perplexity,
+                "parameters": system.training.get("parameters"),
+                "training_seconds": system.training.get("training_seconds"),
+                "outputs_per_second": system.outputs_per_second,
+            }
+            for place, system in enumerate(compared.systems)
+        ]
+    }
+
+
+def as_markdown(compared: Compared) -> str:
+    """A table for a document, with the signatures below it."""
+    lines = ["| " + " | ".join(_header(compared)) + " |", "|" + "---|" * len(_header(compared))]
+    lines += ["| " + " | ".join(row) + " |" for row in _rows(compared)]
+    return "\n".join([*lines, "", *_notes(compared)])
+
+
+def as_table(compared: Compared) -> Table:
+    """A table for the terminal: a column for each run, and the signatures below."""
+    table = Table(caption="\n".join(_notes(compared)), caption_justify="left", show_lines=True)
+    (title, *names), *rows = zip(_header(compared), *_rows(compared), strict=True)
+    table.add_column(title)
+    for name in names:
+        table.add_column(Path(name).name, justify="right", overflow="fold")
+    for row in rows:
+        table.add_row(*(cell.replace(" [", "\n[").replace("] ", "]\n") for cell in row))
+    return table
+
+
+def _header(compared: Compared) -> list[str]:
+    return ["run", "kind", *compared.metrics, "perplexity", "parameters", "training s", "outputs/s"]
+
+
+def _rows(compared: Compared) -> Iterator[list[str]]:
+    for place, system in enumerate(compared.systems):
+        yield [
+            system.name,
+            system.model.kind,
+            *(_cell(results[place]) for results in compared.metrics.values()),
+            "-" if system.perplexity is None else f"{system.perplexity:.3f}",
+            f"{system.training.get('parameters', 0):,}",
+            f"{system.training.get('training_seconds', 0.0):,.0f}",
+            f"{system.outputs_per_second:,.1f}",
+        ]
+
+
+def _cell(result: Comparison) -> str:
+    text = f"{result.score.value:.2f} [{result.low:.2f}, {result.high:.2f}]"
+    return text if result.p_value is None else f"{text} p={result.p_value:.3f}"
+
+
+def _notes(compared: Compared) -> list[str]:
+    notes = ["In brackets: 95 % interval. p: paired bootstrap against the first run, 1,000 resamples."]
+    return notes + [f"{name}: {results[0].score.signature}" for name, results in compared.metrics.items()]

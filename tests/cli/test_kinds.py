@@ -1,0 +1,153 @@
+"""Every kind of model goes through the same commands."""
+
+import json
+
+import pytest
+
+import antiphon as package
+from tests.toy import inflect, words, write_pairs
+
+KINDS = ["encoder_decoder", "attention", "suffix_rule", "language_model"]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory, request):
+    """A small run of every kind, all with one vocabulary."""
+    from antiphon.cli import main
+
+    folder = tmp_path_factory.mktemp("kinds")
+    write_pairs(folder / "dev.tsv", 40, seed=3)
+    (folder / "more.txt").write_text("".join(f"{inflect(word)}\n" for word in words(200, seed=8)))
+    (folder / "recipe.toml").write_text(
+        "[model]\nhidden_size = 32\ndropout = 0.0\n[train]\nlearning_rate = 0.01\nmax_epochs = 4\n"
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        for kind in KINDS:
+            settings = [f"model.kind={kind}", "data.train=recipes/toy/train.tsv", f"data.dev={folder / 'dev.tsv'}"]
+            if kind == "suffix_rule":
+                settings += ["train.dev_metric=accuracy"]
+            if kind == "language_model":
+                settings += [f'data.unpaired=["{folder / "more.txt"}"]', f"data.vocab_from={folder / 'attention'}"]
+            arguments = [part for setting in settings for part in ("--set", setting)]
+            patch.setattr(
+                "sys.argv", ["antiphon", "train", str(folder / "recipe.toml"), *arguments, "--out", str(folder / kind)]
+            )
+            with pytest.raises(SystemExit) as exit_:
+                main()
+            assert not exit_.value.code
+    return folder
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_info_and_evaluate_work_for_every_kind(antiphon, runs, kind):
+    assert json.loads(antiphon("info", runs / kind, "--json").out)["kind"] == kind
+    metrics = json.loads(antiphon("evaluate", runs / kind, runs / "dev.tsv", "--json").out)["metrics"]
+    expected = {"language_model": {"perplexity"}, "suffix_rule": {"accuracy", "edit_distance"}}
+    assert metrics.keys() == expected.get(kind, {"accuracy", "edit_distance", "perplexity"})
+
+
+@pytest.mark.parametrize("kind", KINDS[:3])
+def test_predict_works_for_every_kind_that_answers(antiphon, runs, kind):
+    result = antiphon("predict", runs / kind, "--format", "jsonl", "--nbest", "2", stdin=b"badu\n\nkato\n")
+    assert [json.loads(line)["source"] for line in result.out.splitlines()] == ["badu", "", "kato"]
+    assert package.load(runs / kind).kind == kind
+
+
+def test_attention_is_shown_but_not_called_an_alignment(antiphon, runs):
+    row = json.loads(antiphon("align", runs / "attention", runs / "dev.tsv", "--format", "jsonl").out.splitlines()[0])
+    assert row["method"] == "attention"
+    assert all(sum(column) == pytest.approx(1.0, abs=1e-3) for column in zip(*row["posterior"], strict=True))
+
+
+@pytest.mark.parametrize(
+    ("verb", "kind", "message"),
+    [
+        ("predict", "language_model", "a run of kind language_model cannot predict"),
+        ("align", "encoder_decoder", "a run of kind encoder_decoder cannot align"),
+        ("align", "suffix_rule", "a run of kind suffix_rule cannot align"),
+    ],
+)
+def test_a_wrong_kind_for_a_verb_is_refused_by_name(antiphon, runs, verb, kind, message):
+    result = antiphon(verb, runs / kind, runs / "dev.tsv")
+    assert result.status == 2
+    assert message in result.err
+
+
+def test_a_language_model_learns_from_unpaired_text_with_the_vocabulary_of_another_run(runs):
+    assert (runs / "language_model" / "target.vocab").read_bytes() == (runs / "attention" / "target.vocab").read_bytes()
+    log = (runs / "language_model" / "metrics.json").read_text()
+    assert json.loads(log)["dev_perplexity"] < 12
+    likely, unlikely = package.load(runs / "language_model").score([("", "baaduun"), ("", "nuudaab")])
+    assert likely > unlikely
+
+
+@pytest.mark.parametrize("setting", ["data.target_tokens=words", "data.lowercase=true"])
+def test_a_vocabulary_of_other_tokens_or_steps_is_refused(antiphon, runs, tmp_path, setting):
+    settings = ["model.kind=language_model", f"data.vocab_from={runs / 'attention'}", setting]
+    settings += ["data.train=recipes/toy/train.tsv", "data.dev=recipes/toy/dev.tsv"]
+    arguments = [part for each in settings for part in ("--set", each)]
+    result = antiphon("train", runs / "recipe.toml", *arguments, "--out", tmp_path / "run")
+    assert result.status == 2
+    assert "data.vocab_from" in result.err
+
+
+@pytest.mark.parametrize(
+    ("kind", "metric"), [("language_model", "accuracy"), ("suffix_rule", "perplexity"), ("attention", "bleu")]
+)
+def test_a_dev_metric_that_a_kind_cannot_have_is_refused(antiphon, runs, tmp_path, kind, metric):
+    result = antiphon(
+        "train",
+        "recipes/toy.toml",
+        "--set",
+        f"model.kind={kind}",
+        "--set",
+        f"train.dev_metric={metric}",
+        "--out",
+        tmp_path / "r",
+    )
+    assert result.status == 2
+    assert f"train.dev_metric = {metric}: not for this {kind}, expected" in result.err
+
+
+def test_compare_puts_runs_side_by_side(antiphon, runs, toy_run):
+    names = ["attention", "encoder_decoder", "suffix_rule"]
+    arguments = ["compare", *(runs / name for name in names), runs / "dev.tsv"]
+    systems = json.loads(antiphon(*arguments, "--format", "json").out)["systems"]
+    assert [system["kind"] for system in systems] == names
+    for system in systems:
+        accuracy = system["metrics"]["accuracy"]
+        assert accuracy["interval"][0] <= accuracy["value"] <= accuracy["interval"][1]
+        assert system["outputs_per_second"] > 0
+        assert accuracy["signature"]
+    assert systems[0]["metrics"]["accuracy"]["p_value"] is None
+    assert 0 < systems[1]["metrics"]["accuracy"]["p_value"] <= 1
+    markdown = antiphon(*arguments, "--format", "markdown").out
+    assert markdown.startswith("| run | kind | accuracy |")
+    assert "exact match|nfc|percent" in markdown
+    assert "encoder_decoder" in antiphon(*arguments).out
+
+
+def test_compare_refuses_what_cannot_be_compared(antiphon, runs, tmp_path):
+    assert "fewer than two runs" in antiphon("compare", runs / "attention", runs / "dev.tsv").err
+    language_model = antiphon("compare", runs / "attention", runs / "language_model", runs / "dev.tsv")
+    assert language_model.status == 2
+    assert "a run of kind language_model gives no outputs" in language_model.err
+    settings = ["--set", "data.min_count=300", "--set", "model.kind=suffix_rule"]
+    assert antiphon("train", "recipes/toy.toml", *settings, "--out", tmp_path / "other").status == 0
+    other = antiphon("compare", runs / "attention", tmp_path / "other", runs / "dev.tsv")
+    assert other.status == 2
+    assert "another target vocabulary" in other.err
+
+
+def test_further_references_count_and_must_have_as_many_lines(antiphon, runs, tmp_path):
+    (tmp_path / "pairs.tsv").write_text("badu\twrong\nkato\twrong\n")
+    predictions = antiphon("predict", runs / "suffix_rule", tmp_path / "pairs.tsv").out
+    (tmp_path / "more.txt").write_text(predictions)
+    arguments = ["evaluate", runs / "suffix_rule", tmp_path / "pairs.tsv", "--json"]
+    assert json.loads(antiphon(*arguments).out)["metrics"]["accuracy"]["value"] == 0.0
+    better = json.loads(antiphon(*arguments, "--reference", tmp_path / "more.txt").out)
+    assert better["metrics"]["accuracy"]["value"] == 100.0
+    (tmp_path / "short.txt").write_text("one line\n")
+    refused = antiphon(*arguments, "--reference", tmp_path / "short.txt")
+    assert refused.status == 2
+    assert "short.txt: 1 line, expected 2 as in" in refused.err

@@ -1,0 +1,73 @@
+"""Encoder-decoder, attention and language model: step by step equals at once, and padding changes nothing."""
+
+import pytest
+import torch
+
+from antiphon.data.batch import Batch
+from antiphon.data.vocab import START
+from antiphon.models.attention import Attention
+from antiphon.models.encoder_decoder import EncoderDecoder
+from antiphon.models.language_model import LanguageModel
+
+
+def ids(*numbers):
+    return torch.tensor(numbers, dtype=torch.int32).numpy()
+
+
+PAIRS = [(ids(4, 5, 6), ids(4, 5)), (ids(7), ids(6, 6, 5, 4)), (ids(), ids())]
+
+
+def model_of(kind, **settings):
+    torch.manual_seed(1)
+    return kind(8, 7, hidden_size=6, embedding_size=5, **settings).double().eval()
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3])
+@pytest.mark.parametrize("kind", [EncoderDecoder, Attention, LanguageModel])
+@torch.no_grad()
+def test_padding_changes_no_log_probability(kind, layers):
+    model = model_of(kind, layers=layers)
+    together = model.log_prob(Batch.of(*zip(*PAIRS, strict=True)))
+    alone = torch.cat([model.log_prob(Batch.of([source], [target])) for source, target in PAIRS])
+    torch.testing.assert_close(together, alone)
+    assert (together < 0).all()
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("kind", [EncoderDecoder, Attention, LanguageModel])
+@torch.no_grad()
+def test_scores_step_by_step_add_up_to_the_score_at_once(kind, layers):
+    model = model_of(kind, layers=layers)
+    batch = Batch.of(*zip(*PAIRS, strict=True))
+    state = model.start(batch) if kind is not LanguageModel else None
+    token = torch.full((3,), START)
+    total = torch.zeros(3, dtype=torch.float64)
+    for j in range(batch.target.shape[1]):
+        log_probs, state = model.step(token, state)
+        torch.testing.assert_close(log_probs.exp().sum(1), torch.ones(3, dtype=torch.float64))
+        token = batch.target[:, j]
+        total += log_probs[torch.arange(3), token] * (j < batch.target_lengths)
+    torch.testing.assert_close(total, model.log_prob(batch))
+
+
+@torch.no_grad()
+def test_attention_weights_are_distributions_over_real_positions():
+    batch = Batch.of(*zip(*PAIRS, strict=True))
+    weights = model_of(Attention).attention(batch)
+    torch.testing.assert_close(weights.sum(1), torch.ones(3, 5, dtype=torch.float64))
+    assert (weights[1, 2:] == 0).all()
+
+
+def test_the_encoder_decoder_starts_from_the_last_state_of_the_source():
+    model = model_of(EncoderDecoder)
+    batch = Batch.of([ids(4, 5, 6)], [ids(4)])
+    _, (hidden, cell) = model.encoder(model.source_embedding(batch.source))
+    torch.testing.assert_close(model.start(batch)[0], hidden)
+    torch.testing.assert_close(model.start(batch)[1], cell)
+
+
+@pytest.mark.parametrize("kind", [EncoderDecoder, Attention, LanguageModel])
+def test_every_parameter_gets_a_gradient(kind):
+    model = model_of(kind, layers=2)
+    model.log_prob(Batch.of(*zip(*PAIRS, strict=True))).sum().backward()
+    assert all(parameter.grad is not None and parameter.grad.abs().sum() > 0 for parameter in model.parameters())

@@ -1,0 +1,54 @@
+import pytest
+
+from antiphon.errors import RunError
+from antiphon.models.suffix_rule import SuffixRules
+
+DATIVE_PLURAL = [
+    ("Lehnwort", "Lehnwörtern"),
+    ("Zahlwort", "Zahlwörtern"),
+    ("Ort", "Orten"),
+    ("Tag", "Tagen"),
+    ("Montag", "Montagen"),
+    ("Blatt", "Blättern"),
+]
+
+
+@pytest.fixture
+def rules():
+    return SuffixRules.learn((source, target, ("DAT", "PL")) for source, target in DATIVE_PLURAL)
+
+
+def apply(rules, word, *features):
+    return "".join(rules.apply(word, features or ("DAT", "PL")))
+
+
+def test_the_longest_known_suffix_decides(rules):
+    assert apply(rules, "Fremdwort") == "Fremdwörtern"
+    assert apply(rules, "Freitag") == "Freitagen"
+    assert apply(rules, "Datenblatt") == "Datenblattern".replace("att", "ätt")
+
+
+def test_the_most_frequent_rule_of_a_suffix_wins(rules):
+    assert apply(rules, "X") == "Xen"
+
+
+def test_rules_belong_to_a_tag(rules):
+    assert apply(rules, "Fremdwort", "NOM", "SG") == "Fremdwort"
+
+
+def test_the_empty_word_and_the_empty_rule_set_are_answered(rules):
+    assert apply(rules, "") == "en"
+    assert apply(SuffixRules(), "Wort") == "Wort"
+
+
+def test_rules_survive_their_file(rules, tmp_path):
+    rules.save(tmp_path / "rules.tsv")
+    again = SuffixRules.load(tmp_path / "rules.tsv")
+    assert len(again) == len(rules)
+    assert all(apply(again, word) == apply(rules, word) for word, _ in DATIVE_PLURAL)
+
+
+def test_a_damaged_file_is_named(tmp_path):
+    (tmp_path / "rules.tsv").write_text("a\tb\n")
+    with pytest.raises(RunError, match=r"rules\.tsv:1: no suffix rule"):
+        SuffixRules.load(tmp_path / "rules.tsv")
