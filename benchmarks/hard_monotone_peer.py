@@ -78,6 +78,7 @@ def ours(folder):
         f"data.train={folder}/train.tsv",
         f"data.dev={folder}/dev.tsv",
         "train.batch_size=32",
+        "model.layers=1",
         "train.max_epochs=2",
         "train.dev_metric=perplexity",
     ]
@@ -111,5 +112,6 @@ def peer_seconds(folder, epochs):
         check=True,
         capture_output=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
+        cwd=folder,
     )
     return time.perf_counter() - started
