@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from antiphon.cli.options import Beam, Device, Threads
+from antiphon.cli.options import Beam, Device, References, Threads
 from antiphon.errors import InputError, RunError
 
 if TYPE_CHECKING:
@@ -27,9 +27,7 @@ class Format(StrEnum):
 def command(
     paths: Annotated[list[Path], typer.Argument(metavar="RUN RUN... FILE", help="Runs, then a file of pairs.")],
     format: Annotated[Format, typer.Option(help="For the terminal, for a document, or for programs.")] = Format.table,
-    reference: Annotated[
-        list[Path] | None, typer.Option(help="Text file with a further reference for every line; repeatable.")
-    ] = None,
+    reference: References = None,
     beam: Beam = None,
     device: Device = "auto",
     threads: Threads = None,

@@ -6,16 +6,14 @@ from typing import Annotated
 
 import typer
 
-from antiphon.cli.options import Beam, Device, Run, Threads
+from antiphon.cli.options import Beam, Device, References, Run, Threads
 
 
 def command(
     run: Run,
     file: Annotated[list[Path], typer.Argument(metavar="FILE", help="Pairs: one TSV, or two parallel files.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    reference: Annotated[
-        list[Path] | None, typer.Option(help="Text file with a further reference for every line; repeatable.")
-    ] = None,
+    reference: References = None,
     beam: Beam = None,
     device: Device = "auto",
     threads: Threads = None,

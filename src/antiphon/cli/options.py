@@ -13,3 +13,7 @@ Threads = Annotated[
 Beam = Annotated[
     int | None, typer.Option(min=1, help="Hypotheses kept per cell; unset: as in the recipe.", show_default=False)
 ]
+References = Annotated[
+    list[Path] | None,
+    typer.Option(help="Text file with a further reference for every line; repeatable.", show_default=False),
+]

@@ -6,6 +6,8 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor
 
+from antiphon.lattice.grid import IMPOSSIBLE
+
 Item = TypeVar("Item")
 
 
@@ -51,9 +53,9 @@ class BeamSettings:
         """The best normalised score that unfinished outputs of this length can reach, since log p never rises."""
         lengths = torch.arange(length + 1, int(limits.max()) + 1, device=log_prob.device)
         if not len(lengths):
-            return torch.full_like(log_prob, float("-inf"))
+            return torch.full_like(log_prob, IMPOSSIBLE)
         scores = self.normalise(log_prob[:, None], lengths)
-        return scores.masked_fill(lengths > limits[:, None], float("-inf")).amax(1)
+        return scores.masked_fill(lengths > limits[:, None], IMPOSSIBLE).amax(1)
 
 
 class Finished(Generic[Item]):

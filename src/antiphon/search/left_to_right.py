@@ -21,9 +21,9 @@ from torch import Tensor
 
 from antiphon.data.batch import Batch
 from antiphon.data.vocab import END, PAD, START, UNKNOWN
+from antiphon.lattice.grid import IMPOSSIBLE
 from antiphon.search.hypothesis import BeamSettings, Finished, Hypothesis
 
-IMPOSSIBLE = float("-inf")
 _NEVER_WRITTEN = [PAD, UNKNOWN, START]
 
 

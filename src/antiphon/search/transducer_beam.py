@@ -24,11 +24,11 @@ from torch.nn.functional import pad
 
 from antiphon.data.batch import Batch
 from antiphon.data.vocab import END, PAD, START, UNKNOWN
+from antiphon.lattice.grid import IMPOSSIBLE
 from antiphon.models.transducer import Side, Transducer
 from antiphon.nn.recurrent import LSTMState
 from antiphon.search.hypothesis import BeamSettings, Finished, Hypothesis
 
-IMPOSSIBLE = float("-inf")
 _NEVER_WRITTEN = [PAD, UNKNOWN, START]
 _ROWS_AHEAD = 32
 _BLOCK_NUMBERS = 2**24
