@@ -58,4 +58,5 @@ def test_the_map_names_every_folder_and_file_of_the_package():
 def test_every_verb_is_in_the_readme():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     for path in (ROOT / "src/antiphon/cli").glob("[!_]*.py"):
-        assert path.stem == "options" or f"| `{path.stem}" in text
+        if "def command(" in path.read_text(encoding="utf-8"):
+            assert f"| `{path.stem}" in text
