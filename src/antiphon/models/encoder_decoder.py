@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
 from antiphon.data.batch import Batch
-from antiphon.nn.recurrent import Embedding, LSTMState, PrefixEncoder
+from antiphon.nn.recurrent import LSTM, Embedding, LSTMState, PrefixEncoder, select_states
 from antiphon.nn.token_likelihood import log_likelihood
 
 
@@ -31,9 +31,7 @@ class EncoderDecoder(nn.Module):
     ) -> None:
         super().__init__()
         self.source_embedding = Embedding(source_size, embedding_size)
-        self.encoder = nn.LSTM(
-            embedding_size, hidden_size, layers, batch_first=True, dropout=dropout if layers > 1 else 0.0
-        )
+        self.encoder = LSTM(embedding_size, hidden_size, layers, dropout)
         self.decoder = PrefixEncoder(
             target_size, embedding_size=embedding_size, hidden_size=hidden_size, layers=layers, dropout=dropout
         )
@@ -59,5 +57,4 @@ class EncoderDecoder(nn.Module):
 
     def select(self, state: LSTMState, index: Int[Tensor, " N"]) -> LSTMState:
         """The states of some hypotheses."""
-        hidden, cell = state
-        return hidden[:, index], cell[:, index]
+        return select_states(state, index)

@@ -98,6 +98,11 @@ class Transducer(nn.Module):
         states = self.encoder(source, lengths)
         return Side(self.source_logits(states), self.transition.source_units(states))
 
+    def read_on(self, tokens: Int[Tensor, " N"], state: LSTMState | None = None) -> tuple[Side, LSTMState]:
+        """The part of one more input token, and the state to go on from; for unidirectional encoders."""
+        states, state = self.encoder.step(tokens, state)
+        return Side(self.source_logits(states), self.transition.source_units(states)), state
+
     def follow(self, prefix: Int[Tensor, "N J"], state: LSTMState | None = None) -> tuple[Side, LSTMState]:
         """The output's part after each token of the prefix, and the state to go on from."""
         states, state = self.decoder(prefix, state)

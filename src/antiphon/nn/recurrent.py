@@ -16,6 +16,25 @@ class Embedding(nn.Embedding):
         nn.init.uniform_(self.weight, -0.1, 0.1)
 
 
+class LSTM(nn.LSTM):
+    """An LSTM over ``(B, length, size)`` that starts out remembering: every forget gate has a bias of 1.
+
+    What is read first, such as features, must be known at the end of the sequence: without the bias that is learnt
+    late.
+    """
+
+    def __init__(self, input_size: int, hidden_size: int, layers: int = 1, dropout: float = 0.0) -> None:
+        between_layers = dropout if layers > 1 else 0.0
+        super().__init__(input_size, hidden_size, layers, batch_first=True, dropout=between_layers)
+
+    def reset_parameters(self) -> None:
+        """Draws all weights anew."""
+        super().reset_parameters()
+        for name, parameter in self.named_parameters():
+            if name.startswith("bias_ih"):
+                nn.init.ones_(parameter.data[self.hidden_size : 2 * self.hidden_size])
+
+
 class PrefixEncoder(nn.Module):
     """An LSTM read from the left: state ``j`` knows tokens ``0..j``; it can also go on from a carried state."""
 
@@ -24,8 +43,7 @@ class PrefixEncoder(nn.Module):
     ) -> None:
         super().__init__()
         self.embedding = Embedding(vocabulary_size, embedding_size)
-        between_layers = dropout if layers > 1 else 0.0
-        self.lstm = nn.LSTM(embedding_size, hidden_size, layers, batch_first=True, dropout=between_layers)
+        self.lstm = LSTM(embedding_size, hidden_size, layers, dropout)
         self.dropout = nn.Dropout(dropout)
 
     def forward(
@@ -55,9 +73,9 @@ class SourceEncoder(nn.Module):
         self.bidirectional = bidirectional
         self.output_size = hidden_size * (2 if bidirectional else 1)
         inputs = [embedding_size] + [self.output_size] * (layers - 1)
-        self.rightward = nn.ModuleList(nn.LSTM(size, hidden_size, batch_first=True) for size in inputs)
+        self.rightward = nn.ModuleList(LSTM(size, hidden_size) for size in inputs)
         leftward = inputs if bidirectional else []
-        self.leftward = nn.ModuleList(nn.LSTM(size, hidden_size, batch_first=True) for size in leftward)
+        self.leftward = nn.ModuleList(LSTM(size, hidden_size) for size in leftward)
 
     def forward(self, tokens: Int[Tensor, "B I"], lengths: Int[Tensor, " B"]) -> Float[Tensor, "B I H"]:
         """The state at each input position."""
@@ -70,6 +88,24 @@ class SourceEncoder(nn.Module):
                 outputs = torch.cat([outputs, _take(backwards, mirror)], 2)
             states = self.dropout(outputs)
         return states
+
+    def step(self, tokens: Int[Tensor, " N"], state: LSTMState | None = None) -> tuple[Float[Tensor, "N H"], LSTMState]:
+        """The state after one more token, and the state to go on from; only for encoders that read from the left."""
+        outputs: Tensor = self.dropout(self.embedding(tokens[:, None]))
+        hidden, cell = [], []
+        for layer, rightward in enumerate(self.rightward):
+            before = None if state is None else (state[0][layer : layer + 1], state[1][layer : layer + 1])
+            outputs, (last_hidden, last_cell) = rightward(outputs, before)
+            hidden.append(last_hidden)
+            cell.append(last_cell)
+            outputs = self.dropout(outputs)
+        return outputs[:, 0], (torch.cat(hidden), torch.cat(cell))
+
+
+def select_states(state: LSTMState, index: Int[Tensor, " N"]) -> LSTMState:
+    """The states of some sequences of a batch."""
+    hidden, cell = state
+    return hidden[:, index], cell[:, index]
 
 
 def valid_positions(lengths: Int[Tensor, " B"], size: int) -> Bool[Tensor, "B I"]:

@@ -17,23 +17,27 @@ class Hypothesis:
 
     ``tokens`` are target ids, the end symbol last. ``rows`` holds the input position at which each of them was
     written, counted from 0; it is empty for models without an alignment. ``log_score`` is higher for better.
+    ``parts`` are the features that a combination of models weighed to get it.
     """
 
     tokens: tuple[int, ...]
     log_score: float
     rows: tuple[int, ...] = ()
+    parts: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class BeamSettings:
     """How wide to search, and what to prefer.
 
+    ``proposals`` is how many candidates a combination of models rescores before it keeps ``beam`` of them.
     ``threshold`` leaves out whatever is more than this many nats behind the best of its sentence and column;
     outputs may be ``max_length_ratio`` times as long as the input, and ``max_length_extra`` tokens more. Length bias
     and normalisation concern models without an alignment, whose scores would favour short outputs.
     """
 
     beam: int = 10
+    proposals: int = 20
     nbest: int = 1
     threshold: float = 20.0
     max_length_ratio: float = 2.0

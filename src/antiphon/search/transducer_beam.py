@@ -26,7 +26,7 @@ from antiphon.data.batch import Batch
 from antiphon.data.vocab import END, PAD, START, UNKNOWN
 from antiphon.lattice.grid import IMPOSSIBLE
 from antiphon.models.transducer import Side, Transducer
-from antiphon.nn.recurrent import LSTMState
+from antiphon.nn.recurrent import LSTMState, select_states
 from antiphon.search.hypothesis import BeamSettings, Finished, Hypothesis
 
 _NEVER_WRITTEN = [PAD, UNKNOWN, START]
@@ -68,24 +68,36 @@ class Kept(NamedTuple):
     parent: Int[Tensor, " E"]
 
 
+class End(NamedTuple):
+    """A finished output: the column that wrote its end symbol, its entry before that, and its parts."""
+
+    column: int
+    parent: int
+    parts: tuple[float, ...] = ()
+
+
 @torch.inference_mode()
 def search_transducer(model: Transducer, batch: Batch, settings: BeamSettings) -> list[list[Hypothesis]]:
     """The ``nbest`` best outputs of every source in the batch, best first, each with its best path."""
-    return _Search(model, batch, settings).run()
+    return ColumnSearch(model, batch, settings).run()
 
 
-class _Search:
+class ColumnSearch:
+    """One search over a batch of sentences, column by column; ``width`` outputs are kept in a cell."""
+
     def __init__(self, model: Transducer, batch: Batch, settings: BeamSettings) -> None:
         self.model, self.settings = model, settings
+        self.width = settings.beam
         self.lengths = batch.source_lengths
         self.source: Side = model.read(batch.source, self.lengths)
         self.B, self.I, self.V = self.source.logits.shape
         self.device = self.source.logits.device
         self.max_columns = settings.longest_outputs(self.lengths)
-        self.finished: list[Finished[tuple[int, int]]] = [Finished(settings.nbest) for _ in range(self.B)]
+        self.finished: list[Finished[End]] = [Finished(settings.nbest) for _ in range(self.B)]
         self.history: list[Kept] = []
 
     def run(self) -> list[list[Hypothesis]]:
+        """The best outputs of every sentence."""
         column = self._first_column()
         for number in range(int(self.max_columns.max())):
             target, state = self.model.follow(column.last_token[:, None], column.state)
@@ -93,7 +105,7 @@ class _Search:
             is_last = self.max_columns == number + 1
             ready = self._ready(column, side, is_last)
             kept = self._finish(column, self._write(column, ready, side, is_last), number)
-            kept = self._without_done_sentences(column, kept, number)
+            kept = self._of_open_sentences(column, kept, number)
             if not len(kept.prefix):
                 break
             self.history.append(kept)
@@ -150,7 +162,7 @@ class _Search:
         owner = column.owner[ready.prefix]
         can_end = ready.row == self.lengths[owner] - 1
         must_end = is_last[owner]
-        width = min(self.settings.beam, self.V)
+        width = min(self.width, self.V)
         parts = []
         for block in torch.arange(len(owner), device=self.device).split(max(1, _BLOCK_NUMBERS // self.V)):
             logits = self.source.logits[owner[block], ready.row[block]] + side.logits[ready.prefix[block]]
@@ -168,7 +180,8 @@ class _Search:
             (ready.log_score[:, None] + log_word).flatten(),
             ready.parent.repeat_interleave(width),
         )
-        return self._best_of_each_cell(kept, column.owner)
+        kept = self._promising(kept, column.owner)
+        return _select(kept, self._best_of_each_cell(kept, kept.log_score, column.owner, self.width))
 
     def _finish(self, column: Column, kept: Kept, number: int) -> Kept:
         """The entries that go on; those that wrote the end symbol are finished."""
@@ -176,25 +189,29 @@ class _Search:
         ended = _select(kept, is_end.nonzero()[:, 0])
         sentences = column.owner[ended.prefix].tolist()
         for sentence, score, parent in zip(sentences, ended.log_score.tolist(), ended.parent.tolist(), strict=True):
-            self.finished[sentence].add(score, (number, parent))
+            self.finished[sentence].add(score, End(number, parent))
         return _select(kept, (~is_end).nonzero()[:, 0])
 
-    def _best_of_each_cell(self, kept: Kept, owner: Tensor) -> Kept:
+    def _promising(self, kept: Kept, owner: Tensor) -> Kept:
+        """Entries that are not too far behind the best of their sentence."""
         sentence = owner[kept.prefix]
         best = self._best_of_each_sentence(kept.log_score, sentence)
         promising = kept.log_score >= (best - self.settings.threshold)[sentence]
-        kept = _select(kept, (promising & (kept.log_score > IMPOSSIBLE)).nonzero()[:, 0])
+        return _select(kept, (promising & (kept.log_score > IMPOSSIBLE)).nonzero()[:, 0])
+
+    def _best_of_each_cell(self, kept: Kept, value: Tensor, owner: Tensor, width: int) -> Int[Tensor, " E"]:
+        """Places of the ``width`` entries of the highest value in every cell."""
         cell = owner[kept.prefix] * self.I + kept.row
-        order = kept.log_score.argsort(descending=True, stable=True)
+        order = value.argsort(descending=True, stable=True)
         order = order[cell[order].argsort(stable=True)]
         in_order = cell[order]
         position = torch.arange(len(order), device=self.device)
         starts = torch.ones_like(in_order, dtype=torch.bool)
         starts[1:] = in_order[1:] != in_order[:-1]
         rank = position - torch.where(starts, position, 0).cummax(0).values if len(order) else position
-        return _select(kept, order[rank < self.settings.beam])
+        return order[rank < width]
 
-    def _without_done_sentences(self, column: Column, kept: Kept, number: int) -> Kept:
+    def _of_open_sentences(self, column: Column, kept: Kept, number: int) -> Kept:
         sentence = column.owner[kept.prefix]
         best_open = self._best_of_each_sentence(kept.log_score, sentence)
         is_open = [
@@ -212,22 +229,20 @@ class _Search:
         arrival[number, kept.row - first_row] = kept.log_score
         entry = torch.full(shape, -1, device=self.device)
         entry[number, kept.row - first_row] = torch.arange(len(number), device=self.device)
-        hidden, cell = state
-        carried = hidden[:, parent], cell[:, parent]
-        return Column(column.owner[parent], distinct % self.V, carried, first_row, arrival, entry)
+        return Column(column.owner[parent], distinct % self.V, select_states(state, parent), first_row, arrival, entry)
 
     def _trace_back(self) -> list[list[Hypothesis]]:
         columns = [(kept.token.tolist(), kept.row.tolist(), kept.parent.tolist()) for kept in self.history]
         answers = []
         for finished, length in zip(self.finished, self.lengths.tolist(), strict=True):
             hypotheses = []
-            for log_score, (column, entry) in finished.entries:
+            for log_score, (column, entry, parts) in finished.entries:
                 tokens, rows = [END], [length - 1]
                 for token, row, parent in reversed(columns[:column]):
                     tokens.append(token[entry])
                     rows.append(row[entry])
                     entry = parent[entry]
-                hypotheses.append(Hypothesis(tuple(reversed(tokens)), log_score, tuple(reversed(rows))))
+                hypotheses.append(Hypothesis(tuple(reversed(tokens)), log_score, tuple(reversed(rows)), parts))
             answers.append(hypotheses)
         return answers
 

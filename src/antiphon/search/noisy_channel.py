@@ -1,0 +1,162 @@
+"""Search with direct model, channel model, language model and length bias together.
+
+The search goes column by column, as that of the transducer does. In every cell ``(i, j)`` the direct model proposes its
+best ``proposals`` outputs; the objective ``O`` of ``models/noisy_channel.py`` rescores them, and the ``beam`` best are
+kept. Each *distinct* output of a column is scored once, for all rows together; all of them, over all sentences, form
+one batch. Candidates are cut by the direct model alone before the others are asked.
+
+Thesis: section 6.2, Algorithm 2.
+"""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from antiphon.data.batch import Batch
+from antiphon.data.vocab import END
+from antiphon.lattice.grid import IMPOSSIBLE
+from antiphon.models.noisy_channel import Channel, ChannelRow, LanguageState, NoisyChannel, end_of
+from antiphon.models.transducer import Side
+from antiphon.nn.recurrent import LSTMState, select_states
+from antiphon.search.hypothesis import BeamSettings, Hypothesis
+from antiphon.search.transducer_beam import Column, ColumnSearch, End, Kept, Ready
+
+
+class Conditioning(NamedTuple):
+    """What the channel needs to know of a batch: features read before outputs, and how many lead each input."""
+
+    features: Int[Tensor, "B F"]
+    feature_counts: Int[Tensor, " B"]
+
+
+@torch.inference_mode()
+def search_noisy_channel(
+    model: NoisyChannel, batch: Batch, settings: BeamSettings, conditioning: Conditioning | None = None
+) -> list[list[Hypothesis]]:
+    """The ``nbest`` best outputs of every source in the batch, each with its path and its four parts."""
+    return _NoisyChannelSearch(model, batch, settings, conditioning).run()
+
+
+class _NoisyChannelSearch(ColumnSearch):
+    def __init__(
+        self, model: NoisyChannel, batch: Batch, settings: BeamSettings, conditioning: Conditioning | None
+    ) -> None:
+        super().__init__(model.direct, batch, settings)
+        self.width = max(settings.proposals, settings.beam)
+        self.combined = model
+        none = batch.source_lengths.new_zeros(self.B)
+        self.feature_counts = none if conditioning is None else conditioning.feature_counts
+        self.language: LanguageState | None = model.start_language_model(self.B)
+        self.channel: Channel | None = None
+        self.row: ChannelRow | None = None
+        if model.channel is not None:
+            self.channel = Channel(model.channel, self._inputs_of_channel(batch))
+            self.row = self._read_features(self.channel, conditioning)
+        # Of the column being written: the key of each distinct candidate, and its channel row.
+        self.candidates = torch.zeros(0, dtype=torch.long, device=self.device)
+        self.candidate_row: ChannelRow | None = None
+        self.length = 0
+
+    def _inputs_of_channel(self, batch: Batch) -> Int[Tensor, "B I"]:
+        """The source as the channel's output: its own numbers, without leading features."""
+        theirs = self.combined.input_in_channel[batch.source]
+        columns = torch.arange(self.I, device=self.device) + self.feature_counts[:, None]
+        return theirs.gather(1, columns.clamp(max=self.I - 1))
+
+    def _read_features(self, channel: Channel, conditioning: Conditioning | None) -> ChannelRow:
+        """The channel before the first output token: it has read the features."""
+        row = channel.begin(self.B)
+        if conditioning is None:
+            return row
+        everyone = torch.arange(self.B, device=self.device)
+        for number, feature in enumerate(conditioning.features.unbind(1)):
+            after = channel.append(row, everyone, everyone, feature, torch.zeros_like(feature, dtype=torch.bool))
+            row = _where(number < self.feature_counts, after, row)
+        return row
+
+    def _write(self, column: Column, ready: Ready, side: Side, is_last: Tensor) -> Kept:
+        """The direct model's proposals for every cell, of which the objective keeps the best."""
+        kept = super()._write(column, ready, side, is_last)
+        self.length += 1
+        keys = kept.prefix * self.V + kept.token
+        self.candidates, number = keys.unique(return_inverse=True)
+        parts = self._parts(column, kept, number)
+        best = self._best_of_each_cell(kept, self.combined.objective(parts), column.owner, self.settings.beam)
+        self.parts = parts[best]
+        return Kept(*(tensor[best] for tensor in kept))
+
+    def _parts(self, column: Column, kept: Kept, number: Tensor) -> Float[Tensor, "E 4"]:
+        """Direct, channel, language model and length of every proposal."""
+        parent, token = self.candidates // self.V, self.candidates % self.V
+        channel = torch.zeros_like(kept.log_score)
+        if self.channel is not None and self.row is not None:
+            theirs = self.combined.output_in_channel[token]
+            sentence = column.owner[parent]
+            self.candidate_row = self.channel.append(self.row, parent, sentence, theirs, end_of(token))
+            channel = self._channel_scores(column, kept, number)
+        language = torch.zeros_like(kept.log_score)
+        if self.language is not None:
+            theirs = self.combined.output_in_language_model[kept.token]
+            language = self.language.log_prob[kept.prefix] + self.language.log_next[kept.prefix, theirs]
+        length = torch.full_like(kept.log_score, float(self.length))
+        return torch.stack([kept.log_score, channel, language, length], 1)
+
+    def _channel_scores(self, column: Column, kept: Kept, number: Tensor) -> Float[Tensor, " E"]:
+        """``log p(x_1^i | y_1^j)`` of each proposal in its cell; at the end, of all of both."""
+        assert self.candidate_row is not None
+        column_of_input = kept.row - self.feature_counts[column.owner[kept.prefix]]
+        place = number, column_of_input.clamp(min=0)
+        last = self.candidate_row.last[place]
+        score = last if self.combined.reading == "last" else self.candidate_row.anywhere[place]
+        score = torch.where(kept.token == END, last, score)
+        return score.masked_fill(column_of_input < 0, 0.0)
+
+    def _finish(self, column: Column, kept: Kept, number: int) -> Kept:
+        """The entries that go on; those that wrote the end symbol are finished."""
+        is_end = kept.token == END
+        objective = self.combined.objective(self.parts)
+        for place in is_end.nonzero()[:, 0].tolist():
+            score = objective[place].item()
+            if score > IMPOSSIBLE:
+                end = End(number, int(kept.parent[place]), tuple(self.parts[place].tolist()))
+                self.finished[int(column.owner[kept.prefix[place]])].add(score, end)
+        return Kept(*(tensor[~is_end] for tensor in kept))
+
+    def _of_open_sentences(self, column: Column, kept: Kept, number: int) -> Kept:
+        """Entries of sentences that are not done.
+
+        The objective may rise as outputs grow, so nothing bounds it; but the direct score only falls. A sentence is
+        done when everything unfinished is further behind its best finished direct score than the threshold allows.
+        """
+        sentence = column.owner[kept.prefix]
+        best_open = self._best_of_each_sentence(kept.log_score, sentence).tolist()
+        is_open = []
+        for finished, best, limit in zip(self.finished, best_open, self.max_columns.tolist(), strict=True):
+            best_finished = max((end.parts[0] for _, end in finished.entries), default=IMPOSSIBLE)
+            is_open.append(number + 1 < limit and best >= best_finished - self.settings.threshold)
+        return Kept(*(tensor[torch.tensor(is_open, device=self.device)[sentence]] for tensor in kept))
+
+    def _next_column(self, column: Column, kept: Kept, state: LSTMState) -> Column:
+        after = super()._next_column(column, kept, state)
+        distinct = (kept.prefix * self.V + kept.token).unique()
+        if self.candidate_row is not None:
+            self.row = _select_row(self.candidate_row, torch.searchsorted(self.candidates, distinct))
+        if self.language is not None:
+            self.language = self.combined.step_language_model(self.language, distinct // self.V, distinct % self.V)
+        return after
+
+
+def _select_row(row: ChannelRow, index: Int[Tensor, " N"]) -> ChannelRow:
+    state = None if row.state is None else select_states(row.state, index)
+    return ChannelRow(state, *(tensor[index] for tensor in row[1:]))
+
+
+def _where(condition: Tensor, new: ChannelRow, old: ChannelRow) -> ChannelRow:
+    """The new row of some sentences and the old one of the others."""
+    assert new.state is not None
+    before = old.state or tuple(torch.zeros_like(part) for part in new.state)
+    state = tuple(torch.where(condition[:, None], a, b) for a, b in zip(new.state, before, strict=True))
+    rest = (torch.where(condition[:, None], a, b) for a, b in zip(new[1:], old[1:], strict=True))
+    return ChannelRow((state[0], state[1]), *rest)
