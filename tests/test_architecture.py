@@ -18,8 +18,9 @@ LAYERS = [
     {"build"},
     {"device", "report", "run"},
     {"train"},
+    {"combination"},
     {"api"},
-    {"demo"},
+    {"demo", "tuner"},
     {"cli"},
     {"__main__"},
 ]

@@ -4,27 +4,30 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from antiphon.build import build_beam, build_model, fitting_measures
+from antiphon.build import build_beam, fitting_measures
+from antiphon.combination import channel_source_vocab, load_combination
 from antiphon.config import Recipe
 from antiphon.data.batch import Batch
-from antiphon.data.codec import PairCodec
+from antiphon.data.codec import PairCodec, feature_symbol
 from antiphon.data.corpus import plan_batches
 from antiphon.data.readers import Pair, Source
-from antiphon.data.vocab import SPECIALS, UNKNOWN
+from antiphon.data.vocab import SPECIALS, UNKNOWN, Vocab
 from antiphon.device import choose_device, choose_threads
 from antiphon.errors import RunError
 from antiphon.kinds import KINDS, log_prob
 from antiphon.metrics import Outputs, Score, perplexity, score_outputs
+from antiphon.models.noisy_channel import NoisyChannel, Weights
 from antiphon.models.suffix_rule import SuffixRules
 from antiphon.run import RunFolder
-from antiphon.search.hypothesis import Hypothesis
+from antiphon.search.hypothesis import BeamSettings, Hypothesis
+from antiphon.search.noisy_channel import Conditioning, search_noisy_channel
 
 _LINES_AT_ONCE = 2048
 _SCORED_CELLS = 100_000
@@ -39,13 +42,15 @@ class Candidate:
     """One possible output.
 
     ``rows[j]`` is the place in ``source_symbols`` that had been read when token ``j`` of ``tokens`` was written;
-    the last place is the end symbol. ``log_score`` is the log probability of output and path together.
+    the last place is the end symbol. ``log_score`` is the log probability of output and path together. Of a noisy
+    channel it is the objective, and ``parts`` are what it weighed: direct, channel, language model, length.
     """
 
     text: str
     log_score: float
     tokens: tuple[str, ...]
     rows: tuple[int, ...]
+    parts: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -132,13 +137,11 @@ def load(run: str | Path, *, device: str = "auto", threads: int | None = None) -
     codec = folder.codec(recipe)
     if recipe.model.kind == "suffix_rule":
         return RuleModel(recipe, codec, folder.load_rules())
-    module = build_model(recipe.model, len(codec.source.vocab), len(codec.target.vocab))
-    try:
-        module.load_state_dict(folder.load_weights())
-    except RuntimeError as error:
-        raise RunError(f"{folder.weights}: not the weights of this run's recipe and vocabularies") from error
     torch.set_num_threads(threads or choose_threads(recipe, len(codec.target.vocab)))
-    return NeuralModel(recipe, codec, module.eval().to(choose_device(device)))
+    if recipe.model.kind == "noisy_channel":
+        combination = load_combination(folder, recipe)
+        return NoisyChannelModel(recipe, codec, combination.to(choose_device(device)), channel_source_vocab(folder))
+    return NeuralModel(recipe, codec, folder.load_module(recipe, codec).to(choose_device(device)))
 
 
 class Model:
@@ -280,8 +283,6 @@ class NeuralModel(Model):
 
     def _predict_window(self, sources: list[Source], beam: int | None, nbest: int) -> Iterator[Prediction]:
         settings = build_beam(self.recipe.search, beam=beam, nbest=nbest)
-        search = KINDS[self.kind].search
-        assert search is not None
         encoded = [self.codec.encode_source(source) for source in sources]
         found: dict[int, list[Hypothesis]] = {}
         lengths = np.array([len(ids) for ids in encoded])
@@ -292,14 +293,20 @@ class NeuralModel(Model):
         for places in plan:
             numbers = answerable[places]
             batch = Batch.of([encoded[n] for n in numbers]).to(self.device)
-            found.update(zip(numbers.tolist(), search(self.module, batch, settings), strict=True))
+            hypotheses = self._search([sources[n] for n in numbers], batch, settings)
+            found.update(zip(numbers.tolist(), hypotheses, strict=True))
         for number, source in enumerate(sources):
             yield self._prediction(source, [self._candidate(hypothesis) for hypothesis in found.get(number, [])])
+
+    def _search(self, sources: list[Source], batch: Batch, settings: BeamSettings) -> list[list[Hypothesis]]:
+        search = KINDS[self.kind].search
+        assert search is not None
+        return search(self.module, batch, settings)
 
     def _candidate(self, hypothesis: Hypothesis) -> Candidate:
         tokens = tuple(self.codec.target.vocab.decode(hypothesis.tokens))
         text = self.codec.target.tokeniser.join(tokens)
-        return Candidate(text, hypothesis.log_score, tokens, hypothesis.rows[: len(tokens)])
+        return Candidate(text, hypothesis.log_score, tokens, hypothesis.rows[: len(tokens)], hypothesis.parts)
 
     def _score(self, pairs: list[tuple[Source, str]]) -> list[tuple[float, int]]:
         """Log probability and target length, end symbol counted, of each pair."""
@@ -328,6 +335,50 @@ class NeuralModel(Model):
             log_prob=log_prob(self.module, batch).item(),
             method=kind.links_are,
         )
+
+
+class NoisyChannelModel(NeuralModel):
+    """Direct model, channel model, language model and length bias, searched together."""
+
+    def __init__(self, recipe: Recipe, codec: PairCodec, module: NoisyChannel, channel_vocab: Vocab | None) -> None:
+        super().__init__(recipe, codec, module)
+        self.channel_vocab = channel_vocab
+
+    @property
+    def answers(self) -> bool:
+        """Always."""
+        return True
+
+    @property
+    def gives_probabilities(self) -> bool:
+        """The objective is no probability."""
+        return False
+
+    @property
+    def weights(self) -> Weights:
+        """How much each part counts; can be set."""
+        return cast(NoisyChannel, self.module).weights
+
+    @weights.setter
+    def weights(self, weights: Weights) -> None:
+        cast(NoisyChannel, self.module).weights = weights
+
+    def _search(self, sources: list[Source], batch: Batch, settings: BeamSettings) -> list[list[Hypothesis]]:
+        return search_noisy_channel(cast(NoisyChannel, self.module), batch, settings, self._conditioning(sources))
+
+    def _conditioning(self, sources: list[Source]) -> Conditioning | None:
+        """The features of each source in the channel's numbers, which it reads before an output."""
+        if self.channel_vocab is None or not any(source.features for source in sources):
+            return None
+        numbers = [self.channel_vocab.encode(map(feature_symbol, source.features)) for source in sources]
+        counts = torch.tensor([len(features) for features in numbers])
+        padded = torch.zeros(len(numbers), int(counts.max()), dtype=torch.long)
+        for row, features in zip(padded, numbers, strict=True):
+            row[: len(features)] = torch.from_numpy(features)
+        return Conditioning(padded.to(self.device), counts.to(self.device))
+
+    def _align(self, source: Source, target: str) -> Alignment:
+        raise self._cannot("align", "one of the runs it is made of")
 
 
 def _as_source(source: SourceLike) -> Source:

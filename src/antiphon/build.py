@@ -18,6 +18,7 @@ def build_model(
     kind = KINDS[settings.kind].model
     given = settings.model_dump() | {"emit_probability": emit_probability}
     given["embedding_size"] = settings.embedding_size or settings.hidden_size
+    given["forget_bias"] = settings.forget_bias or 0.0
     wanted = signature(kind).parameters
     return kind(source_size, target_size, **{name: value for name, value in given.items() if name in wanted})
 
@@ -26,6 +27,7 @@ def build_beam(settings: SearchSection, *, beam: int | None = None, nbest: int =
     """How wide to search; ``beam`` overrides the recipe's."""
     return BeamSettings(
         beam=beam or settings.beam,
+        proposals=settings.proposals,
         nbest=nbest,
         threshold=settings.threshold,
         max_length_ratio=settings.max_length_ratio,

@@ -85,8 +85,10 @@ class DataSection(Section):
 class ModelSection(Section):
     """What is trained."""
 
-    kind: Literal["transducer", "encoder_decoder", "attention", "language_model", "suffix_rule"] = "transducer"
-    """The kind of model."""
+    kind: Literal["transducer", "encoder_decoder", "attention", "language_model", "suffix_rule", "noisy_channel"] = (
+        "transducer"
+    )
+    """The kind of model; a noisy_channel is made of trained runs by ``antiphon combine``."""
     encoder: Literal["unidirectional", "bidirectional"] = "bidirectional"
     """Read the source from the left alone, or from both ends."""
     transition: Literal["geometric", "neural"] = "neural"
@@ -99,6 +101,8 @@ class ModelSection(Section):
     """Width of token vectors; unset: as wide as ``hidden_size``."""
     layers: Positive = 1
     """Layers of each LSTM."""
+    forget_bias: float | None = None
+    """Added to the forget gates at the start; unset: 1 if features are read, which it helps to keep, else 0."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.5
     """On the input and output of each LSTM."""
 
@@ -135,16 +139,22 @@ class SearchSection(Section):
 
     beam: Positive = 10
     """Outputs kept for each input position and output length; 1 is the thesis's dynamic program."""
+    proposals: Positive = 20
+    """Candidates of the direct model that a noisy channel rescores in each cell before it keeps ``beam`` of them."""
+    weights: tuple[float, float, float, float] = (1.0, 1.0, 1.0, 0.0)
+    """Weights of a noisy channel: direct model, channel model, language model, length."""
+    channel_prefix: Literal["last", "anywhere"] = "last"
+    """Of an unfinished output, the channel writes the last input token read at its last token, or anywhere in it."""
     threshold: Annotated[float, Field(gt=0)] = 20.0
     """Hypotheses more than this many nats behind the best are dropped."""
     max_length_ratio: Annotated[float, Field(gt=0)] = 2.0
     """Outputs may be this many times as long as the input, and ..."""
     max_length_extra: Positive = 10
     """... this many tokens longer."""
-    length_normalisation: Annotated[float, Field(ge=0)] = 1.0
-    """Models without an alignment rank outputs by log p / length ** this; 0: by log p."""
+    length_normalisation: Annotated[float, Field(ge=0)] = 0.0
+    """Finished outputs are ranked by log score / length ** this; 0: by the log score itself."""
     length_bias: float = 0.0
-    """Nats that models without an alignment gain with every token."""
+    """Nats that an output gains with every token."""
     batch_size: Positive = 32
     """Inputs searched at once."""
 

@@ -7,6 +7,7 @@ model.safetensors    the best weights so far; suffix rules are in rules.tsv inst
 metrics.json         how training went
 log.csv              one row per epoch, drawn in training.png
 last.ckpt            all that is needed to go on training
+direct/ channel/ lm/ the runs that a noisy channel is made of
 corpus/              encoded corpora, until training ends
 """
 
@@ -20,9 +21,9 @@ from typing import Any
 
 import safetensors
 import safetensors.torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from antiphon.build import build_text_steps
+from antiphon.build import build_model, build_text_steps
 from antiphon.config import DataSection, Recipe, TokenKind, parse_recipe, save_recipe
 from antiphon.data.codec import PairCodec, TextCodec
 from antiphon.data.tokenise import Chars, SentencePiece, Tokeniser, Words
@@ -42,6 +43,10 @@ _FILES = (
     "log.csv",
     "training.png",
     "last.ckpt",
+    "corpus",
+    "direct",
+    "channel",
+    "lm",
 )
 
 
@@ -116,6 +121,15 @@ class RunFolder:
         except safetensors.SafetensorError as error:
             raise RunError(f"{self.weights}: damaged or cut short ({error}), expected safetensors weights") from None
 
+    def load_module(self, recipe: Recipe, codec: PairCodec) -> nn.Module:
+        """The trained network of the run, ready to use."""
+        module = build_model(recipe.model, len(codec.source.vocab), len(codec.target.vocab))
+        try:
+            module.load_state_dict(self.load_weights())
+        except RuntimeError as error:
+            raise RunError(f"{self.weights}: not the weights of this run's recipe and vocabularies") from error
+        return module.eval()
+
     def load_rules(self) -> SuffixRules:
         """The suffix rules."""
         if not self.rules.is_file():
@@ -166,7 +180,7 @@ def staged_run(path: Path, *, force: bool = False) -> Iterator[RunFolder]:
     """
     if path.exists() and not path.is_dir():
         raise RunError(f"{path}: a file, expected a folder for the run")
-    in_the_way = [path / name for name in (*_FILES, "corpus") if (path / name).exists()]
+    in_the_way = [path / name for name in _FILES if (path / name).exists()]
     if in_the_way and not force:
         raise RunError(
             f"{path}: holds a run already ({in_the_way[0].name}), expected a new folder; "

@@ -1,3 +1,4 @@
+import dataclasses
 from itertools import product
 
 import pytest
@@ -105,3 +106,19 @@ def test_the_threshold_of_the_default_changes_no_answer_here():
     with_threshold = search_transducer(model, batch, BeamSettings(beam=5))
     without = search_transducer(model, batch, BeamSettings(beam=5, threshold=float("inf")))
     assert [f[0].tokens for f in with_threshold] == [f[0].tokens for f in without]
+
+
+@pytest.mark.parametrize(("normalisation", "bias"), [(1.0, 0.0), (0.5, 0.3), (0.0, 1.0)])
+@torch.no_grad()
+def test_finished_outputs_are_ranked_with_length_bias_and_normalisation(normalisation, bias):
+    settings = dataclasses.replace(WIDE, length_normalisation=normalisation, length_bias=bias)
+    for seed in range(3):
+        model = small_model(seed)
+        (source,) = sources(3, seed=seed)
+        (found,) = search_transducer(model, Batch.of([source]), settings)
+        listed = sorted(
+            (((score + bias * len(tokens)) / len(tokens) ** normalisation, tokens))
+            for score, tokens, _ in every_output(model, source, longest=4)
+        )[::-1][: len(found)]
+        assert [hypothesis.tokens for hypothesis in found] == [tokens for _, tokens in listed]
+        assert [hypothesis.log_score for hypothesis in found] == pytest.approx([score for score, _ in listed])

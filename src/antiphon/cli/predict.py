@@ -12,7 +12,7 @@ import typer
 from antiphon.cli.options import Beam, Device, Run, Threads
 
 if TYPE_CHECKING:
-    from antiphon.api import Prediction
+    from antiphon.api import Candidate, Prediction
     from antiphon.config import DataSection
     from antiphon.data.readers import Source
 
@@ -72,5 +72,13 @@ def as_json(prediction: "Prediction") -> dict[str, Any]:
         "alignment": prediction.alignment,
         "source_symbols": prediction.source_symbols,
         "tokens": prediction.nbest[0].tokens,
-        "nbest": [{"prediction": candidate.text, "score": candidate.log_score} for candidate in prediction.nbest],
+        "nbest": [candidate_as_json(candidate) for candidate in prediction.nbest],
     }
+
+
+def candidate_as_json(candidate: "Candidate") -> dict[str, Any]:
+    """One output with its score; of a noisy channel, also with what was weighed."""
+    shown: dict[str, Any] = {"prediction": candidate.text, "score": candidate.log_score}
+    if candidate.parts:
+        shown["parts"] = dict(zip(("direct", "channel", "language_model", "length"), candidate.parts, strict=True))
+    return shown

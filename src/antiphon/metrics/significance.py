@@ -63,11 +63,15 @@ def _bootstrap_corpus_measure(systems: Sequence[Outputs], name: str) -> list[Com
     """sacrebleu's own paired bootstrap, which knows how its measures add up."""
     streams = cast(list[list[str]], reference_streams(systems[0]))
     named: list[tuple[str, Sequence[str]]] = [(str(n), outputs.predicted) for n, outputs in enumerate(systems)]
-    test = PairedTest(named, {name: corpus_metric(name)}, streams, test_type="bs", n_samples=SAMPLES)
-    signatures, results = test()
-    signature = str(signatures[name])
+    metric = corpus_metric(name)
+    test = PairedTest(named, {name: metric}, streams, test_type="bs", n_samples=SAMPLES)
+    _, results = test()
+    signature = str(metric.get_signature())
+    first, *others = cast(list[Result], next(found for title, found in results.items() if title != "System"))
+    # sacrebleu counts strictly greater differences, which would make equal systems differ.
+    p_values = [None, *(1.0 if other.score == first.score else other.p_value for other in others)]
     compared = []
-    for result in cast(list[Result], results[name]):
-        middle, reach = result.mean or result.score, result.ci or 0.0
-        compared.append(Comparison(Score(result.score, signature), middle - reach, middle + reach, result.p_value))
+    for result, p_value in zip([first, *others], p_values, strict=True):
+        middle, reach = float(result.mean or result.score), float(result.ci or 0.0)
+        compared.append(Comparison(Score(result.score, signature), middle - reach, middle + reach, p_value))
     return compared

@@ -49,6 +49,7 @@ class Attention(nn.Module):
         embedding_size: int = 128,
         layers: int = 1,
         dropout: float = 0.0,
+        forget_bias: float = 0.0,
     ) -> None:
         super().__init__()
         self.encoder = SourceEncoder(
@@ -57,6 +58,7 @@ class Attention(nn.Module):
             hidden_size=hidden_size,
             layers=layers,
             dropout=dropout,
+            forget_bias=forget_bias,
             bidirectional=True,
         )
         memory_size = self.encoder.output_size

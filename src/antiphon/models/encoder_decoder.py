@@ -28,12 +28,18 @@ class EncoderDecoder(nn.Module):
         embedding_size: int = 128,
         layers: int = 1,
         dropout: float = 0.0,
+        forget_bias: float = 0.0,
     ) -> None:
         super().__init__()
         self.source_embedding = Embedding(source_size, embedding_size)
-        self.encoder = LSTM(embedding_size, hidden_size, layers, dropout)
+        self.encoder = LSTM(embedding_size, hidden_size, layers, dropout, forget_bias)
         self.decoder = PrefixEncoder(
-            target_size, embedding_size=embedding_size, hidden_size=hidden_size, layers=layers, dropout=dropout
+            target_size,
+            embedding_size=embedding_size,
+            hidden_size=hidden_size,
+            layers=layers,
+            dropout=dropout,
+            forget_bias=forget_bias,
         )
         self.dropout = nn.Dropout(dropout)
         self.output = nn.Linear(hidden_size, target_size)

@@ -23,10 +23,16 @@ class LanguageModel(nn.Module):
         embedding_size: int = 512,
         layers: int = 2,
         dropout: float = 0.0,
+        forget_bias: float = 0.0,
     ) -> None:
         super().__init__()
         self.decoder = PrefixEncoder(
-            target_size, embedding_size=embedding_size, hidden_size=hidden_size, layers=layers, dropout=dropout
+            target_size,
+            embedding_size=embedding_size,
+            hidden_size=hidden_size,
+            layers=layers,
+            dropout=dropout,
+            forget_bias=forget_bias,
         )
         self.output = nn.Linear(hidden_size, target_size)
 

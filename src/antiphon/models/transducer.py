@@ -56,6 +56,7 @@ class Transducer(nn.Module):
         embedding_size: int = 128,
         layers: int = 1,
         dropout: float = 0.0,
+        forget_bias: float = 0.0,
         emit_probability: float = 0.5,
     ) -> None:
         super().__init__()
@@ -65,10 +66,16 @@ class Transducer(nn.Module):
             hidden_size=hidden_size,
             layers=layers,
             dropout=dropout,
+            forget_bias=forget_bias,
             bidirectional=encoder == "bidirectional",
         )
         self.decoder = PrefixEncoder(
-            target_size, embedding_size=embedding_size, hidden_size=hidden_size, layers=layers, dropout=dropout
+            target_size,
+            embedding_size=embedding_size,
+            hidden_size=hidden_size,
+            layers=layers,
+            dropout=dropout,
+            forget_bias=forget_bias,
         )
         self.source_logits = nn.Linear(self.encoder.output_size, target_size, bias=False)
         self.target_logits = nn.Linear(hidden_size, target_size)

@@ -17,13 +17,16 @@ class Embedding(nn.Embedding):
 
 
 class LSTM(nn.LSTM):
-    """An LSTM over ``(B, length, size)`` that starts out remembering: every forget gate has a bias of 1.
+    """An LSTM over ``(B, length, size)`` whose forget gates start out with a given bias on top of the usual draw.
 
-    What is read first, such as features, must be known at the end of the sequence: without the bias that is learnt
-    late.
+    A bias of 1 lets it remember from the start what was read long ago, such as features; without one it attends to what
+    was read last, which suits endings.
     """
 
-    def __init__(self, input_size: int, hidden_size: int, layers: int = 1, dropout: float = 0.0) -> None:
+    def __init__(
+        self, input_size: int, hidden_size: int, layers: int = 1, dropout: float = 0.0, forget_bias: float = 0.0
+    ) -> None:
+        self.forget_bias = forget_bias
         between_layers = dropout if layers > 1 else 0.0
         super().__init__(input_size, hidden_size, layers, batch_first=True, dropout=between_layers)
 
@@ -32,18 +35,25 @@ class LSTM(nn.LSTM):
         super().reset_parameters()
         for name, parameter in self.named_parameters():
             if name.startswith("bias_ih"):
-                nn.init.ones_(parameter.data[self.hidden_size : 2 * self.hidden_size])
+                parameter.data[self.hidden_size : 2 * self.hidden_size] += self.forget_bias
 
 
 class PrefixEncoder(nn.Module):
     """An LSTM read from the left: state ``j`` knows tokens ``0..j``; it can also go on from a carried state."""
 
     def __init__(
-        self, vocabulary_size: int, *, embedding_size: int, hidden_size: int, layers: int, dropout: float
+        self,
+        vocabulary_size: int,
+        *,
+        embedding_size: int,
+        hidden_size: int,
+        layers: int,
+        dropout: float,
+        forget_bias: float = 0.0,
     ) -> None:
         super().__init__()
         self.embedding = Embedding(vocabulary_size, embedding_size)
-        self.lstm = LSTM(embedding_size, hidden_size, layers, dropout)
+        self.lstm = LSTM(embedding_size, hidden_size, layers, dropout, forget_bias)
         self.dropout = nn.Dropout(dropout)
 
     def forward(
@@ -66,6 +76,7 @@ class SourceEncoder(nn.Module):
         layers: int,
         dropout: float,
         bidirectional: bool,
+        forget_bias: float = 0.0,
     ) -> None:
         super().__init__()
         self.embedding = Embedding(vocabulary_size, embedding_size)
@@ -73,9 +84,9 @@ class SourceEncoder(nn.Module):
         self.bidirectional = bidirectional
         self.output_size = hidden_size * (2 if bidirectional else 1)
         inputs = [embedding_size] + [self.output_size] * (layers - 1)
-        self.rightward = nn.ModuleList(LSTM(size, hidden_size) for size in inputs)
+        self.rightward = nn.ModuleList(LSTM(size, hidden_size, forget_bias=forget_bias) for size in inputs)
         leftward = inputs if bidirectional else []
-        self.leftward = nn.ModuleList(LSTM(size, hidden_size) for size in leftward)
+        self.leftward = nn.ModuleList(LSTM(size, hidden_size, forget_bias=forget_bias) for size in leftward)
 
     def forward(self, tokens: Int[Tensor, "B I"], lengths: Int[Tensor, " B"]) -> Float[Tensor, "B I H"]:
         """The state at each input position."""

@@ -32,8 +32,8 @@ class BeamSettings:
 
     ``proposals`` is how many candidates a combination of models rescores before it keeps ``beam`` of them.
     ``threshold`` leaves out whatever is more than this many nats behind the best of its sentence and column;
-    outputs may be ``max_length_ratio`` times as long as the input, and ``max_length_extra`` tokens more. Length bias
-    and normalisation concern models without an alignment, whose scores would favour short outputs.
+    outputs may be ``max_length_ratio`` times as long as the input, and ``max_length_extra`` tokens more. Finished
+    outputs are ranked by their score with length bias and normalisation, without which short ones are favoured.
     """
 
     beam: int = 10

@@ -9,8 +9,9 @@ at ``i``. One step takes a column to the next::
 
 where ``n`` numbers the *distinct* prefixes of the column: a prefix that stands in many rows has one decoder state
 and one row of logits. The end symbol can be written in the last row alone, where it must be among the best of its
-cell like any other token; its output is then finished. Scores only fall as outputs grow, so a sentence is done when
-its worst kept answer beats everything unfinished.
+cell like any other token; its output is then finished, and ranked by its score with length bias and normalisation
+(``hypothesis.py``). Log scores only fall as outputs grow, so a sentence is done when its worst kept answer beats the
+best that anything unfinished can still reach.
 
 Thesis: section 5.4; ``beam = 1`` is its Algorithm 1, a wider one its beam search.
 """
@@ -188,7 +189,8 @@ class ColumnSearch:
         is_end = kept.token == END
         ended = _select(kept, is_end.nonzero()[:, 0])
         sentences = column.owner[ended.prefix].tolist()
-        for sentence, score, parent in zip(sentences, ended.log_score.tolist(), ended.parent.tolist(), strict=True):
+        scores = self.settings.normalise(ended.log_score, number + 1).tolist()
+        for sentence, score, parent in zip(sentences, scores, ended.parent.tolist(), strict=True):
             self.finished[sentence].add(score, End(number, parent))
         return _select(kept, (~is_end).nonzero()[:, 0])
 
@@ -214,6 +216,7 @@ class ColumnSearch:
     def _of_open_sentences(self, column: Column, kept: Kept, number: int) -> Kept:
         sentence = column.owner[kept.prefix]
         best_open = self._best_of_each_sentence(kept.log_score, sentence)
+        best_open = self.settings.best_still_possible(best_open, number + 1, self.max_columns)
         is_open = [
             not finished.beats(best) and number + 1 < limit
             for finished, best, limit in zip(self.finished, best_open.tolist(), self.max_columns.tolist(), strict=True)

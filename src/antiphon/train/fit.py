@@ -179,7 +179,7 @@ def _refuse_other_settings(stored: Recipe, asked: Recipe, out: Path) -> None:
     for section, values in before.items():
         for name, value in values.items():
             wanted = now[section][name]
-            if wanted != value and not (name == "features" and wanted is None):
+            if wanted != value and not (name in ("features", "forget_bias") and wanted is None):
                 raise RecipeError(
                     f"{out}: {section}.{name} is {value!r} in the run, expected the same but {wanted!r} was asked for; "
                     "--resume goes on with the settings a run began with"

@@ -53,11 +53,14 @@ def prepare_again(recipe: Recipe, run: RunFolder, say: Say) -> Prepared:
 
 
 def settle_features(recipe: Recipe) -> Recipe:
-    """The recipe with ``data.features`` decided by the training file, if it left that open."""
-    if recipe.data.features is not None:
-        return recipe
-    found = reads_source(recipe) and has_features(_required(recipe.data, "train"))
-    return recipe.model_copy(update={"data": recipe.data.model_copy(update={"features": found})})
+    """The recipe with ``data.features`` and what follows from it decided, where it left that open."""
+    data, model = recipe.data, recipe.model
+    if data.features is None:
+        found = reads_source(recipe) and has_features(_required(data, "train"))
+        data = data.model_copy(update={"features": found})
+    if model.forget_bias is None:
+        model = model.model_copy(update={"forget_bias": 1.0 if data.features else 0.0})
+    return recipe.model_copy(update={"data": data, "model": model})
 
 
 def training_pairs(recipe: Recipe) -> Iterator[Pair]:

@@ -1,0 +1,47 @@
+"""``antiphon combine``."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from antiphon.errors import RecipeError
+
+
+def command(
+    direct: Annotated[Path, typer.Option(help="Run of a transducer from inputs to outputs.", show_default=False)],
+    out: Annotated[Path, typer.Option(help="Folder for the combined run.", show_default=False)],
+    channel: Annotated[
+        Path | None, typer.Option(help="Run of a unidirectional transducer trained with data.swap=true.")
+    ] = None,
+    lm: Annotated[Path | None, typer.Option(help="Run of a language model over outputs.")] = None,
+    weights: Annotated[
+        str | None, typer.Option(metavar="L1,L2,L3,L4", help="Of direct, channel, language model and length.")
+    ] = None,
+    proposals: Annotated[int | None, typer.Option(min=1, help="Candidates of the direct model per cell.")] = None,
+    beam: Annotated[int | None, typer.Option(min=1, help="Hypotheses kept per cell.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a run that is already in the folder.")] = False,
+) -> None:
+    """Combine trained runs into a noisy channel; the result is a run like any other.
+
+    The direct model always proposes. With a weight of 0 it only proposes; without --channel or --lm those weigh
+    nothing. Weights are found on held-out pairs by `antiphon tune`.
+    """
+    from antiphon.combination import combine_runs
+
+    search: dict[str, object] = {"weights": parse_weights(weights), "proposals": proposals, "beam": beam}
+    combine_runs(direct, channel, lm, out, search, force=force)
+    print(f"{out}: a noisy channel of {', '.join(str(part) for part in (direct, channel, lm) if part is not None)}")
+
+
+def parse_weights(text: str | None) -> tuple[float, ...] | None:
+    """Four numbers between commas."""
+    if text is None:
+        return None
+    try:
+        weights = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        weights = ()
+    if len(weights) != 4:
+        raise RecipeError(f"--weights {text}: expected four numbers L1,L2,L3,L4")
+    return weights

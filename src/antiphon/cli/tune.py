@@ -1,0 +1,64 @@
+"""``antiphon tune``."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from antiphon.cli.options import Device, Run, Threads
+from antiphon.errors import RunError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from antiphon.tuner import Tuning
+
+
+def command(
+    run: Run,
+    file: Annotated[list[Path], typer.Argument(metavar="DEV", help="Held-out pairs: one TSV, or two parallel files.")],
+    metric: Annotated[
+        str | None, typer.Option(help="What to make better; unset: accuracy for characters, else bleu.")
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Times to search and weigh at most.")] = 6,
+    nbest: Annotated[int, typer.Option(min=2, help="Candidates of each input that are weighed.")] = 50,
+    device: Device = "auto",
+    threads: Threads = None,
+) -> None:
+    """Find the weights of a noisy channel on held-out pairs and write them into the run.
+
+    Searches for candidates, finds weights on their lists, and searches again with them, until nothing gets better. A
+    part whose weight is 0 stays out.
+    """
+    from rich.console import Console
+
+    from antiphon.api import NoisyChannelModel, load
+    from antiphon.cli.test_set import read_test_set
+    from antiphon.run import RunFolder
+    from antiphon.tuner import tune
+
+    model = load(run, device=device, threads=threads)
+    if not isinstance(model, NoisyChannelModel):
+        raise RunError(
+            f"{run}: a run of kind {model.kind} has no weights to tune, expected one made by antiphon combine"
+        )
+    test = read_test_set(model.recipe, file)
+    console = Console(stderr=True)
+    found = tune(model, test.pairs, metric=metric, rounds=rounds, nbest=nbest, say=console.print)
+    folder = RunFolder.open(run)
+    search = model.recipe.search.model_copy(update={"weights": tuple(found.weights)})
+    folder.save_recipe(model.recipe.model_copy(update={"search": search}))
+    folder.save_metrics(folder.metrics() | {"tuned": found.as_json()})
+    show(found, console)
+
+
+def show(found: "Tuning", console: "Console") -> None:
+    """Before and after."""
+    from rich.table import Table
+
+    table = Table(title=f"dev {found.metric}")
+    for name in ("", found.metric, "direct", "channel", "language model", "length"):
+        table.add_column(name, justify="right")
+    table.add_row("before", f"{found.before:.2f}", *(f"{weight:.3f}" for weight in found.weights_before))
+    table.add_row("after", f"{found.after:.2f}", *(f"{weight:.3f}" for weight in found.weights))
+    console.print(table)

@@ -1,0 +1,159 @@
+"""Runs combined into a noisy channel: one folder that holds them all, with weights of its own."""
+
+import shutil
+from pathlib import Path
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from antiphon.build import build_text_steps, count_parameters
+from antiphon.config import Recipe
+from antiphon.data.codec import PairCodec, feature_symbol
+from antiphon.data.vocab import SPECIALS, Vocab
+from antiphon.errors import RunError
+from antiphon.models.language_model import LanguageModel
+from antiphon.models.noisy_channel import NoisyChannel, Weights
+from antiphon.models.transducer import Transducer
+from antiphon.run import RunFolder, staged_run, token_kinds
+
+_COPIED = (
+    "recipe.toml",
+    "source.vocab",
+    "target.vocab",
+    "source.spm",
+    "target.spm",
+    "model.safetensors",
+    "metrics.json",
+)
+
+
+def combine_runs(
+    direct: Path,
+    channel: Path | None,
+    language_model: Path | None,
+    out: Path,
+    search: dict[str, object],
+    *,
+    force: bool,
+) -> RunFolder:
+    """Writes a run of kind ``noisy_channel`` that holds copies of its parts."""
+    runs = {"direct": direct, "channel": channel, "lm": language_model}
+    folders = {name: RunFolder.open(path) for name, path in runs.items() if path is not None}
+    recipe = _combined_recipe(folders, search)
+    with staged_run(out, force=force) as run:
+        for name, folder in folders.items():
+            _copy_run(folder.path, run.path / name)
+        for name in ("source.vocab", "target.vocab", "source.spm", "target.spm"):
+            if (direct / name).exists():
+                shutil.copyfile(direct / name, run.path / name)
+        run.save_recipe(recipe)
+        combined = load_combination(run, recipe)
+        run.save_metrics({"parameters": count_parameters(combined)})
+    return RunFolder(out)
+
+
+def load_combination(run: RunFolder, recipe: Recipe) -> NoisyChannel:
+    """The models of a combined run; parts that do not fit together are refused by name."""
+    parts = {
+        name: RunFolder.open(run.path / name) for name in ("direct", "channel", "lm") if (run.path / name).exists()
+    }
+    if "direct" not in parts:
+        raise RunError(f"{run.path}: no direct model in it, expected one in {run.path / 'direct'}")
+    _check_kinds(parts)
+    _check_tokens(parts)
+    modules = {name: part.load_module(part.recipe(), part.codec(part.recipe())) for name, part in parts.items()}
+    vocabs = {name: (codec.source.vocab, codec.target.vocab) for name, codec in _codecs(parts).items()}
+    inputs, outputs = vocabs["direct"]
+    nothing = Vocab(())
+    return NoisyChannel(
+        cast(Transducer, modules["direct"]),
+        cast(Transducer | None, modules.get("channel")),
+        cast(LanguageModel | None, modules.get("lm")),
+        output_in_channel=_numbers(outputs, vocabs.get("channel", (outputs, nothing))[0], "channel", "output"),
+        input_in_channel=_numbers(inputs, vocabs.get("channel", (nothing, inputs))[1], "channel", "input"),
+        output_in_language_model=_numbers(outputs, vocabs.get("lm", (nothing, outputs))[1], "language", "output"),
+        weights=Weights(*recipe.search.weights),
+        reading=recipe.search.channel_prefix,
+    )
+
+
+def channel_source_vocab(run: RunFolder) -> Vocab | None:
+    """The vocabulary of what the channel reads, features among it."""
+    if not (run.path / "channel").exists():
+        return None
+    channel = RunFolder.open(run.path / "channel")
+    return channel.codec(channel.recipe()).source.vocab
+
+
+def _combined_recipe(folders: dict[str, RunFolder], search: dict[str, object]) -> Recipe:
+    """The direct model's recipe as that of a noisy channel; parts that are missing weigh nothing."""
+    recipe = folders["direct"].recipe()
+    given = {name: value for name, value in search.items() if value is not None}
+    weights = list(cast(tuple[float, ...], given.get("weights", (1.0, 1.0, 1.0, 0.0))))
+    for place, name in ((1, "channel"), (2, "lm")):
+        if name not in folders:
+            weights[place] = 0.0
+    table = recipe.model_dump()
+    table["model"]["kind"] = "noisy_channel"
+    table["search"] |= given | {"weights": tuple(weights)}
+    return Recipe.model_validate(table)
+
+
+def _copy_run(source: Path, target: Path) -> None:
+    target.mkdir()
+    for name in _COPIED:
+        if (source / name).exists():
+            shutil.copyfile(source / name, target / name)
+
+
+def _codecs(parts: dict[str, RunFolder]) -> dict[str, PairCodec]:
+    return {name: part.codec(part.recipe()) for name, part in parts.items()}
+
+
+def _check_kinds(parts: dict[str, RunFolder]) -> None:
+    direct = parts["direct"].recipe()
+    expected = {"direct": "transducer", "channel": "transducer", "lm": "language_model"}
+    for name, part in parts.items():
+        kind = part.recipe().model.kind
+        if kind != expected[name]:
+            raise RunError(f"{name}: a run of kind {kind}, expected a {expected[name]}")
+    if "channel" in parts:
+        channel = parts["channel"].recipe()
+        if channel.model.encoder != "unidirectional":
+            raise RunError("channel: a bidirectional encoder, expected one trained with model.encoder=unidirectional")
+        if channel.data.swap == direct.data.swap:
+            raise RunError("channel: maps in the same direction as the direct model, expected data.swap the other way")
+
+
+def _check_tokens(parts: dict[str, RunFolder]) -> None:
+    """All parts must cut inputs and outputs alike."""
+    direct = parts["direct"].recipe().data
+    (_, inputs), (_, outputs) = token_kinds(direct)
+    sides = {"channel": (("source", outputs), ("target", inputs)), "lm": (("target", outputs),)}
+    for name, part in parts.items():
+        data = part.recipe().data
+        if build_text_steps(data) != build_text_steps(direct):
+            raise RunError(f"{name}: other text steps ({build_text_steps(data)}), expected those of the direct model")
+        kinds = dict(token_kinds(data))
+        for side, kind in sides.get(name, ()):
+            if kinds[side] != kind:
+                raise RunError(f"{name}: {kinds[side]} as {side} tokens, expected {kind} as in the direct model")
+
+
+def _numbers(ours: Vocab, theirs: Vocab, name: str, what: str) -> Tensor:
+    """The number that another vocabulary gives each of our tokens; all but features must be in it."""
+    missing = [t for t in ours.tokens[len(SPECIALS) :] if t not in theirs and not _is_feature(t)]
+    if missing:
+        shown = ", ".join(repr(token) for token in missing[:3])
+        raise RunError(
+            f"{name} model: {len(missing)} {what} tokens of the direct model are not in its vocabulary ({shown}), "
+            "expected models trained with one vocabulary; see data.vocab_from"
+        )
+    numbers = torch.from_numpy(theirs.encode(ours.tokens).astype("int64"))
+    numbers[: len(SPECIALS)] = torch.arange(len(SPECIALS))
+    return numbers
+
+
+def _is_feature(token: str) -> bool:
+    return len(token) > 2 and token == feature_symbol(token[1:-1])

@@ -1,0 +1,141 @@
+"""Few pairs and much unpaired text: the combination must beat the direct model, through the real commands."""
+
+import json
+import shutil
+
+import pytest
+
+import antiphon as package
+from tests.toy import inflect, words, write_pairs
+
+SMALL = "[model]\nhidden_size = 48\ndropout = 0.2\n[train]\nlearning_rate = 0.01\nmax_epochs = 12\n[search]\nbeam = 8\n"
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory):
+    """A direct model, a channel model and a language model of 60 pairs and 3,000 unpaired outputs."""
+    from antiphon.cli import main
+
+    folder = tmp_path_factory.mktemp("parts")
+    write_pairs(folder / "train.tsv", 60, seed=1)
+    write_pairs(folder / "dev.tsv", 60, seed=2)
+    write_pairs(folder / "test.tsv", 150, seed=3)
+    (folder / "more.txt").write_text("".join(f"{inflect(word)}\n" for word in words(3000, seed=4)))
+    (folder / "recipe.toml").write_text(SMALL)
+    own = {
+        "direct": ["train.max_epochs=25"],
+        "channel": ["train.max_epochs=25", "data.swap=true", "model.encoder=unidirectional"],
+        "lm": [
+            "model.kind=language_model",
+            "train.max_epochs=4",
+            f'data.unpaired=["{folder / "more.txt"}"]',
+            f"data.vocab_from={folder / 'direct'}",
+        ],
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        for name, settings in own.items():
+            settings = [f"data.train={folder / 'train.tsv'}", f"data.dev={folder / 'dev.tsv'}", *settings]
+            arguments = [part for setting in settings for part in ("--set", setting)]
+            command = ["antiphon", "train", str(folder / "recipe.toml"), *arguments, "--out", str(folder / name)]
+            patch.setattr("sys.argv", command)
+            with pytest.raises(SystemExit) as exit_:
+                main()
+            assert not exit_.value.code
+    return folder
+
+
+@pytest.fixture
+def combined(antiphon, parts, tmp_path):
+    out = tmp_path / "combined"
+    arguments = ["--direct", parts / "direct", "--channel", parts / "channel", "--lm", parts / "lm", "--out", out]
+    result = antiphon("combine", *arguments, "--proposals", "16", "--beam", "8")
+    assert result.status == 0, result.err
+    return out
+
+
+def accuracy(antiphon, run, file):
+    return json.loads(antiphon("evaluate", run, file, "--json").out)["metrics"]["accuracy"]["value"]
+
+
+def test_unpaired_text_makes_a_scarce_model_better(antiphon, parts, combined):
+    assert antiphon("tune", combined, parts / "dev.tsv", "--rounds", "3", "--nbest", "16").status == 0
+    assert (
+        accuracy(antiphon, combined, parts / "test.tsv") > accuracy(antiphon, parts / "direct", parts / "test.tsv") + 2
+    )
+
+
+def test_tuning_is_written_into_the_run_and_shown(antiphon, parts, combined):
+    result = antiphon("tune", combined, parts / "dev.tsv", "--rounds", "2", "--nbest", "8", "--metric", "accuracy")
+    assert "round 1: accuracy" in result.err
+    assert "before" in result.err
+    assert "after" in result.err
+    tuned = json.loads((combined / "metrics.json").read_text())["tuned"]
+    assert tuned["after"] >= tuned["before"]
+    assert tuple(tuned["weights"]) == tuple(package.load(combined).weights)
+
+
+def test_the_combined_run_moves_as_one_folder(antiphon, parts, combined, tmp_path):
+    before = antiphon("predict", combined, parts / "test.tsv").out
+    moved = shutil.move(combined, tmp_path / "elsewhere")
+    assert antiphon("predict", moved, parts / "test.tsv").out == before
+    assert json.loads(antiphon("info", moved, "--json").out)["kind"] == "noisy_channel"
+
+
+def test_every_candidate_shows_its_parts(antiphon, combined):
+    row = json.loads(antiphon("predict", combined, "--format", "jsonl", "--nbest", "3", stdin=b"badu\n").out)
+    for candidate in row["nbest"]:
+        parts = candidate["parts"]
+        assert parts.keys() == {"direct", "channel", "language_model", "length"}
+        assert candidate["score"] == pytest.approx(parts["direct"] + parts["channel"] + parts["language_model"])
+
+
+def test_compare_takes_a_combined_run(antiphon, parts, combined):
+    result = antiphon("compare", parts / "direct", combined, parts / "test.tsv", "--format", "json")
+    assert [system["kind"] for system in json.loads(result.out)["systems"]] == ["transducer", "noisy_channel"]
+
+
+@pytest.mark.parametrize("left_out", ["--channel", "--lm"])
+def test_a_part_may_be_left_out(antiphon, parts, tmp_path, left_out):
+    kept = {"--channel": parts / "channel", "--lm": parts / "lm"}
+    del kept[left_out]
+    arguments = [part for pair in kept.items() for part in pair]
+    assert antiphon("combine", "--direct", parts / "direct", *arguments, "--out", tmp_path / "x").status == 0
+    assert package.load(tmp_path / "x").weights[1 if left_out == "--channel" else 2] == 0.0
+    assert antiphon("predict", tmp_path / "x", stdin=b"badu\n").out.strip()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--channel", "direct"], "channel: a bidirectional encoder, expected"),
+        (["--lm", "direct"], "lm: a run of kind transducer, expected a language_model"),
+        (["--channel", "lm"], "channel: a run of kind language_model, expected a transducer"),
+        (["--weights", "1,2"], "--weights 1,2: expected four numbers"),
+    ],
+)
+def test_parts_that_do_not_fit_are_refused_by_name(antiphon, parts, tmp_path, options, message):
+    arguments = [parts / word if (parts / word).exists() else word for word in options]
+    result = antiphon("combine", "--direct", parts / "direct", *arguments, "--out", tmp_path / "x")
+    assert result.status == 2
+    assert message in result.err
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_language_model_with_other_tokens_is_refused(antiphon, parts, tmp_path):
+    (tmp_path / "other.txt").write_text("abc\nabd\n")
+    settings = [
+        "model.kind=language_model",
+        f"data.train={tmp_path / 'other.txt'}",
+        f"data.dev={tmp_path / 'other.txt'}",
+    ]
+    arguments = [part for setting in [*settings, "train.max_epochs=1"] for part in ("--set", setting)]
+    assert antiphon("train", parts / "recipe.toml", *arguments, "--out", tmp_path / "lm").status == 0
+    result = antiphon("combine", "--direct", parts / "direct", "--lm", tmp_path / "lm", "--out", tmp_path / "x")
+    assert result.status == 2
+    assert "output tokens of the direct model are not in its vocabulary" in result.err
+
+
+def test_only_a_combined_run_can_be_tuned(antiphon, parts):
+    result = antiphon("tune", parts / "direct", parts / "dev.tsv")
+    assert result.status == 2
+    assert "has no weights to tune" in result.err

@@ -1,0 +1,42 @@
+import random
+
+import pytest
+
+from antiphon.metrics import Outputs, score_outputs
+from antiphon.metrics.significance import compare_systems
+
+WORDS = ["the", "a", "cat", "dog", "sat", "ran", "on", "under", "mat", "tree"]
+
+
+def systems(*error_rates, sentences=150):
+    """Systems that get every word wrong with a given chance, on the same sentences."""
+    draw = random.Random(1)
+    wanted = [" ".join(draw.choices(WORDS, k=8)) for _ in range(sentences)]
+    found = []
+    for rate in error_rates:
+        texts = [" ".join("oops" if draw.random() < rate else word for word in text.split()) for text in wanted]
+        found.append(Outputs(texts, [[w] for w in wanted], [t.split() for t in texts], [[w.split()] for w in wanted]))
+    return found
+
+
+@pytest.mark.parametrize("name", ["accuracy", "edit_distance", "word_error_rate", "bleu", "chrf", "rouge1", "rougeL"])
+def test_a_clear_difference_is_significant_and_none_is_not(name):
+    first, same, worse = compare_systems([*systems(0.05), *systems(0.05), *systems(0.3)], name)
+    assert first.p_value is None
+    assert same.p_value > 0.3
+    assert worse.p_value < 0.01
+    assert first.low <= first.score.value <= first.high
+
+
+@pytest.mark.parametrize("name", ["accuracy", "bleu"])
+def test_values_and_signatures_are_those_of_the_measure_itself(name):
+    outputs = systems(0.1)
+    (compared,) = compare_systems(outputs, name)
+    measured = score_outputs(outputs[0], [name])[name]
+    assert compared.score.value == pytest.approx(measured.value)
+    assert measured.signature.split("|")[-1] in compared.score.signature
+
+
+def test_a_small_difference_on_few_sentences_is_not_significant():
+    _, other = compare_systems(systems(0.10, 0.12, sentences=12), "word_error_rate")
+    assert other.p_value > 0.05
