@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from antiphon.build import build_beam, fitting_measures
-from antiphon.combination import channel_source_vocab, load_combination
+from antiphon.combination import load_combination, source_vocab_of
 from antiphon.config import Recipe
 from antiphon.data.batch import Batch
 from antiphon.data.codec import PairCodec, feature_symbol
@@ -140,7 +140,8 @@ def load(run: str | Path, *, device: str = "auto", threads: int | None = None) -
     torch.set_num_threads(threads or choose_threads(recipe, len(codec.target.vocab)))
     if recipe.model.kind == "noisy_channel":
         combination = load_combination(folder, recipe)
-        return NoisyChannelModel(recipe, codec, combination.to(choose_device(device)), channel_source_vocab(folder))
+        vocabs = source_vocab_of(folder, "channel"), source_vocab_of(folder, "lm")
+        return NoisyChannelModel(recipe, codec, combination.to(choose_device(device)), *vocabs)
     return NeuralModel(recipe, codec, folder.load_module(recipe, codec).to(choose_device(device)))
 
 
@@ -340,9 +341,11 @@ class NeuralModel(Model):
 class NoisyChannelModel(NeuralModel):
     """Direct model, channel model, language model and length bias, searched together."""
 
-    def __init__(self, recipe: Recipe, codec: PairCodec, module: NoisyChannel, channel_vocab: Vocab | None) -> None:
+    def __init__(
+        self, recipe: Recipe, codec: PairCodec, module: NoisyChannel, channel_vocab: Vocab, language_vocab: Vocab
+    ) -> None:
         super().__init__(recipe, codec, module)
-        self.channel_vocab = channel_vocab
+        self.channel_vocab, self.language_vocab = channel_vocab, language_vocab
 
     @property
     def answers(self) -> bool:
@@ -366,16 +369,15 @@ class NoisyChannelModel(NeuralModel):
     def _search(self, sources: list[Source], batch: Batch, settings: BeamSettings) -> list[list[Hypothesis]]:
         return search_noisy_channel(cast(NoisyChannel, self.module), batch, settings, self._conditioning(sources))
 
-    def _conditioning(self, sources: list[Source]) -> Conditioning | None:
-        """The features of each source in the channel's numbers, which it reads before an output."""
-        if self.channel_vocab is None or not any(source.features for source in sources):
-            return None
-        numbers = [self.channel_vocab.encode(map(feature_symbol, source.features)) for source in sources]
-        counts = torch.tensor([len(features) for features in numbers])
-        padded = torch.zeros(len(numbers), int(counts.max()), dtype=torch.long)
-        for row, features in zip(padded, numbers, strict=True):
-            row[: len(features)] = torch.from_numpy(features)
-        return Conditioning(padded.to(self.device), counts.to(self.device))
+    def _conditioning(self, sources: list[Source]) -> Conditioning:
+        """The features of each source, in the numbers of channel and language model."""
+        symbols = [[feature_symbol(feature) for feature in source.features] for source in sources]
+        # A language model of unpaired text without tags knows no features: it reads none.
+        known = [[symbol for symbol in each if symbol in self.language_vocab] for each in symbols]
+        return Conditioning(
+            Batch.of([self.channel_vocab.encode(each) for each in symbols]),
+            Batch.of([self.language_vocab.encode(each) for each in known]),
+        )
 
     def _align(self, source: Source, target: str) -> Alignment:
         raise self._cannot("align", "one of the runs it is made of")

@@ -78,12 +78,13 @@ def load_combination(run: RunFolder, recipe: Recipe) -> NoisyChannel:
     )
 
 
-def channel_source_vocab(run: RunFolder) -> Vocab | None:
-    """The vocabulary of what the channel reads, features among it."""
-    if not (run.path / "channel").exists():
-        return None
-    channel = RunFolder.open(run.path / "channel")
-    return channel.codec(channel.recipe()).source.vocab
+def source_vocab_of(run: RunFolder, part: str) -> Vocab:
+    """The vocabulary of what a part reads, features among it; empty if there is no such part."""
+    if not (run.path / part).exists():
+        return Vocab(())
+    folder = RunFolder.open(run.path / part)
+    recipe = folder.recipe()
+    return folder.codec(recipe).source.vocab if recipe.data.features else Vocab(())
 
 
 def _combined_recipe(folders: dict[str, RunFolder], search: dict[str, object]) -> Recipe:
@@ -124,6 +125,8 @@ def _check_kinds(parts: dict[str, RunFolder]) -> None:
             raise RunError("channel: a bidirectional encoder, expected one trained with model.encoder=unidirectional")
         if channel.data.swap == direct.data.swap:
             raise RunError("channel: maps in the same direction as the direct model, expected data.swap the other way")
+        if channel.data.features != direct.data.features:
+            raise RunError("channel: reads features and the direct model does not, or the reverse, expected both alike")
 
 
 def _check_tokens(parts: dict[str, RunFolder]) -> None:

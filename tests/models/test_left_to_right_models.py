@@ -39,7 +39,7 @@ def test_padding_changes_no_log_probability(kind, layers):
 def test_scores_step_by_step_add_up_to_the_score_at_once(kind, layers):
     model = model_of(kind, layers=layers)
     batch = Batch.of(*zip(*PAIRS, strict=True))
-    state = model.start(batch) if kind is not LanguageModel else None
+    state = model.start(batch)
     token = torch.full((3,), START)
     total = torch.zeros(3, dtype=torch.float64)
     for j in range(batch.target.shape[1]):
@@ -48,6 +48,14 @@ def test_scores_step_by_step_add_up_to_the_score_at_once(kind, layers):
         token = batch.target[:, j]
         total += log_probs[torch.arange(3), token] * (j < batch.target_lengths)
     torch.testing.assert_close(total, model.log_prob(batch))
+
+
+@torch.no_grad()
+def test_a_language_model_reads_features_but_may_have_none():
+    model = model_of(LanguageModel)
+    target = [ids(4, 5)] * 3
+    none, one, other = model.log_prob(Batch.of([ids(), ids(4), ids(5)], target)).tolist()
+    assert len({round(value, 6) for value in (none, one, other)}) == 3
 
 
 @torch.no_grad()

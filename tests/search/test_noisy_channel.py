@@ -1,5 +1,6 @@
 from itertools import product
 
+import numpy as np
 import pytest
 import torch
 
@@ -10,7 +11,7 @@ from antiphon.models.language_model import LanguageModel
 from antiphon.models.noisy_channel import Channel, NoisyChannel, Weights
 from antiphon.models.transducer import Transducer
 from antiphon.search.hypothesis import BeamSettings
-from antiphon.search.noisy_channel import search_noisy_channel
+from antiphon.search.noisy_channel import Conditioning, search_noisy_channel
 from antiphon.search.transducer_beam import search_transducer
 
 SOURCE_SIZE, TARGET_SIZE = 9, 6
@@ -29,7 +30,7 @@ def components(seed=0, target_size=TARGET_SIZE, **channel_settings):
     sizes = {"hidden_size": 6, "embedding_size": 5}
     direct = enlarge(Transducer(SOURCE_SIZE, target_size, **sizes))
     channel = enlarge(Transducer(target_size, SOURCE_SIZE, encoder="unidirectional", **sizes, **channel_settings))
-    return direct, channel, enlarge(LanguageModel(1, target_size, layers=2, **sizes))
+    return direct, channel, enlarge(LanguageModel(SOURCE_SIZE, target_size, layers=2, **sizes))
 
 
 def combine(parts, weights, reading="last"):
@@ -65,7 +66,7 @@ def every_output(parts, weights, source, longest):
             features = (
                 path.log_score.item(),
                 channel.log_prob(back).item(),
-                language_model.log_prob(there).item(),
+                language_model.log_prob(Batch.of([source[:0]], [target])).item(),
                 float(length + 1),
             )
             scored.append((sum(w * f for w, f in zip(weights, features, strict=True)), (*words, END), features))
@@ -121,6 +122,22 @@ def test_with_wide_beams_the_search_equals_brute_force(weights, reading, seed):
     assert [h.log_score for h in found] == pytest.approx([score for score, _, _ in listed])
     for hypothesis, (_, _, features) in zip(found, listed, strict=True):
         assert hypothesis.parts == pytest.approx(features)
+
+
+@torch.no_grad()
+def test_features_are_read_by_channel_and_language_model_before_outputs():
+    _, channel, language_model = parts = components()
+    sentences, features = sources(3, 4, seed=5), [sources(2, seed=6)[0] % 2 + 4, sources(1, seed=7)[0] % 2 + 4]
+    batch = Batch.of([np.concatenate([tag, source]) for tag, source in zip(features, sentences, strict=True)])
+    conditioning = Conditioning(Batch.of(features), Batch.of(features))
+    settings = BeamSettings(nbest=3, **WIDE)
+    found = search_noisy_channel(combine(parts, (1.0, 1.0, 1.0, 0.0)), batch, settings, conditioning)
+    for tag, source, hypotheses in zip(features, sentences, found, strict=True):
+        for hypothesis in hypotheses:
+            target = np.array(hypothesis.tokens[:-1], np.int32)
+            back = Batch.of([np.concatenate([tag, target])], [source])
+            assert hypothesis.parts[1] == pytest.approx(channel.log_prob(back).item())
+            assert hypothesis.parts[2] == pytest.approx(language_model.log_prob(Batch.of([tag], [target])).item())
 
 
 @pytest.mark.parametrize("beam", [1, 4])

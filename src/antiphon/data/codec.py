@@ -54,7 +54,8 @@ class PairCodec:
 
     def source_symbols(self, source: Source) -> list[str]:
         """The features, then the source tokens."""
-        return [feature_symbol(feature) for feature in source.features] + self.source.tokens(source.text)
+        text = self.source.tokens(source.text) if source.text else []
+        return [feature_symbol(feature) for feature in source.features] + text
 
     def encode_source(self, source: Source) -> NDArray[np.int32]:
         """The ids of features and source tokens."""

@@ -59,7 +59,7 @@ def write_corpus(
 ) -> Census:
     """Encodes the pairs into an Arrow file, and says how many were kept and left out.
 
-    With ``targets_only`` sources are passed over, and only empty or long targets are left out.
+    With ``targets_only`` sources are passed over but for their features, and only empty or long targets are left out.
     """
     census = Census()
     encode = _encode_targets if targets_only else _encode
@@ -175,11 +175,10 @@ def _encode(pairs: Iterable[Pair], codec: PairCodec, limits: Limits, census: Cen
 def _encode_targets(
     pairs: Iterable[Pair], codec: PairCodec, limits: Limits, census: Census
 ) -> Iterator[tuple[Ids, Ids]]:
-    no_source = np.zeros(0, np.int32)
     for pair in pairs:
         target = codec.target.encode(pair.target)
         if census.admit(1, len(target), limits):
-            yield no_source, target
+            yield codec.encode_source(Source("", pair.features)), target
 
 
 def _verdict(source_length: int, target_length: int, limits: Limits) -> str:

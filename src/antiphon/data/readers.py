@@ -62,7 +62,7 @@ def read_pairs(files: Files, *, features: bool = True, swap: bool = False) -> It
         yield pair._replace(source=pair.target, target=pair.source) if swap else pair
 
 
-def read_targets(files: Files, *, swap: bool = False) -> Iterator[Pair]:
+def read_targets(files: Files, *, features: bool = False, swap: bool = False) -> Iterator[Pair]:
     """The targets of a file of pairs, or the lines of a text file, as pairs without a source."""
     if isinstance(files, tuple):
         yield from (pair._replace(source="", features=()) for pair in read_pairs(files, swap=swap))
@@ -72,7 +72,18 @@ def read_targets(files: Files, *, swap: bool = False) -> Iterator[Pair]:
         where = f"{files}:{number}"
         if len(columns) > 3:
             raise InputError(f"{where}: {count_of(len(columns), 'column')}, expected text or source<TAB>target")
-        yield Pair("", columns[0] if swap or len(columns) == 1 else columns[1], (), where)
+        tag = split_features(columns[2]) if features and len(columns) == 3 else ()
+        yield Pair("", columns[0] if swap or len(columns) == 1 else columns[1], tag, where)
+
+
+def read_unpaired(path: Path, *, features: bool = False) -> Iterator[Pair]:
+    """The lines of a file of unpaired text, or of ``text<TAB>features``, as pairs without a source."""
+    for number, line in enumerate(read_lines(path), 1):
+        text, *rest = line.split("\t")
+        where = f"{path}:{number}"
+        if len(rest) > 1:
+            raise InputError(f"{where}: {count_of(len(rest) + 1, 'column')}, expected text or text<TAB>features")
+        yield Pair("", text, split_features(rest[0]) if features and rest else (), where)
 
 
 def keep_filled(pairs: Iterable[Pair], name: object, *, targets_only: bool = False) -> tuple[list[Pair], list[int]]:

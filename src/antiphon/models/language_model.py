@@ -1,18 +1,23 @@
-"""A recurrent language model over targets, which knows nothing of sources.
+"""A recurrent language model over targets; features, where there are any, are read before them.
 
-Thesis: section 3.3.
+    state_0    = state of the LSTM after the features
+    s_j, state = LSTM(state, y_{j-1})
+    p(y_j)     = softmax(W s_j + b)
+
+Thesis: section 3.3. Features make one model of what would be a model for each tag.
 """
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence
 
 from antiphon.data.batch import Batch
-from antiphon.nn.recurrent import LSTMState, PrefixEncoder
+from antiphon.nn.recurrent import Embedding, LSTMState, PrefixEncoder
 from antiphon.nn.token_likelihood import log_likelihood
 
 
 class LanguageModel(nn.Module):
-    """p(y) token by token."""
+    """p(y | features) token by token; the source of a batch holds the features alone."""
 
     def __init__(
         self,
@@ -26,6 +31,7 @@ class LanguageModel(nn.Module):
         forget_bias: float = 0.0,
     ) -> None:
         super().__init__()
+        self.feature_embedding = Embedding(source_size, embedding_size)
         self.decoder = PrefixEncoder(
             target_size,
             embedding_size=embedding_size,
@@ -37,11 +43,18 @@ class LanguageModel(nn.Module):
         self.output = nn.Linear(hidden_size, target_size)
 
     def log_prob(self, batch: Batch) -> Float[Tensor, " B"]:
-        """``log p(y)`` of each target."""
-        states, _ = self.decoder(batch.shifted_target)
+        """``log p(y | features)`` of each target."""
+        states, _ = self.decoder(batch.shifted_target, self.start(batch))
         return log_likelihood(self.output(states), batch)
 
-    def step(self, tokens: Int[Tensor, " N"], state: LSTMState | None = None) -> tuple[Float[Tensor, "N V"], LSTMState]:
+    def start(self, batch: Batch) -> LSTMState:
+        """The state after the features and their end symbol."""
+        embedded = self.feature_embedding(batch.source)
+        packed = pack_padded_sequence(embedded, batch.source_lengths.cpu(), batch_first=True, enforce_sorted=False)
+        _, (hidden, cell) = self.decoder.lstm(packed)
+        return hidden, cell
+
+    def step(self, tokens: Int[Tensor, " N"], state: LSTMState) -> tuple[Float[Tensor, "N V"], LSTMState]:
         """Log probabilities of the token after these, and the state to go on from."""
         states, state = self.decoder(tokens[:, None], state)
         return self.output(states[:, 0]).log_softmax(1), state

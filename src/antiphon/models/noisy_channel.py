@@ -21,6 +21,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from antiphon.data.batch import Batch
 from antiphon.data.vocab import END, START
 from antiphon.lattice.grid import IMPOSSIBLE
 from antiphon.models.language_model import LanguageModel
@@ -132,13 +133,13 @@ class NoisyChannel(nn.Module):
         self.register_buffer("output_in_language_model", output_in_language_model)
         self.weights, self.reading = weights, reading
 
-    def start_language_model(self, N: int) -> LanguageState | None:
-        """The language model before the first token."""
+    def start_language_model(self, features: Batch) -> LanguageState | None:
+        """The language model before the first token, but after the features."""
         if self.language_model is None:
             return None
-        start = self.output_in_language_model.new_full((N,), START)
-        log_next, state = self.language_model.step(start)
-        return LanguageState(state, log_next.new_zeros(N, dtype=torch.float64), log_next)
+        start = torch.full_like(features.source[:, 0], START)
+        log_next, state = self.language_model.step(start, self.language_model.start(features))
+        return LanguageState(state, log_next.new_zeros(len(start), dtype=torch.float64), log_next)
 
     def step_language_model(
         self, before: LanguageState, parent: Int[Tensor, " M"], tokens: Int[Tensor, " M"]

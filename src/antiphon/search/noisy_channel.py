@@ -10,6 +10,7 @@ Thesis: section 6.2, Algorithm 2.
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -25,10 +26,21 @@ from antiphon.search.transducer_beam import Column, ColumnSearch, End, Kept, Rea
 
 
 class Conditioning(NamedTuple):
-    """What the channel needs to know of a batch: features read before outputs, and how many lead each input."""
+    """What channel and language model read before an output: the features, in the numbers of each; and how many."""
 
-    features: Int[Tensor, "B F"]
-    feature_counts: Int[Tensor, " B"]
+    in_channel: Batch
+    in_language_model: Batch
+
+    @classmethod
+    def none(cls, B: int) -> "Conditioning":
+        """No features at all."""
+        empty = Batch.of([np.zeros(0, np.int32)] * B)
+        return cls(empty, empty)
+
+    @property
+    def counts(self) -> Int[Tensor, " B"]:
+        """How many features lead each input."""
+        return self.in_channel.source_lengths - 1
 
 
 @torch.inference_mode()
@@ -46,14 +58,14 @@ class _NoisyChannelSearch(ColumnSearch):
         super().__init__(model.direct, batch, settings)
         self.width = max(settings.proposals, settings.beam)
         self.combined = model
-        none = batch.source_lengths.new_zeros(self.B)
-        self.feature_counts = none if conditioning is None else conditioning.feature_counts
-        self.language: LanguageState | None = model.start_language_model(self.B)
+        conditioning = conditioning or Conditioning.none(self.B)
+        self.feature_counts = conditioning.counts.to(self.device)
+        self.language: LanguageState | None = model.start_language_model(conditioning.in_language_model.to(self.device))
         self.channel: Channel | None = None
         self.row: ChannelRow | None = None
         if model.channel is not None:
             self.channel = Channel(model.channel, self._inputs_of_channel(batch))
-            self.row = self._read_features(self.channel, conditioning)
+            self.row = self._read_features(self.channel, conditioning.in_channel.to(self.device))
         # Of the column being written: the key of each distinct candidate, and its channel row.
         self.candidates = torch.zeros(0, dtype=torch.long, device=self.device)
         self.candidate_row: ChannelRow | None = None
@@ -65,13 +77,11 @@ class _NoisyChannelSearch(ColumnSearch):
         columns = torch.arange(self.I, device=self.device) + self.feature_counts[:, None]
         return theirs.gather(1, columns.clamp(max=self.I - 1))
 
-    def _read_features(self, channel: Channel, conditioning: Conditioning | None) -> ChannelRow:
+    def _read_features(self, channel: Channel, features: Batch) -> ChannelRow:
         """The channel before the first output token: it has read the features."""
         row = channel.begin(self.B)
-        if conditioning is None:
-            return row
         everyone = torch.arange(self.B, device=self.device)
-        for number, feature in enumerate(conditioning.features.unbind(1)):
+        for number, feature in enumerate(features.source[:, :-1].unbind(1)):
             after = channel.append(row, everyone, everyone, feature, torch.zeros_like(feature, dtype=torch.bool))
             row = _where(number < self.feature_counts, after, row)
         return row

@@ -11,7 +11,7 @@ from antiphon.build import build_limits, build_text_steps
 from antiphon.config import DataSection, Recipe
 from antiphon.data.codec import PairCodec, feature_symbol
 from antiphon.data.corpus import Census, Corpus, Limits, write_corpus
-from antiphon.data.readers import Files, Pair, has_features, read_pairs, read_targets
+from antiphon.data.readers import Files, Pair, has_features, read_pairs, read_targets, read_unpaired
 from antiphon.data.tokenise import SentencePiece, train_sentencepiece
 from antiphon.data.vocab import Vocab
 from antiphon.errors import InputError, RecipeError
@@ -56,8 +56,8 @@ def settle_features(recipe: Recipe) -> Recipe:
     """The recipe with ``data.features`` and what follows from it decided, where it left that open."""
     data, model = recipe.data, recipe.model
     if data.features is None:
-        found = reads_source(recipe) and has_features(_required(data, "train"))
-        data = data.model_copy(update={"features": found})
+        files = data.train if data.train is not None else _required(data, "dev")
+        data = data.model_copy(update={"features": has_features(files)})
     if model.forget_bias is None:
         model = model.model_copy(update={"forget_bias": 1.0 if data.features else 0.0})
     return recipe.model_copy(update={"data": data, "model": model})
@@ -67,8 +67,8 @@ def training_pairs(recipe: Recipe) -> Iterator[Pair]:
     """The pairs to learn from; for a language model, their targets and all unpaired text."""
     data = recipe.data
     if not reads_source(recipe):
-        paired = [read_targets(data.train, swap=data.swap)] if data.train is not None else []
-        unpaired = [read_targets(path) for path in data.unpaired]
+        paired = [pairs_of(recipe, data.train)] if data.train is not None else []
+        unpaired = [read_unpaired(path, features=bool(data.features)) for path in data.unpaired]
         if not paired and not unpaired:
             raise RecipeError("data.train and data.unpaired: both unset, expected text to learn from")
         return chain.from_iterable(paired + unpaired)
@@ -83,7 +83,7 @@ def dev_pairs(recipe: Recipe) -> Iterator[Pair]:
 def pairs_of(recipe: Recipe, files: Files) -> Iterator[Pair]:
     """The pairs of a file, in the direction and with the columns that the recipe's model reads."""
     if not reads_source(recipe):
-        return read_targets(files, swap=recipe.data.swap)
+        return read_targets(files, features=bool(recipe.data.features), swap=recipe.data.swap)
     return read_pairs(files, features=bool(recipe.data.features), swap=recipe.data.swap)
 
 
