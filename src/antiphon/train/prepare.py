@@ -56,8 +56,9 @@ def settle_features(recipe: Recipe) -> Recipe:
     """The recipe with ``data.features`` and what follows from it decided, where it left that open."""
     data, model = recipe.data, recipe.model
     if data.features is None:
-        files = data.train if data.train is not None else _required(data, "dev")
-        data = data.model_copy(update={"features": has_features(files)})
+        only_unpaired = data.train is None and not reads_source(recipe)
+        found = has_features(_required(data, "dev" if only_unpaired else "train"))
+        data = data.model_copy(update={"features": found})
     if model.forget_bias is None:
         model = model.model_copy(update={"forget_bias": 1.0 if data.features else 0.0})
     return recipe.model_copy(update={"data": data, "model": model})
