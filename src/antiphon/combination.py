@@ -15,17 +15,7 @@ from antiphon.errors import RunError
 from antiphon.models.language_model import LanguageModel
 from antiphon.models.noisy_channel import NoisyChannel, Weights
 from antiphon.models.transducer import Transducer
-from antiphon.run import RunFolder, staged_run, token_kinds
-
-_COPIED = (
-    "recipe.toml",
-    "source.vocab",
-    "target.vocab",
-    "source.spm",
-    "target.spm",
-    "model.safetensors",
-    "metrics.json",
-)
+from antiphon.run import KEPT_FILES, RunFolder, staged_run, token_kinds
 
 
 def combine_runs(
@@ -103,7 +93,7 @@ def _combined_recipe(folders: dict[str, RunFolder], search: dict[str, object]) -
 
 def _copy_run(source: Path, target: Path) -> None:
     target.mkdir()
-    for name in _COPIED:
+    for name in KEPT_FILES:
         if (source / name).exists():
             shutil.copyfile(source / name, target / name)
 

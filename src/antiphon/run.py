@@ -31,7 +31,7 @@ from antiphon.data.vocab import Vocab
 from antiphon.errors import RunError
 from antiphon.models.suffix_rule import SuffixRules
 
-_FILES = (
+KEPT_FILES = (
     "recipe.toml",
     "source.vocab",
     "target.vocab",
@@ -40,6 +40,11 @@ _FILES = (
     "model.safetensors",
     "rules.tsv",
     "metrics.json",
+)
+"""What a finished run is made of."""
+
+_FILES = (
+    *KEPT_FILES,
     "log.csv",
     "training.png",
     "last.ckpt",

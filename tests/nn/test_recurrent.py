@@ -1,16 +1,18 @@
 import pytest
 import torch
 
-from antiphon.nn.recurrent import PrefixEncoder, SourceEncoder
+from antiphon.nn.recurrent import LSTM, PrefixEncoder, Sizes, SourceEncoder
 
-SIZES = {"embedding_size": 5, "hidden_size": 4, "dropout": 0.0}
+
+def sizes(layers):
+    return Sizes(embedding_size=5, hidden_size=4, layers=layers)
 
 
 @pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("layers", [1, 3])
 def test_padding_changes_no_state_of_the_source(bidirectional, layers):
     torch.manual_seed(0)
-    encoder = SourceEncoder(9, layers=layers, bidirectional=bidirectional, **SIZES)
+    encoder = SourceEncoder(9, sizes(layers), bidirectional=bidirectional)
     tokens, lengths = torch.randint(9, (3, 7)), torch.tensor([7, 2, 4])
     together = encoder(tokens, lengths)
     for b, length in enumerate(lengths.tolist()):
@@ -19,7 +21,7 @@ def test_padding_changes_no_state_of_the_source(bidirectional, layers):
 
 
 def test_a_unidirectional_source_never_looks_ahead():
-    encoder = SourceEncoder(9, layers=2, bidirectional=False, **SIZES)
+    encoder = SourceEncoder(9, sizes(2), bidirectional=False)
     tokens = torch.randint(9, (1, 6))
     changed = tokens.clone()
     changed[0, 4:] = (changed[0, 4:] + 1) % 9
@@ -29,7 +31,7 @@ def test_a_unidirectional_source_never_looks_ahead():
 
 
 def test_a_bidirectional_source_reads_from_both_ends():
-    encoder = SourceEncoder(9, layers=1, bidirectional=True, **SIZES)
+    encoder = SourceEncoder(9, sizes(1), bidirectional=True)
     lengths = torch.tensor([4])
     first, last = torch.tensor([[1, 2, 3, 4]]), torch.tensor([[1, 2, 3, 5]])
     assert not torch.equal(encoder(first, lengths)[0, 0, 4:], encoder(last, lengths)[0, 0, 4:])
@@ -38,9 +40,33 @@ def test_a_bidirectional_source_reads_from_both_ends():
 
 def test_a_prefix_goes_on_from_a_carried_state():
     torch.manual_seed(0)
-    decoder = PrefixEncoder(9, layers=2, **SIZES)
+    decoder = PrefixEncoder(9, sizes(2))
     tokens = torch.randint(9, (2, 5))
     at_once, _ = decoder(tokens)
     first, state = decoder(tokens[:, :3])
     rest, _ = decoder(tokens[:, 3:], state)
     torch.testing.assert_close(torch.cat([first, rest], 1), at_once)
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_a_source_read_token_by_token_gives_the_same_states(layers):
+    torch.manual_seed(0)
+    encoder = SourceEncoder(9, sizes(layers), bidirectional=False)
+    tokens = torch.randint(9, (3, 5))
+    at_once = encoder(tokens, torch.full((3,), 5))
+    state = None
+    for i in range(5):
+        states, state = encoder.step(tokens[:, i], state)
+        torch.testing.assert_close(states, at_once[:, i])
+
+
+def test_the_forget_bias_is_added_to_the_forget_gates_alone():
+    torch.manual_seed(0)
+    plain = LSTM(3, 4, layers=2)
+    torch.manual_seed(0)
+    remembering = LSTM(3, 4, layers=2, forget_bias=1.0)
+    for layer in range(2):
+        before, after = (getattr(lstm, f"bias_ih_l{layer}") for lstm in (plain, remembering))
+        added = torch.zeros(16)
+        added[4:8] = 1.0
+        torch.testing.assert_close(after - before, added)

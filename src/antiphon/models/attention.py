@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from antiphon.data.batch import Batch
-from antiphon.nn.recurrent import Embedding, SourceEncoder, valid_positions
+from antiphon.nn.recurrent import Embedding, Sizes, SourceEncoder, valid_positions
 from antiphon.nn.token_likelihood import log_likelihood
 
 
@@ -52,19 +52,12 @@ class Attention(nn.Module):
         forget_bias: float = 0.0,
     ) -> None:
         super().__init__()
-        self.encoder = SourceEncoder(
-            source_size,
-            embedding_size=embedding_size,
-            hidden_size=hidden_size,
-            layers=layers,
-            dropout=dropout,
-            forget_bias=forget_bias,
-            bidirectional=True,
-        )
+        sizes = Sizes(embedding_size, hidden_size, layers, dropout, forget_bias)
+        self.encoder = SourceEncoder(source_size, sizes, bidirectional=True)
         memory_size = self.encoder.output_size
         self.embedding = Embedding(target_size, embedding_size)
-        sizes = [embedding_size + memory_size] + [hidden_size] * (layers - 1)
-        self.cells = nn.ModuleList(nn.LSTMCell(size, hidden_size) for size in sizes)
+        inputs = [embedding_size + memory_size] + [hidden_size] * (layers - 1)
+        self.cells = nn.ModuleList(nn.LSTMCell(size, hidden_size) for size in inputs)
         self.first_hidden = nn.Linear(memory_size, hidden_size)
         self.key = nn.Linear(memory_size, hidden_size)
         self.query = nn.Linear(hidden_size, hidden_size, bias=False)

@@ -9,10 +9,9 @@ Thesis: section 3.4.1.
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence
 
 from antiphon.data.batch import Batch
-from antiphon.nn.recurrent import LSTM, Embedding, LSTMState, PrefixEncoder, select_states
+from antiphon.nn.recurrent import LSTM, Embedding, LSTMState, PrefixEncoder, Sizes, last_state, select_states
 from antiphon.nn.token_likelihood import log_likelihood
 
 
@@ -33,14 +32,7 @@ class EncoderDecoder(nn.Module):
         super().__init__()
         self.source_embedding = Embedding(source_size, embedding_size)
         self.encoder = LSTM(embedding_size, hidden_size, layers, dropout, forget_bias)
-        self.decoder = PrefixEncoder(
-            target_size,
-            embedding_size=embedding_size,
-            hidden_size=hidden_size,
-            layers=layers,
-            dropout=dropout,
-            forget_bias=forget_bias,
-        )
+        self.decoder = PrefixEncoder(target_size, Sizes(embedding_size, hidden_size, layers, dropout, forget_bias))
         self.dropout = nn.Dropout(dropout)
         self.output = nn.Linear(hidden_size, target_size)
 
@@ -52,9 +44,7 @@ class EncoderDecoder(nn.Module):
     def start(self, batch: Batch) -> LSTMState:
         """The state after the whole source, which the decoder starts from."""
         embedded = self.dropout(self.source_embedding(batch.source))
-        packed = pack_padded_sequence(embedded, batch.source_lengths.cpu(), batch_first=True, enforce_sorted=False)
-        _, (hidden, cell) = self.encoder(packed)
-        return hidden, cell
+        return last_state(self.encoder, embedded, batch.source_lengths)
 
     def step(self, tokens: Int[Tensor, " N"], state: LSTMState) -> tuple[Float[Tensor, "N V"], LSTMState]:
         """Log probabilities of the token after these, and the state to go on from."""

@@ -9,10 +9,9 @@ Thesis: section 3.3. Features make one model of what would be a model for each t
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence
 
 from antiphon.data.batch import Batch
-from antiphon.nn.recurrent import Embedding, LSTMState, PrefixEncoder
+from antiphon.nn.recurrent import Embedding, LSTMState, PrefixEncoder, Sizes, last_state
 from antiphon.nn.token_likelihood import log_likelihood
 
 
@@ -32,14 +31,7 @@ class LanguageModel(nn.Module):
     ) -> None:
         super().__init__()
         self.feature_embedding = Embedding(source_size, embedding_size)
-        self.decoder = PrefixEncoder(
-            target_size,
-            embedding_size=embedding_size,
-            hidden_size=hidden_size,
-            layers=layers,
-            dropout=dropout,
-            forget_bias=forget_bias,
-        )
+        self.decoder = PrefixEncoder(target_size, Sizes(embedding_size, hidden_size, layers, dropout, forget_bias))
         self.output = nn.Linear(hidden_size, target_size)
 
     def log_prob(self, batch: Batch) -> Float[Tensor, " B"]:
@@ -49,10 +41,7 @@ class LanguageModel(nn.Module):
 
     def start(self, batch: Batch) -> LSTMState:
         """The state after the features and their end symbol."""
-        embedded = self.feature_embedding(batch.source)
-        packed = pack_padded_sequence(embedded, batch.source_lengths.cpu(), batch_first=True, enforce_sorted=False)
-        _, (hidden, cell) = self.decoder.lstm(packed)
-        return hidden, cell
+        return last_state(self.decoder.lstm, self.feature_embedding(batch.source), batch.source_lengths)
 
     def step(self, tokens: Int[Tensor, " N"], state: LSTMState) -> tuple[Float[Tensor, "N V"], LSTMState]:
         """Log probabilities of the token after these, and the state to go on from."""

@@ -20,7 +20,7 @@ from torch.nn.functional import logsigmoid
 from antiphon.data.batch import Batch
 from antiphon.lattice import log_marginal
 from antiphon.nn.factored_softmax import log_word_probabilities
-from antiphon.nn.recurrent import LSTMState, PrefixEncoder, SourceEncoder
+from antiphon.nn.recurrent import LSTMState, PrefixEncoder, Sizes, SourceEncoder
 from antiphon.nn.transition import GeometricTransition, NeuralTransition
 
 _TRANSITION_NUMBERS = 2**26
@@ -60,23 +60,9 @@ class Transducer(nn.Module):
         emit_probability: float = 0.5,
     ) -> None:
         super().__init__()
-        self.encoder = SourceEncoder(
-            source_size,
-            embedding_size=embedding_size,
-            hidden_size=hidden_size,
-            layers=layers,
-            dropout=dropout,
-            forget_bias=forget_bias,
-            bidirectional=encoder == "bidirectional",
-        )
-        self.decoder = PrefixEncoder(
-            target_size,
-            embedding_size=embedding_size,
-            hidden_size=hidden_size,
-            layers=layers,
-            dropout=dropout,
-            forget_bias=forget_bias,
-        )
+        sizes = Sizes(embedding_size, hidden_size, layers, dropout, forget_bias)
+        self.encoder = SourceEncoder(source_size, sizes, bidirectional=encoder == "bidirectional")
+        self.decoder = PrefixEncoder(target_size, sizes)
         self.source_logits = nn.Linear(self.encoder.output_size, target_size, bias=False)
         self.target_logits = nn.Linear(hidden_size, target_size)
         self.final_emit_forced = final_emit == "forced"

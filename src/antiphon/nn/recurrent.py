@@ -1,8 +1,11 @@
 """LSTMs over padded batches, whose answers do not depend on the padding."""
 
+from dataclasses import dataclass
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence
 
 LSTMState = tuple[Tensor, Tensor]
 """Hidden and cell values, both ``(layers, B, H)``."""
@@ -14,6 +17,17 @@ class Embedding(nn.Embedding):
     def reset_parameters(self) -> None:
         """Draws every vector anew."""
         nn.init.uniform_(self.weight, -0.1, 0.1)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What all LSTMs of a model share; ``dropout`` is on their inputs and outputs."""
+
+    embedding_size: int
+    hidden_size: int
+    layers: int = 1
+    dropout: float = 0.0
+    forget_bias: float = 0.0
 
 
 class LSTM(nn.LSTM):
@@ -41,20 +55,11 @@ class LSTM(nn.LSTM):
 class PrefixEncoder(nn.Module):
     """An LSTM read from the left: state ``j`` knows tokens ``0..j``; it can also go on from a carried state."""
 
-    def __init__(
-        self,
-        vocabulary_size: int,
-        *,
-        embedding_size: int,
-        hidden_size: int,
-        layers: int,
-        dropout: float,
-        forget_bias: float = 0.0,
-    ) -> None:
+    def __init__(self, vocabulary_size: int, sizes: Sizes) -> None:
         super().__init__()
-        self.embedding = Embedding(vocabulary_size, embedding_size)
-        self.lstm = LSTM(embedding_size, hidden_size, layers, dropout, forget_bias)
-        self.dropout = nn.Dropout(dropout)
+        self.embedding = Embedding(vocabulary_size, sizes.embedding_size)
+        self.lstm = LSTM(sizes.embedding_size, sizes.hidden_size, sizes.layers, sizes.dropout, sizes.forget_bias)
+        self.dropout = nn.Dropout(sizes.dropout)
 
     def forward(
         self, tokens: Int[Tensor, "B J"], state: LSTMState | None = None
@@ -67,26 +72,15 @@ class PrefixEncoder(nn.Module):
 class SourceEncoder(nn.Module):
     """An LSTM over the input: from the left alone, or from both ends with the two states side by side."""
 
-    def __init__(
-        self,
-        vocabulary_size: int,
-        *,
-        embedding_size: int,
-        hidden_size: int,
-        layers: int,
-        dropout: float,
-        bidirectional: bool,
-        forget_bias: float = 0.0,
-    ) -> None:
+    def __init__(self, vocabulary_size: int, sizes: Sizes, *, bidirectional: bool) -> None:
         super().__init__()
-        self.embedding = Embedding(vocabulary_size, embedding_size)
-        self.dropout = nn.Dropout(dropout)
+        self.embedding = Embedding(vocabulary_size, sizes.embedding_size)
+        self.dropout = nn.Dropout(sizes.dropout)
         self.bidirectional = bidirectional
-        self.output_size = hidden_size * (2 if bidirectional else 1)
-        inputs = [embedding_size] + [self.output_size] * (layers - 1)
-        self.rightward = nn.ModuleList(LSTM(size, hidden_size, forget_bias=forget_bias) for size in inputs)
-        leftward = inputs if bidirectional else []
-        self.leftward = nn.ModuleList(LSTM(size, hidden_size, forget_bias=forget_bias) for size in leftward)
+        self.output_size = sizes.hidden_size * (2 if bidirectional else 1)
+        inputs = [sizes.embedding_size] + [self.output_size] * (sizes.layers - 1)
+        self.rightward = _one_layer_each(inputs, sizes)
+        self.leftward = _one_layer_each(inputs if bidirectional else [], sizes)
 
     def forward(self, tokens: Int[Tensor, "B I"], lengths: Int[Tensor, " B"]) -> Float[Tensor, "B I H"]:
         """The state at each input position."""
@@ -113,6 +107,13 @@ class SourceEncoder(nn.Module):
         return outputs[:, 0], (torch.cat(hidden), torch.cat(cell))
 
 
+def last_state(lstm: nn.LSTM, inputs: Float[Tensor, "B I E"], lengths: Int[Tensor, " B"]) -> LSTMState:
+    """The state after the last real position of each sequence."""
+    packed = pack_padded_sequence(inputs, lengths.cpu(), batch_first=True, enforce_sorted=False)
+    _, (hidden, cell) = lstm(packed)
+    return hidden, cell
+
+
 def select_states(state: LSTMState, index: Int[Tensor, " N"]) -> LSTMState:
     """The states of some sequences of a batch."""
     hidden, cell = state
@@ -122,6 +123,10 @@ def select_states(state: LSTMState, index: Int[Tensor, " N"]) -> LSTMState:
 def valid_positions(lengths: Int[Tensor, " B"], size: int) -> Bool[Tensor, "B I"]:
     """True at the positions inside each sequence."""
     return torch.arange(size, device=lengths.device) < lengths[:, None]
+
+
+def _one_layer_each(input_sizes: list[int], sizes: Sizes) -> nn.ModuleList:
+    return nn.ModuleList(LSTM(size, sizes.hidden_size, forget_bias=sizes.forget_bias) for size in input_sizes)
 
 
 def _mirror_index(lengths: Int[Tensor, " B"], I: int) -> Int[Tensor, "B I"]:
