@@ -1,5 +1,7 @@
 """``antiphon demo``."""
 
+import shutil
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -37,11 +39,12 @@ def command(
         f"\nAn alignment is drawn in [bold]{picture}[/], the training curve in [bold]{out / 'training.png'}[/]."
     )
     console.print("\nNext, try\n")
+    antiphon = "antiphon" if shutil.which("antiphon") else sys.argv[0]
     for line in (
-        f"echo jabberwocky | antiphon predict {out}",
-        f"echo jabberwocky | antiphon predict {out} --nbest 3 --format jsonl",
-        f"antiphon info {out}",
-        "antiphon train recipes/g2p.toml --set data.train=YOUR.tsv --set data.dev=YOUR-DEV.tsv --out runs/mine",
+        f"echo jabberwocky | {antiphon} predict {out}",
+        f"echo jabberwocky | {antiphon} predict {out} --nbest 3 --format jsonl",
+        f"{antiphon} info {out}",
+        f"{antiphon} train recipes/g2p.toml --set data.train=YOUR.tsv --set data.dev=YOUR-DEV.tsv --out runs/mine",
     ):
         console.print(f"  {line}", style="cyan", highlight=False, soft_wrap=True)
 
