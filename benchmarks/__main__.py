@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from benchmarks import hard_monotone_peer, lattice_memory, training_speed
+from benchmarks import hard_monotone_peer, lattice_memory, noisy_channel_decoding, training_speed
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -11,7 +11,7 @@ RESULTS = Path(__file__).parent / "results"
 def main():
     RESULTS.mkdir(exist_ok=True)
     lines = []
-    for benchmark in (lattice_memory, training_speed, hard_monotone_peer):
+    for benchmark in (lattice_memory, training_speed, hard_monotone_peer, noisy_channel_decoding):
         name = benchmark.__name__.rpartition(".")[2]
         rows = benchmark.measure()
         (RESULTS / f"{name}.json").write_text(json.dumps(rows, indent=2) + "\n")

@@ -127,26 +127,41 @@ class _NoisyChannelSearch(ColumnSearch):
         """The entries that go on; those that wrote the end symbol are finished."""
         is_end = kept.token == END
         objective = self.combined.objective(self.parts)
-        for place in is_end.nonzero()[:, 0].tolist():
-            score = objective[place].item()
-            if score > IMPOSSIBLE:
-                end = End(number, int(kept.parent[place]), tuple(self.parts[place].tolist()))
-                self.finished[int(column.owner[kept.prefix[place]])].add(score, end)
+        ended = is_end & (objective > IMPOSSIBLE)
+        sentences, parents = column.owner[kept.prefix[ended]].tolist(), kept.parent[ended].tolist()
+        scores, parts = objective[ended].tolist(), self.parts[ended].tolist()
+        for sentence, score, parent, part in zip(sentences, scores, parents, parts, strict=True):
+            self.finished[sentence].add(score, End(number, parent, tuple(part)))
+        self.open_parts = self.parts[~is_end]
         return Kept(*(tensor[~is_end] for tensor in kept))
 
     def _of_open_sentences(self, column: Column, kept: Kept, number: int) -> Kept:
-        """Entries of sentences that are not done.
+        """Entries of sentences that are not done: that may still find a better output, and are not too far behind.
 
-        The objective may rise as outputs grow, so nothing bounds it; but the direct score only falls. A sentence is
-        done when everything unfinished is further behind its best finished direct score than the threshold allows.
+        Direct model and language model only fall as an output grows, and the channel's log probability never exceeds 0.
+        The direct scores of the unfinished must also be within the threshold of the best finished one.
         """
         sentence = column.owner[kept.prefix]
+        bounds = self._best_of_each_sentence(self._bounds(sentence), sentence).tolist()
         best_open = self._best_of_each_sentence(kept.log_score, sentence).tolist()
         is_open = []
-        for finished, best, limit in zip(self.finished, best_open, self.max_columns.tolist(), strict=True):
+        for finished, bound, best, limit in zip(
+            self.finished, bounds, best_open, self.max_columns.tolist(), strict=True
+        ):
             best_finished = max((end.parts[0] for _, end in finished.entries), default=IMPOSSIBLE)
-            is_open.append(number + 1 < limit and best >= best_finished - self.settings.threshold)
+            in_reach = best >= best_finished - self.settings.threshold
+            is_open.append(number + 1 < limit and in_reach and not finished.beats(bound))
         return Kept(*(tensor[torch.tensor(is_open, device=self.device)[sentence]] for tensor in kept))
+
+    def _bounds(self, sentence: Tensor) -> Float[Tensor, " E"]:
+        """The best objective that each unfinished entry can still reach, if no model weighs less than nothing."""
+        weights = self.combined.weights
+        if min(weights[:3]) < 0:
+            return torch.full_like(self.open_parts[:, 0], float("inf"))
+        best = self.open_parts.clone()
+        best[:, 1] = 0.0
+        best[:, 3] = self.max_columns[sentence] if weights.length > 0 else self.length + 1
+        return self.combined.objective(best)
 
     def _next_column(self, column: Column, kept: Kept, state: LSTMState) -> Column:
         after = super()._next_column(column, kept, state)
