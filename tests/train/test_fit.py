@@ -97,6 +97,17 @@ def test_a_killed_run_resumed_ends_where_an_uninterrupted_one_ends(recipe, tmp_p
     assert resumed.metrics()["best_epoch"] == whole.metrics()["best_epoch"]
 
 
+@pytest.mark.parametrize("kind", ["encoder_decoder", "attention", "language_model"])
+def test_every_kind_resumes_where_it_was_killed(recipe, tmp_path, kill_in_epoch, kind):
+    settings = [f"model.kind={kind}", "train.dev_metric=perplexity", "model.layers=2"]
+    whole = train(recipe(*settings), tmp_path / "whole", console=quiet())
+    come_back = kill_in_epoch(1)
+    with pytest.raises(KilledError):
+        train(recipe(*settings), tmp_path / "killed", console=quiet())
+    come_back()
+    assert_same_run(whole, train(recipe(*settings), tmp_path / "killed", console=quiet(), resume=True))
+
+
 def test_patience_ends_training_and_the_best_weights_are_kept(recipe, tmp_path):
     run = train(
         recipe("train.patience=2", "train.max_epochs=50", "train.learning_rate=1e-9", "train.average=0"),

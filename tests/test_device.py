@@ -1,0 +1,27 @@
+import os
+
+import pytest
+import torch
+
+from antiphon.config import Recipe
+from antiphon.device import choose_device, choose_threads
+from antiphon.errors import RecipeError
+
+
+def recipe_of(hidden_size, batch_size):
+    return Recipe.model_validate({"model": {"hidden_size": hidden_size}, "train": {"batch_size": batch_size}})
+
+
+def test_a_small_model_gets_one_thread_and_a_large_one_all():
+    assert choose_threads(recipe_of(128, 32), target_size=60) == 1
+    assert choose_threads(recipe_of(512, 64), target_size=20_000) == len(os.sched_getaffinity(0))
+
+
+def test_the_processor_is_the_gpu_only_if_there_is_one():
+    assert choose_device("cpu") == "cpu"
+    assert choose_device("auto") == ("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def test_an_unknown_processor_is_refused():
+    with pytest.raises(RecipeError, match="--device tpu: expected auto, cpu or cuda"):
+        choose_device("tpu")
