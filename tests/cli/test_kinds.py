@@ -109,6 +109,12 @@ def test_a_dev_metric_that_a_kind_cannot_have_is_refused(antiphon, runs, tmp_pat
     assert f"train.dev_metric = {metric}: not for this {kind}, expected" in result.err
 
 
+def test_a_noisy_channel_is_not_trained(antiphon, tmp_path):
+    result = antiphon("train", "recipes/toy.toml", "--set", "model.kind=noisy_channel", "--out", tmp_path / "r")
+    assert result.status == 2
+    assert "made of trained runs by antiphon combine" in result.err
+
+
 def test_compare_puts_runs_side_by_side(antiphon, runs, toy_run):
     names = ["attention", "encoder_decoder", "suffix_rule"]
     arguments = ["compare", *(runs / name for name in names), runs / "dev.tsv"]

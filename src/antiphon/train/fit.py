@@ -46,6 +46,7 @@ def train(
     threads: int | None = None,
 ) -> RunFolder:
     """Trains what the recipe describes and leaves it in the folder ``out``."""
+    _check_kind(recipe)
     if resume and (out / "recipe.toml").exists():
         run = RunFolder.open(out)
         stored = run.recipe()
@@ -54,16 +55,14 @@ def train(
             console.print(f"{out}: training has ended already, nothing to resume")
             return run
         prepared = prepare_again(stored, run, console.print)
-    else:
-        _check_dev_metric(recipe)
+    elif recipe.model.kind == "suffix_rule":
         with staged_run(out, force=force) as run:
-            if recipe.model.kind == "suffix_rule":
-                train_suffix_rules(recipe, run, console.print)
-            else:
-                prepared = prepare(recipe, run, console.print)
+            train_suffix_rules(recipe, run, console.print)
+        return RunFolder(out)
+    else:
+        with staged_run(out, force=force) as run:
+            prepared = prepare(recipe, run, console.print)
         run = RunFolder(out)
-        if recipe.model.kind == "suffix_rule":
-            return run
     torch.set_num_threads(threads or choose_threads(prepared.recipe, len(prepared.codec.target.vocab)))
     checkpoint = load_checkpoint(run.checkpoint)
     module = _training_module(prepared, checkpoint)
@@ -76,8 +75,11 @@ def train(
     return run
 
 
-def _check_dev_metric(recipe: Recipe) -> None:
+def _check_kind(recipe: Recipe) -> None:
+    """Refuses what cannot be trained, and a dev metric that the kind cannot have."""
     kind, metric = recipe.model.kind, recipe.train.dev_metric
+    if kind == "noisy_channel":
+        raise RecipeError("model.kind = noisy_channel: made of trained runs by antiphon combine, expected another kind")
     possible = [] if kind == "suffix_rule" else ["perplexity"]
     if kind != "language_model":
         possible += fitting_measures(recipe.data)
