@@ -145,7 +145,7 @@ class SearchSection(Section):
     """Weights of a noisy channel: direct model, channel model, language model, length."""
     channel_prefix: Literal["last", "anywhere"] = "last"
     """Of an unfinished output, the channel writes the last input token read at its last token, or anywhere in it."""
-    threshold: Annotated[float, Field(gt=0)] = 20.0
+    threshold: Annotated[float, Field(gt=0)] = 12.0
     """Hypotheses more than this many nats behind the best are dropped."""
     max_length_ratio: Annotated[float, Field(gt=0)] = 2.0
     """Outputs may be this many times as long as the input, and ..."""

@@ -39,7 +39,7 @@ class BeamSettings:
     beam: int = 10
     proposals: int = 20
     nbest: int = 1
-    threshold: float = 20.0
+    threshold: float = 12.0
     max_length_ratio: float = 2.0
     max_length_extra: int = 10
     length_normalisation: float = 0.0
