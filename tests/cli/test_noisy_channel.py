@@ -135,6 +135,12 @@ def test_a_language_model_with_other_tokens_is_refused(antiphon, parts, tmp_path
     assert "output tokens of the direct model are not in its vocabulary" in result.err
 
 
+def test_the_reading_of_the_channel_prefix_is_chosen_when_combining(antiphon, parts, tmp_path):
+    arguments = ["combine", "--direct", parts / "direct", "--channel", parts / "channel", "--out", tmp_path / "x"]
+    assert antiphon(*arguments, "--channel-prefix", "anywhere").status == 0
+    assert package.load(tmp_path / "x").module.reading == "anywhere"
+
+
 def test_only_a_combined_run_can_be_tuned(antiphon, parts):
     result = antiphon("tune", parts / "direct", parts / "dev.tsv")
     assert result.status == 2

@@ -1,11 +1,19 @@
 """``antiphon combine``."""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from antiphon.errors import RecipeError
+
+
+class Reading(StrEnum):
+    """Readings of the channel's score of an unfinished output."""
+
+    last = "last"
+    anywhere = "anywhere"
 
 
 def command(
@@ -20,6 +28,10 @@ def command(
     ] = None,
     proposals: Annotated[int | None, typer.Option(min=1, help="Candidates of the direct model per cell.")] = None,
     beam: Annotated[int | None, typer.Option(min=1, help="Hypotheses kept per cell.")] = None,
+    channel_prefix: Annotated[
+        Reading,
+        typer.Option(help="Where the channel writes the last input token: at the last output token or anywhere."),
+    ] = Reading.last,
     force: Annotated[bool, typer.Option("--force", help="Replace a run that is already in the folder.")] = False,
 ) -> None:
     """Combine trained runs into a noisy channel; the result is a run like any other.
@@ -29,7 +41,12 @@ def command(
     """
     from antiphon.combination import combine_runs
 
-    search: dict[str, object] = {"weights": parse_weights(weights), "proposals": proposals, "beam": beam}
+    search: dict[str, object] = {
+        "weights": parse_weights(weights),
+        "proposals": proposals,
+        "beam": beam,
+        "channel_prefix": channel_prefix.value,
+    }
     combine_runs(direct, channel, lm, out, search, force=force)
     print(f"{out}: a noisy channel of {', '.join(str(part) for part in (direct, channel, lm) if part is not None)}")
 
