@@ -19,7 +19,7 @@ def train_suffix_rules(recipe: Recipe, run: RunFolder, say: Say) -> None:
     """Counts the rules of the training pairs and leaves them in the run folder."""
     recipe = settle_features(recipe)
     started = time.monotonic()
-    examples = [(source, target, features) for source, target, features in _token_pairs(recipe, run, "train")]
+    examples = list(_token_pairs(recipe, run, "train"))
     rules = SuffixRules.learn(examples)
     seconds = time.monotonic() - started
     dev = list(_token_pairs(recipe, run, "dev"))
