@@ -3,8 +3,12 @@
 Small models are trained for a minute on an extract of the embedded data, phonemes to spelling, so that the search
 prunes as it does in use. Both searches keep 10 hypotheses per cell; the combination rescores 20 proposals. They run in
 turn on the same words, several times; the medians are compared.
+
+Runs of your own, on a GPU or not: python -m benchmarks.noisy_channel_decoding DIRECT NOISY SOURCES.txt --device cuda
 """
 
+import argparse
+import json
 import statistics
 import subprocess
 import sys
@@ -26,22 +30,26 @@ def measure():
         train_parts(folder)
         run("combine", "--direct", folder / "direct", "--channel", folder / "channel", "--lm", folder / "lm",
             "--out", folder / "noisy", "--proposals", "20", "--beam", "10")  # fmt: skip
-        direct, noisy = (load(folder / part, device="cpu", threads=1) for part in ("direct", "noisy"))
         sources = [pair.target for pair in read_pairs(FOLDER / "cmudict.test.tsv.gz")][:WORDS]
-        rounds = [(seconds(direct, sources), seconds(noisy, sources)) for _ in range(ROUNDS)]
+        return [compare(folder / "direct", folder / "noisy", sources, "cpu")]
+
+
+def compare(direct_run, noisy_run, sources, device):
+    direct, noisy = (load(run, device=device, threads=1) for run in (direct_run, noisy_run))
+    seconds(direct, sources[:50]), seconds(noisy, sources[:50])
+    rounds = [(seconds(direct, sources), seconds(noisy, sources)) for _ in range(ROUNDS)]
     direct_s, noisy_s = (statistics.median(times) for times in zip(*rounds, strict=True))
-    return [
-        {
-            "words": WORDS,
-            "beam": 10,
-            "proposals": 20,
-            "direct_s": direct_s,
-            "noisy_channel_s": noisy_s,
-            "time_ratio": noisy_s / direct_s,
-            "direct_words_per_second": WORDS / direct_s,
-            "noisy_channel_words_per_second": WORDS / noisy_s,
-        }
-    ]
+    return {
+        "device": device,
+        "inputs": len(sources),
+        "beam": 10,
+        "proposals": noisy.recipe.search.proposals,
+        "direct_s": direct_s,
+        "noisy_channel_s": noisy_s,
+        "time_ratio": noisy_s / direct_s,
+        "direct_per_second": len(sources) / direct_s,
+        "noisy_channel_per_second": len(sources) / noisy_s,
+    }
 
 
 def seconds(model, sources):
@@ -68,3 +76,14 @@ def train_parts(folder):
 
 def run(*arguments):
     subprocess.run([sys.executable, "-m", "antiphon", *map(str, arguments)], check=True, capture_output=True, cwd=ROOT)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("direct", type=Path)
+    parser.add_argument("noisy", type=Path)
+    parser.add_argument("sources", type=Path)
+    parser.add_argument("--device", default="cpu")
+    given = parser.parse_args()
+    lines = given.sources.read_text(encoding="utf-8").splitlines()
+    print(json.dumps(compare(given.direct, given.noisy, lines, given.device), indent=2))

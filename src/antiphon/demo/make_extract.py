@@ -1,6 +1,6 @@
-"""How the embedded extract was drawn from the CMU Pronouncing Dictionary; run it to draw it again.
+"""How the embedded extracts were drawn from the CMU Pronouncing Dictionary and SCOWL; run it to draw them again.
 
-python -m antiphon.demo.make_extract path/to/cmudict.dict
+python -m antiphon.demo.make_extract path/to/cmudict.dict path/to/american-english
 """
 
 import gzip
@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 
 SIZES = {"train": 30_000, "dev": 500, "test": 1_000}
+FEW = 6
+"""Every sixth pair is one of the few that the spelling models learn from."""
 
 
 def entries(dictionary: Path) -> list[tuple[str, str]]:
@@ -22,14 +24,38 @@ def entries(dictionary: Path) -> list[tuple[str, str]]:
     return found
 
 
-def main() -> None:
-    """Draws disjoint random samples and writes them beside this file."""
-    drawn = random.Random(2026).sample(entries(Path(sys.argv[1])), sum(SIZES.values()))
+def draw_pairs(dictionary: Path) -> dict[str, list[tuple[str, str]]]:
+    """Disjoint random samples."""
+    drawn = random.Random(2026).sample(entries(dictionary), sum(SIZES.values()))
+    parts = {}
     for name, size in SIZES.items():
-        part, drawn = sorted(drawn[:size]), drawn[size:]
-        text = "".join(f"{word}\t{phonemes}\n" for word, phonemes in part)
-        path = Path(__file__).with_name(f"cmudict.{name}.tsv.gz")
-        path.write_bytes(gzip.compress(text.encode(), 9, mtime=0))
+        parts[name], drawn = sorted(drawn[:size]), drawn[size:]
+    parts["few"] = parts["train"][::FEW]
+    return parts
+
+
+def plain_words(word_list: Path) -> set[str]:
+    """Words of plain letters, in lower case."""
+    return {
+        word.lower()
+        for word in word_list.read_text(encoding="utf-8").splitlines()
+        if re.fullmatch(r"[A-Za-z]{2,}", word)
+    }
+
+
+def write(name: str, lines: list[str]) -> None:
+    """Writes a file beside this one, the same bytes every time."""
+    text = "".join(f"{line}\n" for line in lines)
+    Path(__file__).with_name(name).write_bytes(gzip.compress(text.encode(), 9, mtime=0))
+
+
+def main() -> None:
+    """Draws the pairs, and leaves the held-out words out of the word list."""
+    parts = draw_pairs(Path(sys.argv[1]))
+    for name, pairs in parts.items():
+        write(f"cmudict.{name}.tsv.gz", [f"{word}\t{phonemes}" for word, phonemes in pairs])
+    held_out = {word for name in ("dev", "test") for word, _ in parts[name]}
+    write("scowl.words.txt.gz", sorted(plain_words(Path(sys.argv[2])) - held_out))
 
 
 if __name__ == "__main__":

@@ -5,12 +5,15 @@
 The channel is a transducer from outputs to inputs. Its lattice has a row for every output token and a column for every
 input token; appending a token to an output adds exactly one row, which costs O(I) given the row before it::
 
-    standing(j, i) = logaddexp(standing(j, i-1) + log_write(j, i-1), standing(j-1, i) + log_shift(j-1, i))
-    last(j, i)     = standing(j, i) + log_write(j, i)          x_i is written at y_j
+    standing(j, i) = logaddexp(standing(j, i-1) + log_write(j, i-1), arriving(j, i))
+    arriving(j, i) = standing(j-1, i) + log_shift(j-1, i)
+    last(j, i)     = standing(j, i) + log_write(j, i)             x_i is written at y_j
     anywhere(j, i) = log of the sum over j' <= j of last(j', i)   x_i is written at y_j or before
 
 Within the row this is a linear recurrence. With ``W(i)`` the sum of ``log_write`` before ``i`` it has the closed form
-``standing(j, i) = W(i) + log of the sum over k <= i of exp(arriving(k) - W(k))``, computed in double precision.
+``standing(j, i) = W(i) + log of the sum over k <= i of exp(arriving(j, k) - W(k))``, computed in double precision.
+Whatever ``y_j`` is, ``last(j, i)`` is at most the log of the sum over ``k <= i`` of ``exp(arriving(j, k))``: a bound
+that is known before the channel reads ``y_j``.
 
 Thesis: chapter 6. Beyond it: no prefix is ever scored twice and no row is ever computed again.
 """
@@ -40,15 +43,23 @@ class Weights(NamedTuple):
     language_model: float = 1.0
     length: float = 0.0
 
+    @property
+    def of_one_nat(self) -> float:
+        """What one nat of the model that counts most is worth."""
+        return max(abs(weight) for weight in self[:3]) or 1.0
+
 
 class ChannelRow(NamedTuple):
     """The last row of the channel's lattice for each of ``N`` output prefixes."""
 
     state: LSTMState | None
-    standing: Float[Tensor, "N I"]
-    log_shift: Float[Tensor, "N I"]
+    arriving: Float[Tensor, "N I"]
     last: Float[Tensor, "N I"]
     anywhere: Float[Tensor, "N I"]
+
+    def bound(self) -> Float[Tensor, "N I"]:
+        """The most that ``last`` can be in the next row, whatever the next token is."""
+        return self.arriving.logcumsumexp(1)
 
 
 class LanguageState(NamedTuple):
@@ -70,9 +81,9 @@ class Channel:
     def begin(self, N: int) -> ChannelRow:
         """Before any output: nothing of the input is written, and the first row is certain to come."""
         nothing = self.written.logits.new_full((N, self.inputs.shape[1]), IMPOSSIBLE, dtype=torch.float64)
-        standing = nothing.clone()
-        standing[:, 0] = 0.0
-        return ChannelRow(None, standing, torch.zeros_like(nothing), nothing, nothing)
+        arriving = nothing.clone()
+        arriving[:, 0] = 0.0
+        return ChannelRow(None, arriving, nothing, nothing)
 
     def append(
         self,
@@ -88,9 +99,9 @@ class Channel:
         log_odds = self.model.transition.log_odds(side.transition[:, None], self.written.transition[sentence])
         log_emit, log_shift = self.model.split_odds(log_odds, is_end[:, None])
         log_write = (log_emit + self._log_word(side.logits, sentence)).double()
-        standing = _linear_recurrence((row.standing + row.log_shift)[parent], log_write)
+        standing = _linear_recurrence(row.arriving[parent], log_write)
         last = standing + log_write
-        return ChannelRow(state, standing, log_shift.double(), last, torch.logaddexp(row.anywhere[parent], last))
+        return ChannelRow(state, standing + log_shift, last, torch.logaddexp(row.anywhere[parent], last))
 
     def _log_word(self, logits: Float[Tensor, "M V"], sentence: Int[Tensor, " M"]) -> Float[Tensor, "M I"]:
         """Log probability of every input token, of all prefixes of a sentence in one product."""

@@ -3,7 +3,9 @@
 The search goes column by column, as that of the transducer does. In every cell ``(i, j)`` the direct model proposes its
 best ``proposals`` outputs; the objective ``O`` of ``models/noisy_channel.py`` rescores them, and the ``beam`` best are
 kept. Each *distinct* output of a column is scored once, for all rows together; all of them, over all sentences, form
-one batch. Candidates are cut by the direct model alone before the others are asked.
+one batch. What is too far behind the best of its sentence and column (``threshold``) is dropped three times: by its
+direct score; by its objective with a bound in place of the channel's part, before the channel is asked; and by its
+objective.
 
 Thesis: section 6.2, Algorithm 2.
 """
@@ -22,7 +24,7 @@ from antiphon.models.noisy_channel import Channel, ChannelRow, LanguageState, No
 from antiphon.models.transducer import Side
 from antiphon.nn.recurrent import LSTMState, select_states
 from antiphon.search.hypothesis import BeamSettings, Hypothesis
-from antiphon.search.transducer_beam import Column, ColumnSearch, End, Kept, Ready
+from antiphon.search.transducer_beam import Column, ColumnSearch, End, Kept, Ready, select
 
 
 class Conditioning(NamedTuple):
@@ -90,22 +92,30 @@ class _NoisyChannelSearch(ColumnSearch):
         """The direct model's proposals for every cell, of which the objective keeps the best."""
         kept = super()._write(column, ready, side, is_last)
         self.length += 1
+        kept = select(kept, self._promising(kept, self._nats(self._optimistic(column, kept)), column.owner))
         keys = kept.prefix * self.V + kept.token
         self.candidates, number = keys.unique(return_inverse=True)
-        parts = self._parts(column, kept, number)
-        best = self._best_of_each_cell(kept, self.combined.objective(parts), column.owner, self.settings.beam)
+        parts = self._parts(kept, self._channel_scores(column, kept, number))
+        promising = self._promising(kept, self._nats(parts), column.owner)
+        kept, parts = select(kept, promising), parts[promising]
+        best = self._best_of_each_cell(kept, self._nats(parts), column.owner, self.settings.beam)
         self.parts = parts[best]
-        return Kept(*(tensor[best] for tensor in kept))
+        return select(kept, best)
 
-    def _parts(self, column: Column, kept: Kept, number: Tensor) -> Float[Tensor, "E 4"]:
+    def _nats(self, parts: Float[Tensor, "E 4"]) -> Float[Tensor, " E"]:
+        """The objective in nats of the model that counts most, whatever the scale of the weights."""
+        return self.combined.objective(parts) / self.combined.weights.of_one_nat
+
+    def _optimistic(self, column: Column, kept: Kept) -> Float[Tensor, "E 4"]:
+        """The parts with the most that the channel can say, which is known before it is asked."""
+        if self.row is None:
+            return self._parts(kept, torch.zeros_like(kept.log_score))
+        rows = self._rows_of_channel(column, kept)
+        bound = self.row.bound()[kept.prefix, rows.clamp(min=0)].masked_fill(rows < 0, 0.0)
+        return self._parts(kept, bound)
+
+    def _parts(self, kept: Kept, channel: Float[Tensor, " E"]) -> Float[Tensor, "E 4"]:
         """Direct, channel, language model and length of every proposal."""
-        parent, token = self.candidates // self.V, self.candidates % self.V
-        channel = torch.zeros_like(kept.log_score)
-        if self.channel is not None and self.row is not None:
-            theirs = self.combined.output_in_channel[token]
-            sentence = column.owner[parent]
-            self.candidate_row = self.channel.append(self.row, parent, sentence, theirs, end_of(token))
-            channel = self._channel_scores(column, kept, number)
         language = torch.zeros_like(kept.log_score)
         if self.language is not None:
             theirs = self.combined.output_in_language_model[kept.token]
@@ -115,13 +125,20 @@ class _NoisyChannelSearch(ColumnSearch):
 
     def _channel_scores(self, column: Column, kept: Kept, number: Tensor) -> Float[Tensor, " E"]:
         """``log p(x_1^i | y_1^j)`` of each proposal in its cell; at the end, of all of both."""
-        assert self.candidate_row is not None
-        column_of_input = kept.row - self.feature_counts[column.owner[kept.prefix]]
-        place = number, column_of_input.clamp(min=0)
+        if self.channel is None or self.row is None:
+            return torch.zeros_like(kept.log_score)
+        parent, token = self.candidates // self.V, self.candidates % self.V
+        theirs = self.combined.output_in_channel[token]
+        self.candidate_row = self.channel.append(self.row, parent, column.owner[parent], theirs, end_of(token))
+        rows = self._rows_of_channel(column, kept)
+        place = number, rows.clamp(min=0)
         last = self.candidate_row.last[place]
         score = last if self.combined.reading == "last" else self.candidate_row.anywhere[place]
-        score = torch.where(kept.token == END, last, score)
-        return score.masked_fill(column_of_input < 0, 0.0)
+        return torch.where(kept.token == END, last, score).masked_fill(rows < 0, 0.0)
+
+    def _rows_of_channel(self, column: Column, kept: Kept) -> Int[Tensor, " E"]:
+        """The input position of each entry as the channel counts them, without features."""
+        return kept.row - self.feature_counts[column.owner[kept.prefix]]
 
     def _finish(self, column: Column, kept: Kept, number: int) -> Kept:
         """The entries that go on; those that wrote the end symbol are finished."""
@@ -133,7 +150,7 @@ class _NoisyChannelSearch(ColumnSearch):
         for sentence, score, parent, part in zip(sentences, scores, parents, parts, strict=True):
             self.finished[sentence].add(score, End(number, parent, tuple(part)))
         self.open_parts = self.parts[~is_end]
-        return Kept(*(tensor[~is_end] for tensor in kept))
+        return select(kept, (~is_end).nonzero()[:, 0])
 
     def _of_open_sentences(self, column: Column, kept: Kept, number: int) -> Kept:
         """Entries of sentences that are not done: that may still find a better output, and are not too far behind.
@@ -151,7 +168,7 @@ class _NoisyChannelSearch(ColumnSearch):
             best_finished = max((end.parts[0] for _, end in finished.entries), default=IMPOSSIBLE)
             in_reach = best >= best_finished - self.settings.threshold
             is_open.append(number + 1 < limit and in_reach and not finished.beats(bound))
-        return Kept(*(tensor[torch.tensor(is_open, device=self.device)[sentence]] for tensor in kept))
+        return select(kept, torch.tensor(is_open, device=self.device)[sentence].nonzero()[:, 0])
 
     def _bounds(self, sentence: Tensor) -> Float[Tensor, " E"]:
         """The best objective that each unfinished entry can still reach, if no model weighs less than nothing."""

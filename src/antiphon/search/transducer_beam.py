@@ -181,25 +181,25 @@ class ColumnSearch:
             (ready.log_score[:, None] + log_word).flatten(),
             ready.parent.repeat_interleave(width),
         )
-        kept = self._promising(kept, column.owner)
-        return _select(kept, self._best_of_each_cell(kept, kept.log_score, column.owner, self.width))
+        kept = select(kept, self._promising(kept, kept.log_score, column.owner))
+        return select(kept, self._best_of_each_cell(kept, kept.log_score, column.owner, self.width))
 
     def _finish(self, column: Column, kept: Kept, number: int) -> Kept:
         """The entries that go on; those that wrote the end symbol are finished."""
         is_end = kept.token == END
-        ended = _select(kept, is_end.nonzero()[:, 0])
+        ended = select(kept, is_end.nonzero()[:, 0])
         sentences = column.owner[ended.prefix].tolist()
         scores = self.settings.normalise(ended.log_score, number + 1).tolist()
         for sentence, score, parent in zip(sentences, scores, ended.parent.tolist(), strict=True):
             self.finished[sentence].add(score, End(number, parent))
-        return _select(kept, (~is_end).nonzero()[:, 0])
+        return select(kept, (~is_end).nonzero()[:, 0])
 
-    def _promising(self, kept: Kept, owner: Tensor) -> Kept:
-        """Entries that are not too far behind the best of their sentence."""
+    def _promising(self, kept: Kept, value: Tensor, owner: Tensor) -> Int[Tensor, " E"]:
+        """Places of the entries whose value is not too far behind the best of their sentence."""
         sentence = owner[kept.prefix]
-        best = self._best_of_each_sentence(kept.log_score, sentence)
-        promising = kept.log_score >= (best - self.settings.threshold)[sentence]
-        return _select(kept, (promising & (kept.log_score > IMPOSSIBLE)).nonzero()[:, 0])
+        best = self._best_of_each_sentence(value, sentence)
+        promising = value >= (best - self.settings.threshold)[sentence]
+        return (promising & (value > IMPOSSIBLE)).nonzero()[:, 0]
 
     def _best_of_each_cell(self, kept: Kept, value: Tensor, owner: Tensor, width: int) -> Int[Tensor, " E"]:
         """Places of the ``width`` entries of the highest value in every cell."""
@@ -221,7 +221,7 @@ class ColumnSearch:
             not finished.beats(best) and number + 1 < limit
             for finished, best, limit in zip(self.finished, best_open.tolist(), self.max_columns.tolist(), strict=True)
         ]
-        return _select(kept, torch.tensor(is_open, device=self.device)[sentence].nonzero()[:, 0])
+        return select(kept, torch.tensor(is_open, device=self.device)[sentence].nonzero()[:, 0])
 
     def _next_column(self, column: Column, kept: Kept, state: LSTMState) -> Column:
         distinct, number = (kept.prefix * self.V + kept.token).unique(return_inverse=True)
@@ -262,5 +262,6 @@ def _shift_on(
     return best + shifts_before, origin
 
 
-def _select(kept: Kept, index: Tensor) -> Kept:
+def select(kept: Kept, index: Tensor) -> Kept:
+    """Some entries of a column."""
     return Kept(*(tensor[index] for tensor in kept))

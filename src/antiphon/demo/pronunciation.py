@@ -1,0 +1,75 @@
+"""From letters to phonemes: what a transducer learns from many pairs, and what it reads and writes."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rapidfuzz import process
+from rapidfuzz.distance import Levenshtein
+from rich.console import Console
+from rich.table import Table
+
+from antiphon.api import Model, load
+from antiphon.config import load_recipe
+from antiphon.data.readers import Pair
+from antiphon.demo import FOLDER, pairs_of
+from antiphon.metrics import Outputs, score_outputs
+from antiphon.report.plots import plot_alignment
+from antiphon.train.fit import train
+
+WORDS_TO_SHOW = ("knight", "phoneme", "thorough", "quixotic", "antiphon")
+
+
+def learn_to_pronounce(out: Path, console: Console, *, force: bool, threads: int | None) -> None:
+    """Trains on the embedded pairs and shows errors, segments and an alignment."""
+    console.print("[bold]1. Letters to phonemes[/], from 30,000 pairs of the CMU Pronouncing Dictionary\n")
+    recipe = load_recipe(FOLDER / "pronunciation.toml")
+    train(recipe, out, console=console, resume=not force, force=force, device="cpu", threads=threads)
+    model = load(out, device="cpu", threads=threads)
+    console.print(errors(model, pairs_of("train"), pairs_of("test")))
+    console.print(segments(model))
+    console.print(
+        f"\nAn alignment is drawn in [bold]{draw_alignment(model, out)}[/], the training curve in "
+        f"[bold]{out / 'training.png'}[/].\n"
+    )
+
+
+def errors(model: Model, known: Sequence[Pair], held_out: Sequence[Pair]) -> Table:
+    """Word and phoneme error on held-out words, beside the baseline's."""
+    words, wanted = [pair.source for pair in held_out], [[pair.target] for pair in held_out]
+    table = Table(title=f"\n{len(words):,} held-out words")
+    table.add_column("")
+    table.add_column("words wrong", justify="right")
+    table.add_column("phonemes wrong", justify="right")
+    for name, found in (
+        ("closest known word", closest_pronunciations(known, words)),
+        ("transducer", [prediction.text for prediction in model.predict(words)]),
+    ):
+        tokens = [text.split() for text in found], [[text.split() for text in texts] for texts in wanted]
+        scores = score_outputs(Outputs(found, wanted, *tokens), ["accuracy", "phoneme_error_rate"])
+        table.add_row(name, f"{100 - scores['accuracy'].value:.1f} %", f"{scores['phoneme_error_rate'].value:.1f} %")
+    return table
+
+
+def closest_pronunciations(known: Sequence[Pair], words: Sequence[str]) -> list[str]:
+    """A simple baseline: every word is pronounced like the known word that is spelt most like it."""
+    spellings = [pair.source for pair in known]
+    found = (process.extractOne(word, spellings, scorer=Levenshtein.distance) for word in words)
+    return [known[number].target for _, _, number in found]
+
+
+def segments(model: Model) -> Table:
+    """What the model read and wrote, segment by segment, for a few words."""
+    table = Table(title="\nwhat it read, and what it wrote", show_header=False)
+    for prediction in model.predict(WORDS_TO_SHOW):
+        shown = "   ".join(f"{''.join(read)} → {' '.join(wrote) or '·'}" for read, wrote in prediction.segments)
+        table.add_row(prediction.source, prediction.text, shown)
+    return table
+
+
+def draw_alignment(model: Model, out: Path) -> Path:
+    """A picture of the first of those words."""
+    (prediction,) = model.predict(WORDS_TO_SHOW[1:2])
+    (alignment,) = model.align([(prediction.source, prediction.text)])
+    path = out / "alignment.png"
+    plot_alignment(alignment.source_symbols, alignment.target_symbols, alignment.rows, alignment.posterior, path)
+    return path

@@ -1,0 +1,48 @@
+"""The embedded data are what the demo says they are."""
+
+import gzip
+
+from antiphon.demo import FOLDER, pairs_of
+from antiphon.demo.pronunciation import closest_pronunciations
+from antiphon.demo.spelling import accuracies, words_won
+
+
+def words_of(part):
+    return {pair.source for pair in pairs_of(part)}
+
+
+def test_no_held_out_word_is_learnt_from():
+    listed = set(gzip.decompress((FOLDER / "scowl.words.txt.gz").read_bytes()).decode().split())
+    assert len(listed) > 70_000
+    held_out = words_of("dev") | words_of("test")
+    assert len(held_out) == 1_500
+    for known in (listed, words_of("train"), words_of("few")):
+        assert not known & held_out
+
+
+def test_the_few_pairs_are_some_of_the_many():
+    assert len(pairs_of("few")) == 5_000
+    assert words_of("few") < words_of("train")
+
+
+def test_notices_of_the_data_are_shipped():
+    for name in ("cmudict", "scowl"):
+        assert "Copyright" in (FOLDER / f"{name}.LICENSE").read_text(encoding="utf-8")
+
+
+def test_the_baseline_pronounces_like_the_closest_spelling():
+    known = [pair for pair in pairs_of("few") if pair.source in ("abba", "abbreviated")]
+    assert closest_pronunciations(known, ["abbreviate"]) == ["AH B R IY V IY EY T IH D"]
+
+
+def test_spelling_is_right_only_letter_by_letter():
+    held_out = pairs_of("test")[:4]
+    spelt = [pair.source for pair in held_out[:3]] + ["x" + held_out[3].source]
+    assert list(accuracies({"three of four": spelt}, held_out).columns[1].cells) == ["75.0 %"]
+
+
+def test_words_won_are_wrong_before_and_right_after():
+    held_out = pairs_of("test")[:4]
+    right = [pair.source for pair in held_out]
+    before, after = ["x", right[1], "x", "x"], [right[0], right[1], "y", right[3]]
+    assert list(words_won(before, after, held_out).columns[2].cells) == [right[0], right[3]]
