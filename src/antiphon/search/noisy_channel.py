@@ -10,6 +10,7 @@ objective.
 Thesis: section 6.2, Algorithm 2.
 """
 
+from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -145,40 +146,25 @@ class _NoisyChannelSearch(ColumnSearch):
         is_end = kept.token == END
         objective = self.combined.objective(self.parts)
         ended = is_end & (objective > IMPOSSIBLE)
-        sentences, parents = column.owner[kept.prefix[ended]].tolist(), kept.parent[ended].tolist()
-        scores, parts = objective[ended].tolist(), self.parts[ended].tolist()
-        for sentence, score, parent, part in zip(sentences, scores, parents, parts, strict=True):
-            self.finished[sentence].add(score, End(number, parent, tuple(part)))
+        sentences, scores = column.owner[kept.prefix[ended]].tolist(), objective[ended].tolist()
+        parts = map(tuple, self.parts[ended].tolist())
+        ends = map(End, repeat(number), kept.parent[ended].tolist(), kept.log_score[ended].tolist(), parts)
+        for sentence, score, end in zip(sentences, scores, ends, strict=True):
+            self.finished[sentence].add(score, end)
         self.open_parts = self.parts[~is_end]
         return select(kept, (~is_end).nonzero()[:, 0])
 
-    def _of_open_sentences(self, column: Column, kept: Kept, number: int) -> Kept:
-        """Entries of sentences that are not done: that may still find a better output, and are not too far behind.
+    def _hopes(self, kept: Kept, sentence: Tensor, length: int) -> Float[Tensor, " B"]:
+        """The best objective that an output of each sentence can still reach, if no model weighs less than nothing.
 
         Direct model and language model only fall as an output grows, and the channel's log probability never exceeds 0.
-        The direct scores of the unfinished must also be within the threshold of the best finished one.
         """
-        sentence = column.owner[kept.prefix]
-        bounds = self._best_of_each_sentence(self._bounds(sentence), sentence).tolist()
-        best_open = self._best_of_each_sentence(kept.log_score, sentence).tolist()
-        is_open = []
-        for finished, bound, best, limit in zip(
-            self.finished, bounds, best_open, self.max_columns.tolist(), strict=True
-        ):
-            best_finished = max((end.parts[0] for _, end in finished.entries), default=IMPOSSIBLE)
-            in_reach = best >= best_finished - self.settings.threshold
-            is_open.append(number + 1 < limit and in_reach and not finished.beats(bound))
-        return select(kept, torch.tensor(is_open, device=self.device)[sentence].nonzero()[:, 0])
-
-    def _bounds(self, sentence: Tensor) -> Float[Tensor, " E"]:
-        """The best objective that each unfinished entry can still reach, if no model weighs less than nothing."""
         weights = self.combined.weights
-        if min(weights[:3]) < 0:
-            return torch.full_like(self.open_parts[:, 0], float("inf"))
         best = self.open_parts.clone()
         best[:, 1] = 0.0
-        best[:, 3] = self.max_columns[sentence] if weights.length > 0 else self.length + 1
-        return self.combined.objective(best)
+        best[:, 3] = self.max_columns[sentence] if weights.length > 0 else length
+        hopes = self._best_of_each_sentence(self.combined.objective(best), sentence)
+        return hopes if min(weights[:3]) >= 0 else torch.full_like(hopes, float("inf"))
 
     def _next_column(self, column: Column, kept: Kept, state: LSTMState) -> Column:
         after = super()._next_column(column, kept, state)

@@ -11,11 +11,12 @@ where ``n`` numbers the *distinct* prefixes of the column: a prefix that stands 
 and one row of logits. The end symbol can be written in the last row alone, where it must be among the best of its
 cell like any other token; its output is then finished, and ranked by its score with length bias and normalisation
 (``hypothesis.py``). Log scores only fall as outputs grow, so a sentence is done when its worst kept answer beats the
-best that anything unfinished can still reach.
+best that anything unfinished can still reach, or when all that is unfinished is too far behind (``threshold``).
 
 Thesis: section 5.4; ``beam = 1`` is its Algorithm 1, a wider one its beam search.
 """
 
+from itertools import repeat
 from typing import NamedTuple
 
 import torch
@@ -70,10 +71,11 @@ class Kept(NamedTuple):
 
 
 class End(NamedTuple):
-    """A finished output: the column that wrote its end symbol, its entry before that, and its parts."""
+    """A finished output: the column that wrote its end symbol, its entry before that, its log score and its parts."""
 
     column: int
     parent: int
+    log_score: float
     parts: tuple[float, ...] = ()
 
 
@@ -190,8 +192,9 @@ class ColumnSearch:
         ended = select(kept, is_end.nonzero()[:, 0])
         sentences = column.owner[ended.prefix].tolist()
         scores = self.settings.normalise(ended.log_score, number + 1).tolist()
-        for sentence, score, parent in zip(sentences, scores, ended.parent.tolist(), strict=True):
-            self.finished[sentence].add(score, End(number, parent))
+        ends = map(End, repeat(number), ended.parent.tolist(), ended.log_score.tolist())
+        for sentence, score, end in zip(sentences, scores, ends, strict=True):
+            self.finished[sentence].add(score, end)
         return select(kept, (~is_end).nonzero()[:, 0])
 
     def _promising(self, kept: Kept, value: Tensor, owner: Tensor) -> Int[Tensor, " E"]:
@@ -214,14 +217,21 @@ class ColumnSearch:
         return order[rank < width]
 
     def _of_open_sentences(self, column: Column, kept: Kept, number: int) -> Kept:
+        """Entries of sentences that are not done: that may still find a better output, and are not too far behind."""
         sentence = column.owner[kept.prefix]
-        best_open = self._best_of_each_sentence(kept.log_score, sentence)
-        best_open = self.settings.best_still_possible(best_open, number + 1, self.max_columns)
-        is_open = [
-            not finished.beats(best) and number + 1 < limit
-            for finished, best, limit in zip(self.finished, best_open.tolist(), self.max_columns.tolist(), strict=True)
-        ]
+        best_open = self._best_of_each_sentence(kept.log_score, sentence).tolist()
+        hopes = self._hopes(kept, sentence, number + 1).tolist()
+        is_open = []
+        for finished, best, hope, limit in zip(self.finished, best_open, hopes, self.max_columns.tolist(), strict=True):
+            best_finished = max((end.log_score for _, end in finished.entries), default=IMPOSSIBLE)
+            in_reach = best >= best_finished - self.settings.threshold
+            is_open.append(number + 1 < limit and in_reach and not finished.beats(hope))
         return select(kept, torch.tensor(is_open, device=self.device)[sentence].nonzero()[:, 0])
+
+    def _hopes(self, kept: Kept, sentence: Tensor, length: int) -> Float[Tensor, " B"]:
+        """The best score that an output of each sentence can still finish with."""
+        best_open = self._best_of_each_sentence(kept.log_score, sentence)
+        return self.settings.best_still_possible(best_open, length, self.max_columns)
 
     def _next_column(self, column: Column, kept: Kept, state: LSTMState) -> Column:
         distinct, number = (kept.prefix * self.V + kept.token).unique(return_inverse=True)
@@ -239,7 +249,7 @@ class ColumnSearch:
         answers = []
         for finished, length in zip(self.finished, self.lengths.tolist(), strict=True):
             hypotheses = []
-            for log_score, (column, entry, parts) in finished.entries:
+            for log_score, (column, entry, _, parts) in finished.entries:
                 tokens, rows = [END], [length - 1]
                 for token, row, parent in reversed(columns[:column]):
                     tokens.append(token[entry])
