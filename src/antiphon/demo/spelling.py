@@ -18,7 +18,7 @@ PARTS = {
     "channel": "the channel, letters to phonemes",
     "lm": "the language model of spellings",
 }
-WEIGHTS = {"direct+lm": (1.0, 0.0, 0.63, 0.8), "noisy": (1.0, 0.5, 1.0, 0.8)}
+WEIGHTS = {"direct+lm": (1.0, 0.0, 0.9, 2.0), "noisy": (1.0, 0.37, 0.7, 0.4)}
 """Of direct model, channel, language model and length, found by ``antiphon tune`` on the dev words."""
 EXAMPLES = 6
 

@@ -94,6 +94,12 @@ class SourceEncoder(nn.Module):
             states = self.dropout(outputs)
         return states
 
+    def initial_state(self, N: int) -> LSTMState:
+        """The state before the first token, for encoders that read from the left."""
+        weight = self.embedding.weight
+        zeros = weight.new_zeros(len(self.rightward), N, self.output_size)
+        return zeros, zeros.clone()
+
     def step(self, tokens: Int[Tensor, " N"], state: LSTMState | None = None) -> tuple[Float[Tensor, "N H"], LSTMState]:
         """The state after one more token, and the state to go on from; only for encoders that read from the left."""
         outputs: Tensor = self.dropout(self.embedding(tokens[:, None]))

@@ -31,7 +31,7 @@ from antiphon.models.transducer import Side, Transducer
 from antiphon.nn.recurrent import LSTMState, select_states
 from antiphon.search.hypothesis import BeamSettings, Finished, Hypothesis
 
-_NEVER_WRITTEN = [PAD, UNKNOWN, START]
+NEVER_WRITTEN = [PAD, UNKNOWN, START]
 _ROWS_AHEAD = 32
 _BLOCK_NUMBERS = 2**24
 """How many word scores are computed at once."""
@@ -170,7 +170,7 @@ class ColumnSearch:
         for block in torch.arange(len(owner), device=self.device).split(max(1, _BLOCK_NUMBERS // self.V)):
             logits = self.source.logits[owner[block], ready.row[block]] + side.logits[ready.prefix[block]]
             log_word = logits.log_softmax(1)
-            log_word[:, _NEVER_WRITTEN] = IMPOSSIBLE
+            log_word[:, NEVER_WRITTEN] = IMPOSSIBLE
             log_end = log_word[:, END].masked_fill(~can_end[block], IMPOSSIBLE)
             log_word.masked_fill_(must_end[block, None], IMPOSSIBLE)
             log_word[:, END] = log_end

@@ -1,0 +1,347 @@
+"""Writing while reading: what a unidirectional transducer writes before its input has ended.
+
+Row ``i`` of the lattice holds all that is written between reading token ``i`` and reading the next one, so the rows
+are taken one by one as tokens arrive, many streams at a time. With an ``emit_bias`` the log odds of writing are raised
+or lowered in every cell, which trades delay for quality. Two policies decide what is written:
+
+greedy   write the most probable token as long as writing is more probable than reading on;
+beam     keep in every cell ``(i, j)`` the best outputs of length ``j``, as the search of whole inputs does; after each
+         row, write what all outputs that are still in the running begin with. What is written that way is never
+         regretted: at the end, the answer is the one that a search of the whole input finds.
+
+After a row, the score of an output is that of leaving the row: the probability of having read so far and written
+exactly this. Whatever is ``threshold`` nats behind the best is dropped, so the work of a row does not grow with
+what was read and written before.
+
+Thesis: chapter 5, online generation.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from heapq import nlargest
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from antiphon.data.vocab import END, START
+from antiphon.lattice.grid import IMPOSSIBLE
+from antiphon.models.transducer import Side, Transducer
+from antiphon.nn.recurrent import LSTMState, select_states
+from antiphon.search.hypothesis import BeamSettings, Finished
+from antiphon.search.transducer_beam import NEVER_WRITTEN
+
+_LIVE_PER_BEAM = 8
+"""Outputs of a stream that stay in the running after a row, for each one kept in a cell."""
+
+
+class Streams(ABC):
+    """A number of inputs that arrive token by token, and their outputs."""
+
+    def __init__(self, model: Transducer, count: int, settings: BeamSettings, emit_bias: float = 0.0) -> None:
+        self.model, self.settings, self.emit_bias = model, settings, emit_bias
+        self.device = model.source_logits.weight.device
+        self.tokens_read = [0] * count
+        self._source = model.encoder.initial_state(count)
+
+    @torch.inference_mode()
+    def read(self, streams: Sequence[int], tokens: Sequence[int]) -> list[list[int]]:
+        """One more input token of some streams; what each of them has newly decided to write."""
+        return self._write(list(streams), self._read(streams, tokens), is_last=False)
+
+    @torch.inference_mode()
+    def finish(self, streams: Sequence[int]) -> list[list[int]]:
+        """The end of some inputs; the rest of what each of them writes, without the end symbol."""
+        return self._write(list(streams), self._read(streams, [END] * len(streams)), is_last=True)
+
+    def _read(self, streams: Sequence[int], tokens: Sequence[int]) -> Side:
+        """The input's part of the row that the tokens begin."""
+        index = torch.tensor(list(streams), device=self.device)
+        given = torch.tensor(list(tokens), device=self.device)
+        side, state = self.model.read_on(given, select_states(self._source, index))
+        _put_states(self._source, index, state)
+        for stream in streams:
+            self.tokens_read[stream] += 1
+        return side
+
+    @abstractmethod
+    def _write(self, streams: list[int], row: Side, *, is_last: bool) -> list[list[int]]:
+        """What is written in a row."""
+
+    def _longest_output(self, stream: int) -> int:
+        """How many tokens, end symbol counted, the output may have by now."""
+        return int(self.tokens_read[stream] * self.settings.max_length_ratio) + self.settings.max_length_extra
+
+    def _log_moves(
+        self, source: Float[Tensor, "N T"], target: Float[Tensor, "N T"], *, is_last: bool
+    ) -> tuple[Float[Tensor, " N"], Float[Tensor, " N"]]:
+        """Log probabilities of writing and of reading on, with the bias."""
+        log_odds = self.model.transition.log_odds(source, target) + self.emit_bias
+        return self.model.split_odds(log_odds, torch.full_like(log_odds, is_last, dtype=torch.bool))
+
+    def _log_words(
+        self, source: Float[Tensor, "N V"], target: Float[Tensor, "N V"], *, can_end: bool
+    ) -> Float[Tensor, "N V"]:
+        """Log probabilities of the tokens that may be written."""
+        log_words = (source + target).log_softmax(1)
+        log_words[:, NEVER_WRITTEN if can_end else [*NEVER_WRITTEN, END]] = IMPOSSIBLE
+        return log_words
+
+
+class GreedyStreams(Streams):
+    """Every stream has one output, which grows whenever writing is more probable than reading on."""
+
+    def __init__(self, model: Transducer, count: int, settings: BeamSettings, emit_bias: float = 0.0) -> None:
+        super().__init__(model, count, settings, emit_bias)
+        self.tokens_written = [0] * count
+        self._target, self._state = _follow(model, torch.full((count,), START, device=self.device))
+
+    def _write(self, streams: list[int], row: Side, *, is_last: bool) -> list[list[int]]:
+        written: list[list[int]] = [[] for _ in streams]
+        places = list(range(len(streams)))
+        while places := [place for place in places if self._has_room(streams[place])]:
+            tokens = self._choose([streams[place] for place in places], _at(row, places), is_last=is_last)
+            writing = [(place, token) for place, token in zip(places, tokens, strict=True) if token is not None]
+            for place, token in writing:
+                written[place].append(token)
+                self.tokens_written[streams[place]] += 1
+            places = [place for place, _ in writing]
+            self._go_on([streams[place] for place in places], [token for _, token in writing])
+        return written
+
+    def _has_room(self, stream: int) -> bool:
+        return self.tokens_written[stream] + 1 < self._longest_output(stream)
+
+    def _choose(self, streams: list[int], row: Side, *, is_last: bool) -> list[int | None]:
+        """The token that each stream writes next; nothing if it reads on, or ends."""
+        target = _at(self._target, streams)
+        log_emit, log_shift = self._log_moves(row.transition, target.transition, is_last=is_last)
+        best = self._log_words(row.logits, target.logits, can_end=is_last).argmax(1)
+        writes = ((log_emit > log_shift) | is_last) & (best != END)
+        return [token if does else None for token, does in zip(best.tolist(), writes.tolist(), strict=True)]
+
+    def _go_on(self, streams: list[int], tokens: list[int]) -> None:
+        """The decoders after the tokens that streams have written."""
+        if not streams:
+            return
+        index = torch.tensor(streams, device=self.device)
+        given = torch.tensor(tokens, device=self.device)
+        target, state = _follow(self.model, given, select_states(self._state, index))
+        for whole, part in zip(self._target, target, strict=True):
+            whole[index] = part
+        _put_states(self._state, index, state)
+
+
+class PrefixTree:
+    """The outputs in the running and what they grew from: a node for each, and what the decoder says after it."""
+
+    def __init__(self, model: Transducer, count: int) -> None:
+        self.model = model
+        self.owner = list(range(count))
+        self.parent, self.token, self.length = [-1] * count, [START] * count, [0] * count
+        self.children: list[dict[int, int]] = [{} for _ in range(count)]
+        device = model.source_logits.weight.device
+        self.target, self.state = _follow(model, torch.full((count,), START, device=device))
+
+    def grow(self, parents: list[int], tokens: list[int]) -> list[int]:
+        """The nodes after one more token each; those that are not there yet are added."""
+        grown = list(zip(parents, tokens, strict=True))
+        new = [(parent, token) for parent, token in grown if token not in self.children[parent]]
+        if new:
+            self._add(*map(list, zip(*new, strict=True)))
+        return [self.children[parent][token] for parent, token in grown]
+
+    def _add(self, parents: list[int], tokens: list[int]) -> None:
+        index, given = (torch.tensor(part, device=self.target.logits.device) for part in (parents, tokens))
+        target, state = _follow(self.model, given, select_states(self.state, index))
+        for node, (parent, token) in enumerate(zip(parents, tokens, strict=True), len(self.owner)):
+            self.children[parent][token] = node
+            self.children.append({})
+            self.owner.append(self.owner[parent])
+            self.parent.append(parent)
+            self.token.append(token)
+            self.length.append(self.length[parent] + 1)
+        self.target = Side(*(torch.cat(parts) for parts in zip(self.target, target, strict=True)))
+        hidden, cell = (torch.cat(parts, 1) for parts in zip(self.state, state, strict=True))
+        self.state = hidden, cell
+
+    def path(self, node: int, above: int) -> list[int]:
+        """The tokens below one node, down to another."""
+        tokens = []
+        while node != above:
+            tokens.append(self.token[node])
+            node = self.parent[node]
+        return tokens[::-1]
+
+    def keep(self, nodes: list[int]) -> dict[int, int]:
+        """Drops all other nodes and numbers these anew, in order; the new number of each."""
+        moved = {node: number for number, node in enumerate(nodes)}
+        self.owner = [self.owner[node] for node in nodes]
+        self.parent = [moved.get(self.parent[node], -1) for node in nodes]
+        self.token = [self.token[node] for node in nodes]
+        self.length = [self.length[node] for node in nodes]
+        self.children = [
+            {token: moved[child] for token, child in self.children[node].items() if child in moved} for node in nodes
+        ]
+        self.target = _at(self.target, nodes)
+        self.state = select_states(self.state, torch.tensor(nodes, device=self.target.logits.device))
+        return moved
+
+
+class Candidate(NamedTuple):
+    """A token that may be written in a cell, by which node of the tree, and the score it has then."""
+
+    log_score: float
+    node: int
+    token: int
+
+
+class BeamStreams(Streams):
+    """Every stream keeps several outputs in the running and writes out what they have in common.
+
+    ``live[s]`` holds the outputs of stream ``s`` with their scores on arriving in the next row, ``root[s]`` what it
+    has written out; both are nodes of the tree.
+    """
+
+    def __init__(self, model: Transducer, count: int, settings: BeamSettings, emit_bias: float = 0.0) -> None:
+        super().__init__(model, count, settings, emit_bias)
+        self.tree = PrefixTree(model, count)
+        self.root = list(range(count))
+        self.live: list[dict[int, float]] = [{stream: 0.0} for stream in range(count)]
+
+    def _write(self, streams: list[int], row: Side, *, is_last: bool) -> list[list[int]]:
+        finished = {stream: Finished[list[int]](1) for stream in streams} if is_last else {}
+        self._fill_row(streams, row, finished)
+        if is_last:
+            written = [found.entries[0][1] if found.entries else [] for found in finished.values()]
+        else:
+            written = [self._commit(stream) for stream in streams]
+        self._forget()
+        return written
+
+    def _fill_row(self, streams: list[int], row: Side, finished: dict[int, Finished[list[int]]]) -> None:
+        """Fills the row column by column, from the shortest output of each stream on, and leaves it.
+
+        In the last row outputs finish instead. Columns are counted from the shortest output, so that streams which
+        have written much and little go together.
+        """
+        place = {stream: number for number, stream in enumerate(streams)}
+        standing = {stream: self.live[stream] for stream in streams}
+        self.live = [{} if stream in place else outputs for stream, outputs in enumerate(self.live)]
+        best = dict.fromkeys(streams, IMPOSSIBLE)
+        column = {stream: min(self.tree.length[n] for n in outputs) for stream, outputs in standing.items()}
+        while nodes := self._nodes_in(column, standing):
+            here = _at(row, [place[self.tree.owner[node]] for node in nodes])
+            log_emit, log_shift = self._log_moves(
+                here.transition, self.tree.target.transition[nodes], is_last=bool(finished)
+            )
+            scores = [standing[self.tree.owner[node]][node] for node in nodes]
+            ready = torch.tensor(scores, dtype=torch.float64, device=self.device) + log_emit
+            for node, score, shift in zip(nodes, scores, log_shift.tolist(), strict=True):
+                stream = self.tree.owner[node]
+                self.live[stream][node] = score + shift
+                best[stream] = max(best[stream], IMPOSSIBLE if finished else score + shift)
+            for stream, candidates in self._candidates(nodes, ready, here, can_end=bool(finished)).items():
+                near = self._near(candidates, best[stream])
+                best[stream] = max([best[stream], *(c.log_score for c in near if c.token == END)])
+                self._arrive(stream, near, standing[stream], finished.get(stream))
+            column = {stream: number + 1 for stream, number in column.items()}
+        for stream in streams:
+            self.live[stream] = {} if finished else self._best_live(self.live[stream])
+
+    def _nodes_in(self, column: dict[int, int], standing: dict[int, dict[int, float]]) -> list[int]:
+        """The outputs of the current column of each stream; columns without any are passed over."""
+        nodes = []
+        for stream, outputs in standing.items():
+            waiting = [self.tree.length[node] for node in outputs if self.tree.length[node] >= column[stream]]
+            if waiting:
+                column[stream] = min(waiting)
+                nodes += [node for node in outputs if self.tree.length[node] == column[stream]]
+        return nodes
+
+    def _candidates(
+        self, nodes: list[int], ready: Float[Tensor, " N"], here: Side, *, can_end: bool
+    ) -> dict[int, list[Candidate]]:
+        """The best tokens of each stream's cell, best first."""
+        log_words = self._log_words(here.logits, self.tree.target.logits[nodes], can_end=can_end)
+        is_full = [self.tree.length[node] + 2 > self._longest_output(self.tree.owner[node]) for node in nodes]
+        log_words[is_full, END + 1 :] = IMPOSSIBLE
+        log_words, tokens = log_words.topk(min(self.settings.beam, log_words.shape[1]), 1)
+        scores = ready[:, None] + log_words
+        row, rank = (scores > IMPOSSIBLE).nonzero(as_tuple=True)
+        found: dict[int, list[Candidate]] = {}
+        for score, number, token in zip(
+            scores[row, rank].tolist(), row.tolist(), tokens[row, rank].tolist(), strict=True
+        ):
+            node = nodes[number]
+            found.setdefault(self.tree.owner[node], []).append(Candidate(score, node, token))
+        return {stream: nlargest(self.settings.beam, candidates) for stream, candidates in found.items()}
+
+    def _near(self, candidates: list[Candidate], best: float) -> list[Candidate]:
+        """Candidates not too far behind the best of them, nor behind what has left the row or finished already."""
+        worst = max(best, candidates[0].log_score) - self.settings.threshold
+        return [candidate for candidate in candidates if candidate.log_score >= worst]
+
+    def _arrive(
+        self,
+        stream: int,
+        candidates: list[Candidate],
+        standing: dict[int, float],
+        finished: Finished[list[int]] | None,
+    ) -> None:
+        """Candidates become outputs of the next column; those that end are finished."""
+        going_on = [candidate for candidate in candidates if candidate.token != END]
+        grown = self.tree.grow([c.node for c in going_on], [c.token for c in going_on])
+        for node, candidate in zip(grown, going_on, strict=True):
+            standing[node] = max(standing.get(node, IMPOSSIBLE), candidate.log_score)
+        for candidate in candidates:
+            if candidate.token == END and finished is not None:
+                length = self.tree.length[candidate.node] + 1
+                score = self.settings.normalise(torch.tensor(candidate.log_score), length).item()
+                finished.add(score, self.tree.path(candidate.node, self.root[stream]))
+
+    def _best_live(self, outputs: dict[int, float]) -> dict[int, float]:
+        """The outputs that stay in the running."""
+        worst = max(outputs.values()) - self.settings.threshold
+        best = nlargest(_LIVE_PER_BEAM * self.settings.beam, outputs.items(), key=lambda output: output[1])
+        return {node: score for node, score in best if score >= worst}
+
+    def _commit(self, stream: int) -> list[int]:
+        """What all outputs in the running begin with, written out."""
+        first, *others = self.live[stream]
+        shared = self.tree.path(first, self.root[stream])
+        for node in others:
+            path = self.tree.path(node, self.root[stream])
+            agreed = [one == other for one, other in zip(shared, path, strict=False)]
+            shared = shared[: [*agreed, False].index(False)]
+        for token in shared:
+            self.root[stream] = self.tree.children[self.root[stream]][token]
+        return shared
+
+    def _forget(self) -> None:
+        """Drops the nodes that no output in the running has grown from."""
+        needed = set(self.root)
+        for outputs in self.live:
+            for node in outputs:
+                while node not in needed:
+                    needed.add(node)
+                    node = self.tree.parent[node]
+        moved = self.tree.keep(sorted(needed))
+        self.root = [moved[node] for node in self.root]
+        self.live = [{moved[node]: score for node, score in outputs.items()} for outputs in self.live]
+
+
+def _follow(model: Transducer, tokens: Tensor, state: LSTMState | None = None) -> tuple[Side, LSTMState]:
+    """The output's part after one more token of each output."""
+    target, state = model.follow(tokens[:, None], state)
+    return Side(target.logits[:, 0], target.transition[:, 0]), state
+
+
+def _at(side: Side, places: list[int]) -> Side:
+    return Side(side.logits[places], side.transition[places])
+
+
+def _put_states(whole: LSTMState, index: Tensor, part: LSTMState) -> None:
+    for into, values in zip(whole, part, strict=True):
+        into[:, index] = values

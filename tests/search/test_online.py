@@ -1,0 +1,157 @@
+from dataclasses import replace
+
+import pytest
+import torch
+
+from antiphon.data.batch import Batch
+from antiphon.data.vocab import END
+from antiphon.models.transducer import Transducer
+from antiphon.search.hypothesis import BeamSettings
+from antiphon.search.online import BeamStreams, GreedyStreams
+from antiphon.search.transducer_beam import search_transducer
+
+WIDE = BeamSettings(threshold=float("inf"), max_length_ratio=0.0, max_length_extra=6)
+POLICIES = [GreedyStreams, BeamStreams]
+
+
+def small_model(seed=0, target_size=7, **settings):
+    torch.manual_seed(seed)
+    sizes = {"hidden_size": 6, "embedding_size": 5}
+    model = Transducer(9, target_size, encoder="unidirectional", **sizes, **settings).double()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(4.0)
+    return model.eval()
+
+
+def sources(*lengths, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randint(4, 9, (length,), generator=generator).numpy() for length in lengths]
+
+
+def stream(streams, source, number=0):
+    """What is written after each token, and at the end."""
+    written = [streams.read([number], [int(token)])[0] for token in source]
+    return [*written, streams.finish([number])[0]]
+
+
+def whole(written):
+    return [token for part in written for token in part]
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("settings", [{}, {"final_emit": "forced", "layers": 2}, {"transition": "geometric"}])
+@pytest.mark.parametrize("beam", [1, 2, 5])
+def test_a_beam_stream_ends_where_the_search_of_the_whole_input_ends(seed, settings, beam):
+    model = small_model(seed, **settings)
+    (source,) = sources(5, seed=seed)
+    settings = replace(WIDE, beam=beam)
+    (found,) = search_transducer(model, Batch.of([source]), settings)
+    assert [*whole(stream(EveryOutputLives(model, 1, settings), source)), END] == list(found[0].tokens)
+
+
+class EveryOutputLives(BeamStreams):
+    """A beam stream without a bound on the outputs in the running, as the search of whole inputs has none."""
+
+    def _best_live(self, outputs):
+        return outputs
+
+
+@pytest.mark.parametrize("normalisation", [0.0, 1.0])
+def test_finished_outputs_are_ranked_as_in_the_search_of_whole_inputs(normalisation):
+    settings = replace(WIDE, beam=4, length_normalisation=normalisation, length_bias=0.3)
+    for seed in range(8):
+        model = small_model(seed)
+        (source,) = sources(4, seed=seed)
+        (found,) = search_transducer(model, Batch.of([source]), settings)
+        assert [*whole(stream(EveryOutputLives(model, 1, settings), source)), END] == list(found[0].tokens)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_input_not_yet_read_never_changes_what_was_written(policy):
+    for seed in range(5):
+        model = small_model(seed)
+        (one,), (other,) = sources(8, seed=seed), sources(8, seed=seed + 100)
+        mixed = [*one[:5], *other[5:]]
+        settings = BeamSettings(beam=4, threshold=4.0)
+        first, second = (stream(policy(model, 1, settings), source) for source in (one, mixed))
+        assert first[:5] == second[:5]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_streams_together_write_what_each_writes_alone(policy):
+    model, settings = small_model(3, target_size=12), BeamSettings(beam=4)
+    inputs = sources(6, 1, 9, 0, 4)
+    alone = [stream(policy(model, 1, settings), source) for source in inputs]
+    together = policy(model, len(inputs), settings)
+    written = [[] for _ in inputs]
+    for position in range(10):
+        reading = [n for n, source in enumerate(inputs) if position < len(source)]
+        ending = [n for n, source in enumerate(inputs) if position == len(source)]
+        if reading:
+            for n, part in zip(reading, together.read(reading, [inputs[n][position] for n in reading]), strict=True):
+                written[n].append(part)
+        if ending:
+            for n, part in zip(ending, together.finish(ending), strict=True):
+                written[n].append(part)
+    assert written == alone
+
+
+def test_a_beam_stream_writes_out_what_all_outputs_in_the_running_share():
+    amount = 0
+    for seed in range(8):
+        streams = BeamStreams(small_model(seed), 1, BeamSettings(beam=3, threshold=1.0))
+        (source,) = sources(8, seed=seed)
+        written = []
+        for token in source:
+            written += streams.read([0], [int(token)])[0]
+            outputs = [written + streams.tree.path(node, streams.root[0]) for node in streams.live[0]]
+            assert all(output[: len(written)] == written for output in outputs)
+            assert len(outputs) == 1 or len({tuple(output[: len(written) + 1]) for output in outputs}) > 1
+        amount += len(written)
+    assert amount > 0
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_bias_towards_writing_writes_sooner(policy):
+    settings = BeamSettings(beam=3, threshold=1.0)
+    amounts = {-4.0: 0, 0.0: 0, 4.0: 0}
+    for seed in range(8):
+        (source,) = sources(8, seed=seed)
+        for bias in amounts:
+            before_the_end = stream(policy(small_model(seed), 1, settings, emit_bias=bias), source)[:-1]
+            amounts[bias] += len(whole(before_the_end))
+    assert amounts[-4.0] < amounts[0.0] < amounts[4.0]
+
+
+def test_greedy_writes_the_most_probable_token_when_writing_is_more_probable():
+    model = small_model(2)
+    (source,) = sources(6, seed=2)
+    settings = BeamSettings(max_length_extra=3)
+    written = stream(GreedyStreams(model, 1, settings), source)
+    tokens, rows = [], []
+    for row, part in enumerate(written):
+        tokens += part
+        rows += [row] * len(part)
+    batch = Batch.of([source], [torch.tensor(tokens, dtype=torch.long).numpy()])
+    read, (followed, _) = model.read(batch.source, batch.source_lengths), model.follow(batch.shifted_target)
+    odds = model.transition.log_odds(read.transition[0][:, None], followed.transition[0][None])
+    for column, (row, token) in enumerate(zip(rows, tokens, strict=True)):
+        before = rows[column - 1] if column else 0
+        has_room = torch.tensor([column + 1 < 2 * (read + 1) + 3 for read in range(before, row)], dtype=torch.bool)
+        assert (odds[before:row, column][has_room] <= 0).all()
+        assert odds[row, column] > 0 or row == len(source)
+        logits = read.logits[0, row] + followed.logits[0, column]
+        allowed = logits[4:] if row < len(source) else torch.cat([logits[END : END + 1], logits[4:]])
+        assert allowed.max() == logits[token]
+
+
+def test_work_and_memory_stay_the_same_however_long_the_input():
+    model = small_model(4)
+    (source,) = sources(300, seed=4)
+    streams = BeamStreams(model, 1, BeamSettings(beam=3, threshold=6.0))
+    sizes = []
+    for token in source:
+        streams.read([0], [int(token)])
+        sizes.append(len(streams.tree.owner))
+    assert max(sizes[150:]) <= 3 * max(sizes[:150])
