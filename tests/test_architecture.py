@@ -18,7 +18,7 @@ LAYERS = [
     {"build"},
     {"device", "report", "run"},
     {"train"},
-    {"combination"},
+    {"combination", "streaming"},
     {"api"},
     {"demo", "tuner"},
     {"cli"},

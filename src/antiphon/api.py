@@ -1,10 +1,10 @@
 """A trained model in Python: ``model = antiphon.load("runs/x")``."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby, islice
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, TypedDict, Unpack, cast
 
 import numpy as np
 import torch
@@ -23,18 +23,36 @@ from antiphon.device import choose_device, choose_threads
 from antiphon.errors import RunError
 from antiphon.kinds import KINDS, log_prob
 from antiphon.metrics import Outputs, Score, perplexity, score_outputs
+from antiphon.metrics.delay import Delays, score_delays
 from antiphon.models.noisy_channel import NoisyChannel, Weights
 from antiphon.models.suffix_rule import SuffixRules
+from antiphon.models.transducer import Transducer
 from antiphon.run import RunFolder
 from antiphon.search.hypothesis import BeamSettings, Hypothesis
 from antiphon.search.noisy_channel import Conditioning, search_noisy_channel
+from antiphon.search.online import BeamStreams, GreedyStreams, Streams
+from antiphon.streaming import Stream, StreamGroup, Timed, run_streams
 
 _LINES_AT_ONCE = 2048
 _SCORED_CELLS = 100_000
 END_SYMBOL = SPECIALS[3]
 
+STREAMS: dict[str, type[Streams]] = {"greedy": GreedyStreams, "beam": BeamStreams}
 SourceLike = str | tuple[str, Sequence[str]] | Source
 """A text, or a text with its features."""
+
+
+class StreamOptions(TypedDict, total=False):
+    """How a stream decides what to write.
+
+    ``greedy`` writes as soon as writing is more probable than reading on; ``beam`` writes what all outputs in the
+    running share: those at most ``threshold`` nats behind the best. A higher ``emit_bias`` writes sooner.
+    """
+
+    policy: Literal["greedy", "beam"]
+    emit_bias: float
+    beam: int | None
+    threshold: float | None
 
 
 @dataclass(frozen=True)
@@ -204,6 +222,9 @@ class Model:
         if self.gives_probabilities:
             scored = self._score(given)
             metrics["perplexity"] = perplexity(sum(log_prob for log_prob, _ in scored), sum(n for _, n in scored))
+        return self._evaluation(given, metrics)
+
+    def _evaluation(self, given: Sequence[tuple[Source, str]], metrics: dict[str, Score]) -> Evaluation:
         return Evaluation(
             examples=len(given),
             metrics=metrics,
@@ -219,15 +240,55 @@ class Model:
         more_references: Sequence[Sequence[str]] = (),
     ) -> Outputs:
         """The model's outputs beside all their references."""
-        target = self.codec.target
         predictions = self.predict([source for source, _ in given], beam=beam)
+        return self._beside_references([each.nbest[0].tokens for each in predictions], given, more_references)
+
+    def _beside_references(
+        self,
+        predicted: Sequence[Sequence[str]],
+        given: Sequence[tuple[Source, str]],
+        more_references: Sequence[Sequence[str]],
+    ) -> Outputs:
+        target = self.codec.target
         further = more_references or [()] * len(given)
         wanted = [[text, *others] for (_, text), others in zip(given, further, strict=True)]
         return Outputs(
-            predicted=[prediction.text for prediction in predictions],
+            predicted=[target.tokeniser.join(tokens) for tokens in predicted],
             wanted=[[target.normalised(text) for text in texts] for texts in wanted],
-            predicted_tokens=[prediction.nbest[0].tokens for prediction in predictions],
+            predicted_tokens=predicted,
             wanted_tokens=[[target.tokens(text) for text in texts] for texts in wanted],
+        )
+
+    def stream(self, *, features: Sequence[str] = (), **options: Unpack[StreamOptions]) -> Stream:
+        """An input that arrives piece by piece, and is answered while it does; options as for ``streams``."""
+        return Stream(self.streams([features], **options))
+
+    def streams(self, features: Sequence[Sequence[str]], **options: Unpack[StreamOptions]) -> StreamGroup:
+        """Streams that are advanced together, one for each list of features, which may be empty."""
+        raise self._cannot("stream", "a transducer trained with model.encoder=unidirectional")
+
+    def evaluate_online(
+        self,
+        pairs: Sequence[Pair],
+        *,
+        more_references: Sequence[Sequence[str]] = (),
+        **options: Unpack[StreamOptions],
+    ) -> Evaluation:
+        """The metrics of the task, of outputs written while their inputs are read token by token, and their delay."""
+        given = [(Source(pair.source, pair.features), pair.target) for pair in pairs]
+        sources = [self.codec.source.tokens(source.text) for source, _ in given]
+        timed: list[Timed] = []
+        for start in range(0, len(given), self.recipe.search.batch_size):
+            some = slice(start, start + self.recipe.search.batch_size)
+            group = self.streams([source.features for source, _ in given[some]], **options)
+            timed += run_streams(group, sources[some])
+        outputs = self._beside_references([each.tokens for each in timed], given, more_references)
+        delays = [
+            Delays(each.read, len(source), len(wanted[0]))
+            for each, source, wanted in zip(timed, sources, outputs.wanted_tokens, strict=True)
+        ]
+        return self._evaluation(
+            given, score_outputs(outputs, fitting_measures(self.recipe.data)) | score_delays(delays)
         )
 
     def target_tokens(self, given: Sequence[tuple[Source, str]]) -> int:
@@ -303,6 +364,21 @@ class NeuralModel(Model):
         search = KINDS[self.kind].search
         assert search is not None
         return search(self.module, batch, settings)
+
+    def streams(self, features: Sequence[Sequence[str]], **options: Unpack[StreamOptions]) -> StreamGroup:
+        """Streams of a unidirectional transducer."""
+        if not isinstance(self.module, Transducer):
+            return super().streams(features)
+        if self.module.encoder.bidirectional:
+            raise RunError(
+                "this run reads its input from both ends and cannot write before it has ended, "
+                "expected one trained with --set model.encoder=unidirectional"
+            )
+        settings = build_beam(self.recipe.search, beam=options.get("beam"))
+        settings = replace(settings, threshold=options.get("threshold") or settings.threshold)
+        policy = STREAMS[options.get("policy", "beam")]
+        streams = policy(self.module, len(features), settings, options.get("emit_bias", 0.0))
+        return StreamGroup(streams, self.codec, features)
 
     def _candidate(self, hypothesis: Hypothesis) -> Candidate:
         tokens = tuple(self.codec.target.vocab.decode(hypothesis.tokens))

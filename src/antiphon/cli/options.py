@@ -1,5 +1,6 @@
 """Options that several verbs share."""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -16,4 +17,25 @@ Beam = Annotated[
 References = Annotated[
     list[Path] | None,
     typer.Option(help="Text file with a further reference for every line; repeatable.", show_default=False),
+]
+
+
+class StreamPolicy(StrEnum):
+    """How a stream decides what to write."""
+
+    greedy = "greedy"
+    beam = "beam"
+
+
+Policy = Annotated[
+    StreamPolicy, typer.Option(help="Write when writing wins, or what all outputs in the running begin with.")
+]
+EmitBias = Annotated[float, typer.Option(help="Added to the log odds of writing: higher writes sooner.")]
+Threshold = Annotated[
+    float | None,
+    typer.Option(
+        min=0.0,
+        help="Nats behind the best at which outputs leave the running; unset: as in the recipe.",
+        show_default=False,
+    ),
 ]

@@ -1,4 +1,4 @@
-"""Pictures: how training went, and which input a model had read when it wrote each token."""
+"""Pictures: how training went, what a model had read when it wrote each token, and one figure against another."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _INK = "#1f3a5f"
 _PATH = "#c0392b"
+_COLOURS = (_INK, _PATH, "#2e8b57", "#b8860b", "#6a5acd")
 
 
 def plot_training(rows: Sequence[Mapping[str, float]], best: Mapping[str, float], metric: str, path: Path) -> None:
@@ -59,6 +60,29 @@ def plot_alignment(
     axes.grid(which="minor", color="#d8dde3", linewidth=0.6)
     axes.tick_params(which="minor", length=0)
     axes.spines[:].set_visible(False)
+    _save(figure, path)
+
+
+def plot_curves(
+    curves: Mapping[str, Sequence[tuple[float, float]]],
+    across: str,
+    up: str,
+    path: Path,
+    *,
+    logarithmic: bool = False,
+    labels: Sequence[str] = (),
+) -> None:
+    """Named curves of points; ``labels`` stand beside the points of each."""
+    figure = _figure(5.6, 3.8)
+    axes = figure.subplots()
+    for (name, points), colour in zip(curves.items(), _COLOURS, strict=False):
+        axes.plot(*zip(*points, strict=True), "o-", color=colour, label=name, markersize=4)
+        for label, point in zip(labels, points, strict=False):
+            axes.annotate(label, point, textcoords="offset points", xytext=(4, -10), fontsize=7, color="#555555")
+    axes.set(xlabel=across, ylabel=up, xscale="log" if logarithmic else "linear")
+    axes.spines[["top", "right"]].set_visible(False)
+    if len(curves) > 1:
+        axes.legend(frameon=False)
     _save(figure, path)
 
 

@@ -23,6 +23,17 @@ def metrics_table(evaluation: "Evaluation") -> Table:
     return table
 
 
+def sweep_table(evaluations: "Mapping[float, Evaluation]") -> Table:
+    """A row for every emit bias, with all metrics."""
+    table = Table(title="written while reading")
+    names = list(next(iter(evaluations.values())).metrics)
+    for name in ("emit bias", *names):
+        table.add_column(name, justify="right")
+    for bias, evaluation in evaluations.items():
+        table.add_row(f"{bias:g}", *(f"{evaluation.metrics[name].value:.3f}" for name in names))
+    return table
+
+
 def info_table(title: str, facts: Mapping[str, Any]) -> Table:
     """All facts of a run, nested ones with dotted names."""
     table = Table(title=title, show_header=False)

@@ -1,0 +1,179 @@
+"""``antiphon stream``."""
+
+import codecs
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from enum import StrEnum
+from io import BufferedReader
+from typing import TYPE_CHECKING, Annotated, Protocol, cast
+
+import typer
+
+from antiphon.cli.options import Beam, Device, EmitBias, Policy, Run, StreamPolicy, Threads, Threshold
+from antiphon.errors import InputError
+
+if TYPE_CHECKING:
+    from antiphon.streaming import Stream
+
+END_OF_LINE = "\n"
+_BYTES_AT_ONCE = 4096
+
+
+class Format(StrEnum):
+    """How tokens are written."""
+
+    text = "text"
+    jsonl = "jsonl"
+
+
+def command(
+    run: Run,
+    policy: Policy = StreamPolicy.beam,
+    emit_bias: EmitBias = 0.0,
+    beam: Beam = None,
+    threshold: Threshold = None,
+    features: Annotated[
+        str, typer.Option(help="Features of every input, such as N;DAT;PL, for a run trained with them.")
+    ] = "",
+    format: Annotated[
+        Format, typer.Option(help="Tokens as text, or every token read or written as a JSON object.")
+    ] = Format.text,
+    device: Device = "auto",
+    threads: Threads = None,
+) -> None:
+    """Read tokens from standard input as they come, and write tokens as soon as they are decided.
+
+    Every line is an input of its own; the end of the line ends it. Words are read when a space follows them,
+    characters at once.
+    """
+    from antiphon.api import load
+    from antiphon.data.readers import split_features
+
+    model = load(run, device=device, threads=threads)
+
+    def start() -> "Stream":
+        return model.stream(
+            policy=policy.value,
+            emit_bias=emit_bias,
+            beam=beam,
+            threshold=threshold,
+            features=split_features(features) if features else (),
+        )
+
+    start()  # what cannot stream says so before any input is waited for
+    source, target = model.codec.source.tokeniser, model.codec.target.tokeniser
+    pieces = arriving(cast(BufferedReader, sys.stdin.buffer), by_character=source.split("a b") == ["a", " ", "b"])
+    answer(pieces, start, EventWriter() if format is Format.jsonl else TextWriter(target.join))
+
+
+def answer(pieces: Iterator[str], start: "Callable[[], Stream]", writer: "Writer") -> None:
+    """Answers line after line, token after token; Ctrl-C ends the line that is being read."""
+    stream: Stream | None = None
+    try:
+        for piece in pieces:
+            stream = stream or start()
+            if piece == END_OF_LINE:
+                writer.end(stream.finish())
+                stream = None
+            else:
+                writer.read(piece)
+                writer.write(stream.read(piece))
+    finally:
+        if stream is not None:
+            writer.end(stream.finish())
+
+
+class Writer(Protocol):
+    """Where tokens go."""
+
+    def read(self, token: str) -> None:
+        """A token was read."""
+
+    def write(self, tokens: Sequence[str]) -> None:
+        """Tokens were decided."""
+
+    def end(self, tokens: Sequence[str]) -> None:
+        """The last tokens of an output were decided."""
+
+
+class TextWriter:
+    """The text of the outputs, one line each, as far as it is decided."""
+
+    def __init__(self, join: Callable[[Sequence[str]], str]) -> None:
+        self.join, self.before = join, list[str]()
+
+    def read(self, token: str) -> None:
+        """Nothing to show."""
+
+    def write(self, tokens: Sequence[str]) -> None:
+        """Adds to the line; how a token is joined to the line depends on the one before it."""
+        together = [*self.before, *tokens]
+        print(self.join(together)[len(self.join(self.before)) :], end="", flush=True)
+        self.before = together[-1:]
+
+    def end(self, tokens: Sequence[str]) -> None:
+        """Ends the line."""
+        self.write(tokens)
+        print(flush=True)
+        self.before = []
+
+
+class EventWriter:
+    """One JSON object for every token read or written; positions count from 1 in every line, times are in seconds."""
+
+    def __init__(self) -> None:
+        self._start()
+
+    def _start(self) -> None:
+        self.positions = {"read": 0, "write": 0}
+        self.started = time.perf_counter()
+
+    def read(self, token: str) -> None:
+        """A token was read."""
+        self._event("read", token)
+
+    def write(self, tokens: Sequence[str]) -> None:
+        """Tokens were decided."""
+        for token in tokens:
+            self._event("write", token)
+
+    def end(self, tokens: Sequence[str]) -> None:
+        """The next line counts anew."""
+        self.write(tokens)
+        self._start()
+
+    def _event(self, event: str, token: str) -> None:
+        self.positions[event] += 1
+        seconds = round(time.perf_counter() - self.started, 6)
+        shown = {"event": event, "token": token, "position": self.positions[event], "time": seconds}
+        print(json.dumps(shown, ensure_ascii=False), flush=True)
+
+
+def arriving(file: BufferedReader, *, by_character: bool) -> Iterator[str]:
+    """Tokens as they arrive, and the ends of lines."""
+    word = ""
+    for character in characters(file):
+        if character.isspace() and word:
+            yield word
+            word = ""
+        if by_character or character == END_OF_LINE:
+            yield character
+        elif not character.isspace():
+            word += character
+    if word:
+        yield word
+
+
+def characters(file: BufferedReader) -> Iterator[str]:
+    """The characters of a file as soon as they are there."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    while True:
+        data = file.read1(_BYTES_AT_ONCE)
+        try:
+            yield from decoder.decode(data, final=not data)
+        except UnicodeDecodeError as error:
+            raise InputError(f"standard input: not UTF-8 ({error.reason}), expected UTF-8 text") from None
+        if not data:
+            return

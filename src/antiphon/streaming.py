@@ -1,0 +1,100 @@
+"""Text in, text out, while the text still arrives: ``stream = antiphon.load("runs/x").stream()``."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from antiphon.data.codec import PairCodec
+from antiphon.data.readers import Source
+from antiphon.search.online import Streams
+
+
+class StreamGroup:
+    """Several streams that are advanced together, which costs little more than one."""
+
+    def __init__(self, streams: Streams, codec: PairCodec, features: Sequence[Sequence[str]]) -> None:
+        self._streams, self._codec = streams, codec
+        self._is_open = [True] * len(features)
+        # Features are read like tokens, before all others; what is written on them is handed out with what follows.
+        self._waiting = self._advance([codec.encode_source(Source("", tuple(each))).tolist() for each in features])
+
+    def __len__(self) -> int:
+        return len(self._is_open)
+
+    def read(self, texts: Sequence[str | None]) -> list[list[str]]:
+        """One more piece of text of each stream, None where nothing arrives; the tokens that each newly writes."""
+        if len(texts) != len(self):
+            raise ValueError(f"{len(texts)} pieces of text for {len(self)} streams, expected one for each")
+        for number, text in enumerate(texts):
+            if text is not None and not self._is_open[number]:
+                raise ValueError(f"stream {number} has ended, expected None for it")
+        written = self._advance([self._codec.source.encode(text).tolist() if text else [] for text in texts])
+        return [self._hand_out(number, tokens) for number, tokens in enumerate(written)]
+
+    def finish(self, numbers: Sequence[int] | None = None) -> list[list[str]]:
+        """Ends some streams, or all that are open; the rest of what each of them writes, in the order asked for."""
+        ending = [n for n, is_open in enumerate(self._is_open) if is_open] if numbers is None else list(numbers)
+        for number in ending:
+            if not self._is_open[number]:
+                raise ValueError(f"stream {number} has ended already")
+            self._is_open[number] = False
+        found = self._streams.finish(ending) if ending else []
+        return [self._hand_out(number, self._tokens(ids)) for number, ids in zip(ending, found, strict=True)]
+
+    def _advance(self, ids: Sequence[Sequence[int]]) -> list[list[str]]:
+        written: list[list[str]] = [[] for _ in ids]
+        for position in range(max(map(len, ids), default=0)):
+            reading = [number for number, each in enumerate(ids) if position < len(each)]
+            found = self._streams.read(reading, [ids[number][position] for number in reading])
+            for number, new in zip(reading, found, strict=True):
+                written[number] += self._tokens(new)
+        return written
+
+    def _hand_out(self, number: int, tokens: list[str]) -> list[str]:
+        waiting, self._waiting[number] = self._waiting[number], []
+        return waiting + tokens
+
+    def _tokens(self, ids: Sequence[int]) -> list[str]:
+        return list(self._codec.target.vocab.decode(ids))
+
+
+class Stream:
+    """One input that arrives piece by piece."""
+
+    def __init__(self, group: StreamGroup) -> None:
+        self._group = group
+
+    def read(self, text: str) -> list[str]:
+        """One more token of the input, or several; the tokens that are decided now and were not before."""
+        return self._group.read([text])[0]
+
+    def finish(self) -> list[str]:
+        """The end of the input; the rest of the output."""
+        (rest,) = self._group.finish([0])
+        return rest
+
+
+@dataclass(frozen=True)
+class Timed:
+    """What a stream wrote, and how many tokens it had been given when it wrote each."""
+
+    tokens: list[str]
+    read: list[int]
+
+
+def run_streams(group: StreamGroup, sources: Sequence[Sequence[str]]) -> list[Timed]:
+    """Streams whole inputs, given as tokens, all at once, and notes what is written when."""
+    outputs = [Timed([], []) for _ in sources]
+
+    def note(numbers: Sequence[int], written: list[list[str]], given: int) -> None:
+        for number, tokens in zip(numbers, written, strict=True):
+            outputs[number].tokens.extend(tokens)
+            outputs[number].read.extend([given] * len(tokens))
+
+    everyone = range(len(sources))
+    for given in range(max(map(len, sources), default=0) + 1):
+        if given:
+            arriving = [tokens[given - 1] if given <= len(tokens) else None for tokens in sources]
+            note(everyone, group.read(arriving), given)
+        ending = [number for number in everyone if len(sources[number]) == given]
+        note(ending, group.finish(ending), given)
+    return outputs
