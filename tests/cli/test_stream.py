@@ -1,0 +1,138 @@
+"""Writing while reading, from the command line and in Python."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import antiphon as package
+from antiphon.errors import RunError
+from tests.toy import words, write_pairs
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@pytest.fixture(scope="module")
+def online_run(tmp_path_factory):
+    """The toy recipe, trained to read from the left alone."""
+    out = tmp_path_factory.mktemp("runs") / "online"
+    settings = ["--set", "model.encoder=unidirectional", "--set", "train.max_epochs=12"]
+    command = [sys.executable, "-m", "antiphon", "train", "recipes/toy.toml", *settings, "--out", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+@pytest.fixture(scope="module")
+def model(online_run):
+    return package.load(online_run, device="cpu", threads=1)
+
+
+def start(run, *options):
+    command = [sys.executable, "-m", "antiphon", "stream", str(run), "--threads", "1", *options]
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    return subprocess.Popen(command, bufsize=0, **pipes)
+
+
+def receive(process, count):
+    return b"".join(process.stdout.read(1) for _ in range(count))
+
+
+def test_tokens_are_written_before_the_line_has_ended(online_run):
+    process = start(online_run, "--policy", "greedy")
+    process.stdin.write(b"dagibu")
+    assert receive(process, 3) == b"daa"
+    process.stdin.write(b"\nmo")
+    rest, errors = process.communicate(b"s\n", timeout=60)
+    assert process.returncode == 0, errors
+    assert b"daa" + rest == b"daagiibuun\nmoosem\n"
+
+
+def test_interrupting_ends_the_line_cleanly(online_run):
+    process = start(online_run, "--policy", "greedy")
+    process.stdin.write(b"dagi")
+    assert receive(process, 6) == b"daagii"
+    process.send_signal(signal.SIGINT)
+    rest, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert rest == b"n\n"
+    assert errors == b""
+
+
+def test_events_say_what_was_read_and_written_and_when(online_run, antiphon):
+    result = antiphon("stream", online_run, "--format", "jsonl", stdin=b"da\nbo\n")
+    events = [json.loads(line) for line in result.out.splitlines()]
+    assert [event["token"] for event in events if event["event"] == "read"] == [*"dabo"]
+    assert "".join(event["token"] for event in events if event["event"] == "write") == "daanboon"
+    assert [event["position"] for event in events if event["event"] == "write"] == [1, 2, 3, 4, 1, 2, 3, 4]
+    assert all(event.keys() == {"event", "token", "position", "time"} for event in events)
+    for first, last in ((0, 6), (6, 12)):
+        times = [event["time"] for event in events[first:last]]
+        assert times == sorted(times)
+
+
+def test_a_stream_ends_with_what_predict_finds(model, online_run, antiphon):
+    inputs = words(60, seed=9)
+    predicted = antiphon("predict", online_run, stdin="\n".join(inputs).encode()).out.split()
+    streamed = antiphon("stream", online_run, stdin="\n".join(inputs).encode()).out.split()
+    assert sum(one == other for one, other in zip(predicted, streamed, strict=True)) >= 59
+
+
+def test_streams_in_python_give_new_tokens_and_then_the_rest(model):
+    stream = model.stream(policy="greedy")
+    written = [stream.read(letter) for letter in "dagi"]
+    assert "".join(token for tokens in written for token in tokens).startswith("daa")
+    assert "".join(token for tokens in [*written, stream.finish()] for token in tokens) == "daagiin"
+    with pytest.raises(ValueError, match="has ended"):
+        stream.read("a")
+    with pytest.raises(ValueError, match="has ended already"):
+        stream.finish()
+
+
+def test_a_group_of_streams_can_be_at_different_places(model):
+    group = model.streams([(), ()])
+    written = [group.read(["da", None]), group.read(["gi", "mos"])]
+    ended = group.finish([0])
+    written.append(group.read([None, "a"]))
+    (last,) = group.finish()
+    first = [token for tokens, _ in written for token in tokens] + ended[0]
+    second = [token for _, tokens in written for token in tokens] + last
+    assert ("".join(first), "".join(second)) == ("daagiin", "moosaan")
+    with pytest.raises(ValueError, match="expected one for each"):
+        group.read(["a"])
+
+
+def test_evaluation_online_gives_quality_and_delay(online_run, antiphon, tmp_path):
+    test = write_pairs(tmp_path / "test.tsv", 60, seed=7)
+    offline = json.loads(antiphon("evaluate", online_run, test, "--json").out)["metrics"]
+    online = json.loads(antiphon("evaluate", online_run, test, "--json", "--online").out)["metrics"]
+    assert online.keys() >= {"accuracy", "AL", "LAAL", "AP", "DAL"}
+    assert online["accuracy"]["value"] == pytest.approx(offline["accuracy"]["value"], abs=3)
+    assert 0 < online["AL"]["value"] < 6
+
+
+def test_a_sweep_trades_delay_for_quality_and_draws_it(online_run, antiphon, tmp_path):
+    test = write_pairs(tmp_path / "test.tsv", 60, seed=7)
+    result = antiphon("evaluate", online_run, test, "--policy", "greedy", "--sweep", "-3,0,3", "--json")
+    delays = [json.loads(line)["metrics"]["AL"]["value"] for line in result.out.splitlines()]
+    assert delays == sorted(delays, reverse=True)
+    assert len(set(delays)) == 3
+    assert (online_run / "online.png").read_bytes().startswith(b"\x89PNG")
+    assert "emit bias" in antiphon("evaluate", online_run, test, "--sweep", "0").out
+
+
+def test_runs_that_cannot_stream_say_what_to_train(toy_run, antiphon):
+    result = antiphon("stream", toy_run)
+    assert result.status == 2
+    assert "model.encoder=unidirectional" in result.err
+    with pytest.raises(RunError, match="unidirectional"):
+        package.load(toy_run).stream()
+
+
+def test_bad_streams_and_sweeps_are_refused(online_run, antiphon, tmp_path):
+    assert "not UTF-8" in antiphon("stream", online_run, stdin=b"a\xff\n").err
+    test = write_pairs(tmp_path / "test.tsv", 3)
+    assert "expected numbers between commas" in antiphon("evaluate", online_run, test, "--sweep", "1,x").err
