@@ -20,7 +20,7 @@ from antiphon.data.corpus import plan_batches
 from antiphon.data.readers import Pair, Source
 from antiphon.data.vocab import SPECIALS, UNKNOWN, Vocab
 from antiphon.device import choose_device, choose_threads
-from antiphon.errors import RunError
+from antiphon.errors import RecipeError, RunError
 from antiphon.kinds import KINDS, log_prob
 from antiphon.metrics import Outputs, Score, perplexity, score_outputs
 from antiphon.metrics.delay import Delays, score_delays
@@ -31,6 +31,7 @@ from antiphon.run import RunFolder
 from antiphon.search.hypothesis import BeamSettings, Hypothesis
 from antiphon.search.noisy_channel import Conditioning, search_noisy_channel
 from antiphon.search.online import BeamStreams, GreedyStreams, Streams
+from antiphon.search.online_noisy_channel import NoisyChannelStream, NoisyChannelStreams
 from antiphon.streaming import Stream, StreamGroup, Timed, run_streams
 
 _LINES_AT_ONCE = 2048
@@ -369,16 +370,19 @@ class NeuralModel(Model):
         """Streams of a unidirectional transducer."""
         if not isinstance(self.module, Transducer):
             return super().streams(features)
-        if self.module.encoder.bidirectional:
+        policy = STREAMS[options.get("policy", "beam")]
+        settings = self._stream_settings(self.module, options)
+        streams = policy(self.module, len(features), settings, options.get("emit_bias", 0.0))
+        return StreamGroup(streams, self.codec, features)
+
+    def _stream_settings(self, proposer: Transducer, options: StreamOptions) -> BeamSettings:
+        if proposer.encoder.bidirectional:
             raise RunError(
                 "this run reads its input from both ends and cannot write before it has ended, "
                 "expected one trained with --set model.encoder=unidirectional"
             )
         settings = build_beam(self.recipe.search, beam=options.get("beam"))
-        settings = replace(settings, threshold=options.get("threshold") or settings.threshold)
-        policy = STREAMS[options.get("policy", "beam")]
-        streams = policy(self.module, len(features), settings, options.get("emit_bias", 0.0))
-        return StreamGroup(streams, self.codec, features)
+        return replace(settings, threshold=options.get("threshold") or settings.threshold)
 
     def _candidate(self, hypothesis: Hypothesis) -> Candidate:
         tokens = tuple(self.codec.target.vocab.decode(hypothesis.tokens))
@@ -454,6 +458,19 @@ class NoisyChannelModel(NeuralModel):
             Batch.of([self.channel_vocab.encode(each) for each in symbols]),
             Batch.of([self.language_vocab.encode(each) for each in known]),
         )
+
+    def streams(self, features: Sequence[Sequence[str]], **options: Unpack[StreamOptions]) -> StreamGroup:
+        """Streams of a noisy channel whose direct model is unidirectional."""
+        if options.get("policy", "beam") != "beam":
+            raise RecipeError("a noisy channel has several outputs in the running, expected the policy beam")
+        module = cast(NoisyChannel, self.module)
+        settings = self._stream_settings(module.direct, options)
+        emit_bias = options.get("emit_bias", 0.0)
+        each = [
+            NoisyChannelStream(module, settings, self._conditioning([Source("", tuple(names))]), emit_bias)
+            for names in features
+        ]
+        return StreamGroup(NoisyChannelStreams(each), self.codec, features)
 
     def _align(self, source: Source, target: str) -> Alignment:
         raise self._cannot("align", "one of the runs it is made of")

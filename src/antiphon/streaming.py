@@ -2,16 +2,28 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from antiphon.data.codec import PairCodec
 from antiphon.data.readers import Source
-from antiphon.search.online import Streams
+
+
+class TokenStreams(Protocol):
+    """Streams of token ids, numbered from 0; what ``search/online.py`` offers."""
+
+    def read(self, streams: Sequence[int], tokens: Sequence[int]) -> list[list[int]]:
+        """One more input token of some streams; what each of them has newly decided to write."""
+        ...
+
+    def finish(self, streams: Sequence[int]) -> list[list[int]]:
+        """The end of some inputs; the rest of what each of them writes."""
+        ...
 
 
 class StreamGroup:
     """Several streams that are advanced together, which costs little more than one."""
 
-    def __init__(self, streams: Streams, codec: PairCodec, features: Sequence[Sequence[str]]) -> None:
+    def __init__(self, streams: TokenStreams, codec: PairCodec, features: Sequence[Sequence[str]]) -> None:
         self._streams, self._codec = streams, codec
         self._is_open = [True] * len(features)
         # Features are read like tokens, before all others; what is written on them is handed out with what follows.

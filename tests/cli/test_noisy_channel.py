@@ -24,6 +24,7 @@ def parts(tmp_path_factory):
     (folder / "recipe.toml").write_text(SMALL)
     own = {
         "direct": ["train.max_epochs=25"],
+        "online": ["train.max_epochs=25", "model.encoder=unidirectional"],
         "channel": ["train.max_epochs=25", "data.swap=true", "model.encoder=unidirectional"],
         "lm": [
             "model.kind=language_model",
@@ -145,3 +146,16 @@ def test_only_a_combined_run_can_be_tuned(antiphon, parts):
     result = antiphon("tune", parts / "direct", parts / "dev.tsv")
     assert result.status == 2
     assert "has no weights to tune" in result.err
+
+
+def test_a_combined_run_with_a_unidirectional_direct_model_writes_while_it_reads(antiphon, parts, combined, tmp_path):
+    out = tmp_path / "online"
+    arguments = ["--direct", parts / "online", "--channel", parts / "channel", "--lm", parts / "lm", "--out", out]
+    assert antiphon("combine", *arguments, "--proposals", "16", "--beam", "8").status == 0
+    inputs = "\n".join(words(30, seed=11)).encode()
+    predicted, streamed = (antiphon(verb, out, stdin=inputs).out.split() for verb in ("predict", "stream"))
+    assert sum(one == other for one, other in zip(predicted, streamed, strict=True)) >= 28
+    metrics = json.loads(antiphon("evaluate", out, parts / "test.tsv", "--online", "--json").out)["metrics"]
+    assert metrics["AL"]["value"] < 6
+    assert "expected the policy beam" in antiphon("stream", out, "--policy", "greedy").err
+    assert "model.encoder=unidirectional" in antiphon("stream", combined).err

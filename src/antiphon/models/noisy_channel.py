@@ -99,7 +99,7 @@ class Channel:
         log_odds = self.model.transition.log_odds(side.transition[:, None], self.written.transition[sentence])
         log_emit, log_shift = self.model.split_odds(log_odds, is_end[:, None])
         log_write = (log_emit + self._log_word(side.logits, sentence)).double()
-        standing = _linear_recurrence(row.arriving[parent], log_write)
+        standing = linear_recurrence(row.arriving[parent], log_write)
         last = standing + log_write
         return ChannelRow(state, standing + log_shift, last, torch.logaddexp(row.anywhere[parent], last))
 
@@ -172,7 +172,7 @@ def end_of(tokens: Int[Tensor, " M"]) -> Bool[Tensor, " M"]:
     return tokens == END
 
 
-def _linear_recurrence(arriving: Float[Tensor, "M I"], log_write: Float[Tensor, "M I"]) -> Float[Tensor, "M I"]:
+def linear_recurrence(arriving: Float[Tensor, "M I"], log_write: Float[Tensor, "M I"]) -> Float[Tensor, "M I"]:
     """``standing(i) = logaddexp(arriving(i), standing(i-1) + log_write(i-1))`` for all ``i`` at once."""
     written_before = log_write.cumsum(1) - log_write
     return written_before + torch.logcumsumexp(arriving - written_before, 1)

@@ -61,6 +61,11 @@ class PrefixEncoder(nn.Module):
         self.lstm = LSTM(sizes.embedding_size, sizes.hidden_size, sizes.layers, sizes.dropout, sizes.forget_bias)
         self.dropout = nn.Dropout(sizes.dropout)
 
+    def initial_state(self, N: int) -> LSTMState:
+        """The state before the first token."""
+        zeros = self.embedding.weight.new_zeros(self.lstm.num_layers, N, self.lstm.hidden_size)
+        return zeros, zeros.clone()
+
     def forward(
         self, tokens: Int[Tensor, "B J"], state: LSTMState | None = None
     ) -> tuple[Float[Tensor, "B J H"], LSTMState]:
@@ -96,8 +101,7 @@ class SourceEncoder(nn.Module):
 
     def initial_state(self, N: int) -> LSTMState:
         """The state before the first token, for encoders that read from the left."""
-        weight = self.embedding.weight
-        zeros = weight.new_zeros(len(self.rightward), N, self.output_size)
+        zeros = self.embedding.weight.new_zeros(len(self.rightward), N, self.output_size)
         return zeros, zeros.clone()
 
     def step(self, tokens: Int[Tensor, " N"], state: LSTMState | None = None) -> tuple[Float[Tensor, "N H"], LSTMState]:
@@ -124,6 +128,11 @@ def select_states(state: LSTMState, index: Int[Tensor, " N"]) -> LSTMState:
     """The states of some sequences of a batch."""
     hidden, cell = state
     return hidden[:, index], cell[:, index]
+
+
+def join_states(one: LSTMState, other: LSTMState) -> LSTMState:
+    """The states of two batches as those of one."""
+    return torch.cat([one[0], other[0]], 1), torch.cat([one[1], other[1]], 1)
 
 
 def valid_positions(lengths: Int[Tensor, " B"], size: int) -> Bool[Tensor, "B I"]:

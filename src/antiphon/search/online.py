@@ -28,7 +28,7 @@ from torch import Tensor
 from antiphon.data.vocab import END, START
 from antiphon.lattice.grid import IMPOSSIBLE
 from antiphon.models.transducer import Side, Transducer
-from antiphon.nn.recurrent import LSTMState, select_states
+from antiphon.nn.recurrent import LSTMState, join_states, select_states
 from antiphon.search.hypothesis import BeamSettings, Finished
 from antiphon.search.transducer_beam import NEVER_WRITTEN
 
@@ -163,8 +163,7 @@ class PrefixTree:
             self.token.append(token)
             self.length.append(self.length[parent] + 1)
         self.target = Side(*(torch.cat(parts) for parts in zip(self.target, target, strict=True)))
-        hidden, cell = (torch.cat(parts, 1) for parts in zip(self.state, state, strict=True))
-        self.state = hidden, cell
+        self.state = join_states(self.state, state)
 
     def path(self, node: int, above: int) -> list[int]:
         """The tokens below one node, down to another."""
@@ -190,8 +189,9 @@ class PrefixTree:
 
 
 class Candidate(NamedTuple):
-    """A token that may be written in a cell, by which node of the tree, and the score it has then."""
+    """A token that may be written in a cell: what it is worth, the log score of its path, and the node it follows."""
 
+    value: float
     log_score: float
     node: int
     token: int
@@ -206,6 +206,7 @@ class BeamStreams(Streams):
 
     def __init__(self, model: Transducer, count: int, settings: BeamSettings, emit_bias: float = 0.0) -> None:
         super().__init__(model, count, settings, emit_bias)
+        self.width = settings.beam
         self.tree = PrefixTree(model, count)
         self.root = list(range(count))
         self.live: list[dict[int, float]] = [{stream: 0.0} for stream in range(count)]
@@ -238,17 +239,29 @@ class BeamStreams(Streams):
             )
             scores = [standing[self.tree.owner[node]][node] for node in nodes]
             ready = torch.tensor(scores, dtype=torch.float64, device=self.device) + log_emit
-            for node, score, shift in zip(nodes, scores, log_shift.tolist(), strict=True):
-                stream = self.tree.owner[node]
-                self.live[stream][node] = score + shift
-                best[stream] = max(best[stream], IMPOSSIBLE if finished else score + shift)
+            if not finished:
+                self._leave(
+                    nodes, [score + shift for score, shift in zip(scores, log_shift.tolist(), strict=True)], best
+                )
             for stream, candidates in self._candidates(nodes, ready, here, can_end=bool(finished)).items():
                 near = self._near(candidates, best[stream])
-                best[stream] = max([best[stream], *(c.log_score for c in near if c.token == END)])
+                best[stream] = max([best[stream], *(c.value for c in near if c.token == END)])
                 self._arrive(stream, near, standing[stream], finished.get(stream))
             column = {stream: number + 1 for stream, number in column.items()}
-        for stream in streams:
-            self.live[stream] = {} if finished else self._best_live(self.live[stream])
+        if not finished:
+            for stream in streams:
+                self.live[stream] = self._best_live(self.live[stream])
+
+    def _leave(self, nodes: list[int], log_scores: list[float], best: dict[int, float]) -> None:
+        """Outputs that read on; what the best of each stream is worth."""
+        for node, log_score, value in zip(nodes, log_scores, self._values(nodes, log_scores), strict=True):
+            stream = self.tree.owner[node]
+            self.live[stream][node] = log_score
+            best[stream] = max(best[stream], value)
+
+    def _values(self, nodes: list[int], log_scores: list[float]) -> list[float]:
+        """What outputs that leave a row are worth: here, their log scores."""
+        return log_scores
 
     def _nodes_in(self, column: dict[int, int], standing: dict[int, dict[int, float]]) -> list[int]:
         """The outputs of the current column of each stream; columns without any are passed over."""
@@ -267,7 +280,7 @@ class BeamStreams(Streams):
         log_words = self._log_words(here.logits, self.tree.target.logits[nodes], can_end=can_end)
         is_full = [self.tree.length[node] + 2 > self._longest_output(self.tree.owner[node]) for node in nodes]
         log_words[is_full, END + 1 :] = IMPOSSIBLE
-        log_words, tokens = log_words.topk(min(self.settings.beam, log_words.shape[1]), 1)
+        log_words, tokens = log_words.topk(min(self.width, log_words.shape[1]), 1)
         scores = ready[:, None] + log_words
         row, rank = (scores > IMPOSSIBLE).nonzero(as_tuple=True)
         found: dict[int, list[Candidate]] = {}
@@ -275,13 +288,13 @@ class BeamStreams(Streams):
             scores[row, rank].tolist(), row.tolist(), tokens[row, rank].tolist(), strict=True
         ):
             node = nodes[number]
-            found.setdefault(self.tree.owner[node], []).append(Candidate(score, node, token))
-        return {stream: nlargest(self.settings.beam, candidates) for stream, candidates in found.items()}
+            found.setdefault(self.tree.owner[node], []).append(Candidate(score, score, node, token))
+        return {stream: nlargest(self.width, candidates) for stream, candidates in found.items()}
 
     def _near(self, candidates: list[Candidate], best: float) -> list[Candidate]:
         """Candidates not too far behind the best of them, nor behind what has left the row or finished already."""
-        worst = max(best, candidates[0].log_score) - self.settings.threshold
-        return [candidate for candidate in candidates if candidate.log_score >= worst]
+        worst = max(best, candidates[0].value) - self.settings.threshold
+        return [candidate for candidate in candidates if candidate.value >= worst]
 
     def _arrive(
         self,
@@ -297,15 +310,19 @@ class BeamStreams(Streams):
             standing[node] = max(standing.get(node, IMPOSSIBLE), candidate.log_score)
         for candidate in candidates:
             if candidate.token == END and finished is not None:
-                length = self.tree.length[candidate.node] + 1
-                score = self.settings.normalise(torch.tensor(candidate.log_score), length).item()
-                finished.add(score, self.tree.path(candidate.node, self.root[stream]))
+                finished.add(self._final_score(candidate), self.tree.path(candidate.node, self.root[stream]))
+
+    def _final_score(self, candidate: Candidate) -> float:
+        """The score by which a finished output is ranked."""
+        length = self.tree.length[candidate.node] + 1
+        return self.settings.normalise(torch.tensor(candidate.log_score), length).item()
 
     def _best_live(self, outputs: dict[int, float]) -> dict[int, float]:
         """The outputs that stay in the running."""
-        worst = max(outputs.values()) - self.settings.threshold
-        best = nlargest(_LIVE_PER_BEAM * self.settings.beam, outputs.items(), key=lambda output: output[1])
-        return {node: score for node, score in best if score >= worst}
+        values = self._values(list(outputs), list(outputs.values()))
+        ranked = nlargest(_LIVE_PER_BEAM * self.settings.beam, zip(values, outputs, strict=True))
+        worst = ranked[0][0] - self.settings.threshold
+        return {node: outputs[node] for value, node in ranked if value >= worst}
 
     def _commit(self, stream: int) -> list[int]:
         """What all outputs in the running begin with, written out."""
@@ -319,9 +336,13 @@ class BeamStreams(Streams):
             self.root[stream] = self.tree.children[self.root[stream]][token]
         return shared
 
+    def _needed(self) -> set[int]:
+        """Nodes to keep whatever is in the running."""
+        return set(self.root)
+
     def _forget(self) -> None:
         """Drops the nodes that no output in the running has grown from."""
-        needed = set(self.root)
+        needed = self._needed()
         for outputs in self.live:
             for node in outputs:
                 while node not in needed:

@@ -1,0 +1,128 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from antiphon.data.batch import Batch
+from antiphon.data.vocab import END
+from antiphon.models.transducer import Transducer
+from antiphon.search.hypothesis import BeamSettings
+from antiphon.search.noisy_channel import Conditioning, search_noisy_channel
+from antiphon.search.online import BeamStreams
+from antiphon.search.online_noisy_channel import GrowingChannel, NoisyChannelStream, NoisyChannelStreams
+from tests.search.test_noisy_channel import SOURCE_SIZE, TARGET_SIZE, combine, components, enlarge, sources
+
+WIDE = BeamSettings(beam=4, proposals=8, threshold=float("inf"), max_length_ratio=0.0, max_length_extra=5)
+
+
+def online_components(seed, **channel_settings):
+    """A proposer that reads from the left alone, a channel and a language model."""
+    _, channel, language_model = components(seed, **channel_settings)
+    direct = Transducer(SOURCE_SIZE, TARGET_SIZE, encoder="unidirectional", hidden_size=6, embedding_size=5)
+    return enlarge(direct), channel, language_model
+
+
+class EveryOutputLives(NoisyChannelStream):
+    """A stream without a bound on the outputs in the running, as the search of whole inputs has none."""
+
+    def _best_live(self, outputs):
+        return outputs
+
+
+def stream(streams, source):
+    written = [streams.read([0], [int(token)])[0] for token in source]
+    return [*written, streams.finish([0])[0]]
+
+
+def whole(written):
+    return [token for part in written for token in part]
+
+
+@pytest.mark.parametrize("settings", [{}, {"final_emit": "forced"}, {"transition": "geometric"}, {"layers": 2}])
+@torch.no_grad()
+def test_a_channel_that_grows_both_ways_equals_a_fresh_forward_pass(settings):
+    _, model, _ = online_components(1, **settings)
+    (source,), target = sources(4, seed=1), [4, 5, 5, END]
+    channel = GrowingChannel(model)
+    for number, token in enumerate(target[:2]):  # two rows before any column, two columns, two rows, the rest
+        channel.add([number], torch.tensor([token]))
+    for token in source[:2]:
+        channel.read(int(token), range(-1, 2), [[0], [1], [2]])
+    channel.add([2], torch.tensor([5]))
+    for token in [*source[2:], END]:
+        channel.read(int(token), range(-1, 3), [[0], [1], [2], [3]])
+    rows = channel.rows_after([3], torch.tensor([END]))
+    pair = Batch.of([np.array(target[:-1], np.int32)], [source])
+    torch.testing.assert_close(rows.last, model.log_prob(pair))
+
+
+@pytest.mark.parametrize("reading", ["last", "anywhere"])
+@pytest.mark.parametrize("weights", [(1.0, 1.0, 1.0, 0.5), (0.0, 1.0, 0.7, 1.0), (1.0, 0.0, 0.5, 0.0)])
+@pytest.mark.parametrize("seed", range(5))
+def test_a_stream_ends_where_the_search_of_the_whole_input_ends(seed, weights, reading):
+    model = combine(online_components(seed), weights, reading)
+    (source,) = sources(4, seed=seed)
+    (found,) = search_noisy_channel(model, Batch.of([source]), WIDE)
+    streamed = stream(EveryOutputLives(model, WIDE, Conditioning.none(1)), source)
+    assert [*whole(streamed), END] == list(found[0].tokens)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_features_are_read_first_by_every_part(seed):
+    model = combine(online_components(seed), (1.0, 1.0, 1.0, 0.3))
+    (source,) = sources(4, seed=seed)
+    features = Batch.of([np.array([4, 5], np.int32)])
+    conditioning = Conditioning(features, features)
+    given = np.concatenate([np.array([7, 8], np.int32), source.astype(np.int32)])
+    (found,) = search_noisy_channel(model, Batch.of([given]), WIDE, conditioning)
+    assert [*whole(stream(EveryOutputLives(model, WIDE, conditioning), given)), END] == list(found[0].tokens)
+
+
+def test_without_channel_and_language_model_it_is_the_direct_stream():
+    direct, _, _ = online_components(2)
+    model = combine((direct, None, None), (1.0, 0.0, 0.0, 0.0))
+    settings = replace(WIDE, proposals=4, threshold=6.0)
+    for seed in range(5):
+        (source,) = sources(6, seed=seed)
+        alone = stream(BeamStreams(direct, 1, settings), source)
+        assert stream(NoisyChannelStream(model, settings, Conditioning.none(1)), source) == alone
+
+
+def test_input_not_yet_read_never_changes_what_was_written():
+    model = combine(online_components(3), (1.0, 0.5, 0.5, 0.5))
+    settings = BeamSettings(beam=3, proposals=6, threshold=1.0)
+    (one,), (other,) = sources(9, seed=3), sources(9, seed=4)
+    first, second = (
+        stream(NoisyChannelStream(model, settings, Conditioning.none(1)), source)
+        for source in (one, [*one[:6], *other[6:]])
+    )
+    assert first[:6] == second[:6]
+
+
+def test_work_and_memory_stay_the_same_however_long_the_input():
+    model = combine(online_components(4), (1.0, 0.5, 0.5, 0.5))
+    (source,) = sources(200, seed=4)
+    streams = NoisyChannelStream(model, BeamSettings(beam=3, proposals=6, threshold=4.0), Conditioning.none(1))
+    sizes = []
+    for token in source:
+        streams.read([0], [int(token)])
+        sizes.append(streams.tree.channel.rows.leave.numel())
+    assert max(sizes[100:]) <= 3 * max(sizes[:100])
+
+
+def test_several_streams_are_searched_each_by_itself():
+    model = combine(online_components(5), (1.0, 1.0, 1.0, 0.0))
+    settings = BeamSettings(beam=3, proposals=6)
+    inputs = sources(5, 3, seed=5)
+    alone = [stream(NoisyChannelStream(model, settings, Conditioning.none(1)), source) for source in inputs]
+    together = NoisyChannelStreams([NoisyChannelStream(model, settings, Conditioning.none(1)) for _ in inputs])
+    written = [[], []]
+    for position in range(3):
+        for n, part in enumerate(together.read([0, 1], [int(source[position]) for source in inputs])):
+            written[n].append(part)
+    written[1] += together.finish([1])
+    for token in inputs[0][3:]:
+        written[0] += together.read([0], [int(token)])
+    written[0] += together.finish([0])
+    assert written == alone
