@@ -12,8 +12,6 @@ input token; appending a token to an output adds exactly one row, which costs O(
 
 Within the row this is a linear recurrence. With ``W(i)`` the sum of ``log_write`` before ``i`` it has the closed form
 ``standing(j, i) = W(i) + log of the sum over k <= i of exp(arriving(j, k) - W(k))``, computed in double precision.
-Whatever ``y_j`` is, ``last(j, i)`` is at most the log of the sum over ``k <= i`` of ``exp(arriving(j, k))``: a bound
-that is known before the channel reads ``y_j``.
 
 Thesis: chapter 6. Beyond it: no prefix is ever scored twice and no row is ever computed again.
 """
@@ -56,10 +54,6 @@ class ChannelRow(NamedTuple):
     arriving: Float[Tensor, "N I"]
     last: Float[Tensor, "N I"]
     anywhere: Float[Tensor, "N I"]
-
-    def bound(self) -> Float[Tensor, "N I"]:
-        """The most that ``last`` can be in the next row, whatever the next token is."""
-        return self.arriving.logcumsumexp(1)
 
 
 class LanguageState(NamedTuple):

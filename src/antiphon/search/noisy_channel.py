@@ -3,9 +3,9 @@
 The search goes column by column, as that of the transducer does. In every cell ``(i, j)`` the direct model proposes its
 best ``proposals`` outputs; the objective ``O`` of ``models/noisy_channel.py`` rescores them, and the ``beam`` best are
 kept. Each *distinct* output of a column is scored once, for all rows together; all of them, over all sentences, form
-one batch. What is too far behind the best of its sentence and column (``threshold``) is dropped three times: by its
-direct score; by its objective with a bound in place of the channel's part, before the channel is asked; and by its
-objective.
+one batch. What is too far behind the best of its sentence and column (``threshold``) is dropped before the channel is
+asked: by its direct score, and by what direct model and language model say together. The channel has no say in that,
+since it has less to explain in the rows above.
 
 Thesis: section 6.2, Algorithm 2.
 """
@@ -93,12 +93,10 @@ class _NoisyChannelSearch(ColumnSearch):
         """The direct model's proposals for every cell, of which the objective keeps the best."""
         kept = super()._write(column, ready, side, is_last)
         self.length += 1
-        kept = select(kept, self._promising(kept, self._nats(self._optimistic(column, kept)), column.owner))
+        kept = select(kept, self._promising(kept, self._without_channel(kept), column.owner))
         keys = kept.prefix * self.V + kept.token
         self.candidates, number = keys.unique(return_inverse=True)
         parts = self._parts(kept, self._channel_scores(column, kept, number))
-        promising = self._promising(kept, self._nats(parts), column.owner)
-        kept, parts = select(kept, promising), parts[promising]
         best = self._best_of_each_cell(kept, self._nats(parts), column.owner, self.settings.beam)
         self.parts = parts[best]
         return select(kept, best)
@@ -107,13 +105,14 @@ class _NoisyChannelSearch(ColumnSearch):
         """The objective in nats of the model that counts most, whatever the scale of the weights."""
         return self.combined.objective(parts) / self.combined.weights.of_one_nat
 
-    def _optimistic(self, column: Column, kept: Kept) -> Float[Tensor, "E 4"]:
-        """The parts with the most that the channel can say, which is known before it is asked."""
-        if self.row is None:
-            return self._parts(kept, torch.zeros_like(kept.log_score))
-        rows = self._rows_of_channel(column, kept)
-        bound = self.row.bound()[kept.prefix, rows.clamp(min=0)].masked_fill(rows < 0, 0.0)
-        return self._parts(kept, bound)
+    def _without_channel(self, kept: Kept) -> Float[Tensor, " E"]:
+        """What direct model and language model say together: fair to all rows, since it does not fall with the row.
+
+        Where the direct model only proposes, its word alone decides.
+        """
+        if not self.combined.weights.direct:
+            return kept.log_score
+        return self._nats(self._parts(kept, torch.zeros_like(kept.log_score)))
 
     def _parts(self, kept: Kept, channel: Float[Tensor, " E"]) -> Float[Tensor, "E 4"]:
         """Direct, channel, language model and length of every proposal."""

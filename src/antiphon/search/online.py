@@ -19,6 +19,7 @@ Thesis: chapter 5, online generation.
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from heapq import nlargest
+from operator import itemgetter
 from typing import NamedTuple
 
 import torch
@@ -189,12 +190,15 @@ class PrefixTree:
 
 
 class Candidate(NamedTuple):
-    """A token that may be written in a cell: what it is worth, the log score of its path, and the node it follows."""
+    """A token that may be written in a cell: the log score of its path, and the node it follows.
 
-    value: float
+    ``value`` is what a combination of models says of it, where there is one.
+    """
+
     log_score: float
     node: int
     token: int
+    value: float = 0.0
 
 
 class BeamStreams(Streams):
@@ -245,23 +249,20 @@ class BeamStreams(Streams):
                 )
             for stream, candidates in self._candidates(nodes, ready, here, can_end=bool(finished)).items():
                 near = self._near(candidates, best[stream])
-                best[stream] = max([best[stream], *(c.value for c in near if c.token == END)])
-                self._arrive(stream, near, standing[stream], finished.get(stream))
+                kept = self._keep(near) if near else []
+                best[stream] = max([best[stream], *(c.log_score for c in kept if c.token == END)])
+                self._arrive(stream, kept, standing[stream], finished.get(stream))
             column = {stream: number + 1 for stream, number in column.items()}
         if not finished:
             for stream in streams:
                 self.live[stream] = self._best_live(self.live[stream])
 
     def _leave(self, nodes: list[int], log_scores: list[float], best: dict[int, float]) -> None:
-        """Outputs that read on; what the best of each stream is worth."""
-        for node, log_score, value in zip(nodes, log_scores, self._values(nodes, log_scores), strict=True):
+        """Outputs that read on, and the best of each stream."""
+        for node, log_score in zip(nodes, log_scores, strict=True):
             stream = self.tree.owner[node]
             self.live[stream][node] = log_score
-            best[stream] = max(best[stream], value)
-
-    def _values(self, nodes: list[int], log_scores: list[float]) -> list[float]:
-        """What outputs that leave a row are worth: here, their log scores."""
-        return log_scores
+            best[stream] = max(best[stream], log_score)
 
     def _nodes_in(self, column: dict[int, int], standing: dict[int, dict[int, float]]) -> list[int]:
         """The outputs of the current column of each stream; columns without any are passed over."""
@@ -288,13 +289,17 @@ class BeamStreams(Streams):
             scores[row, rank].tolist(), row.tolist(), tokens[row, rank].tolist(), strict=True
         ):
             node = nodes[number]
-            found.setdefault(self.tree.owner[node], []).append(Candidate(score, score, node, token))
+            found.setdefault(self.tree.owner[node], []).append(Candidate(score, node, token))
         return {stream: nlargest(self.width, candidates) for stream, candidates in found.items()}
 
     def _near(self, candidates: list[Candidate], best: float) -> list[Candidate]:
         """Candidates not too far behind the best of them, nor behind what has left the row or finished already."""
-        worst = max(best, candidates[0].value) - self.settings.threshold
-        return [candidate for candidate in candidates if candidate.value >= worst]
+        worst = max(best, candidates[0].log_score) - self.settings.threshold
+        return [candidate for candidate in candidates if candidate.log_score >= worst]
+
+    def _keep(self, candidates: list[Candidate]) -> list[Candidate]:
+        """The candidates of a cell that become outputs: here, all of them."""
+        return candidates
 
     def _arrive(
         self,
@@ -319,10 +324,9 @@ class BeamStreams(Streams):
 
     def _best_live(self, outputs: dict[int, float]) -> dict[int, float]:
         """The outputs that stay in the running."""
-        values = self._values(list(outputs), list(outputs.values()))
-        ranked = nlargest(_LIVE_PER_BEAM * self.settings.beam, zip(values, outputs, strict=True))
-        worst = ranked[0][0] - self.settings.threshold
-        return {node: outputs[node] for value, node in ranked if value >= worst}
+        best = nlargest(_LIVE_PER_BEAM * self.settings.beam, outputs.items(), key=itemgetter(1))
+        worst = best[0][1] - self.settings.threshold
+        return {node: log_score for node, log_score in best if log_score >= worst}
 
     def _commit(self, stream: int) -> list[int]:
         """What all outputs in the running begin with, written out."""

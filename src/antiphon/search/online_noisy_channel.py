@@ -10,12 +10,15 @@ input token read, so it grows in two directions: a new node adds a row, computed
 
 A node above what is written out is forgotten once next to nothing of the channel passes through it any more, and so is
 a column that no output in the running can still profit from: neither tree nor rows grow with what was read before.
+Outputs of one cell are ranked by the objective; those of different lengths are compared by the direct model alone,
+since a language model would always prefer the output that has written less.
 
 Thesis: section 6.2, with a unidirectional proposer.
 """
 
 from collections.abc import Sequence
 from heapq import nlargest
+from operator import attrgetter
 from typing import NamedTuple
 
 import torch
@@ -24,7 +27,7 @@ from torch import Tensor
 
 from antiphon.data.vocab import END, START
 from antiphon.lattice.grid import IMPOSSIBLE
-from antiphon.models.noisy_channel import LanguageState, NoisyChannel, Reading, linear_recurrence
+from antiphon.models.noisy_channel import LanguageState, NoisyChannel, linear_recurrence
 from antiphon.models.transducer import Side, Transducer
 from antiphon.nn.factored_softmax import log_normalisers
 from antiphon.nn.recurrent import LSTMState, join_states, select_states
@@ -71,12 +74,6 @@ class GrowingChannel:
         nothing = logits.new_full((1,), IMPOSSIBLE, dtype=torch.float64)
         side = Side(logits.new_zeros(1, len(logits)), units.new_zeros(1, units.shape[1]))
         self.rows = Rows(side, model.encoder.initial_state(1), nothing.new_zeros(1, 0), nothing, nothing)
-
-    def bound(self, nodes: list[int]) -> Float[Tensor, " N"]:
-        """The most that the channel can come to say of what grows from some nodes; 0 before any input."""
-        if not len(self.tokens):
-            return self.rows.last.new_zeros(len(nodes))
-        return self.rows.leave[nodes].logsumexp(1)
 
     def add(self, parents: list[int], tokens: Int[Tensor, " M"]) -> None:
         """New nodes: each has a row of its own."""
@@ -205,34 +202,23 @@ class ScoredTree(PrefixTree):
             self.language = LanguageState(state, *rest)
         super()._add(parents, tokens)
 
-    def values(self, nodes: list[int], log_scores: list[float]) -> list[float]:
-        """What outputs that leave a row are worth, in nats, with the most that the channel can still say."""
-        channel = self._zeros(len(nodes)) if self.channel is None else self.channel.bound(nodes)
-        language = self._zeros(len(nodes)) if self.language is None else self.language.log_prob[nodes]
-        return self._worth(log_scores, channel, language, [self.length[node] for node in nodes])
-
-    def candidate_values(self, candidates: list[Candidate], reading: Reading, *, ignores_channel: bool) -> list[float]:
-        """What candidates are worth, in nats; tokens that go on are given nodes in the tree."""
-        channel, language = self._zeros(len(candidates)), self._zeros(len(candidates))
-        parents, tokens = [c.node for c in candidates], torch.tensor([c.token for c in candidates], device=self.device)
-        if self.language is not None:
-            theirs = self.combined.output_in_language_model[tokens]
-            language = self.language.log_prob[parents] + self.language.log_next[parents, theirs]
+    def values(self, candidates: list[Candidate], *, ignores_channel: bool) -> list[float]:
+        """The objective of candidates, in nats of the model that counts most."""
+        log_scores, parents, tokens = zip(*(candidate[:3] for candidate in candidates), strict=True)
+        direct = torch.tensor(log_scores, dtype=torch.float64, device=self.device)
+        given = torch.tensor(tokens, device=self.device)
+        lengths = direct.new_tensor([self.length[node] + 1 for node in parents])
+        channel, language = torch.zeros_like(direct), torch.zeros_like(direct)
         if self.channel is not None and not ignores_channel:
-            rows = self.channel.rows_after(parents, self.combined.output_in_channel[tokens])
-            channel = rows.last if reading == "last" else torch.where(tokens == END, rows.last, rows.anywhere)
-        lengths = [self.length[node] + 1 for node in parents]
-        return self._worth([c.log_score for c in candidates], channel, language, lengths)
-
-    def _worth(self, log_scores: list[float], channel: Tensor, language: Tensor, lengths: list[int]) -> list[float]:
-        given = (torch.tensor(part, dtype=torch.float64, device=self.device) for part in (log_scores, lengths))
-        direct, length = given
-        parts = torch.stack([direct, channel, language, length], 1)
-        worth: list[float] = (self.combined.objective(parts) / self.combined.weights.of_one_nat).tolist()
-        return worth
-
-    def _zeros(self, count: int) -> Tensor:
-        return torch.zeros(count, dtype=torch.float64, device=self.device)
+            rows = self.channel.rows_after(list(parents), self.combined.output_in_channel[given])
+            reads_last = (given == END) | (self.combined.reading == "last")
+            channel = torch.where(reads_last, rows.last, rows.anywhere)
+        if self.language is not None:
+            theirs = self.combined.output_in_language_model[given]
+            language = self.language.log_prob[list(parents)] + self.language.log_next[list(parents), theirs]
+        objective = self.combined.objective(torch.stack([direct, channel, language, lengths], 1))
+        nats: list[float] = (objective / self.combined.weights.of_one_nat).tolist()
+        return nats
 
 
 class NoisyChannelStream(BeamStreams):
@@ -243,7 +229,6 @@ class NoisyChannelStream(BeamStreams):
     ) -> None:
         super().__init__(model.direct, 1, settings, emit_bias)
         self.width = max(settings.proposals, settings.beam)
-        self.reading = model.reading
         self.features = int(conditioning.counts[0])
         self.tree: ScoredTree = ScoredTree(model, conditioning)
         self.root = [len(self.tree.owner) - 1]
@@ -259,18 +244,13 @@ class NoisyChannelStream(BeamStreams):
     def _reads_features(self) -> bool:
         return self.tokens_read[0] <= self.features
 
-    def _values(self, nodes: list[int], log_scores: list[float]) -> list[float]:
-        return self.tree.values(nodes, log_scores)
-
-    def _candidates(
-        self, nodes: list[int], ready: Float[Tensor, " N"], here: Side, *, can_end: bool
-    ) -> dict[int, list[Candidate]]:
-        found = super()._candidates(nodes, ready, here, can_end=can_end)
-        for stream, candidates in found.items():
-            values = self.tree.candidate_values(candidates, self.reading, ignores_channel=self._reads_features)
-            rescored = (c._replace(value=value) for c, value in zip(candidates, values, strict=True))
-            found[stream] = nlargest(self.settings.beam, rescored)
-        return found
+    def _keep(self, candidates: list[Candidate]) -> list[Candidate]:
+        """The proposals with the best objective."""
+        values = self.tree.values(candidates, ignores_channel=self._reads_features)
+        scored = [candidate._replace(value=value) for candidate, value in zip(candidates, values, strict=True)]
+        best = nlargest(self.settings.beam, scored, key=attrgetter("value"))
+        worst = best[0].value - self.settings.threshold
+        return [candidate for candidate in best if candidate.value >= worst]
 
     def _final_score(self, candidate: Candidate) -> float:
         return candidate.value
