@@ -1,8 +1,7 @@
 """Decoding time of direct + channel + language model against the direct model's own beam, on one core.
 
-Small models are trained for a minute on an extract of the embedded data, phonemes to spelling, so that the search
-prunes as it does in use. Both searches keep 10 hypotheses per cell; the combination rescores 20 proposals. They run in
-turn on the same words, several times; the medians are compared.
+The models are those of the demo, phonemes to spelling, trained for two minutes. Both searches keep 10 hypotheses per
+cell; the combination rescores 20 proposals. They run in turn on the same words, several times; medians are compared.
 
 Runs of your own, on a GPU or not: python -m benchmarks.noisy_channel_decoding DIRECT NOISY SOURCES.txt --device cuda
 """
@@ -19,6 +18,7 @@ from pathlib import Path
 from antiphon.api import load
 from antiphon.data.readers import read_pairs
 from antiphon.demo import FOLDER
+from antiphon.demo.spelling import WEIGHTS
 
 ROOT = Path(__file__).parent.parent
 WORDS, ROUNDS = 300, 5
@@ -29,7 +29,7 @@ def measure():
         folder = Path(name)
         train_parts(folder)
         run("combine", "--direct", folder / "direct", "--channel", folder / "channel", "--lm", folder / "lm",
-            "--out", folder / "noisy", "--proposals", "20", "--beam", "10")  # fmt: skip
+            "--out", folder / "noisy", "--weights", ",".join(map(str, WEIGHTS["noisy"])))  # fmt: skip
         sources = [pair.target for pair in read_pairs(FOLDER / "cmudict.test.tsv.gz")][:WORDS]
         return [compare(folder / "direct", folder / "noisy", sources, "cpu")]
 
@@ -59,19 +59,8 @@ def seconds(model, sources):
 
 
 def train_parts(folder):
-    for part, lines in (("train", 3000), ("dev", 100)):
-        pairs = list(read_pairs(FOLDER / f"cmudict.{part}.tsv.gz"))[:: 10 if part == "train" else 1][:lines]
-        (folder / f"{part}.tsv").write_text("".join(f"{pair.source}\t{pair.target}\n" for pair in pairs))
-    own = {
-        "direct": ["data.swap=true", "train.max_epochs=6"],
-        "channel": ["model.encoder=unidirectional", "train.max_epochs=6"],
-        "lm": ["model.kind=language_model", "data.swap=true", f"data.vocab_from={folder}/direct", "train.max_epochs=3"],
-    }
-    both = [f"data.train={folder}/train.tsv", f"data.dev={folder}/dev.tsv", "model.layers=1", "model.dropout=0.1"]
-    both += ["train.average=0", "train.learning_rate=0.004", "train.dev_metric=perplexity"]
-    for name, settings in own.items():
-        changes = [part for setting in both + settings for part in ("--set", setting)]
-        run("train", "recipes/g2p.toml", *changes, "--threads", "1", "--out", folder / name)
+    for part in ("direct", "channel", "lm"):
+        run("train", FOLDER / f"spelling-{part}.toml", "--threads", "1", "--out", folder / part)
 
 
 def run(*arguments):

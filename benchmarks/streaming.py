@@ -1,0 +1,74 @@
+"""Time to write a token while the input still arrives, and whether it stays the same on a long input; one core.
+
+Characters: a unidirectional transducer of the demo's size, trained for two epochs on the embedded pairs, reads held-out
+words letter by letter. Words: a transducer of 256 units over 10,000 words on each side, with random weights, for which
+all outputs are about equally likely: the most work there can be. The long input has 5,000 tokens of that model.
+"""
+
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+
+from antiphon.config import load_recipe
+from antiphon.data.vocab import SPECIALS
+from antiphon.demo import FOLDER, pairs_of
+from antiphon.models.transducer import Transducer
+from antiphon.search.hypothesis import BeamSettings
+from antiphon.search.online import BeamStreams, GreedyStreams
+from antiphon.streaming import run_streams
+
+WORDS, LONG, VOCABULARY = 200, 5_000, 10_000
+
+
+def measure():
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        model = trained(Path(folder) / "run")
+        rows = [characters(model, policy) for policy in ("greedy", "beam")]
+    return rows + [long_input(policy) for policy in ("greedy", "beam")]
+
+
+def trained(out):
+    from rich.console import Console
+
+    from antiphon.api import load
+    from antiphon.train.fit import train
+
+    changes = ["model.encoder=unidirectional", "train.max_epochs=2"]
+    recipe = load_recipe(FOLDER / "pronunciation.toml", changes)
+    train(recipe, out, console=Console(quiet=True), device="cpu", threads=1)
+    return load(out, device="cpu", threads=1)
+
+
+def characters(model, policy):
+    times = []
+    for pair in pairs_of("test")[:WORDS]:
+        started = time.perf_counter()
+        (written,) = run_streams(model.streams([()], policy=policy), [list(pair.source)])
+        times.append((time.perf_counter() - started) / max(1, len(written.tokens)))
+    return {"task": "letters to phonemes", "policy": policy, "ms_per_token": 1000 * statistics.median(times)}
+
+
+def long_input(policy):
+    torch.manual_seed(1)
+    model = Transducer(VOCABULARY, VOCABULARY, encoder="unidirectional", hidden_size=256, embedding_size=256).eval()
+    kind = {"greedy": GreedyStreams, "beam": BeamStreams}[policy]
+    streams = kind(model, 1, BeamSettings(beam=4, max_length_ratio=1.0))
+    source = torch.randint(len(SPECIALS), VOCABULARY, (LONG,)).tolist()
+    times = []
+    for token in source:
+        started = time.perf_counter()
+        streams.read([0], [token])
+        times.append(1000 * (time.perf_counter() - started))
+    first, last = (statistics.median(times[part]) for part in (slice(100, 600), slice(-500, None)))
+    return {
+        "task": f"{VOCABULARY:,} words, {LONG:,} tokens",
+        "policy": policy,
+        "ms_per_token": statistics.median(times),
+        "ms_per_token_at_first": first,
+        "ms_per_token_at_last": last,
+        "last_to_first": last / first,
+    }
