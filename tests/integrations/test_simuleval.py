@@ -55,8 +55,8 @@ def write_files(folder):
     (folder / "recipe.toml").write_text(RECIPE)
 
 
-def call(*command, folder=ROOT):
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False, cwd=folder)
+def call(*command):
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stderr
 
 
@@ -71,9 +71,9 @@ def simulate(folder, run, *options):
     """The scores that SimulEval reports, and its log of every sentence."""
     files = ("--source", folder / "test.source", "--target", folder / "test.target", "--output", folder / "scores")
     metrics = ("--latency-metrics", *DELAYS, "--sacrebleu-tokenizer", "none")
-    # Away from the tree, so that the agent is the installed one.
-    program = (folder / "env/bin/simuleval", "--agent-class", AGENT)
-    call(*program, "--run", run, *options, *files, *metrics, folder=folder)
+    # Isolated, so that the agent is the installed one whatever PYTHONPATH says.
+    program = (folder / "env/bin/python", "-I", folder / "env/bin/simuleval", "--agent-class", AGENT)
+    call(*program, "--run", run, *options, *files, *metrics)
     with (folder / "scores/scores.tsv").open() as table:
         (scores,) = csv.DictReader(table, delimiter="\t")
     log = [json.loads(line) for line in (folder / "scores/instances.log").read_text().splitlines()]
