@@ -20,7 +20,7 @@ LAYERS = [
     {"train"},
     {"combination", "streaming"},
     {"api"},
-    {"demo", "tuner"},
+    {"demo", "tuner", "integrations"},
     {"cli"},
     {"__main__"},
 ]

@@ -382,7 +382,8 @@ class NeuralModel(Model):
                 "expected one trained with --set model.encoder=unidirectional"
             )
         settings = build_beam(self.recipe.search, beam=options.get("beam"))
-        return replace(settings, threshold=options.get("threshold") or settings.threshold)
+        threshold = options.get("threshold")
+        return settings if threshold is None else replace(settings, threshold=threshold)
 
     def _candidate(self, hypothesis: Hypothesis) -> Candidate:
         tokens = tuple(self.codec.target.vocab.decode(hypothesis.tokens))

@@ -34,12 +34,16 @@ class StreamGroup:
 
     def read(self, texts: Sequence[str | None]) -> list[list[str]]:
         """One more piece of text of each stream, None where nothing arrives; the tokens that each newly writes."""
-        if len(texts) != len(self):
-            raise ValueError(f"{len(texts)} pieces of text for {len(self)} streams, expected one for each")
-        for number, text in enumerate(texts):
-            if text is not None and not self._is_open[number]:
+        return self.read_tokens([None if text is None else self._codec.source.tokens(text) for text in texts])
+
+    def read_tokens(self, pieces: Sequence[Sequence[str] | None]) -> list[list[str]]:
+        """The same for text that is cut into tokens already: a subword, cut again, may come out as others."""
+        if len(pieces) != len(self):
+            raise ValueError(f"{len(pieces)} pieces of text for {len(self)} streams, expected one for each")
+        for number, piece in enumerate(pieces):
+            if piece is not None and not self._is_open[number]:
                 raise ValueError(f"stream {number} has ended, expected None for it")
-        written = self._advance([self._codec.source.encode(text).tolist() if text else [] for text in texts])
+        written = self._advance([self._codec.source.vocab.encode(piece or ()).tolist() for piece in pieces])
         return [self._hand_out(number, tokens) for number, tokens in enumerate(written)]
 
     def finish(self, numbers: Sequence[int] | None = None) -> list[list[str]]:
@@ -105,8 +109,8 @@ def run_streams(group: StreamGroup, sources: Sequence[Sequence[str]]) -> list[Ti
     everyone = range(len(sources))
     for given in range(max(map(len, sources), default=0) + 1):
         if given:
-            arriving = [tokens[given - 1] if given <= len(tokens) else None for tokens in sources]
-            note(everyone, group.read(arriving), given)
+            arriving = [tokens[given - 1 : given] if given <= len(tokens) else None for tokens in sources]
+            note(everyone, group.read_tokens(arriving), given)
         ending = [number for number in everyone if len(sources[number]) == given]
         note(ending, group.finish(ending), given)
     return outputs

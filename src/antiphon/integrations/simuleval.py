@@ -1,0 +1,89 @@
+"""An agent for SimulEval: ``simuleval --agent-class antiphon.integrations.simuleval.AntiphonAgent --run RUN ...``.
+
+SimulEval hands over one source word at a time and asks what to do. Every word goes to the stream of its sentence. What
+the stream decides on it is written at once; if that is nothing, the agent reads on. The last word comes marked as the
+last, so all that is left is written with it: at the same moments that ``antiphon evaluate --online`` counts.
+"""
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
+
+from simuleval.agents import Action, AgentStates, ReadAction, TextToTextAgent, WriteAction
+
+from antiphon.api import STREAMS, load
+from antiphon.data.tokenise import Chars, SentencePiece, Tokeniser, Words
+from antiphon.streaming import Stream
+
+UNITS: dict[type[Tokeniser], str] = {Words: "word", Chars: "char", SentencePiece: "spm"}
+"""What SimulEval's ``--eval-latency-unit`` calls each kind of target token."""
+
+
+class SentenceStates(AgentStates):
+    """SimulEval's notes on a sentence, with the stream that reads it and the tokens that are decided."""
+
+    def __init__(self, start: Callable[[], Stream]) -> None:
+        self._start = start
+        super().__init__()
+
+    def reset(self) -> None:
+        """The next sentence begins."""
+        super().reset()
+        self.stream = self._start()
+        self.words_read, self.words_written = 0, 0
+        self.tokens: list[str] = []
+
+    def advance(self) -> list[str]:
+        """Reads the words that are new; the tokens decided on them, with all the rest if the source has ended."""
+        written = []
+        for number in range(self.words_read, len(self.source)):
+            written += self.stream.read(" " * (number > 0) + self.source[number])
+        self.words_read = len(self.source)
+        # Nothing is said of an empty source, as by ``antiphon predict``: its delay could not be measured.
+        if self.source_finished and self.source:
+            written += self.stream.finish()
+        self.tokens += written
+        return written
+
+
+class AntiphonAgent(TextToTextAgent):
+    """Writes what a run streams."""
+
+    def __init__(self, args: Namespace) -> None:
+        self.model = load(args.run, device=args.device)
+        self.tokeniser = self.model.codec.target.tokeniser
+        self.unit = getattr(args, "eval_latency_unit", "word")
+        super().__init__(args)
+
+    @staticmethod
+    def add_args(parser: ArgumentParser) -> None:
+        """The options of ``antiphon stream``."""
+        parser.add_argument("--run", required=True, help="A run folder.")
+        parser.add_argument("--policy", choices=STREAMS, default="beam", help="How what is written is decided.")
+        parser.add_argument("--emit-bias", type=float, default=0.0, help="Added to the log odds of writing.")
+        parser.add_argument("--beam", type=int, help="Hypotheses kept per cell; unset: as in the recipe.")
+        parser.add_argument("--threshold", type=float, help="Nats behind the best; unset: as in the recipe.")
+
+    def build_states(self) -> SentenceStates:
+        """A sentence of which nothing is read."""
+        return SentenceStates(self._start)
+
+    def policy(self, states: SentenceStates | None = None) -> Action:
+        """Writes what is decided on the words that have come, or asks for the next one."""
+        states = states or self.states
+        text = self._text(states, states.advance())
+        if text or states.source_finished:
+            return WriteAction(text, finished=states.source_finished)
+        return ReadAction()
+
+    def _start(self) -> Stream:
+        args = self.args
+        return self.model.stream(policy=args.policy, emit_bias=args.emit_bias, beam=args.beam, threshold=args.threshold)
+
+    def _text(self, states: SentenceStates, tokens: list[str]) -> str:
+        """Tokens as SimulEval counts them, between spaces: each one if they are its unit, else words that are whole."""
+        if UNITS[type(self.tokeniser)] == self.unit:
+            return " ".join(tokens)
+        words = self.tokeniser.join(states.tokens).split(" ")
+        whole = words if states.source_finished else words[:-1]
+        new, states.words_written = whole[states.words_written :], len(whole)
+        return " ".join(new)
