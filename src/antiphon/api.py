@@ -46,14 +46,14 @@ SourceLike = str | tuple[str, Sequence[str]] | Source
 class StreamOptions(TypedDict, total=False):
     """How a stream decides what to write.
 
-    ``greedy`` writes as soon as writing is more probable than reading on; ``beam`` writes what all outputs in the
-    running share: those at most ``threshold`` nats behind the best. A higher ``emit_bias`` writes sooner.
+    ``greedy`` writes as soon as writing is more probable than reading on; ``beam`` writes what all outputs share that
+    are at most ``margin`` nats behind the best. A higher ``emit_bias`` and a lower ``margin`` write sooner.
     """
 
     policy: Literal["greedy", "beam"]
     emit_bias: float
     beam: int | None
-    threshold: float | None
+    margin: float | None
 
 
 @dataclass(frozen=True)
@@ -382,8 +382,8 @@ class NeuralModel(Model):
                 "expected one trained with --set model.encoder=unidirectional"
             )
         settings = build_beam(self.recipe.search, beam=options.get("beam"))
-        threshold = options.get("threshold")
-        return settings if threshold is None else replace(settings, threshold=threshold)
+        margin = options.get("margin")
+        return settings if margin is None else replace(settings, commit_margin=margin)
 
     def _candidate(self, hypothesis: Hypothesis) -> Candidate:
         tokens = tuple(self.codec.target.vocab.decode(hypothesis.tokens))

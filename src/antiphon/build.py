@@ -30,6 +30,7 @@ def build_beam(settings: SearchSection, *, beam: int | None = None, nbest: int =
         proposals=settings.proposals,
         nbest=nbest,
         threshold=settings.threshold,
+        commit_margin=settings.commit_margin,
         max_length_ratio=settings.max_length_ratio,
         max_length_extra=settings.max_length_extra,
         length_normalisation=settings.length_normalisation,

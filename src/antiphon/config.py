@@ -147,6 +147,8 @@ class SearchSection(Section):
     """Of an unfinished output, the channel writes the last input token read at its last token, or anywhere in it."""
     threshold: Annotated[float, Field(gt=0)] = 12.0
     """Hypotheses more than this many nats behind the best are dropped."""
+    commit_margin: Annotated[float, Field(ge=0)] = 3.0
+    """A stream writes what all outputs share that are at most this many nats behind the best; lower writes sooner."""
     max_length_ratio: Annotated[float, Field(gt=0)] = 2.0
     """Outputs may be this many times as long as the input, and ..."""
     max_length_extra: Positive = 10

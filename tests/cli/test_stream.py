@@ -74,6 +74,10 @@ def test_events_say_what_was_read_and_written_and_when(online_run, antiphon):
         assert times == sorted(times)
 
 
+def test_an_empty_line_gets_an_empty_output(online_run, antiphon):
+    assert antiphon("stream", online_run, stdin=b"\nda\n\n").out == "\ndaan\n\n"
+
+
 def test_a_stream_ends_with_what_predict_finds(model, online_run, antiphon):
     inputs = words(60, seed=9)
     predicted = antiphon("predict", online_run, stdin="\n".join(inputs).encode()).out.split()
@@ -112,7 +116,7 @@ def test_evaluation_online_gives_quality_and_delay(online_run, antiphon, tmp_pat
     assert online.keys() >= {"accuracy", "AL", "LAAL", "AP", "DAL"}
     assert online["accuracy"]["value"] == pytest.approx(offline["accuracy"]["value"], abs=3)
     assert 0 < online["AL"]["value"] < 6
-    soon = antiphon("evaluate", online_run, test, "--json", "--online", "--threshold", "0").out
+    soon = antiphon("evaluate", online_run, test, "--json", "--online", "--margin", "0").out
     assert json.loads(soon)["metrics"]["AL"]["value"] < online["AL"]["value"]
 
 

@@ -95,7 +95,7 @@ def folder(tmp_path_factory):
 def test_simuleval_measures_what_we_measure(folder, antiphon):
     """One test, because tests that run side by side would each build the environment."""
     run = train(folder, "words")
-    for options in ((), ("--policy", "greedy", "--emit-bias", "-1"), ("--beam", "2", "--threshold", "3")):
+    for options in ((), ("--policy", "greedy", "--emit-bias", "-1"), ("--beam", "2", "--margin", "1")):
         theirs, _ = simulate(folder, run, *options)
         found = antiphon("evaluate", run, folder / "test.tsv", "--online", "--json", *options)
         ours = {name.replace("bleu", "BLEU"): each["value"] for name, each in json.loads(found.out)["metrics"].items()}

@@ -112,6 +112,16 @@ def test_a_beam_stream_writes_out_what_all_outputs_in_the_running_share():
     assert amount > 0
 
 
+def test_a_smaller_margin_writes_sooner():
+    amounts = dict.fromkeys((0.0, 1.0, 12.0), 0)
+    for seed in range(12):
+        (source,) = sources(8, seed=seed)
+        for margin in amounts:
+            streams = BeamStreams(small_model(seed), 1, BeamSettings(beam=3, commit_margin=margin), emit_bias=2.0)
+            amounts[margin] += len(whole(stream(streams, source)[:-1]))
+    assert amounts[0.0] > amounts[1.0] > amounts[12.0]
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_bias_towards_writing_writes_sooner(policy):
     settings = BeamSettings(beam=3, threshold=1.0)

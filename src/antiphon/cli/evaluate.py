@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from antiphon.cli.options import Beam, Device, EmitBias, Policy, References, Run, StreamPolicy, Threads, Threshold
+from antiphon.cli.options import Beam, Device, EmitBias, Margin, Policy, References, Run, StreamPolicy, Threads
 from antiphon.errors import RecipeError
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def command(
     ] = False,
     policy: Policy = StreamPolicy.beam,
     emit_bias: EmitBias = 0.0,
-    threshold: Threshold = None,
+    margin: Margin = None,
     sweep: Annotated[
         str | None,
         typer.Option(metavar="B1,B2,...", help="Online with each of these biases; drawn in RUN/online.png."),
@@ -52,7 +52,7 @@ def command(
                 policy=policy.value,
                 emit_bias=bias,
                 beam=beam,
-                threshold=threshold,
+                margin=margin,
             )
     else:
         evaluations[0.0] = model.evaluate(test.pairs, beam=beam, more_references=test.more_references)

@@ -31,11 +31,11 @@ Policy = Annotated[
     StreamPolicy, typer.Option(help="Write when writing wins, or what all outputs in the running begin with.")
 ]
 EmitBias = Annotated[float, typer.Option(help="Added to the log odds of writing: higher writes sooner.")]
-Threshold = Annotated[
+Margin = Annotated[
     float | None,
     typer.Option(
         min=0.0,
-        help="Nats behind the best at which outputs leave the running; unset: as in the recipe.",
+        help="Write what all outputs share that are at most this many nats behind the best; unset: as in the recipe.",
         show_default=False,
     ),
 ]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Protocol, cast
 
 import typer
 
-from antiphon.cli.options import Beam, Device, EmitBias, Policy, Run, StreamPolicy, Threads, Threshold
+from antiphon.cli.options import Beam, Device, EmitBias, Margin, Policy, Run, StreamPolicy, Threads
 from antiphon.errors import InputError
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def command(
     policy: Policy = StreamPolicy.beam,
     emit_bias: EmitBias = 0.0,
     beam: Beam = None,
-    threshold: Threshold = None,
+    margin: Margin = None,
     features: Annotated[
         str, typer.Option(help="Features of every input, such as N;DAT;PL, for a run trained with them.")
     ] = "",
@@ -46,7 +46,7 @@ def command(
     """Read tokens from standard input as they come, and write tokens as soon as they are decided.
 
     Every line is an input of its own; the end of the line ends it. Words are read when a space follows them,
-    characters at once.
+    characters at once. An empty line gets an empty output.
     """
     from antiphon.api import load
     from antiphon.data.readers import split_features
@@ -58,7 +58,7 @@ def command(
             policy=policy.value,
             emit_bias=emit_bias,
             beam=beam,
-            threshold=threshold,
+            margin=margin,
             features=split_features(features) if features else (),
         )
 
@@ -73,11 +73,11 @@ def answer(pieces: Iterator[str], start: "Callable[[], Stream]", writer: "Writer
     stream: Stream | None = None
     try:
         for piece in pieces:
-            stream = stream or start()
             if piece == END_OF_LINE:
-                writer.end(stream.finish())
+                writer.end(stream.finish() if stream is not None else ())
                 stream = None
             else:
+                stream = stream or start()
                 writer.read(piece)
                 writer.write(stream.read(piece))
     finally:

@@ -61,7 +61,7 @@ class AntiphonAgent(TextToTextAgent):
         parser.add_argument("--policy", choices=STREAMS, default="beam", help="How what is written is decided.")
         parser.add_argument("--emit-bias", type=float, default=0.0, help="Added to the log odds of writing.")
         parser.add_argument("--beam", type=int, help="Hypotheses kept per cell; unset: as in the recipe.")
-        parser.add_argument("--threshold", type=float, help="Nats behind the best; unset: as in the recipe.")
+        parser.add_argument("--margin", type=float, help="Nats behind the best; unset: as in the recipe.")
 
     def build_states(self) -> SentenceStates:
         """A sentence of which nothing is read."""
@@ -77,7 +77,7 @@ class AntiphonAgent(TextToTextAgent):
 
     def _start(self) -> Stream:
         args = self.args
-        return self.model.stream(policy=args.policy, emit_bias=args.emit_bias, beam=args.beam, threshold=args.threshold)
+        return self.model.stream(policy=args.policy, emit_bias=args.emit_bias, beam=args.beam, margin=args.margin)
 
     def _text(self, states: SentenceStates, tokens: list[str]) -> str:
         """Tokens as SimulEval counts them, between spaces: each one if they are its unit, else words that are whole."""

@@ -32,6 +32,7 @@ class BeamSettings:
 
     ``proposals`` is how many candidates a combination of models rescores before it keeps ``beam`` of them.
     ``threshold`` leaves out whatever is more than this many nats behind the best of its sentence and column;
+    ``commit_margin`` is how far behind the best an output may be to hold back what a stream writes;
     outputs may be ``max_length_ratio`` times as long as the input, and ``max_length_extra`` tokens more. Finished
     outputs are ranked by their score with length bias and normalisation, without which short ones are favoured.
     """
@@ -40,6 +41,7 @@ class BeamSettings:
     proposals: int = 20
     nbest: int = 1
     threshold: float = 12.0
+    commit_margin: float = float("inf")
     max_length_ratio: float = 2.0
     max_length_extra: int = 10
     length_normalisation: float = 0.0

@@ -6,8 +6,9 @@ or lowered in every cell, which trades delay for quality. Two policies decide wh
 
 greedy   write the most probable token as long as writing is more probable than reading on;
 beam     keep in every cell ``(i, j)`` the best outputs of length ``j``, as the search of whole inputs does; after each
-         row, write what all outputs that are still in the running begin with. What is written that way is never
-         regretted: at the end, the answer is the one that a search of the whole input finds.
+         row, write what all outputs begin with that are at most ``commit_margin`` nats behind the best, and drop
+         those that begin otherwise. Without a margin all that are still in the running count, and what is written is
+         never regretted: at the end, the answer is the one that a search of the whole input finds.
 
 After a row, the score of an output is that of leaving the row: the probability of having read so far and written
 exactly this. Whatever is ``threshold`` nats behind the best is dropped, so the work of a row does not grow with
@@ -19,6 +20,7 @@ Thesis: chapter 5, online generation.
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from heapq import nlargest
+from itertools import takewhile
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -329,15 +331,16 @@ class BeamStreams(Streams):
         return {node: log_score for node, log_score in best if log_score >= worst}
 
     def _commit(self, stream: int) -> list[int]:
-        """What all outputs in the running begin with, written out."""
-        first, *others = self.live[stream]
-        shared = self.tree.path(first, self.root[stream])
-        for node in others:
-            path = self.tree.path(node, self.root[stream])
-            agreed = [one == other for one, other in zip(shared, path, strict=False)]
-            shared = shared[: [*agreed, False].index(False)]
+        """What the outputs that count begin with, written out; those that begin otherwise are dropped."""
+        outputs = self.live[stream]
+        worst = max(outputs.values()) - self.settings.commit_margin
+        paths = {node: self.tree.path(node, self.root[stream]) for node in outputs}
+        counting = [paths[node] for node, log_score in outputs.items() if log_score >= worst]
+        pairs = zip(min(counting), max(counting), strict=False)  # what first and last in order share, all of them share
+        shared = [one for one, other in takewhile(lambda pair: pair[0] == pair[1], pairs)]
         for token in shared:
             self.root[stream] = self.tree.children[self.root[stream]][token]
+        self.live[stream] = {node: outputs[node] for node, path in paths.items() if path[: len(shared)] == shared}
         return shared
 
     def _needed(self) -> set[int]:
