@@ -1,5 +1,6 @@
 """A trained model in Python: ``model = antiphon.load("runs/x")``."""
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, islice
@@ -465,6 +466,9 @@ class NoisyChannelModel(NeuralModel):
         if options.get("policy", "beam") != "beam":
             raise RecipeError("a noisy channel has several outputs in the running, expected the policy beam")
         module = cast(NoisyChannel, self.module)
+        # Outputs are compared by the direct model alone, which must not decide before the others have had their say.
+        margin = options.get("margin")
+        options["margin"] = math.inf if margin is None else margin
         settings = self._stream_settings(module.direct, options)
         emit_bias = options.get("emit_bias", 0.0)
         each = [

@@ -246,9 +246,7 @@ class BeamStreams(Streams):
             scores = [standing[self.tree.owner[node]][node] for node in nodes]
             ready = torch.tensor(scores, dtype=torch.float64, device=self.device) + log_emit
             if not finished:
-                self._leave(
-                    nodes, [score + shift for score, shift in zip(scores, log_shift.tolist(), strict=True)], best
-                )
+                self._leave(nodes, [s + shift for s, shift in zip(scores, log_shift.tolist(), strict=True)], best)
             for stream, candidates in self._candidates(nodes, ready, here, can_end=bool(finished)).items():
                 near = self._near(candidates, best[stream])
                 kept = self._keep(near) if near else []
