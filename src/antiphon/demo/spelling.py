@@ -18,7 +18,7 @@ PARTS = {
     "channel": "the channel, letters to phonemes",
     "lm": "the language model of spellings",
 }
-WEIGHTS = {"direct+lm": (1.0, 0.0, 0.9, 2.0), "noisy": (1.0, 0.37, 0.7, 0.4)}
+WEIGHTS = {"direct+lm": (1.0, 0.0, 0.71, 1.61), "noisy": (0.94, 0.43, 1.0, 1.88)}
 """Of direct model, channel, language model and length, found by ``antiphon tune`` on the dev words."""
 EXAMPLES = 6
 
