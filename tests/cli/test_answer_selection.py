@@ -91,7 +91,7 @@ def evaluate(antiphon, run, file, *options):
 
 @pytest.mark.parametrize("sentence", ["bag_of_words", "bigram", "lstm"])
 def test_every_sentence_model_learns_toy_questions(antiphon, toy, sentence):
-    run = train(toy, sentence, f"model.sentence={sentence}")
+    run = train(toy, sentence, f"model.sentence={sentence}", "model.shared=true")
     metrics = evaluate(antiphon, run, toy / "test.tsv")
     assert metrics["map"]["value"] > 0.9
     assert "30 questions (all)|ties by id descending|trec_eval" in metrics["map"]["signature"]

@@ -121,7 +121,12 @@ class LastState(SentenceModel):
         super().__init__()
         self.output_size = hidden_size
         self.answer_reader = LSTMReader(vectors, hidden_size, layers, dropout)
-        self.question_reader = self.answer_reader if shared else LSTMReader(vectors, hidden_size, layers, dropout)
+        self._own_reader = None if shared else LSTMReader(vectors, hidden_size, layers, dropout)
+
+    @property
+    def question_reader(self) -> LSTMReader:
+        """The LSTM that reads questions; one that is shared stands in the weights once."""
+        return self.answer_reader if self._own_reader is None else self._own_reader
 
     def question(self, tokens: Int[Tensor, "B I"], lengths: Int[Tensor, " B"]) -> Float[Tensor, "B D"]:
         """The last state of the question's LSTM."""

@@ -17,11 +17,11 @@ from antiphon.metrics.ranking import RANKING_MEASURES
 from antiphon.report.plots import plot_training
 from antiphon.run import RunFolder, staged_run
 from antiphon.train.checkpoint import load_checkpoint
-from antiphon.train.count import train_suffix_rules
+from antiphon.train.count import train_overlap, train_suffix_rules
 from antiphon.train.generation import GenerationTask
 from antiphon.train.keeper import Keeper
 from antiphon.train.loop import Interrupted, Task, run_epochs
-from antiphon.train.matching import MatchingTask, train_overlap
+from antiphon.train.matching import MatchingTask
 
 __all__ = ["Interrupted", "train"]
 
