@@ -63,7 +63,12 @@ def build_beam(settings: SearchSection, *, beam: int | None = None, nbest: int =
 
 def build_text_steps(data: DataSection) -> TextSteps:
     """What is done to text before it is cut into tokens."""
-    return TextSteps(data.nfc, data.lowercase, data.digits_to_hash, data.split_punctuation)
+    return TextSteps(
+        nfc=data.nfc,
+        lowercase=data.lowercase,
+        digits_to_hash=data.digits_to_hash,
+        split_punctuation=data.split_punctuation,
+    )
 
 
 def build_limits(recipe: Recipe) -> Limits:

@@ -105,6 +105,20 @@ def test_attention_learns_toy_questions_and_says_what_it_looks_at(antiphon, toy,
     assert sum(weight for _, weight in best["attention"]) == pytest.approx(1, abs=1e-4)
 
 
+def test_in_a_terminal_the_words_looked_at_most_are_the_brightest():
+    from antiphon.api import Ranked
+    from antiphon.cli.ranking import coloured
+    from antiphon.data.questions import Answer, Question
+
+    ranked = Ranked("red owl", 0, 0.0, 0.5, (("red", 0.8), ("owl", 0.2)))
+    text = coloured([Question("1", "which colour ?", (Answer("1-0", "red owl"),))], [[ranked]])
+    assert "which colour ?" in text.plain
+    assert "0.500  red owl" in text.plain
+    styles = {text.plain[span.start : span.end]: str(span.style) for span in text.spans}
+    assert styles["red"] == "on rgb(200,40,40)"
+    assert styles["owl"] == "on rgb(80,40,40)"
+
+
 def test_a_new_question_is_ranked_by_a_folder_that_was_moved(toy, attentive, tmp_path):
     import shutil
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from antiphon import __version__
 from antiphon.build import count_parameters, fitting_measures
 from antiphon.config import Recipe
-from antiphon.device import choose_threads
+from antiphon.device import choose_device, choose_threads
 from antiphon.errors import InputError, RecipeError, count_of
 from antiphon.kinds import RANKING_KINDS
 from antiphon.metrics.ranking import RANKING_MEASURES
@@ -76,7 +76,7 @@ def _train_to_the_end(task: Task, run: RunFolder, console: Console, device: str)
     run_epochs(fitting, settings, run, keeper, console, device)
     with suppress(InputError):  # no plotting library, no picture: log.csv says the same
         plot_training(keeper.rows, keeper.best, settings.dev_metric, run.plot)
-    task.finish(run)
+    task.finish(run, choose_device(device))
     seconds = sum(row["seconds"] for row in keeper.rows)
     best = {name: value for name, value in keeper.best.items() if name.startswith("dev_")}
     run.save_metrics(

@@ -59,7 +59,7 @@ class GenerationTask:
         )
         return Fitting(module, batches, _dev_batches(self.prepared.dev, settings.max_batch_cells))
 
-    def finish(self, run: RunFolder) -> None:
+    def finish(self, run: RunFolder, device: str) -> None:
         """Nothing more: the weights are all there is."""
 
     def _module(self, checkpoint: Checkpoint | None) -> GenerationTraining:

@@ -51,8 +51,8 @@ class Task(Protocol):
         """The model as it stands, and its batches."""
         ...
 
-    def finish(self, run: RunFolder) -> None:
-        """Leaves in the run what follows from its best weights."""
+    def finish(self, run: RunFolder, device: str) -> None:
+        """Leaves in the run what follows from its best weights, computed on a device."""
         ...
 
 

@@ -161,13 +161,13 @@ class MatchingTask:
         )
         return Fitting(module, batches, loader)
 
-    def finish(self, run: RunFolder) -> None:
+    def finish(self, run: RunFolder, device: str) -> None:
         """With ``model.overlap``, leaves the logistic regression of the best weights."""
         if self.recipe.model.overlap:
             matcher = new_matcher(run, self.recipe)
             run.fill(matcher)
             corpus = MatchCorpus.of(self.train, text_encoder(run, self.recipe))
-            self._counts(run, corpus).fit(matcher).save(run.logistic)
+            self._counts(run, corpus).fit(matcher.to(device)).save(run.logistic)
 
     def _counts(self, run: RunFolder, corpus: MatchCorpus) -> WordCounts:
         overlap, words = load_overlap(run), word_splitter(self.recipe.data)
