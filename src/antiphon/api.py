@@ -445,6 +445,12 @@ class RankingModel(Model):
         """Refuses: a ranking has no alignment."""
         raise self._cannot("align", "a transducer or an attention model")
 
+    def evaluate(
+        self, pairs: Sequence[Pair], *, beam: int | None = None, more_references: Sequence[Sequence[str]] = ()
+    ) -> Evaluation:
+        """Refuses: it is questions that are evaluated, by ``evaluate_questions``."""
+        raise self._cannot("evaluate pairs", "evaluate_questions")
+
     def rank_questions(self, questions: Sequence[Question], *, explain: bool = False) -> list[list[Ranked]]:
         """The candidates of every question, the likeliest first."""
         nothing: list[Attention] = [[()] * len(question.answers) for question in questions]
@@ -487,7 +493,7 @@ class RankingModel(Model):
     def _ranked(self, question: Question, scores: list[float], attention: Attention) -> list[Ranked]:
         is_matcher = self.kind == "matcher"
         ranked = [
-            Ranked(answer.text, place, score, 1 / (1 + math.exp(-score)) if is_matcher else None, looked)
+            Ranked(answer.text, place, score, 0.5 + 0.5 * math.tanh(score / 2) if is_matcher else None, looked)
             for place, (answer, score, looked) in enumerate(zip(question.answers, scores, attention, strict=True))
         ]
         return sorted(ranked, key=lambda candidate: -candidate.score)

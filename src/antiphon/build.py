@@ -13,6 +13,7 @@ from antiphon.data.tokenise import TextSteps
 from antiphon.kinds import KINDS
 from antiphon.models.matcher import Matcher
 from antiphon.nn.bert import BertShape, PretrainedSentence
+from antiphon.nn.recurrent import Sizes
 from antiphon.nn.sentence import AttentiveState, BagOfWords, Bigram, FixedVectors, LastState
 from antiphon.search.hypothesis import BeamSettings
 
@@ -37,8 +38,8 @@ def build_matcher(settings: ModelSection, vectors: Tensor, stops: Tensor) -> Mat
     if settings.sentence == "bigram":
         return Matcher(Bigram(words, settings.dropout))
     sentence = LastState if settings.sentence == "lstm" else AttentiveState
-    sizes = {"hidden_size": settings.hidden_size, "layers": settings.layers}
-    return Matcher(sentence(words, **sizes, dropout=settings.dropout, shared=settings.shared))
+    sizes = Sizes(words.size, settings.hidden_size, settings.layers, settings.dropout, settings.forget_bias or 0.0)
+    return Matcher(sentence(words, sizes, shared=settings.shared))
 
 
 def build_pretrained_matcher(settings: ModelSection, encoder: Mapping[str, Any]) -> Matcher:

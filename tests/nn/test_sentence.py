@@ -6,6 +6,7 @@ import torch
 from antiphon.data.match_batch import MatchBatch
 from antiphon.models.matcher import Matcher
 from antiphon.nn.bert import Bert, BertShape, PretrainedSentence, bert_weights
+from antiphon.nn.recurrent import Sizes
 from antiphon.nn.sentence import AttentiveState, BagOfWords, Bigram, FixedVectors, LastState
 
 VECTORS = torch.tensor([[0.0, 0.0], [9.0, 9.0], [1.0, 2.0], [3.0, -1.0], [0.5, 0.5]])
@@ -32,11 +33,11 @@ def bigram():
 
 
 def last_state():
-    return LastState(fixed(), hidden_size=3, layers=2, dropout=0.0)
+    return LastState(fixed(), Sizes(2, 3, layers=2))
 
 
 def attentive():
-    return AttentiveState(fixed(), hidden_size=3, layers=1, dropout=0.0)
+    return AttentiveState(fixed(), Sizes(2, 3))
 
 
 def pretrained():
@@ -76,7 +77,7 @@ def test_a_bigram_model_is_the_mean_over_neighbours():
 
 
 def test_an_lstm_gives_its_last_state_and_questions_have_their_own():
-    model = LastState(fixed(), hidden_size=3, layers=1, dropout=0.0)
+    model = LastState(fixed(), Sizes(2, 3))
     tokens, lengths = torch.tensor([[2, 4, 3, 0]]), torch.tensor([3])
     question, answer = model.question(tokens, lengths), model.answer(tokens, lengths, torch.zeros(1, 3))
     vectors = VECTORS[[2, 4, 3]]
@@ -86,7 +87,7 @@ def test_an_lstm_gives_its_last_state_and_questions_have_their_own():
 
 
 def test_a_shared_lstm_reads_both():
-    model = LastState(fixed(), hidden_size=3, layers=2, dropout=0.0, shared=True)
+    model = LastState(fixed(), Sizes(2, 3, layers=2), shared=True)
     tokens, lengths = torch.tensor([[2, 4]]), torch.tensor([2])
     assert torch.equal(model.question(tokens, lengths), model.answer(tokens, lengths, torch.zeros(1, 3)))
 

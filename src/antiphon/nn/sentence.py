@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from antiphon.nn.recurrent import LSTM, valid_positions
+from antiphon.nn.recurrent import LSTM, Sizes, valid_positions
 
 
 class FixedVectors(nn.Module):
@@ -98,11 +98,11 @@ class Bigram(SentenceModel):
 class LSTMReader(nn.Module):
     """An LSTM over fixed word vectors with dropout on them; it gives all states and the last one of each text."""
 
-    def __init__(self, vectors: FixedVectors, hidden_size: int, layers: int, dropout: float) -> None:
+    def __init__(self, vectors: FixedVectors, sizes: Sizes) -> None:
         super().__init__()
         self.vectors = vectors
-        self.dropout = nn.Dropout(dropout)
-        self.lstm = LSTM(vectors.size, hidden_size, layers)
+        self.dropout = nn.Dropout(sizes.dropout)
+        self.lstm = LSTM(vectors.size, sizes.hidden_size, sizes.layers, forget_bias=sizes.forget_bias)
 
     def forward(
         self, tokens: Int[Tensor, "B I"], lengths: Int[Tensor, " B"]
@@ -115,13 +115,11 @@ class LSTMReader(nn.Module):
 class LastState(SentenceModel):
     """The last state of an LSTM: one for questions and one for answers, or one for both."""
 
-    def __init__(
-        self, vectors: FixedVectors, *, hidden_size: int, layers: int, dropout: float, shared: bool = False
-    ) -> None:
+    def __init__(self, vectors: FixedVectors, sizes: Sizes, *, shared: bool = False) -> None:
         super().__init__()
-        self.output_size = hidden_size
-        self.answer_reader = LSTMReader(vectors, hidden_size, layers, dropout)
-        self._own_reader = None if shared else LSTMReader(vectors, hidden_size, layers, dropout)
+        self.output_size = sizes.hidden_size
+        self.answer_reader = LSTMReader(vectors, sizes)
+        self._own_reader = None if shared else LSTMReader(vectors, sizes)
 
     @property
     def question_reader(self) -> LSTMReader:
@@ -146,10 +144,9 @@ class AttentiveState(LastState):
     ``h`` is the last state of the question and ``s_i`` the states of the answer.
     """
 
-    def __init__(
-        self, vectors: FixedVectors, *, hidden_size: int, layers: int, dropout: float, shared: bool = False
-    ) -> None:
-        super().__init__(vectors, hidden_size=hidden_size, layers=layers, dropout=dropout, shared=shared)
+    def __init__(self, vectors: FixedVectors, sizes: Sizes, *, shared: bool = False) -> None:
+        super().__init__(vectors, sizes, shared=shared)
+        hidden_size = sizes.hidden_size
         self.of_question = nn.Linear(hidden_size, hidden_size, bias=False)
         self.of_state = nn.Linear(hidden_size, hidden_size, bias=False)
         self.weight = nn.Linear(hidden_size, 1, bias=False)

@@ -166,7 +166,7 @@ def overlap_counts(overlap: Overlap, words: Words, questions: Sequence[Question]
 
 def with_probability(counts: NDArray[np.float64], log_odds: Scores) -> NDArray[np.float64]:
     """``FEATURES`` of every pair: the counts of ``overlap_counts``, and the probability of the matcher's log odds."""
-    return np.column_stack([counts, 1 / (1 + np.exp(-log_odds))])
+    return np.column_stack([counts, 0.5 + 0.5 * np.tanh(log_odds / 2)])
 
 
 def by_question(scores: Scores, questions: Sequence[Question]) -> list[Scores]:
