@@ -1,6 +1,8 @@
 """Answer selection through the real commands: trained on toy questions, ranked, evaluated, explained, compared."""
 
 import json
+import shutil
+import sys
 
 import ir_measures
 import pytest
@@ -120,8 +122,6 @@ def test_in_a_terminal_the_words_looked_at_most_are_the_brightest():
 
 
 def test_a_new_question_is_ranked_by_a_folder_that_was_moved(toy, attentive, tmp_path):
-    import shutil
-
     shutil.copytree(attentive, tmp_path / "moved")
     for name in ("train.tsv", "vectors.txt"):
         assert str(toy / name) in (tmp_path / "moved" / "recipe.toml").read_text()
@@ -328,8 +328,6 @@ def test_a_matcher_without_vectors_says_how_to_give_them(antiphon, toy, tmp_path
     [("nowhere", "nowhere: no sentence encoder"), ("other", "a network of type mpnet, expected bert")],
 )
 def test_a_strange_encoder_is_refused(antiphon, toy, tmp_path, encoder, message):
-    import shutil
-
     shutil.copytree(toy / "encoder", tmp_path / "other")
     (tmp_path / "other" / "config.json").write_text('{"model_type": "mpnet"}')
     settings = ["model.sentence=pretrained", f"data.encoder={tmp_path / encoder}"]
@@ -339,8 +337,6 @@ def test_a_strange_encoder_is_refused(antiphon, toy, tmp_path, encoder, message)
 
 
 def test_an_encoder_inside_a_package_is_found_without_importing_it(toy, tmp_path, monkeypatch):
-    import shutil
-
     from antiphon.data.encoder import find_encoder
 
     package_folder = tmp_path / "carrier"
@@ -348,6 +344,25 @@ def test_an_encoder_inside_a_package_is_found_without_importing_it(toy, tmp_path
     (package_folder / "__init__.py").write_text("raise RuntimeError('imported')\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     assert find_encoder("carrier") == package_folder / "model"
+
+
+@pytest.mark.parametrize(
+    ("library", "settings", "extra"),
+    [
+        ("ir_measures", ["model.kind=overlap"], "qa"),
+        ("bm25s", ["model.kind=overlap", "model.baseline=bm25"], "qa"),
+        ("sklearn.linear_model", ["model.overlap=true", "model.sentence=bag_of_words"], "qa"),
+        ("tokenizers", ["model.sentence=pretrained", "data.encoder=ENCODER"], "pretrained"),
+    ],
+)
+def test_a_missing_library_is_named_with_the_extra_that_brings_it(
+    antiphon, toy, tmp_path, monkeypatch, library, settings, extra
+):
+    monkeypatch.setitem(sys.modules, library, None)
+    settings = [setting.replace("ENCODER", str(toy / "encoder")) for setting in settings]
+    result = antiphon(*arguments_of(toy, tmp_path / "run", *settings))
+    assert result.status == 2
+    assert f"antiphon[{extra}]" in result.err
 
 
 def test_unknown_words_are_said_aloud(antiphon, toy, attentive, tmp_path):
@@ -369,8 +384,6 @@ def test_what_a_model_of_answers_cannot_do_in_python_is_refused(toy, attentive, 
 
 @pytest.mark.parametrize("name", ["logistic.json", "overlap.tsv", "vectors.safetensors", "words.vocab"])
 def test_a_run_with_a_file_missing_is_refused_by_its_name(antiphon, toy, attentive, tmp_path, name):
-    import shutil
-
     shutil.copytree(attentive, tmp_path / "run")
     (tmp_path / "run" / name).unlink()
     result = antiphon("predict", tmp_path / "run", toy / "test.tsv")

@@ -41,9 +41,9 @@ def test_a_grid_trains_every_combination_and_leaves_the_best_recipe(antiphon, re
     weights = out / "model.kind=encoder_decoder" / "model.safetensors"
     assert "test" not in tomllib.loads((weights.parent / "recipe.toml").read_text())["data"]
     before = weights.stat().st_mtime_ns
-    wider = antiphon("grid", recipe, "--grid", "model.kind=encoder_decoder,attention", "--out", out, "--jobs", "1")
-    assert wider.status == 0, wider.err
-    assert {row["model.kind"] for row in rows(out)} == {"encoder_decoder", "attention"}
+    again = antiphon("grid", recipe, "--grid", "model.kind=encoder_decoder", "--out", out, "--jobs", "1")
+    assert again.status == 0, again.err
+    assert [row["model.kind"] for row in rows(out)] == ["encoder_decoder"]
     assert weights.stat().st_mtime_ns == before
 
 
