@@ -18,7 +18,7 @@ class Matcher(nn.Module):
         super().__init__()
         self.sentence = sentence
         self.match = nn.Parameter(sentence.initial_match())
-        self.bias = nn.Parameter(torch.zeros(()))
+        self.bias = nn.Parameter(torch.tensor(sentence.initial_bias))
 
     def forward(self, batch: MatchBatch) -> Float[Tensor, " B"]:
         """The log odds that each sentence answers its question."""

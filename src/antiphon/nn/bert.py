@@ -11,7 +11,7 @@ from antiphon.nn.recurrent import valid_positions
 from antiphon.nn.sentence import SentenceModel
 
 _COSINE_SCALE = 10.0
-"""Log odds that a cosine of 1 is worth before training."""
+"""Log odds between a cosine of 0 and one of 1 before training; a cosine of a half is even."""
 
 _REMEMBERED = 200_000
 """Texts whose vectors a frozen encoder remembers at most."""
@@ -68,6 +68,8 @@ class PretrainedSentence(SentenceModel):
 
     A frozen encoder remembers the vectors of texts, so training reads every distinct one once.
     """
+
+    initial_bias = -_COSINE_SCALE / 2
 
     def __init__(self, shape: BertShape, *, frozen: bool) -> None:
         super().__init__()

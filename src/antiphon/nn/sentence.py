@@ -36,6 +36,7 @@ class SentenceModel(nn.Module):
     """What all sentence models share: they turn token ids into vectors of ``output_size`` numbers."""
 
     output_size: int
+    initial_bias = 0.0
 
     def read(self, tokens: Int[Tensor, "B I"], lengths: Int[Tensor, " B"]) -> Float[Tensor, "B D"]:
         """The vector of each text, by itself."""
