@@ -17,10 +17,11 @@ LAYERS = [
     {"config", "kinds"},
     {"build"},
     {"device", "report", "run"},
+    {"ranker"},
     {"train"},
     {"combination", "streaming"},
     {"api"},
-    {"demo", "tuner", "integrations"},
+    {"demo", "grid", "tuner", "integrations"},
     {"cli"},
     {"__main__"},
 ]
@@ -66,6 +67,8 @@ def test_public_names_are_there():
         "Evaluation",
         "Model",
         "Prediction",
+        "Ranked",
+        "RankingModel",
         "__version__",
         "load",
     }

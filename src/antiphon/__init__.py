@@ -3,10 +3,20 @@
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["Alignment", "Candidate", "Evaluation", "Model", "Prediction", "__version__", "load"]
+__all__ = [
+    "Alignment",
+    "Candidate",
+    "Evaluation",
+    "Model",
+    "Prediction",
+    "Ranked",
+    "RankingModel",
+    "__version__",
+    "load",
+]
 
 if TYPE_CHECKING:
-    from antiphon.api import Alignment, Candidate, Evaluation, Model, Prediction, load
+    from antiphon.api import Alignment, Candidate, Evaluation, Model, Prediction, Ranked, RankingModel, load
 
 
 def __getattr__(name: str) -> Any:

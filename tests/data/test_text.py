@@ -14,6 +14,19 @@ def test_text_steps_are_those_asked_for():
     assert TextSteps(lowercase=True, digits_to_hash=True)("In 1984") == "in ####"
 
 
+@pytest.mark.parametrize(
+    ("text", "split"),
+    [
+        ("who wrote Hamlet?", "who wrote Hamlet ?"),
+        ('"No", he (the king) said.', '" No ", he ( the king ) said .'),
+        ("at 3:30 in the U.S. army", "at 3:30 in the U.S. army"),
+        ("it 's already split , is n't it ?", "it 's already split , is n't it ?"),
+    ],
+)
+def test_punctuation_is_set_apart_where_it_touches_a_word(text, split):
+    assert TextSteps(split_punctuation=True)(text) == split
+
+
 def test_chars_and_words_come_back_as_they_were():
     assert Chars().split("a b") == ["a", " ", "b"]
     assert Chars().join(Chars().split("a b")) == "a b"

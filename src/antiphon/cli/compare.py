@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from antiphon.cli.options import Beam, Device, References, Threads
+from antiphon.cli.options import Beam, Device, Qrels, Questions, QuestionsOption, References, Threads
 from antiphon.errors import InputError, RunError
 
 if TYPE_CHECKING:
     from antiphon.cli.test_set import TestSet
-    from antiphon.report.comparison import System
+    from antiphon.report.comparison import Compared, System
 
 
 class Format(StrEnum):
@@ -29,6 +29,8 @@ def command(
     format: Annotated[Format, typer.Option(help="For the terminal, for a document, or for programs.")] = Format.table,
     reference: References = None,
     beam: Beam = None,
+    questions: QuestionsOption = Questions.all,
+    qrels: Qrels = None,
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
@@ -39,23 +41,19 @@ def command(
     """
     from rich.console import Console
 
-    from antiphon.cli.test_set import read_test_set
-    from antiphon.report.comparison import as_json, as_markdown, as_table, compare
+    from antiphon.cli import ranking
+    from antiphon.kinds import RANKING_KINDS
+    from antiphon.report.comparison import as_json, as_markdown, as_table
+    from antiphon.run import RunFolder
 
     *runs, file = paths
     if len(runs) < 2:
         raise InputError("compare: fewer than two runs, expected RUN RUN... FILE")
-    systems, test = [], None
-    for run in runs:
-        loaded = read_system(run, device, threads)
-        own_test = read_test_set(loaded.model.recipe, [file], reference or [])
-        if test is not None and own_test.pairs != test.pairs:
-            raise RunError(
-                f"{run}: reads {file} in another way than {runs[0]} (features or direction), expected alike runs"
-            )
-        test = own_test
-        systems.append(answer(loaded, test, beam))
-    compared = compare(systems)
+    if RunFolder.open(runs[0]).recipe().model.kind in RANKING_KINDS:
+        systems = (read_system(run, device, threads) for run in runs)
+        compared = ranking.compare_rankings(systems, file, questions.value, qrels)
+    else:
+        compared = compare_outputs(runs, file, reference or [], beam, device, threads)
     if format is Format.json:
         print(json.dumps(as_json(compared), ensure_ascii=False))
     elif format is Format.markdown:
@@ -64,16 +62,35 @@ def command(
         Console().print(as_table(compared))
 
 
+def compare_outputs(
+    runs: list[Path], file: Path, references: list[Path], beam: int | None, device: str, threads: int | None
+) -> "Compared":
+    """Runs that write, on the same pairs."""
+    from antiphon.cli.test_set import read_test_set
+    from antiphon.report.comparison import compare
+
+    systems, test = [], None
+    for run in runs:
+        loaded = read_system(run, device, threads)
+        if not loaded.model.answers:
+            raise RunError(f"{run}: a run of kind {loaded.model.kind} gives no outputs, expected a run that does")
+        own_test = read_test_set(loaded.model.recipe, [file], references)
+        if test is not None and own_test.pairs != test.pairs:
+            raise RunError(
+                f"{run}: reads {file} in another way than {runs[0]} (features or direction), expected alike runs"
+            )
+        test = own_test
+        systems.append(answer(loaded, test, beam))
+    return compare(systems)
+
+
 def read_system(run: Path, device: str, threads: int | None) -> "System":
-    """A run to compare; one that gives no outputs is refused."""
+    """A run to compare."""
     from antiphon.api import load
     from antiphon.report.comparison import System
     from antiphon.run import RunFolder
 
-    model = load(run, device=device, threads=threads)
-    if not model.answers:
-        raise RunError(f"{run}: a run of kind {model.kind} gives no outputs, expected a run that does")
-    return System(str(run), model, RunFolder.open(run).metrics())
+    return System(str(run), load(run, device=device, threads=threads), RunFolder.open(run).metrics())
 
 
 def answer(system: "System", test: "TestSet", beam: int | None) -> "System":

@@ -6,16 +6,32 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from antiphon.cli.options import Beam, Device, EmitBias, Margin, Policy, References, Run, StreamPolicy, Threads
+from antiphon.cli.options import (
+    Beam,
+    Device,
+    EmitBias,
+    Margin,
+    Policy,
+    Qrels,
+    Questions,
+    QuestionsOption,
+    References,
+    Run,
+    StreamPolicy,
+    Threads,
+)
 from antiphon.errors import RecipeError
 
 if TYPE_CHECKING:
-    from antiphon.api import Evaluation
+    from antiphon.api import Evaluation, Model, StreamOptions
+    from antiphon.cli.test_set import TestSet
 
 
 def command(
     run: Run,
-    file: Annotated[list[Path], typer.Argument(metavar="FILE", help="Pairs: one TSV, or two parallel files.")],
+    file: Annotated[
+        list[Path], typer.Argument(metavar="FILE", help="Pairs: one TSV, or two parallel files; or questions.")
+    ],
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object, or one for each bias of a sweep.")
     ] = False,
@@ -31,37 +47,47 @@ def command(
         str | None,
         typer.Option(metavar="B1,B2,...", help="Online with each of these biases; drawn in RUN/online.png."),
     ] = None,
+    questions: QuestionsOption = Questions.all,
+    qrels: Qrels = None,
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
-    """Print all metrics of the task, each with its signature."""
-    from rich.console import Console
+    """Print all metrics of the task, each with its signature.
 
-    from antiphon.api import load
+    For answer selection, --questions chooses those with a right candidate (answerable) or with both kinds (mixed) by
+    the file's own labels. With --qrels the labels of that file count, and its questions that are not ranked count 0.
+    """
+    from antiphon.api import RankingModel, load
+    from antiphon.cli import ranking
     from antiphon.cli.test_set import read_test_set
-    from antiphon.report.tables import metrics_table, sweep_table
 
     model = load(run, device=device, threads=threads)
+    if isinstance(model, RankingModel):
+        for_pairs = {"--reference": reference, "--beam": beam, "--online": online, "--sweep": sweep}
+        ranking.refuse_options(model, for_pairs | {"a second file": file[1:]})
+        show(ranking.evaluate(model, file[0], questions.value, qrels), as_json=as_json)
+        return
+    ranking.refuse_options(model, {"--questions": questions is not Questions.all, "--qrels": qrels})
     test = read_test_set(model.recipe, file, reference or [])
-    evaluations: dict[float, Evaluation] = {}
-    if online or sweep is not None:
-        for bias in [emit_bias] if sweep is None else parse_biases(sweep):
-            evaluations[bias] = model.evaluate_online(
-                test.pairs,
-                more_references=test.more_references,
-                policy=policy.value,
-                emit_bias=bias,
-                beam=beam,
-                margin=margin,
-            )
-    else:
-        evaluations[0.0] = model.evaluate(test.pairs, beam=beam, more_references=test.more_references)
+    options: StreamOptions = {"policy": policy.value, "emit_bias": emit_bias, "beam": beam, "margin": margin}
     if sweep is not None:
-        draw_sweep(evaluations, run / "online.png")
-    for bias, evaluation in evaluations.items() if as_json else ():
-        print(json.dumps(evaluation.as_json() | ({"emit_bias": bias} if sweep else {}), ensure_ascii=False))
-    if not as_json:
-        Console().print(sweep_table(evaluations) if sweep is not None else metrics_table(evaluations.popitem()[1]))
+        show_sweep(sweep_biases(model, test, parse_biases(sweep), options), run / "online.png", as_json=as_json)
+    elif online:
+        show(model.evaluate_online(test.pairs, more_references=test.more_references, **options), as_json=as_json)
+    else:
+        show(model.evaluate(test.pairs, beam=beam, more_references=test.more_references), as_json=as_json)
+
+
+def show(evaluation: "Evaluation", *, as_json: bool) -> None:
+    """A table, or one JSON object."""
+    from rich.console import Console
+
+    from antiphon.report.tables import metrics_table
+
+    if as_json:
+        print(json.dumps(evaluation.as_json(), ensure_ascii=False))
+    else:
+        Console().print(metrics_table(evaluation))
 
 
 def parse_biases(text: str) -> list[float]:
@@ -70,6 +96,31 @@ def parse_biases(text: str) -> list[float]:
         return [float(part) for part in text.split(",")]
     except ValueError:
         raise RecipeError(f"--sweep {text}: expected numbers between commas, such as -1,0,1") from None
+
+
+def sweep_biases(
+    model: "Model", test: "TestSet", biases: list[float], options: "StreamOptions"
+) -> "dict[float, Evaluation]":
+    """Quality and delay for every bias."""
+    found = {}
+    for bias in biases:
+        options["emit_bias"] = bias
+        found[bias] = model.evaluate_online(test.pairs, more_references=test.more_references, **options)
+    return found
+
+
+def show_sweep(evaluations: "dict[float, Evaluation]", picture: Path, *, as_json: bool) -> None:
+    """A table, or a JSON object for each bias; and quality against delay as a picture."""
+    from rich.console import Console
+
+    from antiphon.report.tables import sweep_table
+
+    draw_sweep(evaluations, picture)
+    if not as_json:
+        Console().print(sweep_table(evaluations))
+        return
+    for bias, evaluation in evaluations.items():
+        print(json.dumps(evaluation.as_json() | {"emit_bias": bias}, ensure_ascii=False))
 
 
 def draw_sweep(evaluations: "dict[float, Evaluation]", path: Path) -> None:

@@ -20,11 +20,10 @@ def command(
 
     folder = RunFolder.open(run)
     recipe = folder.recipe()
-    codec = folder.codec(recipe)
     facts = {
         "kind": recipe.model.kind,
         "state": folder.state(),
-        "vocabulary": {"source": len(codec.source.vocab), "target": len(codec.target.vocab)},
+        "vocabulary": folder.vocabulary_sizes(),
         "metrics": folder.metrics(),
         "recipe": recipe.model_dump(mode="json", exclude_none=True),
     }

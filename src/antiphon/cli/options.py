@@ -7,12 +7,31 @@ from typing import Annotated
 import typer
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.", show_default=False)]
+Recipe = Annotated[Path, typer.Argument(metavar="RECIPE", help="A recipe in TOML.", show_default=False)]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change a key, such as data.train=pairs.tsv; repeatable."),
+]
 Device = Annotated[str, typer.Option(help="Where to compute: auto, cpu or cuda.")]
 Threads = Annotated[
     int | None, typer.Option(min=1, help="CPU threads; unset: as many as suit the model's size.", show_default=False)
 ]
 Beam = Annotated[
     int | None, typer.Option(min=1, help="Hypotheses kept per cell; unset: as in the recipe.", show_default=False)
+]
+
+
+class Questions(StrEnum):
+    """Sets of questions, by the labels of their candidates."""
+
+    all = "all"
+    answerable = "answerable"
+    mixed = "mixed"
+
+
+QuestionsOption = Annotated[Questions, typer.Option("--questions", help="Which questions of answer selection to rank.")]
+Qrels = Annotated[
+    Path | None, typer.Option(help="TREC judgements that override the file's labels.", show_default=False)
 ]
 References = Annotated[
     list[Path] | None,

@@ -31,6 +31,9 @@ def command(
     ] = Path("-"),
     beam: Beam = None,
     nbest: Annotated[int, typer.Option(min=1, help="Outputs per input in jsonl.")] = 1,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Of a matcher with attention: show which words the question looks at.")
+    ] = False,
     format: Annotated[Format, typer.Option(help="One output per line, or one JSON object per line.")] = Format.text,
     device: Device = "auto",
     threads: Threads = None,
@@ -39,10 +42,19 @@ def command(
 
     A line is a source; for a run trained with features it is source<TAB>features. Files of pairs work too: their
     targets are passed over. An empty line gets an empty output.
+
+    A run of answer selection reads a file of questions and candidates and writes a TREC run, or one JSON object per
+    question.
     """
-    from antiphon.api import load
+    from antiphon.api import RankingModel, load
+    from antiphon.cli import ranking
 
     model = load(run, device=device, threads=threads)
+    if isinstance(model, RankingModel):
+        ranking.refuse_options(model, {"--beam": beam, "--nbest": nbest > 1})
+        ranking.predict(model, file, run.resolve().name, as_json=format is Format.jsonl, explain=explain)
+        return
+    ranking.refuse_options(model, {"--explain": explain})
     sources = read_sources(file, model.recipe.data)
     for prediction in model.predict_lazily(sources, beam=beam, nbest=nbest):
         if format is Format.text:

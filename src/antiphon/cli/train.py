@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from antiphon.cli.options import Device, Threads
+from antiphon.cli.options import Device, Recipe, Settings, Threads
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -14,11 +14,8 @@ if TYPE_CHECKING:
 
 
 def command(
-    recipe: Annotated[Path, typer.Argument(metavar="RECIPE", help="A recipe in TOML.", show_default=False)],
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change a key, such as data.train=pairs.tsv; repeatable."),
-    ] = None,
+    recipe: Recipe,
+    settings: Settings = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder for the run; unset: runs/NAME-OF-RECIPE.", show_default=False)
     ] = None,
@@ -44,7 +41,7 @@ def command(
     metrics = run.metrics()
     name = loaded.train.dev_metric
     console.print(
-        f"{folder}: dev {name} {metrics[f'dev_{name}']:.2f} in epoch {metrics['best_epoch']} of {metrics['epochs']}, "
+        f"{folder}: dev {name} {metrics[f'dev_{name}']:.4g} in epoch {metrics['best_epoch']} of {metrics['epochs']}, "
         f"{metrics['training_seconds']:.0f} s, {metrics['pairs_per_second']:,.0f} pairs per second",
         soft_wrap=True,
     )
@@ -54,7 +51,8 @@ def command(
 
 def report_test(run: "RunFolder", console: "Console", device: str, threads: int | None) -> None:
     """Evaluates the run on its test file, prints the metrics and keeps them in the run."""
-    from antiphon.api import load
+    from antiphon.api import RankingModel, load
+    from antiphon.cli import ranking
     from antiphon.data.readers import keep_filled
     from antiphon.report.tables import metrics_table
     from antiphon.train.prepare import pairs_of
@@ -62,7 +60,11 @@ def report_test(run: "RunFolder", console: "Console", device: str, threads: int 
     model = load(run.path, device=device, threads=threads)
     test = model.recipe.data.test
     assert test is not None
-    pairs, _ = keep_filled(pairs_of(model.recipe, test), test, targets_only=not model.answers)
-    evaluation = model.evaluate(pairs)
+    if isinstance(model, RankingModel):
+        assert isinstance(test, Path)
+        evaluation = ranking.evaluate(model, test, "mixed", None)
+    else:
+        pairs, _ = keep_filled(pairs_of(model.recipe, test), test, targets_only=not model.answers)
+        evaluation = model.evaluate(pairs)
     run.save_metrics(run.metrics() | {"test": evaluation.as_json()})
     console.print(metrics_table(evaluation))

@@ -32,7 +32,7 @@ class Source(NamedTuple):
 def read_lines(path: Path) -> Iterator[str]:
     """Every line of a UTF-8 file, without its line end."""
     try:
-        with _open(path) as file:
+        with open_file(path) as file:
             for number, line in enumerate(file, 1):
                 yield decode_line(line, str(path), number)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
@@ -164,7 +164,8 @@ def _read_parallel(source_path: Path, target_path: Path) -> Iterator[Pair]:
         raise InputError(f"{target_path}: more than {count_of(number, 'line')}, expected as many as in {source_path}")
 
 
-def _open(path: Path) -> BinaryIO:
+def open_file(path: Path) -> BinaryIO:
+    """The bytes of a file, unpacked if its name ends in ``.gz``."""
     return cast(BinaryIO, gzip.open(path)) if path.suffix == ".gz" else path.open("rb")
 
 

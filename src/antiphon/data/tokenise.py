@@ -3,7 +3,7 @@
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -84,6 +84,10 @@ def train_sentencepiece(texts: Iterable[str], model: Path, vocabulary_size: int)
             raise InputError(f"{model.name}: SentencePiece could not be trained ({error})") from error
 
 
+_ATTACHED = re.compile(r"""(?<=\w)(?=[?!,;:)"\]]+(?:\s|$)|\.\s*$)|(?<=\s["(\[])(?=\w)|(?<=\A["(\[])(?=\w)""")
+"""Places where a word touches what closes or opens it; a full stop counts at the end of the text alone."""
+
+
 @dataclass(frozen=True)
 class TextSteps:
     """What is done to text before it is cut into tokens.  Thesis: section 5.5, lower-casing and digits to ``#``."""
@@ -91,6 +95,7 @@ class TextSteps:
     nfc: bool = False
     lowercase: bool = False
     digits_to_hash: bool = False
+    split_punctuation: bool = False
 
     def __call__(self, text: str) -> str:
         """The text after the chosen steps."""
@@ -100,8 +105,10 @@ class TextSteps:
             text = text.lower()
         if self.digits_to_hash:
             text = re.sub(r"\d", "#", text)
+        if self.split_punctuation:
+            text = _ATTACHED.sub(" ", text)
         return text
 
     def __str__(self) -> str:
-        chosen = [name for name in ("nfc", "lowercase", "digits_to_hash") if getattr(self, name)]
+        chosen = [name for name, wanted in asdict(self).items() if wanted]
         return "+".join(chosen) or "none"

@@ -31,11 +31,12 @@ class Comparison:
 def compare_systems(systems: Sequence[Outputs], name: str, seed: int = 1) -> list[Comparison]:
     """One measure of every system, each compared with the first."""
     if name in SHARED_MEASURES:
-        return _bootstrap([SHARED_MEASURES[name](outputs) for outputs in systems], seed)
+        return bootstrap([SHARED_MEASURES[name](outputs) for outputs in systems], seed)
     return _bootstrap_corpus_measure(systems, name)
 
 
-def _bootstrap(systems: Sequence[Shares], seed: int) -> list[Comparison]:
+def bootstrap(systems: Sequence[Shares], seed: int = 1) -> list[Comparison]:
+    """One measure of every system, given by its shares, each compared with the first."""
     number = len(systems[0].parts)
     drawn = np.random.default_rng(seed).integers(number, size=(SAMPLES, number))
     resampled = [_resample(shares, drawn) for shares in systems]

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from antiphon.build import fitting_measures
 from antiphon.errors import RunError
-from antiphon.metrics import Outputs, perplexity
+from antiphon.metrics import RANKING_MEASURES, Outputs, perplexity
 from antiphon.metrics.significance import Comparison, compare_systems
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def _rows(compared: Compared) -> Iterator[list[str]]:
         yield [
             system.name,
             system.model.kind,
-            *(_cell(results[place]) for results in compared.metrics.values()),
+            *(_cell(name, results[place]) for name, results in compared.metrics.items()),
             "-" if system.perplexity is None else f"{system.perplexity:.3f}",
             f"{system.training.get('parameters', 0):,}",
             f"{system.training.get('training_seconds', 0.0):,.0f}",
@@ -119,8 +119,10 @@ def _rows(compared: Compared) -> Iterator[list[str]]:
         ]
 
 
-def _cell(result: Comparison) -> str:
-    text = f"{result.score.value:.2f} [{result.low:.2f}, {result.high:.2f}]"
+def _cell(name: str, result: Comparison) -> str:
+    decimals = 4 if name in RANKING_MEASURES else 2
+    value, low, high = (f"{number:.{decimals}f}" for number in (result.score.value, result.low, result.high))
+    text = f"{value} [{low}, {high}]"
     return text if result.p_value is None else f"{text} p={result.p_value:.3f}"
 
 

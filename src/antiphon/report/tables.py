@@ -19,7 +19,7 @@ def metrics_table(evaluation: "Evaluation") -> Table:
     table.add_column("value", justify="right")
     table.add_column("signature")
     for name, score in evaluation.metrics.items():
-        table.add_row(name, f"{score.value:.3f}", score.signature)
+        table.add_row(name, f"{score.value:.4f}", score.signature)
     return table
 
 

@@ -1,18 +1,22 @@
-"""Training of suffix rules, which is counting."""
+"""Training of what learns by counting: suffix rules, and words in common."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import date
 
 from antiphon import __version__
 from antiphon.build import build_text_steps, fitting_measures
 from antiphon.config import Recipe
+from antiphon.data.questions import judgements_of
 from antiphon.data.readers import Pair
 from antiphon.errors import InputError
-from antiphon.metrics import Outputs, score_outputs
+from antiphon.metrics import Outputs, rank_measures, score_outputs
 from antiphon.models.suffix_rule import SuffixRules
+from antiphon.ranker import load_ranker
 from antiphon.run import RunFolder, token_kinds
+from antiphon.search.ranking import rankings_of
 from antiphon.train.prepare import Say, count_tokens, dev_pairs, settle_features, training_pairs
+from antiphon.train.questions import dev_questions, learn_overlap, training_questions
 
 
 def train_suffix_rules(recipe: Recipe, run: RunFolder, say: Say) -> None:
@@ -30,20 +34,40 @@ def train_suffix_rules(recipe: Recipe, run: RunFolder, say: Say) -> None:
     run.save_recipe(recipe)
     run.save_vocabs(*count_tokens(recipe, run))
     rules.save(run.rules)
+    measured = {name: score.value for name, score in scores.items()}
+    _save_metrics(run, recipe, measured, len(rules), len(examples), seconds)
+    say(f"suffix_rule: {len(rules):,} suffixes from {len(examples):,} pairs")
+
+
+def train_overlap(recipe: Recipe, run: RunFolder, say: Say) -> None:
+    """Counts the words of the training sentences and leaves a baseline of answer selection in the run folder."""
+    train, dev = training_questions(recipe.data, say), dev_questions(recipe.data, say)
+    started = time.monotonic()
+    overlap = learn_overlap(recipe.data, train)
+    seconds = time.monotonic() - started
+    overlap.save(run.overlap)
+    run.save_recipe(recipe)
+    rankings = rankings_of(load_ranker(run, recipe), dev)
+    measured = {name: shares.score().value for name, shares in rank_measures(judgements_of(dev), rankings).items()}
+    _save_metrics(run, recipe, measured, len(overlap.document_frequency), overlap.sentences, seconds)
+
+
+def _save_metrics(
+    run: RunFolder, recipe: Recipe, measured: Mapping[str, float], parameters: int, pairs: int, seconds: float
+) -> None:
     run.save_metrics(
         {
             "best_epoch": 1,
             "epochs": 1,
-            **{f"dev_{name}": score.value for name, score in scores.items()},
-            "parameters": len(rules),
+            **{f"dev_{name}": value for name, value in measured.items()},
+            "parameters": parameters,
             "training_seconds": round(seconds, 1),
-            "pairs_per_second": round(len(examples) / max(seconds, 1e-9), 1),
+            "pairs_per_second": round(pairs / max(seconds, 1e-9), 1),
             "seed": recipe.train.seed,
             "date": date.today().isoformat(),
             "antiphon": __version__,
         }
     )
-    say(f"suffix_rule: {len(rules):,} suffixes from {len(examples):,} pairs")
 
 
 def _token_pairs(recipe: Recipe, run: RunFolder, name: str) -> Iterable[tuple[list[str], list[str], tuple[str, ...]]]:

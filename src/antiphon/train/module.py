@@ -2,41 +2,44 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, cast
+from dataclasses import dataclass, fields
+from typing import Any, Literal, cast
 
 import lightning as L
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils.data import IterableDataset
 
+from antiphon.config import TrainSection
 from antiphon.data.batch import Batch
 from antiphon.data.codec import PairCodec
-from antiphon.data.corpus import Corpus, plan_batches
 from antiphon.kinds import Search, SequenceModel, log_prob
 from antiphon.metrics import Outputs, perplexity, score_outputs
 from antiphon.search.hypothesis import BeamSettings
 from antiphon.train.checkpoint import Checkpoint
 
+Numbers = NDArray[np.int64]
 
-class EpochBatches(IterableDataset[Batch]):
+
+class EpochBatches(IterableDataset[Any]):
     """The batches of one epoch, in an order that the seed and the epoch's number decide."""
 
-    def __init__(self, corpus: Corpus, *, batch_size: int, max_cells: int, seed: int, epoch: Callable[[], int]) -> None:
-        self.corpus, self.epoch, self.seed = corpus, epoch, seed
-        self.batch_size, self.max_cells = batch_size, max_cells
+    def __init__(
+        self,
+        batch: Callable[[Numbers], Any],
+        plan: Callable[[np.random.Generator], list[Numbers]],
+        *,
+        seed: int,
+        epoch: Callable[[], int],
+    ) -> None:
+        self.batch, self.plan, self.seed, self.epoch = batch, plan, seed, epoch
 
-    def __iter__(self) -> Iterator[Batch]:
-        for numbers in plan_batches(
-            self.corpus.source_lengths,
-            self.corpus.target_lengths,
-            batch_size=self.batch_size,
-            max_cells=self.max_cells,
-            order=np.random.default_rng([self.seed, self.epoch()]),
-        ):
-            yield self.corpus.batch(numbers)
+    def __iter__(self) -> Iterator[Any]:
+        for numbers in self.plan(np.random.default_rng([self.seed, self.epoch()])):
+            yield self.batch(numbers)
 
 
 @dataclass(frozen=True)
@@ -48,12 +51,27 @@ class Optimisation:
     max_epochs: int
     average: float
     seed: int
+    optimiser: Literal["adam", "adagrad"] = "adam"
+    l2: float = 0.0
 
     def learning_rate_in(self, epoch: int) -> float:
         """The learning rate of an epoch: from the first to the final one along half a cosine."""
         way = min(1.0, epoch / self.max_epochs)
         share = self.final_learning_rate + (1 - self.final_learning_rate) * 0.5 * (1 + math.cos(math.pi * way))
         return self.learning_rate * share
+
+    def optimiser_of(self, model: nn.Module) -> torch.optim.Optimizer:
+        """What moves the model's weights; ``l2`` adds ``l2 * weight`` to every gradient, as its penalty does."""
+        parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        if self.optimiser == "adagrad":
+            return torch.optim.Adagrad(parameters, lr=self.learning_rate, weight_decay=self.l2)
+        return torch.optim.Adam(parameters, lr=self.learning_rate, weight_decay=self.l2, fused=True)
+
+
+def optimisation_of(settings: TrainSection) -> Optimisation:
+    """How a recipe wants weights to move."""
+    names = [field.name for field in fields(Optimisation)]
+    return Optimisation(**{name: getattr(settings, name) for name in names})
 
 
 @dataclass(frozen=True)
@@ -73,24 +91,17 @@ class Validation:
 
 
 class TrainingModule(L.LightningModule):
-    """A model in training: minus the mean log probability of a pair is made small."""
+    """A model in training: the mean of ``losses`` is made small."""
 
-    def __init__(
-        self,
-        model: nn.Module,
-        optimisation: Optimisation,
-        validation: Validation,
-        checkpoint: Checkpoint | None = None,
-    ) -> None:
+    def __init__(self, model: nn.Module, optimisation: Optimisation, checkpoint: Checkpoint | None = None) -> None:
         super().__init__()
-        self.model, self.optimisation, self.validation = model, optimisation, validation
+        self.model, self.optimisation = model, optimisation
         self.averaged = _running_average(model, optimisation.average)
         self.checkpoint = checkpoint
         if checkpoint is not None:
             self.load_state_dict(checkpoint["module"])
-        self.train_loss = _Mean()
-        self.dev_loss = _Mean()
-        self.dev_outputs: list[tuple[tuple[int, ...], list[int]]] = []
+        self.train_loss = Mean()
+        self.dev_loss = Mean()
         self.dev_metrics: dict[str, float] = {}
 
     @property
@@ -108,27 +119,57 @@ class TrainingModule(L.LightningModule):
         """How many epochs were done before a resume."""
         return self.checkpoint["epochs"] if self.checkpoint else 0
 
+    def losses(self, batch: Any) -> Tensor:
+        """The loss of each pair."""
+        raise NotImplementedError
+
     def on_train_epoch_start(self) -> None:
         """Gives every epoch its own random numbers and learning rate, so that a resumed run has the same ones."""
         torch.manual_seed(self.optimisation.seed * 1_000_003 + self.epoch)
         for group in self.optimizer.param_groups:
             group["lr"] = self.optimisation.learning_rate_in(self.epoch)
-        self.train_loss = _Mean()
+        self.train_loss = Mean()
 
-    def training_step(self, batch: Batch, _: int) -> Tensor:
+    def training_step(self, batch: Any, _: int) -> Tensor:
         """The loss of a batch."""
-        log_probs = cast(SequenceModel, self.model).log_prob(batch)
-        self.train_loss.add(-log_probs.detach().sum(), len(log_probs))
-        return -log_probs.mean()
+        losses = self.losses(batch)
+        self.train_loss.add(losses.detach().sum(), len(losses))
+        return losses.mean()
 
     def on_train_batch_end(self, *_: Any) -> None:
         """Moves the running average along."""
         if self.averaged is not None:
             self.averaged.update_parameters(self.model)
 
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """The optimiser, with what the checkpoint remembers of past gradients."""
+        self.optimizer = self.optimisation.optimiser_of(self.model)
+        if self.checkpoint is not None:
+            self.optimizer.load_state_dict(self.checkpoint["optimiser"])
+        return self.optimizer
+
+
+class GenerationTraining(TrainingModule):
+    """Training of a model that writes: minus the log probability of each pair is made small."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimisation: Optimisation,
+        validation: Validation,
+        checkpoint: Checkpoint | None = None,
+    ) -> None:
+        super().__init__(model, optimisation, checkpoint)
+        self.validation = validation
+        self.dev_outputs: list[tuple[tuple[int, ...], list[int]]] = []
+
+    def losses(self, batch: Batch) -> Tensor:
+        """``-log p(y | x)`` of each pair."""
+        return -cast(SequenceModel, self.model).log_prob(batch)
+
     def on_validation_epoch_start(self) -> None:
         """Forgets the validation before."""
-        self.dev_loss = _Mean()
+        self.dev_loss = Mean()
         self.dev_outputs = []
 
     def validation_step(self, batch: Batch, _: int) -> None:
@@ -155,16 +196,8 @@ class TrainingModule(L.LightningModule):
             scores = score_outputs(outputs, self.validation.measures)
             self.dev_metrics |= {name: score.value for name, score in scores.items()}
 
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        """Adam, with the moments of the checkpoint."""
-        parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
-        self.optimizer = torch.optim.Adam(parameters, lr=self.optimisation.learning_rate, fused=True)
-        if self.checkpoint is not None:
-            self.optimizer.load_state_dict(self.checkpoint["optimiser"])
-        return self.optimizer
 
-
-class _Mean:
+class Mean:
     """A mean that is fetched from the device only when it is asked for."""
 
     def __init__(self) -> None:
@@ -172,11 +205,13 @@ class _Mean:
         self.number = 0
 
     def add(self, total: Tensor, number: int) -> None:
+        """Adds the sum of ``number`` values."""
         self.total = self.total + total
         self.number += number
 
     @property
     def value(self) -> float:
+        """The mean so far; 0 of nothing."""
         return float(self.total) / max(1, self.number)
 
 

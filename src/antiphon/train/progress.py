@@ -63,7 +63,7 @@ class ProgressBar(L.Callback):
         if self.keeper.rows:
             metric, last, best = self.keeper.metric, self.keeper.rows[-1], self.keeper.best
             name = f"dev_{metric}"
-            text += f"  dev {metric} {last[name]:.2f}  best {best[name]:.2f} (epoch {best['epoch']:.0f})"
+            text += f"  dev {metric} {last[name]:.4g}  best {best[name]:.4g} (epoch {best['epoch']:.0f})"
         return text
 
 

@@ -1,0 +1,75 @@
+"""``antiphon grid``."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from antiphon.cli.options import Recipe, Settings
+from antiphon.errors import RunError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from antiphon.grid import Result
+
+
+def command(
+    recipe: Recipe,
+    grid: Annotated[
+        list[str],
+        typer.Option("--grid", metavar="KEY=V1,V2,...", help="Values of a key to try; repeatable.", show_default=False),
+    ],
+    settings: Settings = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for all runs; unset: runs/NAME-OF-RECIPE-grid.", show_default=False)
+    ] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Trainings at once, each on one thread.")] = 2,
+) -> None:
+    """Train a recipe with every combination of values; the dev metric says which is best.
+
+    Each combination is a run of its own in the folder, so a search that was stopped goes on where it was when the same
+    command is given again. The table is left in grid.tsv, the recipe of the best in best.toml.
+    """
+    from rich.console import Console
+
+    from antiphon.grid import plan_grid, run_grid, save_grid
+
+    folder = out or Path("runs") / f"{recipe.stem}-grid"
+    cells = plan_grid(recipe, settings or (), grid, folder)
+    console = Console(stderr=True)
+    console.print(f"{folder}: {len(cells)} combinations, {jobs} at a time", soft_wrap=True)
+    try:
+        results = run_grid(cells, jobs, lambda result: console.print(say(result), soft_wrap=True, highlight=False))
+    except KeyboardInterrupt:
+        console.print(f"antiphon: {folder}: stopped; the same command goes on")
+        raise typer.Exit(130) from None
+    best = save_grid(results, folder)
+    Console().print(as_table(results))
+    print(f"best recipe: {best}")
+    failed = [result for result in results if result.problem]
+    if failed:
+        raise RunError(f"{folder}: {len(failed)} of {len(results)} combinations failed, expected none: see grid.tsv")
+
+
+def say(result: "Result") -> str:
+    """One line for a combination that has ended."""
+    name, metric = " ".join(result.cell.settings), result.cell.recipe.train.dev_metric
+    return f"{name}  {result.problem}" if result.problem else f"{name}  dev {metric} {result.value:.4g}"
+
+
+def as_table(results: "list[Result]") -> "Table":
+    """All combinations, the best first."""
+    from rich.table import Table
+
+    table = Table()
+    first = results[0].cell
+    for name in (*(setting.partition("=")[0] for setting in first.settings), f"dev {first.recipe.train.dev_metric}"):
+        table.add_column(name, justify="right", overflow="fold")
+    for name in ("epochs", "seconds"):
+        table.add_column(name, justify="right")
+    for result in results:
+        values = [setting.partition("=")[2] for setting in result.cell.settings]
+        measured = [f"{result.value:.4g}", str(result.epochs), f"{result.seconds:.0f}"]
+        table.add_row(*values, *([result.problem, "", ""] if result.problem else measured))
+    return table

@@ -1,0 +1,140 @@
+"""What the verbs do with runs that rank: read questions, write TREC runs and JSON lines, evaluate, compare."""
+
+import json
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from antiphon.data.questions import (
+    Judgements,
+    Question,
+    QuestionSet,
+    check_judgements,
+    parse_questions,
+    read_qrels,
+    read_questions,
+    select_questions,
+)
+from antiphon.data.readers import decode_line
+from antiphon.errors import RunError, count_of
+from antiphon.metrics import RANKING_MEASURES
+from antiphon.search.ranking import rankings_of
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from antiphon.api import Evaluation, Model, Ranked, RankingModel
+    from antiphon.report.comparison import Compared, System
+
+
+def say(message: str) -> None:
+    """A note on standard error."""
+    print(f"antiphon: {message}", file=sys.stderr)
+
+
+def refuse_options(model: "Model", given: Mapping[str, object]) -> None:
+    """Refuses options that the run has no use for."""
+    for option, value in given.items():
+        if value:
+            raise RunError(f"{option}: not for a run of kind {model.kind}, expected a command without it")
+
+
+def read_all(file: Path) -> list[Question]:
+    """The questions of a file, or of standard input."""
+    if file != Path("-"):
+        return read_questions(file, say)
+    lines = (decode_line(line, "standard input", number) for number, line in enumerate(sys.stdin.buffer, 1))
+    return parse_questions(lines, "standard input", say)
+
+
+def predict(model: "RankingModel", file: Path, name: str, *, as_json: bool, explain: bool) -> None:
+    """Writes a TREC run, or one JSON object per question; with ``explain``, what the question looks at too."""
+    questions = read_all(file)
+    unknown = model.unknown_questions(questions)
+    if unknown:
+        say(f"{count_of(unknown, 'question')} without a known word: their vectors say nothing")
+    if not as_json and not explain:
+        for line in trec_lines(rankings_of(model.ranker, questions), name):
+            print(line)
+        return
+    ranked = model.rank_questions(questions, explain=explain)
+    if explain and not as_json and sys.stdout.isatty():
+        from rich.console import Console
+
+        Console().print(coloured(questions, ranked))
+        return
+    for question, candidates in zip(questions, ranked, strict=True):
+        print(json.dumps(as_object(question, candidates), ensure_ascii=False))
+
+
+def trec_lines(rankings: Mapping[str, Mapping[str, float]], name: str) -> Iterator[str]:
+    """``question Q0 candidate rank score run``, in the order in which ``trec_eval`` reads them."""
+    for question, scores in rankings.items():
+        by_id = sorted(scores, reverse=True)
+        for rank, answer in enumerate(sorted(by_id, key=lambda answer: -scores[answer]), 1):
+            yield f"{question} Q0 {answer} {rank} {scores[answer]!r} {name}"
+
+
+def as_object(question: Question, ranked: Sequence["Ranked"]) -> dict[str, Any]:
+    """What one line of ``--format jsonl`` holds."""
+    candidates = []
+    for each in ranked:
+        shown: dict[str, Any] = {"candidate_id": question.answers[each.place].id, "sentence": each.sentence}
+        shown |= {"score": each.score, "probability": each.probability}
+        if each.attention:
+            shown["attention"] = [[word, round(weight, 6)] for word, weight in each.attention]
+        candidates.append(shown)
+    return {"question_id": question.id, "question": question.text, "ranking": candidates}
+
+
+def coloured(questions: Sequence[Question], ranked: Sequence[Sequence["Ranked"]]) -> "Text":
+    """The candidates of every question, their words the brighter the more the question looks at them."""
+    from rich.text import Text
+
+    text = Text()
+    for question, candidates in zip(questions, ranked, strict=True):
+        text.append(f"{question.text}\n", "bold")
+        for each in candidates:
+            text.append(f"  {each.probability:.3f} ")
+            peak = max((weight for _, weight in each.attention), default=1.0)
+            for word, weight in each.attention:
+                text.append(" ")
+                text.append(word, f"on rgb({int(40 + 160 * weight / peak)},40,40)")
+            text.append("\n")
+    return text
+
+
+def evaluate(model: "RankingModel", file: Path, which: QuestionSet, qrels: Path | None) -> "Evaluation":
+    """The measures of a file of questions, by its own labels or by those of a qrels file."""
+    questions, judged = read_judged(file, qrels)
+    return model.evaluate_questions(questions, which=which, judged=judged)
+
+
+def compare_rankings(systems: "Iterable[System]", file: Path, which: QuestionSet, qrels: Path | None) -> "Compared":
+    """Runs that rank, on the same questions, with how many pairs each scores in a second."""
+    from antiphon.api import RankingModel
+    from antiphon.metrics.significance import bootstrap
+    from antiphon.report.comparison import Compared
+
+    questions, judged = read_judged(file, qrels)
+    pairs = sum(len(question.answers) for question in select_questions(questions, which))
+    ranked, measured = [], []
+    for system in systems:
+        if not isinstance(system.model, RankingModel):
+            raise RunError(f"{system.name}: a run of kind {system.model.kind} ranks no answers, expected one that does")
+        started = time.perf_counter()
+        measured.append(system.model.measure_questions(questions, which=which, judged=judged))
+        ranked.append(replace(system, outputs_per_second=pairs / (time.perf_counter() - started)))
+    return Compared(ranked, {name: bootstrap([each[name] for each in measured]) for name in RANKING_MEASURES})
+
+
+def read_judged(file: Path, qrels: Path | None) -> tuple[list[Question], Judgements | None]:
+    """Labelled questions, and the judgements that override their labels in measuring."""
+    questions = read_questions(file, say, labelled=True)
+    judged = None if qrels is None else read_qrels(qrels)
+    if judged is not None and qrels is not None:
+        check_judgements(judged, questions, qrels)
+    return questions, judged

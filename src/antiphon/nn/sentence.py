@@ -1,0 +1,176 @@
+"""Sentence models: from padded token ids to one vector for each question and each candidate answer.
+
+Every sentence model reads questions by ``question`` and candidates by ``answer``; an answer may look at the vector of
+its question.  Word vectors are fixed.  Thesis: section 4.3.
+"""
+
+from typing import cast
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from antiphon.nn.recurrent import LSTM, Sizes, valid_positions
+
+
+class FixedVectors(nn.Module):
+    """Word vectors that training leaves alone; they are no part of the weights, since the run folder holds them."""
+
+    vectors: Tensor
+
+    def __init__(self, vectors: Float[Tensor, "V E"]) -> None:
+        super().__init__()
+        self.register_buffer("vectors", vectors, persistent=False)
+
+    @property
+    def size(self) -> int:
+        """Numbers of a word vector."""
+        return self.vectors.shape[1]
+
+    def forward(self, tokens: Int[Tensor, "B I"]) -> Float[Tensor, "B I E"]:
+        """The vector of each token."""
+        return self.vectors[tokens]
+
+
+class SentenceModel(nn.Module):
+    """What all sentence models share: they turn token ids into vectors of ``output_size`` numbers."""
+
+    output_size: int
+    initial_bias = 0.0
+
+    def read(self, tokens: Int[Tensor, "B I"], lengths: Int[Tensor, " B"]) -> Float[Tensor, "B D"]:
+        """The vector of each text, by itself."""
+        raise NotImplementedError
+
+    def question(self, tokens: Int[Tensor, "B I"], lengths: Int[Tensor, " B"]) -> Float[Tensor, "B D"]:
+        """The vector of each question."""
+        return self.read(tokens, lengths)
+
+    def answer(
+        self, tokens: Int[Tensor, "B I"], lengths: Int[Tensor, " B"], question: Float[Tensor, "B D"]
+    ) -> Float[Tensor, "B D"]:
+        """The vector of each candidate for a question, given by its vector."""
+        return self.read(tokens, lengths)
+
+    def initial_match(self) -> Float[Tensor, "D D"]:
+        """The matching matrix to start from: uniform draws as in a linear layer."""
+        reach = self.output_size**-0.5
+        return torch.empty(self.output_size, self.output_size).uniform_(-reach, reach)
+
+
+class BagOfWords(SentenceModel):
+    """``x = 1/|x| sum_i x_i`` over the words that are not in the stop list."""
+
+    weights: Tensor
+
+    def __init__(self, vectors: FixedVectors, stops: Int[Tensor, " S"]) -> None:
+        super().__init__()
+        self.vectors, self.output_size = vectors, vectors.size
+        counted = torch.ones(len(vectors.vectors))
+        counted[stops] = 0.0
+        self.register_buffer("weights", counted, persistent=False)
+
+    def read(self, tokens: Int[Tensor, "B I"], lengths: Int[Tensor, " B"]) -> Float[Tensor, "B D"]:
+        """The mean of each text's word vectors; zero if only stop words stand in it."""
+        counted = self.weights[tokens] * valid_positions(lengths, tokens.shape[1])
+        summed = torch.einsum("bi,bie->be", counted, self.vectors(tokens))
+        return summed / counted.sum(1, keepdim=True).clamp(min=1.0)
+
+
+class Bigram(SentenceModel):
+    """``x = 1/(|x|-1) sum_i tanh(W_L x_i + W_R x_{i+1} + b)``; a single word is followed by a blank."""
+
+    def __init__(self, vectors: FixedVectors, dropout: float) -> None:
+        super().__init__()
+        self.vectors, self.output_size = vectors, vectors.size
+        self.dropout = nn.Dropout(dropout)
+        self.left = nn.Linear(vectors.size, vectors.size)
+        self.right = nn.Linear(vectors.size, vectors.size, bias=False)
+
+    def read(self, tokens: Int[Tensor, "B I"], lengths: Int[Tensor, " B"]) -> Float[Tensor, "B D"]:
+        """The mean over each text's pairs of neighbouring words."""
+        padded = nn.functional.pad(self.dropout(self.vectors(tokens)), (0, 0, 0, 1))
+        bigrams = torch.tanh(self.left(padded[:, :-1]) + self.right(padded[:, 1:]))
+        number = (lengths - 1).clamp(min=1)
+        valid = valid_positions(number, bigrams.shape[1])[:, :, None]
+        return (bigrams * valid).sum(1) / number[:, None]
+
+
+class LSTMReader(nn.Module):
+    """An LSTM over fixed word vectors with dropout on them; it gives all states and the last one of each text."""
+
+    def __init__(self, vectors: FixedVectors, sizes: Sizes) -> None:
+        super().__init__()
+        self.vectors = vectors
+        self.dropout = nn.Dropout(sizes.dropout)
+        self.lstm = LSTM(vectors.size, sizes.hidden_size, sizes.layers, forget_bias=sizes.forget_bias)
+
+    def forward(
+        self, tokens: Int[Tensor, "B I"], lengths: Int[Tensor, " B"]
+    ) -> tuple[Float[Tensor, "B I H"], Float[Tensor, "B H"]]:
+        """The state after each token, and after the last real one."""
+        states, _ = self.lstm(self.dropout(self.vectors(tokens)))
+        return states, states[torch.arange(len(states), device=states.device), lengths - 1]
+
+
+class LastState(SentenceModel):
+    """The last state of an LSTM: one for questions and one for answers, or one for both."""
+
+    def __init__(self, vectors: FixedVectors, sizes: Sizes, *, shared: bool = False) -> None:
+        super().__init__()
+        self.output_size = sizes.hidden_size
+        self.answer_reader = LSTMReader(vectors, sizes)
+        self._own_reader = None if shared else LSTMReader(vectors, sizes)
+
+    @property
+    def question_reader(self) -> LSTMReader:
+        """The LSTM that reads questions; one that is shared stands in the weights once."""
+        return self.answer_reader if self._own_reader is None else self._own_reader
+
+    def question(self, tokens: Int[Tensor, "B I"], lengths: Int[Tensor, " B"]) -> Float[Tensor, "B D"]:
+        """The last state of the question's LSTM."""
+        return cast(Tensor, self.question_reader(tokens, lengths)[1])
+
+    def answer(
+        self, tokens: Int[Tensor, "B I"], lengths: Int[Tensor, " B"], question: Float[Tensor, "B D"]
+    ) -> Float[Tensor, "B D"]:
+        """The last state of the answer's LSTM."""
+        return cast(Tensor, self.answer_reader(tokens, lengths)[1])
+
+
+class AttentiveState(LastState):
+    """The last state of the answer's LSTM together with the states that its question looks at.
+
+    ``alpha_i ~ exp(w tanh(W_h h + W_s s_i))``, ``c = sum_i alpha_i s_i``, ``y = tanh(W_c c + W_y s_last)``, where
+    ``h`` is the last state of the question and ``s_i`` the states of the answer.
+    """
+
+    def __init__(self, vectors: FixedVectors, sizes: Sizes, *, shared: bool = False) -> None:
+        super().__init__(vectors, sizes, shared=shared)
+        hidden_size = sizes.hidden_size
+        self.of_question = nn.Linear(hidden_size, hidden_size, bias=False)
+        self.of_state = nn.Linear(hidden_size, hidden_size, bias=False)
+        self.weight = nn.Linear(hidden_size, 1, bias=False)
+        self.of_context = nn.Linear(hidden_size, hidden_size, bias=False)
+        self.of_last = nn.Linear(hidden_size, hidden_size, bias=False)
+
+    def answer(
+        self, tokens: Int[Tensor, "B I"], lengths: Int[Tensor, " B"], question: Float[Tensor, "B D"]
+    ) -> Float[Tensor, "B D"]:
+        """What the question looks at, beside the last state."""
+        states, last = self.answer_reader(tokens, lengths)
+        context = torch.einsum("bi,bih->bh", self._attention(states, lengths, question), states)
+        return torch.tanh(self.of_context(context) + self.of_last(last))
+
+    def attention(
+        self, tokens: Int[Tensor, "B I"], lengths: Int[Tensor, " B"], question: Float[Tensor, "B D"]
+    ) -> Float[Tensor, "B I"]:
+        """How much the question looks at each word of the answer; each row sums to 1."""
+        return self._attention(self.answer_reader(tokens, lengths)[0], lengths, question)
+
+    def _attention(
+        self, states: Float[Tensor, "B I H"], lengths: Int[Tensor, " B"], question: Float[Tensor, "B H"]
+    ) -> Float[Tensor, "B I"]:
+        scores = self.weight(torch.tanh(self.of_question(question)[:, None] + self.of_state(states)))[:, :, 0]
+        weights: Tensor = scores.masked_fill(~valid_positions(lengths, states.shape[1]), -torch.inf).softmax(1)
+        return weights

@@ -1,0 +1,93 @@
+"""Rankers in run folders: what answer selection leaves there, and how it is read back."""
+
+from collections.abc import Callable
+
+import numpy as np
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from antiphon.build import build_matcher, build_pretrained_matcher, build_text_steps
+from antiphon.config import DataSection, Recipe
+from antiphon.data.batch import Ids
+from antiphon.data.encoder import WordPieces, read_encoder_config
+from antiphon.data.stop_words import read_stop_words
+from antiphon.data.vectors import WordVectors
+from antiphon.data.vocab import PAD, SPECIALS, UNKNOWN, Vocab
+from antiphon.errors import RunError
+from antiphon.models.logistic import Logistic
+from antiphon.models.matcher import Matcher
+from antiphon.models.overlap import Overlap
+from antiphon.run import RunFolder
+from antiphon.search.ranking import BM25Ranker, MatchRanker, OverlapRanker, RandomRanker, Ranker, Words
+
+
+def load_ranker(run: RunFolder, recipe: Recipe, device: str = "cpu") -> Ranker:
+    """The trained ranker of a run, whatever its kind."""
+    words = word_splitter(recipe.data)
+    if recipe.model.kind == "matcher":
+        matcher = new_matcher(run, recipe)
+        run.fill(matcher)
+        counts = (load_overlap(run), _load_logistic(run)) if recipe.model.overlap else (None, None)
+        return MatchRanker(matcher.to(device), text_encoder(run, recipe), words, *counts)
+    if recipe.model.baseline == "random":
+        return RandomRanker(recipe.train.seed)
+    if recipe.model.baseline == "bm25":
+        return BM25Ranker(words)
+    return OverlapRanker(load_overlap(run), words, weighted=recipe.model.baseline == "idf_word_count")
+
+
+def new_matcher(run: RunFolder, recipe: Recipe) -> Matcher:
+    """An untrained matcher over the word vectors, or the encoder, that the run holds."""
+    if recipe.model.sentence == "pretrained":
+        return build_pretrained_matcher(recipe.model, read_encoder_config(run.encoder))
+    vocab, vectors = run.vocab("words"), _load_vectors(run)
+    if len(vocab) != len(vectors):
+        raise RunError(f"{run.vectors}: {len(vectors)} vectors, expected {len(vocab)} as in {run.words.name}")
+    stops = vocab.encode(word for word in sorted(read_stop_words()) if word in vocab)
+    return build_matcher(recipe.model, vectors, torch.from_numpy(stops.astype(np.int64)))
+
+
+def text_encoder(run: RunFolder, recipe: Recipe) -> Callable[[str], Ids]:
+    """From text to the ids that the run's matcher reads."""
+    if recipe.model.sentence == "pretrained":
+        return WordPieces(run.encoder, read_encoder_config(run.encoder)["max_position_embeddings"]).encode
+    vocab, words = run.vocab("words"), word_splitter(recipe.data)
+    return lambda text: vocab.encode(words(text))
+
+
+def word_splitter(data: DataSection) -> Words:
+    """From text to words: what stands between spaces after the text steps."""
+    steps = build_text_steps(data)
+    return lambda text: steps(text).split()
+
+
+def save_words(run: RunFolder, known: WordVectors) -> None:
+    """Writes words and their vectors; padding is zero, and all other words are one."""
+    special = np.zeros((len(SPECIALS), known.vectors.shape[1]), np.float32)
+    special[UNKNOWN] = known.unknown
+    assert not special[PAD].any()
+    Vocab(known.words).save(run.words)
+    vectors = torch.from_numpy(np.concatenate([special, known.vectors]))
+    safetensors.torch.save_file({"vectors": vectors}, run.vectors)
+
+
+def load_overlap(run: RunFolder) -> Overlap:
+    """The word frequencies of the run."""
+    if not run.overlap.is_file():
+        raise RunError(f"{run.overlap}: missing, expected the word frequencies of a run that counts words in common")
+    return Overlap.load(run.overlap, read_stop_words())
+
+
+def _load_logistic(run: RunFolder) -> Logistic:
+    if not run.logistic.is_file():
+        raise RunError(f"{run.logistic}: missing, expected the weights of words in common; train again with --resume")
+    return Logistic.load(run.logistic)
+
+
+def _load_vectors(run: RunFolder) -> Tensor:
+    try:
+        return safetensors.torch.load_file(run.vectors)["vectors"]
+    except (OSError, KeyError, safetensors.SafetensorError) as error:
+        raise RunError(f"{run.vectors}: missing or damaged ({error}), expected word vectors") from None

@@ -1,0 +1,81 @@
+"""Training of models that write: pairs to batches, and what is measured on held-out pairs."""
+
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from antiphon.build import build_beam, build_model, fitting_measures
+from antiphon.config import Recipe
+from antiphon.data.batch import Batch
+from antiphon.data.corpus import Corpus, plan_batches
+from antiphon.kinds import KINDS
+from antiphon.run import RunFolder
+from antiphon.train.checkpoint import Checkpoint
+from antiphon.train.loop import Fitting
+from antiphon.train.module import EpochBatches, GenerationTraining, Validation, optimisation_of
+from antiphon.train.prepare import Prepared, Say, prepare, prepare_again
+
+
+@dataclass(frozen=True)
+class GenerationTask:
+    """A model that learns to write targets for sources."""
+
+    recipe: Recipe
+    prepared: Prepared
+
+    @classmethod
+    def prepare(cls, recipe: Recipe, run: RunFolder, say: Say) -> "GenerationTask":
+        """The task with its data in a new run folder."""
+        prepared = prepare(recipe, run, say)
+        return cls(prepared.recipe, prepared)
+
+    @classmethod
+    def resume(cls, recipe: Recipe, run: RunFolder, say: Say) -> "GenerationTask":
+        """The task of a run folder that is there already."""
+        return cls(recipe, prepare_again(recipe, run, say))
+
+    @property
+    def target_size(self) -> int:
+        """Tokens of the target vocabulary."""
+        return len(self.prepared.codec.target.vocab)
+
+    def fitting(self, run: RunFolder, checkpoint: Checkpoint | None) -> Fitting:
+        """The model, its training batches and its dev batches."""
+        settings, corpus = self.recipe.train, self.prepared.train
+        module = self._module(checkpoint)
+        batches = EpochBatches(
+            corpus.batch,
+            lambda order: plan_batches(
+                corpus.source_lengths,
+                corpus.target_lengths,
+                batch_size=settings.batch_size,
+                max_cells=settings.max_batch_cells,
+                order=order,
+            ),
+            seed=settings.seed,
+            epoch=lambda: module.epoch,
+        )
+        return Fitting(module, batches, _dev_batches(self.prepared.dev, settings.max_batch_cells))
+
+    def finish(self, run: RunFolder, device: str) -> None:
+        """Nothing more: the weights are all there is."""
+
+    def _module(self, checkpoint: Checkpoint | None) -> GenerationTraining:
+        recipe, codec = self.recipe, self.prepared.codec
+        written, read = (
+            int(lengths.sum()) for lengths in (self.prepared.train.target_lengths, self.prepared.train.source_lengths)
+        )
+        model = build_model(
+            recipe.model, len(codec.source.vocab), len(codec.target.vocab), emit_probability=written / (written + read)
+        )
+        beam = build_beam(recipe.search, beam=recipe.train.dev_beam)
+        search, measures = KINDS[recipe.model.kind].search, fitting_measures(recipe.data)
+        validation = Validation(recipe.train.dev_metric, codec, beam, search, measures)
+        return GenerationTraining(model, optimisation_of(recipe.train), validation, checkpoint)
+
+
+def _dev_batches(dev: Corpus, max_cells: int) -> DataLoader[Batch]:
+    plan = plan_batches(dev.source_lengths, dev.target_lengths, batch_size=64, max_cells=max_cells)
+    return DataLoader(cast(Dataset[Batch], dev), sampler=plan, batch_size=None, generator=torch.Generator())

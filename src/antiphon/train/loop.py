@@ -1,0 +1,101 @@
+"""The loop over epochs: from the start or from a checkpoint, to the last epoch, the end of patience, or Ctrl-C."""
+
+import errno
+import logging
+import warnings
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import lightning as L
+import torch
+from rich.console import Console
+from torch.utils.data import DataLoader
+
+from antiphon.config import Recipe, TrainSection
+from antiphon.device import choose_device
+from antiphon.errors import RunError
+from antiphon.run import RunFolder
+from antiphon.train.checkpoint import Checkpoint
+from antiphon.train.keeper import Keeper
+from antiphon.train.module import EpochBatches, TrainingModule
+from antiphon.train.progress import ProgressBar
+
+
+class Interrupted(Exception):  # noqa: N818  (nothing went wrong)
+    """Training was stopped by Ctrl-C; the last checkpoint is whole."""
+
+
+@dataclass(frozen=True)
+class Fitting:
+    """A model in training with the batches that it learns from and is validated on."""
+
+    module: TrainingModule
+    batches: EpochBatches
+    dev_batches: DataLoader[Any]
+
+
+class Task(Protocol):
+    """What is trained: how its data are read, and what belongs to a run once the best weights are known."""
+
+    @property
+    def recipe(self) -> Recipe:
+        """All settings, those that the data decide too."""
+        ...
+
+    @property
+    def target_size(self) -> int:
+        """How many numbers the widest layer puts out, which decides whether threads pay."""
+        ...
+
+    def fitting(self, run: RunFolder, checkpoint: Checkpoint | None) -> Fitting:
+        """The model as it stands, and its batches."""
+        ...
+
+    def finish(self, run: RunFolder, device: str) -> None:
+        """Leaves in the run what follows from its best weights, computed on a device."""
+        ...
+
+
+def run_epochs(
+    fitting: Fitting, settings: TrainSection, run: RunFolder, keeper: Keeper, console: Console, device: str
+) -> None:
+    """Trains for the epochs that are left."""
+    epochs_left = settings.max_epochs - fitting.module.epochs_before
+    if keeper.is_out_of_patience or not epochs_left:
+        return
+    _quieten_lightning()
+    trainer = L.Trainer(
+        max_epochs=epochs_left,
+        gradient_clip_val=settings.clip,
+        accelerator=choose_device(device),
+        devices=1,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        num_sanity_val_steps=0,
+        callbacks=[keeper, ProgressBar(console, keeper, settings.max_epochs)],
+    )
+    # A loader draws a number when it starts: from its own generator, so that dropout's are left alone.
+    batches = DataLoader(fitting.batches, batch_size=None, generator=torch.Generator())
+    try:
+        trainer.fit(fitting.module, batches, fitting.dev_batches)
+    except SystemExit as stopped:  # this is how Lightning passes Ctrl-C on
+        raise Interrupted(f"{run.path}: stopped; go on with --resume") from stopped
+    except OSError as error:
+        raise _disk_trouble(error, run) from error
+
+
+def _disk_trouble(error: OSError, run: RunFolder) -> Exception:
+    if error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
+        return RunError(
+            f"{run.path}: the disk is full; the last checkpoint is whole, make room and go on with --resume"
+        )
+    return error
+
+
+def _quieten_lightning() -> None:
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    for message in (".*does not have many workers.*", ".*`isinstance.treespec, LeafSpec.` is deprecated.*"):
+        warnings.filterwarnings("ignore", message)
+    warnings.filterwarnings("ignore", category=UserWarning, module="lightning")

@@ -1,0 +1,391 @@
+"""Answer selection through the real commands: trained on toy questions, ranked, evaluated, explained, compared."""
+
+import json
+import shutil
+import sys
+
+import ir_measures
+import pytest
+import torch
+from safetensors.torch import save_file
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+import antiphon as package
+from antiphon.errors import InputError, RunError
+from tests.nn.test_sentence import SHAPE, published_weights
+from tests.toy import KINDS_OF_WORDS, write_questions, write_vectors
+
+SMALL = [
+    "model.kind=matcher",
+    "model.hidden_size=12",
+    "model.layers=1",
+    "model.dropout=0.1",
+    "train.optimiser=adagrad",
+    "train.learning_rate=0.1",
+    "train.batch_size=16",
+    "train.max_epochs=12",
+    "train.patience=12",
+    "train.dev_metric=map",
+]
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory):
+    """Toy questions, vectors, a tiny sentence encoder and a recipe."""
+    folder = tmp_path_factory.mktemp("answers")
+    write_questions(folder / "train.tsv", 120, seed=1)
+    write_questions(folder / "dev.tsv", 30, seed=2)
+    write_questions(folder / "test.tsv", 30, seed=3)
+    write_vectors(folder / "vectors.txt")
+    write_encoder(folder / "encoder")
+    (folder / "recipe.toml").write_text('[data]\ntrain = "train.tsv"\ndev = "dev.tsv"\nvectors = "vectors.txt"\n')
+    return folder
+
+
+@pytest.fixture(scope="module")
+def attentive(toy):
+    """A trained matcher with attention and words in common."""
+    return train(toy, "attentive", "model.overlap=true")
+
+
+def write_encoder(folder):
+    """A BERT encoder of random weights with a tokeniser of whole words, as published encoders are laid out."""
+    folder.mkdir()
+    words = [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        *(word for words in KINDS_OF_WORDS.values() for word in words),
+        "which",
+    ]
+    tokeniser = Tokenizer(models.WordLevel({word: number for number, word in enumerate(words)}, unk_token="[UNK]"))
+    tokeniser.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokeniser.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    tokeniser.save(str(folder / "tokenizer.json"))
+    sizes = {name: getattr(SHAPE, name) for name in SHAPE.__dataclass_fields__}
+    (folder / "config.json").write_text(json.dumps({"model_type": "bert", "pad_token_id": 0, **sizes}))
+    torch.manual_seed(0)
+    save_file(published_weights(), folder / "model.safetensors")
+
+
+def arguments_of(toy, out, *settings):
+    flags = [part for setting in [*SMALL, *settings] for part in ("--set", setting)]
+    return ["train", str(toy / "recipe.toml"), *flags, "--out", str(out)]
+
+
+def train(toy, name, *settings):
+    from antiphon.cli import main
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["antiphon", *arguments_of(toy, toy / name, *settings)])
+        with pytest.raises(SystemExit) as exit_:
+            main()
+        assert not exit_.value.code
+    return toy / name
+
+
+def evaluate(antiphon, run, file, *options):
+    return json.loads(antiphon("evaluate", run, file, "--json", *options).out)["metrics"]
+
+
+@pytest.mark.parametrize("sentence", ["bag_of_words", "bigram", "lstm"])
+def test_every_sentence_model_learns_toy_questions(antiphon, toy, sentence):
+    run = train(toy, sentence, f"model.sentence={sentence}", "model.shared=true")
+    metrics = evaluate(antiphon, run, toy / "test.tsv")
+    assert metrics["map"]["value"] > 0.9
+    assert "30 questions (all)|ties by id descending|trec_eval" in metrics["map"]["signature"]
+
+
+def test_attention_learns_toy_questions_and_says_what_it_looks_at(antiphon, toy, attentive):
+    assert evaluate(antiphon, attentive, toy / "test.tsv")["map"]["value"] > 0.9
+    explained = antiphon("predict", attentive, toy / "test.tsv", "--explain")
+    best = json.loads(explained.out.splitlines()[0])["ranking"][0]
+    assert [word for word, _ in best["attention"]] == best["sentence"].split()
+    assert sum(weight for _, weight in best["attention"]) == pytest.approx(1, abs=1e-4)
+
+
+def test_in_a_terminal_the_words_looked_at_most_are_the_brightest():
+    from antiphon.api import Ranked
+    from antiphon.cli.ranking import coloured
+    from antiphon.data.questions import Answer, Question
+
+    ranked = Ranked("red owl", 0, 0.0, 0.5, (("red", 0.8), ("owl", 0.2)))
+    text = coloured([Question("1", "which colour ?", (Answer("1-0", "red owl"),))], [[ranked]])
+    assert "which colour ?" in text.plain
+    assert "0.500  red owl" in text.plain
+    styles = {text.plain[span.start : span.end]: str(span.style) for span in text.spans}
+    assert styles["red"] == "on rgb(200,40,40)"
+    assert styles["owl"] == "on rgb(80,40,40)"
+
+
+def test_a_new_question_is_ranked_by_a_folder_that_was_moved(toy, attentive, tmp_path):
+    shutil.copytree(attentive, tmp_path / "moved")
+    for name in ("train.tsv", "vectors.txt"):
+        assert str(toy / name) in (tmp_path / "moved" / "recipe.toml").read_text()
+    recipe = tmp_path / "moved" / "recipe.toml"
+    recipe.write_text(recipe.read_text().replace(str(toy), "/gone"))
+    model = package.load(tmp_path / "moved")
+    sentences = ["the old house", "oslo was near the river", "a cat sat"]
+    ranked = model.rank("which city is it ?", sentences)
+    assert ranked[0].sentence == sentences[1]
+    assert ranked[0].place == 1
+    assert [each.probability for each in ranked] == sorted((each.probability for each in ranked), reverse=True)
+    assert 0 < ranked[-1].probability < ranked[0].probability < 1
+    again = package.load(attentive).rank("which city is it ?", sentences, explain=True)
+    assert [each.score for each in again] == [each.score for each in ranked]
+    assert len(again[0].attention) == 5
+
+
+def test_a_run_holds_readable_files_and_nothing_that_executes(attentive):
+    names = {path.name for path in attentive.iterdir()}
+    assert names == {
+        "recipe.toml",
+        "words.vocab",
+        "vectors.safetensors",
+        "overlap.tsv",
+        "logistic.json",
+        "model.safetensors",
+        "metrics.json",
+        "log.csv",
+        "training.png",
+    }
+    logistic = json.loads((attentive / "logistic.json").read_text())
+    assert logistic["names"] == ["words in common", "idf of words in common", "probability"]
+    assert json.loads((attentive / "metrics.json").read_text())["pairs_per_second"] > 0
+
+
+def test_predictions_are_a_trec_run_that_gives_what_evaluate_gives(antiphon, toy, attentive, tmp_path):
+    (tmp_path / "run").write_text(antiphon("predict", attentive, toy / "test.tsv").out)
+    rows = [line.split("\t") for line in (toy / "test.tsv").read_text().splitlines()[1:]]
+    (tmp_path / "qrels").write_text("".join(f"{q} 0 {c} {label}\n" for q, _, c, _, label in rows))
+    theirs = ir_measures.calc_aggregate(
+        [ir_measures.AP, ir_measures.RR],
+        ir_measures.read_trec_qrels(str(tmp_path / "qrels")),
+        ir_measures.read_trec_run(str(tmp_path / "run")),
+    )
+    ours = evaluate(antiphon, attentive, toy / "test.tsv")
+    assert ours["map"]["value"] == pytest.approx(theirs[ir_measures.AP])
+    assert ours["mrr"]["value"] == pytest.approx(theirs[ir_measures.RR])
+    first = (tmp_path / "run").read_text().split("\n")[0].split()
+    assert first[:2] + first[3:4] + first[5:] == ["q0", "Q0", "1", "attentive"]
+
+
+def test_judgements_of_a_qrels_file_count_instead_of_labels(antiphon, toy, attentive, tmp_path):
+    rows = [line.split("\t") for line in (toy / "test.tsv").read_text().splitlines()[1:]]
+    (tmp_path / "qrels").write_text("".join(f"{q} 0 {c} {1 - int(label)}\n" for q, _, c, _, label in rows))
+    turned = evaluate(antiphon, attentive, toy / "test.tsv", "--qrels", tmp_path / "qrels")
+    assert turned["mrr"]["value"] < 0.6
+    assert "30 questions (of qrels, 30 ranked: all)" in turned["map"]["signature"]
+    (tmp_path / "more").write_text((tmp_path / "qrels").read_text() + "unseen 0 unseen-0 1\n")
+    more = evaluate(antiphon, attentive, toy / "test.tsv", "--qrels", tmp_path / "more")
+    assert more["map"]["value"] == pytest.approx(turned["map"]["value"] * 30 / 31)
+
+
+def test_question_sets_leave_questions_out(antiphon, toy, attentive, tmp_path):
+    lines = (toy / "test.tsv").read_text().splitlines()
+    wrong = [line[:-1] + "0" if line.startswith("q1\t") else line for line in lines]
+    right = [line[:-1] + "1" if line.startswith("q2\t") else line for line in wrong]
+    (tmp_path / "test.tsv").write_text("\n".join(right) + "\n")
+    for which, number in (("all", 30), ("answerable", 29), ("mixed", 28)):
+        signature = evaluate(antiphon, attentive, tmp_path / "test.tsv", "--questions", which)["map"]["signature"]
+        assert signature.startswith(f"{number} questions ({which})")
+
+
+def test_json_lines_hold_candidates_from_best_to_worst(antiphon, toy, attentive):
+    unlabelled = (
+        b"question_id\tquestion\tcandidate_id\tsentence\nx\twhich animal ?\tx1\trome\nx\twhich animal ?\tx2\tan owl\n"
+    )
+    (line,) = antiphon("predict", attentive, "--format", "jsonl", stdin=unlabelled).out.splitlines()
+    answered = json.loads(line)
+    assert answered["question"] == "which animal ?"
+    assert [each["candidate_id"] for each in answered["ranking"]] == ["x2", "x1"]
+
+
+@pytest.mark.parametrize("baseline", ["random", "word_count", "idf_word_count", "bm25"])
+def test_baselines_are_runs_too(antiphon, toy, baseline):
+    run = train(toy, baseline, "model.kind=overlap", f"model.baseline={baseline}")
+    assert 0 < evaluate(antiphon, run, toy / "test.tsv")["map"]["value"] <= 1
+    ranked = package.load(run).rank("where is the river ?", ["a dog", "near the river", "old story"])
+    assert len(ranked) == 3
+    if baseline != "random":
+        assert ranked[0].sentence == "near the river"
+    assert json.loads(antiphon("info", run, "--json").out)["kind"] == "overlap"
+
+
+@pytest.mark.parametrize("frozen", ["true", "false"])
+def test_a_pretrained_encoder_travels_with_the_run(antiphon, toy, tmp_path, frozen):
+    settings = [
+        "model.sentence=pretrained",
+        f"data.encoder={toy / 'encoder'}",
+        f"model.frozen={frozen}",
+        "train.max_epochs=2",
+    ]
+    run = train(toy, f"pretrained-{frozen}", *settings, "model.overlap=true")
+    assert {path.name for path in (run / "encoder").iterdir()} == {"config.json", "tokenizer.json"}
+    model = package.load(run)
+    published = Tokenizer.from_file(str(toy / "encoder" / "tokenizer.json")).encode("which owl").ids
+    assert model.ranker.encode("which owl").tolist() == published
+    stored = published_weights_of(toy)["embeddings.word_embeddings.weight"]
+    unchanged = torch.equal(model.ranker.matcher.sentence.bert.words.weight.detach(), stored)
+    assert unchanged is (frozen == "true")
+    assert evaluate(antiphon, run, toy / "test.tsv")["map"]["value"] > 0
+
+
+def published_weights_of(toy):
+    from safetensors.torch import load_file
+
+    return load_file(toy / "encoder" / "model.safetensors")
+
+
+def test_compare_puts_rankers_side_by_side(antiphon, toy, attentive):
+    other = train(toy, "counted", "model.kind=overlap", "model.baseline=random")
+    result = antiphon("compare", attentive, other, toy / "test.tsv", "--format", "json")
+    first, second = json.loads(result.out)["systems"]
+    assert first["metrics"]["map"]["value"] > second["metrics"]["map"]["value"]
+    assert second["metrics"]["map"]["p_value"] < 0.05
+    assert first["outputs_per_second"] > 0
+    markdown = antiphon("compare", attentive, other, toy / "test.tsv", "--format", "markdown").out
+    assert markdown.startswith("| run | kind | map | mrr | p_at_1 |")
+
+
+def test_a_test_file_is_evaluated_after_training(toy):
+    run = train(toy, "tested", "model.sentence=bag_of_words", "train.max_epochs=1", f"data.test={toy / 'test.tsv'}")
+    assert (
+        "30 questions (mixed)" in json.loads((run / "metrics.json").read_text())["test"]["metrics"]["map"]["signature"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["align", "RUN", "TEST"], "a run of kind matcher cannot align"),
+        (["tune", "RUN", "TEST"], "a run of kind matcher has no weights to tune"),
+        (["predict", "RUN", "TEST", "--beam", "3"], "--beam: not for a run of kind matcher"),
+        (["evaluate", "RUN", "TEST", "--reference", "TEST"], "--reference: not for a run of kind matcher"),
+        (["evaluate", "RUN", "QRELS"], "expected a first line of question_id"),
+        (["evaluate", "RUN", "TEST", "--qrels", "QRELS"], "judges none of the 30 questions"),
+        (["evaluate", "TOY", "TEST", "--questions", "mixed"], "--questions: not for a run of kind transducer"),
+        (["predict", "TOY", "TEST", "--explain"], "--explain: not for a run of kind transducer"),
+        (["compare", "RUN", "TOY", "TEST"], "a run of kind transducer ranks no answers"),
+        (["compare", "TOY", "RUN", "PAIRS"], "a run of kind matcher gives no outputs"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_one_sentence(antiphon, toy, attentive, toy_run, arguments, message):
+    (toy / "qrels").write_text("nobody 0 nobody-0 1\n")
+    (toy / "pairs.tsv").write_text("badu\tbaaduun\n")
+    places = {
+        "RUN": attentive,
+        "TOY": toy_run,
+        "TEST": toy / "test.tsv",
+        "QRELS": toy / "qrels",
+        "PAIRS": toy / "pairs.tsv",
+    }
+    result = antiphon(*(places.get(argument, argument) for argument in arguments))
+    assert result.status == 2
+    assert message in result.err
+    assert len(result.err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("data.vectors=elephants.txt", "knows none of the"),
+        ("data.vectors=none.txt", "none.txt: no such file"),
+        ("data.train=one-label.tsv", "every candidate has label 1, expected both 0 and 1"),
+        ("data.dev=one-label.tsv", "no question has both a right and a wrong candidate"),
+        ("data.train=no-labels.tsv", "no labels, expected a column of 0 and 1"),
+        ("train.dev_metric=accuracy", "train.dev_metric = accuracy: not for this matcher"),
+    ],
+)
+def test_what_cannot_be_learnt_from_is_refused_and_leaves_no_folder(
+    antiphon, toy, tmp_path, monkeypatch, setting, message
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elephants.txt").write_text("elephant 1 2 3\n")
+    header = "question_id\tquestion\tcandidate_id\tsentence"
+    (tmp_path / "one-label.tsv").write_text(f"{header}\tlabel\n1\twho ?\t1-0\tthe cat\t1\n")
+    (tmp_path / "no-labels.tsv").write_text(f"{header}\n1\twho ?\t1-0\tthe cat\n")
+    result = antiphon(*arguments_of(toy, tmp_path / "run", setting))
+    assert result.status == 2
+    assert message in result.err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_matcher_without_vectors_says_how_to_give_them(antiphon, toy, tmp_path):
+    (tmp_path / "bare.toml").write_text(
+        f'[data]\ntrain = "{toy}/train.tsv"\ndev = "{toy}/dev.tsv"\n[train]\ndev_metric = "map"\n'
+    )
+    result = antiphon("train", tmp_path / "bare.toml", "--set", "model.kind=matcher", "--out", tmp_path / "run")
+    assert result.status == 2
+    assert "--set data.vectors=FILE" in result.err
+
+
+@pytest.mark.parametrize(
+    ("encoder", "message"),
+    [("nowhere", "nowhere: no sentence encoder"), ("other", "a network of type mpnet, expected bert")],
+)
+def test_a_strange_encoder_is_refused(antiphon, toy, tmp_path, encoder, message):
+    shutil.copytree(toy / "encoder", tmp_path / "other")
+    (tmp_path / "other" / "config.json").write_text('{"model_type": "mpnet"}')
+    settings = ["model.sentence=pretrained", f"data.encoder={tmp_path / encoder}"]
+    result = antiphon(*arguments_of(toy, tmp_path / "run", *settings))
+    assert result.status == 2
+    assert message in result.err
+
+
+def test_an_encoder_inside_a_package_is_found_without_importing_it(toy, tmp_path, monkeypatch):
+    from antiphon.data.encoder import find_encoder
+
+    package_folder = tmp_path / "carrier"
+    shutil.copytree(toy / "encoder", package_folder / "model")
+    (package_folder / "__init__.py").write_text("raise RuntimeError('imported')\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert find_encoder("carrier") == package_folder / "model"
+
+
+@pytest.mark.parametrize(
+    ("library", "settings", "extra"),
+    [
+        ("ir_measures", ["model.kind=overlap"], "qa"),
+        ("bm25s", ["model.kind=overlap", "model.baseline=bm25"], "qa"),
+        ("sklearn.linear_model", ["model.overlap=true", "model.sentence=bag_of_words"], "qa"),
+        ("tokenizers", ["model.sentence=pretrained", "data.encoder=ENCODER"], "pretrained"),
+    ],
+)
+def test_a_missing_library_is_named_with_the_extra_that_brings_it(
+    antiphon, toy, tmp_path, monkeypatch, library, settings, extra
+):
+    monkeypatch.setitem(sys.modules, library, None)
+    settings = [setting.replace("ENCODER", str(toy / "encoder")) for setting in settings]
+    result = antiphon(*arguments_of(toy, tmp_path / "run", *settings))
+    assert result.status == 2
+    assert f"antiphon[{extra}]" in result.err
+
+
+def test_unknown_words_are_said_aloud(antiphon, toy, attentive, tmp_path):
+    rows = "question_id\tquestion\tcandidate_id\tsentence\n1\tzzz xxx\t1-0\tthe cat\n"
+    result = antiphon("predict", attentive, stdin=rows.encode())
+    assert result.status == 0
+    assert "1 question without a known word" in result.err
+
+
+def test_what_a_model_of_answers_cannot_do_in_python_is_refused(toy, attentive, toy_run):
+    model = package.load(attentive)
+    with pytest.raises(InputError, match="no sentences, expected at least one candidate"):
+        model.rank("who ?", [])
+    with pytest.raises(RunError, match="a run of kind matcher cannot predict"):
+        model.predict(["x"])
+    with pytest.raises(RunError, match="a run of kind transducer cannot rank"):
+        package.load(toy_run).rank("who ?", ["me"])
+
+
+@pytest.mark.parametrize("name", ["logistic.json", "overlap.tsv", "vectors.safetensors", "words.vocab"])
+def test_a_run_with_a_file_missing_is_refused_by_its_name(antiphon, toy, attentive, tmp_path, name):
+    shutil.copytree(attentive, tmp_path / "run")
+    (tmp_path / "run" / name).unlink()
+    result = antiphon("predict", tmp_path / "run", toy / "test.tsv")
+    assert result.status == 2
+    assert name in result.err
