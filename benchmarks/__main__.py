@@ -1,24 +1,31 @@
-"""Every benchmark in turn; results go to benchmarks/results as JSON and one Markdown table."""
+"""Benchmarks, all or those named; results go to benchmarks/results as JSON, and all that is there into one table.
+
+python -m benchmarks [NAME ...]
+"""
 
 import json
+import sys
+from importlib import import_module
 from pathlib import Path
 
-from benchmarks import hard_monotone_peer, lattice_memory, noisy_channel_decoding, streaming, training_speed
-
 RESULTS = Path(__file__).parent / "results"
+NAMES = ("lattice_memory", "training_speed", "hard_monotone_peer", "noisy_channel_decoding", "streaming")
 
 
 def main():
     RESULTS.mkdir(exist_ok=True)
-    lines = []
-    for benchmark in (lattice_memory, training_speed, hard_monotone_peer, noisy_channel_decoding, streaming):
-        name = benchmark.__name__.rpartition(".")[2]
-        rows = benchmark.measure()
+    for name in sys.argv[1:] or NAMES:
+        rows = import_module(f"benchmarks.{name}").measure()
         (RESULTS / f"{name}.json").write_text(json.dumps(rows, indent=2) + "\n")
-        lines += [f"## {name.replace('_', ' ')}", "", *table(rows), ""]
-    text = "\n".join(lines)
+    stored = [RESULTS / f"{name}.json" for name in NAMES if (RESULTS / f"{name}.json").exists()]
+    text = "\n".join(line for path in stored for line in section(path))
     (RESULTS / "table.md").write_text(text)
     print(text)
+
+
+def section(path):
+    rows = json.loads(path.read_text())
+    yield from (f"## {path.stem.replace('_', ' ')}", "", *table(rows), "")
 
 
 def table(rows):
