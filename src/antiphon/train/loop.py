@@ -2,8 +2,6 @@
 
 import errno
 import logging
-import signal
-import threading
 import warnings
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -25,32 +23,6 @@ from antiphon.train.progress import ProgressBar
 
 class Interrupted(Exception):  # noqa: N818  (nothing went wrong)
     """Training was stopped by Ctrl-C; the last checkpoint is whole."""
-
-
-class Interruption(L.Callback):
-    """Sees to it that Ctrl-C ends training: one that arrives where Python cannot raise it is raised after the batch."""
-
-    def __init__(self) -> None:
-        self.asked = False
-
-    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Listens, if this is the thread that may."""
-        if threading.current_thread() is threading.main_thread():
-            self.before = signal.signal(signal.SIGINT, self._note)
-
-    def on_train_batch_end(self, *_: Any) -> None:
-        """Raises what was lost."""
-        if self.asked:
-            raise KeyboardInterrupt
-
-    def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Listens no longer."""
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGINT, self.before)
-
-    def _note(self, *_: Any) -> None:
-        self.asked = True
-        raise KeyboardInterrupt
 
 
 @dataclass(frozen=True)
@@ -102,7 +74,7 @@ def run_epochs(
         enable_progress_bar=False,
         enable_model_summary=False,
         num_sanity_val_steps=0,
-        callbacks=[keeper, ProgressBar(console, keeper, settings.max_epochs), Interruption()],
+        callbacks=[keeper, ProgressBar(console, keeper, settings.max_epochs)],
     )
     # A loader draws a number when it starts: from its own generator, so that dropout's are left alone.
     batches = DataLoader(fitting.batches, batch_size=None, generator=torch.Generator())
