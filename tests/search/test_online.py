@@ -5,28 +5,18 @@ import torch
 
 from antiphon.data.batch import Batch
 from antiphon.data.vocab import END
-from antiphon.models.transducer import Transducer
 from antiphon.search.hypothesis import BeamSettings
 from antiphon.search.online import BeamStreams, GreedyStreams
 from antiphon.search.transducer_beam import search_transducer
+from tests.search.test_transducer_beam import small_model as any_model
+from tests.search.test_transducer_beam import sources
 
 WIDE = BeamSettings(threshold=float("inf"), max_length_ratio=0.0, max_length_extra=6)
 POLICIES = [GreedyStreams, BeamStreams]
 
 
 def small_model(seed=0, target_size=7, **settings):
-    torch.manual_seed(seed)
-    sizes = {"hidden_size": 6, "embedding_size": 5}
-    model = Transducer(9, target_size, encoder="unidirectional", **sizes, **settings).double()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.mul_(4.0)
-    return model.eval()
-
-
-def sources(*lengths, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    return [torch.randint(4, 9, (length,), generator=generator).numpy() for length in lengths]
+    return any_model(seed, target_size, encoder="unidirectional", **settings)
 
 
 def stream(streams, source, number=0):
