@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from tests.interrupts import hear_ctrl_c
 from tests.toy import write_pairs
 
 
@@ -194,7 +195,10 @@ def test_ctrl_c_ends_training_with_the_usual_status(tmp_path):
 
     command = [sys.executable, "-m", "antiphon", "train", "recipes/toy.toml", "--out", str(tmp_path / "run")]
     process = subprocess.Popen(
-        [*command, "--set", "train.max_epochs=5000", "--set", "train.patience=5000"], stderr=subprocess.PIPE, text=True
+        [*command, "--set", "train.max_epochs=5000", "--set", "train.patience=5000"],
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=hear_ctrl_c,
     )
     while not (tmp_path / "run" / "last.ckpt").exists():
         assert process.poll() is None

@@ -10,6 +10,7 @@ import pytest
 
 import antiphon as package
 from antiphon.errors import RunError
+from tests.interrupts import hear_ctrl_c
 from tests.toy import words, write_pairs
 
 ROOT = Path(__file__).parent.parent.parent
@@ -34,7 +35,7 @@ def model(online_run):
 def start(run, *options):
     command = [sys.executable, "-m", "antiphon", "stream", str(run), "--threads", "1", *options]
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    return subprocess.Popen(command, bufsize=0, **pipes)
+    return subprocess.Popen(command, bufsize=0, preexec_fn=hear_ctrl_c, **pipes)
 
 
 def receive(process, count):
