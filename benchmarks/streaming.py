@@ -56,7 +56,7 @@ def long_input(policy):
     torch.manual_seed(1)
     model = Transducer(VOCABULARY, VOCABULARY, encoder="unidirectional", hidden_size=256, embedding_size=256).eval()
     kind = {"greedy": GreedyStreams, "beam": BeamStreams}[policy]
-    streams = kind(model, 1, BeamSettings(beam=4, max_length_ratio=1.0))
+    streams = kind(model, 1, BeamSettings(beam=4, max_length_ratio=1.0, commit_margin=3.0))
     source = torch.randint(len(SPECIALS), VOCABULARY, (LONG,)).tolist()
     times = []
     for token in source:

@@ -124,6 +124,16 @@ def test_a_bias_towards_writing_writes_sooner(policy):
     assert amounts[-4.0] < amounts[0.0] < amounts[4.0]
 
 
+def test_outputs_that_never_agree_hold_back_a_hundred_tokens_at_most():
+    streams = BeamStreams(small_model(0), 1, BeamSettings())
+    one = other = 0
+    for _ in range(150):
+        one, other = streams.tree.grow([one, other], [4, 5])
+    streams.live = [{one: -1.0, other: -2.0}]
+    assert streams._commit(0) == [4] * 50
+    assert list(streams.live[0]) == [one]
+
+
 def test_greedy_writes_the_most_probable_token_when_writing_is_more_probable():
     model = small_model(2)
     (source,) = sources(6, seed=2)

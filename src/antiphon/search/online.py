@@ -11,8 +11,8 @@ beam     keep in every cell ``(i, j)`` the best outputs of length ``j``, as the 
          never regretted: at the end, the answer is the one that a search of the whole input finds.
 
 After a row, the score of an output is that of leaving the row: the probability of having read so far and written
-exactly this. Whatever is ``threshold`` nats behind the best is dropped, so the work of a row does not grow with
-what was read and written before.
+exactly this. Whatever is ``threshold`` nats behind the best is dropped, and no more than a hundred tokens are held
+back, so the work of a row does not grow with what was read and written before.
 
 Thesis: chapter 5, online generation.
 """
@@ -37,6 +37,8 @@ from antiphon.search.transducer_beam import NEVER_WRITTEN
 
 _LIVE_PER_BEAM = 8
 """Outputs of a stream that stay in the running after a row, for each one kept in a cell."""
+_LONGEST_WAIT = 100
+"""Tokens that a stream may hold back at most, however much its outputs disagree."""
 
 
 class Streams(ABC):
@@ -336,6 +338,9 @@ class BeamStreams(Streams):
         counting = [paths[node] for node, log_score in outputs.items() if log_score >= worst]
         pairs = zip(min(counting), max(counting), strict=False)  # what first and last in order share, all of them share
         shared = [one for one, other in takewhile(lambda pair: pair[0] == pair[1], pairs)]
+        best = paths[max(outputs, key=outputs.__getitem__)]
+        if len(best) - len(shared) > _LONGEST_WAIT:
+            shared = best[:-_LONGEST_WAIT]
         for token in shared:
             self.root[stream] = self.tree.children[self.root[stream]][token]
         self.live[stream] = {node: outputs[node] for node, path in paths.items() if path[: len(shared)] == shared}
