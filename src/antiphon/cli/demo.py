@@ -17,7 +17,7 @@ def command(
     force: Annotated[bool, typer.Option("--force", help="Train anew even if the folders hold runs.")] = False,
     threads: Threads = None,
 ) -> None:
-    """Learn to pronounce and to spell English words from embedded data, in about four minutes, and show the result."""
+    """Learn to pronounce and to spell English words from embedded data, in four to five minutes, and show it."""
     from rich.console import Console
 
     from antiphon.demo.pronunciation import learn_to_pronounce
