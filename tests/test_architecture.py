@@ -9,7 +9,7 @@ import antiphon
 
 SOURCE = Path(antiphon.__file__).parent
 LAYERS = [
-    {"errors"},
+    {"errors", "kernels"},
     {"lattice", "data"},
     {"nn"},
     {"models"},

@@ -50,10 +50,12 @@ def build_pretrained_matcher(settings: ModelSection, encoder: Mapping[str, Any])
 
 def build_beam(settings: SearchSection, *, beam: int | None = None, nbest: int = 1) -> BeamSettings:
     """How wide to search; ``beam`` overrides the recipe's."""
+    beam = beam or settings.beam
     return BeamSettings(
-        beam=beam or settings.beam,
+        beam=beam,
         proposals=settings.proposals,
         nbest=nbest,
+        outputs=max(settings.outputs or max(10, 2 * beam), nbest),
         threshold=settings.threshold,
         commit_margin=settings.commit_margin,
         max_length_ratio=settings.max_length_ratio,

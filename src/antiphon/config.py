@@ -164,6 +164,8 @@ class TrainSection(Section):
     """Part of the learning rate that is left in the last epoch, on a cosine curve; 1: it stays as it is."""
     clip: Annotated[float, Field(gt=0)] = 5.0
     """Largest gradient norm."""
+    precision: Literal["float32", "tf32", "bfloat16"] = "tf32"
+    """Of matrix products: tf32 on GPUs that have it, else float32; bfloat16 for all but lattice, losses and weights."""
     average: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Decay of the running average of weights that is validated and kept; 0: the weights themselves."""
 
@@ -179,8 +181,10 @@ class SearchSection(Section):
     """Weights of a noisy channel: direct model, channel model, language model, length."""
     channel_prefix: Literal["last", "anywhere"] = "last"
     """Of an unfinished output, the channel writes the last input token read at its last token, or anywhere in it."""
-    threshold: Annotated[float, Field(gt=0)] = 12.0
-    """Hypotheses more than this many nats behind the best are dropped."""
+    outputs: Positive | None = None
+    """Distinct outputs of one length that a transducer keeps, wherever written; unset: twice ``beam``, at least 10."""
+    threshold: Annotated[float, Field(gt=0)] = 8.0
+    """Hypotheses more than this many nats behind the best are dropped; ``antiphon combine`` sets 12."""
     commit_margin: Annotated[float, Field(ge=0)] = 3.0
     """A stream writes what all outputs share that are at most this many nats behind the best; lower writes sooner."""
     max_length_ratio: Annotated[float, Field(gt=0)] = 2.0

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import pad
 
 from antiphon.data.vocab import END, PAD, START
 
@@ -33,6 +34,18 @@ class Batch(NamedTuple):
         """What the decoder reads: the start symbol, then every target token but the last."""
         start = torch.full_like(self.target[:, :1], START)
         return torch.cat([start, self.target[:, :-1]], 1)
+
+    def padded(self, pairs: int, I: int, J: int) -> "Batch":
+        """The same batch with more padding, and further pairs that hold nothing but one token of it."""
+        more = pairs - len(self.source)
+        source, target = (
+            pad(tokens, (0, length - tokens.shape[1], 0, more), value=PAD)
+            for tokens, length in ((self.source, I), (self.target, J))
+        )
+        source_lengths, target_lengths = (
+            pad(lengths, (0, more), value=1) for lengths in (self.source_lengths, self.target_lengths)
+        )
+        return Batch(source, source_lengths, target, target_lengths)
 
     def to(self, device: torch.device | str) -> "Batch":
         """The same batch on another device."""

@@ -7,6 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from antiphon.kernels import kernels_can_run
 from antiphon.lattice.grid import (
     IMPOSSIBLE,
     end_cells,
@@ -40,6 +41,10 @@ def log_marginal(
     Thesis: section 5.3, forward and backward algorithms, there in O(I^2 J).
     Cost: O(I J) cells in I + J vector steps.
     """
+    if kernels_can_run(log_write):
+        from antiphon.kernels import marginal
+
+        return marginal.log_marginal(log_write, log_shift, source_lengths, target_lengths)
     result: Tensor = _LogMarginal.apply(log_write, log_shift, source_lengths, target_lengths)  # type: ignore[no-untyped-call]
     return result
 

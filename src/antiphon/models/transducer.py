@@ -81,7 +81,7 @@ class Transducer(nn.Module):
         source = self.read(batch.source, batch.source_lengths)
         target, _ = self.follow(batch.shifted_target)
         log_word = log_word_probabilities(source.logits, target.logits, batch.target)
-        log_odds = self._emit_log_odds(source.transition, target.transition)
+        log_odds = self._emit_log_odds(source.transition, target.transition).to(log_word.dtype)
         rows = torch.arange(log_odds.shape[1], device=log_odds.device)
         log_emit, log_shift = self.split_odds(log_odds, rows[:, None] == batch.source_lengths[:, None, None] - 1)
         return Moves(log_emit + log_word, log_shift)

@@ -19,6 +19,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from antiphon.kernels import kernels_can_run
+
 _BLOCK_NUMBERS = 2**22
 """How many numbers one block of recomputed cells may hold."""
 
@@ -30,8 +32,14 @@ def log_word_probabilities(
 
     Cost: three products of (I x V) and (V x J), memory O((I + J) V + I J).
     """
-    result: Tensor = _LogWordProbabilities.apply(source_logits, target_logits, targets)  # type: ignore[no-untyped-call]
-    return result
+    with torch.autocast(source_logits.device.type, enabled=False):
+        if _has_kernel(source_logits):
+            from antiphon.kernels import factored_softmax
+
+            return factored_softmax.log_word_probabilities(source_logits, target_logits, targets)
+        logits = (_at_least_single(side) for side in (source_logits, target_logits))
+        result: Tensor = _LogWordProbabilities.apply(*logits, targets)  # type: ignore[no-untyped-call]
+        return result
 
 
 def log_normalisers(
@@ -39,7 +47,20 @@ def log_normalisers(
 ) -> Float[Tensor, "B I J"]:
     """``log sum_v exp(source_logits[i, v] + target_logits[j, v])`` for every ``i`` and ``j``; no gradient."""
     with torch.no_grad():
+        if _has_kernel(source_logits):
+            from antiphon.kernels import factored_softmax
+
+            return factored_softmax.log_normalisers(source_logits, target_logits)
         return _factor(source_logits, target_logits).log_z
+
+
+def _has_kernel(logits: Tensor) -> bool:
+    """Products of tiles are for single precision and less."""
+    return kernels_can_run(logits) and logits.dtype != torch.float64
+
+
+def _at_least_single(logits: Tensor) -> Tensor:
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
 class _Factors(NamedTuple):

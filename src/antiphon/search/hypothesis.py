@@ -31,6 +31,7 @@ class BeamSettings:
     """How wide to search, and what to prefer.
 
     ``proposals`` is how many candidates a combination of models rescores before it keeps ``beam`` of them.
+    ``outputs`` is how many distinct outputs of one length a transducer keeps at most, over all input positions.
     ``threshold`` leaves out whatever is more than this many nats behind the best of its sentence and column;
     ``commit_margin`` is how far behind the best an output may be to hold back what a stream writes;
     outputs may be ``max_length_ratio`` times as long as the input, and ``max_length_extra`` tokens more. Finished
@@ -40,7 +41,8 @@ class BeamSettings:
     beam: int = 10
     proposals: int = 20
     nbest: int = 1
-    threshold: float = 12.0
+    outputs: int | None = None
+    threshold: float = 8.0
     commit_margin: float = float("inf")
     max_length_ratio: float = 2.0
     max_length_extra: int = 10

@@ -59,7 +59,7 @@ class _NoisyChannelSearch(ColumnSearch):
         self, model: NoisyChannel, batch: Batch, settings: BeamSettings, conditioning: Conditioning | None
     ) -> None:
         super().__init__(model.direct, batch, settings)
-        self.width = max(settings.proposals, settings.beam)
+        self.width, self.outputs = max(settings.proposals, settings.beam), None
         self.combined = model
         conditioning = conditioning or Conditioning.none(self.B)
         self.feature_counts = conditioning.counts.to(self.device)

@@ -1,7 +1,7 @@
 """Column-wise search in the transducer, over outputs and alignments together, for a batch of sentences.
 
 Column ``j`` holds, for every input row ``i``, the ``beam`` best outputs of length ``j`` whose last token was written
-at ``i``. One step takes a column to the next::
+at ``i``, but no more than ``outputs`` distinct ones over all rows. One step takes a column to the next::
 
     standing(n, i) = max over k <= i of  arrival(n, k) + sum of log shift(n, k..i-1)
     ready(n, i)    = standing(n, i) + log emit(n, i)
@@ -32,7 +32,8 @@ from antiphon.nn.recurrent import LSTMState, select_states
 from antiphon.search.hypothesis import BeamSettings, Finished, Hypothesis
 
 NEVER_WRITTEN = [PAD, UNKNOWN, START]
-_ROWS_AHEAD = 32
+_NO_WORDS = [END, *NEVER_WRITTEN]
+_ROWS_AHEAD = 8
 _BLOCK_NUMBERS = 2**24
 """How many word scores are computed at once."""
 
@@ -58,6 +59,14 @@ class Ready(NamedTuple):
     row: Int[Tensor, " M"]
     log_score: Float[Tensor, " M"]
     parent: Int[Tensor, " M"]
+
+
+class Words(NamedTuple):
+    """The most probable words of each ready pair, and its end symbol."""
+
+    log_prob: Float[Tensor, "M W"]
+    token: Int[Tensor, "M W"]
+    log_end: Float[Tensor, " M"]
 
 
 class Kept(NamedTuple):
@@ -90,11 +99,13 @@ class ColumnSearch:
 
     def __init__(self, model: Transducer, batch: Batch, settings: BeamSettings) -> None:
         self.model, self.settings = model, settings
-        self.width = settings.beam
+        self.width, self.outputs = settings.beam, settings.outputs
         self.lengths = batch.source_lengths
         self.source: Side = model.read(batch.source, self.lengths)
         self.B, self.I, self.V = self.source.logits.shape
         self.device = self.source.logits.device
+        self.no_words = torch.tensor(_NO_WORDS, device=self.device)
+        self.word_logits = self.source.logits.index_fill(2, self.no_words, IMPOSSIBLE)
         self.max_columns = settings.longest_outputs(self.lengths)
         self.finished: list[Finished[End]] = [Finished(settings.nbest) for _ in range(self.B)]
         self.history: list[Kept] = []
@@ -161,30 +172,38 @@ class ColumnSearch:
         return log_scores.new_full((self.B,), IMPOSSIBLE).scatter_reduce(0, sentence, log_scores, "amax")
 
     def _write(self, column: Column, ready: Ready, side: Side, is_last: Tensor) -> Kept:
-        """The best ``beam`` tokens of every ready pair, then of every cell."""
+        """The best ``beam`` tokens of every ready pair, then of every cell, then of the column."""
         owner = column.owner[ready.prefix]
-        can_end = ready.row == self.lengths[owner] - 1
-        must_end = is_last[owner]
-        width = min(self.width, self.V)
+        words = self._words(ready, owner, side)
+        width = words.token.shape[1]
+        goes_on = (~is_last[owner]).nonzero()[:, 0]
+        can_end = (ready.row == self.lengths[owner] - 1).nonzero()[:, 0]
+        pair = torch.cat([goes_on.repeat_interleave(width), can_end])
+        token = torch.cat([words.token[goes_on].flatten(), torch.full_like(can_end, END)])
+        log_prob = torch.cat([words.log_prob[goes_on].flatten(), words.log_end[can_end]])
+        kept = Kept(ready.prefix[pair], ready.row[pair], token, ready.log_score[pair] + log_prob, ready.parent[pair])
+        kept = select(kept, self._promising(kept, kept.log_score, column.owner))
+        kept = select(kept, self._best_of_each_cell(kept, kept.log_score, column.owner, self.width))
+        return kept if self.outputs is None else select(kept, self._best_outputs(kept, column.owner, self.outputs))
+
+    def _words(self, ready: Ready, owner: Int[Tensor, " M"], side: Side) -> Words:
+        """The ``beam`` most probable words of every ready pair, some pairs at a time.
+
+        log word(v) = A[i, v] + C[n, v] - log Z,  log Z over the words and the tokens that are none
+        """
+        width = min(self.width, self.V - len(_NO_WORDS))
+        target_rest, source_rest = (
+            logits.index_select(-1, self.no_words) for logits in (side.logits, self.source.logits)
+        )
         parts = []
         for block in torch.arange(len(owner), device=self.device).split(max(1, _BLOCK_NUMBERS // self.V)):
-            logits = self.source.logits[owner[block], ready.row[block]] + side.logits[ready.prefix[block]]
-            log_word = logits.log_softmax(1)
-            log_word[:, NEVER_WRITTEN] = IMPOSSIBLE
-            log_end = log_word[:, END].masked_fill(~can_end[block], IMPOSSIBLE)
-            log_word.masked_fill_(must_end[block, None], IMPOSSIBLE)
-            log_word[:, END] = log_end
-            parts.append(log_word.topk(width, 1))
-        log_word, token = (torch.cat(part) for part in zip(*parts, strict=True))
-        kept = Kept(
-            ready.prefix.repeat_interleave(width),
-            ready.row.repeat_interleave(width),
-            token.flatten(),
-            (ready.log_score[:, None] + log_word).flatten(),
-            ready.parent.repeat_interleave(width),
-        )
-        kept = select(kept, self._promising(kept, kept.log_score, column.owner))
-        return select(kept, self._best_of_each_cell(kept, kept.log_score, column.owner, self.width))
+            cell, prefix = (owner[block], ready.row[block]), ready.prefix[block]
+            logits = self.word_logits[cell].add_(side.logits[prefix])
+            rest = source_rest[cell] + target_rest[prefix]
+            log_z = torch.logaddexp(logits.logsumexp(1), rest.logsumexp(1))[:, None]
+            best, token = logits.topk(width, 1)
+            parts.append((best - log_z, token, rest[:, 0] - log_z[:, 0]))
+        return Words(*(torch.cat(part) for part in zip(*parts, strict=True)))
 
     def _finish(self, column: Column, kept: Kept, number: int) -> Kept:
         """The entries that go on; those that wrote the end symbol are finished."""
@@ -206,15 +225,17 @@ class ColumnSearch:
 
     def _best_of_each_cell(self, kept: Kept, value: Tensor, owner: Tensor, width: int) -> Int[Tensor, " E"]:
         """Places of the ``width`` entries of the highest value in every cell."""
-        cell = owner[kept.prefix] * self.I + kept.row
-        order = value.argsort(descending=True, stable=True)
-        order = order[cell[order].argsort(stable=True)]
-        in_order = cell[order]
-        position = torch.arange(len(order), device=self.device)
-        starts = torch.ones_like(in_order, dtype=torch.bool)
-        starts[1:] = in_order[1:] != in_order[:-1]
-        rank = position - torch.where(starts, position, 0).cummax(0).values if len(order) else position
+        order, rank = _ranks(value, owner[kept.prefix] * self.I + kept.row)
         return order[rank < width]
+
+    def _best_outputs(self, kept: Kept, owner: Tensor, outputs: int) -> Int[Tensor, " E"]:
+        """Places of the entries of each sentence's best outputs, an output being as good as its best entry."""
+        key, number = (kept.prefix * self.V + kept.token).unique(return_inverse=True)
+        value = kept.log_score.new_full((len(key),), IMPOSSIBLE).scatter_reduce(0, number, kept.log_score, "amax")
+        order, rank = _ranks(value, owner[key // self.V])
+        is_best = torch.zeros_like(key, dtype=torch.bool)
+        is_best[order[rank < outputs]] = True
+        return is_best[number].nonzero()[:, 0]
 
     def _of_open_sentences(self, column: Column, kept: Kept, number: int) -> Kept:
         """Entries of sentences that are not done: that may still find a better output, and are not too far behind."""
@@ -270,6 +291,16 @@ def _shift_on(
     shifts_before = log_shift.cumsum(1) - log_shift
     best, origin = (arrival - shifts_before).cummax(1)
     return best + shifts_before, origin
+
+
+def _ranks(value: Float[Tensor, " E"], group: Int[Tensor, " E"]) -> tuple[Int[Tensor, " E"], Int[Tensor, " E"]]:
+    """An order that goes group by group and from high to low in each, and the rank in its group of each place in it."""
+    order = value.argsort(descending=True, stable=True)
+    order = order[group[order].argsort(stable=True)]
+    in_order, position = group[order], torch.arange(len(order), device=order.device)
+    starts = torch.ones_like(in_order, dtype=torch.bool)
+    starts[1:] = in_order[1:] != in_order[:-1]
+    return order, position - torch.where(starts, position, 0).cummax(0).values if len(order) else position
 
 
 def select(kept: Kept, index: Tensor) -> Kept:

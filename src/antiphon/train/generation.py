@@ -71,9 +71,10 @@ class GenerationTask:
             recipe.model, len(codec.source.vocab), len(codec.target.vocab), emit_probability=written / (written + read)
         )
         beam = build_beam(recipe.search, beam=recipe.train.dev_beam)
-        search, measures = KINDS[recipe.model.kind].search, fitting_measures(recipe.data)
-        validation = Validation(recipe.train.dev_metric, codec, beam, search, measures)
-        return GenerationTraining(model, optimisation_of(recipe.train), validation, checkpoint)
+        kind = KINDS[recipe.model.kind]
+        validation = Validation(recipe.train.dev_metric, codec, beam, kind.search, fitting_measures(recipe.data))
+        recorded = recipe.train.batch_size if kind.recordable else None
+        return GenerationTraining(model, optimisation_of(recipe.train), validation, checkpoint, recorded)
 
 
 def _dev_batches(dev: Corpus, max_cells: int) -> DataLoader[Batch]:

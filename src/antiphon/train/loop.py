@@ -64,9 +64,9 @@ def run_epochs(
     if keeper.is_out_of_patience or not epochs_left:
         return
     _quieten_lightning()
+    torch.set_float32_matmul_precision("high" if settings.precision == "tf32" else "highest")
     trainer = L.Trainer(
         max_epochs=epochs_left,
-        gradient_clip_val=settings.clip,
         accelerator=choose_device(device),
         devices=1,
         logger=False,

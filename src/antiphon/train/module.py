@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils.data import IterableDataset
 
 from antiphon.config import TrainSection
@@ -20,6 +19,7 @@ from antiphon.kinds import Search, SequenceModel, log_prob
 from antiphon.metrics import Outputs, perplexity, score_outputs
 from antiphon.search.hypothesis import BeamSettings
 from antiphon.train.checkpoint import Checkpoint
+from antiphon.train.step import Learned, RecordedSteps, RunningAverage, Step, set_learning_rate
 
 Numbers = NDArray[np.int64]
 
@@ -51,6 +51,8 @@ class Optimisation:
     max_epochs: int
     average: float
     seed: int
+    clip: float = 5.0
+    precision: Literal["float32", "tf32", "bfloat16"] = "float32"
     optimiser: Literal["adam", "adagrad"] = "adam"
     l2: float = 0.0
 
@@ -65,7 +67,9 @@ class Optimisation:
         parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         if self.optimiser == "adagrad":
             return torch.optim.Adagrad(parameters, lr=self.learning_rate, weight_decay=self.l2)
-        return torch.optim.Adam(parameters, lr=self.learning_rate, weight_decay=self.l2, fused=True)
+        on_gpu = parameters[0].is_cuda
+        learning_rate = torch.tensor(self.learning_rate, device=parameters[0].device) if on_gpu else self.learning_rate
+        return torch.optim.Adam(parameters, learning_rate, weight_decay=self.l2, fused=True, capturable=on_gpu)
 
 
 def optimisation_of(settings: TrainSection) -> Optimisation:
@@ -96,13 +100,14 @@ class TrainingModule(L.LightningModule):
     def __init__(self, model: nn.Module, optimisation: Optimisation, checkpoint: Checkpoint | None = None) -> None:
         super().__init__()
         self.model, self.optimisation = model, optimisation
-        self.averaged = _running_average(model, optimisation.average)
+        self.averaged = RunningAverage(model, optimisation.average) if optimisation.average else None
         self.checkpoint = checkpoint
         if checkpoint is not None:
             self.load_state_dict(checkpoint["module"])
         self.train_loss = Mean()
         self.dev_loss = Mean()
         self.dev_metrics: dict[str, float] = {}
+        self.automatic_optimization = False
 
     @property
     def kept_model(self) -> nn.Module:
@@ -126,20 +131,21 @@ class TrainingModule(L.LightningModule):
     def on_train_epoch_start(self) -> None:
         """Gives every epoch its own random numbers and learning rate, so that a resumed run has the same ones."""
         torch.manual_seed(self.optimisation.seed * 1_000_003 + self.epoch)
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.optimisation.learning_rate_in(self.epoch)
+        set_learning_rate(self.optimizer, self.optimisation.learning_rate_in(self.epoch))
         self.train_loss = Mean()
 
-    def training_step(self, batch: Any, _: int) -> Tensor:
-        """The loss of a batch."""
-        losses = self.losses(batch)
-        self.train_loss.add(losses.detach().sum(), len(losses))
-        return losses.mean()
+    def on_train_start(self) -> None:
+        """Puts the step together, once model and optimiser are where they are to work."""
+        self.take_step = self.new_step()
 
-    def on_train_batch_end(self, *_: Any) -> None:
-        """Moves the running average along."""
-        if self.averaged is not None:
-            self.averaged.update_parameters(self.model)
+    def new_step(self) -> Callable[[Any], Learned]:
+        """What learns from a batch."""
+        clip = self.optimisation.clip
+        return Step(self.model, self.losses, self.optimizer, clip, self.averaged, self.manual_backward)
+
+    def training_step(self, batch: Any, _: int) -> None:
+        """Learns from a batch."""
+        self.train_loss.add(*self.take_step(batch))
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """The optimiser, with what the checkpoint remembers of past gradients."""
@@ -158,14 +164,29 @@ class GenerationTraining(TrainingModule):
         optimisation: Optimisation,
         validation: Validation,
         checkpoint: Checkpoint | None = None,
+        recorded_batch_size: int | None = None,
     ) -> None:
         super().__init__(model, optimisation, checkpoint)
-        self.validation = validation
+        self.validation, self.recorded_batch_size = validation, recorded_batch_size
         self.dev_outputs: list[tuple[tuple[int, ...], list[int]]] = []
 
     def losses(self, batch: Batch) -> Tensor:
         """``-log p(y | x)`` of each pair."""
-        return -cast(SequenceModel, self.model).log_prob(batch)
+        half = self.optimisation.precision == "bfloat16"
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=half):
+            return -cast(SequenceModel, self.model).log_prob(batch)
+
+    def new_step(self) -> Callable[[Any], Learned]:
+        """What learns from a batch; on a GPU recorded, if the model can be."""
+        step = super().new_step()
+        if self.recorded_batch_size is None or self.device.type != "cuda":
+            return step
+        return RecordedSteps(cast(Step, step), self.recorded_batch_size)
+
+    def transfer_batch_to_device(self, batch: Batch, device: torch.device, _: int) -> Batch:
+        """Moves a batch, but one to learn from by recorded steps, which pad it first."""
+        waits = self.trainer.training and isinstance(self.take_step, RecordedSteps)
+        return batch if waits else batch.to(device)
 
     def on_validation_epoch_start(self) -> None:
         """Forgets the validation before."""
@@ -213,9 +234,3 @@ class Mean:
     def value(self) -> float:
         """The mean so far; 0 of nothing."""
         return float(self.total) / max(1, self.number)
-
-
-def _running_average(model: nn.Module, decay: float) -> AveragedModel | None:
-    if not decay:
-        return None
-    return AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay), use_buffers=False)

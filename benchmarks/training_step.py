@@ -1,0 +1,167 @@
+"""A whole training step (losses, gradients, clipping, Adam): the transducer beside attention and the naive joint.
+
+All models of a size take turns in one process, several rounds, and medians are compared. On a GPU every model runs
+both step by step and as the recorded step that training uses; on a CPU, one thread. The naive joint is the same
+transducer with a log-softmax over all B x I x J x V logits. torchaudio's RNN-T loss, where it is installed on a GPU
+machine, is timed on ready logits: the loss and its gradient alone.
+
+python -m benchmarks.training_step [--curves]
+"""
+
+import statistics
+import time
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+
+from antiphon.data.batch import Batch
+from antiphon.models import transducer
+from antiphon.models.attention import Attention
+from antiphon.models.encoder_decoder import EncoderDecoder
+from antiphon.models.transducer import Transducer
+from antiphon.train.module import Optimisation
+from antiphon.train.step import RecordedSteps, Step
+
+SIZES = {
+    "cpu": [(32, 12, 12, 40, 128), (32, 50, 25, 20_000, 256)],
+    "cuda": [(32, 12, 12, 40, 128), (32, 50, 25, 20_000, 256), (32, 50, 25, 69_000, 256)],
+}
+NAIVE_LOGITS = {"cpu": 2**28, "cuda": 2**33}
+"""The naive joint is left out where it would have more logits than this."""
+
+
+def measure():
+    torch.set_num_threads(1)
+    torch.set_float32_matmul_precision("high")
+    return [row for size in SIZES[device()] for row in measure_size(*size)]
+
+
+def device():
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def measure_size(B, I, J, V, H, kinds=("transducer", "attention", "encoder_decoder", "naive_joint"), rounds=5):
+    batch = draw_batch(B, I, J, V)
+    ways = ("recorded", "step by step") if device() == "cuda" else ("step by step",)
+    steps = {
+        (kind, way): new_step(kind, way, batch, V, H)
+        for kind in kinds
+        for way in ways
+        if (kind != "naive_joint" or NAIVE_LOGITS[device()] > B * I * J * V)
+        and (way != "recorded" or kind in ("transducer", "attention"))
+    }
+    peaks = {name: peak_gib(step) for name, step in steps.items()}
+    times = {name: [] for name in steps}
+    for _ in range(rounds):
+        for name, step in steps.items():
+            times[name].append(milliseconds(step))
+    medians = {name: statistics.median(found) for name, found in times.items()}
+    if device() == "cuda" and (rnnt := rnnt_milliseconds(B, I, J, V)):
+        medians["RNN-T loss alone", "step by step"], peaks["RNN-T loss alone", "step by step"] = rnnt
+    return [
+        {
+            "device": device(),
+            **dict(zip("BIJVH", (B, I, J, V, H), strict=True)),
+            "model": kind,
+            "way": way,
+            "step_ms": found,
+            "peak_gib": peaks[kind, way],
+            "to_attention": found / medians["attention", way] if ("attention", way) in medians else "",
+        }
+        for (kind, way), found in medians.items()
+    ]
+
+
+def draw_batch(B, I, J, V):
+    draw = np.random.default_rng(0)
+    return Batch.of([draw.integers(4, V, I - 1) for _ in range(B)], [draw.integers(4, V, J - 1) for _ in range(B)])
+
+
+def new_step(kind, way, batch, V, H):
+    kinds = {"transducer": Transducer, "naive_joint": Transducer, "attention": Attention}
+    torch.manual_seed(0)
+    model = kinds.get(kind, EncoderDecoder)(V, V, hidden_size=H, embedding_size=H, dropout=0.2).to(device())
+    optimisation = Optimisation(0.001, 1.0, 1, 0.0, 1)
+    step = Step(model, lambda some: -model.log_prob(some), optimisation.optimiser_of(model), optimisation.clip)
+    if way == "recorded":
+        recorded = RecordedSteps(step, len(batch.source))
+        return lambda: recorded(batch)
+    there = batch.to(device())
+
+    def take():
+        with naive_joint() if kind == "naive_joint" else nothing():
+            step(there)
+
+    return take
+
+
+@contextmanager
+def naive_joint():
+    factored = transducer.log_word_probabilities
+    transducer.log_word_probabilities = naive_log_word_probabilities
+    yield
+    transducer.log_word_probabilities = factored
+
+
+@contextmanager
+def nothing():
+    yield
+
+
+def naive_log_word_probabilities(source, target, words):
+    joint = (source[:, :, None] + target[:, None]).log_softmax(3)
+    return joint.gather(3, words[:, None, :, None].expand(-1, source.shape[1], -1, -1))[..., 0]
+
+
+def peak_gib(step):
+    """The most memory of a GPU that steps of this model need, its weights and moments included; none on a CPU."""
+    if device() == "cpu":
+        step()
+        return ""
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    for _ in range(3):  # by step, recording, and replay
+        step()
+    torch.cuda.synchronize()
+    return (torch.cuda.max_memory_allocated() - before) / 2**30
+
+
+def milliseconds(step):
+    count, started = 0, time.perf_counter()
+    while count < 3 or time.perf_counter() - started < 0.3:
+        step()
+        count += 1
+        if device() == "cuda" and count % 10 == 0:
+            torch.cuda.synchronize()
+    if device() == "cuda":
+        torch.cuda.synchronize()
+    return 1000 * (time.perf_counter() - started) / count
+
+
+def rnnt_milliseconds(B, I, J, V):
+    try:
+        from torchaudio.functional import rnnt_loss
+    except ImportError:
+        return None
+    if B * I * J * V >= 2**30:
+        return None
+    logits = torch.randn(B, I, J + 1, V, device="cuda", requires_grad=True)
+    words = torch.randint(1, V, (B, J), device="cuda", dtype=torch.int32)
+    lengths = [torch.full((B,), n, device="cuda", dtype=torch.int32) for n in (I, J)]
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+
+    def step():
+        rnnt_loss(logits, words, *lengths, blank=0).backward()
+        logits.grad = None
+
+    step()
+    found = statistics.median(milliseconds(step) for _ in range(3))
+    return found, (torch.cuda.max_memory_allocated() - before) / 2**30
+
+
+if __name__ == "__main__":
+    from benchmarks.__main__ import table
+
+    print("\n".join(table(measure())))

@@ -1,0 +1,173 @@
+"""The marginal and its posteriors as two Triton kernels: one program for each sequence, all diagonals in one launch.
+
+A program holds one lane for every input row and sweeps the anti-diagonals ``d = i + j``: lane ``i`` works on cell
+``(i, d - i)``, and a barrier lets the next diagonal see this one. The grids stay as they are, so nothing is copied
+into diagonals, and cells outside a sequence are never touched. Reference: ``lattice/marginal.py``.
+"""
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+
+def log_marginal(
+    log_write: Float[Tensor, "B I J"],
+    log_shift: Float[Tensor, "B I J"],
+    source_lengths: Int[Tensor, " B"],
+    target_lengths: Int[Tensor, " B"],
+) -> Float[Tensor, " B"]:
+    """``log p(y | x)`` of each pair; the gradient is the posterior of each move."""
+    result: Tensor = _LogMarginal.apply(log_write, log_shift, source_lengths, target_lengths)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _LogMarginal(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, log_write: Tensor, log_shift: Tensor, source_lengths: Tensor, target_lengths: Tensor
+    ) -> Tensor:
+        write, shift = log_write.contiguous(), log_shift.contiguous()
+        standing, log_p = _sweep_forward(write, shift, source_lengths, target_lengths)
+        ctx.save_for_backward(write, shift, standing, log_p, source_lengths, target_lengths)
+        return log_p
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        return *_sweep_backward(gradient.contiguous(), *ctx.saved_tensors), None, None
+
+
+def _sweep_forward(
+    write: Float[Tensor, "B I J"],
+    shift: Float[Tensor, "B I J"],
+    source_lengths: Int[Tensor, " B"],
+    target_lengths: Int[Tensor, " B"],
+) -> tuple[Float[Tensor, "B I J"], Float[Tensor, " B"]]:
+    """``standing`` in every cell of each sequence (elsewhere anything), and ``log p(y | x)``."""
+    B, I, J = write.shape
+    standing, log_p = torch.empty_like(write), write.new_empty(B)
+    _forward[(B,)](write, shift, source_lengths, target_lengths, standing, log_p, I, J, **_launch(I))
+    return standing, log_p
+
+
+def _sweep_backward(
+    gradient: Float[Tensor, " B"],
+    write: Float[Tensor, "B I J"],
+    shift: Float[Tensor, "B I J"],
+    standing: Float[Tensor, "B I J"],
+    log_p: Float[Tensor, " B"],
+    source_lengths: Int[Tensor, " B"],
+    target_lengths: Int[Tensor, " B"],
+) -> tuple[Float[Tensor, "B I J"], Float[Tensor, "B I J"]]:
+    """The posteriors of both moves, times the gradient of their sequence; zero outside it."""
+    B, I, J = write.shape
+    for_write, for_shift = torch.zeros_like(write), torch.zeros_like(shift)
+    finishing = torch.empty_like(write)
+    # Where p is 0 every term is -inf, and -inf - -inf would be NaN: divide by 1 instead.
+    log_evidence = log_p.masked_fill(log_p.isneginf(), 0.0)
+    _backward[(B,)](
+        write,
+        shift,
+        source_lengths,
+        target_lengths,
+        standing,
+        log_evidence,
+        gradient,
+        finishing,
+        for_write,
+        for_shift,
+        I,
+        J,
+        **_launch(I),
+    )
+    return for_write, for_shift
+
+
+def _launch(I: int) -> dict[str, int]:
+    """A lane for every row; a warp of 32 threads takes two lanes each."""
+    lanes = triton.next_power_of_2(I)
+    return {"LANES": lanes, "num_warps": min(8, max(1, lanes // 64))}
+
+
+@triton.jit
+def _logaddexp(one, other):
+    peak = tl.maximum(one, other)
+    finite_peak = tl.where(peak == float("-inf"), 0.0, peak)
+    return finite_peak + tl.log(tl.exp(one - finite_peak) + tl.exp(other - finite_peak))
+
+
+@triton.jit
+def _forward(write, shift, rows, columns, standing, log_p, I, J, LANES: tl.constexpr):
+    """standing(i, j) = logaddexp(standing(i, j-1) + write(i, j-1), standing(i-1, j) + shift(i-1, j))."""
+    b = tl.program_id(0).to(tl.int64)
+    last_row = tl.load(rows + b) - 1
+    last_column = tl.load(columns + b) - 1
+    write += b * I * J
+    shift += b * I * J
+    standing += b * I * J
+    i = tl.arange(0, LANES)
+    for d in range(last_row + last_column + 1):
+        j = d - i
+        inside = (i <= last_row) & (j >= 0) & (j <= last_column)
+        cell = i * J + j
+        has_left = inside & (j > 0)
+        has_above = inside & (i > 0)
+        wrote = tl.load(standing + cell - 1, has_left, float("-inf")) + tl.load(write + cell - 1, has_left, 0.0)
+        shifted = tl.load(standing + cell - J, has_above, float("-inf")) + tl.load(shift + cell - J, has_above, 0.0)
+        here = tl.where(d == 0, 0.0, _logaddexp(wrote, shifted))
+        tl.store(standing + cell, here, inside)
+        tl.debug_barrier()
+    end = last_row * J + last_column
+    tl.store(log_p + b, tl.load(standing + end) + tl.load(write + end))
+
+
+@triton.jit
+def _backward(
+    write,
+    shift,
+    rows,
+    columns,
+    standing,
+    log_evidence,
+    gradient,
+    finishing,
+    for_write,
+    for_shift,
+    I,
+    J,
+    LANES: tl.constexpr,
+):
+    """finishing(i, j) = logaddexp(write(i, j) + finishing(i, j+1), shift(i, j) + finishing(i+1, j))."""
+    b = tl.program_id(0).to(tl.int64)
+    last_row = tl.load(rows + b) - 1
+    last_column = tl.load(columns + b) - 1
+    write += b * I * J
+    shift += b * I * J
+    standing += b * I * J
+    finishing += b * I * J
+    for_write += b * I * J
+    for_shift += b * I * J
+    evidence = tl.load(log_evidence + b)
+    scale = tl.load(gradient + b)
+    i = tl.arange(0, LANES)
+    diagonals = last_row + last_column + 1
+    for step in range(diagonals):
+        j = diagonals - 1 - step - i
+        inside = (i <= last_row) & (j >= 0) & (j <= last_column)
+        cell = i * J + j
+        at_end = inside & (i == last_row) & (j == last_column)
+        after_write = tl.load(finishing + cell + 1, inside & (j < last_column), float("-inf"))
+        after_write = tl.where(at_end, 0.0, after_write)
+        after_shift = tl.load(finishing + cell + J, inside & (i < last_row), float("-inf"))
+        wrote = tl.load(write + cell, inside, 0.0) + after_write
+        shifted = tl.load(shift + cell, inside, 0.0) + after_shift
+        tl.store(finishing + cell, _logaddexp(wrote, shifted), inside)
+        arrived = tl.load(standing + cell, inside, float("-inf")) - evidence
+        tl.store(for_write + cell, tl.exp(arrived + wrote) * scale, inside)
+        tl.store(for_shift + cell, tl.exp(arrived + shifted) * scale, inside)
+        tl.debug_barrier()

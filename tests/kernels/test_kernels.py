@@ -1,0 +1,105 @@
+"""Every kernel gives what its reference gives, in value and gradient, for ordinary and for extreme scores."""
+
+import pytest
+import torch
+
+from antiphon.kernels import factored_softmax, marginal
+from antiphon.lattice import log_marginal
+from antiphon.nn.factored_softmax import log_normalisers, log_word_probabilities
+from tests.lattice.test_lattice import draw_lengths, draw_moves
+from tests.nn.test_factored_softmax import draw
+
+IMPOSSIBLE = float("-inf")
+
+
+def value_and_gradients(function, scores, *others, weight):
+    leaves = [tensor.detach().clone().requires_grad_() for tensor in scores]
+    value = function(*leaves, *others)
+    gradients = torch.autograd.grad((value * weight).masked_fill(value.isneginf(), 0.0).sum(), leaves)
+    return value.detach().cpu(), *(gradient.cpu() for gradient in gradients)
+
+
+def assert_same_marginal(write, shift, lengths, device):
+    weight = torch.linspace(0.5, 2, len(write), dtype=write.dtype)
+    wanted = value_and_gradients(log_marginal, (write, shift), *lengths, weight=weight)
+    moved = [tensor.to(device) for tensor in (write, shift)]
+    found = value_and_gradients(
+        marginal.log_marginal, moved, *(length.to(device) for length in lengths), weight=weight.to(device)
+    )
+    for ours, reference in zip(found, wanted, strict=True):
+        torch.testing.assert_close(ours, reference)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("B", "I", "J"), [(1, 1, 1), (2, 1, 5), (3, 6, 1), (4, 7, 5), (2, 70, 9)])
+def test_the_marginal_kernel_equals_its_reference(B, I, J, dtype, device):
+    write, shift = draw_moves(1, B, I, J, dtype=dtype)
+    assert_same_marginal(write, shift, (draw_lengths(2, B, I), draw_lengths(3, B, J)), device)
+
+
+def test_the_marginal_kernel_is_exact_for_extreme_scores(device):
+    write, shift = draw_moves(1, 3, 6, 5, scale=300.0)
+    assert_same_marginal(write, shift, (torch.tensor([6, 3, 6]), torch.tensor([5, 5, 2])), device)
+
+
+def test_impossible_moves_never_become_nan_in_the_marginal_kernel(device):
+    write, shift = draw_moves(1, 3, 4, 4)
+    write[0, 1, 2] = shift[0, 2, 0] = IMPOSSIBLE
+    write[1] = IMPOSSIBLE
+    shift[2] = IMPOSSIBLE
+    lengths = torch.tensor([4, 4, 4]), torch.tensor([4, 4, 4])
+    assert_same_marginal(write, shift, lengths, device)
+    assert marginal.log_marginal(write.to(device), shift.to(device), *(n.to(device) for n in lengths))[1] == IMPOSSIBLE
+
+
+def test_the_marginal_kernel_does_not_look_at_padding(device):
+    write, shift = draw_moves(1, 2, 5, 5)
+    padded = [scores.clone() for scores in (write, shift)]
+    for scores in padded:
+        scores[1, 3:] = scores[1, :, 2:] = float("nan")
+    lengths = torch.tensor([5, 3]).to(device), torch.tensor([5, 2]).to(device)
+    with_padding = marginal.log_marginal(*(scores.to(device) for scores in padded), *lengths)
+    assert torch.equal(with_padding, marginal.log_marginal(write.to(device), shift.to(device), *lengths))
+
+
+@pytest.mark.parametrize("scale", [1.0, 30.0, 100.0, 1000.0])
+@pytest.mark.parametrize(("B", "I", "J", "V"), [(1, 1, 1, 1), (2, 5, 3, 40), (2, 66, 17, 130)])
+def test_the_softmax_kernel_equals_its_reference(B, I, J, V, scale, device):
+    """As close to double precision as single precision allows with logits that large."""
+    source, target, words = draw(1, B, I, J, V, scale, torch.float32)
+    weight = torch.linspace(-1, 1, I * J).view(I, J)
+    exact = value_and_gradients(log_word_probabilities, (source.double(), target.double()), words, weight=weight)
+    found = value_and_gradients(
+        factored_softmax.log_word_probabilities,
+        (source.to(device), target.to(device)),
+        words.to(device),
+        weight=weight.to(device),
+    )
+    rounding = 8 * scale * torch.finfo(torch.float32).eps
+    for ours, reference in zip(found, exact, strict=True):
+        torch.testing.assert_close(ours, reference.float(), rtol=1e-4, atol=rounding + 1e-5)
+
+
+def test_rows_that_peak_on_different_words_are_rescued_in_the_kernel(device):
+    source, target = torch.full((1, 1, 3), -200.0), torch.full((1, 1, 3), -200.0)
+    source[0, 0, 0] = target[0, 0, 1] = 200.0
+    log_z = factored_softmax.log_normalisers(source.to(device), target.to(device))
+    torch.testing.assert_close(log_z.cpu(), log_normalisers(source.double(), target.double()).float())
+
+
+def test_the_softmax_kernel_takes_half_precision_and_sums_in_single(device):
+    source, target, words = draw(1, 2, 5, 3, 40, 1.0, torch.float32)
+    rounded = source.bfloat16(), target.bfloat16()
+    weight = torch.linspace(-1, 1, 15).view(5, 3)
+    exact = value_and_gradients(log_word_probabilities, [side.double() for side in rounded], words, weight=weight)
+    found = value_and_gradients(
+        factored_softmax.log_word_probabilities,
+        [side.to(device) for side in rounded],
+        words.to(device),
+        weight=weight.to(device),
+    )
+    assert found[0].dtype == torch.float32
+    assert found[1].dtype == torch.bfloat16
+    torch.testing.assert_close(found[0], exact[0].float())
+    for ours, reference in zip(found[1:], exact[1:], strict=True):
+        torch.testing.assert_close(ours.float(), reference.float(), rtol=0.02, atol=0.01)
