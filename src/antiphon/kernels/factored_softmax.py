@@ -20,6 +20,8 @@ _PROGRAMS = 1024
 """How many programs a launch should have at least, so that every processor of a large GPU has several."""
 _WORDS = 64
 """Words of one tile."""
+_PRECISION = tl.constexpr("tf32x3")
+"""How tiles are multiplied: on tensor cores, in three products that together keep single precision."""
 
 
 def log_word_probabilities(
@@ -93,7 +95,7 @@ def _normalisers(
     sums = torch.empty(parts, B, I, J, device=source.device)
     sizes = {"ROWS": rows, "COLUMNS": columns}
     _sum_tiles[(B, tiles, parts)](
-        source, target, source_peak, target_peak, sums, B, I, J, V, words_per_part, WORDS=_WORDS, **sizes
+        source, target, source_peak, target_peak, sums, B, I, J, V, words_per_part, WORDS=_WORDS, num_stages=1, **sizes
     )
     z = sums.sum(0) if parts > 1 else sums[0]
     log_z = z.log() + source_peak[:, :, None] + target_peak[:, None]
@@ -131,6 +133,7 @@ def _side_gradient(
         ROWS=rows,
         COLUMNS=_tile(M),
         WORDS=_WORDS,
+        num_stages=1,
     )
     return result
 
@@ -140,7 +143,7 @@ def _tile(length: int) -> int:
     return min(64, max(16, 1 << (length - 1).bit_length()))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["B", "I", "J", "words_per_part"])
 def _sum_tiles(
     source,
     target,
@@ -170,12 +173,12 @@ def _sum_tiles(
         v = word + tl.arange(0, WORDS)[None, :]
         a = tl.load(source + (b * I + i[:, None]) * V + v, (i[:, None] < I) & (v < V), float("-inf")).to(tl.float32)
         c = tl.load(target + (b * J + j[:, None]) * V + v, (j[:, None] < J) & (v < V), float("-inf")).to(tl.float32)
-        z = tl.dot(tl.exp(a - peak_i), tl.trans(tl.exp(c - peak_j)), z, input_precision="ieee")
+        z = tl.dot(tl.exp(a - peak_i), tl.trans(tl.exp(c - peak_j)), z, input_precision=_PRECISION)
     cells = ((part * B + b) * I + i[:, None]) * J + j[None, :]
     tl.store(sums + cells, z, (i[:, None] < I) & (j[None, :] < J))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["I", "J"])
 def _rescue(source, target, z, log_z, I, J, V, least, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     """log Z(i, j) again, word by word with a peak for every cell, for tiles in which a sum has underflowed."""
     b = tl.program_id(0).to(tl.int64)
@@ -198,7 +201,7 @@ def _rescue(source, target, z, log_z, I, J, V, least, ROWS: tl.constexpr, COLUMN
         tl.store(log_z + cells, peak + tl.log(total), inside & (sums < least))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["N", "M"])
 def _gradient_tiles(
     own,
     own_peak,
@@ -227,7 +230,7 @@ def _gradient_tiles(
         logits = tl.load(other + (b * M + m[:, None]) * V + v[None, :], known, float("-inf")).to(tl.float32)
         peak = tl.load(other_peak + b * M + m, m < M, 0.0)
         weights = tl.load(per_z + (b * N + n[:, None]) * M + m[None, :], (n[:, None] < N) & (m[None, :] < M), 0.0)
-        total = tl.dot(weights, tl.exp(logits - peak[:, None]), total, input_precision="ieee")
+        total = tl.dot(weights, tl.exp(logits - peak[:, None]), total, input_precision=_PRECISION)
     mask = (n[:, None] < N) & (v[None, :] < V)
     places = (b * N + n[:, None]) * V + v[None, :]
     mine = tl.load(own + places, mask, float("-inf")).to(tl.float32)

@@ -101,7 +101,7 @@ def _logaddexp(one, other):
     return finite_peak + tl.log(tl.exp(one - finite_peak) + tl.exp(other - finite_peak))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["I", "J"])
 def _forward(write, shift, rows, columns, standing, log_p, I, J, LANES: tl.constexpr):
     """standing(i, j) = logaddexp(standing(i, j-1) + write(i, j-1), standing(i-1, j) + shift(i-1, j))."""
     b = tl.program_id(0).to(tl.int64)
@@ -126,7 +126,7 @@ def _forward(write, shift, rows, columns, standing, log_p, I, J, LANES: tl.const
     tl.store(log_p + b, tl.load(standing + end) + tl.load(write + end))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["I", "J"])
 def _backward(
     write,
     shift,

@@ -21,6 +21,7 @@ from antiphon.data.batch import Batch
 from antiphon.lattice import log_marginal
 from antiphon.nn.factored_softmax import log_word_probabilities
 from antiphon.nn.recurrent import LSTMState, PrefixEncoder, Sizes, SourceEncoder
+from antiphon.nn.side_by_side import side_by_side
 from antiphon.nn.transition import GeometricTransition, NeuralTransition
 
 _TRANSITION_NUMBERS = 2**26
@@ -78,8 +79,9 @@ class Transducer(nn.Module):
 
     def moves(self, batch: Batch) -> Moves:
         """The log scores of both moves in every cell."""
-        source = self.read(batch.source, batch.source_lengths)
-        target, _ = self.follow(batch.shifted_target)
+        source, target = side_by_side(
+            lambda: self.read(batch.source, batch.source_lengths), lambda: self.follow(batch.shifted_target)[0]
+        )
         log_word = log_word_probabilities(source.logits, target.logits, batch.target)
         log_odds = self._emit_log_odds(source.transition, target.transition).to(log_word.dtype)
         rows = torch.arange(log_odds.shape[1], device=log_odds.device)

@@ -7,6 +7,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
+from antiphon.nn.side_by_side import side_by_side
+
 LSTMState = tuple[Tensor, Tensor]
 """Hidden and cell values, both ``(layers, B, H)``."""
 
@@ -91,13 +93,19 @@ class SourceEncoder(nn.Module):
         """The state at each input position."""
         states: Tensor = self.dropout(self.embedding(tokens))
         mirror = _mirror_index(lengths, tokens.shape[1]) if self.bidirectional else None
-        for layer, rightward in enumerate(self.rightward):
-            outputs, _ = rightward(states)
-            if mirror is not None:
-                backwards, _ = self.leftward[layer](_take(states, mirror))
-                outputs = torch.cat([outputs, _take(backwards, mirror)], 2)
-            states = self.dropout(outputs)
+        for layer in range(len(self.rightward)):
+            states = self.dropout(self._read_both_ways(layer, states, mirror))
         return states
+
+    def _read_both_ways(self, layer: int, states: Tensor, mirror: Tensor | None) -> Tensor:
+        if mirror is None:
+            rightward: Tensor = self.rightward[layer](states)[0]
+            return rightward
+        rightward, leftward = side_by_side(
+            lambda: self.rightward[layer](states)[0],
+            lambda: _take(self.leftward[layer](_take(states, mirror))[0], mirror),
+        )
+        return torch.cat([rightward, leftward], 2)
 
     def initial_state(self, N: int) -> LSTMState:
         """The state before the first token, for encoders that read from the left."""

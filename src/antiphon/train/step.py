@@ -118,7 +118,7 @@ class RecordedSteps:
         return total.clone()
 
     def _shape(self, batch: Batch) -> tuple[int, int, int]:
-        """Lengths in steps of four, from 32 on in steps of eight; numbers of pairs in quarters of a full batch."""
+        """Lengths in steps of four, from 64 on in steps of eight; numbers of pairs in quarters of a full batch."""
         pairs, (I, J) = len(batch.source), (tokens.shape[1] for tokens in (batch.source, batch.target))
         return _up(pairs, max(1, self.batch_size // 4)), _up_length(I), _up_length(J)
 
@@ -153,4 +153,4 @@ def _up(number: int, unit: int) -> int:
 
 
 def _up_length(length: int) -> int:
-    return _up(length, 4 if length < 32 else 8)
+    return _up(length, 4 if length < 64 else 8)
