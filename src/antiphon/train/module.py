@@ -20,6 +20,7 @@ from antiphon.kinds import Search, SequenceModel, log_prob
 from antiphon.metrics import Outputs, perplexity, score_outputs
 from antiphon.search.hypothesis import BeamSettings
 from antiphon.train.checkpoint import Checkpoint
+from antiphon.train.processes import added_up, gathered, rank, size
 
 Numbers = NDArray[np.int64]
 
@@ -125,7 +126,7 @@ class TrainingModule(L.LightningModule):
 
     def on_train_epoch_start(self) -> None:
         """Gives every epoch its own random numbers and learning rate, so that a resumed run has the same ones."""
-        torch.manual_seed(self.optimisation.seed * 1_000_003 + self.epoch)
+        torch.manual_seed(self.optimisation.seed * 1_000_003 + self.epoch + (rank() << 40))
         for group in self.optimizer.param_groups:
             group["lr"] = self.optimisation.learning_rate_in(self.epoch)
         self.train_loss = Mean()
@@ -172,8 +173,10 @@ class GenerationTraining(TrainingModule):
         self.dev_loss = Mean()
         self.dev_outputs = []
 
-    def validation_step(self, batch: Batch, _: int) -> None:
-        """Adds a batch to what is measured."""
+    def validation_step(self, batch: Batch, number: int) -> None:
+        """Adds a batch to what is measured; processes take turns."""
+        if number % size() != rank():
+            return
         self.dev_loss.add(-log_prob(self.kept_model, batch).sum(), int(batch.target_lengths.sum()))
         if self.validation.needs_outputs and self.validation.search is not None:
             found = self.validation.search(self.kept_model, batch, self.validation.beam)
@@ -181,7 +184,9 @@ class GenerationTraining(TrainingModule):
             self.dev_outputs += [(hypotheses[0].tokens, ids) for hypotheses, ids in zip(found, wanted, strict=True)]
 
     def on_validation_epoch_end(self) -> None:
-        """Turns what was added up into metrics."""
+        """Turns what all processes have added up into metrics."""
+        self.dev_loss.add_up()
+        self.dev_outputs = gathered(self.dev_outputs)
         loss = self.dev_loss.value
         self.dev_metrics = {"perplexity": perplexity(-loss, 1).value}
         if self.validation.needs_outputs:
@@ -209,6 +214,12 @@ class Mean:
         self.total = self.total + total
         self.number += number
 
+    def add_up(self) -> None:
+        """Makes it the mean over all processes."""
+        if size() > 1:
+            total, number = added_up(float(self.total), self.number)
+            self.total, self.number = total, int(number)
+
     @property
     def value(self) -> float:
         """The mean so far; 0 of nothing."""
@@ -218,4 +229,5 @@ class Mean:
 def _running_average(model: nn.Module, decay: float) -> AveragedModel | None:
     if not decay:
         return None
-    return AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay), use_buffers=False)
+    averaged = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay), use_buffers=False)
+    return averaged.requires_grad_(False)  # several processes exchange gradients of all that has any
