@@ -21,7 +21,7 @@ LAYERS = [
     {"train"},
     {"combination", "streaming"},
     {"api"},
-    {"demo", "grid", "tuner", "integrations"},
+    {"demo", "grid", "tuner", "integrations", "workers"},
     {"cli"},
     {"__main__"},
 ]

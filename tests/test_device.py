@@ -17,6 +17,12 @@ def test_a_small_model_gets_one_thread_and_a_large_one_all():
     assert choose_threads(recipe_of(512, 64), target_size=20_000) == len(os.sched_getaffinity(0))
 
 
+def test_processes_on_one_machine_share_its_cores():
+    cores = len(os.sched_getaffinity(0))
+    assert choose_threads(recipe_of(512, 64), target_size=20_000, processes=cores) == 1
+    assert choose_threads(recipe_of(512, 64), target_size=20_000, processes=cores + 1) == 1
+
+
 def test_the_processor_is_the_gpu_only_if_there_is_one():
     assert choose_device("cpu") == "cpu"
     assert choose_device("auto") == ("cuda" if torch.cuda.is_available() else "cpu")

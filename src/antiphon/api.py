@@ -1,7 +1,7 @@
 """A trained model in Python: ``model = antiphon.load("runs/x")``."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, islice
 from pathlib import Path
@@ -216,13 +216,33 @@ class Model:
 
     def predict_lazily(
         self, sources: Iterable[SourceLike], *, beam: int | None = None, nbest: int = 1
-    ) -> Iterator[Prediction]:
+    ) -> Generator[Prediction, None, None]:
         """Predictions one by one, while only some thousand inputs are held in memory."""
+        self.check_answers()
+        for window in windows(sources):
+            found: dict[int, Prediction] = {}
+            for numbers in self.plan(window):
+                answers = self.answer([window[n] for n in numbers], beam=beam, nbest=nbest)
+                found.update(zip(numbers, answers, strict=True))
+            yield from self.complete(window, found)
+
+    def check_answers(self) -> None:
+        """Refuses a model that gives no outputs for inputs."""
         if not self.answers:
             raise self._cannot("predict", "a model that maps a source to a target")
-        remaining = iter(sources)
-        while window := [_as_source(source) for source in islice(remaining, _LINES_AT_ONCE)]:
-            yield from self._predict_window(window, beam, nbest)
+
+    def plan(self, sources: Sequence[Source]) -> list[list[int]]:
+        """Numbers of the inputs that are answered together; what has no text is in none."""
+        return [[number for number, source in enumerate(sources) if source.text.strip()]]
+
+    def answer(self, sources: Sequence[Source], *, beam: int | None = None, nbest: int = 1) -> list[Prediction]:
+        """The best outputs of inputs with text in them, found together."""
+        raise NotImplementedError
+
+    def complete(self, sources: Sequence[Source], found: Mapping[int, Prediction]) -> Iterator[Prediction]:
+        """A prediction for every input: what was found for its number, else an empty one."""
+        for number, source in enumerate(sources):
+            yield found.get(number) or self._prediction(source, ())
 
     def score(self, pairs: Iterable[tuple[SourceLike, str]]) -> list[float]:
         """``log p(target | source)`` of each pair, all alignments summed; a language model passes sources over."""
@@ -328,9 +348,6 @@ class Model:
     def _cannot(self, verb: str, expected: str) -> RunError:
         return RunError(f"a run of kind {self.kind} cannot {verb}, expected {expected}")
 
-    def _predict_window(self, sources: list[Source], beam: int | None, nbest: int) -> Iterator[Prediction]:
-        raise NotImplementedError
-
     def _score(self, pairs: list[tuple[Source, str]]) -> list[tuple[float, int]]:
         raise NotImplementedError
 
@@ -354,10 +371,14 @@ class RuleModel(Model):
         """Rules have none."""
         return False
 
-    def _predict_window(self, sources: list[Source], beam: int | None, nbest: int) -> Iterator[Prediction]:
-        for source in sources:
-            tokens = self.rules.apply(self.codec.source.tokens(source.text), source.features) if source.text else ()
-            yield self._prediction(source, [Candidate(self.codec.target.tokeniser.join(tokens), 0.0, tokens, ())])
+    def answer(self, sources: Sequence[Source], *, beam: int | None = None, nbest: int = 1) -> list[Prediction]:
+        """What the rules make of each input."""
+        applied = [self.rules.apply(self.codec.source.tokens(source.text), source.features) for source in sources]
+        join = self.codec.target.tokeniser.join
+        return [
+            self._prediction(source, [Candidate(join(tokens), 0.0, tokens, ())])
+            for source, tokens in zip(sources, applied, strict=True)
+        ]
 
 
 class NeuralModel(Model):
@@ -373,24 +394,24 @@ class NeuralModel(Model):
         """Whether there is a search for this kind."""
         return KINDS[self.kind].search is not None
 
-    def _predict_window(self, sources: list[Source], beam: int | None, nbest: int) -> Iterator[Prediction]:
-        settings = build_beam(self.recipe.search, beam=beam, nbest=nbest)
-        encoded = [self.codec.encode_source(source) for source in sources]
-        found: dict[int, list[Hypothesis]] = {}
-        lengths = np.array([len(ids) for ids in encoded])
+    def plan(self, sources: Sequence[Source]) -> list[list[int]]:
+        """Numbers of the inputs of each batch: those of like length go together."""
         answerable = np.array([n for n, source in enumerate(sources) if source.text.strip()], dtype=np.int64)
-        plan = plan_batches(
-            lengths[answerable], lengths[answerable], batch_size=self.recipe.search.batch_size, max_cells=_SCORED_CELLS
-        )
-        for places in plan:
-            numbers = answerable[places]
-            batch = Batch.of([encoded[n] for n in numbers]).to(self.device)
-            hypotheses = self._search([sources[n] for n in numbers], batch, settings)
-            found.update(zip(numbers.tolist(), hypotheses, strict=True))
-        for number, source in enumerate(sources):
-            yield self._prediction(source, [self._candidate(hypothesis) for hypothesis in found.get(number, [])])
+        lengths = np.array([len(self.codec.encode_source(sources[n])) for n in answerable], dtype=np.int64)
+        batch_size = self.recipe.search.batch_size
+        batches = plan_batches(lengths, lengths, batch_size=batch_size, max_cells=_SCORED_CELLS)
+        return [answerable[places].tolist() for places in batches]
 
-    def _search(self, sources: list[Source], batch: Batch, settings: BeamSettings) -> list[list[Hypothesis]]:
+    def answer(self, sources: Sequence[Source], *, beam: int | None = None, nbest: int = 1) -> list[Prediction]:
+        """The best outputs of one batch."""
+        settings = build_beam(self.recipe.search, beam=beam, nbest=nbest)
+        batch = Batch.of([self.codec.encode_source(source) for source in sources]).to(self.device)
+        return [
+            self._prediction(source, [self._candidate(hypothesis) for hypothesis in hypotheses])
+            for source, hypotheses in zip(sources, self._search(sources, batch, settings), strict=True)
+        ]
+
+    def _search(self, sources: Sequence[Source], batch: Batch, settings: BeamSettings) -> list[list[Hypothesis]]:
         search = KINDS[self.kind].search
         assert search is not None
         return search(self.module, batch, settings)
@@ -476,10 +497,10 @@ class NoisyChannelModel(NeuralModel):
     def weights(self, weights: Weights) -> None:
         cast(NoisyChannel, self.module).weights = weights
 
-    def _search(self, sources: list[Source], batch: Batch, settings: BeamSettings) -> list[list[Hypothesis]]:
+    def _search(self, sources: Sequence[Source], batch: Batch, settings: BeamSettings) -> list[list[Hypothesis]]:
         return search_noisy_channel(cast(NoisyChannel, self.module), batch, settings, self._conditioning(sources))
 
-    def _conditioning(self, sources: list[Source]) -> Conditioning:
+    def _conditioning(self, sources: Sequence[Source]) -> Conditioning:
         """The features of each source, in the numbers of channel and language model."""
         symbols = [[feature_symbol(feature) for feature in source.features] for source in sources]
         # A language model of unpaired text without tags knows no features: it reads none.
@@ -604,6 +625,13 @@ class RankingModel(Model):
             [tuple(zip(words(answer.text), next(weights).tolist(), strict=False)) for answer in question.answers]
             for question in questions
         ]
+
+
+def windows(sources: Iterable[SourceLike]) -> Iterator[list[Source]]:
+    """Some thousand inputs at a time."""
+    remaining = iter(sources)
+    while window := [_as_source(source) for source in islice(remaining, _LINES_AT_ONCE)]:
+        yield window
 
 
 def _as_source(source: SourceLike) -> Source:

@@ -20,8 +20,11 @@ def choose_device(name: str) -> str:
     return "cuda" if name != "cpu" and torch.cuda.is_available() else "cpu"
 
 
-def choose_threads(recipe: Recipe, target_size: int) -> int:
-    """How many threads suit the model: one for the small ones, whose operations are over before a second helps."""
+def choose_threads(recipe: Recipe, target_size: int, processes: int = 1) -> int:
+    """How many threads suit the model: one for the small ones, whose operations are over before a second helps.
+
+    ``processes`` on this machine share its cores.
+    """
     hidden = recipe.model.hidden_size
     work = recipe.train.batch_size * hidden * max(4 * hidden, target_size)
-    return 1 if work < _WORK_WORTH_SHARING else len(os.sched_getaffinity(0))
+    return 1 if work < _WORK_WORTH_SHARING else max(1, len(os.sched_getaffinity(0)) // processes)

@@ -264,6 +264,7 @@ def test_a_test_file_is_evaluated_after_training(toy):
         (["align", "RUN", "TEST"], "a run of kind matcher cannot align"),
         (["tune", "RUN", "TEST"], "a run of kind matcher has no weights to tune"),
         (["predict", "RUN", "TEST", "--beam", "3"], "--beam: not for a run of kind matcher"),
+        (["predict", "RUN", "TEST", "--processes", "2"], "--processes: not for a run of kind matcher"),
         (["evaluate", "RUN", "TEST", "--reference", "TEST"], "--reference: not for a run of kind matcher"),
         (["evaluate", "RUN", "QRELS"], "expected a first line of question_id"),
         (["evaluate", "RUN", "TEST", "--qrels", "QRELS"], "judges none of the 30 questions"),

@@ -64,10 +64,10 @@ def command(
     model = load(run, device=device, threads=threads)
     if isinstance(model, RankingModel):
         for_pairs = {"--reference": reference, "--beam": beam, "--online": online, "--sweep": sweep}
-        ranking.refuse_options(model, for_pairs | {"a second file": file[1:]})
+        ranking.refuse_options(model.kind, for_pairs | {"a second file": file[1:]})
         show(ranking.evaluate(model, file[0], questions.value, qrels), as_json=as_json)
         return
-    ranking.refuse_options(model, {"--questions": questions is not Questions.all, "--qrels": qrels})
+    ranking.refuse_options(model.kind, {"--questions": questions is not Questions.all, "--qrels": qrels})
     test = read_test_set(model.recipe, file, reference or [])
     options: StreamOptions = {"policy": policy.value, "emit_bias": emit_bias, "beam": beam, "margin": margin}
     if sweep is not None:

@@ -3,9 +3,10 @@
 import json
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -35,6 +36,9 @@ def command(
         bool, typer.Option("--explain", help="Of a matcher with attention: show which words the question looks at.")
     ] = False,
     format: Annotated[Format, typer.Option(help="One output per line, or one JSON object per line.")] = Format.text,
+    processes: Annotated[
+        int, typer.Option(min=1, help="Processes that share the work, with one thread each and a GPU each in turn.")
+    ] = 1,
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
@@ -48,19 +52,28 @@ def command(
     """
     from antiphon.api import RankingModel, load
     from antiphon.cli import ranking
+    from antiphon.kinds import RANKING_KINDS
+    from antiphon.run import RunFolder
+    from antiphon.workers import predict_in_processes
 
-    model = load(run, device=device, threads=threads)
-    if isinstance(model, RankingModel):
-        ranking.refuse_options(model, {"--beam": beam, "--nbest": nbest > 1})
-        ranking.predict(model, file, run.resolve().name, as_json=format is Format.jsonl, explain=explain)
+    recipe = RunFolder.open(run).recipe()
+    kind = recipe.model.kind
+    if kind in RANKING_KINDS:
+        ranking.refuse_options(kind, {"--beam": beam, "--nbest": nbest > 1, "--processes": processes > 1})
+        ranker = cast(RankingModel, load(run, device=device, threads=threads))
+        ranking.predict(ranker, file, run.resolve().name, as_json=format is Format.jsonl, explain=explain)
         return
-    ranking.refuse_options(model, {"--explain": explain})
-    sources = read_sources(file, model.recipe.data)
-    for prediction in model.predict_lazily(sources, beam=beam, nbest=nbest):
-        if format is Format.text:
-            print(prediction.text)
-        else:
-            print(json.dumps(as_json(prediction), ensure_ascii=False))
+    ranking.refuse_options(kind, {"--explain": explain})
+    sources = read_sources(file, recipe.data)
+    if processes == 1:
+        predictions = load(run, device=device, threads=threads).predict_lazily(sources, beam=beam, nbest=nbest)
+    else:
+        predictions = predict_in_processes(
+            run, sources, processes=processes, beam=beam, nbest=nbest, device=device, threads=threads or 1
+        )
+    with closing(predictions):
+        for prediction in predictions:
+            print(prediction.text if format is Format.text else json.dumps(as_json(prediction), ensure_ascii=False))
 
 
 def read_sources(file: Path, data: "DataSection") -> "Iterator[Source]":

@@ -26,7 +26,7 @@ from antiphon.search.ranking import rankings_of
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from antiphon.api import Evaluation, Model, Ranked, RankingModel
+    from antiphon.api import Evaluation, Ranked, RankingModel
     from antiphon.report.comparison import Compared, System
 
 
@@ -35,11 +35,11 @@ def say(message: str) -> None:
     print(f"antiphon: {message}", file=sys.stderr)
 
 
-def refuse_options(model: "Model", given: Mapping[str, object]) -> None:
+def refuse_options(kind: str, given: Mapping[str, object]) -> None:
     """Refuses options that the run has no use for."""
     for option, value in given.items():
         if value:
-            raise RunError(f"{option}: not for a run of kind {model.kind}, expected a command without it")
+            raise RunError(f"{option}: not for a run of kind {kind}, expected a command without it")
 
 
 def read_all(file: Path) -> list[Question]:

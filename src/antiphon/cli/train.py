@@ -24,20 +24,28 @@ def command(
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
-    """Train what a recipe describes and leave it in a run folder."""
+    """Train what a recipe describes and leave it in a run folder.
+
+    Several processes train one model together where torchrun starts them:
+    torchrun --nproc-per-node N -m antiphon train ...
+    """
     from rich.console import Console
 
     from antiphon.config import load_recipe
     from antiphon.train.fit import Interrupted, train
+    from antiphon.train.processes import by_first, is_first, joined
 
-    console = Console(stderr=True)
     folder = out or Path("runs") / recipe.stem
-    try:
-        loaded = load_recipe(recipe, settings or ())
-        run = train(loaded, folder, console=console, resume=resume, force=force, device=device, threads=threads)
-    except Interrupted as stopped:
-        console.print(f"antiphon: {stopped}")
-        raise typer.Exit(130) from None
+    with joined():
+        console = Console(stderr=True, quiet=not is_first())
+        try:
+            loaded = by_first(lambda: load_recipe(recipe, settings or ()))
+            run = train(loaded, folder, console=console, resume=resume, force=force, device=device, threads=threads)
+        except Interrupted as stopped:
+            console.print(f"antiphon: {stopped}")
+            raise typer.Exit(130) from None
+        if not is_first():
+            return
     metrics = run.metrics()
     name = loaded.train.dev_metric
     console.print(

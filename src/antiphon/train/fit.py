@@ -11,7 +11,7 @@ from antiphon import __version__
 from antiphon.build import count_parameters, fitting_measures
 from antiphon.config import Recipe
 from antiphon.device import choose_device, choose_threads
-from antiphon.errors import InputError, RecipeError, count_of
+from antiphon.errors import InputError, RecipeError, RunError, count_of
 from antiphon.kinds import RANKING_KINDS
 from antiphon.metrics.ranking import RANKING_MEASURES
 from antiphon.report.plots import plot_training
@@ -22,6 +22,7 @@ from antiphon.train.generation import GenerationTask
 from antiphon.train.keeper import Keeper
 from antiphon.train.loop import Interrupted, Task, run_epochs
 from antiphon.train.matching import MatchingTask
+from antiphon.train.processes import agreed, first_alone, rank, size, size_on_this_machine
 
 __all__ = ["Interrupted", "train"]
 
@@ -40,28 +41,45 @@ def train(
     threads: int | None = None,
 ) -> RunFolder:
     """Trains what the recipe describes and leaves it in the folder ``out``."""
+    run = RunFolder(out)
+    task = first_alone(lambda: _begin(recipe, out, console, resume=resume, force=force, device=device))
+    if agreed(task is None):
+        return run
+    task = task or _begin_beside_the_first(recipe, run, console)
+    torch.set_num_threads(threads or choose_threads(task.recipe, task.target_size, size_on_this_machine()))
+    _train_to_the_end(task, run, console, device)
+    return run
+
+
+def _begin(recipe: Recipe, out: Path, console: Console, *, resume: bool, force: bool, device: str) -> Task | None:
+    """What there is to train, its data in the folder ``out``; none if all is done already."""
     _check_kind(recipe)
-    tasks = MatchingTask if recipe.model.kind == "matcher" else GenerationTask
-    task: Task
+    _check_device(device)
+    tasks = _tasks(recipe)
     if resume and (out / "recipe.toml").exists():
         run = RunFolder.open(out)
         stored = run.recipe()
         _refuse_other_settings(stored, recipe, out)
         if run.metrics():
             console.print(f"{out}: training has ended already, nothing to resume")
-            return run
-        task = tasks.resume(stored, run, console.print)
-    elif recipe.model.kind in _COUNTED:
-        with staged_run(out, force=force) as run:
+            return None
+        return tasks.resume(stored, run, console.print)
+    with staged_run(out, force=force) as run:
+        if recipe.model.kind in _COUNTED:
             _COUNTED[recipe.model.kind](recipe, run, console.print)
-        return RunFolder(out)
-    else:
-        with staged_run(out, force=force) as run:
-            task = tasks.prepare(recipe, run, console.print)
-        run = RunFolder(out)
-    torch.set_num_threads(threads or choose_threads(task.recipe, task.target_size))
-    _train_to_the_end(task, run, console, device)
-    return run
+            return None
+        return tasks.prepare(recipe, run, console.print)
+
+
+def _begin_beside_the_first(recipe: Recipe, run: RunFolder, console: Console) -> Task:
+    """The task that the first process has prepared."""
+    if not run.path.exists():
+        raise RunError(f"{run.path}: not seen by process {rank()}, expected a disk that all machines share")
+    return _tasks(recipe).reopen(run, console.print)
+
+
+def _tasks(recipe: Recipe) -> type[MatchingTask] | type[GenerationTask]:
+    return MatchingTask if recipe.model.kind == "matcher" else GenerationTask
 
 
 def _train_to_the_end(task: Task, run: RunFolder, console: Console, device: str) -> None:
@@ -72,8 +90,15 @@ def _train_to_the_end(task: Task, run: RunFolder, console: Console, device: str)
     keeper = Keeper(run, settings.dev_metric, settings.patience, checkpoint)
     parameters = count_parameters(fitting.module.model)
     threads = count_of(torch.get_num_threads(), "thread")
-    console.print(f"{task.recipe.model.kind}: {parameters:,} parameters, {threads}")
+    together = f", {size()} processes" if size() > 1 else ""
+    console.print(f"{task.recipe.model.kind}: {parameters:,} parameters, {threads}{together}")
     run_epochs(fitting, settings, run, keeper, console, device)
+    first_alone(lambda: _finish(task, run, keeper, parameters, device))
+
+
+def _finish(task: Task, run: RunFolder, keeper: Keeper, parameters: int, device: str) -> None:
+    """Leaves in the run what is known once training has ended, and takes away what was needed for it."""
+    settings = task.recipe.train
     with suppress(InputError):  # no plotting library, no picture: log.csv says the same
         plot_training(keeper.rows, keeper.best, settings.dev_metric, run.plot)
     task.finish(run, choose_device(device))
@@ -109,6 +134,16 @@ def _check_kind(recipe: Recipe) -> None:
         possible += fitting_measures(recipe.data)
     if metric not in possible:
         raise RecipeError(f"train.dev_metric = {metric}: not for this {kind}, expected {' or '.join(possible)}")
+
+
+def _check_device(name: str) -> None:
+    """Refuses a processor that is not there, and more processes than GPUs."""
+    gpus = torch.cuda.device_count() if choose_device(name) == "cuda" else None
+    if gpus is not None and gpus < size_on_this_machine():
+        raise RecipeError(
+            f"torchrun: {size_on_this_machine()} processes on a machine with {count_of(gpus, 'GPU')}, expected at most "
+            "one process for each, or --device cpu"
+        )
 
 
 def _refuse_other_settings(stored: Recipe, asked: Recipe, out: Path) -> None:

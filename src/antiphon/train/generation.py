@@ -15,7 +15,7 @@ from antiphon.run import RunFolder
 from antiphon.train.checkpoint import Checkpoint
 from antiphon.train.loop import Fitting
 from antiphon.train.module import EpochBatches, GenerationTraining, Validation, optimisation_of
-from antiphon.train.prepare import Prepared, Say, prepare, prepare_again
+from antiphon.train.prepare import Prepared, Say, prepare, prepare_again, reopen
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,12 @@ class GenerationTask:
     def resume(cls, recipe: Recipe, run: RunFolder, say: Say) -> "GenerationTask":
         """The task of a run folder that is there already."""
         return cls(recipe, prepare_again(recipe, run, say))
+
+    @classmethod
+    def reopen(cls, run: RunFolder, say: Say) -> "GenerationTask":
+        """The task that another process has prepared in the run folder."""
+        prepared = reopen(run)
+        return cls(prepared.recipe, prepared)
 
     @property
     def target_size(self) -> int:

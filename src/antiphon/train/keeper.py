@@ -9,6 +9,7 @@ from antiphon.metrics import LOWER_IS_BETTER
 from antiphon.run import RunFolder, replaced_whole
 from antiphon.train.checkpoint import Checkpoint, save_checkpoint
 from antiphon.train.module import TrainingModule
+from antiphon.train.processes import agreed, first_alone
 
 Row = dict[str, float]
 
@@ -36,24 +37,28 @@ class Keeper(L.Callback):
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Keeps all of an epoch that has just been validated."""
         assert isinstance(pl_module, TrainingModule)
+        pl_module.train_loss.add_up()
+        first_alone(lambda: self._keep(pl_module))
+        trainer.should_stop = agreed(self.is_out_of_patience)
+
+    def _keep(self, module: TrainingModule) -> None:
         row = {
-            "epoch": pl_module.epoch + 1,
-            "train_loss": pl_module.train_loss.value,
-            **{f"dev_{name}": value for name, value in pl_module.dev_metrics.items()},
+            "epoch": module.epoch + 1,
+            "train_loss": module.train_loss.value,
+            **{f"dev_{name}": value for name, value in module.dev_metrics.items()},
             "seconds": time.monotonic() - self._started,
-            "pairs_per_second": pl_module.train_loss.number / (self._trained - self._started),
+            "pairs_per_second": module.train_loss.number / (self._trained - self._started),
         }
         self.rows.append(row)
         if self._is_best(row):
             self.best = row
-            self.run.save_weights(pl_module.kept_model.state_dict())
+            self.run.save_weights(module.kept_model.state_dict())
         self._write_log()
-        trainer.should_stop = self.is_out_of_patience
         save_checkpoint(
             Checkpoint(
-                epochs=pl_module.epoch + 1,
-                module=pl_module.state_dict(),
-                optimiser=pl_module.optimizer.state_dict(),
+                epochs=module.epoch + 1,
+                module=module.state_dict(),
+                optimiser=module.optimizer.state_dict(),
                 rows=self.rows,
                 best=self.best,
             ),

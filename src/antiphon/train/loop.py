@@ -19,6 +19,7 @@ from antiphon.train.checkpoint import Checkpoint
 from antiphon.train.keeper import Keeper
 from antiphon.train.module import EpochBatches, TrainingModule
 from antiphon.train.progress import ProgressBar
+from antiphon.train.shares import shared, trainer_options
 
 
 class Interrupted(Exception):  # noqa: N818  (nothing went wrong)
@@ -68,16 +69,16 @@ def run_epochs(
     trainer = L.Trainer(
         max_epochs=epochs_left,
         accelerator=choose_device(device),
-        devices=1,
         logger=False,
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
         num_sanity_val_steps=0,
         callbacks=[keeper, ProgressBar(console, keeper, settings.max_epochs)],
+        **trainer_options(choose_device(device)),
     )
     # A loader draws a number when it starts: from its own generator, so that dropout's are left alone.
-    batches = DataLoader(fitting.batches, batch_size=None, generator=torch.Generator())
+    batches = DataLoader(shared(fitting.batches), batch_size=None, generator=torch.Generator())
     try:
         trainer.fit(fitting.module, batches, fitting.dev_batches)
     except SystemExit as stopped:  # this is how Lightning passes Ctrl-C on

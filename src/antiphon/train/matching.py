@@ -133,6 +133,11 @@ class MatchingTask:
         """The task of a run folder that is there already."""
         return cls(recipe, training_questions(recipe.data, say), dev_questions(recipe.data, say))
 
+    @classmethod
+    def reopen(cls, run: RunFolder, say: Say) -> "MatchingTask":
+        """The task that another process has prepared in the run folder: questions are read again."""
+        return cls.resume(run.recipe(), run, say)
+
     @property
     def target_size(self) -> int:
         """Units of the sentence vectors."""

@@ -19,7 +19,8 @@ from antiphon.kinds import Search, SequenceModel, log_prob
 from antiphon.metrics import Outputs, perplexity, score_outputs
 from antiphon.search.hypothesis import BeamSettings
 from antiphon.train.checkpoint import Checkpoint
-from antiphon.train.step import Learned, RecordedSteps, RunningAverage, Step, set_learning_rate
+from antiphon.train.processes import added_up, gathered, rank, size
+from antiphon.train.step import Learned, RecordedSteps, RunningAverage, SharedStep, Step, set_learning_rate
 
 Numbers = NDArray[np.int64]
 
@@ -130,7 +131,7 @@ class TrainingModule(L.LightningModule):
 
     def on_train_epoch_start(self) -> None:
         """Gives every epoch its own random numbers and learning rate, so that a resumed run has the same ones."""
-        torch.manual_seed(self.optimisation.seed * 1_000_003 + self.epoch)
+        torch.manual_seed(self.optimisation.seed * 1_000_003 + self.epoch + (rank() << 40))
         set_learning_rate(self.optimizer, self.optimisation.learning_rate_in(self.epoch))
         self.train_loss = Mean()
 
@@ -141,7 +142,8 @@ class TrainingModule(L.LightningModule):
     def new_step(self) -> Callable[[Any], Learned]:
         """What learns from a batch."""
         clip = self.optimisation.clip
-        return Step(self.model, self.losses, self.optimizer, clip, self.averaged, self.manual_backward)
+        step = Step(self.model, self.losses, self.optimizer, clip, self.averaged, self.manual_backward)
+        return step if size() == 1 else SharedStep(step)
 
     def training_step(self, batch: Any, _: int) -> None:
         """Learns from a batch."""
@@ -179,22 +181,24 @@ class GenerationTraining(TrainingModule):
     def new_step(self) -> Callable[[Any], Learned]:
         """What learns from a batch; on a GPU recorded, if the model can be."""
         step = super().new_step()
-        if self.recorded_batch_size is None or self.device.type != "cuda":
+        if self.recorded_batch_size is None or self.device.type != "cuda" or not isinstance(step, Step):
             return step
-        return RecordedSteps(cast(Step, step), self.recorded_batch_size)
+        return RecordedSteps(step, self.recorded_batch_size)
 
-    def transfer_batch_to_device(self, batch: Batch, device: torch.device, _: int) -> Batch:
+    def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
         """Moves a batch, but one to learn from by recorded steps, which pad it first."""
         waits = self.trainer.training and isinstance(self.take_step, RecordedSteps)
-        return batch if waits else batch.to(device)
+        return batch if waits else super().transfer_batch_to_device(batch, device, dataloader_idx)
 
     def on_validation_epoch_start(self) -> None:
         """Forgets the validation before."""
         self.dev_loss = Mean()
         self.dev_outputs = []
 
-    def validation_step(self, batch: Batch, _: int) -> None:
-        """Adds a batch to what is measured."""
+    def validation_step(self, batch: Batch, number: int) -> None:
+        """Adds a batch to what is measured; processes take turns."""
+        if number % size() != rank():
+            return
         self.dev_loss.add(-log_prob(self.kept_model, batch).sum(), int(batch.target_lengths.sum()))
         if self.validation.needs_outputs and self.validation.search is not None:
             found = self.validation.search(self.kept_model, batch, self.validation.beam)
@@ -202,7 +206,9 @@ class GenerationTraining(TrainingModule):
             self.dev_outputs += [(hypotheses[0].tokens, ids) for hypotheses, ids in zip(found, wanted, strict=True)]
 
     def on_validation_epoch_end(self) -> None:
-        """Turns what was added up into metrics."""
+        """Turns what all processes have added up into metrics."""
+        self.dev_loss.add_up()
+        self.dev_outputs = gathered(self.dev_outputs)
         loss = self.dev_loss.value
         self.dev_metrics = {"perplexity": perplexity(-loss, 1).value}
         if self.validation.needs_outputs:
@@ -229,6 +235,12 @@ class Mean:
         """Adds the sum of ``number`` values."""
         self.total = self.total + total
         self.number += number
+
+    def add_up(self) -> None:
+        """Makes it the mean over all processes."""
+        if size() > 1:
+            total, number = added_up(float(self.total), self.number)
+            self.total, self.number = total, int(number)
 
     @property
     def value(self) -> float:

@@ -52,6 +52,13 @@ def prepare_again(recipe: Recipe, run: RunFolder, say: Say) -> Prepared:
     return Prepared(recipe, codec, train, dev)
 
 
+def reopen(run: RunFolder) -> Prepared:
+    """What another process has prepared in the run folder."""
+    recipe = run.recipe()
+    train, dev = (Corpus(run.corpus / f"{name}.arrow") for name in ("train", "dev"))
+    return Prepared(recipe, run.codec(recipe), train, dev)
+
+
 def settle_features(recipe: Recipe) -> Recipe:
     """The recipe with ``data.features`` and what follows from it decided, where it left that open."""
     data, model = recipe.data, recipe.model

@@ -24,7 +24,7 @@ class ProgressBar(L.Callback):
             TimeElapsedColumn(),
             console=console,
             transient=True,
-            disable=not console.is_terminal,
+            disable=not console.is_terminal or console.quiet,
         )
         self.task = TaskID(0)
 

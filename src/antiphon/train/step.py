@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from antiphon.data.batch import Batch
+from antiphon.train.processes import size
 
 _MOST_RECORDINGS = 128
 """Shapes of batches recorded at most; others run step by step."""
@@ -20,7 +21,7 @@ class RunningAverage(nn.Module):
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         super().__init__()
-        self.module, self.decay = deepcopy(model), decay
+        self.module, self.decay = deepcopy(model).requires_grad_(False), decay
         self.started = False
 
     @torch.no_grad()
@@ -60,22 +61,53 @@ class Step:
     def __call__(self, batch: Any) -> Learned:
         """Learns from a batch whose pairs all count alike."""
         losses = self.losses(batch)
-        self._move(losses.mean())
+        self.move(losses.mean())
         return Learned(losses.detach().sum(), len(losses))
 
     def in_shares(self, batch: Any, share: Tensor) -> Tensor:
         """Learns from a batch whose pairs count by their share, and gives the sum of the losses that count at all."""
         losses = self.losses(batch)
-        self._move((losses * share).sum())
+        self.move((losses * share).sum())
         return (losses.detach() * share.ne(0)).sum()
 
-    def _move(self, loss: Tensor) -> None:
+    def move(self, loss: Tensor) -> None:
+        """Moves the weights to where the loss is less."""
         self.optimiser.zero_grad()
         self.backward(loss)
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
         self.optimiser.step()
         if self.average is not None:
             self.average.follow(self.model)
+
+
+class Share(NamedTuple):
+    """What one process has of a batch: ``pairs`` of all its ``of`` pairs.
+
+    A batch of fewer pairs than processes leaves some with none; they compute on a pair of another process and weigh it
+    by nothing, so that every process takes part in every step.
+    """
+
+    batch: Any
+    pairs: int
+    of: int
+
+    @property
+    def weight(self) -> float:
+        """How much the mean over this share counts, so that the mean over processes is that over all pairs."""
+        return size() * self.pairs / self.of
+
+
+@dataclass(frozen=True)
+class SharedStep:
+    """A step that several processes take together, such that it is that of one process on the whole batch."""
+
+    step: Step
+
+    def __call__(self, share: Share) -> Learned:
+        """Learns from a share of a batch."""
+        losses = self.step.losses(share.batch)
+        self.step.move(losses.mean() * share.weight)
+        return Learned(losses.detach().sum() * bool(share.pairs), share.pairs)
 
 
 class RecordedSteps:

@@ -1,0 +1,107 @@
+"""Several processes train what one process trains."""
+
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from antiphon.config import load_recipe
+from antiphon.train import shares, step
+from antiphon.train.fit import train
+from antiphon.train.module import EpochBatches
+from tests.toy import write_pairs
+from tests.train.test_fit import KilledError, kill_in_epoch, log_without_times, quiet
+
+__all__ = ["kill_in_epoch"]
+
+EXACT = "import torch; torch.set_default_dtype(torch.float64)\nfrom antiphon.cli import main\nmain()\n"
+"""The command in double precision, in which the order of a sum leaves no trace in the log."""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A recipe whose batches have 15 pairs and, the last of an epoch, one: more processes than pairs."""
+    write_pairs(tmp_path / "train.tsv", 61, 1)
+    write_pairs(tmp_path / "dev.tsv", 70, 2)
+    (tmp_path / "recipe.toml").write_text(
+        '[data]\ntrain = "train.tsv"\ndev = "dev.tsv"\n[model]\nhidden_size = 12\ndropout = 0.0\n'
+        '[train]\nbatch_size = 15\nmax_epochs = 4\nlearning_rate = 0.02\naverage = 0.5\ndev_metric = "accuracy"\n'
+    )
+    (tmp_path / "exact.py").write_text(EXACT)
+    return tmp_path
+
+
+@pytest.fixture
+def double_precision():
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def torchrun(folder, *arguments):
+    """The training command in two processes."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    train = [folder / "exact.py", "train", folder / "recipe.toml", *arguments]
+    return subprocess.run([*command, *map(str, train)], capture_output=True, text=True, check=False, timeout=120)
+
+
+def assert_same_training(one, other):
+    assert log_without_times(one) == log_without_times(other)
+    weights, others = load_file(one.weights), load_file(other.weights)
+    for name, weight in weights.items():
+        torch.testing.assert_close(others[name], weight, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.usefixtures("double_precision")
+def test_two_processes_train_what_one_trains_and_leave_one_run(folder, antiphon):
+    one = train(load_recipe(folder / "recipe.toml"), folder / "one", console=quiet())
+    done = torchrun(folder, "--out", folder / "two")
+    assert done.returncode == 0, done.stderr
+    two = type(one)(folder / "two")
+    assert_same_training(one, two)
+    assert {path.name for path in two.path.iterdir()} == {path.name for path in one.path.iterdir()}
+    assert done.stderr.count("train: 61 pairs") == done.stderr.count("epoch 1/4") == 1
+    assert antiphon("predict", two.path, stdin=b"badu\n").out == antiphon("predict", one.path, stdin=b"badu\n").out
+
+
+@pytest.mark.usefixtures("double_precision")
+def test_two_processes_go_on_with_what_one_began(folder, kill_in_epoch):
+    recipe = load_recipe(folder / "recipe.toml")
+    whole = train(recipe, folder / "whole", console=quiet())
+    come_back = kill_in_epoch(2)
+    with pytest.raises(KilledError):
+        train(recipe, folder / "killed", console=quiet())
+    come_back()
+    done = torchrun(folder, "--out", folder / "killed", "--resume")
+    assert done.returncode == 0, done.stderr
+    assert_same_training(whole, type(whole)(folder / "killed"))
+
+
+def test_bad_data_end_all_processes_with_one_sentence(folder):
+    (folder / "train.tsv").write_text("a\tb\nc\n")
+    done = torchrun(folder, "--out", folder / "run")
+    assert re.findall("^antiphon: .*", done.stderr, re.MULTILINE) == [
+        f"antiphon: {folder / 'train.tsv'}:2: 1 column, expected source<TAB>target[<TAB>features]"
+    ]
+    assert re.search(r"Root Cause.*exitcode  : 2 ", done.stderr, re.DOTALL)
+    assert "antiphon/cli" not in done.stderr  # no traceback of ours
+    assert not (folder / "run").exists()
+
+
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("pairs", [1, 2, 3, 10])
+def test_the_mean_over_weighed_shares_is_the_mean_over_the_batch(monkeypatch, size, pairs):
+    losses = np.arange(1.0, 1.0 + pairs) ** 2
+    batches = EpochBatches(lambda numbers: losses[numbers], lambda _: [np.arange(pairs)], seed=1, epoch=lambda: 0)
+    for module in (shares, step):
+        monkeypatch.setattr(module, "size", lambda: size)
+    found = []
+    for rank in range(size):
+        monkeypatch.setattr(shares, "rank", lambda rank=rank: rank)
+        found += list(shares.shared(batches))
+    assert sum(share.pairs for share in found) == pairs
+    assert np.mean([share.batch.mean() * share.weight for share in found]) == pytest.approx(losses.mean())
