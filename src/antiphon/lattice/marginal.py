@@ -1,11 +1,13 @@
 """Log marginal over all paths, with its analytic gradient, and the posteriors of the moves."""
 
+from itertools import islice
 from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.nn.functional import pad
 
 from antiphon.kernels import kernels_can_run
 from antiphon.lattice.grid import (
@@ -103,12 +105,10 @@ def _sweep_forward(write: Float[Tensor, "D B I"], shift: Float[Tensor, "D B I"])
     D, B, I = write.shape
     standing = write.new_full((D, B, I + 1), IMPOSSIBLE)
     standing[0, :, 1] = 0.0
-    for d in range(1, D):
-        before = standing[d - 1]
-        wrote = before[:, 1:] + write[d - 1]
-        shifted = before[:, 1:-1] + shift[d - 1, :, :-1]
-        standing[d, :, 1] = wrote[:, 0]
-        torch.logaddexp(wrote[:, 1:], shifted, out=standing[d, :, 2:])
+    shift_from_above = pad(shift[:, :, :-1], (1, 0), value=IMPOSSIBLE)
+    diagonals = standing[:, :, 1:].unbind(0), standing[:, :, :-1].unbind(0), write.unbind(0), shift_from_above.unbind(0)
+    for d, (same, above, by_writing, by_shifting) in enumerate(islice(zip(*diagonals, strict=True), D - 1), 1):
+        torch.logaddexp(same + by_writing, above + by_shifting, out=diagonals[0][d])
     return standing
 
 
@@ -119,13 +119,13 @@ def _sweep_backward(
 
     finishing(d, i) = logaddexp(write(d, i) + finishing(d+1, i), shift(d, i) + finishing(d+1, i+1))
     """
-    D, B, I = write.shape
-    finishing = write.new_full((D, B, I + 1), IMPOSSIBLE)
-    finishing[D - 1, :, :I] = end[D - 1]
+    D, _, I = write.shape
+    finishing = pad(end, (0, 1), value=IMPOSSIBLE)
+    diagonals = finishing[:, :, :I].unbind(0), finishing[:, :, 1:].unbind(0), write.unbind(0), shift.unbind(0)
     for d in range(D - 2, -1, -1):
-        after = finishing[d + 1]
-        here = torch.logaddexp(write[d] + after[:, :I], shift[d] + after[:, 1:])
-        torch.maximum(here, end[d], out=finishing[d, :, :I])
+        same, below, by_writing, by_shifting = diagonals[0][d + 1], diagonals[1][d + 1], diagonals[2][d], diagonals[3][d]
+        here = torch.logaddexp(by_writing + same, by_shifting + below)
+        torch.maximum(here, diagonals[0][d], out=diagonals[0][d])
     return finishing
 
 
