@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from antiphon.data.vocab import END, PAD, START
+from antiphon.data.vocab import END, PAD, START, UNKNOWN
 
 Ids = NDArray[np.int32]
 
@@ -28,11 +28,27 @@ class Batch(NamedTuple):
             targets = [np.zeros(0, np.int32)] * len(sources)
         return cls(*_pad(sources), *_pad(targets))
 
+    @classmethod
+    def sample(cls, pairs: int, rows: int, columns: int) -> Self:
+        """A batch of pairs of nothing but unknown tokens, end symbols counted in their lengths."""
+        source, target = (np.full(length - 1, UNKNOWN, np.int32) for length in (rows, columns))
+        return cls.of([source] * pairs, [target] * pairs)
+
     @property
     def shifted_target(self) -> Tensor:
         """What the decoder reads: the start symbol, then every target token but the last."""
         start = torch.full_like(self.target[:, :1], START)
         return torch.cat([start, self.target[:, :-1]], 1)
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Pairs, source positions, target positions: as many cells as their product."""
+        pairs, rows = self.source.shape
+        return pairs, rows, self.target.shape[1]
+
+    def parts(self, pairs: int) -> "list[Batch]":
+        """The same pairs in batches of at most so many, padded as they are."""
+        return [Batch(*tensors) for tensors in zip(*(tensor.split(pairs) for tensor in self), strict=True)]
 
     def to(self, device: torch.device | str) -> "Batch":
         """The same batch on another device."""

@@ -3,6 +3,7 @@
 from contextlib import suppress
 from datetime import date
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 from rich.console import Console
@@ -22,8 +23,9 @@ from antiphon.train.generation import GenerationTask
 from antiphon.train.keeper import Keeper
 from antiphon.train.loop import Interrupted, Task, run_epochs
 from antiphon.train.matching import MatchingTask
+from antiphon.train.memory import forecast
 
-__all__ = ["Interrupted", "train"]
+__all__ = ["Interrupted", "dry_run", "train"]
 
 _COUNTED = {"suffix_rule": train_suffix_rules, "overlap": train_overlap}
 """Kinds that learn by counting, without epochs."""
@@ -41,7 +43,7 @@ def train(
 ) -> RunFolder:
     """Trains what the recipe describes and leaves it in the folder ``out``."""
     _check_kind(recipe)
-    tasks = MatchingTask if recipe.model.kind == "matcher" else GenerationTask
+    tasks = _tasks(recipe)
     task: Task
     if resume and (out / "recipe.toml").exists():
         run = RunFolder.open(out)
@@ -62,6 +64,23 @@ def train(
     torch.set_num_threads(threads or choose_threads(task.recipe, task.target_size))
     _train_to_the_end(task, run, console, device)
     return run
+
+
+def dry_run(recipe: Recipe, *, console: Console, device: str = "auto", threads: int | None = None) -> None:
+    """Reads and encodes the data as training would, says what training will take, and leaves nothing behind."""
+    _check_kind(recipe)
+    with TemporaryDirectory(prefix="antiphon-") as folder:
+        run = RunFolder(Path(folder))
+        if recipe.model.kind in _COUNTED:
+            _COUNTED[recipe.model.kind](recipe, run, console.print)
+            console.print(f"{recipe.model.kind}: learns by counting, in no batches and next to no memory")
+            return
+        task: Task = _tasks(recipe).prepare(recipe, run, console.print)
+        torch.set_num_threads(threads or choose_threads(task.recipe, task.target_size))
+        where = choose_device(device)
+        console.print(f"{recipe.model.kind}, on {where}:")
+        for line in forecast(task.fitting(run, None), where).lines():
+            console.print(line, soft_wrap=True)
 
 
 def _train_to_the_end(task: Task, run: RunFolder, console: Console, device: str) -> None:
@@ -95,6 +114,10 @@ def _train_to_the_end(task: Task, run: RunFolder, console: Console, device: str)
     )
     run.checkpoint.unlink(missing_ok=True)
     run.discard_corpus()
+
+
+def _tasks(recipe: Recipe) -> type[MatchingTask] | type[GenerationTask]:
+    return MatchingTask if recipe.model.kind == "matcher" else GenerationTask
 
 
 def _check_kind(recipe: Recipe) -> None:

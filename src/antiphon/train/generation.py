@@ -57,7 +57,8 @@ class GenerationTask:
             seed=settings.seed,
             epoch=lambda: module.epoch,
         )
-        return Fitting(module, batches, _dev_batches(self.prepared.dev, settings.max_batch_cells))
+        dev_batches = _dev_batches(self.prepared.dev, settings.max_batch_cells)
+        return Fitting(module, batches, dev_batches, (corpus.source_lengths, corpus.target_lengths), Batch.sample)
 
     def finish(self, run: RunFolder, device: str) -> None:
         """Nothing more: the weights are all there is."""

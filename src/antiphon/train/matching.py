@@ -159,7 +159,7 @@ class MatchingTask:
         loader = DataLoader(
             cast(Dataset[MatchBatch], dev), sampler=dev_plan, batch_size=None, generator=torch.Generator()
         )
-        return Fitting(module, batches, loader)
+        return Fitting(module, batches, loader, (train.question_lengths, train.sentence_lengths), MatchBatch.sample)
 
     def finish(self, run: RunFolder, device: str) -> None:
         """With ``model.overlap``, leaves the logistic regression of the best weights."""

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal, cast
 
-import lightning as L
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -20,6 +19,7 @@ from antiphon.kinds import Search, SequenceModel, log_prob
 from antiphon.metrics import Outputs, perplexity, score_outputs
 from antiphon.search.hypothesis import BeamSettings
 from antiphon.train.checkpoint import Checkpoint
+from antiphon.train.within_memory import WithinMemory
 
 Numbers = NDArray[np.int64]
 
@@ -90,7 +90,7 @@ class Validation:
         return self.metric != "perplexity"
 
 
-class TrainingModule(L.LightningModule):
+class TrainingModule(WithinMemory):
     """A model in training: the mean of ``losses`` is made small."""
 
     def __init__(self, model: nn.Module, optimisation: Optimisation, checkpoint: Checkpoint | None = None) -> None:
@@ -130,8 +130,10 @@ class TrainingModule(L.LightningModule):
             group["lr"] = self.optimisation.learning_rate_in(self.epoch)
         self.train_loss = Mean()
 
-    def training_step(self, batch: Any, _: int) -> Tensor:
-        """The loss of a batch."""
+    def training_step(self, batch: Any, _: int) -> Tensor | None:
+        """The loss of a batch; none while its parts are computed one by one."""
+        if self.is_in_parts:
+            return None
         losses = self.losses(batch)
         self.train_loss.add(losses.detach().sum(), len(losses))
         return losses.mean()
