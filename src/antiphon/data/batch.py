@@ -58,7 +58,6 @@ class Batch(NamedTuple):
 def _pad(sequences: Sequence[Ids]) -> tuple[Tensor, Tensor]:
     lengths = np.fromiter((len(sequence) + 1 for sequence in sequences), np.int64, len(sequences))
     padded = np.full((len(sequences), int(lengths.max(initial=1))), PAD, np.int64)
-    for row, sequence in zip(padded, sequences, strict=True):
-        row[: len(sequence)] = sequence
-        row[len(sequence)] = END
+    padded[np.arange(padded.shape[1]) < lengths[:, None] - 1] = np.concatenate([*sequences, np.zeros(0, np.int32)])
+    padded[np.arange(len(sequences)), lengths - 1] = END
     return torch.from_numpy(padded), torch.from_numpy(lengths)

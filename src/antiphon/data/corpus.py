@@ -142,8 +142,8 @@ class Corpus:
 
     def batch(self, numbers: Iterable[int]) -> Batch:
         """The pairs of these numbers, padded."""
-        numbers = list(numbers)
-        return Batch.of([self._sources[n] for n in numbers], [self._targets[n] for n in numbers])
+        wanted = np.fromiter(numbers, np.int64)
+        return Batch.of(self._sources.take(wanted), self._targets.take(wanted))
 
     def __getitem__(self, numbers: Iterable[int]) -> Batch:
         return self.batch(numbers)
@@ -159,12 +159,11 @@ class _Sequences:
         empty = np.zeros(0, np.int64)
         self.lengths: NDArray[np.int64] = np.concatenate([empty, *(np.diff(offsets) for offsets in self._offsets)])
 
-    def __getitem__(self, number: int) -> Ids:
-        chunk = int(np.searchsorted(self._starts, number, side="right")) - 1
-        row = number - self._starts[chunk]
-        first, last = self._offsets[chunk][row : row + 2]
-        sequence: Ids = self._values[chunk][first:last]
-        return sequence
+    def take(self, numbers: NDArray[np.int64]) -> list[Ids]:
+        """The sequences of these numbers."""
+        chunks = np.searchsorted(self._starts, numbers, side="right") - 1
+        places = zip(chunks.tolist(), (numbers - self._starts[chunks]).tolist(), strict=True)
+        return [self._values[chunk][slice(*self._offsets[chunk][row : row + 2])] for chunk, row in places]
 
 
 def plan_batches(
