@@ -9,7 +9,14 @@ from importlib import import_module
 from pathlib import Path
 
 RESULTS = Path(__file__).parent / "results"
-NAMES = ("lattice_memory", "training_speed", "hard_monotone_peer", "noisy_channel_decoding", "streaming")
+NAMES = (
+    "lattice_memory",
+    "training_speed",
+    "hard_monotone_peer",
+    "noisy_channel_decoding",
+    "streaming",
+    "corpus_growth",
+)
 
 
 def main():

@@ -11,7 +11,7 @@ metrics.json         how training went
 log.csv              one row per epoch, drawn in training.png
 last.ckpt            all that is needed to go on training
 direct/ channel/ lm/ the runs that a noisy channel is made of
-corpus/              encoded corpora, until training ends
+corpus/              encoded corpora, until training ends; with data.cache they are there instead
 """
 
 import json
