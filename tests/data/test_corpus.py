@@ -33,6 +33,15 @@ def test_a_corpus_on_disk_holds_what_was_written(tmp_path, monkeypatch):
     assert batch.source_lengths.tolist() == [4, 3]
 
 
+def test_long_pairs_are_held_a_few_at_a_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(corpus_module, "_CHARACTERS_PER_CHUNK", 100)
+    held = []
+    monkeypatch.setattr(Chars, "split_all", lambda _, texts: held.append(len(texts)) or [list(text) for text in texts])
+    write_corpus(pairs(*[("a" * 40, "b" * 20)] * 3, *[("a", "b")] * 9), CODEC, tmp_path / "x.arrow", Limits())
+    assert held == [2, 2, 10, 10]
+    assert len(Corpus(tmp_path / "x.arrow")) == 12
+
+
 def test_a_corpus_read_once_equals_one_written_with_its_vocabulary(tmp_path, monkeypatch):
     monkeypatch.setattr(corpus_module, "_ROWS_PER_CHUNK", 2)
     given_pairs = [

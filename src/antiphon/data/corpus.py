@@ -8,7 +8,7 @@ import gc
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from itertools import chain, compress, islice
+from itertools import chain, compress
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -24,6 +24,7 @@ from antiphon.errors import count_of
 
 _SCHEMA = pyarrow.schema({side: pyarrow.list_(pyarrow.int32()) for side in ("source", "target")})
 _ROWS_PER_CHUNK = 20_000
+_CHARACTERS_PER_CHUNK = 2**24
 _BATCHES_PER_POOL = 50
 
 
@@ -218,8 +219,7 @@ def _encode(
     targets_only: bool,
 ) -> Iterator[list[pyarrow.ListArray]]:
     """The columns of every chunk of pairs."""
-    pairs = iter(pairs)
-    while chunk := list(islice(pairs, _ROWS_PER_CHUNK)):
+    for chunk in _chunks(pairs):
         targets = cutter.target.tokens_of([pair.target for pair in chunk])
         texts = [[]] * len(chunk) if targets_only else cutter.source.tokens_of([pair.source for pair in chunk])
         sources = [_symbols(pair, text) for pair, text in zip(chunk, texts, strict=True)]
@@ -229,6 +229,20 @@ def _encode(
             _list_array(list(compress(tokens, stays)), side)
             for tokens, side in zip((sources, targets), numbers, strict=True)
         ]
+
+
+def _chunks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
+    """Pairs some at a time: many of them, or few if they are long."""
+    chunk: list[Pair] = []
+    characters = 0
+    for pair in pairs:
+        chunk.append(pair)
+        characters += len(pair.source) + len(pair.target)
+        if len(chunk) == _ROWS_PER_CHUNK or characters >= _CHARACTERS_PER_CHUNK:
+            yield chunk
+            chunk, characters = [], 0
+    if chunk:
+        yield chunk
 
 
 def _symbols(pair: Pair, text: list[str]) -> list[str]:

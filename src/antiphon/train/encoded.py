@@ -88,6 +88,7 @@ def staged_entry(cache: Path, origin: Origin) -> Iterator[RunFolder]:
     try:
         cache.mkdir(parents=True, exist_ok=True)
         stage = Path(tempfile.mkdtemp(prefix=f"{entry.name}.", suffix=".new", dir=cache))
+        stage.chmod(0o755)
     except OSError as error:
         raise RecipeError(f"data.cache = {cache}: {error.strerror}, expected a folder to write into") from None
     try:
