@@ -76,7 +76,7 @@ def test_training_in_parts_takes_the_same_steps(recipe, tmp_path, monkeypatch, w
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
     lines = [line for line in said.file.getvalue().splitlines() if "out of memory" in line]
     assert 1 <= len(lines) <= 2
-    assert lines[0].startswith("out of memory at 32 x ")
+    assert lines[0].startswith("out of memory at 32 pairs x ")
     first, second, third = (sorted(memory.learnt[epoch]) for epoch in range(3))
     assert len(first) == 120
     assert first == second == third
