@@ -81,6 +81,11 @@ def build_limits(recipe: Recipe) -> Limits:
     return Limits(recipe.data.max_source_length, recipe.data.max_target_length, min(cells))
 
 
+def reads_source(recipe: Recipe) -> bool:
+    """Whether the recipe's model has an input."""
+    return recipe.model.kind not in KINDS or KINDS[recipe.model.kind].reads_source
+
+
 def count_parameters(model: nn.Module) -> int:
     """How many numbers training adjusts."""
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)

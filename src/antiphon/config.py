@@ -53,6 +53,8 @@ class DataSection(Section):
     """Further targets for a language model: text files, one sequence per line."""
     vocab_from: Path | None = None
     """A run whose vocabularies to take, so that models can be combined."""
+    cache: Path | None = None
+    """A folder that keeps encoded data, so that the next training on the same files starts at once."""
     swap: bool = False
     """Learn to map the second column to the first; all else still describes the file as it is."""
     features: bool | None = None

@@ -11,7 +11,7 @@ metrics.json         how training went
 log.csv              one row per epoch, drawn in training.png
 last.ckpt            all that is needed to go on training
 direct/ channel/ lm/ the runs that a noisy channel is made of
-corpus/              encoded corpora, until training ends
+corpus/              encoded corpora, until training ends; with data.cache they are there instead
 """
 
 import json
@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from antiphon.build import build_model, build_text_steps
 from antiphon.config import DataSection, Recipe, TokenKind, parse_recipe, save_recipe
-from antiphon.data.codec import PairCodec, TextCodec
+from antiphon.data.codec import PairCodec, PairCutter, TextCodec, TextCutter
 from antiphon.data.tokenise import Chars, SentencePiece, Tokeniser, Words
 from antiphon.data.vocab import Vocab
 from antiphon.errors import RunError
@@ -105,6 +105,11 @@ class RunFolder:
         """Writes both vocabularies."""
         source.save(self.path / "source.vocab")
         target.save(self.path / "target.vocab")
+
+    def cutter(self, recipe: Recipe) -> PairCutter:
+        """Text to tokens, while the run has no vocabularies yet."""
+        steps = build_text_steps(recipe.data)
+        return PairCutter(*(TextCutter(steps, self.tokeniser(side, kind)) for side, kind in token_kinds(recipe.data)))
 
     def codec(self, recipe: Recipe) -> PairCodec:
         """Text to ids and back, as the run was trained."""

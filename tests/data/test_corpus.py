@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from antiphon.data import corpus as corpus_module
 from antiphon.data.batch import Batch
 from antiphon.data.codec import PairCodec, TextCodec
-from antiphon.data.corpus import Corpus, Limits, plan_batches, write_corpus
+from antiphon.data.corpus import Corpus, Limits, plan_batches, renumber_corpus, tally_corpus, write_corpus
 from antiphon.data.readers import Pair
 from antiphon.data.tokenise import Chars, TextSteps
 from antiphon.data.vocab import END, PAD, START, Vocab
@@ -31,6 +31,37 @@ def test_a_corpus_on_disk_holds_what_was_written(tmp_path, monkeypatch):
     assert SIDE.decode(batch.source[0].tolist()) == "abc"
     assert SIDE.decode(batch.target[1].tolist()) == "c"
     assert batch.source_lengths.tolist() == [4, 3]
+
+
+def test_long_pairs_are_held_a_few_at_a_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(corpus_module, "_CHARACTERS_PER_CHUNK", 100)
+    held = []
+    monkeypatch.setattr(Chars, "split_all", lambda _, texts: held.append(len(texts)) or [list(text) for text in texts])
+    write_corpus(pairs(*[("a" * 40, "b" * 20)] * 3, *[("a", "b")] * 9), CODEC, tmp_path / "x.arrow", Limits())
+    assert held == [2, 2, 10, 10]
+    assert len(Corpus(tmp_path / "x.arrow")) == 12
+
+
+def test_a_corpus_read_once_equals_one_written_with_its_vocabulary(tmp_path, monkeypatch):
+    monkeypatch.setattr(corpus_module, "_ROWS_PER_CHUNK", 2)
+    given_pairs = [
+        pair._replace(features=("b", "X")) for pair in pairs(("ba", "c"), ("aaaa", "zz"), ("b", "c"), ("d", "ef"))
+    ]
+    tallied = tally_corpus(given_pairs, CODEC, tmp_path / "tallied.arrow", Limits(max_source_length=4))
+    source, target = tallied.source.vocab(2, always=tallied.features), tallied.target.vocab(2)
+    assert source.tokens[4:] == ("[X]", "[b]", "b")
+    assert target.tokens[4:] == ("c",)
+    renumber_corpus(
+        tmp_path / "tallied.arrow",
+        tmp_path / "once.arrow",
+        source.encode(tallied.source),
+        target.encode(tallied.target),
+    )
+    codec = PairCodec(TextCodec(TextSteps(), Chars(), source), TextCodec(TextSteps(), Chars(), target))
+    census = write_corpus(given_pairs, codec, tmp_path / "twice.arrow", Limits(max_source_length=4))
+    assert str(census) == str(tallied.census) == "3 pairs, left out: 1 source too long"
+    once, twice = (Corpus(tmp_path / f"{name}.arrow").batch(range(3)) for name in ("once", "twice"))
+    assert all(torch.equal(one, other) for one, other in zip(once, twice, strict=True))
 
 
 def test_what_is_left_out_is_counted_by_reason(tmp_path):
@@ -64,6 +95,22 @@ def test_every_pair_is_in_one_batch_within_both_bounds(sizes, batch_size, max_ce
         assert cells <= max_cells or len(batch) == 1
 
 
+@given(lengths, st.integers(1, 16), st.integers(1, 2000))
+def test_every_batch_is_as_long_as_the_bounds_allow(sizes, batch_size, max_cells):
+    """The plan is that of a walk over the pairs in the order of their lengths."""
+    walked = [[]]
+    for number in sorted(range(len(sizes)), key=sizes.__getitem__):
+        longer = [*walked[-1], number]
+        cells = len(longer) * max(sizes[n][0] for n in longer) * max(sizes[n][1] for n in longer)
+        if walked[-1] and (len(longer) > batch_size or cells > max_cells):
+            walked.append([number])
+        else:
+            walked[-1] = longer
+    sources, targets = (np.array(side) for side in zip(*sizes, strict=True))
+    plan = plan_batches(sources, targets, batch_size=batch_size, max_cells=max_cells)
+    assert [batch.tolist() for batch in plan] == walked
+
+
 def test_the_order_of_batches_comes_from_the_seed():
     sources = np.random.default_rng(0).integers(1, 20, 500)
     first, again, other = (
@@ -89,6 +136,7 @@ def _plan(sources, order):
 def test_a_corpus_is_read_from_the_mapped_file(tmp_path):
     write_corpus(pairs(*[("abc", "de")] * 1000), CODEC, tmp_path / "x.arrow", Limits())
     corpus = Corpus(tmp_path / "x.arrow")
-    assert not corpus._sources[5].flags.owndata
+    (sequence,) = corpus._sources.take(np.array([5]))
+    assert not sequence.flags.owndata
     with pytest.raises(ValueError, match="read-only"):
-        corpus._sources[5][0] = 1
+        sequence[0] = 1

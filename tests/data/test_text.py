@@ -1,9 +1,9 @@
 import pytest
 
-from antiphon.data.codec import PairCodec, TextCodec
+from antiphon.data.codec import PairCodec, TextCodec, TextCutter
 from antiphon.data.readers import Source
 from antiphon.data.tokenise import Chars, SentencePiece, TextSteps, Words, train_sentencepiece
-from antiphon.data.vocab import END, SPECIALS, UNKNOWN, Vocab
+from antiphon.data.vocab import END, SPECIALS, UNKNOWN, Tally, Vocab
 from antiphon.errors import InputError
 
 
@@ -34,6 +34,17 @@ def test_chars_and_words_come_back_as_they_were():
     assert Words().join(["a", "b"]) == "a b"
 
 
+@pytest.mark.parametrize("kind", ["chars", "words", "sentencepiece"])
+def test_many_texts_are_cut_as_each_is(tmp_path, kind):
+    texts = ["", " The cat  sat ", *(f"The cat number {n}" for n in range(99))]
+    if kind == "sentencepiece":
+        train_sentencepiece(texts, tmp_path / "x.spm", 30)
+    tokeniser = {"chars": Chars, "words": Words, "sentencepiece": lambda: SentencePiece(tmp_path / "x.spm")}[kind]()
+    for steps in (TextSteps(), TextSteps(lowercase=True, digits_to_hash=True)):
+        cutter = TextCutter(steps, tokeniser)
+        assert cutter.tokens_of(texts) == [cutter.tokens(text) for text in texts]
+
+
 def test_sentencepiece_is_trained_and_undone(tmp_path):
     texts = [f"the cat number {n} sat on the mat" for n in range(200)]
     model = tmp_path / "source.spm"
@@ -50,11 +61,13 @@ def test_what_is_no_sentencepiece_model_is_named(tmp_path):
 
 
 def test_vocabulary_numbers_frequent_tokens_first_and_leaves_rare_ones_out():
-    from collections import Counter
-
-    vocab = Vocab.of_counts(Counter("aaabbc"), min_count=2)
+    tally = Tally()
+    assert tally.encode_many(["c", "a", "a"]).tolist() == [0, 1, 1]
+    assert tally.encode_many(["b", "a", "<s>", "<s>", "b"]).tolist() == [2, 1, 3, 3, 2]
+    vocab = tally.vocab(min_count=2)
     assert vocab.tokens == (*SPECIALS, "a", "b")
-    assert vocab.encode("abc").tolist() == [4, 5, UNKNOWN]
+    assert vocab.encode("abc").tolist() == vocab.encode_many(list("abc")).tolist() == [4, 5, UNKNOWN]
+    assert tally.vocab(min_count=2, always={"c", "never seen"}).tokens == (*SPECIALS, "a", "b", "c")
 
 
 def test_text_that_reads_like_a_special_symbol_is_unknown_text():

@@ -104,4 +104,4 @@ def test_the_mean_over_weighed_shares_is_the_mean_over_the_batch(monkeypatch, si
         monkeypatch.setattr(shares, "rank", lambda rank=rank: rank)
         found += list(shares.shared(batches))
     assert sum(share.pairs for share in found) == pairs
-    assert np.mean([share.batch.mean() * share.weight for share in found]) == pytest.approx(losses.mean())
+    assert np.mean([share.batch.sum() * share.weight for share in found]) == pytest.approx(losses.mean())

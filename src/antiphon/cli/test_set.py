@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from antiphon.build import reads_source
 from antiphon.config import Recipe
 from antiphon.data.readers import Pair, keep_filled, pair_files, read_lines
 from antiphon.errors import InputError, count_of
-from antiphon.train.prepare import pairs_of, reads_source
+from antiphon.train.prepare import pairs_of
 
 
 class TestSet(NamedTuple):

@@ -21,6 +21,12 @@ def command(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was stopped.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace a run that is already in the folder.")] = False,
+    dry: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help="Read the data, say how much memory training will take, and leave all as it is."
+        ),
+    ] = False,
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
@@ -32,14 +38,17 @@ def command(
     from rich.console import Console
 
     from antiphon.config import load_recipe
-    from antiphon.train.fit import Interrupted, train
-    from antiphon.train.processes import by_first, is_first, joined
+    from antiphon.train.fit import Interrupted, dry_run, train
+    from antiphon.train.processes import by_first, first_alone, is_first, joined
 
     folder = out or Path("runs") / recipe.stem
     with joined():
         console = Console(stderr=True, quiet=not is_first())
         try:
             loaded = by_first(lambda: load_recipe(recipe, settings or ()))
+            if dry:
+                first_alone(lambda: dry_run(loaded, console=console, device=device, threads=threads))
+                return
             run = train(loaded, folder, console=console, resume=resume, force=force, device=device, threads=threads)
         except Interrupted as stopped:
             console.print(f"antiphon: {stopped}")

@@ -1,6 +1,6 @@
 """Text to token ids and back, for both sides of a pair."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,16 +17,26 @@ def feature_symbol(feature: str) -> str:
 
 
 @dataclass(frozen=True)
-class TextCodec:
-    """One side of a pair: text steps, tokens, numbers."""
+class TextCutter:
+    """One side of a pair before its tokens are numbered: text steps, tokens."""
 
     steps: TextSteps
     tokeniser: Tokeniser
-    vocab: Vocab
 
     def tokens(self, text: str) -> list[str]:
         """The tokens of a text, after its text steps."""
         return self.tokeniser.split(self.steps(text))
+
+    def tokens_of(self, texts: Sequence[str]) -> list[list[str]]:
+        """The tokens of each text, after its text steps."""
+        return self.tokeniser.split_all(self.steps.each(texts))
+
+
+@dataclass(frozen=True)
+class TextCodec(TextCutter):
+    """One side of a pair: text steps, tokens, numbers."""
+
+    vocab: Vocab
 
     def encode(self, text: str) -> NDArray[np.int32]:
         """The token ids of a text, without an end symbol."""
@@ -46,16 +56,24 @@ class TextCodec:
 
 
 @dataclass(frozen=True)
-class PairCodec:
-    """Both sides of a pair; features are read before the source, so that a model knows them from the start."""
+class PairCutter:
+    """Both sides of a pair as tokens; features come before the source, so that a model knows them from the start."""
 
-    source: TextCodec
-    target: TextCodec
+    source: TextCutter
+    target: TextCutter
 
     def source_symbols(self, source: Source) -> list[str]:
         """The features, then the source tokens."""
         text = self.source.tokens(source.text) if source.text else []
         return [feature_symbol(feature) for feature in source.features] + text
+
+
+@dataclass(frozen=True)
+class PairCodec(PairCutter):
+    """Both sides of a pair as numbers."""
+
+    source: TextCodec
+    target: TextCodec
 
     def encode_source(self, source: Source) -> NDArray[np.int32]:
         """The ids of features and source tokens."""

@@ -1,25 +1,30 @@
 """Encoded corpora in memory-mapped Arrow files, and the order in which their pairs form batches.
 
-A corpus is never held in memory: pairs stream from the reader through the codec into the file, and training reads
-the rows of one batch at a time. Only the lengths, eight bytes a pair, are kept.
+A corpus is never held in memory: pairs stream from the reader through the codec into the file, some thousands at a
+time, and training reads the rows of one batch at a time. Only the lengths, sixteen bytes a pair, are kept.
 """
 
-from collections.abc import Iterable, Iterator
+import gc
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from itertools import islice
+from itertools import chain, compress
 from pathlib import Path
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import pyarrow
 from numpy.typing import NDArray
 
 from antiphon.data.batch import Batch, Ids
-from antiphon.data.codec import PairCodec
-from antiphon.data.readers import Pair, Source
+from antiphon.data.codec import PairCodec, PairCutter, feature_symbol
+from antiphon.data.readers import Pair
+from antiphon.data.vocab import Tally
 from antiphon.errors import count_of
 
 _SCHEMA = pyarrow.schema({side: pyarrow.list_(pyarrow.int32()) for side in ("source", "target")})
 _ROWS_PER_CHUNK = 20_000
+_CHARACTERS_PER_CHUNK = 2**24
 _BATCHES_PER_POOL = 50
 
 
@@ -42,16 +47,29 @@ class Census:
     target_too_long: int = 0
     too_many_cells: int = 0
 
-    def admit(self, source_length: int, target_length: int, limits: Limits) -> bool:
-        """Counts a pair and says whether it stays."""
-        verdict = _verdict(source_length, target_length, limits)
-        setattr(self, verdict, getattr(self, verdict) + 1)
-        return verdict == "kept"
+    def admit(
+        self, source_lengths: NDArray[np.int64], target_lengths: NDArray[np.int64], limits: Limits
+    ) -> NDArray[np.bool_]:
+        """Counts pairs and says which of them stay."""
+        stays = np.ones(len(source_lengths), bool)
+        for reason, fails in _reasons(source_lengths, target_lengths, limits):
+            setattr(self, reason, getattr(self, reason) + int((stays & fails).sum()))
+            stays &= ~fails
+        self.kept += int(stays.sum())
+        return stays
 
     def __str__(self) -> str:
         left_out = {reason: number for reason, number in asdict(self).items() if reason != "kept" and number}
         reasons = ", ".join(f"{number:,} {reason.replace('_', ' ')}" for reason, number in left_out.items())
         return count_of(self.kept, "pair") + (f", left out: {reasons}" if reasons else "")
+
+
+class Numbers(Protocol):
+    """What gives tokens their numbers: a vocabulary, or a tally that makes one."""
+
+    def encode_many(self, tokens: Sequence[str]) -> Ids:
+        """The number of each token."""
+        ...
 
 
 def write_corpus(
@@ -62,13 +80,42 @@ def write_corpus(
     With ``targets_only`` sources are passed over but for their features, and only empty or long targets are left out.
     """
     census = Census()
-    encode = _encode_targets if targets_only else _encode
-    encoded = encode(pairs, codec, limits, census)
-    with pyarrow.OSFile(str(path), "wb") as sink, pyarrow.ipc.new_file(sink, _SCHEMA) as writer:
-        while rows := list(islice(encoded, _ROWS_PER_CHUNK)):
-            sources, targets = zip(*rows, strict=True)
-            writer.write(pyarrow.record_batch([_list_array(sources), _list_array(targets)], schema=_SCHEMA))
+    numbers = codec.source.vocab, codec.target.vocab
+    _write(_encode(pairs, codec, numbers, limits, census, targets_only), path)
     return census
+
+
+class Tallied(NamedTuple):
+    """What was counted while a corpus was written: pairs, tokens of both sides, and which tokens are features."""
+
+    census: Census
+    source: Tally
+    target: Tally
+    features: set[str]
+
+
+def tally_corpus(
+    pairs: Iterable[Pair], cutter: PairCutter, path: Path, limits: Limits, *, targets_only: bool = False
+) -> Tallied:
+    """Writes the pairs as ``write_corpus`` does, before there are vocabularies: by the numbers of two new tallies.
+
+    Only pairs that are kept are counted. Once vocabularies are made of the tallies, ``renumber_corpus`` brings the
+    file to their numbers, so that text is read and cut once.
+    """
+    tallied = Tallied(Census(), Tally(), Tally(), set())
+    noted = _note_features(pairs, tallied.features)
+    numbers = tallied.source, tallied.target
+    _write(_encode(noted, cutter, numbers, limits, tallied.census, targets_only), path)
+    return tallied
+
+
+def renumber_corpus(path: Path, new: Path, source: Ids, target: Ids) -> None:
+    """Writes a corpus anew in which token ``n`` of a side is ``source[n]`` or ``target[n]``."""
+    with pyarrow.OSFile(str(path)) as file:
+        reader = pyarrow.ipc.open_file(file)
+        chunks = (reader.get_batch(number) for number in range(reader.num_record_batches))
+        columns = (zip((source, target), chunk.columns, strict=True) for chunk in chunks)
+        _write(([_renumbered(column, table) for table, column in sides] for sides in columns), new)
 
 
 class Corpus:
@@ -96,8 +143,8 @@ class Corpus:
 
     def batch(self, numbers: Iterable[int]) -> Batch:
         """The pairs of these numbers, padded."""
-        numbers = list(numbers)
-        return Batch.of([self._sources[n] for n in numbers], [self._targets[n] for n in numbers])
+        wanted = np.fromiter(numbers, np.int64)
+        return Batch.of(self._sources.take(wanted), self._targets.take(wanted))
 
     def __getitem__(self, numbers: Iterable[int]) -> Batch:
         return self.batch(numbers)
@@ -113,12 +160,11 @@ class _Sequences:
         empty = np.zeros(0, np.int64)
         self.lengths: NDArray[np.int64] = np.concatenate([empty, *(np.diff(offsets) for offsets in self._offsets)])
 
-    def __getitem__(self, number: int) -> Ids:
-        chunk = int(np.searchsorted(self._starts, number, side="right")) - 1
-        row = number - self._starts[chunk]
-        first, last = self._offsets[chunk][row : row + 2]
-        sequence: Ids = self._values[chunk][first:last]
-        return sequence
+    def take(self, numbers: NDArray[np.int64]) -> list[Ids]:
+        """The sequences of these numbers."""
+        chunks = np.searchsorted(self._starts, numbers, side="right") - 1
+        places = zip(chunks.tolist(), (numbers - self._starts[chunks]).tolist(), strict=True)
+        return [self._values[chunk][slice(*self._offsets[chunk][row : row + 2])] for chunk, row in places]
 
 
 def plan_batches(
@@ -151,48 +197,103 @@ def _cut(
     batch_size: int,
     max_cells: int,
 ) -> Iterator[NDArray[np.int64]]:
-    first, longest_source, longest_target = 0, 0, 0
-    for position, number in enumerate(numbers):
-        longest_source = max(longest_source, int(source_lengths[number]))
-        longest_target = max(longest_target, int(target_lengths[number]))
-        pairs = position - first + 1
-        if pairs > 1 and (pairs > batch_size or pairs * longest_source * longest_target > max_cells):
-            yield numbers[first:position]
-            first, longest_source, longest_target = position, int(source_lengths[number]), int(target_lengths[number])
-    if first < len(numbers):
-        yield numbers[first:]
+    """Pairs in the order of their sources, cut into batches as long as both bounds allow."""
+    sources, targets = source_lengths[numbers], target_lengths[numbers]
+    first = 0
+    while first < len(numbers):
+        # No batch can be longer than one of pairs as short as its first.
+        reach = min(batch_size, max(1, max_cells // max(1, int(sources[first] * targets[first]))))
+        columns = np.maximum.accumulate(targets[first : first + reach])
+        cells = np.arange(1, len(columns) + 1) * sources[first : first + reach] * columns
+        last = first + max(1, int(np.searchsorted(cells, max_cells, side="right")))
+        yield numbers[first:last]
+        first = last
 
 
-def _encode(pairs: Iterable[Pair], codec: PairCodec, limits: Limits, census: Census) -> Iterator[tuple[Ids, Ids]]:
+def _encode(
+    pairs: Iterable[Pair],
+    cutter: PairCutter,
+    numbers: tuple[Numbers, Numbers],
+    limits: Limits,
+    census: Census,
+    targets_only: bool,
+) -> Iterator[list[pyarrow.ListArray]]:
+    """The columns of every chunk of pairs."""
+    for chunk in _chunks(pairs):
+        targets = cutter.target.tokens_of([pair.target for pair in chunk])
+        texts = [[]] * len(chunk) if targets_only else cutter.source.tokens_of([pair.source for pair in chunk])
+        sources = [_symbols(pair, text) for pair, text in zip(chunk, texts, strict=True)]
+        lengths = np.ones(len(chunk), np.int64) if targets_only else np.where(_lengths(texts), _lengths(sources), 0)
+        stays = census.admit(lengths, _lengths(targets), limits)
+        yield [
+            _list_array(list(compress(tokens, stays)), side)
+            for tokens, side in zip((sources, targets), numbers, strict=True)
+        ]
+
+
+def _chunks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
+    """Pairs some at a time: many of them, or few if they are long."""
+    chunk: list[Pair] = []
+    characters = 0
     for pair in pairs:
-        target = codec.target.encode(pair.target)
-        source = codec.encode_source(Source(pair.source, pair.features))
-        has_text = len(source) > len(pair.features)
-        if census.admit(len(source) if has_text else 0, len(target), limits):
-            yield source, target
+        chunk.append(pair)
+        characters += len(pair.source) + len(pair.target)
+        if len(chunk) == _ROWS_PER_CHUNK or characters >= _CHARACTERS_PER_CHUNK:
+            yield chunk
+            chunk, characters = [], 0
+    if chunk:
+        yield chunk
 
 
-def _encode_targets(
-    pairs: Iterable[Pair], codec: PairCodec, limits: Limits, census: Census
-) -> Iterator[tuple[Ids, Ids]]:
+def _symbols(pair: Pair, text: list[str]) -> list[str]:
+    return [feature_symbol(feature) for feature in pair.features] + text if pair.features else text
+
+
+def _note_features(pairs: Iterable[Pair], features: set[str]) -> Iterator[Pair]:
     for pair in pairs:
-        target = codec.target.encode(pair.target)
-        if census.admit(1, len(target), limits):
-            yield codec.encode_source(Source("", pair.features)), target
+        features.update(map(feature_symbol, pair.features))
+        yield pair
 
 
-def _verdict(source_length: int, target_length: int, limits: Limits) -> str:
-    if not source_length or not target_length:
-        return "empty"
-    if limits.max_source_length is not None and source_length > limits.max_source_length:
-        return "source_too_long"
-    if limits.max_target_length is not None and target_length > limits.max_target_length:
-        return "target_too_long"
-    if limits.max_cells is not None and source_length * target_length > limits.max_cells:
-        return "too_many_cells"
-    return "kept"
+def _write(chunks: Iterable[list[pyarrow.ListArray]], path: Path) -> None:
+    with _no_collection(), pyarrow.OSFile(str(path), "wb") as sink, pyarrow.ipc.new_file(sink, _SCHEMA) as writer:
+        for columns in chunks:
+            writer.write(pyarrow.record_batch(columns, schema=_SCHEMA))
 
 
-def _list_array(sequences: tuple[Ids, ...]) -> pyarrow.ListArray:
-    offsets = np.cumsum([0] + [len(sequence) for sequence in sequences], dtype=np.int32)
-    return pyarrow.ListArray.from_arrays(offsets, np.concatenate(sequences))
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """No search for reference cycles: tokens form none, and going through all of them takes longer than all else."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _reasons(
+    source_lengths: NDArray[np.int64], target_lengths: NDArray[np.int64], limits: Limits
+) -> Iterator[tuple[str, NDArray[np.bool_]]]:
+    """Every reason to leave pairs out, and which pairs it strikes."""
+    yield "empty", (source_lengths == 0) | (target_lengths == 0)
+    if limits.max_source_length is not None:
+        yield "source_too_long", source_lengths > limits.max_source_length
+    if limits.max_target_length is not None:
+        yield "target_too_long", target_lengths > limits.max_target_length
+    if limits.max_cells is not None:
+        yield "too_many_cells", source_lengths * target_lengths > limits.max_cells
+
+
+def _list_array(sequences: Sequence[list[str]], numbers: Numbers) -> pyarrow.ListArray:
+    offsets = np.concatenate([[0], np.cumsum(_lengths(sequences))]).astype(np.int32)
+    return pyarrow.ListArray.from_arrays(offsets, numbers.encode_many(list(chain.from_iterable(sequences))))
+
+
+def _renumbered(column: pyarrow.ListArray, table: Ids) -> pyarrow.ListArray:
+    return pyarrow.ListArray.from_arrays(column.offsets, table[column.values.to_numpy()])
+
+
+def _lengths(sequences: Sequence[list[str]]) -> NDArray[np.int64]:
+    return np.fromiter(map(len, sequences), np.int64, len(sequences))

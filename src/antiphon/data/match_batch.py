@@ -11,7 +11,7 @@ from torch import Tensor
 
 from antiphon.data.batch import Ids
 from antiphon.data.questions import Question
-from antiphon.data.vocab import PAD
+from antiphon.data.vocab import PAD, UNKNOWN
 
 
 class MatchBatch(NamedTuple):
@@ -26,6 +26,28 @@ class MatchBatch(NamedTuple):
     sentences: Tensor
     sentence_lengths: Tensor
     labels: Tensor
+
+    @classmethod
+    def sample(cls, pairs: int, rows: int, columns: int) -> "MatchBatch":
+        """A batch of pairs of nothing but unknown tokens, each with a question of its own."""
+        questions, sentences = (torch.full((pairs, max(1, length)), UNKNOWN) for length in (rows, columns))
+        lengths = [torch.full((pairs,), side.shape[1]) for side in (questions, sentences)]
+        return cls(questions, lengths[0], torch.arange(pairs), sentences, lengths[1], torch.zeros(pairs))
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Pairs, question positions, sentence positions: as many cells as their product."""
+        pairs, columns = self.sentences.shape
+        return pairs, self.questions.shape[1], columns
+
+    def parts(self, pairs: int) -> "list[MatchBatch]":
+        """The same pairs in batches of at most so many, each with the questions it needs."""
+        return [self._part(slice(first, first + pairs)) for first in range(0, len(self.labels), pairs)]
+
+    def _part(self, pairs: slice) -> "MatchBatch":
+        distinct, place = torch.unique(self.question[pairs], return_inverse=True)
+        of_pairs = self.sentences[pairs], self.sentence_lengths[pairs], self.labels[pairs]
+        return MatchBatch(self.questions[distinct], self.question_lengths[distinct], place, *of_pairs)
 
     def to(self, device: torch.device | str) -> "MatchBatch":
         """The same batch on another device."""

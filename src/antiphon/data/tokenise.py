@@ -19,6 +19,10 @@ class Tokeniser(Protocol):
         """The tokens of a text."""
         ...
 
+    def split_all(self, texts: Sequence[str]) -> list[list[str]]:
+        """The tokens of each text."""
+        ...
+
     def join(self, tokens: Sequence[str]) -> str:
         """The text of tokens."""
         ...
@@ -31,6 +35,10 @@ class Chars:
         """The characters of a text."""
         return list(text)
 
+    def split_all(self, texts: Sequence[str]) -> list[list[str]]:
+        """The characters of each text."""
+        return [list(text) for text in texts]
+
     def join(self, tokens: Sequence[str]) -> str:
         """The characters side by side."""
         return "".join(tokens)
@@ -42,6 +50,10 @@ class Words:
     def split(self, text: str) -> list[str]:
         """What stands between spaces."""
         return text.split()
+
+    def split_all(self, texts: Sequence[str]) -> list[list[str]]:
+        """What stands between spaces in each text."""
+        return [text.split() for text in texts]
 
     def join(self, tokens: Sequence[str]) -> str:
         """The tokens with single spaces between them."""
@@ -60,6 +72,11 @@ class SentencePiece:
     def split(self, text: str) -> list[str]:
         """The pieces of a text."""
         pieces: list[str] = self._processor.encode(text, out_type=str)
+        return pieces
+
+    def split_all(self, texts: Sequence[str]) -> list[list[str]]:
+        """The pieces of each text."""
+        pieces: list[list[str]] = self._processor.encode(list(texts), out_type=str)
         return pieces
 
     def join(self, tokens: Sequence[str]) -> str:
@@ -84,6 +101,7 @@ def train_sentencepiece(texts: Iterable[str], model: Path, vocabulary_size: int)
             raise InputError(f"{model.name}: SentencePiece could not be trained ({error})") from error
 
 
+_DIGIT = re.compile(r"\d")
 _ATTACHED = re.compile(r"""(?<=\w)(?=[?!,;:)"\]]+(?:\s|$)|\.\s*$)|(?<=\s["(\[])(?=\w)|(?<=\A["(\[])(?=\w)""")
 """Places where a word touches what closes or opens it; a full stop counts at the end of the text alone."""
 
@@ -104,10 +122,14 @@ class TextSteps:
         if self.lowercase:
             text = text.lower()
         if self.digits_to_hash:
-            text = re.sub(r"\d", "#", text)
+            text = _DIGIT.sub("#", text)
         if self.split_punctuation:
             text = _ATTACHED.sub(" ", text)
         return text
+
+    def each(self, texts: Sequence[str]) -> Sequence[str]:
+        """Every text after the chosen steps."""
+        return texts if self == TextSteps() else [self(text) for text in texts]
 
     def __str__(self) -> str:
         chosen = [name for name, wanted in asdict(self).items() if wanted]

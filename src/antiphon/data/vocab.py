@@ -1,11 +1,12 @@
 """The numbering of tokens."""
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
+from itertools import repeat
 from pathlib import Path
 from typing import Self
 
 import numpy as np
+import pyarrow
 from numpy.typing import NDArray
 
 from antiphon.errors import InputError
@@ -22,12 +23,6 @@ class Vocab:
         # Text that happens to read like a special symbol is unknown text; a written <unk> means just that.
         self._numbers = {token: number for number, token in enumerate(self.tokens) if number >= len(SPECIALS)}
 
-    @classmethod
-    def of_counts(cls, counts: Counter[str], min_count: int = 1) -> Self:
-        """The vocabulary of all tokens seen at least ``min_count`` times."""
-        kept = (token for token, count in counts.items() if count >= min_count and token not in SPECIALS)
-        return cls(sorted(kept, key=lambda token: (-counts[token], token)))
-
     def __len__(self) -> int:
         return len(self.tokens)
 
@@ -42,7 +37,12 @@ class Vocab:
 
     def encode(self, tokens: Iterable[str]) -> NDArray[np.int32]:
         """The number of each token."""
-        return np.fromiter((self._numbers.get(token, UNKNOWN) for token in tokens), np.int32)
+        return np.fromiter(map(self._numbers.get, tokens, repeat(UNKNOWN)), np.int32)
+
+    def encode_many(self, tokens: Sequence[str]) -> NDArray[np.int32]:
+        """The number of each token, quickly where there are many of few kinds."""
+        distinct, places = _distinct(tokens)
+        return self.encode(distinct)[places]
 
     def decode(self, numbers: Iterable[int]) -> list[str]:
         """The tokens up to the end symbol, without special ones other than <unk>."""
@@ -66,3 +66,35 @@ class Vocab:
         if tuple(tokens[: len(SPECIALS)]) != SPECIALS:
             raise InputError(f"{path}: no vocabulary, expected its first lines to be {' '.join(SPECIALS)}")
         return cls(tokens[len(SPECIALS) :])
+
+
+class Tally(dict[str, int]):
+    """Tokens numbered from 0 in the order of their first appearance, and how often each appeared."""
+
+    def __init__(self) -> None:
+        self.counts = np.zeros(0, np.int64)
+
+    def __missing__(self, token: str) -> int:
+        number = self[token] = len(self)
+        return number
+
+    def encode_many(self, tokens: Sequence[str]) -> NDArray[np.int32]:
+        """The number of each token; new tokens get new numbers."""
+        distinct, places = _distinct(tokens)
+        numbers = np.fromiter(map(self.__getitem__, distinct), np.int32)[places]
+        counts = np.bincount(numbers, minlength=len(self))
+        counts[: len(self.counts)] += self.counts
+        self.counts = counts
+        return numbers
+
+    def vocab(self, min_count: int = 1, always: Container[str] = ()) -> Vocab:
+        """All tokens that appeared at least ``min_count`` times or are in ``always``, from frequent to rare."""
+        counted = zip(self, self.counts.tolist(), strict=True)
+        kept = [(token, count) for token, count in counted if count >= min_count or token in always]
+        return Vocab(token for token, _ in sorted(kept, key=lambda each: (-each[1], each[0])) if token not in SPECIALS)
+
+
+def _distinct(tokens: Sequence[str]) -> tuple[list[str], NDArray[np.int32]]:
+    """Every distinct token once, and the place of each token among them: Arrow finds them faster than a dictionary."""
+    found = pyarrow.array(tokens, pyarrow.string()).dictionary_encode()
+    return found.dictionary.to_pylist(), found.indices.to_numpy()

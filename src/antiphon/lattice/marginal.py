@@ -123,7 +123,12 @@ def _sweep_backward(
     finishing = pad(end, (0, 1), value=IMPOSSIBLE)
     diagonals = finishing[:, :, :I].unbind(0), finishing[:, :, 1:].unbind(0), write.unbind(0), shift.unbind(0)
     for d in range(D - 2, -1, -1):
-        same, below, by_writing, by_shifting = diagonals[0][d + 1], diagonals[1][d + 1], diagonals[2][d], diagonals[3][d]
+        same, below, by_writing, by_shifting = (
+            diagonals[0][d + 1],
+            diagonals[1][d + 1],
+            diagonals[2][d],
+            diagonals[3][d],
+        )
         here = torch.logaddexp(by_writing + same, by_shifting + below)
         torch.maximum(here, diagonals[0][d], out=diagonals[0][d])
     return finishing

@@ -1,22 +1,27 @@
 """Training of what learns by counting: suffix rules, and words in common."""
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 
 from antiphon import __version__
 from antiphon.build import build_text_steps, fitting_measures
 from antiphon.config import Recipe
+from antiphon.data.codec import feature_symbol
 from antiphon.data.questions import judgements_of
 from antiphon.data.readers import Pair
+from antiphon.data.vocab import Tally
 from antiphon.errors import InputError
 from antiphon.metrics import Outputs, rank_measures, score_outputs
 from antiphon.models.suffix_rule import SuffixRules
 from antiphon.ranker import load_ranker
 from antiphon.run import RunFolder, token_kinds
 from antiphon.search.ranking import rankings_of
-from antiphon.train.prepare import Say, count_tokens, dev_pairs, settle_features, training_pairs
+from antiphon.train.prepare import Say, dev_pairs, settle_features, training_pairs
 from antiphon.train.questions import dev_questions, learn_overlap, training_questions
+
+Example = tuple[list[str], list[str], tuple[str, ...]]
+"""Source tokens, target tokens, features."""
 
 
 def train_suffix_rules(recipe: Recipe, run: RunFolder, say: Say) -> None:
@@ -32,7 +37,7 @@ def train_suffix_rules(recipe: Recipe, run: RunFolder, say: Say) -> None:
     texts = ["".join(tokens) for tokens in predicted], [["".join(target)] for _, target, _ in dev]
     scores = score_outputs(Outputs(*texts, predicted, wanted), fitting_measures(recipe.data))
     run.save_recipe(recipe)
-    run.save_vocabs(*count_tokens(recipe, run))
+    _save_vocabs(run, recipe, examples)
     rules.save(run.rules)
     measured = {name: score.value for name, score in scores.items()}
     _save_metrics(run, recipe, measured, len(rules), len(examples), seconds)
@@ -70,7 +75,15 @@ def _save_metrics(
     )
 
 
-def _token_pairs(recipe: Recipe, run: RunFolder, name: str) -> Iterable[tuple[list[str], list[str], tuple[str, ...]]]:
+def _save_vocabs(run: RunFolder, recipe: Recipe, examples: Sequence[Example]) -> None:
+    source, target = Tally(), Tally()
+    features = [feature_symbol(feature) for _, _, tag in examples for feature in tag]
+    source.encode_many(features + [token for tokens, _, _ in examples for token in tokens])
+    target.encode_many([token for _, tokens, _ in examples for token in tokens])
+    run.save_vocabs(source.vocab(recipe.data.min_count, always=set(features)), target.vocab(recipe.data.min_count))
+
+
+def _token_pairs(recipe: Recipe, run: RunFolder, name: str) -> Iterable[Example]:
     steps = build_text_steps(recipe.data)
     source, target = (run.tokeniser(side, kind) for side, kind in token_kinds(recipe.data))
     pairs: list[Pair] = list(training_pairs(recipe) if name == "train" else dev_pairs(recipe))

@@ -3,6 +3,7 @@
 from contextlib import suppress
 from datetime import date
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 from rich.console import Console
@@ -22,9 +23,10 @@ from antiphon.train.generation import GenerationTask
 from antiphon.train.keeper import Keeper
 from antiphon.train.loop import Interrupted, Task, run_epochs
 from antiphon.train.matching import MatchingTask
+from antiphon.train.memory import forecast
 from antiphon.train.processes import agreed, first_alone, rank, size, size_on_this_machine
 
-__all__ = ["Interrupted", "train"]
+__all__ = ["Interrupted", "dry_run", "train"]
 
 _COUNTED = {"suffix_rule": train_suffix_rules, "overlap": train_overlap}
 """Kinds that learn by counting, without epochs."""
@@ -75,11 +77,28 @@ def _begin_beside_the_first(recipe: Recipe, run: RunFolder, console: Console) ->
     """The task that the first process has prepared."""
     if not run.path.exists():
         raise RunError(f"{run.path}: not seen by process {rank()}, expected a disk that all machines share")
-    return _tasks(recipe).reopen(run, console.print)
+    return _tasks(recipe).resume(run.recipe(), run, console.print)
 
 
 def _tasks(recipe: Recipe) -> type[MatchingTask] | type[GenerationTask]:
     return MatchingTask if recipe.model.kind == "matcher" else GenerationTask
+
+
+def dry_run(recipe: Recipe, *, console: Console, device: str = "auto", threads: int | None = None) -> None:
+    """Reads and encodes the data as training would, says what training will take, and leaves nothing behind."""
+    _check_kind(recipe)
+    with TemporaryDirectory(prefix="antiphon-") as folder:
+        run = RunFolder(Path(folder))
+        if recipe.model.kind in _COUNTED:
+            _COUNTED[recipe.model.kind](recipe, run, console.print)
+            console.print(f"{recipe.model.kind}: learns by counting, in no batches and next to no memory")
+            return
+        task: Task = _tasks(recipe).prepare(recipe, run, console.print)
+        torch.set_num_threads(threads or choose_threads(task.recipe, task.target_size))
+        where = choose_device(device)
+        console.print(f"{recipe.model.kind}, on {where}:")
+        for line in forecast(task.fitting(run, None), where).lines():
+            console.print(line, soft_wrap=True)
 
 
 def _train_to_the_end(task: Task, run: RunFolder, console: Console, device: str) -> None:

@@ -15,7 +15,7 @@ from antiphon.run import RunFolder
 from antiphon.train.checkpoint import Checkpoint
 from antiphon.train.loop import Fitting
 from antiphon.train.module import EpochBatches, GenerationTraining, Validation, optimisation_of
-from antiphon.train.prepare import Prepared, Say, prepare, prepare_again, reopen
+from antiphon.train.prepare import Prepared, Say, prepare, prepare_again
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,6 @@ class GenerationTask:
     def resume(cls, recipe: Recipe, run: RunFolder, say: Say) -> "GenerationTask":
         """The task of a run folder that is there already."""
         return cls(recipe, prepare_again(recipe, run, say))
-
-    @classmethod
-    def reopen(cls, run: RunFolder, say: Say) -> "GenerationTask":
-        """The task that another process has prepared in the run folder."""
-        prepared = reopen(run)
-        return cls(prepared.recipe, prepared)
 
     @property
     def target_size(self) -> int:
@@ -63,7 +57,8 @@ class GenerationTask:
             seed=settings.seed,
             epoch=lambda: module.epoch,
         )
-        return Fitting(module, batches, _dev_batches(self.prepared.dev, settings.max_batch_cells))
+        dev_batches = _dev_batches(self.prepared.dev, settings.max_batch_cells)
+        return Fitting(module, batches, dev_batches, (corpus.source_lengths, corpus.target_lengths), Batch.sample)
 
     def finish(self, run: RunFolder, device: str) -> None:
         """Nothing more: the weights are all there is."""

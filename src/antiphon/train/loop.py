@@ -3,7 +3,9 @@
 import errno
 import logging
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import lightning as L
@@ -17,9 +19,10 @@ from antiphon.errors import RunError
 from antiphon.run import RunFolder
 from antiphon.train.checkpoint import Checkpoint
 from antiphon.train.keeper import Keeper
-from antiphon.train.module import EpochBatches, TrainingModule
+from antiphon.train.module import EpochBatches, Numbers, TrainingModule
 from antiphon.train.progress import ProgressBar
 from antiphon.train.shares import shared, trainer_options
+from antiphon.train.within_memory import is_out_of_memory
 
 
 class Interrupted(Exception):  # noqa: N818  (nothing went wrong)
@@ -28,11 +31,17 @@ class Interrupted(Exception):  # noqa: N818  (nothing went wrong)
 
 @dataclass(frozen=True)
 class Fitting:
-    """A model in training with the batches that it learns from and is validated on."""
+    """A model in training with the batches that it learns from and is validated on.
+
+    ``lengths`` are those of both sides of every training pair, and ``sample`` gives a batch of so many pairs, rows and
+    columns: by them the largest batch can be planned for without computing it.
+    """
 
     module: TrainingModule
     batches: EpochBatches
     dev_batches: DataLoader[Any]
+    lengths: tuple[Numbers, Numbers]
+    sample: Callable[[int, int, int], Any]
 
 
 class Task(Protocol):
@@ -80,17 +89,30 @@ def run_epochs(
     # A loader draws a number when it starts: from its own generator, so that dropout's are left alone.
     batches = DataLoader(shared(fitting.batches), batch_size=None, generator=torch.Generator())
     try:
+        fitting.module.memory.say = partial(console.print, soft_wrap=True)
         trainer.fit(fitting.module, batches, fitting.dev_batches)
     except SystemExit as stopped:  # this is how Lightning passes Ctrl-C on
         raise Interrupted(f"{run.path}: stopped; go on with --resume") from stopped
     except OSError as error:
         raise _disk_trouble(error, run) from error
+    except RuntimeError as error:
+        raise _memory_trouble(error, run) from error
 
 
 def _disk_trouble(error: OSError, run: RunFolder) -> Exception:
     if error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
         return RunError(
             f"{run.path}: the disk is full; the last checkpoint is whole, make room and go on with --resume"
+        )
+    return error
+
+
+def _memory_trouble(error: RuntimeError, run: RunFolder) -> Exception:
+    """Memory that ran out where smaller parts of a batch are no help, or where other processes wait for this one."""
+    if is_out_of_memory(error):
+        return RunError(
+            f"{run.path}: out of memory; the last checkpoint is whole, make room and go on with --resume, "
+            "or begin anew with a lower train.max_batch_cells or a smaller model"
         )
     return error
 

@@ -133,11 +133,6 @@ class MatchingTask:
         """The task of a run folder that is there already."""
         return cls(recipe, training_questions(recipe.data, say), dev_questions(recipe.data, say))
 
-    @classmethod
-    def reopen(cls, run: RunFolder, say: Say) -> "MatchingTask":
-        """The task that another process has prepared in the run folder: questions are read again."""
-        return cls.resume(run.recipe(), run, say)
-
     @property
     def target_size(self) -> int:
         """Units of the sentence vectors."""
@@ -164,7 +159,7 @@ class MatchingTask:
         loader = DataLoader(
             cast(Dataset[MatchBatch], dev), sampler=dev_plan, batch_size=None, generator=torch.Generator()
         )
-        return Fitting(module, batches, loader)
+        return Fitting(module, batches, loader, (train.question_lengths, train.sentence_lengths), MatchBatch.sample)
 
     def finish(self, run: RunFolder, device: str) -> None:
         """With ``model.overlap``, leaves the logistic regression of the best weights."""

@@ -21,6 +21,7 @@ from antiphon.search.hypothesis import BeamSettings
 from antiphon.train.checkpoint import Checkpoint
 from antiphon.train.processes import added_up, gathered, rank, size
 from antiphon.train.step import Learned, RecordedSteps, RunningAverage, SharedStep, Step, set_learning_rate
+from antiphon.train.within_memory import MemoryBound, WithinMemory
 
 Numbers = NDArray[np.int64]
 
@@ -102,6 +103,7 @@ class TrainingModule(L.LightningModule):
         super().__init__()
         self.model, self.optimisation = model, optimisation
         self.averaged = RunningAverage(model, optimisation.average) if optimisation.average else None
+        self.memory = MemoryBound()
         self.checkpoint = checkpoint
         if checkpoint is not None:
             self.load_state_dict(checkpoint["module"])
@@ -143,7 +145,11 @@ class TrainingModule(L.LightningModule):
         """What learns from a batch."""
         clip = self.optimisation.clip
         step = Step(self.model, self.losses, self.optimizer, clip, self.averaged, self.manual_backward)
-        return step if size() == 1 else SharedStep(step)
+        return SharedStep(step) if size() > 1 else WithinMemory(step, self.memory, recorded=self.recorded(step))
+
+    def recorded(self, step: Step) -> RecordedSteps | None:
+        """The recording of a step for a GPU, if there is one and the model can be recorded."""
+        return None
 
     def training_step(self, batch: Any, _: int) -> None:
         """Learns from a batch."""
@@ -178,16 +184,15 @@ class GenerationTraining(TrainingModule):
         with torch.autocast(self.device.type, torch.bfloat16, enabled=half):
             return -cast(SequenceModel, self.model).log_prob(batch)
 
-    def new_step(self) -> Callable[[Any], Learned]:
-        """What learns from a batch; on a GPU recorded, if the model can be."""
-        step = super().new_step()
-        if self.recorded_batch_size is None or self.device.type != "cuda" or not isinstance(step, Step):
-            return step
+    def recorded(self, step: Step) -> RecordedSteps | None:
+        """The recording of a step for a GPU, if there is one and the model can be recorded."""
+        if self.recorded_batch_size is None or self.device.type != "cuda":
+            return None
         return RecordedSteps(step, self.recorded_batch_size)
 
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
         """Moves a batch, but one to learn from by recorded steps, which pad it first."""
-        waits = self.trainer.training and isinstance(self.take_step, RecordedSteps)
+        waits = self.trainer.training and isinstance(self.take_step, WithinMemory) and self.take_step.is_recorded
         return batch if waits else super().transfer_batch_to_device(batch, device, dataloader_idx)
 
     def on_validation_epoch_start(self) -> None:

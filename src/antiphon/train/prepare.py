@@ -1,22 +1,20 @@
 """From text files to a run folder with vocabularies and encoded corpora."""
 
 import shutil
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from antiphon.build import build_limits, build_text_steps
+from antiphon.build import build_limits, build_text_steps, reads_source
 from antiphon.config import DataSection, Recipe
-from antiphon.data.codec import PairCodec, feature_symbol
-from antiphon.data.corpus import Census, Corpus, Limits, write_corpus
+from antiphon.data.codec import PairCodec
+from antiphon.data.corpus import Census, Corpus, Limits, renumber_corpus, tally_corpus, write_corpus
 from antiphon.data.readers import Files, Pair, has_features, read_pairs, read_targets, read_unpaired
 from antiphon.data.tokenise import SentencePiece, train_sentencepiece
-from antiphon.data.vocab import Vocab
 from antiphon.errors import InputError, RecipeError
-from antiphon.kinds import KINDS
 from antiphon.run import RunFolder, token_kinds
+from antiphon.train.encoded import Origin, find_fault, load_pairs, save_contents, staged_entry
 
 Say = Callable[[str], None]
 
@@ -32,31 +30,33 @@ class Prepared:
 
 
 def prepare(recipe: Recipe, run: RunFolder, say: Say) -> Prepared:
-    """Reads the data twice: once to number its tokens, once to encode it."""
+    """Numbers the tokens of the data and encodes it, or takes both from the cache."""
     recipe = settle_features(recipe)
-    if recipe.data.vocab_from is not None:
-        _take_vocabularies(recipe, run, RunFolder.open(recipe.data.vocab_from))
-    else:
-        _place_sentencepiece_models(recipe, run)
-        run.save_vocabs(*count_tokens(recipe, run))
     run.save_recipe(recipe)
-    return prepare_again(recipe, run, say)
+    origin, cache = Origin.of(recipe), recipe.data.cache
+    if cache is None:
+        _encode_all(recipe, run, origin)
+        return _open(recipe, run, run.corpus, say)
+    entry = RunFolder(cache / origin.name)
+    if _is_usable(entry, origin, say):
+        say(f"encoded before: {entry.path}")
+    else:
+        with staged_entry(cache, origin) as stage:
+            _encode_all(recipe, stage, origin)
+    _copy_vocabularies(entry, run)
+    return _open(recipe, run, entry.corpus, say)
 
 
 def prepare_again(recipe: Recipe, run: RunFolder, say: Say) -> Prepared:
-    """Encodes both corpora with the vocabularies that the run folder holds already."""
-    codec = run.codec(recipe)
-    run.corpus.mkdir(exist_ok=True)
-    train = _encode(recipe, codec, training_pairs(recipe), run.corpus / "train.arrow", build_limits(recipe), say)
-    dev = _encode(recipe, codec, dev_pairs(recipe), run.corpus / "dev.arrow", Limits(), say)
-    return Prepared(recipe, codec, train, dev)
-
-
-def reopen(run: RunFolder) -> Prepared:
-    """What another process has prepared in the run folder."""
-    recipe = run.recipe()
-    train, dev = (Corpus(run.corpus / f"{name}.arrow") for name in ("train", "dev"))
-    return Prepared(recipe, run.codec(recipe), train, dev)
+    """The corpora of a run that goes on; where they are gone, they are encoded again with the run's vocabularies."""
+    origin, cache = Origin.of(recipe), recipe.data.cache
+    if cache is not None:
+        entry = RunFolder(cache / origin.name)
+        if _is_usable(entry, origin, say) and _vocabularies(entry) == _vocabularies(run):
+            return _open(recipe, run, entry.corpus, say)
+    if not _is_usable(run, origin, say):
+        _encode_with(run.codec(recipe), recipe, run, origin)
+    return _open(recipe, run, run.corpus, say)
 
 
 def settle_features(recipe: Recipe) -> Recipe:
@@ -95,11 +95,6 @@ def pairs_of(recipe: Recipe, files: Files) -> Iterator[Pair]:
     return read_pairs(files, features=bool(recipe.data.features), swap=recipe.data.swap)
 
 
-def reads_source(recipe: Recipe) -> bool:
-    """Whether the recipe's model has an input."""
-    return recipe.model.kind not in KINDS or KINDS[recipe.model.kind].reads_source
-
-
 def _required(data: DataSection, name: str) -> Files:
     files: Files | None = getattr(data, name)
     if files is None:
@@ -115,10 +110,7 @@ def _take_vocabularies(recipe: Recipe, run: RunFolder, other: RunFolder) -> None
             raise RecipeError(f"data.vocab_from: {other.path} has {kind} as {side} tokens, expected {ours}")
     if build_text_steps(recipe.data) != build_text_steps(theirs):
         raise RecipeError(f"data.vocab_from: {other.path} has other text steps ({build_text_steps(theirs)})")
-    for side in ("source", "target"):
-        shutil.copyfile(other.path / f"{side}.vocab", run.path / f"{side}.vocab")
-        if other.sentencepiece_path(side).exists():
-            shutil.copyfile(other.sentencepiece_path(side), run.sentencepiece_path(side))
+    _copy_vocabularies(other, run)
 
 
 def _place_sentencepiece_models(recipe: Recipe, run: RunFolder) -> None:
@@ -137,26 +129,77 @@ def _place_sentencepiece_models(recipe: Recipe, run: RunFolder) -> None:
             train_sentencepiece(texts, place, data.sentencepiece_size)
 
 
-def count_tokens(recipe: Recipe, run: RunFolder) -> tuple[Vocab, Vocab]:
-    """The vocabularies of the training pairs."""
-    data, steps = recipe.data, build_text_steps(recipe.data)
-    (_, source_kind), (_, target_kind) = token_kinds(data)
-    split_source = run.tokeniser("source", source_kind).split if reads_source(recipe) else list
-    split_target = run.tokeniser("target", target_kind).split
-    source, target, features = Counter[str](), Counter[str](), Counter[str]()
-    for pair in training_pairs(recipe):
-        source.update(split_source(steps(pair.source)))
-        target.update(split_target(steps(pair.target)))
-        features.update(map(feature_symbol, pair.features))
-    frequent = Counter({token: count for token, count in source.items() if count >= data.min_count})
-    return Vocab.of_counts(frequent + features), Vocab.of_counts(target, data.min_count)
+def _encode_all(recipe: Recipe, run: RunFolder, origin: Origin) -> None:
+    """Leaves vocabularies and encoded corpora in a new folder."""
+    if recipe.data.vocab_from is not None:
+        _take_vocabularies(recipe, run, RunFolder.open(recipe.data.vocab_from))
+        _encode_with(run.codec(recipe), recipe, run, origin)
+    else:
+        _place_sentencepiece_models(recipe, run)
+        census = _number_and_encode(recipe, run)
+        _encode_dev(run.codec(recipe), recipe, run, origin, census)
 
 
-def _encode(recipe: Recipe, codec: PairCodec, pairs: Iterable[Pair], path: Path, limits: Limits, say: Say) -> Corpus:
-    census: Census = write_corpus(pairs, codec, path, limits, targets_only=not reads_source(recipe))
+def _encode_with(codec: PairCodec, recipe: Recipe, run: RunFolder, origin: Origin) -> None:
+    """Encodes both corpora with vocabularies that are there already."""
+    shutil.rmtree(run.corpus, ignore_errors=True)
+    run.corpus.mkdir()
+    path, limits = run.corpus / "train.arrow", build_limits(recipe)
+    census = write_corpus(training_pairs(recipe), codec, path, limits, targets_only=not reads_source(recipe))
+    _encode_dev(codec, recipe, run, origin, census)
+
+
+def _number_and_encode(recipe: Recipe, run: RunFolder) -> Census:
+    """Reads the training pairs once: makes their vocabularies and encodes them."""
+    run.corpus.mkdir()
+    path, limits = run.corpus / "tallied.arrow", build_limits(recipe)
+    tallied = tally_corpus(
+        training_pairs(recipe), run.cutter(recipe), path, limits, targets_only=not reads_source(recipe)
+    )
+    source = tallied.source.vocab(recipe.data.min_count, always=tallied.features)
+    target = tallied.target.vocab(recipe.data.min_count)
+    run.save_vocabs(source, target)
+    renumber_corpus(path, run.corpus / "train.arrow", source.encode(tallied.source), target.encode(tallied.target))
+    path.unlink()
+    return tallied.census
+
+
+def _encode_dev(codec: PairCodec, recipe: Recipe, run: RunFolder, origin: Origin, train: Census) -> None:
+    """Encodes the held-out pairs and declares both corpora whole, if either has a pair at all."""
+    _refuse_no_pairs(recipe.data.train, train)
+    path = run.corpus / "dev.arrow"
+    dev = write_corpus(dev_pairs(recipe), codec, path, Limits(), targets_only=not reads_source(recipe))
+    _refuse_no_pairs(recipe.data.dev, dev)
+    save_contents(run.corpus, origin, {"train": str(train), "dev": str(dev)})
+
+
+def _refuse_no_pairs(files: Files | None, census: Census) -> None:
     if not census.kept:
-        files = getattr(recipe.data, path.stem)
         name = " + ".join(map(str, files)) if isinstance(files, tuple) else str(files)
         raise InputError(f"{name}: no pairs to use ({census}), expected lines of source<TAB>target")
-    say(f"{path.stem}: {census}")
-    return Corpus(path)
+
+
+def _open(recipe: Recipe, run: RunFolder, corpus: Path, say: Say) -> Prepared:
+    for name, pairs in load_pairs(corpus).items():
+        say(f"{name}: {pairs}")
+    return Prepared(recipe, run.codec(recipe), Corpus(corpus / "train.arrow"), Corpus(corpus / "dev.arrow"))
+
+
+def _is_usable(run: RunFolder, origin: Origin, say: Say) -> bool:
+    fault = find_fault(run.corpus, origin)
+    if fault:
+        say(f"{fault}: the data are encoded again")
+    return fault is None
+
+
+def _vocabularies(run: RunFolder) -> dict[str, bytes]:
+    """The files that decide the numbers of tokens."""
+    paths = [
+        path for side in ("source", "target") for path in (run.path / f"{side}.vocab", run.sentencepiece_path(side))
+    ]
+    return {path.name: path.read_bytes() for path in paths if path.exists()}
+
+
+def _copy_vocabularies(one: RunFolder, other: RunFolder) -> None:
+    for name, content in _vocabularies(one).items():
+        (other.path / name).write_bytes(content)

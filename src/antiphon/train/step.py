@@ -1,7 +1,7 @@
 """One step of training, and on a GPU its recording: the host asks for all kernels of a step at once."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -60,20 +60,29 @@ class Step:
 
     def __call__(self, batch: Any) -> Learned:
         """Learns from a batch whose pairs all count alike."""
-        losses = self.losses(batch)
-        self.move(losses.mean())
-        return Learned(losses.detach().sum(), len(losses))
+        return self.in_parts([batch])
 
-    def in_shares(self, batch: Any, share: Tensor) -> Tensor:
-        """Learns from a batch whose pairs count by their share, and gives the sum of the losses that count at all."""
-        losses = self.losses(batch)
-        self.move((losses * share).sum())
-        return (losses.detach() * share.ne(0)).sum()
-
-    def move(self, loss: Tensor) -> None:
-        """Moves the weights to where the loss is less."""
+    def in_parts(self, parts: Sequence[Any]) -> Learned:
+        """Learns from a batch in parts, whose gradients add up before the weights move."""
+        pairs = sum(part.sizes[0] for part in parts)
         self.optimiser.zero_grad()
-        self.backward(loss)
+        totals = [self._add_gradients(part, 1 / pairs) for part in parts]
+        self._move()
+        return Learned(torch.stack(totals).sum(), pairs)
+
+    def in_shares(self, batch: Any, share: Tensor | float) -> Tensor:
+        """Learns from a batch whose pairs count by their share, and gives the sum of the losses that count at all."""
+        self.optimiser.zero_grad()
+        total = self._add_gradients(batch, share)
+        self._move()
+        return total
+
+    def _add_gradients(self, batch: Any, share: Tensor | float) -> Tensor:
+        losses = self.losses(batch)
+        self.backward((losses * share).sum())
+        return (losses.detach() * (share != 0)).sum()
+
+    def _move(self) -> None:
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
         self.optimiser.step()
         if self.average is not None:
@@ -93,8 +102,8 @@ class Share(NamedTuple):
 
     @property
     def weight(self) -> float:
-        """How much the mean over this share counts, so that the mean over processes is that over all pairs."""
-        return size() * self.pairs / self.of
+        """How much each pair of this share counts, so that the mean over processes is that over all pairs."""
+        return size() / self.of if self.pairs else 0.0
 
 
 @dataclass(frozen=True)
@@ -105,9 +114,7 @@ class SharedStep:
 
     def __call__(self, share: Share) -> Learned:
         """Learns from a share of a batch."""
-        losses = self.step.losses(share.batch)
-        self.step.move(losses.mean() * share.weight)
-        return Learned(losses.detach().sum() * bool(share.pairs), share.pairs)
+        return Learned(self.step.in_shares(share.batch, share.weight), share.pairs)
 
 
 class RecordedSteps:

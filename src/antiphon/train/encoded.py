@@ -1,0 +1,123 @@
+"""What encoded corpora were made of, so that they are used again only while nothing of it has changed.
+
+Beside the corpora, ``contents.json`` names the settings that decided how text became numbers, every file that was
+read with its size and time of change, and what came out. It is written last: without it corpora are unfinished.
+"""
+
+import hashlib
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from antiphon import __version__
+from antiphon.build import build_limits, reads_source
+from antiphon.config import Recipe
+from antiphon.errors import RecipeError
+from antiphon.run import RunFolder
+
+_IGNORED = {"test", "cache", "vectors", "more_words", "encoder"}
+"""Settings of the data that change nothing in encoded pairs."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The settings and files that encoded corpora follow from; a file is its size and time of change."""
+
+    settings: dict[str, Any]
+    files: dict[str, list[int]]
+
+    @classmethod
+    def of(cls, recipe: Recipe) -> "Origin":
+        """What the corpora of a recipe would be made of now."""
+        settings = {
+            "antiphon": __version__,
+            "reads_source": reads_source(recipe),
+            "limits": asdict(build_limits(recipe)),
+            **recipe.data.model_dump(mode="json", exclude=_IGNORED),
+        }
+        return cls(settings, {str(path): _stamp(path) for path in _files(recipe)})
+
+    @property
+    def name(self) -> str:
+        """A name that other settings or paths would not have; it outlives a change of the files themselves."""
+        known = json.dumps([self.settings, sorted(self.files)], sort_keys=True)
+        return hashlib.sha256(known.encode()).hexdigest()[:16]
+
+
+def save_contents(corpus: Path, origin: Origin, pairs: dict[str, str]) -> None:
+    """Declares the corpora of a folder whole; ``pairs`` says of each how many pairs were kept and left out."""
+    sizes = {name: (corpus / f"{name}.arrow").stat().st_size for name in pairs}
+    contents = {**asdict(origin), "pairs": pairs, "sizes": sizes}
+    _contents(corpus).write_text(json.dumps(contents, indent=2) + "\n", encoding="utf-8")
+
+
+def load_pairs(corpus: Path) -> dict[str, str]:
+    """What ``save_contents`` was told of the pairs."""
+    pairs: dict[str, str] = json.loads(_contents(corpus).read_text(encoding="utf-8"))["pairs"]
+    return pairs
+
+
+def find_fault(corpus: Path, origin: Origin) -> str | None:
+    """Why the corpora of a folder cannot stand for those of this origin: an empty text if there are none."""
+    if not _contents(corpus).exists():
+        return ""
+    try:
+        contents = json.loads(_contents(corpus).read_text(encoding="utf-8"))
+        settings, files, sizes = contents["settings"], contents["files"], contents["sizes"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return f"{_contents(corpus)} is damaged"
+    if settings != origin.settings:
+        return f"{corpus} has other settings"
+    changed = [path for path, stamp in origin.files.items() if files.get(path) != stamp]
+    cut = [name for name, size in sizes.items() if _stamp(corpus / f"{name}.arrow")[:1] != [size]]
+    return next((f"{path} has changed" for path in changed + [f"{corpus / name}.arrow" for name in cut]), None)
+
+
+@contextmanager
+def staged_entry(cache: Path, origin: Origin) -> Iterator[RunFolder]:
+    """A new folder in the cache that becomes the entry of this origin at the end, or is removed if encoding fails.
+
+    If another process was faster, its entry stays.
+    """
+    entry = cache / origin.name
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        stage = Path(tempfile.mkdtemp(prefix=f"{entry.name}.", suffix=".new", dir=cache))
+        stage.chmod(0o755)
+    except OSError as error:
+        raise RecipeError(f"data.cache = {cache}: {error.strerror}, expected a folder to write into") from None
+    try:
+        yield RunFolder(stage)
+        if find_fault(RunFolder(entry).corpus, origin) is not None:
+            shutil.rmtree(entry, ignore_errors=True)
+            stage.replace(entry)
+    finally:
+        shutil.rmtree(stage, ignore_errors=True)
+
+
+def _contents(corpus: Path) -> Path:
+    return corpus / "contents.json"
+
+
+def _files(recipe: Recipe) -> Iterator[Path]:
+    """Every file that encoding reads."""
+    data = recipe.data
+    for files in (data.train, data.dev):
+        yield from files if isinstance(files, tuple) else [files] if files is not None else []
+    yield from () if reads_source(recipe) else data.unpaired
+    if data.vocab_from is not None:
+        yield from sorted(path for path in data.vocab_from.glob("*") if path.suffix in (".vocab", ".spm"))
+    yield from (path for path in (data.source_sentencepiece, data.target_sentencepiece) if path is not None)
+
+
+def _stamp(path: Path) -> list[int]:
+    try:
+        found = path.stat()
+    except OSError:
+        return []
+    return [found.st_size, found.st_mtime_ns]
