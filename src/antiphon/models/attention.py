@@ -16,6 +16,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from antiphon.data.batch import Batch
+from antiphon.nn.dropout import Dropout
 from antiphon.nn.recurrent import Embedding, Sizes, SourceEncoder, valid_positions
 from antiphon.nn.token_likelihood import log_likelihood
 
@@ -64,7 +65,7 @@ class Attention(nn.Module):
         self.score = nn.Linear(hidden_size, 1, bias=False)
         self.combine = nn.Linear(hidden_size + memory_size, hidden_size)
         self.output = nn.Linear(hidden_size, target_size)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def log_prob(self, batch: Batch) -> Float[Tensor, " B"]:
         """``log p(y | x)`` of each pair."""

@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from antiphon.data.batch import Batch
+from antiphon.nn.dropout import Dropout
 from antiphon.nn.recurrent import LSTM, Embedding, LSTMState, PrefixEncoder, Sizes, last_state, select_states
 from antiphon.nn.token_likelihood import log_likelihood
 
@@ -33,7 +34,7 @@ class EncoderDecoder(nn.Module):
         self.source_embedding = Embedding(source_size, embedding_size)
         self.encoder = LSTM(embedding_size, hidden_size, layers, dropout, forget_bias)
         self.decoder = PrefixEncoder(target_size, Sizes(embedding_size, hidden_size, layers, dropout, forget_bias))
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.output = nn.Linear(hidden_size, target_size)
 
     def log_prob(self, batch: Batch) -> Float[Tensor, " B"]:

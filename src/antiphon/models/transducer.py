@@ -116,5 +116,5 @@ class Transducer(nn.Module):
         """Log odds of every cell, some columns at a time where nothing is kept for a gradient."""
         B, I, T = source.shape
         at_once = target.shape[1] if torch.is_grad_enabled() else _TRANSITION_NUMBERS // max(1, B * I * T)
-        parts = target[:, None].split(max(1, at_once), dim=2)
-        return torch.cat([self.transition.log_odds(source[:, :, None], part) for part in parts], 2)
+        parts = target.split(max(1, at_once), dim=1)
+        return torch.cat([self.transition.all_log_odds(source, part) for part in parts], 2)

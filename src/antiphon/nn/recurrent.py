@@ -7,6 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
+from antiphon.nn.dropout import Dropout
 from antiphon.nn.side_by_side import side_by_side
 
 LSTMState = tuple[Tensor, Tensor]
@@ -61,7 +62,7 @@ class PrefixEncoder(nn.Module):
         super().__init__()
         self.embedding = Embedding(vocabulary_size, sizes.embedding_size)
         self.lstm = LSTM(sizes.embedding_size, sizes.hidden_size, sizes.layers, sizes.dropout, sizes.forget_bias)
-        self.dropout = nn.Dropout(sizes.dropout)
+        self.dropout = Dropout(sizes.dropout)
 
     def initial_state(self, N: int) -> LSTMState:
         """The state before the first token."""
@@ -82,7 +83,7 @@ class SourceEncoder(nn.Module):
     def __init__(self, vocabulary_size: int, sizes: Sizes, *, bidirectional: bool) -> None:
         super().__init__()
         self.embedding = Embedding(vocabulary_size, sizes.embedding_size)
-        self.dropout = nn.Dropout(sizes.dropout)
+        self.dropout = Dropout(sizes.dropout)
         self.bidirectional = bidirectional
         self.output_size = sizes.hidden_size * (2 if bidirectional else 1)
         inputs = [sizes.embedding_size] + [self.output_size] * (sizes.layers - 1)

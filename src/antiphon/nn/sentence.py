@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from antiphon.nn.dropout import Dropout
 from antiphon.nn.recurrent import LSTM, Sizes, valid_positions
 
 
@@ -83,7 +84,7 @@ class Bigram(SentenceModel):
     def __init__(self, vectors: FixedVectors, dropout: float) -> None:
         super().__init__()
         self.vectors, self.output_size = vectors, vectors.size
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.left = nn.Linear(vectors.size, vectors.size)
         self.right = nn.Linear(vectors.size, vectors.size, bias=False)
 
@@ -102,7 +103,7 @@ class LSTMReader(nn.Module):
     def __init__(self, vectors: FixedVectors, sizes: Sizes) -> None:
         super().__init__()
         self.vectors = vectors
-        self.dropout = nn.Dropout(sizes.dropout)
+        self.dropout = Dropout(sizes.dropout)
         self.lstm = LSTM(vectors.size, sizes.hidden_size, sizes.layers, forget_bias=sizes.forget_bias)
 
     def forward(

@@ -5,10 +5,12 @@ other, so that a search can keep the two apart and compute each only once.
 """
 
 import math
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 
 class NeuralTransition(nn.Module):
@@ -35,6 +37,14 @@ class NeuralTransition(nn.Module):
         odds: Tensor = self.output(torch.tanh(source + target))
         return odds.squeeze(-1)
 
+    def all_log_odds(self, source: Float[Tensor, "B I T"], target: Float[Tensor, "B J T"]) -> Float[Tensor, "B I J"]:
+        """Log odds of writing in every cell."""
+        weight, bias = self.output.weight[0], self.output.bias
+        if source.device.type == "cpu" and source.dtype == weight.dtype and _fits_factors(source, target):
+            odds: Tensor = _FactoredTanh.apply(source, target, weight)  # type: ignore[no-untyped-call]
+            return odds + bias
+        return self.log_odds(source[:, :, None], target[:, None])
+
 
 class GeometricTransition(nn.Module):
     """One constant chance of writing, wherever the path stands.  Thesis: transition model 1."""
@@ -57,3 +67,39 @@ class GeometricTransition(nn.Module):
     def log_odds(self, source: Float[Tensor, "... 0"], target: Float[Tensor, "... 0"]) -> Float[Tensor, "..."]:
         """The constant log odds of writing, in the shape of the cells."""
         return self.constant_log_odds + (source + target).sum(-1)
+
+    def all_log_odds(self, source: Float[Tensor, "B I 0"], target: Float[Tensor, "B J 0"]) -> Float[Tensor, "B I J"]:
+        """The constant log odds of writing, for every cell."""
+        return self.log_odds(source[:, :, None], target[:, None])
+
+
+_LARGEST_UNIT = 40.0
+"""Up to here ``exp`` of twice a unit fits single precision, and so does the product of two or its limit."""
+
+
+def _fits_factors(*sides: Tensor) -> bool:
+    return all(bool(side.abs().amax() < _LARGEST_UNIT) for side in sides if side.numel())
+
+
+class _FactoredTanh(torch.autograd.Function):
+    """``v . tanh(a_i + c_j)`` for every ``i`` and ``j``, without a transcendental function for every cell.
+
+    tanh(a + c) = 1 - 2 r  with  r = 1 / (1 + exp(2 a) exp(2 c)),  and  d tanh = 4 r (1 - r)
+    """
+
+    @staticmethod
+    def forward(ctx: Any, source: Tensor, target: Tensor, weight: Tensor) -> Tensor:
+        r = torch.exp(2 * source)[:, :, None] * torch.exp(2 * target)[:, None]
+        r.add_(1.0).reciprocal_()
+        ctx.save_for_backward(r, weight)
+        return weight.sum() - 2 * torch.mv(r.flatten(0, 2), weight).view(r.shape[:3])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        r, weight = ctx.saved_tensors
+        for_weight = gradient.sum() - 2 * torch.mv(r.flatten(0, 2).mT, gradient.flatten())
+        slope = torch.addcmul(r, r, r, value=-1.0)
+        for_source = torch.matmul(gradient[:, :, None], slope)[:, :, 0]
+        for_target = torch.matmul(gradient.mT[:, :, None], slope.transpose(1, 2))[:, :, 0]
+        return for_source.mul_(4 * weight), for_target.mul_(4 * weight), for_weight
