@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 
 RESULTS = Path(__file__).parent / "results"
-NAMES = ("lattice_memory", "training_step", "hard_monotone_peer", "decoding", "streaming", "corpus_growth")
+NAMES = ("lattice_memory", "training_step", "scaling", "hard_monotone_peer", "decoding", "streaming", "corpus_growth")
 
 
 def main():

@@ -17,9 +17,6 @@ from antiphon.models.noisy_channel import NoisyChannel, Weights
 from antiphon.models.transducer import Transducer
 from antiphon.run import KEPT_FILES, RunFolder, staged_run, token_kinds
 
-_THRESHOLD = 12.0
-"""Nats behind the best that the search goes; wider than a model's own, since the others may like what it does not."""
-
 
 def combine_runs(
     direct: Path,
@@ -90,7 +87,7 @@ def _combined_recipe(folders: dict[str, RunFolder], search: dict[str, object]) -
             weights[place] = 0.0
     table = recipe.model_dump()
     table["model"]["kind"] = "noisy_channel"
-    table["search"] |= {"threshold": _THRESHOLD} | given | {"weights": tuple(weights)}
+    table["search"] |= given | {"weights": tuple(weights)}
     return Recipe.model_validate(table)
 
 

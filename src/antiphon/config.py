@@ -184,9 +184,9 @@ class SearchSection(Section):
     channel_prefix: Literal["last", "anywhere"] = "last"
     """Of an unfinished output, the channel writes the last input token read at its last token, or anywhere in it."""
     outputs: Positive | None = None
-    """Distinct outputs of one length that a transducer keeps, wherever written; unset: twice ``beam``, at least 10."""
+    """Distinct outputs of one length kept for an input, wherever written; unset: twice ``beam``, at least 10."""
     threshold: Annotated[float, Field(gt=0)] = 8.0
-    """Hypotheses more than this many nats behind the best are dropped; ``antiphon combine`` sets 12."""
+    """Hypotheses more than this many nats behind the best are dropped."""
     commit_margin: Annotated[float, Field(ge=0)] = 3.0
     """A stream writes what all outputs share that are at most this many nats behind the best; lower writes sooner."""
     max_length_ratio: Annotated[float, Field(gt=0)] = 2.0

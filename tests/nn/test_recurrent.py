@@ -70,3 +70,16 @@ def test_the_forget_bias_is_added_to_the_forget_gates_alone():
         added = torch.zeros(16)
         added[4:8] = 1.0
         torch.testing.assert_close(after - before, added)
+
+
+@pytest.mark.parametrize("layers", [1, 3])
+def test_single_steps_give_what_the_whole_sequence_gives(layers):
+    torch.manual_seed(0)
+    lstm = LSTM(4, 5, layers).double()
+    inputs = torch.randn(3, 6, 4, dtype=torch.float64)
+    states, (hidden, cell) = lstm(inputs)
+    state = None
+    for position in range(6):
+        output, state = lstm.step(inputs[:, position], state)
+        torch.testing.assert_close(output, states[:, position])
+    torch.testing.assert_close(state, (hidden, cell))

@@ -9,7 +9,7 @@ from antiphon.data.vocab import END, SPECIALS
 from antiphon.lattice import best_path
 from antiphon.models.transducer import Transducer
 from antiphon.search.hypothesis import BeamSettings
-from antiphon.search.transducer_beam import search_transducer
+from antiphon.search.transducer_beam import ColumnSearch, search_transducer
 
 WIDE = BeamSettings(beam=200, nbest=5, threshold=float("inf"), max_length_ratio=0.0, max_length_extra=4)
 
@@ -106,6 +106,30 @@ def test_the_threshold_of_the_default_changes_no_answer_here():
     with_threshold = search_transducer(model, batch, BeamSettings(beam=5))
     without = search_transducer(model, batch, BeamSettings(beam=5, threshold=float("inf")))
     assert [f[0].tokens for f in with_threshold] == [f[0].tokens for f in without]
+
+
+@pytest.mark.parametrize("outputs", [1, 2, 5])
+def test_no_more_distinct_outputs_of_one_length_are_kept_than_asked_for(outputs):
+    model = small_model(2, target_size=30)
+    search = ColumnSearch(model, Batch.of(sources(5, 9, 2)), BeamSettings(beam=5, outputs=outputs))
+    next_column, widths = search._next_column, []
+
+    def count(*arguments):
+        column = next_column(*arguments)
+        widths.extend(column.owner.bincount().tolist())
+        return column
+
+    search._next_column = count
+    search.run()
+    assert max(widths) == outputs
+
+
+def test_as_many_outputs_as_there_are_change_nothing():
+    model = small_model(2, target_size=30)
+    batch = Batch.of(sources(5, 9, 2, 7))
+    assert search_transducer(model, batch, BeamSettings(beam=5, outputs=10_000)) == search_transducer(
+        model, batch, BeamSettings(beam=5)
+    )
 
 
 @pytest.mark.parametrize(("normalisation", "bias"), [(1.0, 0.0), (0.5, 0.3), (0.0, 1.0)])

@@ -87,7 +87,7 @@ def _normalisers(
     """``Z`` without the peaks, and ``log Z`` with them."""
     B, I, V = source.shape
     J = target.shape[1]
-    rows, columns = _tile(I), _tile(J)
+    rows, columns, unit = _tile(I), _tile(J), _unit(V)
     tiles = triton.cdiv(I, rows) * triton.cdiv(J, columns)
     parts = max(1, min(triton.cdiv(V, 4 * _WORDS), triton.cdiv(_PROGRAMS, B * tiles)))
     words_per_part = triton.cdiv(triton.cdiv(V, parts), _WORDS) * _WORDS
@@ -95,7 +95,20 @@ def _normalisers(
     sums = torch.empty(parts, B, I, J, device=source.device)
     sizes = {"ROWS": rows, "COLUMNS": columns}
     _sum_tiles[(B, tiles, parts)](
-        source, target, source_peak, target_peak, sums, B, I, J, V, words_per_part, WORDS=_WORDS, num_stages=1, **sizes
+        source,
+        target,
+        source_peak,
+        target_peak,
+        sums,
+        B,
+        I,
+        J,
+        V // unit,
+        words_per_part,
+        WORDS=_WORDS,
+        UNIT=unit,
+        num_stages=1,
+        **sizes,
     )
     z = sums.sum(0) if parts > 1 else sums[0]
     log_z = z.log() + source_peak[:, :, None] + target_peak[:, None]
@@ -115,7 +128,7 @@ def _side_gradient(
     """Minus the sum over the other side of ``gradient(n, m) softmax(n, m, v)``."""
     B, N, V = own.shape
     M = other.shape[1]
-    rows = _tile(N)
+    rows, unit = _tile(N), _unit(V)
     result = torch.empty_like(own)
     _gradient_tiles[(B, triton.cdiv(N, rows), triton.cdiv(V, _WORDS))](
         own,
@@ -129,10 +142,11 @@ def _side_gradient(
         result,
         N,
         M,
-        V,
+        V // unit,
         ROWS=rows,
         COLUMNS=_tile(M),
         WORDS=_WORDS,
+        UNIT=unit,
         num_stages=1,
     )
     return result
@@ -143,7 +157,12 @@ def _tile(length: int) -> int:
     return min(64, max(16, 1 << (length - 1).bit_length()))
 
 
-@triton.jit(do_not_specialize=["B", "I", "J", "words_per_part"])
+def _unit(V: int) -> int:
+    """The largest power of two up to 16 that divides V: rows start at multiples of it, so loads can be that wide."""
+    return min(16, V & -V)
+
+
+@triton.jit(do_not_specialize=["B", "I", "J", "units", "words_per_part"])
 def _sum_tiles(
     source,
     target,
@@ -153,13 +172,15 @@ def _sum_tiles(
     B,
     I,
     J,
-    V,
+    units,
     words_per_part,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     WORDS: tl.constexpr,
+    UNIT: tl.constexpr,
 ):
     """Z(i, j) over one part of the vocabulary, for one tile of cells."""
+    V = units * UNIT
     b = tl.program_id(0).to(tl.int64)
     tiles_across = tl.cdiv(J, COLUMNS)
     i = tl.program_id(1) // tiles_across * ROWS + tl.arange(0, ROWS)
@@ -201,7 +222,7 @@ def _rescue(source, target, z, log_z, I, J, V, least, ROWS: tl.constexpr, COLUMN
         tl.store(log_z + cells, peak + tl.log(total), inside & (sums < least))
 
 
-@triton.jit(do_not_specialize=["N", "M"])
+@triton.jit(do_not_specialize=["N", "M", "units"])
 def _gradient_tiles(
     own,
     own_peak,
@@ -214,12 +235,14 @@ def _gradient_tiles(
     result,
     N,
     M,
-    V,
+    units,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     WORDS: tl.constexpr,
+    UNIT: tl.constexpr,
 ):
     """-exp(own - peak) (gradient / Z) exp(other - peak) in one tile of rows and words; lost cells one by one."""
+    V = units * UNIT
     b = tl.program_id(0).to(tl.int64)
     n = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
     v = tl.program_id(2) * WORDS + tl.arange(0, WORDS)

@@ -1,6 +1,7 @@
 """LSTMs over padded batches, whose answers do not depend on the padding."""
 
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -47,6 +48,18 @@ class LSTM(nn.LSTM):
         between_layers = dropout if layers > 1 else 0.0
         super().__init__(input_size, hidden_size, layers, batch_first=True, dropout=between_layers)
 
+    def step(self, inputs: Float[Tensor, "N E"], state: LSTMState | None) -> tuple[Float[Tensor, "N H"], LSTMState]:
+        """The state after one more position; layer by layer, which spares a single step the set-up of a sequence."""
+        if state is None:
+            nothing = inputs.new_zeros(self.num_layers, len(inputs), self.hidden_size)
+            state = nothing, nothing
+        hidden, cell = [], []
+        for before, weights in zip(zip(*state, strict=True), self.all_weights, strict=True):
+            inputs, memory = torch.lstm_cell(inputs, before, *weights)
+            hidden.append(inputs)
+            cell.append(memory)
+        return inputs, (torch.stack(hidden), torch.stack(cell))
+
     def reset_parameters(self) -> None:
         """Draws all weights anew."""
         super().reset_parameters()
@@ -73,6 +86,9 @@ class PrefixEncoder(nn.Module):
         self, tokens: Int[Tensor, "B J"], state: LSTMState | None = None
     ) -> tuple[Float[Tensor, "B J H"], LSTMState]:
         """The state after each token, and the state to go on from."""
+        if tokens.shape[1] == 1 and not self.training:
+            single, last = self.lstm.step(self.embedding(tokens[:, 0]), state)
+            return single[:, None], last
         states, last = self.lstm(self.dropout(self.embedding(tokens)), state)
         return self.dropout(states), last
 
@@ -115,15 +131,15 @@ class SourceEncoder(nn.Module):
 
     def step(self, tokens: Int[Tensor, " N"], state: LSTMState | None = None) -> tuple[Float[Tensor, "N H"], LSTMState]:
         """The state after one more token, and the state to go on from; only for encoders that read from the left."""
-        outputs: Tensor = self.dropout(self.embedding(tokens[:, None]))
+        outputs: Tensor = self.dropout(self.embedding(tokens))
         hidden, cell = [], []
         for layer, rightward in enumerate(self.rightward):
             before = None if state is None else (state[0][layer : layer + 1], state[1][layer : layer + 1])
-            outputs, (last_hidden, last_cell) = rightward(outputs, before)
+            outputs, (last_hidden, last_cell) = cast(LSTM, rightward).step(outputs, before)
             hidden.append(last_hidden)
             cell.append(last_cell)
             outputs = self.dropout(outputs)
-        return outputs[:, 0], (torch.cat(hidden), torch.cat(cell))
+        return outputs, (torch.cat(hidden), torch.cat(cell))
 
 
 def last_state(lstm: nn.LSTM, inputs: Float[Tensor, "B I E"], lengths: Int[Tensor, " B"]) -> LSTMState:

@@ -31,7 +31,7 @@ class BeamSettings:
     """How wide to search, and what to prefer.
 
     ``proposals`` is how many candidates a combination of models rescores before it keeps ``beam`` of them.
-    ``outputs`` is how many distinct outputs of one length a transducer keeps at most, over all input positions.
+    ``outputs`` is how many distinct outputs of one length are kept at most, over all input positions.
     ``threshold`` leaves out whatever is more than this many nats behind the best of its sentence and column;
     ``commit_margin`` is how far behind the best an output may be to hold back what a stream writes;
     outputs may be ``max_length_ratio`` times as long as the input, and ``max_length_extra`` tokens more. Finished

@@ -3,9 +3,9 @@
 The search goes column by column, as that of the transducer does. In every cell ``(i, j)`` the direct model proposes its
 best ``proposals`` outputs; the objective ``O`` of ``models/noisy_channel.py`` rescores them, and the ``beam`` best are
 kept. Each *distinct* output of a column is scored once, for all rows together; all of them, over all sentences, form
-one batch. What is too far behind the best of its sentence and column (``threshold``) is dropped before the channel is
-asked: by its direct score, and by what direct model and language model say together. The channel has no say in that,
-since it has less to explain in the rows above.
+one batch. What is too far behind the best of its sentence and column (``threshold``), or not among the best
+``outputs``, is dropped before the channel is asked: by its direct score, and by what direct model and language model
+say together. The channel has no say in that, since it has less to explain in the rows above.
 
 Thesis: section 6.2, Algorithm 2.
 """
@@ -59,7 +59,7 @@ class _NoisyChannelSearch(ColumnSearch):
         self, model: NoisyChannel, batch: Batch, settings: BeamSettings, conditioning: Conditioning | None
     ) -> None:
         super().__init__(model.direct, batch, settings)
-        self.width, self.outputs = max(settings.proposals, settings.beam), None
+        self.width = max(settings.proposals, settings.beam)
         self.combined = model
         conditioning = conditioning or Conditioning.none(self.B)
         self.feature_counts = conditioning.counts.to(self.device)
@@ -91,9 +91,10 @@ class _NoisyChannelSearch(ColumnSearch):
 
     def _write(self, column: Column, ready: Ready, side: Side, is_last: Tensor) -> Kept:
         """The direct model's proposals for every cell, of which the objective keeps the best."""
-        kept = super()._write(column, ready, side, is_last)
+        kept = self._propose(column, ready, side, is_last)
         self.length += 1
         kept = select(kept, self._promising(kept, self._without_channel(kept), column.owner))
+        kept = select(kept, self._best_outputs(kept, self._without_channel(kept), column.owner))
         keys = kept.prefix * self.V + kept.token
         self.candidates, number = keys.unique(return_inverse=True)
         parts = self._parts(kept, self._channel_scores(column, kept, number))

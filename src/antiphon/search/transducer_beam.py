@@ -172,7 +172,12 @@ class ColumnSearch:
         return log_scores.new_full((self.B,), IMPOSSIBLE).scatter_reduce(0, sentence, log_scores, "amax")
 
     def _write(self, column: Column, ready: Ready, side: Side, is_last: Tensor) -> Kept:
-        """The best ``beam`` tokens of every ready pair, then of every cell, then of the column."""
+        """The best entries of the new column."""
+        kept = self._propose(column, ready, side, is_last)
+        return select(kept, self._best_outputs(kept, kept.log_score, column.owner))
+
+    def _propose(self, column: Column, ready: Ready, side: Side, is_last: Tensor) -> Kept:
+        """The best ``width`` tokens of every ready pair, then of every cell."""
         owner = column.owner[ready.prefix]
         words = self._words(ready, owner, side)
         width = words.token.shape[1]
@@ -183,8 +188,7 @@ class ColumnSearch:
         log_prob = torch.cat([words.log_prob[goes_on].flatten(), words.log_end[can_end]])
         kept = Kept(ready.prefix[pair], ready.row[pair], token, ready.log_score[pair] + log_prob, ready.parent[pair])
         kept = select(kept, self._promising(kept, kept.log_score, column.owner))
-        kept = select(kept, self._best_of_each_cell(kept, kept.log_score, column.owner, self.width))
-        return kept if self.outputs is None else select(kept, self._best_outputs(kept, column.owner, self.outputs))
+        return select(kept, self._best_of_each_cell(kept, kept.log_score, column.owner, self.width))
 
     def _words(self, ready: Ready, owner: Int[Tensor, " M"], side: Side) -> Words:
         """The ``beam`` most probable words of every ready pair, some pairs at a time.
@@ -228,14 +232,16 @@ class ColumnSearch:
         order, rank = _ranks(value, owner[kept.prefix] * self.I + kept.row)
         return order[rank < width]
 
-    def _best_outputs(self, kept: Kept, owner: Tensor, outputs: int) -> Int[Tensor, " E"]:
-        """Places of the entries of each sentence's best outputs, an output being as good as its best entry."""
+    def _best_outputs(self, kept: Kept, value: Tensor, owner: Tensor) -> Int[Tensor, " E"]:
+        """Places of the entries of each sentence's ``outputs`` best outputs, each as good as its best entry."""
+        if self.outputs is None:
+            return torch.arange(len(value), device=self.device)
         key, number = (kept.prefix * self.V + kept.token).unique(return_inverse=True)
-        value = kept.log_score.new_full((len(key),), IMPOSSIBLE).scatter_reduce(0, number, kept.log_score, "amax")
-        order, rank = _ranks(value, owner[key // self.V])
-        is_best = torch.zeros_like(key, dtype=torch.bool)
-        is_best[order[rank < outputs]] = True
-        return is_best[number].nonzero()[:, 0]
+        best = value.new_full((len(key),), IMPOSSIBLE).scatter_reduce(0, number, value, "amax")
+        order, rank = _ranks(best, owner[key // self.V])
+        is_among = torch.zeros_like(key, dtype=torch.bool)
+        is_among[order[rank < self.outputs]] = True
+        return is_among[number].nonzero()[:, 0]
 
     def _of_open_sentences(self, column: Column, kept: Kept, number: int) -> Kept:
         """Entries of sentences that are not done: that may still find a better output, and are not too far behind."""

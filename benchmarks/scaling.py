@@ -1,0 +1,46 @@
+"""How a training step grows with input length, output length, vocabulary and batch; drawn in results/scaling.png."""
+
+from pathlib import Path
+
+import torch
+
+from benchmarks.training_step import device, measure_size
+
+BASE = {"B": 16, "I": 25, "J": 25, "V": 1000, "H": 128}
+CURVES = {"I": (10, 25, 50, 100), "J": (10, 25, 50, 100), "V": (100, 1000, 5000, 20_000), "B": (4, 16, 64)}
+KINDS = ("transducer", "attention", "naive_joint")
+TITLES = {"I": "input tokens", "J": "output tokens", "V": "vocabulary", "B": "pairs of a batch"}
+
+
+def measure():
+    torch.set_num_threads(1)
+    torch.set_float32_matmul_precision("high")
+    rows = [
+        {"axis": axis} | row
+        for axis, values in CURVES.items()
+        for value in values
+        for row in measure_size(**BASE | {axis: value}, kinds=KINDS, rounds=3)
+        if row["model"] in KINDS
+    ]
+    draw(rows, Path(__file__).parent / "results" / f"scaling_{device()}.png")
+    return rows
+
+
+def draw(rows, path):
+    from matplotlib import pyplot
+
+    figure, panels = pyplot.subplots(1, len(CURVES), figsize=(14, 3.4), layout="constrained")
+    for panel, axis in zip(panels, CURVES, strict=True):
+        for model, way in dict.fromkeys((row["model"], row["way"]) for row in rows):
+            points = [
+                (row[axis], row["step_ms"])
+                for row in rows
+                if (row["axis"], row["model"], row["way"]) == (axis, model, way)
+            ]
+            panel.plot(*zip(*points, strict=True), marker="o", label=f"{model.replace('_', ' ')}, {way}")
+        panel.set(xlabel=TITLES[axis], ylabel="ms a step", xscale="log", yscale="log")
+        panel.grid(visible=True, which="both", alpha=0.2)
+    panels[0].legend(fontsize="small")
+    others = ", ".join(f"{name} {value:,}" for name, value in BASE.items())
+    figure.suptitle(f"training step on {device()}; but for the axis: {others}", fontsize="medium")
+    figure.savefig(path, dpi=110)
