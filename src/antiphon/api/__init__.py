@@ -1,0 +1,48 @@
+"""A trained model in Python: ``model = antiphon.load("runs/x")``."""
+
+from pathlib import Path
+
+import torch
+
+from antiphon.api.generation import STREAMS, NeuralModel, NoisyChannelModel, RuleModel
+from antiphon.api.model import Model, SourceLike, StreamOptions, windows
+from antiphon.api.ranking import RankingModel
+from antiphon.api.results import Alignment, Candidate, Evaluation, Prediction, Ranked
+from antiphon.combination import load_combination, source_vocab_of
+from antiphon.device import choose_device, choose_threads
+from antiphon.kinds import RANKING_KINDS
+from antiphon.run import RunFolder
+
+__all__ = [
+    "STREAMS",
+    "Alignment",
+    "Candidate",
+    "Evaluation",
+    "Model",
+    "NoisyChannelModel",
+    "Prediction",
+    "Ranked",
+    "RankingModel",
+    "SourceLike",
+    "StreamOptions",
+    "load",
+    "windows",
+]
+
+
+def load(run: str | Path, *, device: str = "auto", threads: int | None = None) -> Model:
+    """The trained model of a run folder, ready to predict, score and align."""
+    folder = RunFolder.open(Path(run))
+    recipe = folder.recipe()
+    if recipe.model.kind in RANKING_KINDS:
+        torch.set_num_threads(threads or choose_threads(recipe, recipe.model.hidden_size))
+        return RankingModel(recipe, folder, choose_device(device))
+    codec = folder.codec(recipe)
+    if recipe.model.kind == "suffix_rule":
+        return RuleModel(recipe, codec, folder.load_rules())
+    torch.set_num_threads(threads or choose_threads(recipe, len(codec.target.vocab)))
+    if recipe.model.kind == "noisy_channel":
+        combination = load_combination(folder, recipe)
+        vocabs = source_vocab_of(folder, "channel"), source_vocab_of(folder, "lm")
+        return NoisyChannelModel(recipe, codec, combination.to(choose_device(device)), *vocabs)
+    return NeuralModel(recipe, codec, folder.load_module(recipe, codec).to(choose_device(device)))

@@ -1,0 +1,204 @@
+"""Models that write: by rules, by one network, or by several that are combined."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Unpack, cast
+
+import numpy as np
+import torch
+from torch import nn
+
+from antiphon.api.model import Model, StreamOptions
+from antiphon.api.results import END_SYMBOL, Alignment, Candidate, Prediction
+from antiphon.build import build_beam
+from antiphon.config import Recipe
+from antiphon.data.batch import Batch
+from antiphon.data.codec import PairCodec, feature_symbol
+from antiphon.data.corpus import plan_batches
+from antiphon.data.readers import Source
+from antiphon.data.vocab import Vocab
+from antiphon.errors import RecipeError, RunError
+from antiphon.kinds import KINDS, log_prob
+from antiphon.models.noisy_channel import NoisyChannel, Weights
+from antiphon.models.suffix_rule import SuffixRules
+from antiphon.models.transducer import Transducer
+from antiphon.search.hypothesis import BeamSettings, Hypothesis
+from antiphon.search.noisy_channel import Conditioning, search_noisy_channel
+from antiphon.search.online import BeamStreams, GreedyStreams, Streams
+from antiphon.search.online_noisy_channel import NoisyChannelStream, NoisyChannelStreams
+from antiphon.streaming import StreamGroup
+
+_SCORED_CELLS = 100_000
+STREAMS: dict[str, type[Streams]] = {"greedy": GreedyStreams, "beam": BeamStreams}
+
+
+class RuleModel(Model):
+    """Suffix rules: one output for every input, and no probabilities."""
+
+    def __init__(self, recipe: Recipe, codec: PairCodec, rules: SuffixRules) -> None:
+        super().__init__(recipe, codec)
+        self.rules = rules
+
+    @property
+    def gives_probabilities(self) -> bool:
+        """Rules have none."""
+        return False
+
+    def answer(self, sources: Sequence[Source], *, beam: int | None = None, nbest: int = 1) -> list[Prediction]:
+        """What the rules make of each input."""
+        applied = [self.rules.apply(self.codec.source.tokens(source.text), source.features) for source in sources]
+        join = self.codec.target.tokeniser.join
+        return [
+            self._prediction(source, [Candidate(join(tokens), 0.0, tokens, ())])
+            for source, tokens in zip(sources, applied, strict=True)
+        ]
+
+
+class NeuralModel(Model):
+    """A trained network; ``module`` is the ``torch.nn.Module`` inside."""
+
+    def __init__(self, recipe: Recipe, codec: PairCodec, module: nn.Module) -> None:
+        super().__init__(recipe, codec)
+        self.module = module
+        self.device = next(module.parameters()).device
+
+    @property
+    def answers(self) -> bool:
+        """Whether there is a search for this kind."""
+        return KINDS[self.kind].search is not None
+
+    def plan(self, sources: Sequence[Source]) -> list[list[int]]:
+        """Numbers of the inputs of each batch: those of like length go together."""
+        answerable = np.array([n for n, source in enumerate(sources) if source.text.strip()], dtype=np.int64)
+        lengths = np.array([len(self.codec.encode_source(sources[n])) for n in answerable], dtype=np.int64)
+        batch_size = self.recipe.search.batch_size
+        batches = plan_batches(lengths, lengths, batch_size=batch_size, max_cells=_SCORED_CELLS)
+        return [answerable[places].tolist() for places in batches]
+
+    def answer(self, sources: Sequence[Source], *, beam: int | None = None, nbest: int = 1) -> list[Prediction]:
+        """The best outputs of one batch."""
+        settings = build_beam(self.recipe.search, beam=beam, nbest=nbest)
+        batch = Batch.of([self.codec.encode_source(source) for source in sources]).to(self.device)
+        return [
+            self._prediction(source, [self._candidate(hypothesis) for hypothesis in hypotheses])
+            for source, hypotheses in zip(sources, self._search(sources, batch, settings), strict=True)
+        ]
+
+    def _search(self, sources: Sequence[Source], batch: Batch, settings: BeamSettings) -> list[list[Hypothesis]]:
+        search = KINDS[self.kind].search
+        assert search is not None
+        return search(self.module, batch, settings)
+
+    def streams(self, features: Sequence[Sequence[str]], **options: Unpack[StreamOptions]) -> StreamGroup:
+        """Streams of a unidirectional transducer."""
+        if not isinstance(self.module, Transducer):
+            return super().streams(features)
+        policy = STREAMS[options.get("policy", "beam")]
+        settings = self._stream_settings(self.module, options)
+        streams = policy(self.module, len(features), settings, options.get("emit_bias", 0.0))
+        return StreamGroup(streams, self.codec, features)
+
+    def _stream_settings(self, proposer: Transducer, options: StreamOptions) -> BeamSettings:
+        if proposer.encoder.bidirectional:
+            raise RunError(
+                "this run reads its input from both ends and cannot write before it has ended, "
+                "expected one trained with --set model.encoder=unidirectional"
+            )
+        settings = build_beam(self.recipe.search, beam=options.get("beam"))
+        margin = options.get("margin")
+        return settings if margin is None else replace(settings, commit_margin=margin)
+
+    def _candidate(self, hypothesis: Hypothesis) -> Candidate:
+        tokens = tuple(self.codec.target.vocab.decode(hypothesis.tokens))
+        text = self.codec.target.tokeniser.join(tokens)
+        return Candidate(text, hypothesis.log_score, tokens, hypothesis.rows[: len(tokens)], hypothesis.parts)
+
+    def _score(self, pairs: list[tuple[Source, str]]) -> list[tuple[float, int]]:
+        """Log probability and target length, end symbol counted, of each pair."""
+        sources = [self.codec.encode_source(source) for source, _ in pairs]
+        targets = [self.codec.target.encode(target) for _, target in pairs]
+        lengths = [np.array([len(ids) + 1 for ids in side]) for side in (sources, targets)]
+        scores = [(0.0, 0)] * len(pairs)
+        for numbers in plan_batches(*lengths, batch_size=self.recipe.search.batch_size, max_cells=_SCORED_CELLS):
+            batch = Batch.of([sources[n] for n in numbers], [targets[n] for n in numbers]).to(self.device)
+            for number, value in zip(numbers, log_prob(self.module, batch).tolist(), strict=True):
+                scores[number] = (value, len(targets[number]) + 1)
+        return scores
+
+    @torch.inference_mode()
+    def _align(self, source: Source, target: str) -> Alignment:
+        kind = KINDS[self.kind]
+        if kind.explain is None:
+            return super()._align(source, target)
+        batch = Batch.of([self.codec.encode_source(source)], [self.codec.target.encode(target)]).to(self.device)
+        links = kind.explain(self.module, batch)
+        return Alignment(
+            source_symbols=(*self.codec.source_symbols(source), END_SYMBOL),
+            target_symbols=(*self.codec.target.tokens(target), END_SYMBOL),
+            rows=tuple(links.rows.tolist()),
+            posterior=links.weights.float().cpu().numpy(),
+            log_prob=log_prob(self.module, batch).item(),
+            method=kind.links_are,
+        )
+
+
+class NoisyChannelModel(NeuralModel):
+    """Direct model, channel model, language model and length bias, searched together."""
+
+    def __init__(
+        self, recipe: Recipe, codec: PairCodec, module: NoisyChannel, channel_vocab: Vocab, language_vocab: Vocab
+    ) -> None:
+        super().__init__(recipe, codec, module)
+        self.channel_vocab, self.language_vocab = channel_vocab, language_vocab
+
+    @property
+    def answers(self) -> bool:
+        """Always."""
+        return True
+
+    @property
+    def gives_probabilities(self) -> bool:
+        """The objective is no probability."""
+        return False
+
+    @property
+    def weights(self) -> Weights:
+        """How much each part counts; can be set."""
+        return cast(NoisyChannel, self.module).weights
+
+    @weights.setter
+    def weights(self, weights: Weights) -> None:
+        cast(NoisyChannel, self.module).weights = weights
+
+    def _search(self, sources: Sequence[Source], batch: Batch, settings: BeamSettings) -> list[list[Hypothesis]]:
+        return search_noisy_channel(cast(NoisyChannel, self.module), batch, settings, self._conditioning(sources))
+
+    def _conditioning(self, sources: Sequence[Source]) -> Conditioning:
+        """The features of each source, in the numbers of channel and language model."""
+        symbols = [[feature_symbol(feature) for feature in source.features] for source in sources]
+        # A language model of unpaired text without tags knows no features: it reads none.
+        known = [[symbol for symbol in each if symbol in self.language_vocab] for each in symbols]
+        return Conditioning(
+            Batch.of([self.channel_vocab.encode(each) for each in symbols]),
+            Batch.of([self.language_vocab.encode(each) for each in known]),
+        )
+
+    def streams(self, features: Sequence[Sequence[str]], **options: Unpack[StreamOptions]) -> StreamGroup:
+        """Streams of a noisy channel whose direct model is unidirectional."""
+        if options.get("policy", "beam") != "beam":
+            raise RecipeError("a noisy channel has several outputs in the running, expected the policy beam")
+        module = cast(NoisyChannel, self.module)
+        # Outputs are compared by the direct model alone, which must not decide before the others have had their say.
+        margin = options.get("margin")
+        options["margin"] = math.inf if margin is None else margin
+        settings = self._stream_settings(module.direct, options)
+        emit_bias = options.get("emit_bias", 0.0)
+        each = [
+            NoisyChannelStream(module, settings, self._conditioning([Source("", tuple(names))]), emit_bias)
+            for names in features
+        ]
+        return StreamGroup(NoisyChannelStreams(each), self.codec, features)
+
+    def _align(self, source: Source, target: str) -> Alignment:
+        raise self._cannot("align", "one of the runs it is made of")

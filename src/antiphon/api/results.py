@@ -1,0 +1,121 @@
+"""What a model gives back."""
+
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from antiphon.data.vocab import SPECIALS
+from antiphon.metrics import Score
+
+END_SYMBOL = SPECIALS[3]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One possible output.
+
+    ``rows[j]`` is the place in ``source_symbols`` that had been read when token ``j`` of ``tokens`` was written;
+    the last place is the end symbol. ``log_score`` is the log probability of output and path together. Of a noisy
+    channel it is the objective, and ``parts`` are what it weighed: direct, channel, language model, length.
+    """
+
+    text: str
+    log_score: float
+    tokens: tuple[str, ...]
+    rows: tuple[int, ...]
+    parts: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The best output for one input, and further ones."""
+
+    source: str
+    source_symbols: tuple[str, ...]
+    nbest: tuple[Candidate, ...]
+
+    @property
+    def text(self) -> str:
+        """The best output."""
+        return self.nbest[0].text
+
+    @property
+    def log_score(self) -> float:
+        """The score of the best output."""
+        return self.nbest[0].log_score
+
+    @property
+    def alignment(self) -> list[tuple[int, int]]:
+        """Pairs of a place in ``source_symbols`` and a place in the output, both from 0."""
+        return [(row, column) for column, row in enumerate(self.nbest[0].rows)]
+
+    @property
+    def segments(self) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
+        """The best output as turns of reading and writing: symbols read, then the tokens written on them."""
+        best, symbols = self.nbest[0], self.source_symbols[:-1]
+        turns: list[tuple[tuple[str, ...], tuple[str, ...]]] = []
+        done = 0
+        for row, written in groupby(zip(best.rows, best.tokens, strict=True), key=lambda pair: pair[0]):
+            turns.append((symbols[done : row + 1], tuple(token for _, token in written)))
+            done = row + 1
+        return [*turns, (symbols[done:], ())] if symbols[done:] else turns
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """How an input and an output go together: the best path, and how probable each place is.
+
+    Of a transducer, ``posterior[i, j]`` is the probability that target symbol ``j`` is written when source symbol ``i``
+    is the last one read. Of an attention model it holds attention weights, ``rows`` their peaks, and ``method`` says
+    "attention": no alignment. Both lists of symbols end in the end symbol, and so do ``rows``.
+    """
+
+    source_symbols: tuple[str, ...]
+    target_symbols: tuple[str, ...]
+    rows: tuple[int, ...]
+    posterior: NDArray[np.float32]
+    log_prob: float
+    method: str = "alignment"
+
+    def links(self) -> list[tuple[int, int]]:
+        """Pairs of source and target place without end symbols; what is written there belongs to the last token."""
+        last = max(0, len(self.source_symbols) - 2)
+        return [(min(row, last), column) for column, row in enumerate(self.rows[:-1])]
+
+    def pharaoh(self) -> str:
+        """The links as ``i-j`` pairs from 0, as word aligners write them."""
+        return " ".join(f"{row}-{column}" for row, column in self.links())
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A sentence that was ranked, ``place`` being where it stood among those given, from 0.
+
+    Of a matcher, ``score`` is the log odds that it answers the question, and ``probability`` says the same; of a
+    baseline it is what the baseline counts. ``attention`` pairs its words with how much the question looks at each.
+    """
+
+    sentence: str
+    place: int
+    score: float
+    probability: float | None = None
+    attention: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """All metrics of a file of pairs, and how many of its symbols training never saw."""
+
+    examples: int
+    metrics: dict[str, Score]
+    unknown_source: int
+    unknown_target: int
+
+    def as_json(self) -> dict[str, Any]:
+        """What ``antiphon evaluate --json`` prints."""
+        metrics = {name: {"value": score.value, "signature": score.signature} for name, score in self.metrics.items()}
+        unknown = {"source": self.unknown_source, "target": self.unknown_target}
+        return {"examples": self.examples, "metrics": metrics, "unknown_symbols": unknown}
