@@ -9,6 +9,7 @@ from antiphon.nn.factored_softmax import log_normalisers, log_word_probabilities
 from tests.lattice.test_lattice import draw_lengths, draw_moves
 from tests.nn.test_factored_softmax import draw
 
+pytestmark = pytest.mark.filterwarnings("ignore:divide by zero encountered in log")  # of the interpreter
 IMPOSSIBLE = float("-inf")
 
 
