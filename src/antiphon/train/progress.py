@@ -1,5 +1,6 @@
 """A progress bar for people, and plain lines where no terminal is watching."""
 
+import time
 from typing import Any
 
 import lightning as L
@@ -10,12 +11,15 @@ from antiphon.train.keeper import Keeper
 from antiphon.train.module import TrainingModule
 
 
+_SECONDS_BETWEEN_MOVES = 0.5
+
+
 class ProgressBar(L.Callback):
     """Epochs done, running loss, the last dev metric and the best one."""
 
     def __init__(self, console: Console, keeper: Keeper, max_epochs: int) -> None:
         self.console, self.keeper, self.max_epochs = console, keeper, max_epochs
-        self.batches_before = 0
+        self.batches_before, self._moved = 0, 0.0
         self.progress = Progress(
             TextColumn("[bold]training"),
             BarColumn(),
@@ -36,8 +40,9 @@ class ProgressBar(L.Callback):
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Moves the bar inside an epoch, every tenth batch."""
-        if batch_idx % 10 == 0 and not self.progress.disable:
+        """Moves the bar inside an epoch, now and then: to know the loss is to wait for a GPU."""
+        if time.monotonic() - self._moved > _SECONDS_BETWEEN_MOVES and not self.progress.disable:
+            self._moved = time.monotonic()
             share = min(0.99, batch_idx / self.batches_before) if self.batches_before else 0.0
             self.progress.update(self.task, completed=_epoch(pl_module) + share, state=self._state(pl_module))
 
