@@ -10,7 +10,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from antiphon.train.keeper import Keeper
 from antiphon.train.module import TrainingModule
 
-
 _SECONDS_BETWEEN_MOVES = 0.5
 
 
