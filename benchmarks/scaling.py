@@ -28,6 +28,7 @@ def measure():
 
 def draw(rows, path):
     from matplotlib import pyplot
+    from matplotlib.ticker import LogLocator
 
     figure, panels = pyplot.subplots(1, len(CURVES), figsize=(14, 3.4), layout="constrained")
     for panel, axis in zip(panels, CURVES, strict=True):
@@ -39,7 +40,12 @@ def draw(rows, path):
             ]
             panel.plot(*zip(*points, strict=True), marker="o", label=f"{model.replace('_', ' ')}, {way}")
         panel.set(xlabel=TITLES[axis], ylabel="ms a step", xscale="log", yscale="log")
-        panel.grid(visible=True, which="both", alpha=0.2)
+        panel.set_xticks(CURVES[axis], [f"{value:,}" for value in CURVES[axis]])
+        panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        panel.yaxis.set_major_formatter("{x:g}")
+        panel.minorticks_off()
+        panel.grid(visible=True, alpha=0.3)
+        panel.spines[["top", "right"]].set_visible(False)
     panels[0].legend(fontsize="small")
     others = ", ".join(f"{name} {value:,}" for name, value in BASE.items())
     figure.suptitle(f"training step on {device()}; but for the axis: {others}", fontsize="medium")

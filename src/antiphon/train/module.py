@@ -20,7 +20,15 @@ from antiphon.metrics import Outputs, perplexity, score_outputs
 from antiphon.search.hypothesis import BeamSettings
 from antiphon.train.checkpoint import Checkpoint
 from antiphon.train.processes import added_up, gathered, rank, size
-from antiphon.train.step import Learned, RecordedSteps, RunningAverage, SharedStep, Step, set_learning_rate
+from antiphon.train.step import (
+    Learned,
+    RecordedSteps,
+    RunningAverage,
+    SharedStep,
+    Step,
+    restore_optimiser,
+    set_learning_rate,
+)
 from antiphon.train.within_memory import MemoryBound, WithinMemory
 
 Numbers = NDArray[np.int64]
@@ -159,7 +167,7 @@ class TrainingModule(L.LightningModule):
         """The optimiser, with what the checkpoint remembers of past gradients."""
         self.optimizer = self.optimisation.optimiser_of(self.model)
         if self.checkpoint is not None:
-            self.optimizer.load_state_dict(self.checkpoint["optimiser"])
+            restore_optimiser(self.optimizer, self.checkpoint["optimiser"])
         return self.optimizer
 
 

@@ -187,6 +187,14 @@ def set_learning_rate(optimiser: torch.optim.Optimizer, value: float) -> None:
             group["lr"] = value
 
 
+def restore_optimiser(optimiser: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    """Takes what a checkpoint remembers of past gradients, but not how the device that it comes from wanted to work."""
+    own = [{name: group[name] for name in ("lr", "capturable") if name in group} for group in optimiser.param_groups]
+    optimiser.load_state_dict(state)
+    for group, options in zip(optimiser.param_groups, own, strict=True):
+        group.update(options)
+
+
 def _up(number: int, unit: int) -> int:
     return -(-number // unit) * unit
 

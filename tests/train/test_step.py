@@ -1,0 +1,104 @@
+"""One step of training, in the ways it can be taken: whole, padded with shares, and followed by an average."""
+
+from copy import deepcopy
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from antiphon.data.batch import Batch
+from antiphon.models.attention import Attention
+from antiphon.models.transducer import Transducer
+from antiphon.train.step import RunningAverage, Step, restore_optimiser, set_learning_rate
+
+
+def draw_batch():
+    draw = np.random.default_rng(1)
+    return Batch.of(
+        [draw.integers(4, 9, n) for n in (3, 5, 1)],
+        [draw.integers(4, 8, n) for n in (4, 2, 6)],
+    )
+
+
+def new_model(kind):
+    torch.manual_seed(1)
+    return kind(9, 8, hidden_size=6, embedding_size=5).double()
+
+
+def step_of(model, average=None):
+    optimiser = torch.optim.Adam(model.parameters(), 0.01)
+    return Step(model, lambda batch: -model.log_prob(batch), optimiser, clip=1.0, average=average)
+
+
+def assert_same_weights(one, other):
+    for name, weight in one.state_dict().items():
+        torch.testing.assert_close(weight, other.state_dict()[name], msg=name)
+
+
+@pytest.mark.parametrize("kind", [Transducer, Attention])
+def test_padding_that_counts_nothing_changes_no_step(kind):
+    """This is what lets steps be recorded for few shapes."""
+    plain, padded = new_model(kind), new_model(kind)
+    batch = draw_batch()
+    learned = step_of(plain)(batch)
+    share = torch.tensor([1 / 3] * 3 + [0.0] * 2, dtype=torch.float64)
+    total = step_of(padded).in_shares(batch.padded(5, 8, 12), share)
+    torch.testing.assert_close(total, learned.total)
+    assert learned.pairs == 3
+    assert_same_weights(plain, padded)
+
+
+def test_a_padded_batch_holds_the_same_pairs_and_then_some_of_nothing():
+    batch = draw_batch()
+    padded = batch.padded(4, 7, 9)
+    assert padded.sizes == (4, 7, 9)
+    assert torch.equal(padded.source[:3, :6], batch.source)
+    assert padded.source_lengths.tolist() == [4, 6, 2, 1]
+    assert padded.target_lengths.tolist() == [5, 3, 7, 1]
+
+
+def test_the_running_average_starts_with_the_weights_and_then_follows_them():
+    model = nn.Linear(2, 1)
+    average = RunningAverage(model, 0.75)
+    first = model.weight.detach() + 1
+    second = first + 8
+    for weights in (first, second):
+        with torch.no_grad():
+            model.weight.copy_(weights)
+        average.follow(model)
+    torch.testing.assert_close(average.module.weight, first + 2)
+    assert not average.module.weight.requires_grad
+
+
+def test_a_running_average_goes_on_from_a_checkpoint():
+    model = nn.Linear(2, 1)
+    average, resumed = RunningAverage(model, 0.5), RunningAverage(model, 0.5)
+    average.follow(model)
+    resumed.load_state_dict(deepcopy(average.state_dict()))
+    with torch.no_grad():
+        model.weight.add_(1.0)
+    for one in (average, resumed):
+        one.follow(model)
+    assert torch.equal(average.module.weight, resumed.module.weight)
+
+
+def test_a_learning_rate_that_is_a_tensor_changes_in_its_place():
+    rate = torch.tensor(0.1)
+    optimiser = torch.optim.Adam([nn.Parameter(torch.ones(1))], lr=rate, fused=True)
+    set_learning_rate(optimiser, 0.02)
+    assert optimiser.param_groups[0]["lr"] is rate
+    assert rate.item() == pytest.approx(0.02)
+
+
+def test_a_restored_optimiser_keeps_the_learning_rate_of_its_own_device():
+    """A recorded step reads the tensor it was recorded with; a checkpoint may hold a plain number, or another tensor."""
+    weight = nn.Parameter(torch.ones(1))
+    before = torch.optim.Adam([weight], lr=0.5, fused=True)
+    weight.sum().backward()
+    before.step()
+    rate = torch.tensor(0.1)
+    after = torch.optim.Adam([weight], lr=rate, fused=True)
+    restore_optimiser(after, before.state_dict())
+    assert after.param_groups[0]["lr"] is rate
+    assert after.state[weight]["exp_avg"].item() == before.state[weight]["exp_avg"].item() != 0
