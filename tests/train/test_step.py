@@ -92,7 +92,7 @@ def test_a_learning_rate_that_is_a_tensor_changes_in_its_place():
 
 
 def test_a_restored_optimiser_keeps_the_learning_rate_of_its_own_device():
-    """A recorded step reads the tensor it was recorded with; a checkpoint may hold a plain number, or another tensor."""
+    """A recorded step reads the tensor it was recorded with; a checkpoint may hold a number, or another tensor."""
     weight = nn.Parameter(torch.ones(1))
     before = torch.optim.Adam([weight], lr=0.5, fused=True)
     weight.sum().backward()

@@ -188,11 +188,11 @@ def set_learning_rate(optimiser: torch.optim.Optimizer, value: float) -> None:
 
 
 def restore_optimiser(optimiser: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-    """Takes what a checkpoint remembers of past gradients, but not how the device that it comes from wanted to work."""
-    own = [{name: group[name] for name in ("lr", "capturable") if name in group} for group in optimiser.param_groups]
+    """Takes what a checkpoint remembers of past gradients, but not how the device it comes from wanted to work."""
+    own = [(group["lr"], group.get("capturable", False)) for group in optimiser.param_groups]
     optimiser.load_state_dict(state)
-    for group, options in zip(optimiser.param_groups, own, strict=True):
-        group.update(options)
+    for group, (learning_rate, capturable) in zip(optimiser.param_groups, own, strict=True):
+        group["lr"], group["capturable"] = learning_rate, capturable
 
 
 def _up(number: int, unit: int) -> int:
