@@ -1,5 +1,7 @@
 """Benchmarks, all or those named; results go to benchmarks/results as JSON, and all that is there into one table.
 
+On a machine with a GPU, files and pictures have names of their own.
+
 python -m benchmarks [NAME ...]
 """
 
@@ -8,16 +10,20 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
+import torch
+
 RESULTS = Path(__file__).parent / "results"
 NAMES = ("lattice_memory", "training_step", "scaling", "hard_monotone_peer", "decoding", "streaming", "corpus_growth")
 
 
 def main():
     RESULTS.mkdir(exist_ok=True)
+    suffix = "_cuda" if torch.cuda.is_available() else ""
     for name in sys.argv[1:] or NAMES:
         rows = import_module(f"benchmarks.{name}").measure()
-        (RESULTS / f"{name}.json").write_text(json.dumps(rows, indent=2) + "\n")
-    stored = [RESULTS / f"{name}.json" for name in NAMES if (RESULTS / f"{name}.json").exists()]
+        (RESULTS / f"{name}{suffix}.json").write_text(json.dumps(rows, indent=2) + "\n")
+    names = [f"{name}{suffix}.json" for name in NAMES for suffix in ("", "_cuda")]
+    stored = [RESULTS / name for name in names if (RESULTS / name).exists()]
     text = "\n".join(line for path in stored for line in section(path))
     (RESULTS / "table.md").write_text(text)
     print(text)
