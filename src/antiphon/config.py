@@ -187,7 +187,7 @@ class SearchSection(Section):
     """Distinct outputs of one length kept for an input, wherever written; unset: twice ``beam``, at least 10."""
     threshold: Annotated[float, Field(gt=0)] = 8.0
     """Hypotheses more than this many nats behind the best are dropped."""
-    commit_margin: Annotated[float, Field(ge=0)] = 3.0
+    commit_margin: Annotated[float, Field(ge=0)] = 1.0
     """A stream writes what all outputs share that are at most this many nats behind the best; lower writes sooner."""
     max_length_ratio: Annotated[float, Field(gt=0)] = 2.0
     """Outputs may be this many times as long as the input, and ..."""
