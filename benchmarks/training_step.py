@@ -21,7 +21,8 @@ from antiphon.models.attention import Attention
 from antiphon.models.encoder_decoder import EncoderDecoder
 from antiphon.models.transducer import Transducer
 from antiphon.train.module import Optimisation
-from antiphon.train.step import RecordedSteps, Step
+from antiphon.train.recorded import RecordedSteps
+from antiphon.train.step import Step
 
 SIZES = {
     "cpu": [(32, 12, 12, 40, 128), (32, 50, 25, 20_000, 256)],

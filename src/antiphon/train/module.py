@@ -20,9 +20,9 @@ from antiphon.metrics import Outputs, perplexity, score_outputs
 from antiphon.search.hypothesis import BeamSettings
 from antiphon.train.checkpoint import Checkpoint
 from antiphon.train.processes import added_up, gathered, rank, size
+from antiphon.train.recorded import RecordedSteps
 from antiphon.train.step import (
     Learned,
-    RecordedSteps,
     RunningAverage,
     SharedStep,
     Step,

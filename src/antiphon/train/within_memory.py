@@ -13,7 +13,8 @@ import torch
 from torch import nn
 
 from antiphon.errors import RunError
-from antiphon.train.step import Learned, RecordedSteps, Step
+from antiphon.train.recorded import RecordedSteps
+from antiphon.train.step import Learned, Step
 
 
 class Divisible(Protocol):
