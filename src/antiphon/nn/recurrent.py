@@ -143,7 +143,10 @@ class SourceEncoder(nn.Module):
 
 
 def last_state(lstm: nn.LSTM, inputs: Float[Tensor, "B I E"], lengths: Int[Tensor, " B"]) -> LSTMState:
-    """The state after the last real position of each sequence."""
+    """The state after the last real position of each sequence; where there is only one, nobody waits for lengths."""
+    if inputs.shape[1] == 1:
+        state: LSTMState = lstm(inputs)[1]
+        return state
     packed = pack_padded_sequence(inputs, lengths.cpu(), batch_first=True, enforce_sorted=False)
     _, (hidden, cell) = lstm(packed)
     return hidden, cell
