@@ -15,6 +15,7 @@ import triton.language as tl
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.nn.functional import pad
 
 _PROGRAMS = 1024
 """How many programs a launch should have at least, so that every processor of a large GPU has several."""
@@ -36,14 +37,15 @@ def log_normalisers(
     source_logits: Float[Tensor, "B I V"], target_logits: Float[Tensor, "B J V"]
 ) -> Float[Tensor, "B I J"]:
     """``log sum_v exp(A[i, v] + C[j, v])`` for every ``i`` and ``j``."""
-    source, target = source_logits.contiguous(), target_logits.contiguous()
+    source, target = _aligned(source_logits), _aligned(target_logits)
     return _normalisers(source, target, source.amax(2).float(), target.amax(2).float())[1].to(source.dtype)
 
 
 class _LogWordProbabilities(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, source_logits: Tensor, target_logits: Tensor, targets: Tensor) -> Tensor:
-        source, target = source_logits.contiguous(), target_logits.contiguous()
+        source, target = _aligned(source_logits), _aligned(target_logits)
+        ctx.V = source_logits.shape[2]
         source_peak, target_peak = source.amax(2).float(), target.amax(2).float()
         z, log_z = _normalisers(source, target, source_peak, target_peak)
         ctx.save_for_backward(source, target, targets, source_peak, target_peak, z, log_z)
@@ -65,7 +67,13 @@ class _LogWordProbabilities(torch.autograd.Function):
         every_row = targets[:, None, :].expand(-1, source.shape[1], -1)
         for_source.scatter_add_(2, every_row, gradient.to(for_source.dtype))
         for_target.scatter_add_(2, targets[:, :, None], gradient.sum(1)[:, :, None].to(for_target.dtype))
-        return for_source, for_target, None
+        return for_source[:, :, : ctx.V], for_target[:, :, : ctx.V], None
+
+
+def _aligned(logits: Float[Tensor, "B N V"]) -> Float[Tensor, "B N W"]:
+    """Rows that start where wide loads can: a number of words that eight does not divide gets impossible ones added."""
+    V = logits.shape[2]
+    return logits.contiguous() if V % 8 == 0 else pad(logits, (0, -V % 16), value=float("-inf"))
 
 
 def _underflow(z: Float[Tensor, "B I J"], V: int) -> Bool[Tensor, "B I J"]:
