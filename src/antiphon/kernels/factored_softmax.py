@@ -21,6 +21,8 @@ _PROGRAMS = 1024
 """How many programs a launch should have at least, so that every processor of a large GPU has several."""
 _WORDS = 64
 """Words of one tile."""
+_UNIT = tl.constexpr(8)
+"""Rows hold a multiple of so many words, and kernels know it, so that loads can be wide."""
 _PRECISION = tl.constexpr("tf32x3")
 """How tiles are multiplied: on tensor cores, in three products that together keep single precision."""
 
@@ -71,9 +73,9 @@ class _LogWordProbabilities(torch.autograd.Function):
 
 
 def _aligned(logits: Float[Tensor, "B N V"]) -> Float[Tensor, "B N W"]:
-    """Rows that start where wide loads can: a number of words that eight does not divide gets impossible ones added."""
-    V = logits.shape[2]
-    return logits.contiguous() if V % 8 == 0 else pad(logits, (0, -V % 16), value=float("-inf"))
+    """Contiguous rows of a multiple of ``_UNIT`` words; those added are impossible."""
+    more = -logits.shape[2] % _UNIT.value
+    return pad(logits, (0, more), value=float("-inf")) if more else logits.contiguous()
 
 
 def _underflow(z: Float[Tensor, "B I J"], V: int) -> Bool[Tensor, "B I J"]:
@@ -95,7 +97,7 @@ def _normalisers(
     """``Z`` without the peaks, and ``log Z`` with them."""
     B, I, V = source.shape
     J = target.shape[1]
-    rows, columns, unit = _tile(I), _tile(J), _unit(V)
+    rows, columns = _tile(I), _tile(J)
     tiles = triton.cdiv(I, rows) * triton.cdiv(J, columns)
     parts = max(1, min(triton.cdiv(V, 4 * _WORDS), triton.cdiv(_PROGRAMS, B * tiles)))
     words_per_part = triton.cdiv(triton.cdiv(V, parts), _WORDS) * _WORDS
@@ -111,10 +113,9 @@ def _normalisers(
         B,
         I,
         J,
-        V // unit,
+        V // _UNIT.value,
         words_per_part,
         WORDS=_WORDS,
-        UNIT=unit,
         num_stages=1,
         **sizes,
     )
@@ -136,7 +137,7 @@ def _side_gradient(
     """Minus the sum over the other side of ``gradient(n, m) softmax(n, m, v)``."""
     B, N, V = own.shape
     M = other.shape[1]
-    rows, unit = _tile(N), _unit(V)
+    rows = _tile(N)
     result = torch.empty_like(own)
     _gradient_tiles[(B, triton.cdiv(N, rows), triton.cdiv(V, _WORDS))](
         own,
@@ -150,11 +151,10 @@ def _side_gradient(
         result,
         N,
         M,
-        V // unit,
+        V // _UNIT.value,
         ROWS=rows,
         COLUMNS=_tile(M),
         WORDS=_WORDS,
-        UNIT=unit,
         num_stages=1,
     )
     return result
@@ -165,9 +165,13 @@ def _tile(length: int) -> int:
     return min(64, max(16, 1 << (length - 1).bit_length()))
 
 
-def _unit(V: int) -> int:
-    """The largest power of two up to 16 that divides V: rows start at multiples of it, so loads can be that wide."""
-    return min(16, V & -V)
+@triton.jit
+def _cells_of_tile(J, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """Rows and columns of the tile of cells that this program has."""
+    tiles_across = tl.cdiv(J, COLUMNS)
+    i = tl.program_id(1) // tiles_across * ROWS + tl.arange(0, ROWS)
+    j = tl.program_id(1) % tiles_across * COLUMNS + tl.arange(0, COLUMNS)
+    return i, j
 
 
 @triton.jit(do_not_specialize=["B", "I", "J", "units", "words_per_part"])
@@ -185,14 +189,11 @@ def _sum_tiles(
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     WORDS: tl.constexpr,
-    UNIT: tl.constexpr,
 ):
     """Z(i, j) over one part of the vocabulary, for one tile of cells."""
-    V = units * UNIT
+    V = units * _UNIT
     b = tl.program_id(0).to(tl.int64)
-    tiles_across = tl.cdiv(J, COLUMNS)
-    i = tl.program_id(1) // tiles_across * ROWS + tl.arange(0, ROWS)
-    j = tl.program_id(1) % tiles_across * COLUMNS + tl.arange(0, COLUMNS)
+    i, j = _cells_of_tile(J, ROWS, COLUMNS)
     part = tl.program_id(2).to(tl.int64)
     first = tl.program_id(2) * words_per_part
     peak_i = tl.load(source_peak + b * I + i, i < I, 0.0)[:, None]
@@ -211,9 +212,7 @@ def _sum_tiles(
 def _rescue(source, target, z, log_z, I, J, V, least, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     """log Z(i, j) again, word by word with a peak for every cell, for tiles in which a sum has underflowed."""
     b = tl.program_id(0).to(tl.int64)
-    tiles_across = tl.cdiv(J, COLUMNS)
-    i = tl.program_id(1) // tiles_across * ROWS + tl.arange(0, ROWS)
-    j = tl.program_id(1) % tiles_across * COLUMNS + tl.arange(0, COLUMNS)
+    i, j = _cells_of_tile(J, ROWS, COLUMNS)
     inside = (i[:, None] < I) & (j[None, :] < J)
     cells = (b * I + i[:, None]) * J + j[None, :]
     sums = tl.load(z + cells, inside, float("inf"))
@@ -247,10 +246,9 @@ def _gradient_tiles(
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     WORDS: tl.constexpr,
-    UNIT: tl.constexpr,
 ):
     """-exp(own - peak) (gradient / Z) exp(other - peak) in one tile of rows and words; lost cells one by one."""
-    V = units * UNIT
+    V = units * _UNIT
     b = tl.program_id(0).to(tl.int64)
     n = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
     v = tl.program_id(2) * WORDS + tl.arange(0, WORDS)

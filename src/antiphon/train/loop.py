@@ -3,7 +3,8 @@
 import errno
 import logging
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -74,7 +75,6 @@ def run_epochs(
     if keeper.is_out_of_patience or not epochs_left:
         return
     _quieten_lightning()
-    torch.set_float32_matmul_precision("high" if settings.precision == "tf32" else "highest")
     trainer = L.Trainer(
         max_epochs=epochs_left,
         accelerator=choose_device(device),
@@ -90,13 +90,25 @@ def run_epochs(
     batches = DataLoader(shared(fitting.batches), batch_size=None, generator=torch.Generator())
     try:
         fitting.module.memory.say = partial(console.print, soft_wrap=True)
-        trainer.fit(fitting.module, batches, fitting.dev_batches)
+        with _products_in(settings.precision):
+            trainer.fit(fitting.module, batches, fitting.dev_batches)
     except SystemExit as stopped:  # this is how Lightning passes Ctrl-C on
         raise Interrupted(f"{run.path}: stopped; go on with --resume") from stopped
     except OSError as error:
         raise _disk_trouble(error, run) from error
     except RuntimeError as error:
         raise _memory_trouble(error, run) from error
+
+
+@contextmanager
+def _products_in(precision: str) -> Iterator[None]:
+    """Inside, a GPU may multiply in TF32 if that is asked for; what comes after training is as it was before."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if precision == "tf32" and torch.cuda.is_available() else "highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def _disk_trouble(error: OSError, run: RunFolder) -> Exception:

@@ -200,7 +200,7 @@ class GenerationTraining(TrainingModule):
 
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
         """Moves a batch, but one to learn from by recorded steps, which pad it first."""
-        waits = self.trainer.training and isinstance(self.take_step, WithinMemory) and self.take_step.is_recorded
+        waits = self.trainer.training and isinstance(self.take_step, WithinMemory) and self.take_step.takes_from_host
         return batch if waits else super().transfer_batch_to_device(batch, device, dataloader_idx)
 
     def on_validation_epoch_start(self) -> None:

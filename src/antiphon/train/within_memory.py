@@ -77,7 +77,7 @@ class WithinMemory:
 
     def __init__(self, step: Step, bound: MemoryBound, *, recorded: RecordedSteps | None = None) -> None:
         self.step, self.bound, self.recorded = step, bound, recorded
-        self.is_recorded = recorded is not None
+        self.takes_from_host = recorded is not None  # also once recording has ended
         self._device = next(step.model.parameters()).device
 
     def __call__(self, batch: Divisible) -> Learned:
