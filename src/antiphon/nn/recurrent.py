@@ -1,13 +1,16 @@
 """LSTMs over padded batches, whose answers do not depend on the padding."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from torch.nn.functional import dropout, linear
 from torch.nn.utils.rnn import pack_padded_sequence
 
+from antiphon.kernels import kernels_can_run
 from antiphon.nn.dropout import Dropout
 from antiphon.nn.side_by_side import side_by_side
 
@@ -47,6 +50,26 @@ class LSTM(nn.LSTM):
         self.forget_bias = forget_bias
         between_layers = dropout if layers > 1 else 0.0
         super().__init__(input_size, hidden_size, layers, batch_first=True, dropout=between_layers)
+
+    def forward(self, inputs: Any, state: LSTMState | None = None) -> Any:
+        """The state of the last layer at every position, and the state to go on from; on a GPU by kernels."""
+        if not isinstance(inputs, Tensor) or not self._has_kernel(inputs):
+            return super().forward(inputs, state)
+        states, hidden, cell = inputs, [], []
+        for layer, own in enumerate(self.all_weights):
+            before = (None, None) if state is None else (state[0][layer], state[1][layer])
+            states = dropout(states, self.dropout, self.training) if layer else states
+            states, cells = _states_of_layer(states, own, before)
+            hidden.append(states[:, -1])
+            cell.append(cells[:, -1])
+        return states, (torch.stack(hidden), torch.stack(cell))
+
+    def _has_kernel(self, inputs: Tensor) -> bool:
+        if not kernels_can_run(inputs) or self.weight_hh_l0.dtype != torch.float32:
+            return False
+        from antiphon.kernels import lstm
+
+        return lstm.can_sweep(len(inputs), self.hidden_size, inputs.device)
 
     def step(self, inputs: Float[Tensor, "N E"], state: LSTMState | None) -> tuple[Float[Tensor, "N H"], LSTMState]:
         """The state after one more position; layer by layer, which spares a single step the set-up of a sequence."""
@@ -140,6 +163,17 @@ class SourceEncoder(nn.Module):
             cell.append(last_cell)
             outputs = self.dropout(outputs)
         return outputs, (torch.cat(hidden), torch.cat(cell))
+
+
+def _states_of_layer(
+    inputs: Float[Tensor, "B T E"], weights: Sequence[Tensor], before: tuple[Tensor | None, Tensor | None]
+) -> tuple[Float[Tensor, "B T H"], Float[Tensor, "B T H"]]:
+    """Hidden and cell values of one layer, by a kernel; all inputs are multiplied at once before it."""
+    from antiphon.kernels import lstm
+
+    from_inputs, from_states, *biases = weights
+    gates = linear(inputs, from_inputs, biases[0] + biases[1])
+    return lstm.lstm_states(gates.float(), from_states, *before)
 
 
 def last_state(lstm: nn.LSTM, inputs: Float[Tensor, "B I E"], lengths: Int[Tensor, " B"]) -> LSTMState:
