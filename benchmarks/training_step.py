@@ -50,7 +50,7 @@ def measure_size(B, I, J, V, H, kinds=("transducer", "attention", "encoder_decod
         for kind in kinds
         for way in ways
         if (kind != "naive_joint" or NAIVE_LOGITS[device()] > B * I * J * V)
-        and (way != "recorded" or kind in ("transducer", "attention"))
+        and (way != "recorded" or kind != "naive_joint")
     }
     peaks = {name: peak_gib(step) for name, step in steps.items()}
     times = {name: [] for name in steps}

@@ -44,7 +44,7 @@ class Kind:
     """A kind of neural model and what it can do.
 
     ``search`` finds outputs, ``explain`` links the input and output of a single pair, which ``links_are`` names.
-    A ``recordable`` model needs nothing from the host while it learns, so its steps can become CUDA graphs.
+    No model may wait for the host while it learns, since its steps become CUDA graphs on a GPU.
     """
 
     model: Callable[..., nn.Module]
@@ -52,7 +52,6 @@ class Kind:
     explain: Explain | None = None
     links_are: str = ""
     reads_source: bool = True
-    recordable: bool = False
 
 
 def align(model: Transducer, pair: Batch) -> Links:
@@ -71,9 +70,9 @@ RANKING_KINDS = frozenset({"matcher", "overlap"})
 """Kinds that rank given answers instead of writing their own."""
 
 KINDS: dict[str, Kind] = {
-    "transducer": Kind(Transducer, search_transducer, align, "alignment", recordable=True),
+    "transducer": Kind(Transducer, search_transducer, align, "alignment"),
     "encoder_decoder": Kind(EncoderDecoder, search_left_to_right),
-    "attention": Kind(Attention, search_left_to_right, attend, "attention", recordable=True),
+    "attention": Kind(Attention, search_left_to_right, attend, "attention"),
     "language_model": Kind(LanguageModel, reads_source=False),
 }
 

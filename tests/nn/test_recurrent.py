@@ -83,3 +83,14 @@ def test_single_steps_give_what_the_whole_sequence_gives(layers):
         output, state = lstm.step(inputs[:, position], state)
         torch.testing.assert_close(output, states[:, position])
     torch.testing.assert_close(state, (hidden, cell))
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_the_last_state_is_that_of_each_sequence_alone_however_it_is_found(layers):
+    torch.manual_seed(1)
+    reader, inputs, lengths = LSTM(6, 5, layers), torch.randn(3, 4, 6), torch.tensor([4, 1, 3])
+    for hidden, cell in (reader.last_state(inputs, lengths), reader._last_state_by_step(inputs, lengths)):
+        for number, length in enumerate(lengths):
+            _, alone = reader(inputs[number : number + 1, :length])
+            torch.testing.assert_close(hidden[:, number], alone[0][:, 0])
+            torch.testing.assert_close(cell[:, number], alone[1][:, 0])

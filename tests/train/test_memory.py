@@ -66,7 +66,9 @@ def assert_estimate_is_close(make_module, sample, sizes):
 @pytest.mark.parametrize("kind", ["transducer", "attention", "encoder_decoder", "language_model"])
 def test_the_estimate_is_what_a_real_step_takes(kind, sizes, V, H, layers, how):
     def make_module():
-        return GenerationTraining(build_model(ModelSection(kind=kind, hidden_size=H, layers=layers), V, V), how, None)
+        return GenerationTraining(
+            build_model(ModelSection(kind=kind, hidden_size=H, layers=layers), V, V), how, None, sizes[0]
+        )
 
     if kind == "language_model":
         sizes = (sizes[0], 3, sizes[2])
@@ -86,7 +88,7 @@ def test_the_estimate_of_a_matcher_is_what_a_real_step_takes(sentence):
 
 def test_the_estimate_takes_the_memory_of_a_few_pairs():
     how = Optimisation(0.1, 1.0, 1, average=0.0, seed=1)
-    module = GenerationTraining(build_model(ModelSection(hidden_size=16), 50, 50), how, None)
+    module = GenerationTraining(build_model(ModelSection(hidden_size=16), 50, 50), how, None, 32)
     made = []
 
     def sample(*sizes):

@@ -6,9 +6,9 @@
 
 The products with the inputs are one matrix product before the launch, those for the weights' gradients come after it.
 What is left is a chain of small products. Each program keeps its slice of ``U`` for some units of the state and works
-on some sequences; after every step the programs of the same sequences wait for each other, since each needs what all
-of them wrote. So all programs of a launch, and of others like it beside it, must be on the GPU at once: a launch has no
-more of them than a quarter of its processors. Reference: ``torch.nn.LSTM``.
+on some sequences; before every step the programs of the same sequences wait for each other, since each needs what all
+of them wrote. So all programs of a launch must be on the GPU at once, which a cooperative launch makes certain.
+Reference: ``torch.nn.LSTM``.
 """
 
 from functools import cache
@@ -23,15 +23,13 @@ from torch.autograd.function import once_differentiable
 
 _UNITS = 16
 """Units of the state that a program has; products of tiles need sixteen at least."""
-_LARGEST_STATE = 512
-"""More units would not fit the fast memory of a processor together with their weights."""
-_LARGEST_BATCH = 128
-"""From here on a step has enough work for separate launches."""
 
 
 def can_sweep(B: int, H: int, device: torch.device) -> bool:
-    """Whether the kernels are made for so many sequences and units, and this GPU has room for their programs."""
-    return B <= _LARGEST_BATCH and H <= _LARGEST_STATE and _plan(B, H).programs <= _processors(device) // 4
+    """Whether this GPU has room for all programs of a launch, one on each processor, and for what they keep there."""
+    plan, gpu = _plan(B, H), _properties(device)
+    kept = 4 * _state(H) * (plan.rows + plan.units) * torch.float32.itemsize
+    return bool(plan.programs <= gpu.multi_processor_count and kept <= gpu.shared_memory_per_block_optin)
 
 
 def lstm_states(
@@ -61,13 +59,17 @@ class _Plan(NamedTuple):
 
 
 def _plan(B: int, H: int, units: int = _UNITS) -> _Plan:
-    rows = min(64, max(16, triton.next_power_of_2(triton.cdiv(B, 2))))
+    rows = 16 if B <= 32 else 32
     return _Plan(units, rows, triton.cdiv(H, units), triton.cdiv(B, rows))
 
 
+def _state(H: int) -> int:
+    return max(16, int(triton.next_power_of_2(H)))
+
+
 @cache
-def _processors(device: torch.device) -> int:
-    return torch.cuda.get_device_properties(device).multi_processor_count
+def _properties(device: torch.device) -> Any:
+    return torch.cuda.get_device_properties(device)
 
 
 class _States(torch.autograd.Function):
@@ -105,7 +107,7 @@ def _sweep_forward(
     cells[:, 0] = cell
     arrived = torch.zeros(plan.teams, dtype=torch.int32, device=gates.device)
     _forward[(plan.partners, plan.teams)](
-        gates, weight, hidden, activations, states, cells, arrived, B, T, H, **_launch(plan, H)
+        gates, weight, hidden, activations, states, cells, arrived, B, T, H, **_launch(plan, H, weight.device)
     )
     return activations, states, cells
 
@@ -124,7 +126,7 @@ def _sweep_backward(
     arrived = torch.zeros(plan.teams, dtype=torch.int32, device=cells.device)
     _backward[(plan.partners, plan.teams)](
         activations, cells, weight, for_states, for_states if for_cells is None else for_cells, for_gates,
-        for_cell, arrived, B, T, H, HAS_CELLS=for_cells is not None, **_launch(plan, H)
+        for_cell, arrived, B, T, H, HAS_CELLS=for_cells is not None, **_launch(plan, H, weight.device)
     )  # fmt: skip
     return for_gates, for_cell
 
@@ -132,17 +134,18 @@ def _sweep_backward(
 def _plan_here(gates: Tensor, weight: Tensor) -> _Plan:
     """Off a GPU programs run one after the other and cannot wait for each other: one has all units."""
     B, H = gates.shape[0], weight.shape[1]
-    return _plan(B, H) if gates.is_cuda else _plan(B, H, max(16, triton.next_power_of_2(H)))
+    return _plan(B, H) if gates.is_cuda else _plan(B, H, _state(H))
 
 
-def _launch(plan: _Plan, H: int) -> dict[str, Any]:
+def _launch(plan: _Plan, H: int, device: torch.device) -> dict[str, Any]:
     return {
         "ROWS": plan.rows,
         "UNITS": plan.units,
-        "STATE": max(16, triton.next_power_of_2(H)),
+        "STATE": _state(H),
         "PRECISION": "tf32x3" if torch.get_float32_matmul_precision() == "highest" else "tf32",
         "num_warps": 8,
         "num_stages": 1,
+        **({"launch_cooperative_grid": True} if device.type == "cuda" else {}),
     }
 
 
@@ -157,10 +160,15 @@ def _tanh(x):
 
 
 @triton.jit
-def _meet(arrived, number):
-    """Waits until so many programs in all have come here, and sees what they wrote before."""
+def _arrive(arrived):
+    """Lets the other programs see what this one has written."""
     tl.debug_barrier()
     tl.atomic_add(arrived, 1, sem="release")
+
+
+@triton.jit
+def _wait_for(arrived, number):
+    """Waits until programs have arrived so many times in all."""
     while tl.atomic_add(arrived, 0, sem="acquire") < number:
         pass
     tl.debug_barrier()
@@ -196,10 +204,14 @@ def _forward(
     mine = tl.load(weight + row_of_weight * H + k[:, None], (unit < H) & (k[:, None] < H), 0.0)
     known, inside = (b < B) & (u < H), (b < B) & (unit < H)
     c = tl.load(cells + b * (T + 1) * H + u, known, 0.0)
-    h = tl.load(hidden + b * H + k[None, :], (b < B) & (k[None, :] < H), 0.0)
+    everywhere = (b < B) & (k[None, :] < H)
+    h = tl.load(hidden + b * H + k[None, :], everywhere, 0.0)
     for t in range(T):
         step = b * T + t
         own = tl.load(gates + step * 4 * H + row_of_weight, inside, 0.0)
+        if t > 0:
+            _wait_for(arrived, t * partners)
+            h = tl.load(states + (step - 1) * H + k[None, :], everywhere, 0.0, cache_modifier=".cg")
         own = tl.dot(h, mine, own, input_precision=PRECISION)
         even, odd = tl.split(tl.reshape(own, (ROWS, UNITS, 2, 2)))
         i_gate, g_gate = tl.split(even)
@@ -207,9 +219,7 @@ def _forward(
         i_gate, f_gate, g_gate, o_gate = _sigmoid(i_gate), _sigmoid(f_gate), _tanh(g_gate), _sigmoid(o_gate)
         c = f_gate * c + i_gate * g_gate
         tl.store(states + step * H + u, o_gate * _tanh(c), known, cache_modifier=".cg")
-        if t + 1 < T:
-            _meet(arrived, (t + 1) * partners)
-            h = tl.load(states + step * H + k[None, :], (b < B) & (k[None, :] < H), 0.0, cache_modifier=".cg")
+        _arrive(arrived)
         tl.store(cells + (step + b + 1) * H + u, c, known)
         tl.store(activations + step * 4 * H + u, i_gate, known)
         tl.store(activations + step * 4 * H + H + u, f_gate, known)
@@ -248,7 +258,6 @@ def _backward(
     )
     all_gates = gate * H + k[None, None, :]
     everywhere = (b[None, :, :] < B) & (k[None, None, :] < H) & (gate < 4)
-    dh = tl.zeros((ROWS, UNITS), tl.float32)
     dc = tl.zeros((ROWS, UNITS), tl.float32)
     for back in range(T):
         t = T - 1 - back
@@ -259,18 +268,20 @@ def _backward(
         o_gate = tl.load(activations + step * 4 * H + 3 * H + u, known, 0.0)
         before = tl.load(cells + (step + b) * H + u, known, 0.0)
         tanh_c = _tanh(tl.load(cells + (step + b + 1) * H + u, known, 0.0))
-        dh += tl.load(for_states + step * H + u, known, 0.0)
+        dh = tl.load(for_states + step * H + u, known, 0.0)
+        if back > 0:
+            _wait_for(arrived, back * partners)
+            place = for_gates + (step[None, :, :] + 1) * 4 * H + all_gates
+            theirs = tl.load(place, everywhere, 0.0, cache_modifier=".cg")
+            dh += tl.sum(tl.dot(theirs, mine, input_precision=PRECISION), 0)
         dc += dh * o_gate * (1.0 - tanh_c * tanh_c)
         if HAS_CELLS:
             dc += tl.load(for_cells + step * H + u, known, 0.0)
-        place = for_gates + step * 4 * H + u
-        tl.store(place, dc * g_gate * i_gate * (1.0 - i_gate), known, cache_modifier=".cg")
-        tl.store(place + H, dc * before * f_gate * (1.0 - f_gate), known, cache_modifier=".cg")
-        tl.store(place + 2 * H, dc * i_gate * (1.0 - g_gate * g_gate), known, cache_modifier=".cg")
-        tl.store(place + 3 * H, dh * tanh_c * o_gate * (1.0 - o_gate), known, cache_modifier=".cg")
+        own = for_gates + step * 4 * H + u
+        tl.store(own, dc * g_gate * i_gate * (1.0 - i_gate), known, cache_modifier=".cg")
+        tl.store(own + H, dc * before * f_gate * (1.0 - f_gate), known, cache_modifier=".cg")
+        tl.store(own + 2 * H, dc * i_gate * (1.0 - g_gate * g_gate), known, cache_modifier=".cg")
+        tl.store(own + 3 * H, dh * tanh_c * o_gate * (1.0 - o_gate), known, cache_modifier=".cg")
         dc = dc * f_gate
-        if t > 0:
-            _meet(arrived, (back + 1) * partners)
-            theirs = tl.load(for_gates + step[None, :, :] * 4 * H + all_gates, everywhere, 0.0, cache_modifier=".cg")
-            dh = tl.sum(tl.dot(theirs, mine, input_precision=PRECISION), 0)
+        _arrive(arrived)
     tl.store(for_cell + b * H + u, dc, known)

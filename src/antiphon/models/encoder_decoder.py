@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from antiphon.data.batch import Batch
 from antiphon.nn.dropout import Dropout
-from antiphon.nn.recurrent import LSTM, Embedding, LSTMState, PrefixEncoder, Sizes, last_state, select_states
+from antiphon.nn.recurrent import LSTM, Embedding, LSTMState, PrefixEncoder, Sizes, select_states
 from antiphon.nn.token_likelihood import log_likelihood
 
 
@@ -45,7 +45,7 @@ class EncoderDecoder(nn.Module):
     def start(self, batch: Batch) -> LSTMState:
         """The state after the whole source, which the decoder starts from."""
         embedded = self.dropout(self.source_embedding(batch.source))
-        return last_state(self.encoder, embedded, batch.source_lengths)
+        return self.encoder.last_state(embedded, batch.source_lengths)
 
     def step(self, tokens: Int[Tensor, " N"], state: LSTMState) -> tuple[Float[Tensor, "N V"], LSTMState]:
         """Log probabilities of the token after these, and the state to go on from."""

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from antiphon.data.batch import Batch
-from antiphon.nn.recurrent import Embedding, LSTMState, PrefixEncoder, Sizes, last_state
+from antiphon.nn.recurrent import Embedding, LSTMState, PrefixEncoder, Sizes
 from antiphon.nn.token_likelihood import log_likelihood
 
 
@@ -41,7 +41,7 @@ class LanguageModel(nn.Module):
 
     def start(self, batch: Batch) -> LSTMState:
         """The state after the features and their end symbol."""
-        return last_state(self.decoder.lstm, self.feature_embedding(batch.source), batch.source_lengths)
+        return self.decoder.lstm.last_state(self.feature_embedding(batch.source), batch.source_lengths)
 
     def step(self, tokens: Int[Tensor, " N"], state: LSTMState) -> tuple[Float[Tensor, "N V"], LSTMState]:
         """Log probabilities of the token after these, and the state to go on from."""

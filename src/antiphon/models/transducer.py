@@ -23,6 +23,7 @@ from antiphon.nn.factored_softmax import log_word_probabilities
 from antiphon.nn.recurrent import LSTMState, PrefixEncoder, Sizes, SourceEncoder
 from antiphon.nn.side_by_side import side_by_side
 from antiphon.nn.transition import GeometricTransition, NeuralTransition
+from antiphon.nn.word_logits import WordLogits
 
 _TRANSITION_NUMBERS = 2**26
 """How many hidden transition units are computed at once when no gradient is wanted."""
@@ -64,8 +65,8 @@ class Transducer(nn.Module):
         sizes = Sizes(embedding_size, hidden_size, layers, dropout, forget_bias)
         self.encoder = SourceEncoder(source_size, sizes, bidirectional=encoder == "bidirectional")
         self.decoder = PrefixEncoder(target_size, sizes)
-        self.source_logits = nn.Linear(self.encoder.output_size, target_size, bias=False)
-        self.target_logits = nn.Linear(hidden_size, target_size)
+        self.source_logits = WordLogits(self.encoder.output_size, target_size, bias=False)
+        self.target_logits = WordLogits(hidden_size, target_size)
         self.final_emit_forced = final_emit == "forced"
         self.transition: NeuralTransition | GeometricTransition = (
             NeuralTransition(self.encoder.output_size, hidden_size, units=hidden_size)

@@ -1,6 +1,6 @@
 """LSTMs over padded batches, whose answers do not depend on the padding."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -52,17 +52,33 @@ class LSTM(nn.LSTM):
         super().__init__(input_size, hidden_size, layers, batch_first=True, dropout=between_layers)
 
     def forward(self, inputs: Any, state: LSTMState | None = None) -> Any:
-        """The state of the last layer at every position, and the state to go on from; on a GPU by kernels."""
+        """The last layer's state at every position, and the state to go on from."""
         if not isinstance(inputs, Tensor) or not self._has_kernel(inputs):
             return super().forward(inputs, state)
-        states, hidden, cell = inputs, [], []
-        for layer, own in enumerate(self.all_weights):
-            before = (None, None) if state is None else (state[0][layer], state[1][layer])
-            states = dropout(states, self.dropout, self.training) if layer else states
-            states, cells = _states_of_layer(states, own, before)
-            hidden.append(states[:, -1])
-            cell.append(cells[:, -1])
-        return states, (torch.stack(hidden), torch.stack(cell))
+        layers = list(self._layers(inputs, state))
+        hidden, cell = (torch.stack([values[:, -1] for values in kind]) for kind in zip(*layers, strict=True))
+        return layers[-1][0], (hidden, cell)
+
+    def last_state(self, inputs: Float[Tensor, "B I E"], lengths: Int[Tensor, " B"]) -> LSTMState:
+        """The state after the last real position of each sequence; on a GPU, nobody waits for lengths."""
+        if self._has_kernel(inputs):
+            last = (lengths - 1)[:, None, None].expand(-1, 1, self.hidden_size)
+            layers = zip(*self._layers(inputs, None), strict=True)
+            hidden, cell = (torch.stack([values.gather(1, last)[:, 0] for values in kind]) for kind in layers)
+            return hidden, cell
+        if inputs.is_cuda:
+            return self._last_state_by_step(inputs, lengths)
+        packed = pack_padded_sequence(inputs, lengths.cpu(), batch_first=True, enforce_sorted=False)
+        state: LSTMState = self(packed)[1]
+        return state
+
+    def _last_state_by_step(self, inputs: Float[Tensor, "B I E"], lengths: Int[Tensor, " B"]) -> LSTMState:
+        state = self.step(inputs[:, 0], None)[1]
+        for position in range(1, inputs.shape[1]):
+            goes_on = (position < lengths)[:, None]
+            after = self.step(inputs[:, position], state)[1]
+            state = torch.where(goes_on, after[0], state[0]), torch.where(goes_on, after[1], state[1])
+        return state
 
     def _has_kernel(self, inputs: Tensor) -> bool:
         if not kernels_can_run(inputs) or self.weight_hh_l0.dtype != torch.float32:
@@ -71,14 +87,29 @@ class LSTM(nn.LSTM):
 
         return lstm.can_sweep(len(inputs), self.hidden_size, inputs.device)
 
+    def _layers(self, inputs: Float[Tensor, "B T E"], state: LSTMState | None) -> Iterator[tuple[Tensor, Tensor]]:
+        """Hidden and cell values of each layer, by a kernel; all its inputs are multiplied at once before it."""
+        from antiphon.kernels import lstm
+
+        for layer, (from_inputs, from_states, *biases) in enumerate(self.all_weights):
+            before = (None, None) if state is None else (state[0][layer], state[1][layer])
+            inputs = self._between(inputs) if layer else inputs
+            gates = linear(inputs, from_inputs, biases[0] + biases[1])
+            inputs, cells = lstm.lstm_states(gates.float(), from_states, *before)
+            yield inputs, cells
+
+    def _between(self, states: Tensor) -> Tensor:
+        return dropout(states, self.dropout, self.training)
+
     def step(self, inputs: Float[Tensor, "N E"], state: LSTMState | None) -> tuple[Float[Tensor, "N H"], LSTMState]:
         """The state after one more position; layer by layer, which spares a single step the set-up of a sequence."""
         if state is None:
             nothing = inputs.new_zeros(self.num_layers, len(inputs), self.hidden_size)
             state = nothing, nothing
-        hidden, cell = [], []
+        hidden: list[Tensor] = []
+        cell: list[Tensor] = []
         for before, weights in zip(zip(*state, strict=True), self.all_weights, strict=True):
-            inputs, memory = torch.lstm_cell(inputs, before, *weights)
+            inputs, memory = torch.lstm_cell(self._between(inputs) if hidden else inputs, before, *weights)
             hidden.append(inputs)
             cell.append(memory)
         return inputs, (torch.stack(hidden), torch.stack(cell))
@@ -163,27 +194,6 @@ class SourceEncoder(nn.Module):
             cell.append(last_cell)
             outputs = self.dropout(outputs)
         return outputs, (torch.cat(hidden), torch.cat(cell))
-
-
-def _states_of_layer(
-    inputs: Float[Tensor, "B T E"], weights: Sequence[Tensor], before: tuple[Tensor | None, Tensor | None]
-) -> tuple[Float[Tensor, "B T H"], Float[Tensor, "B T H"]]:
-    """Hidden and cell values of one layer, by a kernel; all inputs are multiplied at once before it."""
-    from antiphon.kernels import lstm
-
-    from_inputs, from_states, *biases = weights
-    gates = linear(inputs, from_inputs, biases[0] + biases[1])
-    return lstm.lstm_states(gates.float(), from_states, *before)
-
-
-def last_state(lstm: nn.LSTM, inputs: Float[Tensor, "B I E"], lengths: Int[Tensor, " B"]) -> LSTMState:
-    """The state after the last real position of each sequence; where there is only one, nobody waits for lengths."""
-    if inputs.shape[1] == 1:
-        state: LSTMState = lstm(inputs)[1]
-        return state
-    packed = pack_padded_sequence(inputs, lengths.cpu(), batch_first=True, enforce_sorted=False)
-    _, (hidden, cell) = lstm(packed)
-    return hidden, cell
 
 
 def select_states(state: LSTMState, index: Int[Tensor, " N"]) -> LSTMState:

@@ -74,8 +74,7 @@ class GenerationTask:
         beam = build_beam(recipe.search, beam=recipe.train.dev_beam)
         kind = KINDS[recipe.model.kind]
         validation = Validation(recipe.train.dev_metric, codec, beam, kind.search, fitting_measures(recipe.data))
-        recorded = recipe.train.batch_size if kind.recordable else None
-        return GenerationTraining(model, optimisation_of(recipe.train), validation, checkpoint, recorded)
+        return GenerationTraining(model, optimisation_of(recipe.train), validation, recipe.train.batch_size, checkpoint)
 
 
 def _dev_batches(dev: Corpus, max_cells: int) -> DataLoader[Batch]:

@@ -156,7 +156,7 @@ class TrainingModule(L.LightningModule):
         return SharedStep(step) if size() > 1 else WithinMemory(step, self.memory, recorded=self.recorded(step))
 
     def recorded(self, step: Step) -> RecordedSteps | None:
-        """The recording of a step for a GPU, if there is one and the model can be recorded."""
+        """The recording of a step for a GPU, where there is one."""
         return None
 
     def training_step(self, batch: Any, _: int) -> None:
@@ -179,11 +179,11 @@ class GenerationTraining(TrainingModule):
         model: nn.Module,
         optimisation: Optimisation,
         validation: Validation,
+        batch_size: int,
         checkpoint: Checkpoint | None = None,
-        recorded_batch_size: int | None = None,
     ) -> None:
         super().__init__(model, optimisation, checkpoint)
-        self.validation, self.recorded_batch_size = validation, recorded_batch_size
+        self.validation, self.batch_size = validation, batch_size
         self.dev_outputs: list[tuple[tuple[int, ...], list[int]]] = []
 
     def losses(self, batch: Batch) -> Tensor:
@@ -193,10 +193,8 @@ class GenerationTraining(TrainingModule):
             return -cast(SequenceModel, self.model).log_prob(batch)
 
     def recorded(self, step: Step) -> RecordedSteps | None:
-        """The recording of a step for a GPU, if there is one and the model can be recorded."""
-        if self.recorded_batch_size is None or self.device.type != "cuda":
-            return None
-        return RecordedSteps(step, self.recorded_batch_size)
+        """The recording of a step, if it is for a GPU."""
+        return RecordedSteps(step, self.batch_size) if self.device.type == "cuda" else None
 
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
         """Moves a batch, but one to learn from by recorded steps, which pad it first."""
