@@ -127,8 +127,13 @@ def test_the_lstm_kernel_equals_its_reference(B, T, H, device):
 
     exact = values_and_all_gradients(by_reference, [leaf.detach().double() for leaf in leaves], weights)
     found = values_and_all_gradients(by_kernel, [leaf.detach().float().to(device) for leaf in leaves], weights)
+    assert_as_close_as_products_are(found, exact, device)
+
+
+def assert_as_close_as_products_are(found, exact, device):
+    """Products are in TF32 on a GPU."""
     for ours, wanted in zip(found, exact, strict=True):
-        torch.testing.assert_close(ours, wanted.float(), rtol=1e-4, atol=1e-4)
+        assert (ours - wanted).norm() <= (3e-3 if device == "cuda" else 1e-5) * wanted.norm()
 
 
 def values_and_all_gradients(function, leaves, weights):
@@ -149,5 +154,4 @@ def test_an_lstm_by_kernels_equals_one_without(layers, device, monkeypatch):
         monkeypatch.setattr(LSTM, "_has_kernel", lambda *_, answer=has_kernel: answer)
         states, after = reader(inputs, state)
         ways.append((states, *after, *reader.last_state(inputs, lengths)))
-    for ours, wanted in zip(*ways, strict=True):
-        torch.testing.assert_close(ours, wanted, rtol=1e-4, atol=1e-4)
+    assert_as_close_as_products_are(ways[1], ways[0], device)

@@ -2,6 +2,7 @@
 
 import io
 from collections import defaultdict
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,11 +11,13 @@ from rich.console import Console
 from safetensors.torch import load_file
 
 from antiphon.config import load_recipe
+from antiphon.data.batch import Batch
 from antiphon.data.match_batch import MatchCorpus
 from antiphon.data.vocab import PAD
 from antiphon.errors import RunError
 from antiphon.train.fit import train
 from antiphon.train.module import GenerationTraining
+from antiphon.train.within_memory import MemoryBound, WithinMemory
 from tests.toy import write_pairs
 
 SMALL = ["model.hidden_size=12", "train.max_epochs=3", "train.learning_rate=0.01", "train.average=0.9"]
@@ -179,3 +182,20 @@ def test_a_batch_of_questions_is_cut_into_parts_with_the_questions_they_need():
         assert torch.equal(torch.cat([getattr(part, name) for part in parts]), getattr(whole, name))
     asked = torch.cat([part.questions[part.question] for part in parts])
     assert torch.equal(asked, whole.questions[whole.question])
+
+
+def test_recordings_go_before_batches_are_cut(capsys):
+    """They take memory of their own, so a batch may fit as a whole without them."""
+    learnt, bound = [], MemoryBound()
+    step = SimpleNamespace(
+        model=torch.nn.Linear(1, 1), optimiser=SimpleNamespace(zero_grad=lambda: None), in_parts=learnt.append
+    )
+
+    def recorded(_):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    batch = Batch.of([[4, 5]] * 3, [[4]] * 3)
+    WithinMemory(step, bound, recorded=recorded)(batch)
+    assert [len(parts) for parts in learnt] == [1]
+    assert bound.max_cells is None
+    assert capsys.readouterr().out == "out of memory: steps are no longer recorded, which is slower but takes less\n"

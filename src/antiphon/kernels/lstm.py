@@ -8,11 +8,11 @@ The products with the inputs are one matrix product before the launch, those for
 What is left is a chain of small products. Each program keeps its slice of ``U`` for some units of the state and works
 on some sequences; before every step the programs of the same sequences wait for each other, since each needs what all
 of them wrote. So all programs of a launch must be on the GPU at once, which a cooperative launch makes certain.
-Reference: ``torch.nn.LSTM``.
+Products are in TF32, which training allows unless told otherwise. Reference: ``torch.nn.LSTM``.
 """
 
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import triton
@@ -23,13 +23,17 @@ from torch.autograd.function import once_differentiable
 
 _UNITS = 16
 """Units of the state that a program has; products of tiles need sixteen at least."""
+_ROWS = 16
+"""Sequences that a program has."""
 
 
 def can_sweep(B: int, H: int, device: torch.device) -> bool:
-    """Whether this GPU has room for all programs of a launch, one on each processor, and for what they keep there."""
-    plan, gpu = _plan(B, H), _properties(device)
-    kept = 4 * _state(H) * (plan.rows + plan.units) * torch.float32.itemsize
-    return bool(plan.programs <= gpu.multi_processor_count and kept <= gpu.shared_memory_per_block_optin)
+    """Whether TF32 is allowed, and this GPU has a processor for every program with room for what it keeps there."""
+    gpu = _properties(device)
+    programs = triton.cdiv(H, _UNITS) * triton.cdiv(B, _ROWS)
+    kept = 4 * _state(H) * (_ROWS + _UNITS) * torch.float32.itemsize
+    fits = programs <= gpu.multi_processor_count and kept <= gpu.shared_memory_per_block_optin
+    return bool(fits) and torch.get_float32_matmul_precision() != "highest"
 
 
 def lstm_states(
@@ -43,24 +47,6 @@ def lstm_states(
     return _States.apply(  # type: ignore[no-untyped-call,no-any-return]
         gates, weight, nothing if hidden is None else hidden, nothing if cell is None else cell
     )
-
-
-class _Plan(NamedTuple):
-    """How the work is cut: units and sequences of a program, and how many programs share the same sequences."""
-
-    units: int
-    rows: int
-    partners: int
-    teams: int
-
-    @property
-    def programs(self) -> int:
-        return self.partners * self.teams
-
-
-def _plan(B: int, H: int, units: int = _UNITS) -> _Plan:
-    rows = 16 if B <= 32 else 32
-    return _Plan(units, rows, triton.cdiv(H, units), triton.cdiv(B, rows))
 
 
 def _state(H: int) -> int:
@@ -102,13 +88,12 @@ def _sweep_forward(
 ) -> tuple[Float[Tensor, "B T 4H"], Float[Tensor, "B T H"], Float[Tensor, "B T+1 H"]]:
     """The gates after their nonlinearities, the states of every step, and its cells after those given."""
     B, T, _ = gates.shape
-    H, plan = weight.shape[1], _plan_here(gates, weight)
+    H = weight.shape[1]
     activations, states, cells = torch.empty_like(gates), gates.new_empty(B, T, H), gates.new_empty(B, T + 1, H)
     cells[:, 0] = cell
-    arrived = torch.zeros(plan.teams, dtype=torch.int32, device=gates.device)
-    _forward[(plan.partners, plan.teams)](
-        gates, weight, hidden, activations, states, cells, arrived, B, T, H, **_launch(plan, H, weight.device)
-    )
+    grid, options = _launch(B, H, gates.device)
+    arrived = torch.zeros(grid[1], dtype=torch.int32, device=gates.device)
+    _forward[grid](gates, weight, hidden, activations, states, cells, arrived, B, T, H, **options)
     return activations, states, cells
 
 
@@ -121,32 +106,27 @@ def _sweep_backward(
 ) -> tuple[Float[Tensor, "B T 4H"], Float[Tensor, "B H"]]:
     """Gradients of the gates before their nonlinearities, and of the first cell values."""
     B, T, H = for_states.shape
-    plan = _plan_here(activations, weight)
     for_gates, for_cell = torch.empty_like(activations), cells.new_empty(B, H)
-    arrived = torch.zeros(plan.teams, dtype=torch.int32, device=cells.device)
-    _backward[(plan.partners, plan.teams)](
+    grid, options = _launch(B, H, cells.device)
+    arrived = torch.zeros(grid[1], dtype=torch.int32, device=cells.device)
+    _backward[grid](
         activations, cells, weight, for_states, for_states if for_cells is None else for_cells, for_gates,
-        for_cell, arrived, B, T, H, HAS_CELLS=for_cells is not None, **_launch(plan, H, weight.device)
+        for_cell, arrived, B, T, H, HAS_CELLS=for_cells is not None, **options
     )  # fmt: skip
     return for_gates, for_cell
 
 
-def _plan_here(gates: Tensor, weight: Tensor) -> _Plan:
-    """Off a GPU programs run one after the other and cannot wait for each other: one has all units."""
-    B, H = gates.shape[0], weight.shape[1]
-    return _plan(B, H) if gates.is_cuda else _plan(B, H, _state(H))
+def _launch(B: int, H: int, device: torch.device) -> tuple[tuple[int, int], dict[str, Any]]:
+    """The grid: programs that share their sequences, and how many such groups there are; and how each is compiled.
 
-
-def _launch(plan: _Plan, H: int, device: torch.device) -> dict[str, Any]:
-    return {
-        "ROWS": plan.rows,
-        "UNITS": plan.units,
-        "STATE": _state(H),
-        "PRECISION": "tf32x3" if torch.get_float32_matmul_precision() == "highest" else "tf32",
-        "num_warps": 8,
-        "num_stages": 1,
-        **({"launch_cooperative_grid": True} if device.type == "cuda" else {}),
-    }
+    Off a GPU programs run one after the other and cannot wait for each other, so there one has all units.
+    """
+    on_gpu = device.type == "cuda"
+    units = _UNITS if on_gpu else _state(H)
+    options = {"ROWS": _ROWS, "UNITS": units, "STATE": _state(H), "num_warps": 8, "num_stages": 1}
+    return (triton.cdiv(H, units), triton.cdiv(B, _ROWS)), options | (
+        {"launch_cooperative_grid": True} if on_gpu else {}
+    )
 
 
 @triton.jit
@@ -189,7 +169,6 @@ def _forward(
     ROWS: tl.constexpr,
     UNITS: tl.constexpr,
     STATE: tl.constexpr,
-    PRECISION: tl.constexpr,
 ):
     """Column ``4 u + k`` of a program's product is gate ``k`` of its unit ``u``."""
     partners = tl.num_programs(0)
@@ -212,7 +191,7 @@ def _forward(
         if t > 0:
             _wait_for(arrived, t * partners)
             h = tl.load(states + (step - 1) * H + k[None, :], everywhere, 0.0, cache_modifier=".cg")
-        own = tl.dot(h, mine, own, input_precision=PRECISION)
+        own = tl.dot(h, mine, own, input_precision="tf32")
         even, odd = tl.split(tl.reshape(own, (ROWS, UNITS, 2, 2)))
         i_gate, g_gate = tl.split(even)
         f_gate, o_gate = tl.split(odd)
@@ -244,7 +223,6 @@ def _backward(
     ROWS: tl.constexpr,
     UNITS: tl.constexpr,
     STATE: tl.constexpr,
-    PRECISION: tl.constexpr,
 ):
     """From the last step to the first: ``dh_t`` is given from outside, and comes back through ``U`` from the gates."""
     partners = tl.num_programs(0)
@@ -273,7 +251,7 @@ def _backward(
             _wait_for(arrived, back * partners)
             place = for_gates + (step[None, :, :] + 1) * 4 * H + all_gates
             theirs = tl.load(place, everywhere, 0.0, cache_modifier=".cg")
-            dh += tl.sum(tl.dot(theirs, mine, input_precision=PRECISION), 0)
+            dh += tl.sum(tl.dot(theirs, mine, input_precision="tf32"), 0)
         dc += dh * o_gate * (1.0 - tanh_c * tanh_c)
         if HAS_CELLS:
             dc += tl.load(for_cells + step * H + u, known, 0.0)

@@ -81,7 +81,9 @@ class Transducer(nn.Module):
     def moves(self, batch: Batch) -> Moves:
         """The log scores of both moves in every cell."""
         source, target = side_by_side(
-            lambda: self.read(batch.source, batch.source_lengths), lambda: self.follow(batch.shifted_target)[0]
+            lambda: self.read(batch.source, batch.source_lengths),
+            lambda: self.follow(batch.shifted_target)[0],
+            lane=0,
         )
         log_word = log_word_probabilities(source.logits, target.logits, batch.target)
         log_odds = self._emit_log_odds(source.transition, target.transition).to(log_word.dtype)

@@ -175,6 +175,7 @@ class SourceEncoder(nn.Module):
         rightward, leftward = side_by_side(
             lambda: self.rightward[layer](states)[0],
             lambda: _take(self.leftward[layer](_take(states, mirror))[0], mirror),
+            lane=1,
         )
         return torch.cat([rightward, leftward], 2)
 

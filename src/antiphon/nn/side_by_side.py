@@ -1,6 +1,7 @@
 """Two parts of a model that do not need each other, computed at the same time."""
 
 from collections.abc import Callable
+from functools import cache
 from typing import TypeVar
 
 import torch
@@ -9,13 +10,18 @@ from torch.utils._pytree import tree_leaves
 
 First = TypeVar("First")
 Second = TypeVar("Second")
+LANES = 2
+"""How many parts can run beside the first one; every stream more would cost memory that is its own."""
 
 
-def side_by_side(first: Callable[[], First], second: Callable[[], Second]) -> tuple[First, Second]:
-    """Both results. While a step is recorded for a GPU, the two go to streams of their own, as do their gradients."""
+def side_by_side(first: Callable[[], First], second: Callable[[], Second], lane: int) -> tuple[First, Second]:
+    """Both results. While a step is recorded for a GPU, the second goes to a lane of its own, as do its gradients.
+
+    Parts that may run at the same time need different lanes.
+    """
     if not (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()):
         return first(), second()
-    here, beside = torch.cuda.current_stream(), torch.cuda.Stream()
+    here, beside = torch.cuda.current_stream(), _stream(lane)
     beside.wait_stream(here)
     with torch.cuda.stream(beside):
         from_beside = second()
@@ -25,3 +31,17 @@ def side_by_side(first: Callable[[], First], second: Callable[[], Second]) -> tu
         if isinstance(leaf, Tensor):
             leaf.record_stream(here)
     return from_here, from_beside
+
+
+def join_lanes() -> None:
+    """Makes the current stream wait for every lane that is being recorded; without it, no recording can end."""
+    for lane in range(LANES):
+        with torch.cuda.stream(_stream(lane)):
+            is_recorded = torch.cuda.is_current_stream_capturing()
+        if is_recorded:
+            torch.cuda.current_stream().wait_stream(_stream(lane))
+
+
+@cache
+def _stream(lane: int) -> torch.cuda.Stream:
+    return torch.cuda.Stream()

@@ -102,9 +102,9 @@ def run_epochs(
 
 @contextmanager
 def _products_in(precision: str) -> Iterator[None]:
-    """Inside, a GPU may multiply in TF32 if that is asked for; what comes after training is as it was before."""
+    """Inside, a GPU may multiply in TF32 unless more is asked for; what comes after training is as it was before."""
     before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high" if precision == "tf32" and torch.cuda.is_available() else "highest")
+    torch.set_float32_matmul_precision("highest" if precision == "float32" or not torch.cuda.is_available() else "high")
     try:
         yield
     finally:

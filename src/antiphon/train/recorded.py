@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from antiphon.data.batch import Batch
+from antiphon.nn.side_by_side import join_lanes
 from antiphon.train.step import Learned, Step
 
 _MOST_RECORDINGS = 128
@@ -44,13 +45,19 @@ class RecordedSteps:
     def _learn(self, shape: tuple[int, ...], batch: Batch, share: Tensor) -> Tensor:
         if self._seen[shape] == 1 or len(self._recordings) >= _MOST_RECORDINGS:
             return self.step.in_shares(batch, share)
+        recording = self._recordings[shape] = self._record(batch, share)
+        recording.graph.replay()
+        return recording.total.clone()
+
+    def _record(self, batch: Batch, share: Tensor) -> "_Recording":
         self.step.optimiser.zero_grad()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
-            total = self.step.in_shares(batch, share)
-        self._recordings[shape] = _Recording(graph, batch, share, total)
-        graph.replay()
-        return total.clone()
+            try:
+                total = self.step.in_shares(batch, share)
+            finally:
+                join_lanes()  # also where memory has run out
+        return _Recording(graph, batch, share, total)
 
     def _shape(self, batch: Batch) -> tuple[int, int, int]:
         """Lengths in steps of four, from 64 on in steps of eight; numbers of pairs in quarters of a full batch."""

@@ -98,11 +98,14 @@ class WithinMemory:
         return self.step.in_parts([part.to(self._device) for part in parts])
 
     def _give_way(self, sizes: tuple[int, int, int]) -> None:
-        """Frees what the failed step has left, and halves what is computed at once from here on."""
+        """Frees what the failed step has left and does without recordings, or else with half as much at once."""
         self.step.optimiser.zero_grad()
+        if self.recorded is None:
+            self.bound.halve(sizes)
+        else:
+            self.bound.say("out of memory: steps are no longer recorded, which is slower but takes less")
         self.recorded = None
         torch.cuda.empty_cache()
-        self.bound.halve(sizes)
         # How many random numbers the failed step had drawn is anyone's guess.
         torch.manual_seed(torch.initial_seed() + _NEXT_SEED)
 
