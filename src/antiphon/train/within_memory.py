@@ -105,9 +105,16 @@ class WithinMemory:
         else:
             self.bound.say("out of memory: steps are no longer recorded, which is slower but takes less")
         self.recorded = None
-        torch.cuda.empty_cache()
+        _free_gpu()
         # How many random numbers the failed step had drawn is anyone's guess.
         torch.manual_seed(torch.initial_seed() + _NEXT_SEED)
+
+
+def _free_gpu() -> None:
+    """Gives back what is not in use; work space of matrix products may lie among recordings and keep their memory."""
+    if torch.cuda.is_available():
+        torch._C._cuda_clearCublasWorkspaces()
+        torch.cuda.empty_cache()
 
 
 _NEXT_SEED = 500_009
