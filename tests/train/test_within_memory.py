@@ -15,6 +15,8 @@ from antiphon.data.batch import Batch
 from antiphon.data.match_batch import MatchCorpus
 from antiphon.data.vocab import PAD
 from antiphon.errors import RunError
+from antiphon.kinds import log_prob
+from antiphon.train import module
 from antiphon.train.fit import train
 from antiphon.train.module import GenerationTraining
 from antiphon.train.within_memory import MemoryBound, WithinMemory
@@ -149,11 +151,30 @@ def test_a_pair_that_does_not_fit_ends_training_with_a_remedy_and_a_whole_checkp
     assert_close(whole, train(recipe(), tmp_path / "poor", console=console(), resume=True))
 
 
-def test_memory_that_runs_out_in_validation_is_said_in_one_sentence(recipe, tmp_path, monkeypatch):
+@pytest.mark.parametrize("metric", ["perplexity", "accuracy"])
+def test_validation_in_parts_measures_the_same(recipe, tmp_path, monkeypatch, metric):
+    settings = recipe(f"train.dev_metric={metric}")
+    whole = train(settings, tmp_path / "whole", console=console())
+
+    def limited(model, batch):
+        if np.prod(batch.sizes) > 300:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return log_prob(model, batch)
+
+    monkeypatch.setattr(module, "log_prob", limited)
+    parts = train(settings, tmp_path / "parts", console=(said := console()))
+    assert said.file.getvalue().count("out of memory") <= 4
+    assert "out of memory at 20 pairs" in said.file.getvalue()
+    of_whole, of_parts = ([line.split(",") for line in run.log.read_text().splitlines()[1:]] for run in (whole, parts))
+    assert [row[1] for row in of_whole] == [row[1] for row in of_parts]
+    assert [float(row[2]) for row in of_whole] == pytest.approx([float(row[2]) for row in of_parts], rel=1e-5)
+
+
+def test_memory_that_runs_out_between_epochs_is_said_in_one_sentence(recipe, tmp_path, monkeypatch):
     def validate(*_):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(GenerationTraining, "validation_step", validate)
+    monkeypatch.setattr(GenerationTraining, "on_validation_epoch_end", validate)
     with pytest.raises(RunError, match=r"run: out of memory; the last checkpoint is whole"):
         train(recipe(), tmp_path / "run", console=console())
 

@@ -89,7 +89,8 @@ def run_epochs(
     # A loader draws a number when it starts: from its own generator, so that dropout's are left alone.
     batches = DataLoader(shared(fitting.batches), batch_size=None, generator=torch.Generator())
     try:
-        fitting.module.memory.say = partial(console.print, soft_wrap=True)
+        for bound in (fitting.module.memory, fitting.module.dev_memory):
+            bound.say = partial(console.print, soft_wrap=True)
         with _products_in(settings.precision):
             trainer.fit(fitting.module, batches, fitting.dev_batches)
     except SystemExit as stopped:  # this is how Lightning passes Ctrl-C on

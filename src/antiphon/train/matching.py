@@ -90,7 +90,7 @@ class MatchingTraining(TrainingModule):
 
     def validation_step(self, batch: MatchBatch, _: int) -> None:
         """Adds a batch to what is measured."""
-        log_odds: Tensor = self.kept_model(batch)
+        log_odds = torch.cat(self.measured(batch, self.kept_model))
         losses = torch.nn.functional.binary_cross_entropy_with_logits(log_odds, batch.labels, reduction="sum")
         self.dev_loss.add(losses, len(log_odds))
         self.dev_log_odds.append(log_odds.double().cpu())

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeVar, cast
 
 import lightning as L
 import numpy as np
@@ -32,6 +32,7 @@ from antiphon.train.step import (
 from antiphon.train.within_memory import MemoryBound, WithinMemory
 
 Numbers = NDArray[np.int64]
+Measured = TypeVar("Measured")
 
 
 class EpochBatches(IterableDataset[Any]):
@@ -111,7 +112,7 @@ class TrainingModule(L.LightningModule):
         super().__init__()
         self.model, self.optimisation = model, optimisation
         self.averaged = RunningAverage(model, optimisation.average) if optimisation.average else None
-        self.memory = MemoryBound()
+        self.memory, self.dev_memory = MemoryBound(), MemoryBound()
         self.checkpoint = checkpoint
         if checkpoint is not None:
             self.load_state_dict(checkpoint["module"])
@@ -158,6 +159,12 @@ class TrainingModule(L.LightningModule):
     def recorded(self, step: Step) -> RecordedSteps | None:
         """The recording of a step for a GPU, where there is one."""
         return None
+
+    def measured(self, batch: Any, measure: Callable[[Any], Measured]) -> list[Measured]:
+        """What is measured of a batch, or of parts of it where it does not fit as a whole."""
+        step = self.take_step
+        make_room = step.forget_recordings if isinstance(step, WithinMemory) else lambda: False
+        return self.dev_memory.fitted(batch, lambda parts: [measure(part) for part in parts], make_room)
 
     def training_step(self, batch: Any, _: int) -> None:
         """Learns from a batch."""
@@ -210,11 +217,18 @@ class GenerationTraining(TrainingModule):
         """Adds a batch to what is measured; processes take turns."""
         if number % size() != rank():
             return
-        self.dev_loss.add(-log_prob(self.kept_model, batch).sum(), int(batch.target_lengths.sum()))
-        if self.validation.needs_outputs and self.validation.search is not None:
-            found = self.validation.search(self.kept_model, batch, self.validation.beam)
-            wanted = batch.target.tolist()
-            self.dev_outputs += [(hypotheses[0].tokens, ids) for hypotheses, ids in zip(found, wanted, strict=True)]
+        for loss, found in self.measured(batch, self._measure):
+            self.dev_loss.add(*loss)
+            self.dev_outputs += found
+
+    def _measure(self, batch: Batch) -> tuple[tuple[Tensor, int], list[tuple[tuple[int, ...], list[int]]]]:
+        """The loss of a batch and its number of tokens; and, if outputs are looked at, each with what was wanted."""
+        loss = -log_prob(self.kept_model, batch).sum(), int(batch.target_lengths.sum())
+        if not self.validation.needs_outputs or self.validation.search is None:
+            return loss, []
+        found = self.validation.search(self.kept_model, batch, self.validation.beam)
+        wanted = batch.target.tolist()
+        return loss, [(hypotheses[0].tokens, ids) for hypotheses, ids in zip(found, wanted, strict=True)]
 
     def on_validation_epoch_end(self) -> None:
         """Turns what all processes have added up into metrics."""

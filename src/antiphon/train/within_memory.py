@@ -7,7 +7,7 @@ until memory runs out for the first time.
 
 from collections.abc import Callable
 from math import prod
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypeVar
 
 import torch
 from torch import nn
@@ -15,6 +15,8 @@ from torch import nn
 from antiphon.errors import RunError
 from antiphon.train.recorded import RecordedSteps
 from antiphon.train.step import Learned, Step
+
+Result = TypeVar("Result")
 
 
 class Divisible(Protocol):
@@ -47,6 +49,23 @@ class MemoryBound(nn.Module):
         pairs, rows, columns = batch.sizes
         at_once = pairs if self.max_cells is None else max(1, self.max_cells // (rows * columns))
         return [batch] if at_once >= pairs else batch.parts(at_once)
+
+    def fitted(
+        self, batch: Divisible, compute: Callable[[list[Any]], Result], make_room: Callable[[], bool] = lambda: False
+    ) -> Result:
+        """What is computed from a batch in as large parts as fit, which get smaller unless room can be made."""
+        while True:
+            parts = self.parts(batch)
+            try:
+                return compute(parts)
+            except RuntimeError as error:
+                if not is_out_of_memory(error):
+                    raise
+            # Not before here: until its handler ends, the error keeps all that was computed alive.
+            room_is_made = make_room()
+            _free_gpu()
+            if not room_is_made:
+                self.halve(parts[0].sizes)
 
     def halve(self, sizes: tuple[int, int, int]) -> None:
         """Allows half of what did not fit from here on, and says so."""
@@ -82,32 +101,27 @@ class WithinMemory:
 
     def __call__(self, batch: Divisible) -> Learned:
         """Learns from a batch, however many parts that takes."""
-        while True:
-            parts = self.bound.parts(batch)
-            try:
-                return self._learn(parts)
-            except RuntimeError as error:
-                if not is_out_of_memory(error):
-                    raise
-            # Not before here: until its handler ends, the error keeps all that was computed alive.
-            self._give_way(parts[0].sizes)
+        return self.bound.fitted(batch, self._learn, self._start_anew)
+
+    def forget_recordings(self) -> bool:
+        """Whether there were any; they take memory, and steps are the same without, only slower."""
+        if self.recorded is None:
+            return False
+        self.recorded = None
+        self.bound.say("out of memory: steps are no longer recorded, which is slower but takes less")
+        return True
 
     def _learn(self, parts: list[Any]) -> Learned:
         if len(parts) == 1 and self.recorded is not None:
             return self.recorded(parts[0])
         return self.step.in_parts([part.to(self._device) for part in parts])
 
-    def _give_way(self, sizes: tuple[int, int, int]) -> None:
-        """Frees what the failed step has left and does without recordings, or else with half as much at once."""
+    def _start_anew(self) -> bool:
+        """Drops what the failed step has left, and recordings; whether there were any."""
         self.step.optimiser.zero_grad()
-        if self.recorded is None:
-            self.bound.halve(sizes)
-        else:
-            self.bound.say("out of memory: steps are no longer recorded, which is slower but takes less")
-        self.recorded = None
-        _free_gpu()
         # How many random numbers the failed step had drawn is anyone's guess.
         torch.manual_seed(torch.initial_seed() + _NEXT_SEED)
+        return self.forget_recordings()
 
 
 def _free_gpu() -> None:
