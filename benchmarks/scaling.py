@@ -1,4 +1,4 @@
-"""How a training step grows with input length, output length, vocabulary and batch; drawn in results/scaling.png."""
+"""How a training step grows with input length, output length, vocabulary and batch; drawn in results/scaling_cpu.png."""
 
 from pathlib import Path
 
@@ -48,5 +48,5 @@ def draw(rows, path):
         panel.spines[["top", "right"]].set_visible(False)
     panels[0].legend(fontsize="small")
     others = ", ".join(f"{name} {value:,}" for name, value in BASE.items())
-    figure.suptitle(f"training step on {device()}; but for the axis: {others}", fontsize="medium")
+    figure.suptitle(f"training step on {rows[0]['device']}; but for the axis: {others}", fontsize="medium")
     figure.savefig(path, dpi=110)
