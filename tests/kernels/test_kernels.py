@@ -3,11 +3,13 @@
 import pytest
 import torch
 
-from antiphon.kernels import factored_softmax, lstm, marginal
+from antiphon.kernels import best_words, factored_softmax, lstm, marginal
 from antiphon.lattice import log_marginal
+from antiphon.nn.best_words import best_words as best_words_reference
 from antiphon.nn.factored_softmax import log_normalisers, log_word_probabilities
 from antiphon.nn.recurrent import LSTM
 from tests.lattice.test_lattice import draw_lengths, draw_moves
+from tests.nn.test_best_words import draw_pairs
 from tests.nn.test_factored_softmax import draw
 
 pytestmark = pytest.mark.filterwarnings("ignore:divide by zero encountered in log")  # of the interpreter
@@ -155,3 +157,53 @@ def test_an_lstm_by_kernels_equals_one_without(layers, device, monkeypatch):
         states, after = reader(inputs, state)
         ways.append((states, *after, *reader.last_state(inputs, lengths)))
     assert_as_close_as_products_are(ways[1], ways[0], device)
+
+
+def assert_same_words(pairs, device, width, **tokens):
+    """Scores agree, and so do words unless two of them are equally good or impossible."""
+    wanted = pairs[-1]
+    moved = [tensor.to(device) for tensor in pairs]
+    found = [part.cpu() for part in best_words.best_words(*moved, width=width, **tokens)]
+    reference = best_words_reference(*(tensor.cpu() for tensor in pairs), width=width, **tokens)
+    torch.testing.assert_close(found[0][wanted], reference.log_prob[wanted])
+    torch.testing.assert_close(found[2][wanted], reference.log_end[wanted])
+    source, target, cell, prefix = pairs[:4]
+    logits = source[cell] + target[prefix]
+    for row in (wanted & (found[0] > IMPOSSIBLE).all(1)).nonzero()[:, 0]:
+        assert torch.equal(logits[row, found[1][row]], logits[row, reference.token[row]])
+        assert len(found[1][row].unique()) == width
+    assert all(part[~wanted].isfinite().all() for part in (found[0], found[2]))
+    return found
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("V", "width"), [(5, 1), (7, 3), (64, 60), (1024, 10), (1025, 10), (2500, 20)])
+def test_the_words_kernel_equals_its_reference(V, width, dtype, device):
+    assert_same_words(draw_pairs(1, 3, 4, 6, V, dtype), device, width, first_word=4, end=3)
+
+
+def test_equally_good_words_come_in_order_each_once(device):
+    source, target, cell, prefix, wanted = draw_pairs(1, 2, 3, 5, 2100, torch.float32)
+    tied = source.round(), target.round(), cell, prefix, torch.ones_like(wanted)
+    _, token, _ = assert_same_words(tied, device, 30, first_word=4, end=3)
+    logits = (tied[0][cell] + tied[1][prefix])[:, 4:]
+    in_order = logits.argsort(dim=1, descending=True, stable=True)[:, :30] + 4
+    assert torch.equal(token, in_order)
+
+
+def test_impossible_words_come_last_in_the_words_kernel(device):
+    source, target, cell, prefix, wanted = draw_pairs(1, 2, 3, 5, 40, torch.float32)
+    source[:, 6:] = IMPOSSIBLE
+    log_prob, _, _ = assert_same_words((source, target, cell, prefix, wanted), device, 5, first_word=4, end=3)
+    assert (log_prob[wanted] > IMPOSSIBLE).sum(1).eq(2).all()
+
+
+def test_the_words_kernel_takes_half_precision_and_sums_in_single(device):
+    pairs = draw_pairs(1, 3, 4, 6, 300, torch.float32)
+    rounded = [side.bfloat16() for side in pairs[:2]]
+    found = best_words.best_words(
+        *(tensor.to(device) for tensor in (*rounded, *pairs[2:])), width=5, first_word=4, end=3
+    )
+    exact = best_words_reference(*(side.float() for side in rounded), *pairs[2:], width=5, first_word=4, end=3)
+    assert found[0].dtype == torch.float32
+    torch.testing.assert_close(found[0].cpu()[pairs[-1]], exact.log_prob[pairs[-1]])
