@@ -84,16 +84,16 @@ def test_incremental_channel_scores_equal_a_fresh_forward_pass_for_every_prefix(
     channel = Channel(model, batch.target)
     row = channel.begin(1)
     standing = None
-    zero = torch.zeros(1, dtype=torch.long)
+    only = torch.zeros(1, 1, dtype=torch.long)
     anywhere = torch.full((6,), float("-inf"), dtype=torch.float64)
     for j, token in enumerate(batch.source[0]):
-        row = channel.append(row, zero, zero, token[None], torch.tensor([j == 4]))
+        row = channel.append(row, only, token[None, None], only[0])
         standing = slow_row(standing, moves.log_write[0, j], None if j == 0 else moves.log_shift[0, j - 1])
         last = standing + moves.log_write[0, j]
         anywhere = torch.logaddexp(anywhere, last)
-        torch.testing.assert_close(row.last[0], last)
-        torch.testing.assert_close(row.anywhere[0], anywhere)
-    torch.testing.assert_close(row.last[:, -1], model.log_prob(batch))
+        torch.testing.assert_close(row.last[0, 0], last)
+        torch.testing.assert_close(row.anywhere[0, 0], anywhere)
+    torch.testing.assert_close(row.last[:, 0, -1], model.log_prob(batch))
 
 
 def slow_row(before, log_write, log_shift_before):

@@ -19,7 +19,7 @@ Thesis: chapter 6. Beyond it: no prefix is ever scored twice and no row is ever 
 from typing import Literal, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from antiphon.data.batch import Batch
@@ -29,6 +29,7 @@ from antiphon.models.language_model import LanguageModel
 from antiphon.models.transducer import Side, Transducer
 from antiphon.nn.factored_softmax import log_normalisers
 from antiphon.nn.recurrent import LSTMState, select_states
+from antiphon.nn.slots import spread, spread_states
 
 Reading = Literal["last", "anywhere"]
 
@@ -48,12 +49,12 @@ class Weights(NamedTuple):
 
 
 class ChannelRow(NamedTuple):
-    """The last row of the channel's lattice for each of ``N`` output prefixes."""
+    """The last row of the channel's lattice for the output prefixes of each input, which stand in ``K`` slots."""
 
-    state: LSTMState | None
-    arriving: Float[Tensor, "N I"]
-    last: Float[Tensor, "N I"]
-    anywhere: Float[Tensor, "N I"]
+    state: LSTMState
+    arriving: Float[Tensor, "B K I"]
+    last: Float[Tensor, "B K I"]
+    anywhere: Float[Tensor, "B K I"]
 
 
 class LanguageState(NamedTuple):
@@ -72,40 +73,42 @@ class Channel:
         start = torch.full_like(inputs[:, :1], START)
         self.written: Side = model.follow(torch.cat([start, inputs[:, :-1]], 1))[0]
 
-    def begin(self, N: int) -> ChannelRow:
+    def begin(self, K: int) -> ChannelRow:
         """Before any output: nothing of the input is written, and the first row is certain to come."""
-        nothing = self.written.logits.new_full((N, self.inputs.shape[1]), IMPOSSIBLE, dtype=torch.float64)
+        B, I = self.inputs.shape
+        nothing = self.written.logits.new_full((B, K, I), IMPOSSIBLE, dtype=torch.float64)
         arriving = nothing.clone()
-        arriving[:, 0] = 0.0
-        return ChannelRow(None, arriving, nothing, nothing)
+        arriving[:, :, 0] = 0.0
+        return ChannelRow(self.model.encoder.initial_state(B * K), arriving, nothing, nothing)
 
     def append(
-        self,
-        row: ChannelRow,
-        parent: Int[Tensor, " M"],
-        sentence: Int[Tensor, " M"],
-        tokens: Int[Tensor, " M"],
-        is_end: Bool[Tensor, " M"],
+        self, row: ChannelRow, parent: Int[Tensor, "B K"], tokens: Int[Tensor, "B K"], filled: Int[Tensor, " N"]
     ) -> ChannelRow:
-        """The rows of prefixes that extend ``parent`` by a token each."""
-        state = None if row.state is None else select_states(row.state, parent)
-        side, state = self.model.read_on(tokens, state)
-        log_odds = self.model.transition.log_odds(side.transition[:, None], self.written.transition[sentence])
-        log_emit, log_shift = self.model.split_odds(log_odds, is_end[:, None])
-        log_write = (log_emit + self._log_word(side.logits, sentence)).double()
-        standing = linear_recurrence(row.arriving[parent], log_write)
-        last = standing + log_write
-        return ChannelRow(state, standing + log_shift, last, torch.logaddexp(row.anywhere[parent], last))
+        """The rows of prefixes that extend ``parent`` by a token each.
 
-    def _log_word(self, logits: Float[Tensor, "M V"], sentence: Int[Tensor, " M"]) -> Float[Tensor, "M I"]:
-        """Log probability of every input token, of all prefixes of a sentence in one product."""
-        slots, place = _slots(sentence, len(self.inputs))
-        padded = logits.new_zeros(len(self.inputs), slots, logits.shape[1])
-        padded[sentence, place] = logits
-        log_z = log_normalisers(padded, self.written.logits)[sentence, place]
-        wanted = self.inputs[sentence]
-        from_input = self.written.logits.gather(2, self.inputs[:, :, None])[sentence, :, 0]
-        return logits.gather(1, wanted) + from_input - log_z
+        Slots are counted through all inputs, both where parents are and where their extensions go. The encoder works
+        on the ``filled`` ones; what comes back for others means nothing.
+        """
+        slots = tokens.numel()
+        side, state = self.model.read_on(tokens.flatten()[filled], select_states(row.state, parent.flatten()[filled]))
+        units, logits = (
+            spread(part, filled, slots).unflatten(0, tokens.shape) for part in (side.transition, side.logits)
+        )
+        log_odds = self.model.emit_log_odds(units, self.written.transition)
+        log_emit, log_shift = self.model.split_odds(log_odds, (tokens == END)[:, :, None])
+        log_write = (log_emit + self._log_word(logits)).double()
+        arriving, anywhere = (before.flatten(0, 1)[parent] for before in (row.arriving, row.anywhere))
+        standing = linear_recurrence(arriving, log_write)
+        last = standing + log_write
+        state = spread_states(state, filled, slots)
+        return ChannelRow(state, standing + log_shift, last, torch.logaddexp(anywhere, last))
+
+    def _log_word(self, logits: Float[Tensor, "B K V"]) -> Float[Tensor, "B K I"]:
+        """Log probability of every input token, of all prefixes of an input in one product."""
+        log_z = log_normalisers(logits, self.written.logits)
+        from_prefix = logits.gather(2, self.inputs[:, None].expand_as(log_z))
+        from_input = self.written.logits.gather(2, self.inputs[:, :, None])[:, None, :, 0]
+        return from_prefix + from_input - log_z
 
 
 class NoisyChannel(nn.Module):
@@ -138,13 +141,21 @@ class NoisyChannel(nn.Module):
         self.register_buffer("output_in_language_model", output_in_language_model)
         self.weights, self.reading = weights, reading
 
-    def start_language_model(self, features: Batch) -> LanguageState | None:
-        """The language model before the first token, but after the features."""
+    def begin_language_model(self, features: Batch, K: int = 1) -> LanguageState | None:
+        """The language model after the features but before the start symbol, which is certain; ``K`` times each."""
         if self.language_model is None:
             return None
-        start = torch.full_like(features.source[:, 0], START)
-        log_next, state = self.language_model.step(start, self.language_model.start(features))
-        return LanguageState(state, log_next.new_zeros(len(start), dtype=torch.float64), log_next)
+        hidden, cell = (part.repeat_interleave(K, 1) for part in self.language_model.start(features))
+        log_next = hidden.new_zeros(hidden.shape[1], self.language_model.output.out_features)
+        return LanguageState((hidden, cell), torch.zeros_like(log_next[:, 0], dtype=torch.float64), log_next)
+
+    def start_language_model(self, features: Batch) -> LanguageState | None:
+        """The language model before the first token, but after the features."""
+        before = self.begin_language_model(features)
+        if before is None:
+            return None
+        everyone = torch.arange(len(before.log_prob), device=before.log_prob.device)
+        return self.step_language_model(before, everyone, torch.full_like(everyone, START))
 
     def step_language_model(
         self, before: LanguageState, parent: Int[Tensor, " M"], tokens: Int[Tensor, " M"]
@@ -155,28 +166,16 @@ class NoisyChannel(nn.Module):
         log_next, state = self.language_model.step(theirs, select_states(before.state, parent))
         return LanguageState(state, before.log_prob[parent] + before.log_next[parent, theirs], log_next)
 
-    def objective(self, parts: Float[Tensor, "E 4"]) -> Float[Tensor, " E"]:
+    def objective(self, parts: Float[Tensor, "*cells 4"]) -> Float[Tensor, "*cells"]:
         """The weighted sum of direct, channel, language model and length; parts of weight 0 do not matter."""
-        weights = parts.new_tensor(self.weights)
-        return torch.where(weights == 0, 0.0, parts * weights).sum(1)
+        total = torch.zeros_like(parts[..., 0])
+        for weight, part in zip(self.weights, parts.unbind(-1), strict=True):
+            if weight:
+                total = total + weight * part
+        return total
 
 
-def end_of(tokens: Int[Tensor, " M"]) -> Bool[Tensor, " M"]:
-    """Where the end symbol is written."""
-    return tokens == END
-
-
-def linear_recurrence(arriving: Float[Tensor, "M I"], log_write: Float[Tensor, "M I"]) -> Float[Tensor, "M I"]:
+def linear_recurrence(arriving: Float[Tensor, "*M I"], log_write: Float[Tensor, "*M I"]) -> Float[Tensor, "*M I"]:
     """``standing(i) = logaddexp(arriving(i), standing(i-1) + log_write(i-1))`` for all ``i`` at once."""
-    written_before = log_write.cumsum(1) - log_write
-    return written_before + torch.logcumsumexp(arriving - written_before, 1)
-
-
-def _slots(sentence: Int[Tensor, " M"], B: int) -> tuple[int, Int[Tensor, " M"]]:
-    """The most prefixes that any sentence has, and the place of each among those of its sentence."""
-    counts = torch.bincount(sentence, minlength=B)
-    order = sentence.argsort(stable=True)
-    starts = (counts.cumsum(0) - counts)[sentence[order]]
-    place = torch.empty_like(sentence)
-    place[order] = torch.arange(len(sentence), device=sentence.device) - starts
-    return int(counts.max()), place
+    written_before = log_write.cumsum(-1) - log_write
+    return written_before + torch.logcumsumexp(arriving - written_before, -1)

@@ -86,7 +86,7 @@ class Transducer(nn.Module):
             lane=0,
         )
         log_word = log_word_probabilities(source.logits, target.logits, batch.target)
-        log_odds = self._emit_log_odds(source.transition, target.transition).to(log_word.dtype)
+        log_odds = self.emit_log_odds(source.transition, target.transition).to(log_word.dtype)
         rows = torch.arange(log_odds.shape[1], device=log_odds.device)
         log_emit, log_shift = self.split_odds(log_odds, rows[:, None] == batch.source_lengths[:, None, None] - 1)
         return Moves(log_emit + log_word, log_shift)
@@ -115,7 +115,7 @@ class Transducer(nn.Module):
             log_emit = log_emit.masked_fill(in_last_row, 0.0)
         return log_emit, log_shift
 
-    def _emit_log_odds(self, source: Float[Tensor, "B I T"], target: Float[Tensor, "B J T"]) -> Float[Tensor, "B I J"]:
+    def emit_log_odds(self, source: Float[Tensor, "B I T"], target: Float[Tensor, "B J T"]) -> Float[Tensor, "B I J"]:
         """Log odds of every cell, some columns at a time where nothing is kept for a gradient."""
         B, I, T = source.shape
         at_once = target.shape[1] if torch.is_grad_enabled() else _TRANSITION_NUMBERS // max(1, B * I * T)

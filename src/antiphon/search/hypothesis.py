@@ -6,9 +6,13 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor
 
+from antiphon.data.vocab import PAD, START, UNKNOWN
 from antiphon.lattice.grid import IMPOSSIBLE
 
 Item = TypeVar("Item")
+
+NEVER_WRITTEN = [PAD, UNKNOWN, START]
+"""Tokens that no search writes; the end symbol is written, but is no word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +61,17 @@ class BeamSettings:
         """``(log p + length_bias * length) / length ** length_normalisation``."""
         return (log_prob + self.length_bias * length) / length**self.length_normalisation
 
-    def best_still_possible(self, log_prob: Tensor, length: int, limits: Tensor) -> Tensor:
-        """The best normalised score that unfinished outputs of this length can reach, since log p never rises."""
-        lengths = torch.arange(length + 1, int(limits.max()) + 1, device=log_prob.device)
-        if not len(lengths):
-            return torch.full_like(log_prob, IMPOSSIBLE)
+    def best_still_possible(
+        self, log_prob: Tensor, length: Tensor | int, limits: Tensor, longest: int | None = None
+    ) -> Tensor:
+        """The best normalised score that unfinished outputs of this length can reach, since log p never rises.
+
+        Who knows the largest of the limits, ``longest``, spares the host a wait.
+        """
+        lengths = torch.arange(1, (longest or int(limits.max())) + 1, dtype=log_prob.dtype, device=log_prob.device)
         scores = self.normalise(log_prob[:, None], lengths)
-        return scores.masked_fill(lengths > limits[:, None], IMPOSSIBLE).amax(1)
+        is_open = (lengths > length) & (lengths <= limits[:, None])
+        return scores.masked_fill(~is_open, IMPOSSIBLE).amax(1)
 
 
 class Finished(Generic[Item]):

@@ -20,11 +20,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from antiphon.data.batch import Batch
-from antiphon.data.vocab import END, PAD, START, UNKNOWN
+from antiphon.data.vocab import END, START
 from antiphon.lattice.grid import IMPOSSIBLE
-from antiphon.search.hypothesis import BeamSettings, Finished, Hypothesis
-
-_NEVER_WRITTEN = [PAD, UNKNOWN, START]
+from antiphon.search.hypothesis import NEVER_WRITTEN, BeamSettings, Finished, Hypothesis
 
 
 class StepModel(Protocol):
@@ -63,7 +61,7 @@ def search_left_to_right(model: StepModel, batch: Batch, settings: BeamSettings)
         length += 1
         log_probs, state = model.step(beam.tokens[:, :, -1].flatten(), beam.state)
         totals = beam.log_prob[:, :, None] + log_probs.double().view(*beam.log_prob.shape, -1)
-        totals[:, :, _NEVER_WRITTEN] = IMPOSSIBLE
+        totals[:, :, NEVER_WRITTEN] = IMPOSSIBLE
         _finish(beam, totals, length, settings, limits, finished)
         totals[:, :, END] = IMPOSSIBLE
         beam = _extend(model, beam, totals, state, settings.beam)

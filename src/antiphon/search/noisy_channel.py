@@ -10,22 +10,20 @@ say together. The channel has no say in that, since it has less to explain in th
 Thesis: section 6.2, Algorithm 2.
 """
 
-from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from antiphon.data.batch import Batch
 from antiphon.data.vocab import END
 from antiphon.lattice.grid import IMPOSSIBLE
-from antiphon.models.noisy_channel import Channel, ChannelRow, LanguageState, NoisyChannel, end_of
-from antiphon.models.transducer import Side
-from antiphon.nn.recurrent import LSTMState, select_states
+from antiphon.models.noisy_channel import Channel, ChannelRow, LanguageState, NoisyChannel
+from antiphon.nn.slots import spread, spread_states
 from antiphon.search.hypothesis import BeamSettings, Hypothesis
-from antiphon.search.transducer_beam import Column, ColumnSearch, End, Kept, Ready, select
+from antiphon.search.transducer_beam import Column, ColumnSearch, Ends, Entries, Outputs
 
 
 class Conditioning(NamedTuple):
@@ -54,25 +52,29 @@ def search_noisy_channel(
     return _NoisyChannelSearch(model, batch, settings, conditioning).run()
 
 
+class Others(NamedTuple):
+    """What the others know: the channel of a column's prefixes, the language model of those one token shorter."""
+
+    row: ChannelRow | None
+    language: LanguageState | None
+
+
 class _NoisyChannelSearch(ColumnSearch):
     def __init__(
-        self, model: NoisyChannel, batch: Batch, settings: BeamSettings, conditioning: Conditioning | None
+        self,
+        model: NoisyChannel,
+        batch: Batch,
+        settings: BeamSettings,
+        conditioning: Conditioning | None,
+        *,
+        fixed_shapes: bool | None = None,
     ) -> None:
-        super().__init__(model.direct, batch, settings)
+        super().__init__(model.direct, batch, settings, fixed_shapes=fixed_shapes)
         self.width = max(settings.proposals, settings.beam)
         self.combined = model
-        conditioning = conditioning or Conditioning.none(self.B)
-        self.feature_counts = conditioning.counts.to(self.device)
-        self.language: LanguageState | None = model.start_language_model(conditioning.in_language_model.to(self.device))
-        self.channel: Channel | None = None
-        self.row: ChannelRow | None = None
-        if model.channel is not None:
-            self.channel = Channel(model.channel, self._inputs_of_channel(batch))
-            self.row = self._read_features(self.channel, conditioning.in_channel.to(self.device))
-        # Of the column being written: the key of each distinct candidate, and its channel row.
-        self.candidates = torch.zeros(0, dtype=torch.long, device=self.device)
-        self.candidate_row: ChannelRow | None = None
-        self.length = 0
+        self.conditioning = conditioning or Conditioning.none(self.B)
+        self.feature_counts = self.conditioning.counts.to(self.device)
+        self.channel = None if model.channel is None else Channel(model.channel, self._inputs_of_channel(batch))
 
     def _inputs_of_channel(self, batch: Batch) -> Int[Tensor, "B I"]:
         """The source as the channel's output: its own numbers, without leading features."""
@@ -80,111 +82,132 @@ class _NoisyChannelSearch(ColumnSearch):
         columns = torch.arange(self.I, device=self.device) + self.feature_counts[:, None]
         return theirs.gather(1, columns.clamp(max=self.I - 1))
 
-    def _read_features(self, channel: Channel, features: Batch) -> ChannelRow:
-        """The channel before the first output token: it has read the features."""
-        row = channel.begin(self.B)
-        everyone = torch.arange(self.B, device=self.device)
+    def _no_ends(self, parts: int = 4) -> Ends:
+        return super()._no_ends(parts)
+
+    def _first_others(self, K: int) -> Others:
+        """The channel after the features, the language model before the first token."""
+        row = None if self.channel is None else self._read_features(self.channel, K)
+        features = self.conditioning.in_language_model.to(self.device)
+        return Others(row, self.combined.begin_language_model(features, K))
+
+    def _read_features(self, channel: Channel, K: int) -> ChannelRow:
+        row = channel.begin(K)
+        slots = torch.arange(self.B * K, device=self.device)
+        features = self.conditioning.in_channel.to(self.device)
         for number, feature in enumerate(features.source[:, :-1].unbind(1)):
-            after = channel.append(row, everyone, everyone, feature, torch.zeros_like(feature, dtype=torch.bool))
+            after = channel.append(row, slots.view(self.B, K), feature[:, None].expand(-1, K), slots)
             row = _where(number < self.feature_counts, after, row)
         return row
 
-    def _write(self, column: Column, ready: Ready, side: Side, is_last: Tensor) -> Kept:
+    def _write(self, column: Column, entries: Entries, filled: Int[Tensor, " N"]) -> tuple[Outputs, Others]:
         """The direct model's proposals for every cell, of which the objective keeps the best."""
-        kept = self._propose(column, ready, side, is_last)
-        self.length += 1
-        kept = select(kept, self._promising(kept, self._without_channel(kept), column.owner))
-        kept = select(kept, self._best_outputs(kept, self._without_channel(kept), column.owner))
-        keys = kept.prefix * self.V + kept.token
-        self.candidates, number = keys.unique(return_inverse=True)
-        parts = self._parts(kept, self._channel_scores(column, kept, number))
-        best = self._best_of_each_cell(kept, self._nats(parts), column.owner, self.settings.beam)
-        self.parts = parts[best]
-        return select(kept, best)
+        language = self._read_on(column, filled)
+        value = self._promising(self._without_channel(entries, language, column.length + 1))
+        entries = entries._replace(log_score=entries.log_score.masked_fill(value == IMPOSSIBLE, IMPOSSIBLE))
+        outputs = self._distinct(entries, value)
+        row = self._append(column, outputs)
+        parts = self._parts(
+            outputs.log_score,
+            self._channel_scores(outputs, row),
+            self._language_scores(language, outputs.parent, outputs.token)[:, None],
+            column.length + 1,
+        )
+        return self._best_of_each_cell(outputs._replace(parts=parts)), Others(row, language)
 
-    def _nats(self, parts: Float[Tensor, "E 4"]) -> Float[Tensor, " E"]:
-        """The objective in nats of the model that counts most, whatever the scale of the weights."""
-        return self.combined.objective(parts) / self.combined.weights.of_one_nat
+    def _read_on(self, column: Column, filled: Int[Tensor, " N"]) -> LanguageState | None:
+        """The language model after the prefixes of a column."""
+        before: LanguageState | None = column.others.language
+        if before is None:
+            return None
+        parent, token = (tensor.flatten()[filled] for tensor in (column.parent, column.token))
+        state, *rest = self.combined.step_language_model(before, parent, token)
+        slots = column.token.numel()
+        log_prob, log_next = (spread(part, filled, slots) for part in rest)
+        return LanguageState(spread_states(state, filled, slots), log_prob, log_next)
 
-    def _without_channel(self, kept: Kept) -> Float[Tensor, " E"]:
+    def _append(self, column: Column, outputs: Outputs) -> ChannelRow | None:
+        """The channel after all outputs of a new column."""
+        if self.channel is None:
+            return None
+        filled = self.selection.places((outputs.log_score > IMPOSSIBLE).any(1).flatten())
+        theirs = self.combined.output_in_channel[outputs.token]
+        return self.channel.append(column.others.row, outputs.parent, theirs, filled)
+
+    def _without_channel(
+        self, entries: Entries, language: LanguageState | None, length: Float[Tensor, ""]
+    ) -> Float[Tensor, "B R W"]:
         """What direct model and language model say together: fair to all rows, since it does not fall with the row.
 
         Where the direct model only proposes, its word alone decides.
         """
         if not self.combined.weights.direct:
-            return kept.log_score
-        return self._nats(self._parts(kept, torch.zeros_like(kept.log_score)))
+            return entries.log_score
+        spoken = self._language_scores(language, entries.parent, entries.token)
+        value = self._nats(self._parts(entries.log_score, torch.zeros_like(spoken), spoken, length))
+        return value.masked_fill(entries.log_score == IMPOSSIBLE, IMPOSSIBLE)
 
-    def _parts(self, kept: Kept, channel: Float[Tensor, " E"]) -> Float[Tensor, "E 4"]:
-        """Direct, channel, language model and length of every proposal."""
-        language = torch.zeros_like(kept.log_score)
-        if self.language is not None:
-            theirs = self.combined.output_in_language_model[kept.token]
-            language = self.language.log_prob[kept.prefix] + self.language.log_next[kept.prefix, theirs]
-        length = torch.full_like(kept.log_score, float(self.length))
-        return torch.stack([kept.log_score, channel, language, length], 1)
+    def _nats(self, parts: Float[Tensor, "B R W 4"]) -> Float[Tensor, "B R W"]:
+        """The objective in nats of the model that counts most, whatever the scale of the weights."""
+        return self.combined.objective(parts) / self.combined.weights.of_one_nat
 
-    def _channel_scores(self, column: Column, kept: Kept, number: Tensor) -> Float[Tensor, " E"]:
-        """``log p(x_1^i | y_1^j)`` of each proposal in its cell; at the end, of all of both."""
-        if self.channel is None or self.row is None:
-            return torch.zeros_like(kept.log_score)
-        parent, token = self.candidates // self.V, self.candidates % self.V
-        theirs = self.combined.output_in_channel[token]
-        self.candidate_row = self.channel.append(self.row, parent, column.owner[parent], theirs, end_of(token))
-        rows = self._rows_of_channel(column, kept)
-        place = number, rows.clamp(min=0)
-        last = self.candidate_row.last[place]
-        score = last if self.combined.reading == "last" else self.candidate_row.anywhere[place]
-        return torch.where(kept.token == END, last, score).masked_fill(rows < 0, 0.0)
+    def _parts(
+        self,
+        direct: Float[Tensor, "B R W"],
+        channel: Float[Tensor, "B R W"],
+        language: Float[Tensor, "B _ W"],
+        length: Float[Tensor, ""],
+    ) -> Float[Tensor, "B R W 4"]:
+        """Direct, channel, language model and length, side by side."""
+        return torch.stack(torch.broadcast_tensors(direct, channel, language, length), -1)
 
-    def _rows_of_channel(self, column: Column, kept: Kept) -> Int[Tensor, " E"]:
-        """The input position of each entry as the channel counts them, without features."""
-        return kept.row - self.feature_counts[column.owner[kept.prefix]]
+    def _language_scores(
+        self, language: LanguageState | None, parent: Int[Tensor, "*entries"], token: Int[Tensor, "*entries"]
+    ) -> Float[Tensor, "*entries"]:
+        if language is None:
+            return torch.zeros_like(token, dtype=torch.float64)
+        theirs = self.combined.output_in_language_model[token]
+        return language.log_prob[parent] + language.log_next[parent, theirs]
 
-    def _finish(self, column: Column, kept: Kept, number: int) -> Kept:
-        """The entries that go on; those that wrote the end symbol are finished."""
-        is_end = kept.token == END
-        objective = self.combined.objective(self.parts)
-        ended = is_end & (objective > IMPOSSIBLE)
-        sentences, scores = column.owner[kept.prefix[ended]].tolist(), objective[ended].tolist()
-        parts = map(tuple, self.parts[ended].tolist())
-        ends = map(End, repeat(number), kept.parent[ended].tolist(), kept.log_score[ended].tolist(), parts)
-        for sentence, score, end in zip(sentences, scores, ends, strict=True):
-            self.finished[sentence].add(score, end)
-        self.open_parts = self.parts[~is_end]
-        return select(kept, (~is_end).nonzero()[:, 0])
+    def _channel_scores(self, outputs: Outputs, row: ChannelRow | None) -> Float[Tensor, "B R K"]:
+        """``log p(x_1^i | y_1^j)`` of each output in every row; at the end, of all of both.
 
-    def _hopes(self, kept: Kept, sentence: Tensor, length: int) -> Float[Tensor, " B"]:
+        Rows count from 0 after the features; in those of features the channel has nothing to say.
+        """
+        if row is None:
+            return torch.zeros_like(outputs.log_score)
+        _, R, K = outputs.log_score.shape
+        rows = torch.arange(R, device=self.device) + outputs.first_row - self.feature_counts[:, None]
+        place = rows.clamp(min=0)[:, :, None].expand(-1, -1, K)
+        last, anywhere = (scores.mT.gather(1, place) for scores in (row.last, row.anywhere))
+        reads_last = (outputs.token == END)[:, None] | (self.combined.reading == "last")
+        return torch.where(reads_last, last, anywhere).masked_fill(rows[:, :, None] < 0, 0.0)
+
+    def _best_of_each_cell(self, outputs: Outputs) -> Outputs:
+        """The outputs of the highest objective in every cell, as many as the beam is wide."""
+        value = self._nats(outputs.parts).masked_fill(outputs.log_score == IMPOSSIBLE, IMPOSSIBLE)
+        worst = value.topk(min(self.settings.beam, value.shape[2]), 2).values[:, :, -1:]
+        return outputs._replace(log_score=outputs.log_score.masked_fill(value < worst, IMPOSSIBLE))
+
+    def _final_scores(self, outputs: Outputs, length: Float[Tensor, ""]) -> Float[Tensor, "B R K"]:
+        return self.combined.objective(outputs.parts)
+
+    def _hopes(self, outputs: Outputs, length: Float[Tensor, ""]) -> Float[Tensor, " B"]:
         """The best objective that an output of each sentence can still reach, if no model weighs less than nothing.
 
         Direct model and language model only fall as an output grows, and the channel's log probability never exceeds 0.
         """
         weights = self.combined.weights
-        best = self.open_parts.clone()
-        best[:, 1] = 0.0
-        best[:, 3] = self.max_columns[sentence] if weights.length > 0 else length
-        hopes = self._best_of_each_sentence(self.combined.objective(best), sentence)
+        direct, channel, language, _ = outputs.parts.unbind(-1)
+        longest = self.limits[:, None, None] if weights.length > 0 else length
+        hopes = self.combined.objective(self._parts(direct, torch.zeros_like(channel), language, longest))
+        hopes = hopes.masked_fill(outputs.unfinished == IMPOSSIBLE, IMPOSSIBLE).amax((1, 2))
         return hopes if min(weights[:3]) >= 0 else torch.full_like(hopes, float("inf"))
 
-    def _next_column(self, column: Column, kept: Kept, state: LSTMState) -> Column:
-        after = super()._next_column(column, kept, state)
-        distinct = (kept.prefix * self.V + kept.token).unique()
-        if self.candidate_row is not None:
-            self.row = _select_row(self.candidate_row, torch.searchsorted(self.candidates, distinct))
-        if self.language is not None:
-            self.language = self.combined.step_language_model(self.language, distinct // self.V, distinct % self.V)
-        return after
 
-
-def _select_row(row: ChannelRow, index: Int[Tensor, " N"]) -> ChannelRow:
-    state = None if row.state is None else select_states(row.state, index)
-    return ChannelRow(state, *(tensor[index] for tensor in row[1:]))
-
-
-def _where(condition: Tensor, new: ChannelRow, old: ChannelRow) -> ChannelRow:
-    """The new row of some sentences and the old one of the others."""
-    assert new.state is not None
-    before = old.state or tuple(torch.zeros_like(part) for part in new.state)
-    state = tuple(torch.where(condition[:, None], a, b) for a, b in zip(new.state, before, strict=True))
-    rest = (torch.where(condition[:, None], a, b) for a, b in zip(new[1:], old[1:], strict=True))
-    return ChannelRow((state[0], state[1]), *rest)
+def _where(condition: Bool[Tensor, " B"], new: ChannelRow, old: ChannelRow) -> ChannelRow:
+    """The new row of some inputs and the old one of the others."""
+    of_slots = condition.repeat_interleave(new.arriving.shape[1])[:, None]
+    hidden, cell = (torch.where(of_slots, *pair) for pair in zip(new.state, old.state, strict=True))
+    rest = (torch.where(condition[:, None, None], *pair) for pair in zip(new[1:], old[1:], strict=True))
+    return ChannelRow((hidden, cell), *rest)

@@ -32,8 +32,7 @@ from antiphon.data.vocab import END, START
 from antiphon.lattice.grid import IMPOSSIBLE
 from antiphon.models.transducer import Side, Transducer
 from antiphon.nn.recurrent import LSTMState, join_states, select_states
-from antiphon.search.hypothesis import BeamSettings, Finished
-from antiphon.search.transducer_beam import NEVER_WRITTEN
+from antiphon.search.hypothesis import NEVER_WRITTEN, BeamSettings, Finished
 
 _LIVE_PER_BEAM = 8
 """Outputs of a stream that stay in the running after a row, for each one kept in a cell."""

@@ -3,21 +3,27 @@
 Column ``j`` holds, for every input row ``i``, the ``beam`` best outputs of length ``j`` whose last token was written
 at ``i``, but no more than ``outputs`` distinct ones over all rows. One step takes a column to the next::
 
-    standing(n, i) = max over k <= i of  arrival(n, k) + sum of log shift(n, k..i-1)
-    ready(n, i)    = standing(n, i) + log emit(n, i)
-    score(n, i, y) = ready(n, i) + log word(y | n, i)          keep the best ``beam`` of (n, y) for every i
+    standing(i, k) = max over r <= i of  arrival(r, k) + sum of log shift(r..i-1, k)
+    ready(i, k)    = standing(i, k) + log emit(i, k)
+    score(i, k, y) = ready(i, k) + log word(y | i, k)          keep the best ``beam`` of (k, y) for every i
 
-where ``n`` numbers the *distinct* prefixes of the column: a prefix that stands in many rows has one decoder state
-and one row of logits. The end symbol can be written in the last row alone, where it must be among the best of its
-cell like any other token; its output is then finished, and ranked by its score with length bias and normalisation
-(``hypothesis.py``). Log scores only fall as outputs grow, so a sentence is done when its worst kept answer beats the
-best that anything unfinished can still reach, or when all that is unfinished is too far behind (``threshold``).
+where ``k`` is the slot of a *distinct* prefix: one that stands in many rows has one decoder state and one row of
+logits. The end symbol can be written in the last row alone, where it must be among the best of its cell like any other
+token; its output is then finished, and ranked by its score with length bias and normalisation (``hypothesis.py``). Log
+scores only fall as outputs grow, so a sentence is done when its worst kept answer beats the best that anything
+unfinished can still reach, or when all that is unfinished is too far behind (``threshold``).
+
+An entry of a column is a slot and a row. What it was written after is the parent of its slot, and the row where that
+one arrived is the ``origin`` of its row, so paths can be traced back from the columns as they are.
+
+On a GPU with kernels, a step works on everything and is recorded; elsewhere it works on what is used
+(``selection.py``).
 
 Thesis: section 5.4; ``beam = 1`` is its Algorithm 1, a wider one its beam search.
 """
 
-from itertools import repeat
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -25,67 +31,94 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from antiphon.data.batch import Batch
-from antiphon.data.vocab import END, PAD, START, UNKNOWN
+from antiphon.data.vocab import END, SPECIALS, START
+from antiphon.kernels import kernels_can_run
 from antiphon.lattice.grid import IMPOSSIBLE
 from antiphon.models.transducer import Side, Transducer
+from antiphon.nn.best_words import best_words
 from antiphon.nn.recurrent import LSTMState, select_states
-from antiphon.search.hypothesis import BeamSettings, Finished, Hypothesis
+from antiphon.nn.slots import spread, spread_states
+from antiphon.search.hypothesis import BeamSettings, Hypothesis
+from antiphon.search.recorded import RecordedSteps
+from antiphon.search.selection import Everything, Selection, Used
 
-NEVER_WRITTEN = [PAD, UNKNOWN, START]
-_NO_WORDS = [END, *NEVER_WRITTEN]
 _ROWS_AHEAD = 8
-_BLOCK_NUMBERS = 2**24
-"""How many word scores are computed at once."""
+_COLUMNS_UNASKED = 8
+"""Recorded columns that are played back before the host asks whether any sentence is still open."""
+_NO_OUTPUT = 2**62
+"""Comes after the number of every output."""
+
+
+class Ends(NamedTuple):
+    """The ``n`` best finished outputs of each sentence, best first; where there are fewer, scores are impossible.
+
+    Each has the score it is ranked by, its log score and its parts, and the column and slot that wrote its end symbol.
+    """
+
+    score: Float[Tensor, "B n"]
+    log_score: Float[Tensor, "B n"]
+    parts: Float[Tensor, "B n P"]
+    column: Int[Tensor, "B n"]
+    slot: Int[Tensor, "B n"]
 
 
 class Column(NamedTuple):
-    """The distinct prefixes of one output length, and where their last tokens were written.
+    """The distinct prefixes of one length, and where their last tokens were written.
 
-    Only a band of ``R`` rows from ``first_row`` on is kept: no prefix was last written outside it.
+    Slots are counted through all sentences; ``parent`` is a slot of the column before, whose decoder states are in
+    ``state``. Only a band of ``R`` rows from ``first_row`` on is kept: no prefix was last written outside it. A slot
+    that nothing arrives in is empty. ``others`` is what a combination of models remembers.
     """
 
-    owner: Int[Tensor, " N"]
-    last_token: Int[Tensor, " N"]
-    state: LSTMState | None
+    length: Float[Tensor, ""]
+    token: Int[Tensor, "B K"]
+    parent: Int[Tensor, "B K"]
+    state: LSTMState
     first_row: int
-    arrival: Float[Tensor, "N R"]
-    entry: Int[Tensor, "N R"]
+    arrival: Float[Tensor, "B R K"]
+    ends: Ends
+    others: Any
+
+
+class Written(NamedTuple):
+    """What is remembered of a column: its prefixes, and where those arrived that were ready to write in each row."""
+
+    token: Int[Tensor, "B K"]
+    parent: Int[Tensor, "B K"]
+    first_row: int
+    origin: Int[Tensor, "B R K"]
 
 
 class Ready(NamedTuple):
-    """Pairs of a prefix and a row that are about to write: their scores, and the entries they come from."""
+    """Prefixes that are about to write in a band of rows: their scores, and the rows where they arrived."""
 
-    prefix: Int[Tensor, " M"]
-    row: Int[Tensor, " M"]
-    log_score: Float[Tensor, " M"]
-    parent: Int[Tensor, " M"]
-
-
-class Words(NamedTuple):
-    """The most probable words of each ready pair, and its end symbol."""
-
-    log_prob: Float[Tensor, "M W"]
-    token: Int[Tensor, "M W"]
-    log_end: Float[Tensor, " M"]
+    first_row: int
+    log_score: Float[Tensor, "B R K"]
+    origin: Int[Tensor, "B R K"]
 
 
-class Kept(NamedTuple):
-    """Entries of the new column: a token written by a ready pair."""
+class Entries(NamedTuple):
+    """The best tokens of every cell, with the slots that write them."""
 
-    prefix: Int[Tensor, " E"]
-    row: Int[Tensor, " E"]
-    token: Int[Tensor, " E"]
-    log_score: Float[Tensor, " E"]
-    parent: Int[Tensor, " E"]
+    first_row: int
+    log_score: Float[Tensor, "B R W"]
+    parent: Int[Tensor, "B R W"]
+    token: Int[Tensor, "B R W"]
 
 
-class End(NamedTuple):
-    """A finished output: the column that wrote its end symbol, its entry before that, its log score and its parts."""
+class Outputs(NamedTuple):
+    """Distinct outputs in the slots of a new column: their scores in every row, and the parts these are made of."""
 
-    column: int
-    parent: int
-    log_score: float
-    parts: tuple[float, ...] = ()
+    first_row: int
+    parent: Int[Tensor, "B K"]
+    token: Int[Tensor, "B K"]
+    log_score: Float[Tensor, "B R K"]
+    parts: Float[Tensor, "B R K P"]
+
+    @property
+    def unfinished(self) -> Float[Tensor, "B R K"]:
+        """The scores of those that have not ended."""
+        return self.log_score.masked_fill((self.token == END)[:, None], IMPOSSIBLE)
 
 
 @torch.inference_mode()
@@ -95,220 +128,255 @@ def search_transducer(model: Transducer, batch: Batch, settings: BeamSettings) -
 
 
 class ColumnSearch:
-    """One search over a batch of sentences, column by column; ``width`` outputs are kept in a cell."""
+    """One search over a batch of sentences, column by column; ``width`` outputs are kept in a cell.
 
-    def __init__(self, model: Transducer, batch: Batch, settings: BeamSettings) -> None:
+    With ``fixed_shapes``, every column has all rows and as many slots as outputs may be kept.
+    """
+
+    def __init__(
+        self, model: Transducer, batch: Batch, settings: BeamSettings, *, fixed_shapes: bool | None = None
+    ) -> None:
         self.model, self.settings = model, settings
         self.width, self.outputs = settings.beam, settings.outputs
         self.lengths = batch.source_lengths
         self.source: Side = model.read(batch.source, self.lengths)
         self.B, self.I, self.V = self.source.logits.shape
         self.device = self.source.logits.device
-        self.no_words = torch.tensor(_NO_WORDS, device=self.device)
-        self.word_logits = self.source.logits.index_fill(2, self.no_words, IMPOSSIBLE)
-        self.max_columns = settings.longest_outputs(self.lengths)
-        self.finished: list[Finished[End]] = [Finished(settings.nbest) for _ in range(self.B)]
-        self.history: list[Kept] = []
+        self.limits = settings.longest_outputs(self.lengths)
+        self.longest = int(self.limits.max())
+        is_bounded = settings.outputs is not None
+        self.fixed_shapes = kernels_can_run(self.source.logits) and is_bounded if fixed_shapes is None else fixed_shapes
+        self.selection: Selection = Everything() if self.fixed_shapes else Used()
 
     def run(self) -> list[list[Hypothesis]]:
         """The best outputs of every sentence."""
-        column = self._first_column()
-        for number in range(int(self.max_columns.max())):
-            target, state = self.model.follow(column.last_token[:, None], column.state)
-            side = Side(target.logits[:, 0], target.transition[:, 0])
-            is_last = self.max_columns == number + 1
-            ready = self._ready(column, side, is_last)
-            kept = self._finish(column, self._write(column, ready, side, is_last), number)
-            kept = self._of_open_sentences(column, kept, number)
-            if not len(kept.prefix):
+        step: Callable[[Column], tuple[Column, Written]] = self._step
+        if self.fixed_shapes and self.device.type == "cuda":
+            step = RecordedSteps(self._step)
+        column, history = self._first_column(), []
+        for number in range(1, self.longest + 1):
+            column, written = step(column)
+            history.append(written)
+            is_time_to_ask = not self.fixed_shapes or number % _COLUMNS_UNASKED == 0
+            if is_time_to_ask and not (column.arrival > IMPOSSIBLE).any():
                 break
-            self.history.append(kept)
-            column = self._next_column(column, kept, state)
-        return self._trace_back()
+        return self._trace_back(column.ends, history)
 
     def _first_column(self) -> Column:
-        owner = torch.arange(self.B, device=self.device)
-        arrival = torch.zeros(self.B, 1, dtype=torch.float64, device=self.device)
-        nothing = torch.full((self.B, 1), -1, device=self.device)
-        return Column(owner, torch.full_like(owner, START), None, 0, arrival, nothing)
+        K, R = (min(self.outputs or self.I * self.width, self.I * self.width), self.I) if self.fixed_shapes else (1, 1)
+        arrival = torch.full((self.B, R, K), IMPOSSIBLE, dtype=torch.float64, device=self.device)
+        arrival[:, 0, 0] = 0.0
+        first_slot = torch.arange(self.B, device=self.device)[:, None].expand(-1, K) * K
+        return Column(
+            length=arrival.new_zeros(()),
+            token=torch.full_like(first_slot, START),
+            parent=first_slot,
+            state=self.model.decoder.initial_state(self.B * K),
+            first_row=0,
+            arrival=arrival,
+            ends=self._no_ends(),
+            others=self._first_others(K),
+        )
 
-    def _ready(self, column: Column, side: Side, is_last: Tensor) -> Ready:
-        """The pairs worth extending; in a sentence's last column, only those that can finish it.
+    def _no_ends(self, parts: int = 0) -> Ends:
+        shape = self.B, self.settings.nbest
+        score = torch.full(shape, IMPOSSIBLE, dtype=torch.float64, device=self.device)
+        nothing = torch.zeros_like(score, dtype=torch.long)
+        return Ends(score, score, score.new_zeros(*shape, parts), nothing, nothing)
+
+    def _first_others(self, K: int) -> Any:
+        """What other models know before the first token."""
+        return ()
+
+    def _step(self, column: Column) -> tuple[Column, Written]:
+        """The next column, and what is remembered of this one."""
+        slots = column.token.numel()
+        filled = self.selection.places((column.arrival > IMPOSSIBLE).any(1).flatten())
+        before = select_states(column.state, column.parent.flatten()[filled])
+        side, state = self.model.follow(column.token.flatten()[filled][:, None], before)
+        ready = self._ready(column, spread(side.transition[:, 0], filled, slots).unflatten(0, column.token.shape))
+        entries = self._propose(ready, side.logits[:, 0], filled, column.length + 1)
+        outputs, others = self._write(column, entries, filled)
+        ends = self._finish(column, outputs)
+        after = Column(
+            length=column.length + 1,
+            token=outputs.token,
+            parent=outputs.parent,
+            state=spread_states(state, filled, slots),
+            first_row=outputs.first_row,
+            arrival=self._of_open_sentences(outputs, ends, column.length + 1),
+            ends=ends,
+            others=others,
+        )
+        return after, Written(column.token, column.parent, ready.first_row, ready.origin)
+
+    def _ready(self, column: Column, units: Float[Tensor, "B K T"]) -> Ready:
+        """The prefixes worth extending in each row; in a sentence's last column, only those that can finish it.
 
         Rows beyond the band are looked at some at a time, until standing there is out of the question.
         """
-        ahead = self.I if is_last.any() else _ROWS_AHEAD
+        is_last = (self.limits == column.length + 1)[:, None, None]
+        stop, ahead = column.first_row + column.arrival.shape[1], _ROWS_AHEAD
         while True:
-            stop = min(self.I, column.first_row + column.arrival.shape[1] + ahead)
-            standing, score, origin = self._stand(column, side, stop)
-            best = self._best_of_each_sentence(score.amax(1), column.owner)
-            worst = (best - self.settings.threshold)[column.owner, None]
-            if stop == self.I or not (standing[:, -1:] >= worst).any():
+            stop = min(self.I, stop + ahead)
+            standing, score, origin = self._stand(column, units, stop)
+            worst = score.amax((1, 2), keepdim=True) - self.settings.threshold
+            goes_on = (standing[:, -1:] > IMPOSSIBLE) & (is_last | (standing[:, -1:] >= worst))
+            if stop == self.I or not goes_on.any():
                 break
             ahead *= 2
-        at_end = (self._rows(column, stop) == self.lengths[column.owner, None] - 1) & (score > IMPOSSIBLE)
-        worth_it = torch.where(is_last[column.owner, None], at_end, score >= worst)
-        prefix, place = worth_it.nonzero(as_tuple=True)
-        parent = column.entry[prefix, origin[prefix, place]]
-        return Ready(prefix, place + column.first_row, score[prefix, place], parent)
+        at_end = (self._rows_left(column.first_row, stop) == 0)[:, :, None]
+        worth_it = torch.where(is_last, at_end, score >= worst) & (score > IMPOSSIBLE)
+        first, stop = self.selection.rows(worth_it)
+        score = score.masked_fill(~worth_it, IMPOSSIBLE)
+        return Ready(column.first_row + first, score[:, first:stop], origin[:, first:stop] + column.first_row)
 
-    def _stand(self, column: Column, side: Side, stop: int) -> tuple[Tensor, Tensor, Tensor]:
+    def _stand(self, column: Column, units: Float[Tensor, "B K T"], stop: int) -> tuple[Tensor, Tensor, Tensor]:
         """Scores of standing and of being about to write in each row up to ``stop``, and where each arrived."""
-        owner, first = column.owner, column.first_row
-        log_odds = self.model.transition.log_odds(
-            self.source.transition[:, first:stop][owner], side.transition[:, None]
-        )
-        rows_left = self.lengths[owner, None] - 1 - self._rows(column, stop)
+        first = column.first_row
+        log_odds = self.model.emit_log_odds(self.source.transition[:, first:stop], units)
+        rows_left = self._rows_left(first, stop)[:, :, None]
         log_emit, log_shift = self.model.split_odds(log_odds, rows_left == 0)
-        arrival = pad(column.arrival, (0, stop - first - column.arrival.shape[1]), value=IMPOSSIBLE)
+        arrival = pad(column.arrival, (0, 0, 0, stop - first - column.arrival.shape[1]), value=IMPOSSIBLE)
         standing, origin = _shift_on(arrival, log_shift.double())
         standing = standing.masked_fill(rows_left < 0, IMPOSSIBLE)
         return standing, standing + log_emit, origin
 
-    def _rows(self, column: Column, stop: int) -> Tensor:
-        return torch.arange(column.first_row, stop, device=self.device)
+    def _rows_left(self, first: int, stop: int) -> Int[Tensor, "B R"]:
+        """How many rows come after each, in every sentence."""
+        return self.lengths[:, None] - 1 - torch.arange(first, stop, device=self.device)
 
-    def _best_of_each_sentence(self, log_scores: Tensor, sentence: Tensor) -> Tensor:
-        return log_scores.new_full((self.B,), IMPOSSIBLE).scatter_reduce(0, sentence, log_scores, "amax")
-
-    def _write(self, column: Column, ready: Ready, side: Side, is_last: Tensor) -> Kept:
-        """The best entries of the new column."""
-        kept = self._propose(column, ready, side, is_last)
-        return select(kept, self._best_outputs(kept, kept.log_score, column.owner))
-
-    def _propose(self, column: Column, ready: Ready, side: Side, is_last: Tensor) -> Kept:
-        """The best ``width`` tokens of every ready pair, then of every cell."""
-        owner = column.owner[ready.prefix]
-        words = self._words(ready, owner, side)
-        width = words.token.shape[1]
-        goes_on = (~is_last[owner]).nonzero()[:, 0]
-        can_end = (ready.row == self.lengths[owner] - 1).nonzero()[:, 0]
-        pair = torch.cat([goes_on.repeat_interleave(width), can_end])
-        token = torch.cat([words.token[goes_on].flatten(), torch.full_like(can_end, END)])
-        log_prob = torch.cat([words.log_prob[goes_on].flatten(), words.log_end[can_end]])
-        kept = Kept(ready.prefix[pair], ready.row[pair], token, ready.log_score[pair] + log_prob, ready.parent[pair])
-        kept = select(kept, self._promising(kept, kept.log_score, column.owner))
-        return select(kept, self._best_of_each_cell(kept, kept.log_score, column.owner, self.width))
-
-    def _words(self, ready: Ready, owner: Int[Tensor, " M"], side: Side) -> Words:
-        """The ``beam`` most probable words of every ready pair, some pairs at a time.
-
-        log word(v) = A[i, v] + C[n, v] - log Z,  log Z over the words and the tokens that are none
-        """
-        width = min(self.width, self.V - len(_NO_WORDS))
-        target_rest, source_rest = (
-            logits.index_select(-1, self.no_words) for logits in (side.logits, self.source.logits)
+    def _propose(
+        self, ready: Ready, logits: Float[Tensor, "N V"], filled: Int[Tensor, " N"], length: Float[Tensor, ""]
+    ) -> Entries:
+        """The best ``width`` tokens of every cell, unless they are too far behind the best of their sentence."""
+        B, R, K = ready.log_score.shape
+        scores = ready.log_score.flatten()
+        pair = self.selection.places(scores > IMPOSSIBLE)
+        sentence, row, slot = pair // (R * K), pair // K % R + ready.first_row, pair % K
+        number_of_slot = spread(torch.arange(len(filled), device=self.device), filled, B * K)
+        words = best_words(
+            self.source.logits.flatten(0, 1),
+            logits,
+            sentence * self.I + row,
+            number_of_slot[sentence * K + slot],
+            scores[pair] > IMPOSSIBLE,
+            width=min(self.width, self.V - len(SPECIALS)),
+            first_word=len(SPECIALS),
+            end=END,
         )
-        parts = []
-        for block in torch.arange(len(owner), device=self.device).split(max(1, _BLOCK_NUMBERS // self.V)):
-            cell, prefix = (owner[block], ready.row[block]), ready.prefix[block]
-            logits = self.word_logits[cell].add_(side.logits[prefix])
-            rest = source_rest[cell] + target_rest[prefix]
-            log_z = torch.logaddexp(logits.logsumexp(1), rest.logsumexp(1))[:, None]
-            best, token = logits.topk(width, 1)
-            parts.append((best - log_z, token, rest[:, 0] - log_z[:, 0]))
-        return Words(*(torch.cat(part) for part in zip(*parts, strict=True)))
+        must_end = (self.limits == length)[sentence, None]
+        cannot_end = row != self.lengths[sentence] - 1
+        log_prob = torch.cat(
+            [
+                words.log_prob.masked_fill(must_end, IMPOSSIBLE),
+                words.log_end.masked_fill(cannot_end, IMPOSSIBLE)[:, None],
+            ],
+            1,
+        )
+        token = pad(words.token, (0, 1), value=END)
+        candidates = spread(scores[pair, None] + log_prob, pair, B * R * K, empty=IMPOSSIBLE).view(B, R, -1)
+        log_score, place = candidates.topk(min(self.width, candidates.shape[2]), 2)
+        parent = place // token.shape[1] + torch.arange(B, device=self.device)[:, None, None] * K
+        token = spread(token, pair, B * R * K).view(B, R, -1).gather(2, place)
+        return Entries(ready.first_row, self._promising(log_score), parent, token)
 
-    def _finish(self, column: Column, kept: Kept, number: int) -> Kept:
-        """The entries that go on; those that wrote the end symbol are finished."""
-        is_end = kept.token == END
-        ended = select(kept, is_end.nonzero()[:, 0])
-        sentences = column.owner[ended.prefix].tolist()
-        scores = self.settings.normalise(ended.log_score, number + 1).tolist()
-        ends = map(End, repeat(number), ended.parent.tolist(), ended.log_score.tolist())
-        for sentence, score, end in zip(sentences, scores, ends, strict=True):
-            self.finished[sentence].add(score, end)
-        return select(kept, (~is_end).nonzero()[:, 0])
+    def _promising(self, value: Float[Tensor, "B R W"]) -> Float[Tensor, "B R W"]:
+        """Values, impossible where they are too far behind the best of their sentence."""
+        worst = value.amax((1, 2), keepdim=True) - self.settings.threshold
+        return value.masked_fill(value < worst, IMPOSSIBLE)
 
-    def _promising(self, kept: Kept, value: Tensor, owner: Tensor) -> Int[Tensor, " E"]:
-        """Places of the entries whose value is not too far behind the best of their sentence."""
-        sentence = owner[kept.prefix]
-        best = self._best_of_each_sentence(value, sentence)
-        promising = value >= (best - self.settings.threshold)[sentence]
-        return (promising & (value > IMPOSSIBLE)).nonzero()[:, 0]
+    def _write(self, column: Column, entries: Entries, filled: Int[Tensor, " N"]) -> tuple[Outputs, Any]:
+        """The best outputs of the new column, and what other models remember of it."""
+        return self._distinct(entries, entries.log_score), ()
 
-    def _best_of_each_cell(self, kept: Kept, value: Tensor, owner: Tensor, width: int) -> Int[Tensor, " E"]:
-        """Places of the ``width`` entries of the highest value in every cell."""
-        order, rank = _ranks(value, owner[kept.prefix] * self.I + kept.row)
-        return order[rank < width]
+    def _distinct(self, entries: Entries, value: Float[Tensor, "B R W"]) -> Outputs:
+        """Each sentence's ``outputs`` best outputs, each as good as the highest value of its entries.
 
-    def _best_outputs(self, kept: Kept, value: Tensor, owner: Tensor) -> Int[Tensor, " E"]:
-        """Places of the entries of each sentence's ``outputs`` best outputs, each as good as its best entry."""
-        if self.outputs is None:
-            return torch.arange(len(value), device=self.device)
-        key, number = (kept.prefix * self.V + kept.token).unique(return_inverse=True)
-        best = value.new_full((len(key),), IMPOSSIBLE).scatter_reduce(0, number, value, "amax")
-        order, rank = _ranks(best, owner[key // self.V])
-        is_among = torch.zeros_like(key, dtype=torch.bool)
-        is_among[order[rank < self.outputs]] = True
-        return is_among[number].nonzero()[:, 0]
+        Entries of one output are brought together by sorting; ``number`` counts the outputs in that order.
+        """
+        B, R, W = value.shape
+        key = (entries.parent * self.V + entries.token).masked_fill(value == IMPOSSIBLE, _NO_OUTPUT)
+        key, order = key.flatten(1).sort(1)
+        number = pad((key[:, 1:] != key[:, :-1]).cumsum(1), (1, 0))
+        value, log_score = (tensor.flatten(1).gather(1, order) for tensor in (value, entries.log_score))
+        best = torch.full_like(value, IMPOSSIBLE).scatter_reduce(1, number, value, "amax")
+        best, chosen = best.topk(min(self.outputs or R * W, R * W), 1)
+        K = self.selection.slots(best > IMPOSSIBLE)
+        best, chosen = best[:, :K], chosen[:, :K]
+        key = torch.empty_like(key).scatter(1, number, key).gather(1, chosen).masked_fill(best == IMPOSSIBLE, 0)
+        every_slot = torch.arange(K, device=self.device).expand(B, K)
+        slot = torch.full_like(number, K).scatter(1, chosen, every_slot).gather(1, number)
+        scores = value.new_full((B, R * (K + 1)), IMPOSSIBLE).scatter(1, order // W * (K + 1) + slot, log_score)
+        scores = scores.view(B, R, K + 1)[:, :, :K]
+        return Outputs(entries.first_row, key // self.V, key % self.V, scores, scores.new_zeros(*scores.shape, 0))
 
-    def _of_open_sentences(self, column: Column, kept: Kept, number: int) -> Kept:
-        """Entries of sentences that are not done: that may still find a better output, and are not too far behind."""
-        sentence = column.owner[kept.prefix]
-        best_open = self._best_of_each_sentence(kept.log_score, sentence).tolist()
-        hopes = self._hopes(kept, sentence, number + 1).tolist()
-        is_open = []
-        for finished, best, hope, limit in zip(self.finished, best_open, hopes, self.max_columns.tolist(), strict=True):
-            best_finished = max((end.log_score for _, end in finished.entries), default=IMPOSSIBLE)
-            in_reach = best >= best_finished - self.settings.threshold
-            is_open.append(number + 1 < limit and in_reach and not finished.beats(hope))
-        return select(kept, torch.tensor(is_open, device=self.device)[sentence].nonzero()[:, 0])
+    def _finish(self, column: Column, outputs: Outputs) -> Ends:
+        """The best finished outputs, with those that end here, which is in the last row."""
+        R = outputs.log_score.shape[1]
+        sentence = torch.arange(self.B, device=self.device)
+        last = sentence, (self.lengths - 1 - outputs.first_row).clamp(0, R - 1)
+        log_score = outputs.log_score[last].masked_fill(outputs.token != END, IMPOSSIBLE)
+        score = self._final_scores(outputs, column.length + 1)[last].masked_fill(log_score == IMPOSSIBLE, IMPOSSIBLE)
+        number = column.length.long().expand_as(outputs.parent)
+        new = Ends(score, log_score, outputs.parts[last], number, outputs.parent)
+        both = Ends(*(torch.cat(pair, 1) for pair in zip(column.ends, new, strict=True)))
+        best = both.score.topk(self.settings.nbest, 1).indices
+        return Ends(*(tensor[sentence[:, None], best] for tensor in both))
 
-    def _hopes(self, kept: Kept, sentence: Tensor, length: int) -> Float[Tensor, " B"]:
+    def _final_scores(self, outputs: Outputs, length: Float[Tensor, ""]) -> Float[Tensor, "B R K"]:
+        """What outputs that end are ranked by."""
+        return self.settings.normalise(outputs.log_score, length)
+
+    def _of_open_sentences(self, outputs: Outputs, ends: Ends, length: Float[Tensor, ""]) -> Float[Tensor, "B R K"]:
+        """Scores in sentences that are not done: that may still find a better output, and are not too far behind."""
+        unfinished = outputs.unfinished
+        is_in_reach = unfinished.amax((1, 2)) >= ends.log_score.amax(1) - self.settings.threshold
+        is_open = (length < self.limits) & is_in_reach & (ends.score[:, -1] < self._hopes(outputs, length))
+        return unfinished.masked_fill(~is_open[:, None, None], IMPOSSIBLE)
+
+    def _hopes(self, outputs: Outputs, length: Float[Tensor, ""]) -> Float[Tensor, " B"]:
         """The best score that an output of each sentence can still finish with."""
-        best_open = self._best_of_each_sentence(kept.log_score, sentence)
-        return self.settings.best_still_possible(best_open, length, self.max_columns)
+        best_open = outputs.unfinished.amax((1, 2))
+        return self.settings.best_still_possible(best_open, length, self.limits, self.longest)
 
-    def _next_column(self, column: Column, kept: Kept, state: LSTMState) -> Column:
-        distinct, number = (kept.prefix * self.V + kept.token).unique(return_inverse=True)
-        parent = distinct // self.V
-        first_row, last_row = (int(row) for row in kept.row.aminmax())
-        shape = (len(distinct), last_row - first_row + 1)
-        arrival = torch.full(shape, IMPOSSIBLE, dtype=torch.float64, device=self.device)
-        arrival[number, kept.row - first_row] = kept.log_score
-        entry = torch.full(shape, -1, device=self.device)
-        entry[number, kept.row - first_row] = torch.arange(len(number), device=self.device)
-        return Column(column.owner[parent], distinct % self.V, select_states(state, parent), first_row, arrival, entry)
+    def _trace_back(self, ends: Ends, history: list[Written]) -> list[list[Hypothesis]]:
+        columns = [Written(*(_to_host(part) for part in written)) for written in history]
+        found = zip(*(part.tolist() for part in ends), strict=True)
+        return [
+            [
+                Hypothesis((*tokens, END), score, (*rows, length - 1), tuple(parts))
+                for score, _, parts, number, slot in zip(*of_sentence, strict=True)
+                if score > IMPOSSIBLE
+                for tokens, rows in [_path(columns[: number + 1], sentence, slot, length - 1)]
+            ]
+            for sentence, (of_sentence, length) in enumerate(zip(found, self.lengths.tolist(), strict=True))
+        ]
 
-    def _trace_back(self) -> list[list[Hypothesis]]:
-        columns = [(kept.token.tolist(), kept.row.tolist(), kept.parent.tolist()) for kept in self.history]
-        answers = []
-        for finished, length in zip(self.finished, self.lengths.tolist(), strict=True):
-            hypotheses = []
-            for log_score, (column, entry, _, parts) in finished.entries:
-                tokens, rows = [END], [length - 1]
-                for token, row, parent in reversed(columns[:column]):
-                    tokens.append(token[entry])
-                    rows.append(row[entry])
-                    entry = parent[entry]
-                hypotheses.append(Hypothesis(tuple(reversed(tokens)), log_score, tuple(reversed(rows)), parts))
-            answers.append(hypotheses)
-        return answers
+
+def _path(columns: list[Written], sentence: int, slot: int, row: int) -> tuple[list[int], list[int]]:
+    """The tokens that were written before a slot of the last column wrote in a row, and the rows of each."""
+    tokens, rows = [], []
+    for column in reversed(columns):
+        place = slot % column.token.shape[1]
+        row = int(column.origin[sentence, row - column.first_row, place])
+        tokens.append(int(column.token[sentence, place]))
+        rows.append(row)
+        slot = int(column.parent[sentence, place])
+    return tokens[-2::-1], rows[-2::-1]
+
+
+def _to_host(part: Any) -> Any:
+    return part.numpy(force=True) if isinstance(part, Tensor) else part
 
 
 def _shift_on(
-    arrival: Float[Tensor, "N I"], log_shift: Float[Tensor, "N I"]
-) -> tuple[Float[Tensor, "N I"], Int[Tensor, "N I"]]:
+    arrival: Float[Tensor, "B I K"], log_shift: Float[Tensor, "B I K"]
+) -> tuple[Float[Tensor, "B I K"], Int[Tensor, "B I K"]]:
     """Best score of standing in each row after any number of shifts, and the row of arrival it comes from.
 
-    With ``S(i)`` the sum of log shifts before ``i``: ``standing(i) = S(i) + max over k <= i of arrival(k) - S(k)``.
+    With ``S(i)`` the sum of log shifts before ``i``: ``standing(i) = S(i) + max over r <= i of arrival(r) - S(r)``.
     """
     shifts_before = log_shift.cumsum(1) - log_shift
     best, origin = (arrival - shifts_before).cummax(1)
     return best + shifts_before, origin
-
-
-def _ranks(value: Float[Tensor, " E"], group: Int[Tensor, " E"]) -> tuple[Int[Tensor, " E"], Int[Tensor, " E"]]:
-    """An order that goes group by group and from high to low in each, and the rank in its group of each place in it."""
-    order = value.argsort(descending=True, stable=True)
-    order = order[group[order].argsort(stable=True)]
-    in_order, position = group[order], torch.arange(len(order), device=order.device)
-    starts = torch.ones_like(in_order, dtype=torch.bool)
-    starts[1:] = in_order[1:] != in_order[:-1]
-    return order, position - torch.where(starts, position, 0).cummax(0).values if len(order) else position
-
-
-def select(kept: Kept, index: Tensor) -> Kept:
-    """Some entries of a column."""
-    return Kept(*(tensor[index] for tensor in kept))

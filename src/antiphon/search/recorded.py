@@ -1,0 +1,74 @@
+"""Steps of a search recorded for a GPU: the host asks for all kernels of a step at once."""
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import Tensor
+
+State = TypeVar("State")
+Note = TypeVar("Note")
+
+
+class RecordedSteps(Generic[State, Note]):
+    """A step that takes a state to the next and leaves a note, recorded as a CUDA graph and played back.
+
+    States and notes are nested tuples of tensors, and of numbers that never change. Shapes must not change either, and
+    the host must not wait inside a step. The first step runs kernel by kernel, which warms them up; the second is
+    recorded. The state that comes back is overwritten by the next step; notes are not.
+    """
+
+    def __init__(self, step: Callable[[State], tuple[State, Note]]) -> None:
+        self.step = step
+        self._steps_taken = 0
+
+    def __call__(self, state: State) -> tuple[State, Note]:
+        """The state after one more step, and its note."""
+        stream = _stream(next(_tensors(state)).device)
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            after = self._take(state, stream)
+        torch.cuda.current_stream().wait_stream(stream)
+        return after
+
+    def _take(self, state: State, stream: torch.cuda.Stream) -> tuple[State, Note]:
+        self._steps_taken += 1
+        if self._steps_taken == 1:
+            return self.step(state)
+        if self._steps_taken == 2:
+            self._record(state, stream)
+        self._graph.replay()
+        return self._state, _clone(self._note)
+
+    def _record(self, state: State, stream: torch.cuda.Stream) -> None:
+        """A recording that reads the state from fixed places and leaves the next one there."""
+        self._graph, self._state = torch.cuda.CUDAGraph(), _clone(state)
+        with torch.cuda.graph(self._graph, stream=stream):
+            after, note = self.step(self._state)
+            self._note = _clone(note)
+            for place, value in zip(_tensors(self._state), _tensors(after), strict=True):
+                place.copy_(value)
+
+
+@cache
+def _stream(device: torch.device) -> torch.cuda.Stream:
+    """The one stream on which steps are recorded."""
+    return torch.cuda.Stream(device)
+
+
+def _tensors(tree: Any) -> Iterator[Tensor]:
+    if isinstance(tree, Tensor):
+        yield tree
+    elif isinstance(tree, tuple):
+        for branch in tree:
+            yield from _tensors(branch)
+
+
+def _clone(tree: Any) -> Any:
+    if isinstance(tree, Tensor):
+        return tree.clone()
+    if isinstance(tree, tuple):
+        branches = map(_clone, tree)
+        return type(tree)(*branches) if hasattr(tree, "_fields") else tuple(branches)
+    return tree
