@@ -11,8 +11,9 @@ from antiphon.models.language_model import LanguageModel
 from antiphon.models.noisy_channel import Channel, NoisyChannel, Weights
 from antiphon.models.transducer import Transducer
 from antiphon.search.hypothesis import BeamSettings
-from antiphon.search.noisy_channel import Conditioning, search_noisy_channel
+from antiphon.search.noisy_channel import Conditioning, NoisyChannelSearch, search_noisy_channel
 from antiphon.search.transducer_beam import search_transducer
+from tests.search.test_transducer_beam import FIXED, assert_same_answers, assert_the_host_never_waits
 
 SOURCE_SIZE, TARGET_SIZE = 9, 6
 WIDE = {"beam": 300, "proposals": 300, "threshold": float("inf"), "max_length_ratio": 0.0, "max_length_extra": 4}
@@ -172,3 +173,32 @@ def test_any_part_but_the_direct_model_may_be_missing(missing):
     (found,) = search_noisy_channel(combine(parts, weights), Batch.of([source]), BeamSettings(nbest=3, **WIDE))
     listed = every_output((direct, channel, language_model), weights, source, longest=4)[:3]
     assert [h.tokens for h in found] == [tokens for _, tokens, _ in listed]
+
+
+@pytest.mark.parametrize("settings", FIXED)
+@pytest.mark.parametrize("weights", [(1.0, 0.8, 0.6, 0.4), (0.0, 1.0, 0.7, 1.0)])
+@pytest.mark.parametrize("reading", ["last", "anywhere"])
+@torch.no_grad()
+def test_fixed_shapes_change_no_answer(settings, weights, reading):
+    model = combine(components(target_size=12), weights, reading)
+    batch, conditioning = (
+        Batch.of(sources(5, 9, 3, 7)),
+        Conditioning(*[Batch.of([tag % 2 + 4 for tag in sources(2, 0, 1, 1)])] * 2),
+    )
+    settings = BeamSettings(proposals=6, **settings)
+    wanted = search_noisy_channel(model, batch, settings, conditioning)
+    found = NoisyChannelSearch(model, batch, settings, conditioning, fixed_shapes=True).run()
+    assert_same_answers(found, wanted)
+
+
+@torch.no_grad()
+def test_the_host_never_waits_for_a_column_of_fixed_shapes(monkeypatch):
+    # On a GPU a kernel computes the normalisers of extreme logits where here the host steps in.
+    monkeypatch.setattr(
+        "antiphon.models.noisy_channel.log_normalisers",
+        lambda source, target: (source[:, :, None] + target[:, None]).logsumexp(3),
+    )
+    model = combine(components(target_size=12), (1.0, 0.8, 0.6, 0.4))
+    settings = BeamSettings(beam=3, proposals=6, outputs=5)
+    search = NoisyChannelSearch(model, Batch.of(sources(5, 9, 2)), settings, None, fixed_shapes=True)
+    assert_the_host_never_waits(search, monkeypatch)

@@ -3,6 +3,7 @@ from itertools import product
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from antiphon.data.batch import Batch
 from antiphon.data.vocab import END, SPECIALS
@@ -146,3 +147,54 @@ def test_finished_outputs_are_ranked_with_length_bias_and_normalisation(normalis
         )[::-1][: len(found)]
         assert [hypothesis.tokens for hypothesis in found] == [tokens for _, tokens in listed]
         assert [hypothesis.log_score for hypothesis in found] == pytest.approx([score for score, _ in listed])
+
+
+def assert_same_answers(found, wanted):
+    assert [[h.tokens for h in each] for each in found] == [[h.tokens for h in each] for each in wanted]
+    assert [[h.rows for h in each] for each in found] == [[h.rows for h in each] for each in wanted]
+    for ours, theirs in zip(found, wanted, strict=True):
+        assert [h.log_score for h in ours] == pytest.approx([h.log_score for h in theirs])
+        assert [h.parts for h in ours] == [pytest.approx(h.parts) for h in theirs]
+
+
+FIXED = [
+    {"beam": 1, "outputs": 10},
+    {"beam": 4, "outputs": 3, "nbest": 3},
+    {"beam": 4, "outputs": 8, "nbest": 3, "length_normalisation": 1.0},
+    {"beam": 3, "outputs": 1000, "threshold": 2.0, "max_length_ratio": 0.5, "max_length_extra": 2},
+]
+
+
+@pytest.mark.parametrize("settings", FIXED)
+@pytest.mark.parametrize("target_size", [6, 30])
+@torch.no_grad()
+def test_fixed_shapes_change_no_answer(settings, target_size):
+    model, batch = small_model(2, target_size=target_size), Batch.of(sources(5, 9, 0, 7))
+    wanted = search_transducer(model, batch, BeamSettings(**settings))
+    found = ColumnSearch(model, batch, BeamSettings(**settings), fixed_shapes=True).run()
+    assert_same_answers(found, wanted)
+
+
+def assert_the_host_never_waits(search, monkeypatch):
+    """Columns of tensors without values, of which the host could ask nothing; their shapes stay as they are."""
+    monkeypatch.setattr("antiphon.nn.transition._fits_factors", lambda *sides: False)  # asked on a CPU alone
+    column = search._first_column()
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        after, _ = search._step(search._step(column)[0])
+    for leaf, leaf_after in zip(leaves(column), leaves(after), strict=True):
+        assert (leaf.shape, leaf.dtype) == (leaf_after.shape, leaf_after.dtype)
+
+
+def leaves(tree):
+    if isinstance(tree, tuple):
+        return [leaf for branch in tree for leaf in leaves(branch)]
+    return [tree] if isinstance(tree, torch.Tensor) else []
+
+
+@pytest.mark.parametrize("settings", [{}, {"transition": "geometric"}, {"final_emit": "forced", "layers": 2}])
+@torch.no_grad()
+def test_the_host_never_waits_for_a_column_of_fixed_shapes(settings, monkeypatch):
+    model, batch = small_model(2, target_size=30, **settings), Batch.of(sources(5, 9, 2))
+    assert_the_host_never_waits(
+        ColumnSearch(model, batch, BeamSettings(beam=4, outputs=6), fixed_shapes=True), monkeypatch
+    )

@@ -49,7 +49,7 @@ def search_noisy_channel(
     model: NoisyChannel, batch: Batch, settings: BeamSettings, conditioning: Conditioning | None = None
 ) -> list[list[Hypothesis]]:
     """The ``nbest`` best outputs of every source in the batch, each with its path and its four parts."""
-    return _NoisyChannelSearch(model, batch, settings, conditioning).run()
+    return NoisyChannelSearch(model, batch, settings, conditioning).run()
 
 
 class Others(NamedTuple):
@@ -59,7 +59,9 @@ class Others(NamedTuple):
     language: LanguageState | None
 
 
-class _NoisyChannelSearch(ColumnSearch):
+class NoisyChannelSearch(ColumnSearch):
+    """The search of the direct model, in which the objective decides what is kept."""
+
     def __init__(
         self,
         model: NoisyChannel,

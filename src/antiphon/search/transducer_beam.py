@@ -144,9 +144,14 @@ class ColumnSearch:
         self.device = self.source.logits.device
         self.limits = settings.longest_outputs(self.lengths)
         self.longest = int(self.limits.max())
-        is_bounded = settings.outputs is not None
-        self.fixed_shapes = kernels_can_run(self.source.logits) and is_bounded if fixed_shapes is None else fixed_shapes
+        self.fixed_shapes = self._can_be_recorded if fixed_shapes is None else fixed_shapes
         self.selection: Selection = Everything() if self.fixed_shapes else Used()
+
+    @property
+    def _can_be_recorded(self) -> bool:
+        """Whether kernels make the host's waits unnecessary; they are for single precision and less."""
+        logits = self.source.logits
+        return kernels_can_run(logits) and logits.dtype != torch.float64 and self.outputs is not None
 
     def run(self) -> list[list[Hypothesis]]:
         """The best outputs of every sentence."""
