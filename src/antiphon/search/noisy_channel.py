@@ -194,7 +194,9 @@ class NoisyChannelSearch(ColumnSearch):
     def _final_scores(self, outputs: Outputs, length: Float[Tensor, ""]) -> Float[Tensor, "B R K"]:
         return self.combined.objective(outputs.parts)
 
-    def _hopes(self, outputs: Outputs, length: Float[Tensor, ""]) -> Float[Tensor, " B"]:
+    def _hopes(
+        self, outputs: Outputs, unfinished: Float[Tensor, "B R K"], length: Float[Tensor, ""]
+    ) -> Float[Tensor, " B"]:
         """The best objective that an output of each sentence can still reach, if no model weighs less than nothing.
 
         Direct model and language model only fall as an output grows, and the channel's log probability never exceeds 0.
@@ -203,7 +205,7 @@ class NoisyChannelSearch(ColumnSearch):
         direct, channel, language, _ = outputs.parts.unbind(-1)
         longest = self.limits[:, None, None] if weights.length > 0 else length
         hopes = self.combined.objective(self._parts(direct, torch.zeros_like(channel), language, longest))
-        hopes = hopes.masked_fill(outputs.unfinished == IMPOSSIBLE, IMPOSSIBLE).amax((1, 2))
+        hopes = hopes.masked_fill(unfinished == IMPOSSIBLE, IMPOSSIBLE).amax((1, 2))
         return hopes if min(weights[:3]) >= 0 else torch.full_like(hopes, float("inf"))
 
 

@@ -26,7 +26,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import pad
 
@@ -115,11 +115,6 @@ class Outputs(NamedTuple):
     log_score: Float[Tensor, "B R K"]
     parts: Float[Tensor, "B R K P"]
 
-    @property
-    def unfinished(self) -> Float[Tensor, "B R K"]:
-        """The scores of those that have not ended."""
-        return self.log_score.masked_fill((self.token == END)[:, None], IMPOSSIBLE)
-
 
 @torch.inference_mode()
 def search_transducer(model: Transducer, batch: Batch, settings: BeamSettings) -> list[list[Hypothesis]]:
@@ -142,6 +137,8 @@ class ColumnSearch:
         self.source: Side = model.read(batch.source, self.lengths)
         self.B, self.I, self.V = self.source.logits.shape
         self.device = self.source.logits.device
+        self.sentences = torch.arange(self.B, device=self.device)
+        self.rows_left = self.lengths[:, None] - 1 - torch.arange(self.I, device=self.device)
         self.limits = settings.longest_outputs(self.lengths)
         self.longest = int(self.limits.max())
         self.fixed_shapes = self._can_be_recorded if fixed_shapes is None else fixed_shapes
@@ -171,7 +168,7 @@ class ColumnSearch:
         K, R = (min(self.outputs or self.I * self.width, self.I * self.width), self.I) if self.fixed_shapes else (1, 1)
         arrival = torch.full((self.B, R, K), IMPOSSIBLE, dtype=torch.float64, device=self.device)
         arrival[:, 0, 0] = 0.0
-        first_slot = torch.arange(self.B, device=self.device)[:, None].expand(-1, K) * K
+        first_slot = self.sentences[:, None].expand(-1, K) * K
         return Column(
             length=arrival.new_zeros(()),
             token=torch.full_like(first_slot, START),
@@ -195,32 +192,34 @@ class ColumnSearch:
 
     def _step(self, column: Column) -> tuple[Column, Written]:
         """The next column, and what is remembered of this one."""
-        slots = column.token.numel()
+        slots, length = column.token.numel(), column.length + 1
         filled = self.selection.places((column.arrival > IMPOSSIBLE).any(1).flatten())
         before = select_states(column.state, column.parent.flatten()[filled])
         side, state = self.model.follow(column.token.flatten()[filled][:, None], before)
-        ready = self._ready(column, spread(side.transition[:, 0], filled, slots).unflatten(0, column.token.shape))
-        entries = self._propose(ready, side.logits[:, 0], filled, column.length + 1)
+        units = spread(side.transition[:, 0], filled, slots).unflatten(0, column.token.shape)
+        is_last = self.limits == length
+        ready = self._ready(column, units, is_last)
+        entries = self._propose(ready, side.logits[:, 0], filled, is_last)
         outputs, others = self._write(column, entries, filled)
         ends = self._finish(column, outputs)
         after = Column(
-            length=column.length + 1,
+            length=length,
             token=outputs.token,
             parent=outputs.parent,
             state=spread_states(state, filled, slots),
             first_row=outputs.first_row,
-            arrival=self._of_open_sentences(outputs, ends, column.length + 1),
+            arrival=self._of_open_sentences(outputs, ends, length),
             ends=ends,
             others=others,
         )
         return after, Written(column.token, column.parent, ready.first_row, ready.origin)
 
-    def _ready(self, column: Column, units: Float[Tensor, "B K T"]) -> Ready:
+    def _ready(self, column: Column, units: Float[Tensor, "B K T"], is_last: Bool[Tensor, " B"]) -> Ready:
         """The prefixes worth extending in each row; in a sentence's last column, only those that can finish it.
 
         Rows beyond the band are looked at some at a time, until standing there is out of the question.
         """
-        is_last = (self.limits == column.length + 1)[:, None, None]
+        is_last = is_last[:, None, None]
         stop, ahead = column.first_row + column.arrival.shape[1], _ROWS_AHEAD
         while True:
             stop = min(self.I, stop + ahead)
@@ -230,7 +229,7 @@ class ColumnSearch:
             if stop == self.I or not goes_on.any():
                 break
             ahead *= 2
-        at_end = (self._rows_left(column.first_row, stop) == 0)[:, :, None]
+        at_end = (self.rows_left[:, column.first_row : stop] == 0)[:, :, None]
         worth_it = torch.where(is_last, at_end, score >= worst) & (score > IMPOSSIBLE)
         first, stop = self.selection.rows(worth_it)
         score = score.masked_fill(~worth_it, IMPOSSIBLE)
@@ -240,19 +239,15 @@ class ColumnSearch:
         """Scores of standing and of being about to write in each row up to ``stop``, and where each arrived."""
         first = column.first_row
         log_odds = self.model.emit_log_odds(self.source.transition[:, first:stop], units)
-        rows_left = self._rows_left(first, stop)[:, :, None]
+        rows_left = self.rows_left[:, first:stop, None]
         log_emit, log_shift = self.model.split_odds(log_odds, rows_left == 0)
         arrival = pad(column.arrival, (0, 0, 0, stop - first - column.arrival.shape[1]), value=IMPOSSIBLE)
         standing, origin = _shift_on(arrival, log_shift.double())
         standing = standing.masked_fill(rows_left < 0, IMPOSSIBLE)
         return standing, standing + log_emit, origin
 
-    def _rows_left(self, first: int, stop: int) -> Int[Tensor, "B R"]:
-        """How many rows come after each, in every sentence."""
-        return self.lengths[:, None] - 1 - torch.arange(first, stop, device=self.device)
-
     def _propose(
-        self, ready: Ready, logits: Float[Tensor, "N V"], filled: Int[Tensor, " N"], length: Float[Tensor, ""]
+        self, ready: Ready, logits: Float[Tensor, "N V"], filled: Int[Tensor, " N"], is_last: Bool[Tensor, " B"]
     ) -> Entries:
         """The best ``width`` tokens of every cell, unless they are too far behind the best of their sentence."""
         B, R, K = ready.log_score.shape
@@ -270,19 +265,13 @@ class ColumnSearch:
             first_word=len(SPECIALS),
             end=END,
         )
-        must_end = (self.limits == length)[sentence, None]
-        cannot_end = row != self.lengths[sentence] - 1
-        log_prob = torch.cat(
-            [
-                words.log_prob.masked_fill(must_end, IMPOSSIBLE),
-                words.log_end.masked_fill(cannot_end, IMPOSSIBLE)[:, None],
-            ],
-            1,
-        )
+        log_word = words.log_prob.masked_fill(is_last[sentence, None], IMPOSSIBLE)
+        log_end = words.log_end.masked_fill(self.rows_left[sentence, row] > 0, IMPOSSIBLE)
+        log_prob = torch.cat([log_word, log_end[:, None]], 1)
         token = pad(words.token, (0, 1), value=END)
         candidates = spread(scores[pair, None] + log_prob, pair, B * R * K, empty=IMPOSSIBLE).view(B, R, -1)
         log_score, place = candidates.topk(min(self.width, candidates.shape[2]), 2)
-        parent = place // token.shape[1] + torch.arange(B, device=self.device)[:, None, None] * K
+        parent = place // token.shape[1] + self.sentences[:, None, None] * K
         token = spread(token, pair, B * R * K).view(B, R, -1).gather(2, place)
         return Entries(ready.first_row, self._promising(log_score), parent, token)
 
@@ -319,15 +308,14 @@ class ColumnSearch:
     def _finish(self, column: Column, outputs: Outputs) -> Ends:
         """The best finished outputs, with those that end here, which is in the last row."""
         R = outputs.log_score.shape[1]
-        sentence = torch.arange(self.B, device=self.device)
-        last = sentence, (self.lengths - 1 - outputs.first_row).clamp(0, R - 1)
+        last = self.sentences, (self.lengths - 1 - outputs.first_row).clamp(0, R - 1)
         log_score = outputs.log_score[last].masked_fill(outputs.token != END, IMPOSSIBLE)
         score = self._final_scores(outputs, column.length + 1)[last].masked_fill(log_score == IMPOSSIBLE, IMPOSSIBLE)
         number = column.length.long().expand_as(outputs.parent)
         new = Ends(score, log_score, outputs.parts[last], number, outputs.parent)
         both = Ends(*(torch.cat(pair, 1) for pair in zip(column.ends, new, strict=True)))
         best = both.score.topk(self.settings.nbest, 1).indices
-        return Ends(*(tensor[sentence[:, None], best] for tensor in both))
+        return Ends(*(tensor[self.sentences[:, None], best] for tensor in both))
 
     def _final_scores(self, outputs: Outputs, length: Float[Tensor, ""]) -> Float[Tensor, "B R K"]:
         """What outputs that end are ranked by."""
@@ -335,15 +323,16 @@ class ColumnSearch:
 
     def _of_open_sentences(self, outputs: Outputs, ends: Ends, length: Float[Tensor, ""]) -> Float[Tensor, "B R K"]:
         """Scores in sentences that are not done: that may still find a better output, and are not too far behind."""
-        unfinished = outputs.unfinished
+        unfinished = outputs.log_score.masked_fill((outputs.token == END)[:, None], IMPOSSIBLE)
         is_in_reach = unfinished.amax((1, 2)) >= ends.log_score.amax(1) - self.settings.threshold
-        is_open = (length < self.limits) & is_in_reach & (ends.score[:, -1] < self._hopes(outputs, length))
+        is_open = (length < self.limits) & is_in_reach & (ends.score[:, -1] < self._hopes(outputs, unfinished, length))
         return unfinished.masked_fill(~is_open[:, None, None], IMPOSSIBLE)
 
-    def _hopes(self, outputs: Outputs, length: Float[Tensor, ""]) -> Float[Tensor, " B"]:
+    def _hopes(
+        self, outputs: Outputs, unfinished: Float[Tensor, "B R K"], length: Float[Tensor, ""]
+    ) -> Float[Tensor, " B"]:
         """The best score that an output of each sentence can still finish with."""
-        best_open = outputs.unfinished.amax((1, 2))
-        return self.settings.best_still_possible(best_open, length, self.limits, self.longest)
+        return self.settings.best_still_possible(unfinished.amax((1, 2)), length, self.limits, self.longest)
 
     def _trace_back(self, ends: Ends, history: list[Written]) -> list[list[Hypothesis]]:
         columns = [Written(*(_to_host(part) for part in written)) for written in history]
