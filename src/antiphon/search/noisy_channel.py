@@ -104,17 +104,13 @@ class NoisyChannelSearch(ColumnSearch):
 
     def _write(self, column: Column, entries: Entries, filled: Int[Tensor, " N"]) -> tuple[Outputs, Others]:
         """The direct model's proposals for every cell, of which the objective keeps the best."""
-        language = self._read_on(column, filled)
-        value = self._promising(self._without_channel(entries, language, column.length + 1))
+        language, length = self._read_on(column, filled), column.length + 1
+        value = self._promising(self._without_channel(entries, language, length))
         entries = entries._replace(log_score=entries.log_score.masked_fill(value == IMPOSSIBLE, IMPOSSIBLE))
         outputs = self._distinct(entries, value)
         row = self._append(column, outputs)
-        parts = self._parts(
-            outputs.log_score,
-            self._channel_scores(outputs, row),
-            self._language_scores(language, outputs.parent, outputs.token)[:, None],
-            column.length + 1,
-        )
+        spoken = self._language_scores(language, outputs.parent, outputs.token)[:, None]
+        parts = self._parts(outputs.log_score, self._channel_scores(outputs, row), spoken, length)
         return self._best_of_each_cell(outputs._replace(parts=parts)), Others(row, language)
 
     def _read_on(self, column: Column, filled: Int[Tensor, " N"]) -> LanguageState | None:

@@ -25,6 +25,7 @@ Thesis: section 5.4; ``beam = 1`` is its Algorithm 1, a wider one its beam searc
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -165,7 +166,7 @@ class ColumnSearch:
         return self._trace_back(column.ends, history)
 
     def _first_column(self) -> Column:
-        K, R = (min(self.outputs or self.I * self.width, self.I * self.width), self.I) if self.fixed_shapes else (1, 1)
+        R, K = self._first_shape()
         arrival = torch.full((self.B, R, K), IMPOSSIBLE, dtype=torch.float64, device=self.device)
         arrival[:, 0, 0] = 0.0
         first_slot = self.sentences[:, None].expand(-1, K) * K
@@ -179,6 +180,13 @@ class ColumnSearch:
             ends=self._no_ends(),
             others=self._first_others(K),
         )
+
+    def _first_shape(self) -> tuple[int, int]:
+        """Rows and slots of the first column: one of each, or as many as there can ever be."""
+        if not self.fixed_shapes:
+            return 1, 1
+        most = self.I * self.width
+        return self.I, min(self.outputs or most, most)
 
     def _no_ends(self, parts: int = 0) -> Ends:
         shape = self.B, self.settings.nbest
@@ -201,7 +209,7 @@ class ColumnSearch:
         ready = self._ready(column, units, is_last)
         entries = self._propose(ready, side.logits[:, 0], filled, is_last)
         outputs, others = self._write(column, entries, filled)
-        ends = self._finish(column, outputs)
+        ends = self._finish(column, outputs, length)
         after = Column(
             length=length,
             token=outputs.token,
@@ -251,16 +259,34 @@ class ColumnSearch:
     ) -> Entries:
         """The best ``width`` tokens of every cell, unless they are too far behind the best of their sentence."""
         B, R, K = ready.log_score.shape
-        scores = ready.log_score.flatten()
-        pair = self.selection.places(scores > IMPOSSIBLE)
+        pair = self.selection.places(ready.log_score.flatten() > IMPOSSIBLE)
+        log_score, token = self._extend(ready, pair, logits, filled, is_last)
+        tokens_of_pair = token.shape[1]
+        log_score = spread(log_score, pair, B * R * K, empty=IMPOSSIBLE).view(B, R, K * tokens_of_pair)
+        token = spread(token, pair, B * R * K).view_as(log_score)
+        log_score, place = log_score.topk(min(self.width, log_score.shape[2]), 2)
+        parent = place // tokens_of_pair + self.sentences[:, None, None] * K
+        return Entries(ready.first_row, self._promising(log_score), parent, token.gather(2, place))
+
+    def _extend(
+        self,
+        ready: Ready,
+        pair: Int[Tensor, " M"],
+        logits: Float[Tensor, "N V"],
+        filled: Int[Tensor, " N"],
+        is_last: Bool[Tensor, " B"],
+    ) -> tuple[Float[Tensor, "M W"], Int[Tensor, "M W"]]:
+        """Scores and numbers of the best words of pairs of a cell and a slot, and of the end symbol after them."""
+        _, R, K = ready.log_score.shape
+        score = ready.log_score.flatten()[pair]
         sentence, row, slot = pair // (R * K), pair // K % R + ready.first_row, pair % K
-        number_of_slot = spread(torch.arange(len(filled), device=self.device), filled, B * K)
+        number_of_slot = spread(torch.arange(len(filled), device=self.device), filled, self.B * K)
         words = best_words(
             self.source.logits.flatten(0, 1),
             logits,
             sentence * self.I + row,
             number_of_slot[sentence * K + slot],
-            scores[pair] > IMPOSSIBLE,
+            score > IMPOSSIBLE,
             width=min(self.width, self.V - len(SPECIALS)),
             first_word=len(SPECIALS),
             end=END,
@@ -268,12 +294,7 @@ class ColumnSearch:
         log_word = words.log_prob.masked_fill(is_last[sentence, None], IMPOSSIBLE)
         log_end = words.log_end.masked_fill(self.rows_left[sentence, row] > 0, IMPOSSIBLE)
         log_prob = torch.cat([log_word, log_end[:, None]], 1)
-        token = pad(words.token, (0, 1), value=END)
-        candidates = spread(scores[pair, None] + log_prob, pair, B * R * K, empty=IMPOSSIBLE).view(B, R, -1)
-        log_score, place = candidates.topk(min(self.width, candidates.shape[2]), 2)
-        parent = place // token.shape[1] + self.sentences[:, None, None] * K
-        token = spread(token, pair, B * R * K).view(B, R, -1).gather(2, place)
-        return Entries(ready.first_row, self._promising(log_score), parent, token)
+        return score[:, None] + log_prob, pad(words.token, (0, 1), value=END)
 
     def _promising(self, value: Float[Tensor, "B R W"]) -> Float[Tensor, "B R W"]:
         """Values, impossible where they are too far behind the best of their sentence."""
@@ -305,12 +326,12 @@ class ColumnSearch:
         scores = scores.view(B, R, K + 1)[:, :, :K]
         return Outputs(entries.first_row, key // self.V, key % self.V, scores, scores.new_zeros(*scores.shape, 0))
 
-    def _finish(self, column: Column, outputs: Outputs) -> Ends:
+    def _finish(self, column: Column, outputs: Outputs, length: Float[Tensor, ""]) -> Ends:
         """The best finished outputs, with those that end here, which is in the last row."""
         R = outputs.log_score.shape[1]
         last = self.sentences, (self.lengths - 1 - outputs.first_row).clamp(0, R - 1)
         log_score = outputs.log_score[last].masked_fill(outputs.token != END, IMPOSSIBLE)
-        score = self._final_scores(outputs, column.length + 1)[last].masked_fill(log_score == IMPOSSIBLE, IMPOSSIBLE)
+        score = self._final_scores(outputs, length)[last].masked_fill(log_score == IMPOSSIBLE, IMPOSSIBLE)
         number = column.length.long().expand_as(outputs.parent)
         new = Ends(score, log_score, outputs.parts[last], number, outputs.parent)
         both = Ends(*(torch.cat(pair, 1) for pair in zip(column.ends, new, strict=True)))
@@ -335,17 +356,16 @@ class ColumnSearch:
         return self.settings.best_still_possible(unfinished.amax((1, 2)), length, self.limits, self.longest)
 
     def _trace_back(self, ends: Ends, history: list[Written]) -> list[list[Hypothesis]]:
-        columns = [Written(*(_to_host(part) for part in written)) for written in history]
-        found = zip(*(part.tolist() for part in ends), strict=True)
-        return [
-            [
-                Hypothesis((*tokens, END), score, (*rows, length - 1), tuple(parts))
-                for score, _, parts, number, slot in zip(*of_sentence, strict=True)
-                if score > IMPOSSIBLE
-                for tokens, rows in [_path(columns[: number + 1], sentence, slot, length - 1)]
-            ]
-            for sentence, (of_sentence, length) in enumerate(zip(found, self.lengths.tolist(), strict=True))
-        ]
+        found, columns = _to_host(ends), [_to_host(written) for written in history]
+        answers: list[list[Hypothesis]] = [[] for _ in range(self.B)]
+        last_rows = (self.lengths - 1).tolist()
+        for place in zip(*np.nonzero(found.score > IMPOSSIBLE), strict=True):
+            sentence = place[0]
+            written = columns[: found.column[place] + 1]
+            tokens, rows = _path(written, sentence, found.slot[place], last_rows[sentence])
+            score, parts = float(found.score[place]), tuple(found.parts[place].tolist())
+            answers[sentence].append(Hypothesis((*tokens, END), score, (*rows, last_rows[sentence]), parts))
+        return answers
 
 
 def _path(columns: list[Written], sentence: int, slot: int, row: int) -> tuple[list[int], list[int]]:
@@ -360,8 +380,9 @@ def _path(columns: list[Written], sentence: int, slot: int, row: int) -> tuple[l
     return tokens[-2::-1], rows[-2::-1]
 
 
-def _to_host(part: Any) -> Any:
-    return part.numpy(force=True) if isinstance(part, Tensor) else part
+def _to_host(parts: Any) -> Any:
+    """The same with arrays for tensors."""
+    return type(parts)(*(part.numpy(force=True) if isinstance(part, Tensor) else part for part in parts))
 
 
 def _shift_on(
