@@ -25,11 +25,12 @@ class RecordedSteps(Generic[State, Note]):
 
     def __call__(self, state: State) -> tuple[State, Note]:
         """The state after one more step, and its note."""
-        stream = _stream(next(_tensors(state)).device)
-        stream.wait_stream(torch.cuda.current_stream())
+        device = next(_tensors(state)).device
+        stream, outer_stream = _stream(device), torch.cuda.current_stream(device)
+        stream.wait_stream(outer_stream)
         with torch.cuda.stream(stream):
             after = self._take(state, stream)
-        torch.cuda.current_stream().wait_stream(stream)
+        outer_stream.wait_stream(stream)
         return after
 
     def _take(self, state: State, stream: torch.cuda.Stream) -> tuple[State, Note]:
