@@ -44,7 +44,7 @@ from antiphon.search.recorded import RecordedSteps
 from antiphon.search.selection import Everything, Selection, Used
 
 _ROWS_AHEAD = 8
-_COLUMNS_UNASKED = 8
+_COLUMNS_UNASKED = 4
 """Recorded columns that are played back before the host asks whether any sentence is still open."""
 _NO_OUTPUT = 2**62
 """Comes after the number of every output."""
@@ -233,8 +233,7 @@ class ColumnSearch:
             stop = min(self.I, stop + ahead)
             standing, score, origin = self._stand(column, units, stop)
             worst = score.amax((1, 2), keepdim=True) - self.settings.threshold
-            goes_on = (standing[:, -1:] > IMPOSSIBLE) & (is_last | (standing[:, -1:] >= worst))
-            if stop == self.I or not goes_on.any():
+            if stop == self.I or not _goes_beyond(standing, torch.where(is_last, IMPOSSIBLE, worst)):
                 break
             ahead *= 2
         at_end = (self.rows_left[:, column.first_row : stop] == 0)[:, :, None]
@@ -366,6 +365,12 @@ class ColumnSearch:
             score, parts = float(found.score[place]), tuple(found.parts[place].tolist())
             answers[sentence].append(Hypothesis((*tokens, END), score, (*rows, last_rows[sentence]), parts))
         return answers
+
+
+def _goes_beyond(standing: Float[Tensor, "B R K"], worst: Float[Tensor, "B 1 1"]) -> bool:
+    """Whether anything that stands in the last row is good enough to shift on."""
+    last = standing[:, -1:]
+    return bool(((last > IMPOSSIBLE) & (last >= worst)).any())
 
 
 def _path(columns: list[Written], sentence: int, slot: int, row: int) -> tuple[list[int], list[int]]:
