@@ -3,14 +3,18 @@
 import pytest
 import torch
 
+from antiphon.data.batch import Batch
 from antiphon.kernels import best_words, factored_softmax, lstm, marginal
 from antiphon.lattice import log_marginal
 from antiphon.nn.best_words import best_words as best_words_reference
 from antiphon.nn.factored_softmax import log_normalisers, log_word_probabilities
 from antiphon.nn.recurrent import LSTM
+from antiphon.search.hypothesis import BeamSettings
+from antiphon.search.transducer_beam import ColumnSearch, search_transducer
 from tests.lattice.test_lattice import draw_lengths, draw_moves
 from tests.nn.test_best_words import draw_pairs
 from tests.nn.test_factored_softmax import draw
+from tests.search.test_transducer_beam import assert_same_answers, small_model, sources
 
 pytestmark = pytest.mark.filterwarnings("ignore:divide by zero encountered in log")  # of the interpreter
 IMPOSSIBLE = float("-inf")
@@ -207,3 +211,13 @@ def test_the_words_kernel_takes_half_precision_and_sums_in_single(device):
     exact = best_words_reference(*(side.float() for side in rounded), *pairs[2:], width=5, first_word=4, end=3)
     assert found[0].dtype == torch.float32
     torch.testing.assert_close(found[0].cpu()[pairs[-1]], exact.log_prob[pairs[-1]])
+
+
+@torch.no_grad()
+def test_a_search_with_the_words_kernel_finds_what_its_reference_finds(device, monkeypatch):
+    model, batch = small_model(2, target_size=9).float(), Batch.of(sources(4, 2))
+    settings = BeamSettings(beam=2, outputs=3, nbest=2, max_length_ratio=1.0, max_length_extra=1)
+    wanted = search_transducer(model, batch, settings)
+    monkeypatch.setattr("antiphon.nn.best_words.kernels_can_run", lambda logits: True)
+    search = ColumnSearch(model.to(device), batch.to(device), settings, fixed_shapes=True)
+    assert_same_answers(search.run(), wanted, rel=1e-5)

@@ -149,12 +149,12 @@ def test_finished_outputs_are_ranked_with_length_bias_and_normalisation(normalis
         assert [hypothesis.log_score for hypothesis in found] == pytest.approx([score for score, _ in listed])
 
 
-def assert_same_answers(found, wanted):
+def assert_same_answers(found, wanted, rel=None):
     assert [[h.tokens for h in each] for each in found] == [[h.tokens for h in each] for each in wanted]
     assert [[h.rows for h in each] for each in found] == [[h.rows for h in each] for each in wanted]
     for ours, theirs in zip(found, wanted, strict=True):
-        assert [h.log_score for h in ours] == pytest.approx([h.log_score for h in theirs])
-        assert [h.parts for h in ours] == [pytest.approx(h.parts) for h in theirs]
+        assert [h.log_score for h in ours] == pytest.approx([h.log_score for h in theirs], rel=rel)
+        assert [h.parts for h in ours] == [pytest.approx(h.parts, rel=rel) for h in theirs]
 
 
 FIXED = [
