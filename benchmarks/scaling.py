@@ -1,4 +1,4 @@
-"""How a training step grows with input length, output length, vocabulary and batch; drawn in results/scaling_cpu.png."""
+"""How a training step grows with input length, output length, vocabulary and batch, as JSON and as a picture."""
 
 from pathlib import Path
 
