@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from antiphon.config import Recipe
-from antiphon.device import choose_device, choose_threads
+from antiphon.device import choose_device, choose_threads, let_memory_grow
 from antiphon.errors import RecipeError
 
 
@@ -31,3 +31,16 @@ def test_the_processor_is_the_gpu_only_if_there_is_one():
 def test_an_unknown_processor_is_refused():
     with pytest.raises(RecipeError, match="--device tpu: expected auto, cpu or cuda"):
         choose_device("tpu")
+
+
+@pytest.mark.parametrize("name", ["PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"])
+def test_settings_of_memory_that_are_there_are_left_alone(name, monkeypatch):
+    monkeypatch.setattr(os, "environ", {name: "max_split_size_mb:64"})
+    let_memory_grow()
+    assert os.environ == {name: "max_split_size_mb:64"}
+
+
+def test_without_settings_memory_grows(monkeypatch):
+    monkeypatch.setattr(os, "environ", {})
+    let_memory_grow()
+    assert os.environ == {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}

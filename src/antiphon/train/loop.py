@@ -15,7 +15,7 @@ from rich.console import Console
 from torch.utils.data import DataLoader
 
 from antiphon.config import Recipe, TrainSection
-from antiphon.device import choose_device
+from antiphon.device import choose_device, let_memory_grow
 from antiphon.errors import RunError
 from antiphon.run import RunFolder
 from antiphon.train.checkpoint import Checkpoint
@@ -75,16 +75,19 @@ def run_epochs(
     if keeper.is_out_of_patience or not epochs_left:
         return
     _quieten_lightning()
+    where = choose_device(device)
+    if where == "cuda":
+        let_memory_grow()
     trainer = L.Trainer(
         max_epochs=epochs_left,
-        accelerator=choose_device(device),
+        accelerator=where,
         logger=False,
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
         num_sanity_val_steps=0,
         callbacks=[keeper, ProgressBar(console, keeper, settings.max_epochs)],
-        **trainer_options(choose_device(device)),
+        **trainer_options(where),
     )
     # A loader draws a number when it starts: from its own generator, so that dropout's are left alone.
     batches = DataLoader(shared(fitting.batches), batch_size=None, generator=torch.Generator())

@@ -36,7 +36,10 @@ _STATES = {"adam": 2, "adagrad": 1}
 
 @dataclass(frozen=True)
 class Forecast:
-    """What an epoch will take: ``largest`` is the batch of most cells, and memory is in bytes."""
+    """What an epoch will take: ``largest`` is the batch of most cells, and memory is in bytes.
+
+    Recorded steps work in memory of their own, beside that of steps which are not recorded yet.
+    """
 
     parameters: int
     batches: int
@@ -45,11 +48,12 @@ class Forecast:
     average: int
     optimiser: int
     step: int
+    recordings: int = 0
 
     @property
     def peak(self) -> int:
         """All that is in use at once."""
-        return self.weights + self.average + self.optimiser + self.step
+        return self.weights + self.average + self.optimiser + self.step + self.recordings
 
     def lines(self) -> list[str]:
         """All of it for people."""
@@ -59,6 +63,7 @@ class Forecast:
             "running average": self.average,
             "optimiser": self.optimiser,
             "gradients and activations": self.step,
+            "the same while recorded": self.recordings,
         }
         return [
             f"{self.parameters:,} parameters",
@@ -73,6 +78,7 @@ def forecast(fitting: Fitting, device: str) -> Forecast:
     """What the first epoch of a training will take on a device."""
     module = fitting.module.to(device).train()
     shapes = _shapes(fitting)
+    step = max(_step_bytes(fitting, sizes, device) for sizes in _extremes(shapes))
     return Forecast(
         parameters=count_parameters(module.model),
         batches=len(shapes),
@@ -81,7 +87,8 @@ def forecast(fitting: Fitting, device: str) -> Forecast:
         average=_bytes(_tensors(module.averaged)) if module.averaged is not None else 0,
         optimiser=_STATES[module.optimisation.optimiser]
         * _bytes(weight for weight in module.model.parameters() if weight.requires_grad),
-        step=max(_step_bytes(fitting, sizes, device) for sizes in _extremes(shapes)),
+        step=step,
+        recordings=step if module.records_steps else 0,
     )
 
 

@@ -156,6 +156,11 @@ class TrainingModule(L.LightningModule):
         step = Step(self.model, self.losses, self.optimizer, clip, self.averaged, self.manual_backward)
         return SharedStep(step) if size() > 1 else WithinMemory(step, self.memory, recorded=self.recorded(step))
 
+    @property
+    def records_steps(self) -> bool:
+        """Whether steps are recorded where it trains."""
+        return False
+
     def recorded(self, step: Step) -> RecordedSteps | None:
         """The recording of a step for a GPU, where there is one."""
         return None
@@ -193,6 +198,11 @@ class GenerationTraining(TrainingModule):
         self.validation, self.batch_size = validation, batch_size
         self.dev_outputs: list[tuple[tuple[int, ...], list[int]]] = []
 
+    @property
+    def records_steps(self) -> bool:
+        """On a GPU."""
+        return self.device.type == "cuda"
+
     def losses(self, batch: Batch) -> Tensor:
         """``-log p(y | x)`` of each pair."""
         half = self.optimisation.precision == "bfloat16"
@@ -201,7 +211,7 @@ class GenerationTraining(TrainingModule):
 
     def recorded(self, step: Step) -> RecordedSteps | None:
         """The recording of a step, if it is for a GPU."""
-        return RecordedSteps(step, self.batch_size) if self.device.type == "cuda" else None
+        return RecordedSteps(step, self.batch_size) if self.records_steps else None
 
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
         """Moves a batch, but one to learn from by recorded steps, which pad it first."""
