@@ -30,7 +30,7 @@ def draw(rows, path):
     from matplotlib import pyplot
     from matplotlib.ticker import LogLocator
 
-    figure, panels = pyplot.subplots(1, len(CURVES), figsize=(14, 3.4), layout="constrained")
+    figure, panels = pyplot.subplots(1, len(CURVES), figsize=(14, 3.7), layout="constrained")
     for panel, axis in zip(panels, CURVES, strict=True):
         for model, way in dict.fromkeys((row["model"], row["way"]) for row in rows):
             points = [
@@ -46,7 +46,8 @@ def draw(rows, path):
         panel.minorticks_off()
         panel.grid(visible=True, alpha=0.3)
         panel.spines[["top", "right"]].set_visible(False)
-    panels[0].legend(fontsize="small")
+    lines = panels[0].get_legend_handles_labels()
+    figure.legend(*lines, loc="outside lower center", ncols=len(lines[0]), fontsize="small", frameon=False)
     others = ", ".join(f"{name} {value:,}" for name, value in BASE.items())
     figure.suptitle(f"training step on {rows[0]['device']}; but for the axis: {others}", fontsize="medium")
     figure.savefig(path, dpi=110)
