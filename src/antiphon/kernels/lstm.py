@@ -23,17 +23,20 @@ from torch.autograd.function import once_differentiable
 
 _UNITS = 16
 """Units of the state that a program has; products of tiles need sixteen at least."""
+_FIRST_WITH_TF32 = 8
+"""The compute capability of GPUs, Ampere and later."""
 _ROWS = 16
 """Sequences that a program has."""
 
 
 def can_sweep(B: int, H: int, device: torch.device) -> bool:
-    """Whether TF32 is allowed, and this GPU has a processor for every program with room for what it keeps there."""
+    """Whether TF32 is allowed, and this GPU has it, and a processor for every program with room for what it keeps."""
     gpu = _properties(device)
+    if torch.get_float32_matmul_precision() == "highest" or torch.version.cuda is None or gpu.major < _FIRST_WITH_TF32:
+        return False
     programs = triton.cdiv(H, _UNITS) * triton.cdiv(B, _ROWS)
     kept = 4 * _state(H) * (_ROWS + _UNITS) * torch.float32.itemsize
-    fits = programs <= gpu.multi_processor_count and kept <= gpu.shared_memory_per_block_optin
-    return bool(fits) and torch.get_float32_matmul_precision() != "highest"
+    return bool(programs <= gpu.multi_processor_count and kept <= gpu.shared_memory_per_block_optin)
 
 
 def lstm_states(
