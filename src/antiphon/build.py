@@ -48,14 +48,21 @@ def build_pretrained_matcher(settings: ModelSection, encoder: Mapping[str, Any])
     return Matcher(PretrainedSentence(BertShape(**sizes), frozen=settings.frozen))
 
 
-def build_beam(settings: SearchSection, *, beam: int | None = None, nbest: int = 1) -> BeamSettings:
-    """How wide to search; ``beam`` overrides the recipe's."""
+_FEWEST_OUTPUTS = 5
+"""Distinct outputs kept at least where the recipe does not say: also a greedy search weighs some in other rows."""
+
+
+def build_beam(
+    settings: SearchSection, *, beam: int | None = None, nbest: int = 1, rescored: bool = False
+) -> BeamSettings:
+    """How wide to search; ``beam`` overrides the recipe's. Outputs that are ``rescored`` are proposals before."""
     beam = beam or settings.beam
+    outputs = settings.outputs or max(beam, settings.proposals if rescored else _FEWEST_OUTPUTS)
     return BeamSettings(
         beam=beam,
         proposals=settings.proposals,
         nbest=nbest,
-        outputs=max(settings.outputs or max(10, 2 * beam), nbest),
+        outputs=max(outputs, nbest),
         threshold=settings.threshold,
         commit_margin=settings.commit_margin,
         max_length_ratio=settings.max_length_ratio,

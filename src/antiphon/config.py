@@ -184,7 +184,7 @@ class SearchSection(Section):
     channel_prefix: Literal["last", "anywhere"] = "last"
     """Of an unfinished output, the channel writes the last input token read at its last token, or anywhere in it."""
     outputs: Positive | None = None
-    """Distinct outputs of one length kept for an input, wherever written; unset: twice ``beam``, at least 10."""
+    """Distinct outputs of one length kept; unset: ``beam``, at least 5, or ``proposals`` in a noisy channel."""
     threshold: Annotated[float, Field(gt=0)] = 8.0
     """Hypotheses more than this many nats behind the best are dropped."""
     commit_margin: Annotated[float, Field(ge=0)] = 1.0

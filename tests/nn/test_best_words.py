@@ -22,3 +22,24 @@ def test_the_best_words_are_those_of_the_softmax_in_order(cells, prefixes, M, V,
     torch.testing.assert_close(found.log_prob, log_prob)
     assert torch.equal(found.token, order + 1)
     torch.testing.assert_close(found.log_end, joint[:, 0])
+
+
+@given(st.integers(1, 6), st.integers(0, 200), st.integers(0, 10_000))
+def test_the_best_of_many_words_are_found_block_by_block(width, more, seed):
+    pairs = draw_pairs(seed, 3, 3, 8, 64 * 2 * width + 5 + more)
+    found = best_words(*pairs, width=width, first_word=4, end=3)
+    joint = (pairs[0][pairs[2]] + pairs[1][pairs[3]]).log_softmax(1)
+    log_prob, place = joint[:, 4:].topk(width, 1)
+    torch.testing.assert_close(found.log_prob, log_prob)
+    assert torch.equal(found.token, place + 4)
+
+
+def test_known_normalisers_are_taken():
+    pairs = draw_pairs(1, 3, 3, 8, 20)
+    log_z = (pairs[0][pairs[2]] + pairs[1][pairs[3]]).logsumexp(1)
+    for ours, wanted in zip(
+        best_words(*pairs, width=5, first_word=4, end=3, log_z=log_z + 1),
+        best_words(*pairs, width=5, first_word=4, end=3),
+        strict=True,
+    ):
+        torch.testing.assert_close(ours, wanted - 1 if ours.is_floating_point() else wanted)

@@ -58,6 +58,9 @@ class RuleModel(Model):
 class NeuralModel(Model):
     """A trained network; ``module`` is the ``torch.nn.Module`` inside."""
 
+    rescores = False
+    """Whether its outputs are proposals of one part that others rescore."""
+
     def __init__(self, recipe: Recipe, codec: PairCodec, module: nn.Module) -> None:
         super().__init__(recipe, codec)
         self.module = module
@@ -78,7 +81,7 @@ class NeuralModel(Model):
 
     def answer(self, sources: Sequence[Source], *, beam: int | None = None, nbest: int = 1) -> list[Prediction]:
         """The best outputs of one batch."""
-        settings = build_beam(self.recipe.search, beam=beam, nbest=nbest)
+        settings = build_beam(self.recipe.search, beam=beam, nbest=nbest, rescored=self.rescores)
         batch = Batch.of([self.codec.encode_source(source) for source in sources]).to(self.device)
         return [
             self._prediction(source, [self._candidate(hypothesis) for hypothesis in hypotheses])
@@ -145,6 +148,8 @@ class NeuralModel(Model):
 
 class NoisyChannelModel(NeuralModel):
     """Direct model, channel model, language model and length bias, searched together."""
+
+    rescores = True
 
     def __init__(
         self, recipe: Recipe, codec: PairCodec, module: NoisyChannel, channel_vocab: Vocab, language_vocab: Vocab

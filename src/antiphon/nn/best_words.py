@@ -13,7 +13,9 @@ from torch import Tensor
 
 from antiphon.kernels import kernels_can_run
 
-_BLOCK_NUMBERS = 2**18
+_BLOCK = 64
+"""Words of which only the best is looked at, unless it is among the best of all."""
+_NUMBERS_AT_ONCE = 2**18
 """How many logits are computed at once: few enough to stay in a processor's cache until the best are known."""
 
 
@@ -35,10 +37,11 @@ def best_words(
     width: int,
     first_word: int,
     end: int,
+    log_z: Float[Tensor, " M"] | None = None,
 ) -> BestWords:
     """The ``width`` most probable words of every pair of a cell and a prefix; words are tokens from ``first_word`` on.
 
-    Pairs that are not wanted get any finite values.
+    Pairs that are not wanted get any finite values. ``log_z`` are their normalisers, where these are known.
     """
     if kernels_can_run(target_logits):
         from antiphon.kernels import best_words as kernel
@@ -49,10 +52,25 @@ def best_words(
             )
         )
     parts = []
-    at_once = max(1, _BLOCK_NUMBERS // source_logits.shape[1])
-    for cells, prefixes in zip(cell.split(at_once), prefix.split(at_once), strict=True):
-        logits = source_logits.index_select(0, cells).add_(target_logits.index_select(0, prefixes))
-        log_z = logits.logsumexp(1, keepdim=True)
-        best, word = logits[:, first_word:].topk(width, 1)
-        parts.append((best - log_z, word + first_word, logits[:, end] - log_z[:, 0]))
+    at_once = max(1, _NUMBERS_AT_ONCE // source_logits.shape[1])
+    for pairs in torch.arange(len(cell)).split(at_once):
+        logits = source_logits.index_select(0, cell[pairs]).add_(target_logits.index_select(0, prefix[pairs]))
+        normaliser = logits.logsumexp(1) if log_z is None else log_z[pairs]
+        best, word = _topk(logits[:, first_word:], width)
+        parts.append((best - normaliser[:, None], word + first_word, logits[:, end] - normaliser))
     return BestWords(*(torch.cat(part) for part in zip(*parts, strict=True)))
+
+
+def _topk(logits: Float[Tensor, "M V"], width: int) -> tuple[Float[Tensor, "M W"], Int[Tensor, "M W"]]:
+    """The ``width`` highest logits and their places: those of the ``width`` blocks with the highest maxima."""
+    M, V = logits.shape
+    number, rest = divmod(V, _BLOCK)
+    if number < 2 * width:
+        best, place = logits.topk(width, 1)
+        return best, place
+    blocks = logits[:, : V - rest].unflatten(1, (number, _BLOCK))
+    chosen = blocks.amax(2).topk(width, 1).indices
+    place = (chosen[:, :, None] * _BLOCK + torch.arange(_BLOCK)).flatten(1)
+    place = torch.cat([place, torch.arange(V - rest, V).expand(M, rest)], 1)
+    best, which = logits.gather(1, place).topk(width, 1)
+    return best, place.gather(1, which)

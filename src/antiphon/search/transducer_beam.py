@@ -23,6 +23,7 @@ Thesis: section 5.4; ``beam = 1`` is its Algorithm 1, a wider one its beam searc
 """
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,6 +38,7 @@ from antiphon.kernels import kernels_can_run
 from antiphon.lattice.grid import IMPOSSIBLE
 from antiphon.models.transducer import Side, Transducer
 from antiphon.nn.best_words import best_words
+from antiphon.nn.factored_softmax import Exponentials, log_normalisers_of_pairs
 from antiphon.nn.recurrent import LSTMState, select_states
 from antiphon.nn.slots import spread, spread_states
 from antiphon.search.hypothesis import BeamSettings, Hypothesis
@@ -44,6 +46,8 @@ from antiphon.search.recorded import RecordedSteps
 from antiphon.search.selection import Everything, Selection, Used
 
 _ROWS_AHEAD = 8
+_LARGE_VOCABULARY = 1000
+"""From so many words on, normalisers by products of matrices are cheaper than a sum of exponentials for each."""
 _COLUMNS_UNASKED = 4
 """Recorded columns that are played back before the host asks whether any sentence is still open."""
 _NO_OUTPUT = 2**62
@@ -280,20 +284,34 @@ class ColumnSearch:
         score = ready.log_score.flatten()[pair]
         sentence, row, slot = pair // (R * K), pair // K % R + ready.first_row, pair % K
         number_of_slot = spread(torch.arange(len(filled), device=self.device), filled, self.B * K)
+        cell, prefix = sentence * self.I + row, number_of_slot[sentence * K + slot]
         words = best_words(
             self.source.logits.flatten(0, 1),
             logits,
-            sentence * self.I + row,
-            number_of_slot[sentence * K + slot],
+            cell,
+            prefix,
             score > IMPOSSIBLE,
             width=min(self.width, self.V - len(SPECIALS)),
             first_word=len(SPECIALS),
             end=END,
+            log_z=self._normalisers(logits, cell, prefix),
         )
         log_word = words.log_prob.masked_fill(is_last[sentence, None], IMPOSSIBLE)
         log_end = words.log_end.masked_fill(self.rows_left[sentence, row] > 0, IMPOSSIBLE)
         log_prob = torch.cat([log_word, log_end[:, None]], 1)
         return score[:, None] + log_prob, pad(words.token, (0, 1), value=END)
+
+    def _normalisers(
+        self, logits: Float[Tensor, "N V"], cell: Int[Tensor, " M"], prefix: Int[Tensor, " M"]
+    ) -> Float[Tensor, " M"] | None:
+        """Those of the words of pairs, where many words make it worth while to know them beforehand."""
+        if self.fixed_shapes or self.V < _LARGE_VOCABULARY or not len(cell):
+            return None
+        return log_normalisers_of_pairs(self.source.logits, self._exponentials, logits, cell, prefix)
+
+    @cached_property
+    def _exponentials(self) -> Exponentials:
+        return Exponentials.of(self.source.logits)
 
     def _promising(self, value: Float[Tensor, "B R W"]) -> Float[Tensor, "B R W"]:
         """Values, impossible where they are too far behind the best of their sentence."""
