@@ -2,9 +2,7 @@
 
 from pathlib import Path
 
-import torch
-
-from benchmarks.training_step import device, measure_size
+from benchmarks.training_step import device, measure_size, set_up_as_training_does
 
 BASE = {"B": 16, "I": 25, "J": 25, "V": 1000, "H": 128}
 CURVES = {"I": (10, 25, 50, 100), "J": (10, 25, 50, 100), "V": (100, 1000, 5000, 20_000), "B": (4, 16, 64)}
@@ -13,8 +11,7 @@ TITLES = {"I": "input tokens", "J": "output tokens", "V": "vocabulary", "B": "pa
 
 
 def measure():
-    torch.set_num_threads(1)
-    torch.set_float32_matmul_precision("high")
+    set_up_as_training_does()
     rows = [
         {"axis": axis} | row
         for axis, values in CURVES.items()

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from antiphon.data.batch import Batch
+from antiphon.device import keep_freed_memory
 from antiphon.models import transducer
 from antiphon.models.attention import Attention
 from antiphon.models.encoder_decoder import EncoderDecoder
@@ -33,9 +34,14 @@ NAIVE_LOGITS = {"cpu": 2**28, "cuda": 2**33}
 
 
 def measure():
+    set_up_as_training_does()
+    return [row for size in SIZES[device()] for row in measure_size(*size)]
+
+
+def set_up_as_training_does():
     torch.set_num_threads(1)
     torch.set_float32_matmul_precision("high")
-    return [row for size in SIZES[device()] for row in measure_size(*size)]
+    keep_freed_memory()
 
 
 def device():

@@ -1,4 +1,8 @@
+import ctypes
 import os
+import resource
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -44,3 +48,19 @@ def test_without_settings_memory_grows(monkeypatch):
     monkeypatch.setattr(os, "environ", {})
     let_memory_grow()
     assert os.environ == {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="there is no glibc")
+def test_freed_memory_is_kept_for_the_next_step():
+    """Ten times the same tensors fetch their pages from the system a few times, not ten times."""
+    code = (
+        "import resource, torch\n"
+        "from antiphon.device import keep_freed_memory\n"
+        "keep_freed_memory()\n"
+        "for _ in range(10):\n"
+        "    [torch.ones(2**24) for _ in range(3)]\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    pages_of_tensors = 3 * 4 * 2**24 // resource.getpagesize()
+    assert int(done.stdout) < 5 * pages_of_tensors

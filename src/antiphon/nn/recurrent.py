@@ -217,12 +217,12 @@ def _one_layer_each(input_sizes: list[int], sizes: Sizes) -> nn.ModuleList:
     return nn.ModuleList(LSTM(size, sizes.hidden_size, forget_bias=sizes.forget_bias) for size in input_sizes)
 
 
-def _mirror_index(lengths: Int[Tensor, " B"], I: int) -> Int[Tensor, "B I"]:
-    """Position ``length - 1 - i`` inside each sequence and ``i`` at padding: its own inverse."""
-    positions = torch.arange(I, device=lengths.device)
+def _mirror_index(lengths: Int[Tensor, " B"], I: int) -> Int[Tensor, " N"]:
+    """Position ``length - 1 - i`` inside each sequence and ``i`` at padding, its own inverse; counted through all."""
+    positions, sequences = (torch.arange(size, device=lengths.device) for size in (I, len(lengths)))
     mirrored = lengths[:, None] - 1 - positions
-    return torch.where(mirrored >= 0, mirrored, positions)
+    return (torch.where(mirrored >= 0, mirrored, positions) + I * sequences[:, None]).flatten()
 
 
-def _take(states: Float[Tensor, "B I H"], index: Int[Tensor, "B I"]) -> Float[Tensor, "B I H"]:
-    return states.gather(1, index[:, :, None].expand(-1, -1, states.shape[2]))
+def _take(states: Float[Tensor, "B I H"], index: Int[Tensor, " N"]) -> Float[Tensor, "B I H"]:
+    return states.flatten(0, 1).index_select(0, index).view(states.shape)

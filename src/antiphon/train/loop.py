@@ -15,7 +15,7 @@ from rich.console import Console
 from torch.utils.data import DataLoader
 
 from antiphon.config import Recipe, TrainSection
-from antiphon.device import choose_device, let_memory_grow
+from antiphon.device import choose_device, keep_freed_memory, let_memory_grow
 from antiphon.errors import RunError
 from antiphon.run import RunFolder
 from antiphon.train.checkpoint import Checkpoint
@@ -76,6 +76,7 @@ def run_epochs(
         return
     _quieten_lightning()
     where = choose_device(device)
+    keep_freed_memory()
     if where == "cuda":
         let_memory_grow()
     trainer = L.Trainer(
