@@ -13,9 +13,10 @@ _WORK_WORTH_SHARING = 50_000_000
 """Multiplications of one step of a batch below which a second thread costs more than it gives."""
 
 
-_TRIM_THRESHOLD, _MMAP_MAX = -1, -4
-"""Numbers of glibc's settings: how much freed memory it keeps, and how many blocks may come from the system alone."""
-_KEPT_BYTES = 2**30
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+"""Numbers of glibc's settings: how much freed memory it keeps, and from which size on blocks are the system's own."""
+_MOST_KEPT, _LARGEST_BLOCK = 2**28, 2**25
+"""Bytes; larger blocks would leave gaps that nothing fits."""
 
 
 def choose_device(name: str) -> str:
@@ -39,13 +40,13 @@ def let_memory_grow() -> None:
 def keep_freed_memory() -> None:
     """Has the C library keep what is freed for the next step, instead of giving it back and asking for it anew.
 
-    The system hands out memory page by page, which takes a tenth to a fifth of a training step on a CPU. Only glibc
-    can be told.
+    The system hands out memory page by page, which takes a tenth of a training step of small models on a CPU. Only
+    glibc can be told.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:
-        mallopt(_TRIM_THRESHOLD, _KEPT_BYTES)
-        mallopt(_MMAP_MAX, 0)
+        mallopt(_TRIM_THRESHOLD, _MOST_KEPT)
+        mallopt(_MMAP_THRESHOLD, _LARGEST_BLOCK)
 
 
 def choose_threads(recipe: Recipe, target_size: int, processes: int = 1) -> int:
