@@ -8,6 +8,8 @@
 Each message is one sentence: where, what was found, what was expected. The command line prints it and exits with 2.
 """
 
+import errno
+
 
 class AntiphonError(Exception):
     """Anything a user can mend."""
@@ -28,3 +30,8 @@ class RunError(AntiphonError):
 def count_of(number: int, noun: str) -> str:
     """``1 line``, ``2 lines``: a number with its noun, for messages."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def is_disk_full(error: OSError) -> bool:
+    """Whether there was no room to write."""
+    return error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)

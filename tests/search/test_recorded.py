@@ -3,7 +3,7 @@ import torch
 
 from antiphon.data.batch import Batch
 from antiphon.search.hypothesis import BeamSettings
-from antiphon.search.recorded import RecordedSteps
+from antiphon.search.recorded import RecordedColumns
 from antiphon.search.transducer_beam import search_transducer
 from tests.search.test_transducer_beam import small_model, sources
 
@@ -18,7 +18,7 @@ def step(state):
 @torch.inference_mode()
 def test_recorded_steps_give_what_single_steps_give():
     state = torch.zeros(3, device="cuda"), (torch.ones(3, device="cuda"), 7)
-    recorded, recorded_state = RecordedSteps(step), state
+    recorded, recorded_state = RecordedColumns(step), state
     wanted, found = [], []
     for _ in range(5):
         state, note = step(state)

@@ -2,6 +2,8 @@ import csv
 import errno
 import io
 import json
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -176,6 +178,19 @@ def test_a_full_disk_leaves_the_last_checkpoint_whole(recipe, tmp_path, monkeypa
     monkeypatch.undo()
     assert not list((tmp_path / "full").glob("*.new"))
     assert_same_run(whole, train(recipe(), tmp_path / "full", console=quiet(), resume=True))
+
+
+def test_a_disk_that_is_full_from_the_start_is_said_in_one_sentence(recipe, tmp_path):
+    write_pairs(tmp_path / "train.tsv", 2000, 1)
+    code = (
+        "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
+        "from antiphon.cli import main; main()"
+    )
+    command = [sys.executable, "-c", code, "train", tmp_path / "recipe.toml", "--out", tmp_path / "full"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "full: the disk is full; nothing is left behind, make room and begin anew" in done.stderr.splitlines()[-1]
+    assert not (tmp_path / "full").exists()
 
 
 def test_ctrl_c_leaves_a_run_that_goes_on(recipe, tmp_path, monkeypatch):

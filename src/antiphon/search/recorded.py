@@ -11,7 +11,7 @@ State = TypeVar("State")
 Note = TypeVar("Note")
 
 
-class RecordedSteps(Generic[State, Note]):
+class RecordedColumns(Generic[State, Note]):
     """A step that takes a state to the next and leaves a note, recorded as a CUDA graph and played back.
 
     States and notes are nested tuples of tensors, and of numbers that never change. Shapes must not change either, and

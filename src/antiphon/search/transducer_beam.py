@@ -42,7 +42,7 @@ from antiphon.nn.factored_softmax import Exponentials, log_normalisers_of_pairs
 from antiphon.nn.recurrent import LSTMState, select_states
 from antiphon.nn.slots import spread, spread_states
 from antiphon.search.hypothesis import BeamSettings, Hypothesis
-from antiphon.search.recorded import RecordedSteps
+from antiphon.search.recorded import RecordedColumns
 from antiphon.search.selection import Everything, Selection, Used
 
 _ROWS_AHEAD = 8
@@ -159,7 +159,7 @@ class ColumnSearch:
         """The best outputs of every sentence."""
         step: Callable[[Column], tuple[Column, Written]] = self._step
         if self.fixed_shapes and self.device.type == "cuda":
-            step = RecordedSteps(self._step)
+            step = RecordedColumns(self._step)
         column, history = self._first_column(), []
         for number in range(1, self.longest + 1):
             column, written = step(column)

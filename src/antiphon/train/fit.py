@@ -12,7 +12,7 @@ from antiphon import __version__
 from antiphon.build import count_parameters, fitting_measures
 from antiphon.config import Recipe
 from antiphon.device import choose_device, choose_threads
-from antiphon.errors import InputError, RecipeError, RunError, count_of
+from antiphon.errors import InputError, RecipeError, RunError, count_of, is_disk_full
 from antiphon.kinds import RANKING_KINDS
 from antiphon.metrics.ranking import RANKING_MEASURES
 from antiphon.report.plots import plot_training
@@ -66,11 +66,16 @@ def _begin(recipe: Recipe, out: Path, console: Console, *, resume: bool, force: 
             console.print(f"{out}: training has ended already, nothing to resume")
             return None
         return tasks.resume(stored, run, console.print)
-    with staged_run(out, force=force) as run:
-        if recipe.model.kind in _COUNTED:
-            _COUNTED[recipe.model.kind](recipe, run, console.print)
-            return None
-        return tasks.prepare(recipe, run, console.print)
+    try:
+        with staged_run(out, force=force) as run:
+            if recipe.model.kind in _COUNTED:
+                _COUNTED[recipe.model.kind](recipe, run, console.print)
+                return None
+            return tasks.prepare(recipe, run, console.print)
+    except OSError as error:
+        if is_disk_full(error):
+            raise RunError(f"{out}: the disk is full; nothing is left behind, make room and begin anew") from error
+        raise
 
 
 def _begin_beside_the_first(recipe: Recipe, run: RunFolder, console: Console) -> Task:

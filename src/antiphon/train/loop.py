@@ -1,6 +1,5 @@
 """The loop over epochs: from the start or from a checkpoint, to the last epoch, the end of patience, or Ctrl-C."""
 
-import errno
 import logging
 import warnings
 from collections.abc import Callable, Iterator
@@ -16,7 +15,7 @@ from torch.utils.data import DataLoader
 
 from antiphon.config import Recipe, TrainSection
 from antiphon.device import choose_device, keep_freed_memory, let_memory_grow
-from antiphon.errors import RunError
+from antiphon.errors import RunError, is_disk_full
 from antiphon.run import RunFolder
 from antiphon.train.checkpoint import Checkpoint
 from antiphon.train.keeper import Keeper
@@ -117,7 +116,7 @@ def _products_in(precision: str) -> Iterator[None]:
 
 
 def _disk_trouble(error: OSError, run: RunFolder) -> Exception:
-    if error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
+    if is_disk_full(error):
         return RunError(
             f"{run.path}: the disk is full; the last checkpoint is whole, make room and go on with --resume"
         )
