@@ -3,7 +3,8 @@ import math
 import pytest
 import sacrebleu
 
-from antiphon.metrics import Outputs, perplexity, score_outputs
+from antiphon.metrics import Outputs, perplexity, score_outputs, why_left_out
+from antiphon.metrics.generation import SHARED_MEASURES
 
 
 def outputs(predicted, *references):
@@ -41,6 +42,13 @@ def test_bleu_and_chrf_are_those_of_sacrebleu():
     assert scores["bleu"].value == sacrebleu.BLEU(tokenize="none").corpus_score(predicted, [wanted]).score
     assert scores["chrf"].value == sacrebleu.CHRF().corpus_score(predicted, [wanted]).score
     assert "tok:none" in scores["bleu"].signature
+
+
+def test_measures_without_their_library_are_named(monkeypatch):
+    assert why_left_out(["bleu", "rouge1", "rougeL"]) is None
+    monkeypatch.delitem(SHARED_MEASURES, "rouge1")
+    missing = "rouge1: rouge-score is missing, expected it from antiphon[summarisation]"
+    assert why_left_out(["bleu", "rouge1", "rougeL"]) == missing
 
 
 def test_rouge_keeps_hashes_and_chinese():

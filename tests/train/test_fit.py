@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 
 from antiphon.config import load_recipe
 from antiphon.errors import RecipeError, RunError
+from antiphon.metrics.generation import SHARED_MEASURES
 from antiphon.train.fit import Interrupted, train
 from tests.toy import write_pairs
 
@@ -178,6 +179,13 @@ def test_a_full_disk_leaves_the_last_checkpoint_whole(recipe, tmp_path, monkeypa
     monkeypatch.undo()
     assert not list((tmp_path / "full").glob("*.new"))
     assert_same_run(whole, train(recipe(), tmp_path / "full", console=quiet(), resume=True))
+
+
+def test_a_dev_metric_without_its_library_is_refused_before_training(recipe, tmp_path, monkeypatch):
+    monkeypatch.delitem(SHARED_MEASURES, "rouge1")
+    words = "train.dev_metric=rouge1", "data.source_tokens=words", "data.target_tokens=words"
+    with pytest.raises(RecipeError, match=r"train\.dev_metric = rouge1: rouge-score is missing"):
+        train(recipe(*words), tmp_path / "run", console=quiet())
 
 
 def test_a_disk_that_is_full_from_the_start_is_said_in_one_sentence(recipe, tmp_path):

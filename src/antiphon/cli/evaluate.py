@@ -1,6 +1,7 @@
 """``antiphon evaluate``."""
 
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -58,8 +59,10 @@ def command(
     the file's own labels. With --qrels the labels of that file count, and its questions that are not ranked count 0.
     """
     from antiphon.api import RankingModel, load
+    from antiphon.build import fitting_measures
     from antiphon.cli import ranking
     from antiphon.cli.test_set import read_test_set
+    from antiphon.metrics import why_left_out
 
     model = load(run, device=device, threads=threads)
     if isinstance(model, RankingModel):
@@ -69,6 +72,8 @@ def command(
         return
     ranking.refuse_options(model.kind, {"--questions": questions is not Questions.all, "--qrels": qrels})
     test = read_test_set(model.recipe, file, reference or [])
+    if left_out := why_left_out(fitting_measures(model.recipe.data)):
+        print(f"left out: {left_out}", file=sys.stderr)
     options: StreamOptions = {"policy": policy.value, "emit_bias": emit_bias, "beam": beam, "margin": margin}
     if sweep is not None:
         show_sweep(sweep_biases(model, test, parse_biases(sweep), options), run / "online.png", as_json=as_json)

@@ -1,6 +1,6 @@
 """Measures of outputs against references: a value always comes with the signature of how it was made."""
 
-from antiphon.metrics.generation import LOWER_IS_BETTER, Outputs, Score, Shares, perplexity, score_outputs
+from antiphon.metrics.generation import LOWER_IS_BETTER, Outputs, Score, Shares, perplexity, score_outputs, why_left_out
 from antiphon.metrics.ranking import RANKING_MEASURES, rank_measures
 
 __all__ = [
@@ -12,4 +12,5 @@ __all__ = [
     "perplexity",
     "rank_measures",
     "score_outputs",
+    "why_left_out",
 ]

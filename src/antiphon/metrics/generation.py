@@ -111,6 +111,14 @@ SHARED_MEASURES: dict[str, Callable[[Outputs], Shares]] = {
 CORPUS_MEASURES = ("bleu", "chrf")
 
 
+def why_left_out(names: Sequence[str]) -> str | None:
+    """What to say of measures whose library is not installed, if there are any."""
+    missing = [name for name in names if name.startswith("rouge") and name not in SHARED_MEASURES]
+    if not missing:
+        return None
+    return f"{', '.join(missing)}: rouge-score is missing, expected it from antiphon[summarisation]"
+
+
 def score_outputs(outputs: Outputs, names: Sequence[str]) -> dict[str, Score]:
     """Each named measure that is installed."""
     scores = {}

@@ -14,6 +14,7 @@ from antiphon.config import Recipe
 from antiphon.device import choose_device, choose_threads
 from antiphon.errors import InputError, RecipeError, RunError, count_of, is_disk_full
 from antiphon.kinds import RANKING_KINDS
+from antiphon.metrics import why_left_out
 from antiphon.metrics.ranking import RANKING_MEASURES
 from antiphon.report.plots import plot_training
 from antiphon.run import RunFolder, staged_run
@@ -158,6 +159,8 @@ def _check_kind(recipe: Recipe) -> None:
         possible += fitting_measures(recipe.data)
     if metric not in possible:
         raise RecipeError(f"train.dev_metric = {metric}: not for this {kind}, expected {' or '.join(possible)}")
+    if missing := why_left_out([metric]):
+        raise RecipeError(f"train.dev_metric = {missing}")
 
 
 def _check_device(name: str) -> None:
