@@ -53,7 +53,7 @@ def best_words(
         )
     parts = []
     at_once = max(1, _NUMBERS_AT_ONCE // source_logits.shape[1])
-    for pairs in torch.arange(len(cell)).split(at_once):
+    for pairs in torch.arange(len(cell), device=cell.device).split(at_once):
         logits = source_logits.index_select(0, cell[pairs]).add_(target_logits.index_select(0, prefix[pairs]))
         normaliser = logits.logsumexp(1) if log_z is None else log_z[pairs]
         best, word = _topk(logits[:, first_word:], width)
@@ -70,7 +70,8 @@ def _topk(logits: Float[Tensor, "M V"], width: int) -> tuple[Float[Tensor, "M W"
         return best, place
     blocks = logits[:, : V - rest].unflatten(1, (number, _BLOCK))
     chosen = blocks.amax(2).topk(width, 1).indices
-    place = (chosen[:, :, None] * _BLOCK + torch.arange(_BLOCK)).flatten(1)
-    place = torch.cat([place, torch.arange(V - rest, V).expand(M, rest)], 1)
+    every_place = torch.arange(V, device=logits.device)
+    place = (chosen[:, :, None] * _BLOCK + every_place[:_BLOCK]).flatten(1)
+    place = torch.cat([place, every_place[V - rest :].expand(M, rest)], 1)
     best, which = logits.gather(1, place).topk(width, 1)
     return best, place.gather(1, which)

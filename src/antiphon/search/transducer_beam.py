@@ -304,8 +304,8 @@ class ColumnSearch:
     def _normalisers(
         self, logits: Float[Tensor, "N V"], cell: Int[Tensor, " M"], prefix: Int[Tensor, " M"]
     ) -> Float[Tensor, " M"] | None:
-        """Those of the words of pairs, where many words make it worth while to know them beforehand."""
-        if self.fixed_shapes or self.V < _LARGE_VOCABULARY or not len(cell):
+        """Those of the words of pairs, where many words make it worth while for a CPU to know them beforehand."""
+        if self.fixed_shapes or self.device.type != "cpu" or self.V < _LARGE_VOCABULARY or not len(cell):
             return None
         return log_normalisers_of_pairs(self.source.logits, self._exponentials, logits, cell, prefix)
 
