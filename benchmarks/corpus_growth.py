@@ -1,7 +1,7 @@
 """A corpus of the size of Gigaword: how fast it is encoded, in how much memory, and how soon training starts again.
 
 The text is made up: 3.8 million pairs of words drawn by Zipf's law, 31 to a source and 8 to a target in the mean, from
-110,000 and 69,000 kinds. It is encoded as ``antiphon train`` does it with ``recipes/summarisation.toml`` and
+110,000 and 69,000 kinds. It is encoded as ``antiphon train`` does it with the recipe ``summarisation`` and
 ``data.cache``; then the same command is started again. Every part runs in a process of its own, whose peak resident
 size is read from the system; pages of the mapped corpus that were read count in it.
 
@@ -86,7 +86,7 @@ def start(folder):
 
     TrainingModule.on_train_batch_end = end
     settings = [part for setting in data_settings(folder) for part in ("--set", setting)]
-    sys.argv = ["antiphon", "train", "recipes/summarisation.toml", *settings, "--out", str(folder / "run")]
+    sys.argv = ["antiphon", "train", "summarisation", *settings, "--out", str(folder / "run")]
     main()
 
 
@@ -132,8 +132,9 @@ def timed(module, name):
 
 def recipe(folder):
     from antiphon.config import load_recipe
+    from antiphon.recipes import find_recipe
 
-    return load_recipe(ROOT / "recipes/summarisation.toml", data_settings(folder))
+    return load_recipe(find_recipe("summarisation"), data_settings(folder))
 
 
 def data_settings(folder):

@@ -87,7 +87,7 @@ def ours(folder):
         "-m",
         "antiphon",
         "train",
-        "recipes/inflection.toml",
+        "inflection",
         "--out",
         folder / "ours",
         "--force",

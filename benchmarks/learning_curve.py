@@ -76,7 +76,7 @@ def train(given, folder, name, size, own):
     settings += [f"train.max_epochs={epochs}", f"train.batch_size={batch_size}", "train.final_learning_rate=0.05"]
     settings += ["train.dev_metric=perplexity", "train.patience=1000"]
     changes = [part for setting in settings for part in ("--set", setting)]
-    run("train", "recipes/inflection.toml", *changes, "--threads", 1, "--out", folder / name, "--resume")
+    run("train", "inflection", *changes, "--threads", 1, "--out", folder / name, "--resume")
 
 
 def write(path, lines):

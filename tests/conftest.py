@@ -26,7 +26,7 @@ settings.load_profile("repeatable")
 def toy_run(tmp_path_factory):
     """The toy recipe, trained once through the real command in a process of its own."""
     out = tmp_path_factory.mktemp("runs") / "toy"
-    command = [sys.executable, "-m", "antiphon", "train", "recipes/toy.toml", "--out", str(out)]
+    command = [sys.executable, "-m", "antiphon", "train", "toy", "--out", str(out)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parent.parent)
     assert done.returncode == 0, done.stderr
     return out

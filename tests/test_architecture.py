@@ -15,7 +15,7 @@ LAYERS = [
     {"models"},
     {"search", "metrics"},
     {"config", "kinds"},
-    {"build"},
+    {"build", "recipes"},
     {"device", "report", "run"},
     {"ranker"},
     {"train"},

@@ -27,7 +27,7 @@ def test_every_setting_is_described(row):
     assert row in (ROOT / "docs/recipes.md").read_text(encoding="utf-8").splitlines()
 
 
-@pytest.mark.parametrize("recipe", sorted((ROOT / "recipes").glob("*.toml")), ids=lambda path: path.name)
+@pytest.mark.parametrize("recipe", sorted((ROOT / "src/antiphon/recipes").glob("*.toml")), ids=lambda path: path.name)
 def test_every_recipe_is_valid(recipe):
     load_recipe(recipe)
 

@@ -3,7 +3,11 @@
 import random
 from pathlib import Path
 
+from antiphon.recipes import FOLDER
+
 VOWELS = "aeiou"
+TOY = FOLDER / "toy"
+"""The pairs of this language that come with the package."""
 
 
 def inflect(word: str) -> str:

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from tests.interrupts import hear_ctrl_c
-from tests.toy import write_pairs
+from tests.toy import TOY, write_pairs
 
 
 @pytest.fixture
@@ -45,20 +45,18 @@ def write(path, content):
 def test_bad_training_files_are_named(antiphon, tmp_path, content, parts):
     bad, dev = write(tmp_path / "bad.tsv", content), write_pairs(tmp_path / "dev.tsv", 3)
     result = antiphon(
-        "train", "recipes/toy.toml", "--set", f"data.train={bad}", "--set", f"data.dev={dev}", "--out", tmp_path / "run"
+        "train", "toy", "--set", f"data.train={bad}", "--set", f"data.dev={dev}", "--out", tmp_path / "run"
     )
     assert_refused(result, *parts)
 
 
 def test_a_missing_training_file_is_named(antiphon, tmp_path):
-    result = antiphon(
-        "train", "recipes/toy.toml", "--set", f"data.train={tmp_path / 'none.tsv'}", "--out", tmp_path / "run"
-    )
+    result = antiphon("train", "toy", "--set", f"data.train={tmp_path / 'none.tsv'}", "--out", tmp_path / "run")
     assert_refused(result, "none.tsv: no such file or directory")
 
 
 def test_a_refused_training_file_costs_no_earlier_run(antiphon, tmp_path):
-    arguments = ["train", "recipes/toy.toml", "--out", tmp_path / "run", "--set", "train.max_epochs=1"]
+    arguments = ["train", "toy", "--out", tmp_path / "run", "--set", "train.max_epochs=1"]
     empty = write(tmp_path / "empty.tsv", b"")
     assert_refused(antiphon(*arguments, "--set", f"data.train={empty}"), "empty.tsv")
     assert not (tmp_path / "run").exists()
@@ -80,21 +78,21 @@ def test_a_refused_training_file_costs_no_earlier_run(antiphon, tmp_path):
     ],
 )
 def test_impossible_settings_are_named(antiphon, tmp_path, setting, part):
-    assert_refused(antiphon("train", "recipes/toy.toml", "--set", setting, "--out", tmp_path / "run"), part)
+    assert_refused(antiphon("train", "toy", "--set", setting, "--out", tmp_path / "run"), part)
     assert not (tmp_path / "run").exists()
 
 
 def test_a_recipe_that_is_not_there_is_named(antiphon):
-    assert_refused(antiphon("train", "none.toml"), "none.toml: no such file, expected a recipe")
+    assert_refused(antiphon("train", "none.toml"), "none.toml: no such recipe")
 
 
 def test_a_folder_that_holds_a_run_is_refused(antiphon, toy_run):
-    result = antiphon("train", "recipes/toy.toml", "--out", toy_run)
+    result = antiphon("train", "toy", "--out", toy_run)
     assert_refused(result, "holds a run already", "--resume", "--force")
 
 
 @pytest.mark.parametrize(
-    "verb", [["predict"], ["evaluate", "recipes/toy/dev.tsv"], ["align", "recipes/toy/dev.tsv"], ["info"]]
+    "verb", [["predict"], ["evaluate", str(TOY / "dev.tsv")], ["align", str(TOY / "dev.tsv")], ["info"]]
 )
 def test_what_is_no_run_folder_is_refused_by_every_verb(antiphon, tmp_path, verb):
     name, *rest = verb
@@ -193,7 +191,7 @@ def test_an_unknown_option_is_a_mistake_of_the_user_too(antiphon, toy_run):
 def test_ctrl_c_ends_training_with_the_usual_status(tmp_path):
     import signal
 
-    command = [sys.executable, "-m", "antiphon", "train", "recipes/toy.toml", "--out", str(tmp_path / "run")]
+    command = [sys.executable, "-m", "antiphon", "train", "toy", "--out", str(tmp_path / "run")]
     process = subprocess.Popen(
         [*command, "--set", "train.max_epochs=5000", "--set", "train.patience=5000"],
         stderr=subprocess.PIPE,

@@ -5,11 +5,13 @@ import tomllib
 
 import pytest
 
+from tests.toy import TOY
+
 RECIPE = """
 [data]
-train = "{root}/recipes/toy/train.tsv"
-dev = "{root}/recipes/toy/dev.tsv"
-test = "{root}/recipes/toy/dev.tsv"
+train = "{toy}/train.tsv"
+dev = "{toy}/dev.tsv"
+test = "{toy}/dev.tsv"
 [model]
 hidden_size = 8
 [train]
@@ -19,8 +21,8 @@ dev_metric = "accuracy"
 
 
 @pytest.fixture
-def recipe(tmp_path, pytestconfig):
-    (tmp_path / "toy.toml").write_text(RECIPE.format(root=pytestconfig.rootpath))
+def recipe(tmp_path):
+    (tmp_path / "toy.toml").write_text(RECIPE.format(toy=TOY))
     return tmp_path / "toy.toml"
 
 
@@ -48,7 +50,7 @@ def test_a_grid_trains_every_combination_and_leaves_the_best_recipe(antiphon, re
 
 
 def test_a_combination_that_fails_does_not_stop_the_others(antiphon, recipe, tmp_path):
-    grid = f"data.dev={tmp_path / 'nowhere.tsv'},recipes/toy/dev.tsv"
+    grid = f"data.dev={tmp_path / 'nowhere.tsv'},{TOY / 'dev.tsv'}"
     result = antiphon("grid", recipe, "--set", "model.kind=suffix_rule", "--grid", grid, "--out", tmp_path / "grid")
     assert result.status == 2
     good, bad = rows(tmp_path / "grid")

@@ -5,7 +5,7 @@ import json
 import pytest
 
 import antiphon as package
-from tests.toy import inflect, words, write_pairs
+from tests.toy import TOY, inflect, words, write_pairs
 
 KINDS = ["encoder_decoder", "attention", "suffix_rule", "language_model"]
 
@@ -23,7 +23,7 @@ def runs(tmp_path_factory, request):
     )
     with pytest.MonkeyPatch.context() as patch:
         for kind in KINDS:
-            settings = [f"model.kind={kind}", "data.train=recipes/toy/train.tsv", f"data.dev={folder / 'dev.tsv'}"]
+            settings = [f"model.kind={kind}", f"data.train={TOY / 'train.tsv'}", f"data.dev={folder / 'dev.tsv'}"]
             if kind == "suffix_rule":
                 settings += ["train.dev_metric=accuracy"]
             if kind == "language_model":
@@ -84,7 +84,7 @@ def test_a_language_model_learns_from_unpaired_text_with_the_vocabulary_of_anoth
 @pytest.mark.parametrize("setting", ["data.target_tokens=words", "data.lowercase=true"])
 def test_a_vocabulary_of_other_tokens_or_steps_is_refused(antiphon, runs, tmp_path, setting):
     settings = ["model.kind=language_model", f"data.vocab_from={runs / 'attention'}", setting]
-    settings += ["data.train=recipes/toy/train.tsv", "data.dev=recipes/toy/dev.tsv"]
+    settings += [f"data.train={TOY / 'train.tsv'}", f"data.dev={TOY / 'dev.tsv'}"]
     arguments = [part for each in settings for part in ("--set", each)]
     result = antiphon("train", runs / "recipe.toml", *arguments, "--out", tmp_path / "run")
     assert result.status == 2
@@ -97,7 +97,7 @@ def test_a_vocabulary_of_other_tokens_or_steps_is_refused(antiphon, runs, tmp_pa
 def test_a_dev_metric_that_a_kind_cannot_have_is_refused(antiphon, runs, tmp_path, kind, metric):
     result = antiphon(
         "train",
-        "recipes/toy.toml",
+        "toy",
         "--set",
         f"model.kind={kind}",
         "--set",
@@ -110,7 +110,7 @@ def test_a_dev_metric_that_a_kind_cannot_have_is_refused(antiphon, runs, tmp_pat
 
 
 def test_a_noisy_channel_is_not_trained(antiphon, tmp_path):
-    result = antiphon("train", "recipes/toy.toml", "--set", "model.kind=noisy_channel", "--out", tmp_path / "r")
+    result = antiphon("train", "toy", "--set", "model.kind=noisy_channel", "--out", tmp_path / "r")
     assert result.status == 2
     assert "made of trained runs by antiphon combine" in result.err
 
@@ -139,7 +139,7 @@ def test_compare_refuses_what_cannot_be_compared(antiphon, runs, tmp_path):
     assert language_model.status == 2
     assert "a run of kind language_model gives no outputs" in language_model.err
     settings = ["--set", "data.min_count=300", "--set", "model.kind=suffix_rule"]
-    assert antiphon("train", "recipes/toy.toml", *settings, "--out", tmp_path / "other").status == 0
+    assert antiphon("train", "toy", *settings, "--out", tmp_path / "other").status == 0
     other = antiphon("compare", runs / "attention", tmp_path / "other", runs / "dev.tsv")
     assert other.status == 2
     assert "another target vocabulary" in other.err

@@ -21,7 +21,7 @@ def online_run(tmp_path_factory):
     """The toy recipe, trained to read from the left alone."""
     out = tmp_path_factory.mktemp("runs") / "online"
     settings = ["--set", "model.encoder=unidirectional", "--set", "train.max_epochs=12"]
-    command = [sys.executable, "-m", "antiphon", "train", "recipes/toy.toml", *settings, "--out", str(out)]
+    command = [sys.executable, "-m", "antiphon", "train", "toy", *settings, "--out", str(out)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     return out

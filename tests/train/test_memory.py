@@ -156,7 +156,7 @@ def test_a_dry_run_works_for_what_ranks_and_for_what_only_counts(antiphon, recip
         f"data.vectors={tmp_path / 'vectors.txt'}"
     ]
     settings = [part for setting in [*files, "train.dev_metric=map"] for part in ("--set", setting)]
-    result = antiphon("train", "recipes/answer-selection.toml", "--dry-run", *settings)
+    result = antiphon("train", "answer-selection", "--dry-run", *settings)
     assert "GiB at the peak" in result.err, result.err
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from antiphon import __version__
-from antiphon.cli import align, combine, compare, demo, evaluate, grid, info, predict, stream, train, tune
+from antiphon.cli import align, combine, compare, demo, evaluate, grid, info, predict, recipes, stream, train, tune
 from antiphon.errors import AntiphonError
 
 app = typer.Typer(
@@ -17,7 +17,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verb in (demo, train, predict, stream, evaluate, compare, align, combine, tune, grid, info):
+for verb in (demo, train, predict, stream, evaluate, compare, align, combine, tune, grid, info, recipes):
     app.command(verb.__name__.rpartition(".")[2])(verb.command)
 
 

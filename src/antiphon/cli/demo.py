@@ -34,6 +34,6 @@ def command(
         f"echo jabberwocky | {antiphon} predict {out} --nbest 3 --format jsonl",
         f"echo F OW T AA N | {antiphon} predict {spelling / 'noisy'} --nbest 3 --format jsonl",
         f"{antiphon} info {out}",
-        f"{antiphon} train recipes/g2p.toml --set data.train=YOUR.tsv --set data.dev=YOUR-DEV.tsv --out runs/mine",
+        f"{antiphon} train g2p --set data.train=YOUR.tsv --set data.dev=YOUR-DEV.tsv --out runs/mine",
     ):
         console.print(f"  {line}", style="cyan", highlight=False, soft_wrap=True)

@@ -34,9 +34,10 @@ def command(
     from rich.console import Console
 
     from antiphon.grid import plan_grid, run_grid, save_grid
+    from antiphon.recipes import find_recipe
 
-    folder = out or Path("runs") / f"{recipe.stem}-grid"
-    cells = plan_grid(recipe, settings or (), grid, folder)
+    folder = out or Path("runs") / f"{Path(recipe).stem}-grid"
+    cells = plan_grid(find_recipe(recipe), settings or (), grid, folder)
     console = Console(stderr=True)
     console.print(f"{folder}: {len(cells)} combinations, {jobs} at a time", soft_wrap=True)
     try:

@@ -7,10 +7,19 @@ from typing import Annotated
 import typer
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.", show_default=False)]
-Recipe = Annotated[Path, typer.Argument(metavar="RECIPE", help="A recipe in TOML.", show_default=False)]
+Recipe = Annotated[
+    str,
+    typer.Argument(
+        metavar="RECIPE", help="The name of a recipe (antiphon recipes), or a TOML file.", show_default=False
+    ),
+]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Change a key, such as data.train=pairs.tsv; repeatable."),
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Change a setting, such as data.train=pairs.tsv; repeatable. antiphon settings lists all keys.",
+    ),
 ]
 Device = Annotated[str, typer.Option(help="Where to compute: auto, cpu or cuda.")]
 Threads = Annotated[

@@ -38,14 +38,15 @@ def command(
     from rich.console import Console
 
     from antiphon.config import load_recipe
+    from antiphon.recipes import find_recipe
     from antiphon.train.fit import Interrupted, dry_run, train
     from antiphon.train.processes import by_first, first_alone, is_first, joined
 
-    folder = out or Path("runs") / recipe.stem
+    folder = out or Path("runs") / Path(recipe).stem
     with joined():
         console = Console(stderr=True, quiet=not is_first())
         try:
-            loaded = by_first(lambda: load_recipe(recipe, settings or ()))
+            loaded = by_first(lambda: load_recipe(find_recipe(recipe), settings or ()))
             if dry:
                 first_alone(lambda: dry_run(loaded, console=console, device=device, threads=threads))
                 return

@@ -1,0 +1,66 @@
+"""``antiphon recipes``."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from antiphon.errors import RecipeError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from antiphon.config import Recipe
+
+
+def command(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="Print this recipe instead.", show_default=False)
+    ] = None,
+    copy: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Copy the recipe NAME, and its data if any, here.", show_default=False),
+    ] = None,
+) -> None:
+    """List the recipes that come with the package, or print one.
+
+    Any of them can be named where a command takes a recipe.
+
+    Example: antiphon recipes g2p
+    """
+    from rich.console import Console
+
+    from antiphon.recipes import copy_recipe, read_recipe
+
+    if copy is not None and name is None:
+        raise RecipeError("--copy: no recipe is named, expected antiphon recipes NAME --copy FOLDER")
+    if name is None:
+        Console().print(recipe_table())
+    elif copy is None:
+        print(read_recipe(name), end="")
+    else:
+        for path in copy_recipe(name, copy):
+            print(path)
+
+
+def recipe_table() -> "Table":
+    """Every recipe with its task, its tokens and its kind of model."""
+    from rich.table import Table
+
+    from antiphon.recipes import shipped_recipes
+
+    table = Table(caption="antiphon recipes NAME prints one; antiphon train NAME trains it", caption_justify="left")
+    table.add_column("recipe", no_wrap=True)
+    for title in ("task", "tokens", "kind"):
+        table.add_column(title)
+    for shipped in shipped_recipes():
+        table.add_row(shipped.name, shipped.task, tokens_of(shipped.recipe), shipped.recipe.model.kind)
+    return table
+
+
+def tokens_of(recipe: "Recipe") -> str:
+    """What a model of the recipe reads and writes."""
+    if recipe.model.kind == "matcher":
+        return "words"
+    target = recipe.data.target_tokens
+    return target if recipe.model.kind == "language_model" else f"{recipe.data.source_tokens} to {target}"
