@@ -1,13 +1,14 @@
 """The command line: one file per verb, registered here."""
 
 import sys
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
 from antiphon import __version__
 from antiphon.cli import align, combine, compare, demo, evaluate, grid, info, predict, recipes, stream, train, tune
-from antiphon.errors import AntiphonError
+from antiphon.cli.failures import failure_of, report, secure_standard_streams
 
 app = typer.Typer(
     name="antiphon",
@@ -38,13 +39,24 @@ def _options(
 
 def main() -> None:
     """Runs a verb; what a user can mend is one sentence on standard error and exit status 2."""
+    secure_standard_streams()
     try:
-        app()
-    except AntiphonError as error:
-        print(f"antiphon: {error}", file=sys.stderr)
-        sys.exit(2)
-    except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(0)
-    except KeyboardInterrupt:
-        sys.exit(130)
+        status = _run(sys.argv[1:])
+        sys.stdout.flush()
+    except BaseException as error:
+        failure = failure_of(error)
+        if failure is None:
+            raise
+        status = report(failure)
+    sys.exit(status)
+
+
+def _run(arguments: Sequence[str]) -> int:
+    """The exit status of a verb; its errors are left to ``main``, where typer would answer some of them itself."""
+    command = typer.main.get_command(app)
+    try:
+        with command.make_context("antiphon", list(arguments)) as context:
+            command.invoke(context)
+    except typer.Exit as exit_:
+        return exit_.exit_code
+    return 0

@@ -58,11 +58,12 @@ def command(
 def draw(alignment: "Alignment", folder: Path, number: int) -> None:
     """Draws one pair as ``folder/NUMBER.png`` and says so."""
     from antiphon.report.plots import plot_alignment
+    from antiphon.terminal import printable
 
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{number:04d}.png"
     plot_alignment(alignment.source_symbols, alignment.target_symbols, alignment.rows, alignment.posterior, path)
-    print(path)
+    print(printable(str(path)))
 
 
 def as_json(alignment: "Alignment") -> dict[str, Any]:

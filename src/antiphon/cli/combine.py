@@ -40,6 +40,7 @@ def command(
     nothing. Weights are found on held-out pairs by `antiphon tune`.
     """
     from antiphon.combination import combine_runs
+    from antiphon.terminal import printable
 
     search: dict[str, object] = {
         "weights": parse_weights(weights),
@@ -48,7 +49,8 @@ def command(
         "channel_prefix": channel_prefix.value,
     }
     combine_runs(direct, channel, lm, out, search, force=force)
-    print(f"{out}: a noisy channel of {', '.join(str(part) for part in (direct, channel, lm) if part is not None)}")
+    parts = ", ".join(str(part) for part in (direct, channel, lm) if part is not None)
+    print(printable(f"{out}: a noisy channel of {parts}"))
 
 
 def parse_weights(text: str | None) -> tuple[float, ...] | None:

@@ -39,12 +39,11 @@ def command(
     Every metric comes with its signature, a 95 % interval and the p-value of a paired bootstrap against the first run;
     beside them stand parameters, training time and outputs per second.
     """
-    from rich.console import Console
-
     from antiphon.cli import ranking
     from antiphon.kinds import RANKING_KINDS
     from antiphon.report.comparison import as_json, as_markdown, as_table
     from antiphon.run import RunFolder
+    from antiphon.terminal import PlainConsole, printable
 
     *runs, file = paths
     if len(runs) < 2:
@@ -57,9 +56,9 @@ def command(
     if format is Format.json:
         print(json.dumps(as_json(compared), ensure_ascii=False))
     elif format is Format.markdown:
-        print(as_markdown(compared))
+        print(printable(as_markdown(compared)))
     else:
-        Console().print(as_table(compared))
+        PlainConsole().print(as_table(compared))
 
 
 def compare_outputs(

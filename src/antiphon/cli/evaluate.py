@@ -85,14 +85,13 @@ def command(
 
 def show(evaluation: "Evaluation", *, as_json: bool) -> None:
     """A table, or one JSON object."""
-    from rich.console import Console
-
     from antiphon.report.tables import metrics_table
+    from antiphon.terminal import PlainConsole
 
     if as_json:
         print(json.dumps(evaluation.as_json(), ensure_ascii=False))
     else:
-        Console().print(metrics_table(evaluation))
+        PlainConsole().print(metrics_table(evaluation))
 
 
 def parse_biases(text: str) -> list[float]:
@@ -116,13 +115,12 @@ def sweep_biases(
 
 def show_sweep(evaluations: "dict[float, Evaluation]", picture: Path, *, as_json: bool) -> None:
     """A table, or a JSON object for each bias; and quality against delay as a picture."""
-    from rich.console import Console
-
     from antiphon.report.tables import sweep_table
+    from antiphon.terminal import PlainConsole
 
     draw_sweep(evaluations, picture)
     if not as_json:
-        Console().print(sweep_table(evaluations))
+        PlainConsole().print(sweep_table(evaluations))
         return
     for bias, evaluation in evaluations.items():
         print(json.dumps(evaluation.as_json() | {"emit_bias": bias}, ensure_ascii=False))

@@ -31,23 +31,22 @@ def command(
     Each combination is a run of its own in the folder, so a search that was stopped goes on where it was when the same
     command is given again. The table is left in grid.tsv, the recipe of the best in best.toml.
     """
-    from rich.console import Console
-
     from antiphon.grid import plan_grid, run_grid, save_grid
     from antiphon.recipes import find_recipe
+    from antiphon.terminal import PlainConsole, printable
 
     folder = out or Path("runs") / f"{Path(recipe).stem}-grid"
     cells = plan_grid(find_recipe(recipe), settings or (), grid, folder)
-    console = Console(stderr=True)
+    console = PlainConsole(stderr=True)
     console.print(f"{folder}: {len(cells)} combinations, {jobs} at a time", soft_wrap=True)
     try:
-        results = run_grid(cells, jobs, lambda result: console.print(say(result), soft_wrap=True, highlight=False))
+        results = run_grid(cells, jobs, lambda result: console.print(say(result), soft_wrap=True))
     except KeyboardInterrupt:
         console.print(f"antiphon: {folder}: stopped; the same command goes on")
         raise typer.Exit(130) from None
     best = save_grid(results, folder)
-    Console().print(as_table(results))
-    print(f"best recipe: {best}")
+    PlainConsole().print(as_table(results))
+    print(printable(f"best recipe: {best}"))
     failed = [result for result in results if result.problem]
     if failed:
         raise RunError(f"{folder}: {len(failed)} of {len(results)} combinations failed, expected none: see grid.tsv")

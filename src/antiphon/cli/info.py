@@ -13,10 +13,9 @@ def command(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Say what is in a run folder: kind, sizes, data, metrics, how it was made."""
-    from rich.console import Console
-
     from antiphon.report.tables import info_table
     from antiphon.run import RunFolder
+    from antiphon.terminal import PlainConsole
 
     folder = RunFolder.open(run)
     recipe = folder.recipe()
@@ -30,4 +29,4 @@ def command(
     if as_json:
         print(json.dumps(facts, ensure_ascii=False))
     else:
-        Console().print(info_table(str(run), facts))
+        PlainConsole().print(info_table(str(run), facts))

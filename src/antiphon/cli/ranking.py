@@ -22,6 +22,7 @@ from antiphon.data.readers import decode_line
 from antiphon.errors import RunError, count_of
 from antiphon.metrics import RANKING_MEASURES
 from antiphon.search.ranking import rankings_of
+from antiphon.terminal import PlainConsole, printable
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 def say(message: str) -> None:
     """A note on standard error."""
-    print(f"antiphon: {message}", file=sys.stderr)
+    print(printable(f"antiphon: {message}"), file=sys.stderr)
 
 
 def refuse_options(kind: str, given: Mapping[str, object]) -> None:
@@ -62,9 +63,7 @@ def predict(model: "RankingModel", file: Path, name: str, *, as_json: bool, expl
         return
     ranked = model.rank_questions(questions, explain=explain)
     if explain and not as_json and sys.stdout.isatty():
-        from rich.console import Console
-
-        Console().print(coloured(questions, ranked))
+        PlainConsole().print(coloured(questions, ranked))
         return
     for question, candidates in zip(questions, ranked, strict=True):
         print(json.dumps(as_object(question, candidates), ensure_ascii=False))
@@ -96,13 +95,13 @@ def coloured(questions: Sequence[Question], ranked: Sequence[Sequence["Ranked"]]
 
     text = Text()
     for question, candidates in zip(questions, ranked, strict=True):
-        text.append(f"{question.text}\n", "bold")
+        text.append(printable(f"{question.text}\n"), "bold")
         for each in candidates:
             text.append(f"  {each.probability:.3f} ")
             peak = max((weight for _, weight in each.attention), default=1.0)
             for word, weight in each.attention:
                 text.append(" ")
-                text.append(word, f"on rgb({int(40 + 160 * weight / peak)},40,40)")
+                text.append(printable(word), f"on rgb({int(40 + 160 * weight / peak)},40,40)")
             text.append("\n")
     return text
 

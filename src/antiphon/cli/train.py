@@ -35,16 +35,15 @@ def command(
     Several processes train one model together where torchrun starts them:
     torchrun --nproc-per-node N -m antiphon train ...
     """
-    from rich.console import Console
-
     from antiphon.config import load_recipe
     from antiphon.recipes import find_recipe
+    from antiphon.terminal import PlainConsole
     from antiphon.train.fit import Interrupted, dry_run, train
     from antiphon.train.processes import by_first, first_alone, is_first, joined
 
     folder = out or Path("runs") / Path(recipe).stem
     with joined():
-        console = Console(stderr=True, quiet=not is_first())
+        console = PlainConsole(stderr=True, quiet=not is_first())
         try:
             loaded = by_first(lambda: load_recipe(find_recipe(recipe), settings or ()))
             if dry:

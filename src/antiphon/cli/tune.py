@@ -30,11 +30,10 @@ def command(
     Searches for candidates, finds weights on their lists, and searches again with them, until nothing gets better. A
     part whose weight is 0 stays out.
     """
-    from rich.console import Console
-
     from antiphon.api import NoisyChannelModel, load
     from antiphon.cli.test_set import read_test_set
     from antiphon.run import RunFolder
+    from antiphon.terminal import PlainConsole
     from antiphon.tuner import tune
 
     model = load(run, device=device, threads=threads)
@@ -43,7 +42,7 @@ def command(
             f"{run}: a run of kind {model.kind} has no weights to tune, expected one made by antiphon combine"
         )
     test = read_test_set(model.recipe, file)
-    console = Console(stderr=True)
+    console = PlainConsole(stderr=True)
     found = tune(model, test.pairs, metric=metric, rounds=rounds, nbest=nbest, say=console.print)
     folder = RunFolder.open(run)
     search = model.recipe.search.model_copy(update={"weights": tuple(found.weights)})

@@ -51,7 +51,7 @@ class ProgressBar(L.Callback):
         epoch = _epoch(pl_module) + 1
         self.progress.update(self.task, completed=epoch, state=self._state(pl_module))
         if self.progress.disable:
-            self.console.print(f"epoch {epoch}/{self.max_epochs}  {self._state(pl_module)}", highlight=False)
+            self.console.print(f"epoch {epoch}/{self.max_epochs}  {self._state(pl_module)}")
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Takes the bar away."""

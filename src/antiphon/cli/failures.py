@@ -1,0 +1,152 @@
+"""Every way in which a command can fail, as one sentence and an exit status."""
+
+import errno
+import io
+import os
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import typer
+
+from antiphon.errors import AntiphonError
+from antiphon.terminal import printable
+
+UsageError: type[Exception] = typer.BadParameter.__bases__[0]
+"""What typer raises for wrong arguments; it has no public name in every version."""
+
+_EXPECTED = {
+    errno.ENOENT: "expected a path that is there",
+    errno.ENOTDIR: "expected folders in front of the last name",
+    errno.EISDIR: "expected a file",
+    errno.EEXIST: "expected a new name",
+    errno.ENAMETOOLONG: "expected a shorter name",
+    errno.EACCES: "expected permission to use it",
+    errno.EPERM: "expected permission to use it",
+    errno.EROFS: "expected a place that can be written to",
+    errno.ENOSPC: "expected room to write; make some and start again",
+    errno.EDQUOT: "expected room to write; make some and start again",
+    errno.EFBIG: "expected room to write; make some and start again",
+    errno.EMFILE: "expected fewer open files; raise the limit with ulimit -n",
+    errno.ENOMEM: "expected more memory",
+}
+
+
+class Failure(NamedTuple):
+    """How a command ends: its exit status, and the sentence that says why."""
+
+    status: int
+    message: str = ""
+
+
+def failure_of(error: BaseException) -> Failure | None:
+    """The failure that an exception means; none if it is a mistake of the program."""
+    for kinds, explain in _EXPLANATIONS:
+        if isinstance(error, kinds):
+            return explain(error)
+    return None
+
+
+def secure_standard_streams() -> None:
+    """Has output written as UTF-8, and closed streams fail when used, instead of lending their numbers to files."""
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if getattr(sys, name) is None:
+            _occupy(number, os.O_RDONLY if mode == "w" and name == "stdout" else os.O_WRONLY)
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
+
+
+def report(failure: Failure) -> int:
+    """Says the sentence on standard error, if there is one, and gives the exit status."""
+    if failure.message:
+        with suppress(OSError, ValueError):
+            print(f"antiphon: {printable(failure.message)}", file=sys.stderr, flush=True)
+    return failure.status
+
+
+def _occupy(number: int, flags: int) -> None:
+    """Opens the null device under the number of a stream that is closed."""
+    opened = os.open(os.devnull, flags)
+    if opened != number:
+        os.dup2(opened, number)
+        os.close(opened)
+
+
+def _of_known_error(error: Any) -> Failure:
+    return Failure(2, str(error))
+
+
+def _of_usage(error: Any) -> Failure:
+    message = error.format_message().strip().rstrip(".")
+    if not message:  # help was printed instead
+        return Failure(2)
+    path = error.ctx.command_path if error.ctx is not None else "antiphon"
+    return Failure(2, f"{message[0].lower()}{message[1:]}; {path} --help says what is expected")
+
+
+def _of_interrupt(_: Any) -> Failure:
+    return Failure(130)
+
+
+def _of_operating_system(error: Any) -> Failure:
+    """A pipe that nobody reads any more ends a command well; all else is named with its file."""
+    if not _output_works():
+        _discard_output()
+        if isinstance(error, BrokenPipeError):
+            return Failure(0)
+        return Failure(2, _sentence("standard output", error))
+    files = [os.fsdecode(name) for name in (error.filename, error.filename2) if isinstance(name, str | bytes)]
+    return Failure(2, _sentence(" and ".join(files), error))
+
+
+def _sentence(where: str, error: OSError) -> str:
+    reason = (error.strerror or str(error) or type(error).__name__).strip()
+    expected = _EXPECTED.get(error.errno or 0)
+    return ", ".join(part for part in (f"{where}: {reason.lower()}" if where else reason, expected) if part)
+
+
+def _output_works() -> bool:
+    """Whether standard output takes what is still waiting to be written."""
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _discard_output() -> None:
+    """What could not be written is not tried again when Python ends."""
+    with suppress(OSError, ValueError):
+        _occupy(sys.stdout.fileno(), os.O_WRONLY)
+        sys.stdout.flush()
+
+
+def _of_memory(_: Any) -> Failure:
+    return Failure(
+        2, "out of memory, expected inputs or a model that fit; shorter lines, a smaller --beam or batch help"
+    )
+
+
+def _of_recursion(_: Any) -> Failure:
+    return Failure(2, "a file is nested too deeply, expected tables and lists a few levels deep")
+
+
+def _of_runtime(error: Any) -> Failure | None:
+    from antiphon.train.within_memory import is_out_of_memory
+
+    return _of_memory(error) if is_out_of_memory(error) else None
+
+
+_EXPLANATIONS: tuple[tuple[type[BaseException], Callable[[Any], Failure | None]], ...] = (
+    (AntiphonError, _of_known_error),
+    (UsageError, _of_usage),
+    (typer.Abort, _of_interrupt),
+    (KeyboardInterrupt, _of_interrupt),
+    (OSError, _of_operating_system),
+    (MemoryError, _of_memory),
+    (RecursionError, _of_recursion),
+    (RuntimeError, _of_runtime),
+)
+"""RecursionError is a RuntimeError too: the first line that fits counts."""

@@ -1,0 +1,44 @@
+"""What people see: text from files, paths and recipes is shown as it is, never taken as markup or terminal codes."""
+
+import re
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+_CONTROLS = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+"""Control characters but tab and newline, marks that reorder what follows, and halves of characters."""
+_LINE_CONTROLS = re.compile(f"{_CONTROLS.pattern[:-1]}\t\n]")
+
+
+def printable(text: str) -> str:
+    """The text with control characters as escapes such as ``\\x1b``; tabs and line ends stay."""
+    return _CONTROLS.sub(_escape, text)
+
+
+def one_line(text: str, limit: int = 200) -> str:
+    """The text on one line, control characters as escapes, cut where it is longer than ``limit``."""
+    return _LINE_CONTROLS.sub(_escape, text if len(text) <= limit else f"{text[:limit]}...")
+
+
+class PlainConsole(Console):
+    """A console that obeys no markup in what it prints; nobody reading standard error does not end a command."""
+
+    def __init__(self, *, stderr: bool = False, quiet: bool = False) -> None:
+        super().__init__(stderr=stderr, quiet=quiet, markup=False, emoji=False, highlight=False)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """The text with its control characters escaped."""
+        return super().render_str(printable(text), **options)
+
+    def on_broken_pipe(self) -> None:
+        """Falls silent where progress is not read; output that is not read ends the command."""
+        if not self.stderr:
+            raise
+        self.quiet = True
+
+
+def _escape(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode("ascii")
