@@ -15,7 +15,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from antiphon.data.readers import read_lines
+from antiphon.data.files import read_lines
 from antiphon.report.plots import plot_curves
 
 ROOT = Path(__file__).parent.parent

@@ -9,7 +9,7 @@ import antiphon
 
 SOURCE = Path(antiphon.__file__).parent
 LAYERS = [
-    {"errors", "kernels"},
+    {"errors", "kernels", "terminal"},
     {"lattice", "data"},
     {"nn"},
     {"models"},

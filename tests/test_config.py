@@ -36,7 +36,7 @@ def test_everything_wrong_is_said_at_once_with_the_nearest_name(tmp_path):
         load_recipe(path, ["train.seed=x"])
     message = str(caught.value)
     assert "model.hiden_size: unknown key, did you mean hidden_size?" in message
-    assert "model.dropout = 1.5: input should be less than 1" in message
+    assert "model.dropout = 1.5: input should be less than or equal to 0.99" in message
     assert "trian: unknown key, did you mean train?" in message
     assert "train.seed = 'x': input should be a valid integer" in message
     assert "data.train = 3:" in message

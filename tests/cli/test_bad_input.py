@@ -71,7 +71,7 @@ def test_a_refused_training_file_costs_no_earlier_run(antiphon, tmp_path):
     ("setting", "part"),
     [
         ("model.hiden_size=3", "model.hiden_size: unknown key, did you mean hidden_size?"),
-        ("model.dropout=1.5", "model.dropout = 1.5: input should be less than 1"),
+        ("model.dropout=1.5", "model.dropout = 1.5: input should be less than or equal to 0.99"),
         ("model.kind=transducr", "model.kind = 'transducr': input should be"),
         ("train.seed=-1", "train.seed = -1: input should be greater than or equal to 0"),
         ("seed=1", "--set seed=1: expected section.key=value"),

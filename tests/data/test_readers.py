@@ -2,13 +2,13 @@ import gzip
 
 import pytest
 
+from antiphon.data.files import read_lines
 from antiphon.data.readers import (
     Pair,
     Source,
     has_features,
     keep_filled,
     parse_source,
-    read_lines,
     read_pairs,
     read_targets,
     split_features,

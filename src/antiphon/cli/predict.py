@@ -1,7 +1,6 @@
 """``antiphon predict``."""
 
 import json
-import sys
 from collections.abc import Iterator
 from contextlib import closing
 from enum import StrEnum
@@ -78,12 +77,12 @@ def command(
 
 def read_sources(file: Path, data: "DataSection") -> "Iterator[Source]":
     """The inputs of a file, or of standard input."""
-    from antiphon.data.readers import decode_line, parse_source, read_lines
+    from antiphon.data.files import STANDARD_INPUT, read_lines, read_standard_input
+    from antiphon.data.readers import parse_source
 
     from_pipe = file == Path("-")
-    name = "standard input" if from_pipe else str(file)
-    piped = (decode_line(line, name, number) for number, line in enumerate(sys.stdin.buffer, 1))
-    lines = piped if from_pipe else read_lines(file)
+    name = STANDARD_INPUT if from_pipe else str(file)
+    lines = read_standard_input() if from_pipe else read_lines(file)
     for number, line in enumerate(lines, 1):
         yield parse_source(line, f"{name}:{number}", features=bool(data.features), swap=data.swap)
 

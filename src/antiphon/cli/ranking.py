@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from antiphon.data.files import STANDARD_INPUT, read_standard_input
 from antiphon.data.questions import (
     Judgements,
     Question,
@@ -18,7 +19,6 @@ from antiphon.data.questions import (
     read_questions,
     select_questions,
 )
-from antiphon.data.readers import decode_line
 from antiphon.errors import RunError, count_of
 from antiphon.metrics import RANKING_MEASURES
 from antiphon.search.ranking import rankings_of
@@ -47,8 +47,7 @@ def read_all(file: Path) -> list[Question]:
     """The questions of a file, or of standard input."""
     if file != Path("-"):
         return read_questions(file, say)
-    lines = (decode_line(line, "standard input", number) for number, line in enumerate(sys.stdin.buffer, 1))
-    return parse_questions(lines, "standard input", say)
+    return parse_questions(read_standard_input(), STANDARD_INPUT, say)
 
 
 def predict(model: "RankingModel", file: Path, name: str, *, as_json: bool, explain: bool) -> None:

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from antiphon.build import reads_source
 from antiphon.config import Recipe
-from antiphon.data.readers import Pair, keep_filled, pair_files, read_lines
+from antiphon.data.files import read_lines
+from antiphon.data.readers import Pair, keep_filled, pair_files
 from antiphon.errors import InputError, count_of
 from antiphon.train.prepare import pairs_of
 

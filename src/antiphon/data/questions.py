@@ -13,7 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from antiphon.data.readers import read_lines
+from antiphon.data.files import read_lines
 from antiphon.errors import InputError, count_of
 
 QuestionSet = Literal["all", "answerable", "mixed"]

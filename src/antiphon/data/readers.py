@@ -1,12 +1,11 @@
-"""Text files as lines, pairs and sources; ``.gz`` files are unpacked on the way."""
+"""Text files as pairs and sources."""
 
-import gzip
 import re
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, cast
+from typing import NamedTuple
 
+from antiphon.data.files import read_lines
 from antiphon.errors import InputError, count_of
 
 Files = Path | tuple[Path, Path]
@@ -27,29 +26,6 @@ class Source(NamedTuple):
 
     text: str
     features: tuple[str, ...] = ()
-
-
-def read_lines(path: Path) -> Iterator[str]:
-    """Every line of a UTF-8 file, without its line end."""
-    try:
-        with open_file(path) as file:
-            for number, line in enumerate(file, 1):
-                yield decode_line(line, str(path), number)
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise InputError(f"{path}: damaged gzip file ({error}), expected a whole one") from error
-    except IsADirectoryError as error:
-        raise InputError(f"{path}: a folder, expected a text file") from error
-    except OSError as error:
-        raise InputError(f"{path}: {_reason(error)}, expected a readable text file") from error
-
-
-def decode_line(line: bytes, name: str, number: int) -> str:
-    """A line of UTF-8 without its line end; the first may start with a byte order mark."""
-    try:
-        text = line.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{name}:{number}: byte {error.start + 1} is not UTF-8, expected UTF-8 text") from error
-    return text.removeprefix("\ufeff" if number == 1 else "").rstrip("\r\n")
 
 
 def read_pairs(files: Files, *, features: bool = True, swap: bool = False) -> Iterator[Pair]:
@@ -162,12 +138,3 @@ def _read_parallel(source_path: Path, target_path: Path) -> Iterator[Pair]:
         yield Pair(source, target, (), f"{source_path}:{number}")
     if next(targets, None) is not None:
         raise InputError(f"{target_path}: more than {count_of(number, 'line')}, expected as many as in {source_path}")
-
-
-def open_file(path: Path) -> BinaryIO:
-    """The bytes of a file, unpacked if its name ends in ``.gz``."""
-    return cast(BinaryIO, gzip.open(path)) if path.suffix == ".gz" else path.open("rb")
-
-
-def _reason(error: OSError) -> str:
-    return (error.strerror or str(error)).lower()

@@ -3,7 +3,6 @@
 Only the vectors that are asked for are kept, so a file of any size can be read.
 """
 
-import zipfile
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +11,15 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from antiphon.data.readers import open_file, read_lines
+from antiphon.data.files import named_errors, open_file, read_lines
+from antiphon.data.npz import read_arrays
 from antiphon.errors import InputError
 
 Vector = NDArray[np.float32]
+_MOST_NUMBERS = 2**15
+"""Numbers of a vector at most."""
+_LONGEST_WORD = 2**12
+"""Bytes of a word of a binary file at most."""
 _NAMES_OF_UNKNOWN = ("<unk>", "unk", "UNKNOWN", "*UNKNOWN*")
 
 
@@ -41,7 +45,7 @@ def read_vectors(path: Path, wanted: Collection[str], more: int = 0) -> WordVect
             unknown = vector
         elif word in wanted:
             kept.setdefault(word, vector)
-        elif room and word not in kept:
+        elif room and word not in kept and _is_word(word):
             kept[word] = vector
             room -= 1
     if not any(word in kept for word in wanted):
@@ -63,57 +67,100 @@ def _read_text(path: Path) -> Iterator[tuple[str, Vector]]:
     """Lines of a word and its numbers; word2vec puts a line of two counts before them."""
     width = 0
     for number, line in enumerate(read_lines(path), 1):
+        where = f"{path}:{number}"
         word, *numbers = line.rstrip().split(" ")
-        if number == 1 and len(numbers) == 1 and word.isdigit() and numbers[0].isdigit():
-            width = int(numbers[0])
+        if number == 1 and len(numbers) == 1 and word.isdecimal() and numbers[0].isdecimal():
+            width = _parse_width(numbers[0], where)
             continue
         width = width or len(numbers)
         if len(numbers) != width or not width:
-            raise InputError(f"{path}:{number}: {len(numbers)} numbers after {word!r}, expected {width or 'some'}")
-        yield word, _parse_numbers(numbers, f"{path}:{number}")
+            raise InputError(f"{where}: {len(numbers)} numbers after {word[:60]!r}, expected {width or 'some'}")
+        yield word, _finite(_parse_numbers(numbers, where), where)
 
 
 def _read_binary(path: Path) -> Iterator[tuple[str, Vector]]:
     """A line of two counts; then each word, a space, and its numbers as bytes."""
-    with open_file(path) as file:
-        header = file.readline().split()
+    with named_errors(path, "a word2vec file"), open_file(path) as file:
+        header = file.readline(_LONGEST_WORD).split()
         if len(header) != 2 or not all(count.isdigit() for count in header):
             raise InputError(f"{path}: no word2vec file, expected a first line of two counts")
-        number, width = map(int, header)
-        for place in range(1, number + 1):
-            word = _read_word(file)
+        words, width = header[0].decode("ascii"), _parse_width(header[1].decode("ascii"), f"{path}:1")
+        place = 0
+        while place != _parse_count(words):
+            place += 1
+            word = _read_word(file, f"{path}: word {place}")
             numbers = file.read(4 * width)
             if len(numbers) != 4 * width:
-                raise InputError(f"{path}: ends in word {place} of {number}, expected {width} numbers for each")
-            yield word, np.frombuffer(numbers, "<f4")
+                raise InputError(f"{path}: ends in word {place} of {words[:20]}, expected {width} numbers for each")
+            yield word, _finite(np.frombuffer(numbers, "<f4"), f"{path}: word {place}")
 
 
-def _read_word(file: BinaryIO) -> str:
+def _read_word(file: BinaryIO, where: str) -> str:
     letters = bytearray()
     while (letter := file.read(1)) not in (b" ", b""):
         letters += letter
+        if len(letters) > _LONGEST_WORD:
+            raise InputError(f"{where}: more than {_LONGEST_WORD:,} bytes without a space, expected a word")
     return letters.decode("utf-8", "replace").lstrip("\n")
 
 
 def _read_npz(path: Path) -> Iterator[tuple[str, Vector]]:
-    """Arrays ``words`` and ``vectors``, and perhaps ``unknown``; objects, which could execute, are not loaded."""
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            words, vectors = arrays["words"], arrays["vectors"]
-            unknown = arrays.get("unknown")
-    except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
-        raise InputError(f"{path}: not to be read ({error}), expected arrays named words and vectors") from None
-    if vectors.ndim != 2 or len(words) != len(vectors):
-        raise InputError(f"{path}: {len(words)} words and vectors of shape {vectors.shape}, expected one row for each")
-    if unknown is not None:
+    """Arrays ``words`` and ``vectors``, and perhaps ``unknown``."""
+    arrays = read_arrays(path, ("words", "vectors", "unknown"))
+    if not {"words", "vectors"} <= arrays.keys():
+        raise InputError(f"{path}: no arrays named words and vectors, expected both")
+    words, vectors = arrays["words"], arrays["vectors"]
+    if words.dtype.kind not in "US" or words.ndim != 1 or vectors.ndim != 2 or len(words) != len(vectors):
+        shapes = f"words of shape {words.shape} and vectors of shape {vectors.shape}"
+        raise InputError(f"{path}: {shapes}, expected one row for each word")
+    rows = _finite(_as_floats(vectors, path), str(path))
+    _check_width(vectors.shape[1], str(path))
+    if (unknown := arrays.get("unknown")) is not None:
         if unknown.shape != vectors.shape[1:]:
             raise InputError(f"{path}: unknown has shape {unknown.shape}, expected {vectors.shape[1:]}")
-        yield _NAMES_OF_UNKNOWN[0], unknown.astype(np.float32)
-    yield from zip(words.tolist(), vectors.astype(np.float32), strict=True)
+        yield _NAMES_OF_UNKNOWN[0], _finite(_as_floats(unknown, path), str(path))
+    texts = words.tolist() if words.dtype.kind == "U" else [word.decode("utf-8", "replace") for word in words.tolist()]
+    yield from zip(texts, rows, strict=True)
+
+
+def _is_word(word: str) -> bool:
+    """Whether a word can stand on a line of a vocabulary."""
+    return word.split() == [word] and word.isprintable()
+
+
+def _as_floats(numbers: NDArray[np.generic], path: Path) -> NDArray[np.float32]:
+    if numbers.dtype.kind not in "fiu":
+        raise InputError(f"{path}: numbers of type {numbers.dtype}, expected floats")
+    with np.errstate(over="ignore"):
+        return numbers.astype(np.float32)
+
+
+def _finite(numbers: NDArray[np.float32], where: str) -> NDArray[np.float32]:
+    if not np.isfinite(numbers).all():
+        raise InputError(f"{where}: a number that is not finite, expected finite ones")
+    return numbers
 
 
 def _parse_numbers(numbers: list[str], where: str) -> Vector:
     try:
-        return np.array(numbers, np.float32)
+        with np.errstate(over="ignore"):
+            return np.array(numbers, np.float32)
     except ValueError:
         raise InputError(f"{where}: a number that is none, expected a word and its numbers") from None
+
+
+def _parse_width(text: str, where: str) -> int:
+    """How many numbers each word has, as a header says."""
+    width = _parse_count(text)
+    _check_width(width, where)
+    return width
+
+
+def _check_width(width: int, where: str) -> None:
+    if not 1 <= width <= _MOST_NUMBERS:
+        raise InputError(f"{where}: vectors of {width} numbers, expected 1 to {_MOST_NUMBERS:,}")
+
+
+def _parse_count(text: str) -> int:
+    """A count in digits; one that no file can hold is as large as any other such."""
+    return int(text) if len(text) <= 18 else 10**18

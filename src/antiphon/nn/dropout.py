@@ -8,12 +8,12 @@ from torch import Tensor, nn
 class Dropout(nn.Dropout):
     """Zeroes each number with probability ``p`` and scales the others up; on a CPU, ``p`` is rounded to 256ths.
 
-    There a random byte decides about each number, which costs an eighth of a random number for each.
+    There a random byte decides about each number, which costs an eighth of a random number for each. At least one of 256 is kept.
     """
 
     def forward(self, input: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """The numbers, some of them zeroed while training."""
-        dropped = round(256 * self.p)
+        dropped = min(255, round(256 * self.p))
         if not self.training or not dropped or input.device.type != "cpu":
             return super().forward(input)
         words = torch.empty(-(-input.numel() // 8), dtype=torch.int64).random_(-(2**63), None)

@@ -142,7 +142,7 @@ class TrainingModule(L.LightningModule):
 
     def on_train_epoch_start(self) -> None:
         """Gives every epoch its own random numbers and learning rate, so that a resumed run has the same ones."""
-        torch.manual_seed(self.optimisation.seed * 1_000_003 + self.epoch + (rank() << 40))
+        torch.manual_seed((self.optimisation.seed * 1_000_003 + self.epoch + (rank() << 40)) % 2**63)
         set_learning_rate(self.optimizer, self.optimisation.learning_rate_in(self.epoch))
         self.train_loss = Mean()
 

@@ -1,0 +1,127 @@
+"""Files as bytes, lines and text: of bounded size, unpacked if gzipped, read once if they are pipes."""
+
+import gzip
+import os
+import stat
+import sys
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from io import FileIO
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import BinaryIO, cast
+
+from antiphon.errors import InputError
+
+STANDARD_INPUT = "standard input"
+MAX_LINE_BYTES = 2**20
+MAX_TEXT_BYTES = 2**24
+"""Of a file that is read as a whole, such as a recipe."""
+WRITER_SECONDS = 5.0
+"""How long a named pipe may be without a writer."""
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    """Every line of a UTF-8 file, without its line end."""
+    with named_errors(path), open_file(path) as file:
+        yield from decode_lines(file, str(path))
+
+
+def read_standard_input() -> Iterator[str]:
+    """Every line of standard input, as it comes."""
+    with named_errors(Path(STANDARD_INPUT), "text to read"):
+        yield from decode_lines(sys.stdin.buffer, STANDARD_INPUT)
+
+
+def decode_lines(file: BinaryIO, name: str) -> Iterator[str]:
+    """Every line of a stream of UTF-8, without its line end; ``name`` is what it is called in messages."""
+    number = 0
+    while line := file.readline(MAX_LINE_BYTES + 1):
+        number += 1
+        if len(line) > MAX_LINE_BYTES:
+            raise InputError(f"{name}:{number}: a line of more than {MAX_LINE_BYTES:,} bytes, expected shorter lines")
+        yield _decode_line(line, name, number)
+
+
+def read_text(path: Path, limit: int = MAX_TEXT_BYTES) -> str:
+    """The text of a small UTF-8 file; a large one is a ``ValueError``."""
+    with _open_stream(path) as file:
+        content = file.read(limit + 1)
+    if len(content) > limit:
+        raise ValueError(f"more than {limit:,} bytes")
+    return content.decode("utf-8")
+
+
+def open_file(path: Path) -> BinaryIO:
+    """The bytes of a file, unpacked if its name ends in ``.gz``."""
+    file = _open_stream(path)
+    if path.suffix != ".gz":
+        return file
+    unpacked = gzip.GzipFile(fileobj=file)
+    unpacked.myfileobj = cast(FileIO, file)  # closed along with it
+    return cast(BinaryIO, unpacked)
+
+
+def is_pipe(path: Path) -> bool:
+    """Whether a path names something that can be read only once: a pipe, a terminal, another device."""
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):
+        return False
+    return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
+
+
+@contextmanager
+def named_errors(path: Path, expected: str = "a readable text file") -> Iterator[None]:
+    """Inside, what goes wrong with a file is said in a sentence that names it."""
+    try:
+        yield
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise InputError(f"{path}: damaged gzip file ({error}), expected a whole one") from error
+    except IsADirectoryError as error:
+        raise InputError(f"{path}: a folder, expected a text file") from error
+    except OSError as error:
+        raise InputError(f"{path}: {(error.strerror or str(error)).lower()}, expected {expected}") from error
+
+
+def _decode_line(line: bytes, name: str, number: int) -> str:
+    """A line of UTF-8 without its line end; the first may start with a byte order mark."""
+    try:
+        text = line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{name}:{number}: byte {error.start + 1} is not UTF-8, expected UTF-8 text") from error
+    return text.removeprefix("\ufeff" if number == 1 else "").rstrip("\r\n")
+
+
+def _open_stream(path: Path) -> BinaryIO:
+    """The bytes of a file; a named pipe is refused if nothing writes into it for some seconds."""
+    if not stat.S_ISFIFO(path.stat().st_mode):
+        return path.open("rb")
+    opened: SimpleQueue[BinaryIO | OSError] = SimpleQueue()
+    Thread(target=_open_pipe, args=(path, opened), daemon=True).start()
+    try:
+        found = opened.get(timeout=WRITER_SECONDS)
+    except Empty:
+        _release(path)
+        raise InputError(
+            f"{path}: a named pipe that nothing writes into, expected a writer within {WRITER_SECONDS:g} seconds"
+        ) from None
+    if isinstance(found, OSError):
+        raise found
+    return found
+
+
+def _open_pipe(path: Path, opened: "SimpleQueue[BinaryIO | OSError]") -> None:
+    """Waits for a writer, as opening a named pipe does."""
+    try:
+        opened.put(path.open("rb"))
+    except OSError as error:
+        opened.put(error)
+
+
+def _release(path: Path) -> None:
+    """Ends the wait of whoever is opening the pipe to read, by writing nothing into it."""
+    with suppress(OSError):
+        os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
