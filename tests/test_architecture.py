@@ -63,16 +63,21 @@ def test_every_folder_has_its_layer():
 def test_public_names_are_there():
     assert set(antiphon.__all__) == {
         "Alignment",
+        "AntiphonError",
         "Candidate",
         "Evaluation",
+        "InputError",
         "Model",
         "Prediction",
         "Ranked",
         "RankingModel",
+        "RecipeError",
+        "RunError",
         "__version__",
         "load",
     }
     assert all(hasattr(antiphon, name) for name in antiphon.__all__)
+    assert set(antiphon.__all__) <= set(dir(antiphon))
 
 
 def test_help_answers_without_loading_torch():

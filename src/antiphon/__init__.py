@@ -2,21 +2,32 @@
 
 from typing import TYPE_CHECKING, Any
 
+from antiphon.errors import AntiphonError, InputError, RecipeError, RunError
+
 __version__ = "0.1.0"
 __all__ = [
     "Alignment",
+    "AntiphonError",
     "Candidate",
     "Evaluation",
+    "InputError",
     "Model",
     "Prediction",
     "Ranked",
     "RankingModel",
+    "RecipeError",
+    "RunError",
     "__version__",
     "load",
 ]
 
 if TYPE_CHECKING:
     from antiphon.api import Alignment, Candidate, Evaluation, Model, Prediction, Ranked, RankingModel, load
+
+
+def __dir__() -> list[str]:
+    """Every public name, those that are not imported yet among them."""
+    return sorted({*globals(), *__all__})
 
 
 def __getattr__(name: str) -> Any:

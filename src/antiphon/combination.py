@@ -128,6 +128,10 @@ def _check_tokens(parts: dict[str, RunFolder]) -> None:
         data = part.recipe().data
         if build_text_steps(data) != build_text_steps(direct):
             raise RunError(f"{name}: other text steps ({build_text_steps(data)}), expected those of the direct model")
+        if data.feature_order != direct.feature_order:
+            raise RunError(
+                f"{name}: features {data.feature_order}, expected {direct.feature_order} as the direct model"
+            )
         kinds = dict(token_kinds(data))
         for side, kind in sides.get(name, ()):
             if kinds[side] != kind:

@@ -72,6 +72,8 @@ class DataSection(Section):
     """Learn to map the second column to the first; all else still describes the file as it is."""
     features: bool | None = None
     """Read the third column as features; unset: if the training file has one."""
+    feature_order: Literal["sorted", "as_given"] = "sorted"
+    """Sorted, features are a set: N;PL;DAT equals N;DAT;PL. As given, their order is part of the input."""
     vectors: Path | None = None
     """Word vectors of a matcher: GloVe or word2vec text, word2vec binary (.bin), or npz."""
     more_words: Annotated[int, Field(ge=0, le=10**9)] = 50_000

@@ -93,7 +93,7 @@ class RunFolder:
         """The run's settings."""
         path = self.path / "recipe.toml"
         try:
-            return parse_recipe(tomllib.loads(path.read_text(encoding="utf-8")), str(path))
+            return parse_recipe(_completed(tomllib.loads(path.read_text(encoding="utf-8"))), str(path))
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise RunError(f"{path}: damaged ({error}), expected the recipe of a run") from None
 
@@ -109,7 +109,8 @@ class RunFolder:
     def cutter(self, recipe: Recipe) -> PairCutter:
         """Text to tokens, while the run has no vocabularies yet."""
         steps = build_text_steps(recipe.data)
-        return PairCutter(*(TextCutter(steps, self.tokeniser(side, kind)) for side, kind in token_kinds(recipe.data)))
+        source, target = (TextCutter(steps, self.tokeniser(side, kind)) for side, kind in token_kinds(recipe.data))
+        return PairCutter(source, target, recipe.data.feature_order == "sorted")
 
     def codec(self, recipe: Recipe) -> PairCodec:
         """Text to ids and back, as the run was trained."""
@@ -118,7 +119,7 @@ class RunFolder:
         source, target = (
             TextCodec(steps, self.tokeniser(side, kind), self.vocab(side)) for side, kind in token_kinds(data)
         )
-        return PairCodec(source, target)
+        return PairCodec(source, target, data.feature_order == "sorted")
 
     def sentencepiece_path(self, side: str) -> Path:
         """Where a side keeps its SentencePiece model."""
@@ -252,6 +253,14 @@ def replaced_whole(path: Path) -> Iterator[Path]:
         with suppress(OSError):
             new.unlink(missing_ok=True)
         raise
+
+
+def _completed(table: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a run with those that were not there when it was made, at what they amounted to then."""
+    data = table.get("data")
+    if isinstance(data, dict):
+        data.setdefault("feature_order", "as_given")
+    return table
 
 
 def _remove(path: Path) -> None:

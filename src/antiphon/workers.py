@@ -18,7 +18,7 @@ from typing import Self
 
 import torch
 
-from antiphon.api import Model, Prediction, SourceLike, load, windows
+from antiphon.api import Model, Prediction, SourceLike, load
 from antiphon.data.readers import Source
 from antiphon.device import choose_device
 from antiphon.errors import AntiphonError, RunError
@@ -54,7 +54,7 @@ def predict_in_processes(
     model = load(run, device="cpu")
     model.check_answers()
     with Workers(job, processes) as workers:
-        yield from _predict(model, workers, windows(sources))
+        yield from _predict(model, workers, model.windows(sources))
 
 
 class Worker:

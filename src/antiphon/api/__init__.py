@@ -5,11 +5,12 @@ from pathlib import Path
 import torch
 
 from antiphon.api.generation import STREAMS, NeuralModel, NoisyChannelModel, RuleModel
-from antiphon.api.model import Model, SourceLike, StreamOptions, windows
+from antiphon.api.inputs import SourceLike, StreamOptions
+from antiphon.api.model import Model
 from antiphon.api.ranking import RankingModel
 from antiphon.api.results import Alignment, Candidate, Evaluation, Prediction, Ranked
 from antiphon.combination import load_combination, source_vocab_of
-from antiphon.device import choose_device, choose_threads
+from antiphon.device import choose_device
 from antiphon.kinds import RANKING_KINDS
 from antiphon.run import RunFolder
 
@@ -26,21 +27,23 @@ __all__ = [
     "SourceLike",
     "StreamOptions",
     "load",
-    "windows",
 ]
 
 
 def load(run: str | Path, *, device: str = "auto", threads: int | None = None) -> Model:
-    """The trained model of a run folder, ready to predict, score and align."""
+    """The trained model of a run folder, ready to predict, score and align.
+
+    ``threads`` sets PyTorch's number of threads, for the whole process; unset, it is left alone.
+    """
+    if threads is not None:
+        torch.set_num_threads(threads)
     folder = RunFolder.open(Path(run))
     recipe = folder.recipe()
     if recipe.model.kind in RANKING_KINDS:
-        torch.set_num_threads(threads or choose_threads(recipe, recipe.model.hidden_size))
         return RankingModel(recipe, folder, choose_device(device))
     codec = folder.codec(recipe)
     if recipe.model.kind == "suffix_rule":
         return RuleModel(recipe, codec, folder.load_rules())
-    torch.set_num_threads(threads or choose_threads(recipe, len(codec.target.vocab)))
     if recipe.model.kind == "noisy_channel":
         combination = load_combination(folder, recipe)
         vocabs = source_vocab_of(folder, "channel"), source_vocab_of(folder, "lm")

@@ -3,18 +3,19 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Unpack, cast
+from typing import cast
 
 import numpy as np
 import torch
 from torch import nn
 
-from antiphon.api.model import Model, StreamOptions
+from antiphon.api.inputs import StreamOptions
+from antiphon.api.model import Model
 from antiphon.api.results import END_SYMBOL, Alignment, Candidate, Prediction
 from antiphon.build import build_beam
 from antiphon.config import Recipe
 from antiphon.data.batch import Batch
-from antiphon.data.codec import PairCodec, feature_symbol
+from antiphon.data.codec import PairCodec
 from antiphon.data.corpus import plan_batches
 from antiphon.data.readers import Source
 from antiphon.data.vocab import Vocab
@@ -62,8 +63,7 @@ class NeuralModel(Model):
     """Whether its outputs are proposals of one part that others rescore."""
 
     def __init__(self, recipe: Recipe, codec: PairCodec, module: nn.Module) -> None:
-        super().__init__(recipe, codec)
-        self.module = module
+        super().__init__(recipe, codec, module)
         self.device = next(module.parameters()).device
 
     @property
@@ -93,10 +93,10 @@ class NeuralModel(Model):
         assert search is not None
         return search(self.module, batch, settings)
 
-    def streams(self, features: Sequence[Sequence[str]], **options: Unpack[StreamOptions]) -> StreamGroup:
+    def _streams(self, features: Sequence[Sequence[str]], options: StreamOptions) -> StreamGroup:
         """Streams of a unidirectional transducer."""
         if not isinstance(self.module, Transducer):
-            return super().streams(features)
+            return super()._streams(features, options)
         policy = STREAMS[options.get("policy", "beam")]
         settings = self._stream_settings(self.module, options)
         streams = policy(self.module, len(features), settings, options.get("emit_bias", 0.0))
@@ -181,7 +181,7 @@ class NoisyChannelModel(NeuralModel):
 
     def _conditioning(self, sources: Sequence[Source]) -> Conditioning:
         """The features of each source, in the numbers of channel and language model."""
-        symbols = [[feature_symbol(feature) for feature in source.features] for source in sources]
+        symbols = [self.codec.feature_symbols(source.features) for source in sources]
         # A language model of unpaired text without tags knows no features: it reads none.
         known = [[symbol for symbol in each if symbol in self.language_vocab] for each in symbols]
         return Conditioning(
@@ -189,7 +189,7 @@ class NoisyChannelModel(NeuralModel):
             Batch.of([self.language_vocab.encode(each) for each in known]),
         )
 
-    def streams(self, features: Sequence[Sequence[str]], **options: Unpack[StreamOptions]) -> StreamGroup:
+    def _streams(self, features: Sequence[Sequence[str]], options: StreamOptions) -> StreamGroup:
         """Streams of a noisy channel whose direct model is unidirectional."""
         if options.get("policy", "beam") != "beam":
             raise RecipeError("a noisy channel has several outputs in the running, expected the policy beam")

@@ -2,42 +2,48 @@
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Literal, TypedDict, Unpack
+from typing import Unpack
 
+from torch import nn
+
+from antiphon.api.inputs import (
+    FeaturesLike,
+    PairLike,
+    SourceLike,
+    StreamOptions,
+    as_features,
+    as_pair,
+    as_source,
+    check_positive,
+    check_stream_options,
+    refuse_single,
+)
 from antiphon.api.results import END_SYMBOL, Alignment, Candidate, Evaluation, Prediction, Ranked
 from antiphon.build import fitting_measures
 from antiphon.config import Recipe
 from antiphon.data.codec import PairCodec
-from antiphon.data.readers import Pair, Source
+from antiphon.data.readers import Source
 from antiphon.data.vocab import UNKNOWN
-from antiphon.errors import RunError
+from antiphon.errors import InputError, RunError
 from antiphon.metrics import Outputs, Score, perplexity, score_outputs
 from antiphon.metrics.delay import Delays, score_delays
 from antiphon.streaming import Stream, StreamGroup, Timed, run_streams
 
 _LINES_AT_ONCE = 2048
-SourceLike = str | tuple[str, Sequence[str]] | Source
-"""A text, or a text with its features."""
-
-
-class StreamOptions(TypedDict, total=False):
-    """How a stream decides what to write.
-
-    ``greedy`` writes as soon as writing is more probable than reading on; ``beam`` writes what all outputs share that
-    are at most ``margin`` nats behind the best. A higher ``emit_bias`` and a lower ``margin`` write sooner.
-    """
-
-    policy: Literal["greedy", "beam"]
-    emit_bias: float
-    beam: int | None
-    margin: float | None
 
 
 class Model:
     """A trained model with everything needed to use it."""
 
-    def __init__(self, recipe: Recipe, codec: PairCodec) -> None:
-        self.recipe, self.codec = recipe, codec
+    def __init__(self, recipe: Recipe, codec: PairCodec, module: nn.Module | None = None) -> None:
+        self.recipe, self.codec, self._module = recipe, codec, module
+
+    @property
+    def module(self) -> nn.Module:
+        """The ``torch.nn.Module`` inside; kinds that only count have none and refuse."""
+        if self._module is None:
+            raise self._cannot("give a torch.nn.Module", "a neural kind")
+        return self._module
 
     @property
     def kind(self) -> str:
@@ -48,6 +54,11 @@ class Model:
     def answers(self) -> bool:
         """Whether the model gives outputs for inputs, as all but language models do."""
         return True
+
+    @property
+    def reads_features(self) -> bool:
+        """Whether the model was trained with features."""
+        return bool(self.recipe.data.features)
 
     @property
     def gives_probabilities(self) -> bool:
@@ -63,12 +74,21 @@ class Model:
     ) -> Generator[Prediction, None, None]:
         """Predictions one by one, while only some thousand inputs are held in memory."""
         self.check_answers()
-        for window in windows(sources):
+        check_positive("beam", beam)
+        check_positive("nbest", nbest)
+        for window in self.windows(sources):
             found: dict[int, Prediction] = {}
             for numbers in self.plan(window):
                 answers = self.answer([window[n] for n in numbers], beam=beam, nbest=nbest)
                 found.update(zip(numbers, answers, strict=True))
             yield from self.complete(window, found)
+
+    def windows(self, sources: Iterable[SourceLike]) -> Iterator[list[Source]]:
+        """Some thousand inputs at a time."""
+        refuse_single(sources, "predict")
+        remaining = iter(sources)
+        while some := list(islice(remaining, _LINES_AT_ONCE)):
+            yield [as_source(source, reads_features=self.reads_features) for source in some]
 
     def check_answers(self) -> None:
         """Refuses a model that gives no outputs for inputs."""
@@ -88,27 +108,28 @@ class Model:
         for number, source in enumerate(sources):
             yield found.get(number) or self._prediction(source, ())
 
-    def score(self, pairs: Iterable[tuple[SourceLike, str]]) -> list[float]:
+    def score(self, pairs: Iterable[PairLike]) -> list[float]:
         """``log p(target | source)`` of each pair, all alignments summed; a language model passes sources over."""
         if not self.gives_probabilities:
             raise self._cannot("score", "a neural model")
-        scored = self._score([(as_source(source), target) for source, target in pairs])
+        scored = self._score(self._pairs(pairs, "score"))
         return [log_prob for log_prob, _ in scored]
 
-    def align(self, pairs: Iterable[tuple[SourceLike, str]]) -> Iterator[Alignment]:
+    def align(self, pairs: Iterable[PairLike]) -> Iterator[Alignment]:
         """Best path and posteriors of each pair; of an attention model, its weights."""
-        for source, target in pairs:
-            yield self._align(as_source(source), target)
+        refuse_single(pairs, "align")
+        for pair in pairs:
+            yield self._align(*as_pair(pair, reads_features=self.reads_features))
 
     def rank(self, question: str, sentences: Sequence[str], *, explain: bool = False) -> list[Ranked]:
         """The sentences from the likeliest answer to the least likely; with ``explain``, attention on their words."""
         raise self._cannot("rank", "a matcher or a baseline of answer selection")
 
     def evaluate(
-        self, pairs: Sequence[Pair], *, beam: int | None = None, more_references: Sequence[Sequence[str]] = ()
+        self, pairs: Iterable[PairLike], *, beam: int | None = None, more_references: Sequence[Sequence[str]] = ()
     ) -> Evaluation:
         """Every metric of the task on pairs with text in them; ``more_references[n]`` adds references to pair ``n``."""
-        given = [(Source(pair.source, pair.features), pair.target) for pair in pairs]
+        given = self._pairs(pairs, "evaluate")
         metrics: dict[str, Score] = {}
         if self.answers:
             outputs = self.outputs(given, beam=beam, more_references=more_references)
@@ -153,23 +174,30 @@ class Model:
             wanted_tokens=[[target.tokens(text) for text in texts] for texts in wanted],
         )
 
-    def stream(self, *, features: Sequence[str] = (), **options: Unpack[StreamOptions]) -> Stream:
-        """An input that arrives piece by piece, and is answered while it does; options as for ``streams``."""
-        return Stream(self.streams([features], **options))
+    def stream(self, *, features: FeaturesLike | None = None, **options: Unpack[StreamOptions]) -> Stream:
+        """An input that arrives piece by piece, and is answered while it does; options as for ``streams``.
 
-    def streams(self, features: Sequence[Sequence[str]], **options: Unpack[StreamOptions]) -> StreamGroup:
+        A model that was trained with features wants them; ``()`` says that there are none.
+        """
+        if features is None and self.reads_features:
+            raise InputError("stream: no features, but the run was trained with them, expected features='N;DAT;PL'")
+        return Stream(self.streams([features or ()], **options))
+
+    def streams(self, features: Iterable[FeaturesLike], **options: Unpack[StreamOptions]) -> StreamGroup:
         """Streams that are advanced together, one for each list of features, which may be empty."""
-        raise self._cannot("stream", "a transducer trained with model.encoder=unidirectional")
+        refuse_single(features, "streams")
+        check_stream_options(options)
+        return self._streams([as_features(each) for each in features], options)
 
     def evaluate_online(
         self,
-        pairs: Sequence[Pair],
+        pairs: Iterable[PairLike],
         *,
         more_references: Sequence[Sequence[str]] = (),
         **options: Unpack[StreamOptions],
     ) -> Evaluation:
         """The metrics of the task, of outputs written while their inputs are read token by token, and their delay."""
-        given = [(Source(pair.source, pair.features), pair.target) for pair in pairs]
+        given = self._pairs(pairs, "evaluate_online")
         sources = [self.codec.source.tokens(source.text) for source, _ in given]
         timed: list[Timed] = []
         for start in range(0, len(given), self.recipe.search.batch_size):
@@ -192,6 +220,13 @@ class Model:
     def _cannot(self, verb: str, expected: str) -> RunError:
         return RunError(f"a run of kind {self.kind} cannot {verb}, expected {expected}")
 
+    def _pairs(self, pairs: Iterable[PairLike], name: str) -> list[tuple[Source, str]]:
+        refuse_single(pairs, name)
+        return [as_pair(pair, reads_features=self.reads_features) for pair in pairs]
+
+    def _streams(self, features: Sequence[Sequence[str]], options: StreamOptions) -> StreamGroup:
+        raise self._cannot("stream", "a transducer trained with model.encoder=unidirectional")
+
     def _score(self, pairs: list[tuple[Source, str]]) -> list[tuple[float, int]]:
         raise NotImplementedError
 
@@ -199,20 +234,6 @@ class Model:
         raise self._cannot("align", "a transducer or an attention model")
 
     def _prediction(self, source: Source, nbest: Sequence[Candidate]) -> Prediction:
-        symbols = (*self.codec.source_symbols(source), END_SYMBOL)
-        return Prediction(source.text, symbols, tuple(nbest) or (Candidate("", 0.0, (), ()),))
-
-
-def windows(sources: Iterable[SourceLike]) -> Iterator[list[Source]]:
-    """Some thousand inputs at a time."""
-    remaining = iter(sources)
-    while window := [as_source(source) for source in islice(remaining, _LINES_AT_ONCE)]:
-        yield window
-
-
-def as_source(source: SourceLike) -> Source:
-    """The source that is meant."""
-    if isinstance(source, str):
-        return Source(source)
-    text, features = source
-    return Source(text, tuple(features))
+        symbols = self.codec.source_symbols(source)
+        unknown = tuple(symbol for symbol in symbols if symbol not in self.codec.source.vocab)
+        return Prediction(source.text, (*symbols, END_SYMBOL), tuple(nbest) or (Candidate("", 0.0, (), ()),), unknown)

@@ -3,13 +3,13 @@
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
-from antiphon.api.model import Model, SourceLike
+from antiphon.api.inputs import PairLike
+from antiphon.api.model import Model
 from antiphon.api.results import Alignment, Evaluation, Ranked
 from antiphon.build import build_text_steps
 from antiphon.config import Recipe
 from antiphon.data.codec import PairCodec, TextCodec
 from antiphon.data.questions import Answer, Judgements, Question, QuestionSet, judgements_of, select_questions
-from antiphon.data.readers import Pair
 from antiphon.data.tokenise import Words
 from antiphon.data.vocab import Vocab
 from antiphon.errors import InputError
@@ -30,8 +30,9 @@ class RankingModel(Model):
         words = TextCodec(
             build_text_steps(recipe.data), Words(), folder.vocab("words") if self.knows_words else Vocab(())
         )
-        super().__init__(recipe, PairCodec(words, words))
         self.ranker = load_ranker(folder, recipe, device)
+        matcher = self.ranker.matcher if isinstance(self.ranker, MatchRanker) else None
+        super().__init__(recipe, PairCodec(words, words), matcher)
 
     @property
     def answers(self) -> bool:
@@ -51,12 +52,12 @@ class RankingModel(Model):
         (ranked,) = self.rank_questions([asked], explain=explain)
         return ranked
 
-    def align(self, pairs: Iterable[tuple[SourceLike, str]]) -> Iterator[Alignment]:
+    def align(self, pairs: Iterable[PairLike]) -> Iterator[Alignment]:
         """Refuses: a ranking has no alignment."""
         raise self._cannot("align", "a transducer or an attention model")
 
     def evaluate(
-        self, pairs: Sequence[Pair], *, beam: int | None = None, more_references: Sequence[Sequence[str]] = ()
+        self, pairs: Iterable[PairLike], *, beam: int | None = None, more_references: Sequence[Sequence[str]] = ()
     ) -> Evaluation:
         """Refuses: it is questions that are evaluated, by ``evaluate_questions``."""
         raise self._cannot("evaluate pairs", "evaluate_questions")

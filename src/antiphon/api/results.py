@@ -28,6 +28,13 @@ class Candidate:
     rows: tuple[int, ...]
     parts: tuple[float, ...] = ()
 
+    def to_dict(self) -> dict[str, Any]:
+        """Text and score as JSON can hold them; of a noisy channel, also what was weighed."""
+        shown: dict[str, Any] = {"prediction": self.text, "score": self.log_score}
+        if self.parts:
+            shown["parts"] = dict(zip(("direct", "channel", "language_model", "length"), self.parts, strict=True))
+        return shown
+
 
 @dataclass(frozen=True)
 class Prediction:
@@ -36,6 +43,21 @@ class Prediction:
     source: str
     source_symbols: tuple[str, ...]
     nbest: tuple[Candidate, ...]
+    unknown: tuple[str, ...] = ()
+    """Source symbols that training never saw, features among them."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as JSON can hold it: what ``antiphon predict --format jsonl`` writes."""
+        return {
+            "source": self.source,
+            "prediction": self.text,
+            "score": self.log_score,
+            "alignment": self.alignment,
+            "source_symbols": self.source_symbols,
+            "unknown": self.unknown,
+            "tokens": self.nbest[0].tokens,
+            "nbest": [candidate.to_dict() for candidate in self.nbest],
+        }
 
     @property
     def text(self) -> str:
@@ -85,6 +107,18 @@ class Alignment:
         last = max(0, len(self.source_symbols) - 2)
         return [(min(row, last), column) for column, row in enumerate(self.rows[:-1])]
 
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as JSON can hold it: what ``antiphon align --format jsonl`` writes."""
+        return {
+            "source": self.source_symbols,
+            "target": self.target_symbols,
+            "alignment": self.links(),
+            "rows": self.rows,
+            "posterior": [[round(float(value), 6) for value in row] for row in self.posterior],
+            "method": self.method,
+            "log_prob": self.log_prob,
+        }
+
     def pharaoh(self) -> str:
         """The links as ``i-j`` pairs from 0, as word aligners write them."""
         return " ".join(f"{row}-{column}" for row, column in self.links())
@@ -114,8 +148,8 @@ class Evaluation:
     unknown_source: int
     unknown_target: int
 
-    def as_json(self) -> dict[str, Any]:
-        """What ``antiphon evaluate --json`` prints."""
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as JSON can hold it: what ``antiphon evaluate --json`` prints."""
         metrics = {name: {"value": score.value, "signature": score.signature} for name, score in self.metrics.items()}
         unknown = {"source": self.unknown_source, "target": self.unknown_target}
         return {"examples": self.examples, "metrics": metrics, "unknown_symbols": unknown}

@@ -3,10 +3,11 @@
 import json
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from antiphon.cli.loading import load_run
 from antiphon.cli.options import Device, Run, Threads
 
 if TYPE_CHECKING:
@@ -37,11 +38,10 @@ def command(
     Of an attention model, JSON lines hold its weights, marked as attention, and the pairs are where it looked most.
     Pharaoh pairs count source symbols and target tokens from 0; features, read first, count as source symbols.
     """
-    from antiphon.api import load
     from antiphon.data.readers import Source, pair_files
     from antiphon.train.prepare import pairs_of
 
-    model = load(run, device=device, threads=threads)
+    model = load_run(run, device, threads)
     pairs = pairs_of(model.recipe, pair_files(file))
     alignments = model.align((Source(pair.source, pair.features), pair.target) for pair in pairs)
     for number, alignment in enumerate(alignments, 1):
@@ -51,7 +51,7 @@ def command(
                 break
         else:
             print(
-                alignment.pharaoh() if format is Format.pharaoh else json.dumps(as_json(alignment), ensure_ascii=False)
+                alignment.pharaoh() if format is Format.pharaoh else json.dumps(alignment.to_dict(), ensure_ascii=False)
             )
 
 
@@ -64,16 +64,3 @@ def draw(alignment: "Alignment", folder: Path, number: int) -> None:
     path = folder / f"{number:04d}.png"
     plot_alignment(alignment.source_symbols, alignment.target_symbols, alignment.rows, alignment.posterior, path)
     print(printable(str(path)))
-
-
-def as_json(alignment: "Alignment") -> dict[str, Any]:
-    """What one line of ``--format jsonl`` holds."""
-    return {
-        "source": alignment.source_symbols,
-        "target": alignment.target_symbols,
-        "alignment": alignment.links(),
-        "rows": alignment.rows,
-        "posterior": [[round(float(value), 6) for value in row] for row in alignment.posterior],
-        "method": alignment.method,
-        "log_prob": alignment.log_prob,
-    }

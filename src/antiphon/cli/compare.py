@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from antiphon.cli.loading import load_run
 from antiphon.cli.options import Beam, Device, Qrels, Questions, QuestionsOption, References, Threads
 from antiphon.errors import InputError, RunError
 
@@ -85,11 +86,10 @@ def compare_outputs(
 
 def read_system(run: Path, device: str, threads: int | None) -> "System":
     """A run to compare."""
-    from antiphon.api import load
     from antiphon.report.comparison import System
     from antiphon.run import RunFolder
 
-    return System(str(run), load(run, device=device, threads=threads), RunFolder.open(run).metrics())
+    return System(str(run), load_run(run, device, threads), RunFolder.open(run).metrics())
 
 
 def answer(system: "System", test: "TestSet", beam: int | None) -> "System":

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from antiphon.cli.loading import load_run
 from antiphon.cli.options import (
     Beam,
     Device,
@@ -58,13 +59,13 @@ def command(
     For answer selection, --questions chooses those with a right candidate (answerable) or with both kinds (mixed) by
     the file's own labels. With --qrels the labels of that file count, and its questions that are not ranked count 0.
     """
-    from antiphon.api import RankingModel, load
+    from antiphon.api import RankingModel
     from antiphon.build import fitting_measures
     from antiphon.cli import ranking
     from antiphon.cli.test_set import read_test_set
     from antiphon.metrics import why_left_out
 
-    model = load(run, device=device, threads=threads)
+    model = load_run(run, device, threads)
     if isinstance(model, RankingModel):
         for_pairs = {"--reference": reference, "--beam": beam, "--online": online, "--sweep": sweep}
         ranking.refuse_options(model.kind, for_pairs | {"a second file": file[1:]})
@@ -89,7 +90,7 @@ def show(evaluation: "Evaluation", *, as_json: bool) -> None:
     from antiphon.terminal import PlainConsole
 
     if as_json:
-        print(json.dumps(evaluation.as_json(), ensure_ascii=False))
+        print(json.dumps(evaluation.to_dict(), ensure_ascii=False))
     else:
         PlainConsole().print(metrics_table(evaluation))
 
@@ -123,7 +124,7 @@ def show_sweep(evaluations: "dict[float, Evaluation]", picture: Path, *, as_json
         PlainConsole().print(sweep_table(evaluations))
         return
     for bias, evaluation in evaluations.items():
-        print(json.dumps(evaluation.as_json() | {"emit_bias": bias}, ensure_ascii=False))
+        print(json.dumps(evaluation.to_dict() | {"emit_bias": bias}, ensure_ascii=False))
 
 
 def draw_sweep(evaluations: "dict[float, Evaluation]", path: Path) -> None:

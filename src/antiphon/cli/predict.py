@@ -5,14 +5,15 @@ from collections.abc import Iterator
 from contextlib import closing
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from antiphon.cli.loading import load_run
+from antiphon.cli.long_input import Progress, UnknownSymbols, count_lines
 from antiphon.cli.options import Beam, Device, Run, Threads
 
 if TYPE_CHECKING:
-    from antiphon.api import Candidate, Prediction
     from antiphon.config import DataSection
     from antiphon.data.readers import Source
 
@@ -49,7 +50,7 @@ def command(
     A run of answer selection reads a file of questions and candidates and writes a TREC run, or one JSON object per
     question.
     """
-    from antiphon.api import RankingModel, load
+    from antiphon.api import RankingModel
     from antiphon.cli import ranking
     from antiphon.kinds import RANKING_KINDS
     from antiphon.run import RunFolder
@@ -59,20 +60,23 @@ def command(
     kind = recipe.model.kind
     if kind in RANKING_KINDS:
         ranking.refuse_options(kind, {"--beam": beam, "--nbest": nbest > 1, "--processes": processes > 1})
-        ranker = cast(RankingModel, load(run, device=device, threads=threads))
+        ranker = cast(RankingModel, load_run(run, device, threads))
         ranking.predict(ranker, file, run.resolve().name, as_json=format is Format.jsonl, explain=explain)
         return
     ranking.refuse_options(kind, {"--explain": explain})
     sources = read_sources(file, recipe.data)
     if processes == 1:
-        predictions = load(run, device=device, threads=threads).predict_lazily(sources, beam=beam, nbest=nbest)
+        predictions = load_run(run, device, threads).predict_lazily(sources, beam=beam, nbest=nbest)
     else:
         predictions = predict_in_processes(
             run, sources, processes=processes, beam=beam, nbest=nbest, device=device, threads=threads or 1
         )
+    progress, unknown = Progress(count_lines(file)), UnknownSymbols()
     with closing(predictions):
-        for prediction in predictions:
-            print(prediction.text if format is Format.text else json.dumps(as_json(prediction), ensure_ascii=False))
+        for prediction in progress.follow(unknown.follow(predictions)):
+            print(prediction.text if format is Format.text else json.dumps(prediction.to_dict(), ensure_ascii=False))
+    if str(unknown):
+        print(f"antiphon: {unknown}", file=sys.stderr)
 
 
 def read_sources(file: Path, data: "DataSection") -> "Iterator[Source]":
@@ -85,24 +89,3 @@ def read_sources(file: Path, data: "DataSection") -> "Iterator[Source]":
     lines = read_standard_input() if from_pipe else read_lines(file)
     for number, line in enumerate(lines, 1):
         yield parse_source(line, f"{name}:{number}", features=bool(data.features), swap=data.swap)
-
-
-def as_json(prediction: "Prediction") -> dict[str, Any]:
-    """What one line of ``--format jsonl`` holds."""
-    return {
-        "source": prediction.source,
-        "prediction": prediction.text,
-        "score": prediction.log_score,
-        "alignment": prediction.alignment,
-        "source_symbols": prediction.source_symbols,
-        "tokens": prediction.nbest[0].tokens,
-        "nbest": [candidate_as_json(candidate) for candidate in prediction.nbest],
-    }
-
-
-def candidate_as_json(candidate: "Candidate") -> dict[str, Any]:
-    """One output with its score; of a noisy channel, also with what was weighed."""
-    shown: dict[str, Any] = {"prediction": candidate.text, "score": candidate.log_score}
-    if candidate.parts:
-        shown["parts"] = dict(zip(("direct", "channel", "language_model", "length"), candidate.parts, strict=True))
-    return shown

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Protocol, cast
 
 import typer
 
+from antiphon.cli.loading import load_run
 from antiphon.cli.options import Beam, Device, EmitBias, Margin, Policy, Run, StreamPolicy, Threads
 from antiphon.errors import InputError
 
@@ -35,8 +36,11 @@ def command(
     beam: Beam = None,
     margin: Margin = None,
     features: Annotated[
-        str, typer.Option(help="Features of every input, such as N;DAT;PL, for a run trained with them.")
-    ] = "",
+        str | None,
+        typer.Option(
+            help="Features of every input, such as N;DAT;PL, for a run trained with them.", show_default=False
+        ),
+    ] = None,
     format: Annotated[
         Format, typer.Option(help="Tokens as text, or every token read or written as a JSON object.")
     ] = Format.text,
@@ -48,10 +52,8 @@ def command(
     Every line is an input of its own; the end of the line ends it. Words are read when a space follows them,
     characters at once. An empty line gets an empty output.
     """
-    from antiphon.api import load
-    from antiphon.data.readers import split_features
 
-    model = load(run, device=device, threads=threads)
+    model = load_run(run, device, threads)
 
     def start() -> "Stream":
         return model.stream(
@@ -59,7 +61,7 @@ def command(
             emit_bias=emit_bias,
             beam=beam,
             margin=margin,
-            features=split_features(features) if features else (),
+            features=features,
         )
 
     start()  # what cannot stream says so before any input is waited for

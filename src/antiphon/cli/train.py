@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from antiphon.cli.loading import load_run
 from antiphon.cli.options import Device, Recipe, Settings, Threads
 
 if TYPE_CHECKING:
@@ -68,13 +69,13 @@ def command(
 
 def report_test(run: "RunFolder", console: "Console", device: str, threads: int | None) -> None:
     """Evaluates the run on its test file, prints the metrics and keeps them in the run."""
-    from antiphon.api import RankingModel, load
+    from antiphon.api import RankingModel
     from antiphon.cli import ranking
     from antiphon.data.readers import keep_filled
     from antiphon.report.tables import metrics_table
     from antiphon.train.prepare import pairs_of
 
-    model = load(run.path, device=device, threads=threads)
+    model = load_run(run.path, device, threads)
     test = model.recipe.data.test
     assert test is not None
     if isinstance(model, RankingModel):
@@ -83,5 +84,5 @@ def report_test(run: "RunFolder", console: "Console", device: str, threads: int 
     else:
         pairs, _ = keep_filled(pairs_of(model.recipe, test), test, targets_only=not model.answers)
         evaluation = model.evaluate(pairs)
-    run.save_metrics(run.metrics() | {"test": evaluation.as_json()})
+    run.save_metrics(run.metrics() | {"test": evaluation.to_dict()})
     console.print(metrics_table(evaluation))

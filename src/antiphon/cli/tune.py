@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from antiphon.cli.loading import load_run
 from antiphon.cli.options import Device, Run, Threads
 from antiphon.errors import RunError
 
@@ -30,13 +31,13 @@ def command(
     Searches for candidates, finds weights on their lists, and searches again with them, until nothing gets better. A
     part whose weight is 0 stays out.
     """
-    from antiphon.api import NoisyChannelModel, load
+    from antiphon.api import NoisyChannelModel
     from antiphon.cli.test_set import read_test_set
     from antiphon.run import RunFolder
     from antiphon.terminal import PlainConsole
     from antiphon.tuner import tune
 
-    model = load(run, device=device, threads=threads)
+    model = load_run(run, device, threads)
     if not isinstance(model, NoisyChannelModel):
         raise RunError(
             f"{run}: a run of kind {model.kind} has no weights to tune, expected one made by antiphon combine"

@@ -61,11 +61,17 @@ class PairCutter:
 
     source: TextCutter
     target: TextCutter
+    sorts_features: bool = True
+    """Features are a set: in the order of their names, each once."""
+
+    def feature_symbols(self, features: Sequence[str]) -> list[str]:
+        """The features as symbols, in the order in which the model reads them."""
+        return [feature_symbol(feature) for feature in (sorted(set(features)) if self.sorts_features else features)]
 
     def source_symbols(self, source: Source) -> list[str]:
         """The features, then the source tokens."""
         text = self.source.tokens(source.text) if source.text else []
-        return [feature_symbol(feature) for feature in source.features] + text
+        return self.feature_symbols(source.features) + text
 
 
 @dataclass(frozen=True)

@@ -222,7 +222,10 @@ def _encode(
     for chunk in _chunks(pairs):
         targets = cutter.target.tokens_of([pair.target for pair in chunk])
         texts = [[]] * len(chunk) if targets_only else cutter.source.tokens_of([pair.source for pair in chunk])
-        sources = [_symbols(pair, text) for pair, text in zip(chunk, texts, strict=True)]
+        sources = [
+            cutter.feature_symbols(pair.features) + text if pair.features else text
+            for pair, text in zip(chunk, texts, strict=True)
+        ]
         lengths = np.ones(len(chunk), np.int64) if targets_only else np.where(_lengths(texts), _lengths(sources), 0)
         stays = census.admit(lengths, _lengths(targets), limits)
         yield [
@@ -243,10 +246,6 @@ def _chunks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
             chunk, characters = [], 0
     if chunk:
         yield chunk
-
-
-def _symbols(pair: Pair, text: list[str]) -> list[str]:
-    return [feature_symbol(feature) for feature in pair.features] + text if pair.features else text
 
 
 def _note_features(pairs: Iterable[Pair], features: set[str]) -> Iterator[Pair]:

@@ -30,12 +30,12 @@ class SuffixRules:
         """The rules of examples, each a source, a target and its features."""
         rules = cls()
         for source, target, features in examples:
-            rules._count(tuple(source), tuple(target), tuple(features))
+            rules._count(tuple(source), tuple(target), _tag(features))
         return rules
 
     def apply(self, source: Sequence[str], features: Sequence[str] = ()) -> Tokens:
         """The output for a source; a copy of it where no rule of its tag fits."""
-        tokens, tag = tuple(source), tuple(features)
+        tokens, tag = tuple(source), _tag(features)
         for start in range(len(tokens) + 1):
             counted = self._counts.get((tag, tokens[start:]))
             if counted:
@@ -64,7 +64,7 @@ class SuffixRules:
                 if len(columns) != _COLUMNS or not columns[-1].isdigit():
                     raise RunError(f"{path}:{number}: no suffix rule, expected {_COLUMNS} columns ending in a count")
                 tag, suffix, ending, replacement = (_split(column) for column in columns[:-1])
-                rules._counts[tag, suffix][ending, replacement] = int(columns[-1])
+                rules._counts[_tag(tag), suffix][ending, replacement] += int(columns[-1])
         return rules
 
     def _count(self, source: Tokens, target: Tokens, tag: Tokens) -> None:
@@ -72,6 +72,11 @@ class SuffixRules:
         rule = source[shared:], target[shared:]
         for start in range(shared + 1):
             self._counts[tag, source[start:]][rule] += 1
+
+
+def _tag(features: Sequence[str]) -> Tokens:
+    """Features as a set: N;PL;DAT is N;DAT;PL."""
+    return tuple(sorted(set(features)))
 
 
 def _common_prefix(source: Tokens, target: Tokens) -> int:

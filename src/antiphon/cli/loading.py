@@ -1,0 +1,25 @@
+"""Runs that verbs load: with as many threads as suit them, since the process is theirs alone."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from antiphon.api import Model
+
+
+def load_run(run: Path, device: str, threads: int | None) -> "Model":
+    """The trained model of a run folder; ``threads`` unset: as many as suit its size."""
+    import torch
+
+    from antiphon.api import load
+    from antiphon.device import choose_threads
+    from antiphon.kinds import RANKING_KINDS
+
+    model = load(run, device=device, threads=threads)
+    if threads is None:
+        recipe = model.recipe
+        ranks = recipe.model.kind in RANKING_KINDS
+        torch.set_num_threads(
+            choose_threads(recipe, recipe.model.hidden_size if ranks else len(model.codec.target.vocab))
+        )
+    return model

@@ -1,0 +1,99 @@
+"""What ``predict`` says on standard error: how far it has come, and which symbols it did not know."""
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from antiphon.errors import count_of
+
+if TYPE_CHECKING:
+    from antiphon.api import Prediction
+
+_SHOWN = 5
+_FIRST_AFTER = {True: 2.0, False: 20.0}
+"""Seconds before the first word on progress, on a terminal or elsewhere."""
+_EVERY = {True: 0.5, False: 60.0}
+"""Seconds between words on progress."""
+
+
+class Progress:
+    """Inputs answered, rate and time left: one line that is rewritten on a terminal, now and then a line elsewhere.
+
+    Nothing is said where outputs themselves are seen to come, on the same terminal.
+    """
+
+    def __init__(
+        self,
+        total: int | None = None,
+        stream: TextIO | None = None,
+        *,
+        silent: bool | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.total, self.stream, self.clock = total, stream or sys.stderr, clock
+        self.is_terminal = self.stream.isatty()
+        self.silent = self.is_terminal and sys.stdout.isatty() if silent is None else silent
+        self.started = clock()
+        self._next, self._shows_line = self.started + _FIRST_AFTER[self.is_terminal], False
+
+    def follow(self, predictions: "Iterable[Prediction]") -> "Iterator[Prediction]":
+        """The same predictions, while progress is said."""
+        try:
+            for done, prediction in enumerate(predictions, 1):
+                if not self.silent and self.clock() >= self._next:
+                    self._say(done)
+                yield prediction
+        finally:
+            if self._shows_line:
+                self.stream.write("\r\x1b[K")
+                self.stream.flush()
+
+    def _say(self, done: int) -> None:
+        seconds = self.clock() - self.started
+        self._next = self.clock() + _EVERY[self.is_terminal]
+        of_all = f" of {self.total:,}" if self.total else ""
+        left = f", {_duration(seconds / done * (self.total - done))} left" if self.total and self.total >= done else ""
+        line = f"{done:,}{of_all} inputs, {done / seconds:,.1f} per second{left}"
+        self._shows_line = self.is_terminal
+        self.stream.write(f"\r{line}\x1b[K" if self.is_terminal else f"antiphon: {line}\n")
+        self.stream.flush()
+
+
+class UnknownSymbols:
+    """Counts the source symbols that training never saw."""
+
+    def __init__(self) -> None:
+        self.counts, self.inputs = Counter[str](), 0
+
+    def follow(self, predictions: "Iterable[Prediction]") -> "Iterator[Prediction]":
+        """The same predictions, while they are counted."""
+        for prediction in predictions:
+            self.counts.update(prediction.unknown)
+            self.inputs += bool(prediction.unknown)
+            yield prediction
+
+    def __str__(self) -> str:
+        """One sentence; nothing if every symbol is known."""
+        if not self.counts:
+            return ""
+        shown = ", ".join(f"{symbol!r} ({count:,})" for symbol, count in self.counts.most_common(_SHOWN))
+        more = ", ..." if len(self.counts) > _SHOWN else ""
+        inputs, symbols = count_of(self.inputs, "input"), count_of(self.counts.total(), "symbol")
+        return f"{symbols} in {inputs} that training never saw: {shown}{more}"
+
+
+def count_lines(file: Path) -> int | None:
+    """The number of lines of a plain file; None where it would take reading all of it twice."""
+    if file.suffix == ".gz" or not file.is_file():
+        return None
+    with file.open("rb") as content:
+        return sum(block.count(b"\n") for block in iter(lambda: content.read(2**20), b""))
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

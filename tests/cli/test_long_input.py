@@ -1,0 +1,61 @@
+"""What predict says beside its outputs, on standard error alone."""
+
+import io
+import itertools
+
+from antiphon.api import Candidate, Prediction
+from antiphon.cli.long_input import Progress, UnknownSymbols, count_lines
+
+NOTHING = (Candidate("", 0.0, (), ()),)
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def predictions(number):
+    return [Prediction("x", ("x", "</s>"), NOTHING)] * number
+
+
+def follow(stream, seconds_each, number, **options):
+    ticks = itertools.count()
+    progress = Progress(number, stream, clock=lambda: next(ticks) * seconds_each / 2, **options)
+    assert len(list(progress.follow(predictions(number)))) == number
+    return stream.getvalue()
+
+
+def test_a_short_input_is_answered_without_a_word():
+    assert follow(io.StringIO(), 0.01, 100) == ""
+    assert follow(Terminal(), 0.01, 100, silent=False) == ""
+
+
+def test_progress_rate_and_time_left_are_said_on_a_long_input():
+    lines = follow(io.StringIO(), 1.0, 200).splitlines()
+    assert 1 <= len(lines) <= 6
+    assert all("of 200 inputs" in line and "per second" in line and "left" in line for line in lines)
+
+
+def test_a_terminal_shows_one_line_that_is_taken_away_at_the_end():
+    shown = follow(Terminal(), 1.0, 20, silent=False)
+    assert "\n" not in shown
+    assert "of 20 inputs" in shown
+    assert shown.endswith("\r\x1b[K")
+
+
+def test_nothing_is_said_where_outputs_come_on_the_same_terminal():
+    assert follow(Terminal(), 1.0, 20, silent=True) == ""
+
+
+def test_unknown_symbols_are_counted_once_for_all_inputs():
+    unknown = UnknownSymbols()
+    found = [Prediction("Xy", ("X", "y"), NOTHING, ("X",)), *predictions(2), Prediction("XQ", (), NOTHING, ("X", "Q"))]
+    assert list(unknown.follow(found)) == found
+    assert str(unknown) == "3 symbols in 2 inputs that training never saw: 'X' (2), 'Q' (1)"
+    assert str(UnknownSymbols()) == ""
+
+
+def test_lines_are_counted_where_that_is_cheap(tmp_path):
+    (tmp_path / "x.txt").write_text("a\nb\n")
+    assert count_lines(tmp_path / "x.txt") == 2
+    assert count_lines(tmp_path / "x.txt.gz") is None

@@ -1,0 +1,140 @@
+"""The Python API takes what is plainly meant and refuses the rest in a sentence."""
+
+import json
+
+import pytest
+import torch
+
+import antiphon as package
+from antiphon.config import load_recipe
+from antiphon.data.readers import Pair, Source
+from antiphon.recipes import find_recipe
+from antiphon.train.fit import train
+from tests.toy import words
+
+
+@pytest.fixture(scope="module")
+def model(toy_run):
+    return package.load(toy_run)
+
+
+@pytest.fixture(scope="module")
+def with_features(tmp_path_factory):
+    """Suffix rules that were trained with features."""
+    from rich.console import Console
+
+    folder = tmp_path_factory.mktemp("features")
+    rows = [
+        f"{word}\t{word}{ending}\t{tag}\n" for word in words(50) for ending, tag in (("s", "N;PL;DAT"), ("", "N;SG"))
+    ]
+    (folder / "pairs.tsv").write_text("".join(rows))
+    settings = ["model.kind=suffix_rule", *(f"data.{part}={folder / 'pairs.tsv'}" for part in ("train", "dev"))]
+    train(load_recipe(find_recipe("inflection"), settings), folder / "run", console=Console(quiet=True))
+    return package.load(folder / "run")
+
+
+@pytest.mark.parametrize("name", ["predict", "score", "align", "evaluate"])
+def test_a_bare_string_is_refused_in_a_sentence(model, name):
+    with pytest.raises(package.AntiphonError, match=r"a single input 'abc', expected a list such as \['abc'\]"):
+        list(getattr(model, name)("abc"))
+
+
+@pytest.mark.parametrize(("option", "value"), [("beam", 0), ("nbest", 0), ("beam", -1), ("nbest", 1.5), ("beam", True)])
+def test_widths_that_cannot_be_are_refused(model, option, value):
+    with pytest.raises(package.AntiphonError, match=f"{option} = {value}: expected a whole number, at least 1"):
+        model.predict(["badu"], **{option: value})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"emit_bais": 1.0}, "unknown option emit_bais, did you mean emit_bias?"),
+        ({"wibble": 1.0}, "unknown option wibble, expected policy, emit_bias, beam, margin"),
+        ({"policy": "gredy"}, "policy = 'gredy': expected greedy or beam"),
+        ({"beam": 0}, "beam = 0: expected a whole number"),
+        ({"margin": -1.0}, "margin = -1.0: expected a number, at least 0"),
+        ({"emit_bias": float("nan")}, "emit_bias = nan: expected a number"),
+        ({"emit_bias": "high"}, "emit_bias = 'high': expected a number"),
+    ],
+)
+def test_options_of_streams_that_are_misspelt_or_impossible_are_refused(model, options, message):
+    with pytest.raises(package.AntiphonError) as refused:
+        model.stream(**options)
+    assert message in str(refused.value)
+
+
+@pytest.mark.parametrize("pair", [("badu", "baaduun"), Pair("badu", "baaduun", (), "x:1"), (Source("badu"), "baaduun")])
+def test_evaluate_takes_the_pairs_that_score_takes(model, pair):
+    assert model.evaluate([pair]).metrics["accuracy"].value == 100.0
+    assert model.score([pair])[0] < 0.0
+    assert len(list(model.align([pair]))) == 1
+
+
+@pytest.mark.parametrize("pair", [("badu",), ("badu", "baaduun", "N;PL"), "badu", ("badu", None), None])
+def test_what_is_no_pair_is_refused(model, pair):
+    with pytest.raises(package.AntiphonError, match="expected \\(source, target\\)"):
+        model.evaluate([pair])
+
+
+@pytest.mark.parametrize("source", [5, None, ("badu",), ("badu", "N", "PL"), ["badu"]])
+def test_what_is_no_input_is_refused(model, source):
+    with pytest.raises(package.AntiphonError, match="neither a text nor"):
+        model.predict([source])
+
+
+@pytest.mark.parametrize("features", ["N;PL;DAT", "N;DAT;PL", "DAT,PL,N", ("PL", "N", "DAT"), ["DAT", "N", "PL", "N"]])
+def test_features_are_a_set_however_they_are_written(with_features, features):
+    assert with_features.predict([("badu", features)])[0].text == "badus"
+
+
+def test_missing_features_are_refused_and_none_can_be_meant(with_features):
+    with pytest.raises(package.AntiphonError, match="no features, but the run was trained with them"):
+        with_features.predict(["badu"])
+    assert with_features.predict([("badu", ())])[0].text == "badu"
+    assert with_features.predict([""])[0].text == ""
+
+
+def test_features_that_a_model_does_not_read_are_refused(model):
+    with pytest.raises(package.AntiphonError, match="the run was trained without"):
+        model.predict([("badu", "N;PL")])
+
+
+def test_symbols_that_training_never_saw_are_named(with_features, model):
+    assert with_features.predict([("Badu", "N;DUAL")])[0].unknown == ("[DUAL]", "B")
+    assert model.predict(["badu"])[0].unknown == ()
+
+
+def test_what_comes_back_can_be_written_as_json(model):
+    (prediction,) = model.predict(["baXdu"], nbest=2)
+    shown = json.loads(json.dumps(prediction.to_dict()))
+    assert shown["prediction"] == prediction.text
+    assert shown["unknown"] == ["X"]
+    assert len(shown["nbest"]) == 2
+    (alignment,) = model.align([("badu", "baaduun")])
+    assert json.loads(json.dumps(alignment.to_dict()))["log_prob"] == alignment.log_prob
+    assert json.loads(json.dumps(model.evaluate([("badu", "baaduun")]).to_dict()))["examples"] == 1
+
+
+def test_every_neural_kind_has_its_module_and_others_say_so(model, with_features):
+    assert isinstance(model.module, torch.nn.Module)
+    with pytest.raises(package.AntiphonError, match=r"suffix_rule cannot give a torch\.nn\.Module"):
+        _ = with_features.module
+
+
+def test_loading_leaves_the_number_of_threads_alone_unless_asked(toy_run):
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        package.load(toy_run)
+        assert torch.get_num_threads() == 2
+        package.load(toy_run, threads=1)
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_a_run_from_before_features_were_a_set_reads_them_as_they_stand(tmp_path):
+    from antiphon.run import RunFolder
+
+    (tmp_path / "recipe.toml").write_text("[data]\nfeatures = true\n")
+    assert RunFolder.open(tmp_path).recipe().data.feature_order == "as_given"
