@@ -1,6 +1,7 @@
 """``antiphon predict``."""
 
 import json
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from enum import StrEnum
@@ -12,6 +13,7 @@ import typer
 from antiphon.cli.loading import load_run
 from antiphon.cli.long_input import Progress, UnknownSymbols, count_lines
 from antiphon.cli.options import Beam, Device, Run, Threads
+from antiphon.terminal import printable
 
 if TYPE_CHECKING:
     from antiphon.config import DataSection
@@ -76,7 +78,7 @@ def command(
         for prediction in progress.follow(unknown.follow(predictions)):
             print(prediction.text if format is Format.text else json.dumps(prediction.to_dict(), ensure_ascii=False))
     if str(unknown):
-        print(f"antiphon: {unknown}", file=sys.stderr)
+        print(printable(f"antiphon: {unknown}"), file=sys.stderr)
 
 
 def read_sources(file: Path, data: "DataSection") -> "Iterator[Source]":

@@ -28,14 +28,13 @@ def command(
 
     Example: antiphon recipes g2p
     """
-    from rich.console import Console
-
     from antiphon.recipes import copy_recipe, read_recipe
+    from antiphon.terminal import PlainConsole
 
     if copy is not None and name is None:
         raise RecipeError("--copy: no recipe is named, expected antiphon recipes NAME --copy FOLDER")
     if name is None:
-        Console().print(recipe_table())
+        PlainConsole().print(recipe_table())
     elif copy is None:
         print(read_recipe(name), end="")
     else:

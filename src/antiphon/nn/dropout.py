@@ -8,7 +8,8 @@ from torch import Tensor, nn
 class Dropout(nn.Dropout):
     """Zeroes each number with probability ``p`` and scales the others up; on a CPU, ``p`` is rounded to 256ths.
 
-    There a random byte decides about each number, which costs an eighth of a random number for each. At least one of 256 is kept.
+    There a random byte decides about each number, which costs an eighth of a random number for each. At least one of
+    256 is kept.
     """
 
     def forward(self, input: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
