@@ -134,12 +134,7 @@ def _quality(
 
 
 def _outputs(candidates: Sequence[Candidate], pairs: Sequence[Pair], target: TextCodec) -> Outputs:
-    return Outputs(
-        predicted=[candidate.text for candidate in candidates],
-        wanted=[[target.normalised(pair.target)] for pair in pairs],
-        predicted_tokens=[candidate.tokens for candidate in candidates],
-        wanted_tokens=[[target.tokens(pair.target)] for pair in pairs],
-    )
+    return Outputs.of(target, [candidate.tokens for candidate in candidates], [[pair.target] for pair in pairs])
 
 
 def _shown(weights: Weights) -> str:

@@ -19,6 +19,7 @@ from antiphon.kinds import log_prob
 from antiphon.train import module
 from antiphon.train.fit import train
 from antiphon.train.module import GenerationTraining
+from antiphon.train.step import RunningAverage
 from antiphon.train.within_memory import MemoryBound, WithinMemory
 from tests.toy import write_pairs
 
@@ -209,14 +210,39 @@ def test_recordings_go_before_batches_are_cut(capsys):
     """They take memory of their own, so a batch may fit as a whole without them."""
     learnt, bound = [], MemoryBound()
     step = SimpleNamespace(
-        model=torch.nn.Linear(1, 1), optimiser=SimpleNamespace(zero_grad=lambda: None), in_parts=learnt.append
+        model=torch.nn.Linear(1, 1),
+        optimiser=SimpleNamespace(zero_grad=lambda: None),
+        gradients=learnt.append,
+        update=lambda: None,
     )
-
-    def recorded(_):
-        raise torch.OutOfMemoryError("CUDA out of memory")
-
     batch = Batch.of([[4, 5]] * 3, [[4]] * 3)
-    WithinMemory(step, bound, recorded=recorded)(batch)
+    WithinMemory(step, bound, recorded=SimpleNamespace(prepare=fail))(batch)
     assert [len(parts) for parts in learnt] == [1]
     assert bound.max_cells is None
     assert capsys.readouterr().out == "out of memory: steps are no longer recorded, which is slower but takes less\n"
+
+
+@pytest.mark.parametrize("place", ["optimiser", "average"])
+def test_memory_that_runs_out_once_weights_may_have_moved_never_moves_them_twice(recipe, tmp_path, monkeypatch, place):
+    """The step ends training at its last checkpoint, from where it goes on as if nothing had happened."""
+    whole = train(recipe(), tmp_path / "whole", console=console())
+    steps = []
+
+    def fail_after(method):
+        def failing(*arguments, **options):
+            result = method(*arguments, **options)
+            steps.append(place)
+            if len(steps) == 6:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            return result
+
+        return failing
+
+    with monkeypatch.context() as patch:
+        owner, name = (torch.optim.Adam, "step") if place == "optimiser" else (RunningAverage, "follow")
+        patch.setattr(owner, name, fail_after(getattr(owner, name)))
+        with pytest.raises(RunError, match=r"out of memory; the last checkpoint is whole"):
+            train(recipe(), tmp_path / "poor", console=console())
+    assert len(steps) == 6
+    resumed = train(recipe(), tmp_path / "poor", console=console(), resume=True)
+    assert whole.weights.read_bytes() == resumed.weights.read_bytes()

@@ -164,15 +164,9 @@ class Model:
         given: Sequence[tuple[Source, str]],
         more_references: Sequence[Sequence[str]],
     ) -> Outputs:
-        target = self.codec.target
         further = more_references or [()] * len(given)
-        wanted = [[text, *others] for (_, text), others in zip(given, further, strict=True)]
-        return Outputs(
-            predicted=[target.tokeniser.join(tokens) for tokens in predicted],
-            wanted=[[target.normalised(text) for text in texts] for texts in wanted],
-            predicted_tokens=predicted,
-            wanted_tokens=[[target.tokens(text) for text in texts] for texts in wanted],
-        )
+        references = [[text, *others] for (_, text), others in zip(given, further, strict=True)]
+        return Outputs.of(self.codec.target, predicted, references)
 
     def stream(self, *, features: FeaturesLike | None = None, **options: Unpack[StreamOptions]) -> Stream:
         """An input that arrives piece by piece, and is answered while it does; options as for ``streams``.

@@ -16,6 +16,8 @@ import sacrebleu
 from numpy.typing import NDArray
 from rapidfuzz.distance import Levenshtein
 
+from antiphon.data.codec import TextCodec
+
 LOWER_IS_BETTER = frozenset({"perplexity", "edit_distance", "phoneme_error_rate", "word_error_rate"})
 
 
@@ -35,6 +37,21 @@ class Outputs:
     wanted: Sequence[Sequence[str]]
     predicted_tokens: Sequence[Sequence[str]]
     wanted_tokens: Sequence[Sequence[Sequence[str]]]
+
+    @classmethod
+    def of(
+        cls, target: TextCodec, predicted: Sequence[Sequence[str]], references: Sequence[Sequence[str]]
+    ) -> "Outputs":
+        """Outputs given as tokens beside references given as text, both as the target side of a run writes them.
+
+        All metrics of outputs start here, so that one file gives one value wherever it is measured.
+        """
+        return cls(
+            predicted=[target.tokeniser.join(tokens) for tokens in predicted],
+            wanted=[[target.normalised(text) for text in texts] for texts in references],
+            predicted_tokens=predicted,
+            wanted_tokens=[[target.tokens(text) for text in texts] for texts in references],
+        )
 
 
 @dataclass(frozen=True)
@@ -96,8 +113,12 @@ def corpus_metric(name: str) -> sacrebleu.BLEU | sacrebleu.CHRF:
 
 
 def perplexity(log_probability: float, tokens: int) -> Score:
-    """``exp(-log p / tokens)``, the end symbol of every target counted as a token."""
-    value = math.exp(min(700.0, -log_probability / max(1, tokens)))
+    """``exp(-log p / tokens)``, the end symbol of every target counted as a token.
+
+    What is not finite stays so; what is finite stays below 1e305.
+    """
+    nats = -log_probability / max(1, tokens)
+    value = math.exp(min(700.0, nats)) if math.isfinite(nats) else nats
     return Score(value, "per target token|end symbol counted")
 
 

@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 from typing import cast
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset
 
 from antiphon.build import build_beam, build_model, fitting_measures
@@ -15,7 +17,7 @@ from antiphon.run import RunFolder
 from antiphon.train.checkpoint import Checkpoint
 from antiphon.train.loop import Fitting
 from antiphon.train.module import EpochBatches, GenerationTraining, Validation, optimisation_of
-from antiphon.train.prepare import Prepared, Say, prepare, prepare_again
+from antiphon.train.prepare import Prepared, Say, dev_references, prepare, prepare_again
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,8 @@ class GenerationTask:
     def fitting(self, run: RunFolder, checkpoint: Checkpoint | None) -> Fitting:
         """The model, its training batches and its dev batches."""
         settings, corpus = self.recipe.train, self.prepared.train
-        module = self._module(checkpoint)
+        dev_plan = _plan_dev(self.prepared.dev, settings.max_batch_cells)
+        module = self._module(dev_plan, checkpoint)
         batches = EpochBatches(
             corpus.batch,
             lambda order: plan_batches(
@@ -57,13 +60,15 @@ class GenerationTask:
             seed=settings.seed,
             epoch=lambda: module.epoch,
         )
-        dev_batches = _dev_batches(self.prepared.dev, settings.max_batch_cells)
+        dev_batches = DataLoader(
+            cast(Dataset[Batch], self.prepared.dev), sampler=dev_plan, batch_size=None, generator=torch.Generator()
+        )
         return Fitting(module, batches, dev_batches, (corpus.source_lengths, corpus.target_lengths), Batch.sample)
 
     def finish(self, run: RunFolder, device: str) -> None:
         """Nothing more: the weights are all there is."""
 
-    def _module(self, checkpoint: Checkpoint | None) -> GenerationTraining:
+    def _module(self, dev_plan: list[NDArray[np.int64]], checkpoint: Checkpoint | None) -> GenerationTraining:
         recipe, codec = self.recipe, self.prepared.codec
         written, read = (
             int(lengths.sum()) for lengths in (self.prepared.train.target_lengths, self.prepared.train.source_lengths)
@@ -71,12 +76,18 @@ class GenerationTask:
         model = build_model(
             recipe.model, len(codec.source.vocab), len(codec.target.vocab), emit_probability=written / (written + read)
         )
-        beam = build_beam(recipe.search, beam=recipe.train.dev_beam)
-        kind = KINDS[recipe.model.kind]
-        validation = Validation(recipe.train.dev_metric, codec, beam, kind.search, fitting_measures(recipe.data))
+        metric = recipe.train.dev_metric
+        validation = Validation(
+            metric,
+            codec,
+            build_beam(recipe.search, beam=recipe.train.dev_beam),
+            KINDS[recipe.model.kind].search,
+            fitting_measures(recipe.data),
+            dev_plan,
+            () if metric == "perplexity" else dev_references(recipe, codec),
+        )
         return GenerationTraining(model, optimisation_of(recipe.train), validation, recipe.train.batch_size, checkpoint)
 
 
-def _dev_batches(dev: Corpus, max_cells: int) -> DataLoader[Batch]:
-    plan = plan_batches(dev.source_lengths, dev.target_lengths, batch_size=64, max_cells=max_cells)
-    return DataLoader(cast(Dataset[Batch], dev), sampler=plan, batch_size=None, generator=torch.Generator())
+def _plan_dev(dev: Corpus, max_cells: int) -> list[NDArray[np.int64]]:
+    return plan_batches(dev.source_lengths, dev.target_lengths, batch_size=64, max_cells=max_cells)

@@ -29,7 +29,7 @@ from antiphon.search.ranking import (
 )
 from antiphon.train.checkpoint import Checkpoint
 from antiphon.train.loop import Fitting
-from antiphon.train.module import EpochBatches, Mean, Numbers, Optimisation, TrainingModule, optimisation_of
+from antiphon.train.module import EpochBatches, Numbers, Optimisation, TrainingModule, optimisation_of
 from antiphon.train.prepare import Say
 from antiphon.train.questions import (
     copy_encoder,
@@ -85,26 +85,26 @@ class MatchingTraining(TrainingModule):
 
     def on_validation_epoch_start(self) -> None:
         """Forgets the validation before."""
-        self.dev_loss = Mean()
+        super().on_validation_epoch_start()
         self.dev_log_odds = []
 
-    def validation_step(self, batch: MatchBatch, _: int) -> None:
+    def validate(self, batch: MatchBatch, index: int) -> None:
         """Adds a batch to what is measured."""
         log_odds = torch.cat(self.measured(batch, self.kept_model))
         losses = torch.nn.functional.binary_cross_entropy_with_logits(log_odds, batch.labels, reduction="sum")
         self.dev_loss.add(losses, len(log_odds))
         self.dev_log_odds.append(log_odds.double().cpu())
 
-    def on_validation_epoch_end(self) -> None:
-        """Ranks the held-out questions."""
+    def measure(self) -> dict[str, float]:
+        """Perplexity, and the metrics of the ranking of held-out questions."""
         log_odds = np.zeros(len(self.dev_order))
         log_odds[self.dev_order] = torch.cat(self.dev_log_odds).numpy()
         measured = {"": dev_metrics(self.dev, log_odds)}
         if self.counts is not None:
             combined = self.counts.add(cast(Matcher, self.kept_model), log_odds)
             measured = {"": dev_metrics(self.dev, combined), "network_": measured[""]}
-        self.dev_metrics = {prefix + name: value for prefix, found in measured.items() for name, value in found.items()}
-        self.dev_metrics["perplexity"] = perplexity(-self.dev_loss.value, 1).value
+        metrics = {prefix + name: value for prefix, found in measured.items() for name, value in found.items()}
+        return metrics | {"perplexity": perplexity(-self.dev_loss.value, 1).value}
 
 
 @dataclass(frozen=True)

@@ -68,8 +68,11 @@ class Optimisation:
     l2: float = 0.0
 
     def learning_rate_in(self, epoch: int) -> float:
-        """The learning rate of an epoch: from the first to the final one along half a cosine."""
-        way = min(1.0, epoch / self.max_epochs)
+        """The learning rate of an epoch, counted from 0: half a cosine from the first epoch's to the last one's.
+
+        The last epoch has ``final_learning_rate`` times the first one's; a single epoch is the first.
+        """
+        way = min(1.0, epoch / max(1, self.max_epochs - 1))
         share = self.final_learning_rate + (1 - self.final_learning_rate) * 0.5 * (1 + math.cos(math.pi * way))
         return self.learning_rate * share
 
@@ -91,13 +94,18 @@ def optimisation_of(settings: TrainSection) -> Optimisation:
 
 @dataclass(frozen=True)
 class Validation:
-    """What is measured after each epoch; outputs are searched for only where the dev metric needs them."""
+    """What is measured after each epoch; outputs are searched for only where the dev metric needs them.
+
+    ``plan`` has the indices of the pairs of every dev batch, and ``references`` the target text of every pair.
+    """
 
     metric: str
     codec: PairCodec
     beam: BeamSettings
     search: Search | None
     measures: Sequence[str]
+    plan: Sequence[Numbers]
+    references: Sequence[str]
 
     @property
     def needs_outputs(self) -> bool:
@@ -119,6 +127,7 @@ class TrainingModule(L.LightningModule):
         self.train_loss = Mean()
         self.dev_loss = Mean()
         self.dev_metrics: dict[str, float] = {}
+        self.is_finite = True
         self.automatic_optimization = False
 
     @property
@@ -139,6 +148,31 @@ class TrainingModule(L.LightningModule):
     def losses(self, batch: Any) -> Tensor:
         """The loss of each pair."""
         raise NotImplementedError
+
+    def validate(self, batch: Any, index: int) -> None:
+        """Adds a dev batch to what is measured."""
+        raise NotImplementedError
+
+    def measure(self) -> dict[str, float]:
+        """The metrics of all dev batches."""
+        raise NotImplementedError
+
+    def on_validation_epoch_start(self) -> None:
+        """Looks once whether the epoch is worth validating: a device sync per step would be too many."""
+        self.dev_loss = Mean()
+        bad = not (math.isfinite(self.train_loss.value) and are_finite(self))
+        self.is_finite = added_up(bad)[0] == 0
+
+    def validation_step(self, batch: Any, index: int) -> None:
+        """Adds a dev batch to what is measured; what is not finite is not worth it."""
+        if self.is_finite:
+            self.validate(batch, index)
+
+    def on_validation_epoch_end(self) -> None:
+        """Turns what was added up into metrics, and notes whether the loss is finite."""
+        if self.is_finite:
+            self.dev_metrics = self.measure()
+            self.is_finite = math.isfinite(self.dev_loss.value)
 
     def on_train_epoch_start(self) -> None:
         """Gives every epoch its own random numbers and learning rate, so that a resumed run has the same ones."""
@@ -196,7 +230,7 @@ class GenerationTraining(TrainingModule):
     ) -> None:
         super().__init__(model, optimisation, checkpoint)
         self.validation, self.batch_size = validation, batch_size
-        self.dev_outputs: list[tuple[tuple[int, ...], list[int]]] = []
+        self.dev_outputs: list[tuple[int, list[str]]] = []
 
     @property
     def records_steps(self) -> bool:
@@ -220,43 +254,44 @@ class GenerationTraining(TrainingModule):
 
     def on_validation_epoch_start(self) -> None:
         """Forgets the validation before."""
-        self.dev_loss = Mean()
+        super().on_validation_epoch_start()
         self.dev_outputs = []
 
-    def validation_step(self, batch: Batch, number: int) -> None:
+    def validate(self, batch: Batch, index: int) -> None:
         """Adds a batch to what is measured; processes take turns."""
-        if number % size() != rank():
+        if index % size() != rank():
             return
+        outputs: list[list[str]] = []
         for loss, found in self.measured(batch, self._measure):
             self.dev_loss.add(*loss)
-            self.dev_outputs += found
+            outputs += found
+        self.dev_outputs += zip(self.validation.plan[index].tolist(), outputs, strict=False)
 
-    def _measure(self, batch: Batch) -> tuple[tuple[Tensor, int], list[tuple[tuple[int, ...], list[int]]]]:
-        """The loss of a batch and its number of tokens; and, if outputs are looked at, each with what was wanted."""
+    def _measure(self, batch: Batch) -> tuple[tuple[Tensor, int], list[list[str]]]:
+        """The loss of a batch and its number of tokens; and, if outputs are looked at, the tokens of each."""
         loss = -log_prob(self.kept_model, batch).sum(), int(batch.target_lengths.sum())
         if not self.validation.needs_outputs or self.validation.search is None:
             return loss, []
         found = self.validation.search(self.kept_model, batch, self.validation.beam)
-        wanted = batch.target.tolist()
-        return loss, [(hypotheses[0].tokens, ids) for hypotheses, ids in zip(found, wanted, strict=True)]
+        decode = self.validation.codec.target.vocab.decode
+        return loss, [decode(hypotheses[0].tokens) if hypotheses else [] for hypotheses in found]
 
-    def on_validation_epoch_end(self) -> None:
-        """Turns what all processes have added up into metrics."""
+    def measure(self) -> dict[str, float]:
+        """Perplexity; and, if outputs are looked at, the metrics of the task."""
         self.dev_loss.add_up()
-        self.dev_outputs = gathered(self.dev_outputs)
-        loss = self.dev_loss.value
-        self.dev_metrics = {"perplexity": perplexity(-loss, 1).value}
+        metrics = {"perplexity": perplexity(-self.dev_loss.value, 1).value}
         if self.validation.needs_outputs:
-            target = self.validation.codec.target
-            predicted, wanted = (
-                [target.vocab.decode(ids) for ids in side] for side in zip(*self.dev_outputs, strict=True)
-            )
-            join = target.tokeniser.join
-            outputs = Outputs(
-                [join(p) for p in predicted], [[join(w)] for w in wanted], predicted, [[w] for w in wanted]
-            )
+            found = gathered(self.dev_outputs)
+            references = [[self.validation.references[index]] for index, _ in found]
+            outputs = Outputs.of(self.validation.codec.target, [tokens for _, tokens in found], references)
             scores = score_outputs(outputs, self.validation.measures)
-            self.dev_metrics |= {name: score.value for name, score in scores.items()}
+            metrics |= {name: score.value for name, score in scores.items()}
+        return metrics
+
+
+def are_finite(model: nn.Module) -> bool:
+    """Whether all parameters are finite; one device sync."""
+    return bool(torch.stack([parameter.isfinite().all() for parameter in model.parameters()]).all())
 
 
 class Mean:

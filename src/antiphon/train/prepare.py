@@ -88,6 +88,15 @@ def dev_pairs(recipe: Recipe) -> Iterator[Pair]:
     return pairs_of(recipe, _required(recipe.data, "dev"))
 
 
+def dev_references(recipe: Recipe, codec: PairCodec) -> list[str]:
+    """The target text of every held-out pair that is encoded, in the same order."""
+    return [
+        pair.target
+        for pair in dev_pairs(recipe)
+        if codec.target.tokens(pair.target) and codec.source.tokens(pair.source)
+    ]
+
+
 def pairs_of(recipe: Recipe, files: Files) -> Iterator[Pair]:
     """The pairs of a file, in the direction and with the columns that the recipe's model reads."""
     if not reads_source(recipe):
@@ -113,7 +122,8 @@ def _take_vocabularies(recipe: Recipe, run: RunFolder, other: RunFolder) -> None
     _copy_vocabularies(other, run)
 
 
-def _place_sentencepiece_models(recipe: Recipe, run: RunFolder) -> None:
+def place_sentencepiece_models(recipe: Recipe, run: RunFolder) -> None:
+    """Puts the SentencePiece models of a recipe into the run: given ones, or new ones of the training pairs."""
     data = recipe.data
     given = [data.source_sentencepiece, data.target_sentencepiece]
     steps = build_text_steps(data)
@@ -135,7 +145,7 @@ def _encode_all(recipe: Recipe, run: RunFolder, origin: Origin) -> None:
         _take_vocabularies(recipe, run, RunFolder.open(recipe.data.vocab_from))
         _encode_with(run.codec(recipe), recipe, run, origin)
     else:
-        _place_sentencepiece_models(recipe, run)
+        place_sentencepiece_models(recipe, run)
         census = _number_and_encode(recipe, run)
         _encode_dev(run.codec(recipe), recipe, run, origin, census)
 

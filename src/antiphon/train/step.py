@@ -55,21 +55,26 @@ class Step:
 
     def __call__(self, batch: Any) -> Learned:
         """Learns from a batch whose pairs all count alike."""
-        return self.in_parts([batch])
+        learned = self.gradients([batch])
+        self.update()
+        return learned
 
-    def in_parts(self, parts: Sequence[Any]) -> Learned:
-        """Learns from a batch in parts, whose gradients add up before the weights move."""
+    def gradients(self, parts: Sequence[Any]) -> Learned:
+        """Computes the gradients of a batch given in micro-batches, whose gradients add up; no weight moves yet."""
         pairs = sum(part.sizes[0] for part in parts)
         self.optimiser.zero_grad()
         totals = [self._add_gradients(part, 1 / pairs) for part in parts]
-        self._move()
         return Learned(torch.stack(totals).sum(), pairs)
+
+    def weighted_gradients(self, batch: Any, share: Tensor | float) -> Tensor:
+        """Computes the gradients of a batch whose pairs count by their share; the sum of the losses that count."""
+        self.optimiser.zero_grad()
+        return self._add_gradients(batch, share)
 
     def in_shares(self, batch: Any, share: Tensor | float) -> Tensor:
         """Learns from a batch whose pairs count by their share, and gives the sum of the losses that count at all."""
-        self.optimiser.zero_grad()
-        total = self._add_gradients(batch, share)
-        self._move()
+        total = self.weighted_gradients(batch, share)
+        self.update()
         return total
 
     def _add_gradients(self, batch: Any, share: Tensor | float) -> Tensor:
@@ -77,7 +82,11 @@ class Step:
         self.backward((losses * share).sum())
         return (losses.detach() * (share != 0)).sum()
 
-    def _move(self) -> None:
+    def update(self) -> None:
+        """Clips the gradients, moves the weights once, and the EMA after them.
+
+        It is never retried: after an error in here, weights may have moved already.
+        """
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
         self.optimiser.step()
         if self.average is not None:

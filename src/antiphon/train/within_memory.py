@@ -1,8 +1,8 @@
-"""Training steps that survive a lack of memory.
+"""Retries the gradients of a step in smaller micro-batches after an out-of-memory error.
 
-A batch that does not fit is computed in parts. The gradients of the parts add up to those of the batch before the
-optimiser moves, so it takes the same steps as with more memory, and no pair is lost. Nothing of this costs anything
-until memory runs out for the first time.
+The gradients of the parts add up to those of the batch before the optimiser moves, so it takes the same steps as with
+more memory, and no pair is lost. Only gradients are retried: once weights may have moved, an error ends training at
+its last checkpoint. Nothing of this costs anything until memory runs out for the first time.
 """
 
 from collections.abc import Callable
@@ -101,7 +101,8 @@ class WithinMemory:
 
     def __call__(self, batch: Divisible) -> Learned:
         """Learns from a batch, however many parts that takes."""
-        return self.bound.fitted(batch, self._learn, self._start_anew)
+        update = self.bound.fitted(batch, self._prepare, self._start_anew)
+        return update()
 
     def forget_recordings(self) -> bool:
         """Whether there were any; they take memory, and steps are the same without, only slower."""
@@ -111,10 +112,17 @@ class WithinMemory:
         self.bound.say("out of memory: steps are no longer recorded, which is slower but takes less")
         return True
 
-    def _learn(self, parts: list[Any]) -> Learned:
+    def _prepare(self, parts: list[Any]) -> Callable[[], Learned]:
+        """Computes gradients, while weights stay as they are; calling the result updates them."""
         if len(parts) == 1 and self.recorded is not None:
-            return self.recorded(parts[0])
-        return self.step.in_parts([part.to(self._device) for part in parts])
+            return self.recorded.prepare(parts[0])
+        learned = self.step.gradients([part.to(self._device) for part in parts])
+
+        def update() -> Learned:
+            self.step.update()
+            return learned
+
+        return update
 
     def _start_anew(self) -> bool:
         """Drops what the failed step has left, and recordings; whether there were any."""
