@@ -170,6 +170,10 @@ class RunFolder:
         text = json.dumps(metrics, indent=2, ensure_ascii=False)
         (self.path / "metrics.json").write_text(text + "\n", encoding="utf-8")
 
+    def discard_metrics(self) -> None:
+        """Makes the run one that is still in training."""
+        (self.path / "metrics.json").unlink(missing_ok=True)
+
     def metrics(self) -> dict[str, Any]:
         """How training went; empty while it has not ended."""
         path = self.path / "metrics.json"

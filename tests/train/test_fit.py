@@ -10,8 +10,10 @@ import torch
 from rich.console import Console
 from safetensors.torch import load_file
 
+from antiphon.api import load
 from antiphon.config import load_recipe
-from antiphon.errors import RecipeError, RunError
+from antiphon.data.readers import Pair
+from antiphon.errors import InputError, RecipeError, RunError
 from antiphon.metrics.generation import SHARED_MEASURES
 from antiphon.train.fit import Interrupted, train
 from tests.toy import write_pairs
@@ -131,6 +133,7 @@ def test_a_finished_run_holds_what_prediction_needs_and_nothing_that_executes(re
         "metrics.json",
         "log.csv",
         "training.png",
+        "last.ckpt",
     }
     metrics = json.loads((run.path / "metrics.json").read_text())
     assert metrics["epochs"] == 4
@@ -161,6 +164,57 @@ def test_resuming_with_other_settings_is_refused_by_name(recipe, tmp_path):
     train(recipe(), tmp_path / "run", console=quiet())
     with pytest.raises(RecipeError, match=r"train\.learning_rate is 0\.01 in the run, .* 0\.5 was asked for"):
         train(recipe("train.learning_rate=0.5"), tmp_path / "run", console=quiet(), resume=True)
+
+
+def test_a_finished_run_made_longer_ends_where_one_of_that_length_ends(recipe, tmp_path, kill_in_epoch):
+    constant = "train.final_learning_rate=1"
+    whole = train(recipe(constant), tmp_path / "whole", console=quiet())
+    run = train(recipe(constant, "train.max_epochs=2"), tmp_path / "run", console=quiet())
+    assert run.metrics()["epochs"] == 2
+    come_back = kill_in_epoch(0)
+    with pytest.raises(KilledError):
+        train(recipe(constant), tmp_path / "run", console=quiet(), resume=True)
+    come_back()
+    resumed = train(recipe(constant), tmp_path / "run", console=quiet(), resume=True)
+    assert resumed.recipe().train.max_epochs == 4
+    assert resumed.metrics()["epochs"] == 4
+    assert_same_run(whole, resumed)
+
+
+def test_a_run_is_not_made_shorter_nor_longer_than_its_patience(recipe, tmp_path):
+    train(recipe("train.max_epochs=2"), tmp_path / "run", console=quiet())
+    with pytest.raises(RecipeError, match=r"train\.max_epochs is 2 in the run, .* 1 was asked for"):
+        train(recipe("train.max_epochs=1"), tmp_path / "run", console=quiet(), resume=True)
+    impatient = ["train.patience=1", "train.learning_rate=1e-9", "train.average=0"]
+    train(recipe(*impatient), tmp_path / "other", console=quiet())
+    with pytest.raises(RunError, match=r"ended before train\.max_epochs, so more epochs would change nothing"):
+        train(recipe(*impatient, "train.max_epochs=9"), tmp_path / "other", console=quiet(), resume=True)
+
+
+@pytest.mark.parametrize("kind", ["transducer", "suffix_rule"])
+def test_a_test_file_is_read_before_training(recipe, tmp_path, kind):
+    (tmp_path / "broken.tsv").write_text("good\tpair\nfour\tcolumns\tare\tmany\n")
+    for name, message in (("missing.tsv", "no such file"), ("broken.tsv", "broken.tsv:2: 4 columns")):
+        settings = recipe(f"data.test={tmp_path / name}", f"model.kind={kind}")
+        with pytest.raises(InputError, match=message):
+            train(settings, tmp_path / "run", console=quiet())
+        assert not (tmp_path / "run").exists()
+
+
+def test_dev_metrics_while_training_are_those_of_evaluate(recipe, tmp_path):
+    """Also where the dev targets hold words that training never saw, which evaluate never counts as right."""
+    words = ["data.target_tokens=words", "data.source_tokens=chars", "train.dev_metric=phoneme_error_rate"]
+    for name, seed in (("train", 1), ("dev", 2)):
+        path = write_pairs(tmp_path / f"{name}.tsv", 60, seed)
+        rows = [line.split("\t") for line in path.read_text().splitlines()]
+        path.write_text("".join(f"{source}\t{' '.join(target)}\n" for source, target in rows))
+    path.write_text(path.read_text() + "bad\tq q a n\nbad\tx\n")
+    run = train(recipe(*words, "data.min_count=8"), tmp_path / "run", console=quiet())
+    model = load(run.path)
+    pairs = [Pair(*line.split("\t"), (), "") for line in path.read_text().splitlines()]
+    measured = model.evaluate(pairs, beam=1).metrics
+    for name, score in measured.items():
+        assert run.metrics()[f"dev_{name}"] == pytest.approx(score.value, rel=1e-5), name
 
 
 def test_a_full_disk_leaves_the_last_checkpoint_whole(recipe, tmp_path, monkeypatch):

@@ -65,6 +65,13 @@ def command(
     )
     if loaded.data.test is not None and "test" not in metrics:
         report_test(run, console, device, threads)
+    if "stopped" in metrics:
+        console.print(
+            f"antiphon: {folder}: {metrics['stopped']}; training stopped, the weights are those of epoch "
+            f"{metrics['best_epoch']}; expected finite losses, try a lower train.learning_rate",
+            soft_wrap=True,
+        )
+        raise typer.Exit(1)
 
 
 def report_test(run: "RunFolder", console: "Console", device: str, threads: int | None) -> None:

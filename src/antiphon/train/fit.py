@@ -1,21 +1,16 @@
 """Training from a recipe to a finished run folder."""
 
 from contextlib import suppress
-from datetime import date
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import torch
 from rich.console import Console
 
-from antiphon import __version__
-from antiphon.build import count_parameters, fitting_measures
+from antiphon.build import count_parameters
 from antiphon.config import Recipe
 from antiphon.device import choose_device, choose_threads
 from antiphon.errors import InputError, RecipeError, RunError, count_of, is_disk_full
-from antiphon.kinds import RANKING_KINDS
-from antiphon.metrics import why_left_out
-from antiphon.metrics.ranking import RANKING_MEASURES
 from antiphon.report.plots import plot_training
 from antiphon.run import RunFolder, staged_run
 from antiphon.train.checkpoint import load_checkpoint
@@ -25,12 +20,14 @@ from antiphon.train.keeper import Keeper
 from antiphon.train.loop import Interrupted, Task, run_epochs
 from antiphon.train.matching import MatchingTask
 from antiphon.train.memory import forecast
+from antiphon.train.preconditions import COUNTED_KINDS, check_recipe
 from antiphon.train.processes import agreed, first_alone, rank, size, size_on_this_machine
+from antiphon.train.summary import save_summary
 
 __all__ = ["Interrupted", "dry_run", "train"]
 
 _COUNTED = {"suffix_rule": train_suffix_rules, "overlap": train_overlap}
-"""Kinds that learn by counting, without epochs."""
+"""What trains the kinds that learn by counting."""
 
 
 def train(
@@ -56,17 +53,19 @@ def train(
 
 def _begin(recipe: Recipe, out: Path, console: Console, *, resume: bool, force: bool, device: str) -> Task | None:
     """What there is to train, its data in the folder ``out``; none if all is done already."""
-    _check_kind(recipe)
+    check_recipe(recipe)
     _check_device(device)
     tasks = _tasks(recipe)
     if resume and (out / "recipe.toml").exists():
         run = RunFolder.open(out)
         stored = run.recipe()
-        _refuse_other_settings(stored, recipe, out)
+        settings = _settings_to_resume(stored, recipe, out)
+        if settings != stored:
+            _lengthen(run, settings, console)
         if run.metrics():
             console.print(f"{out}: training has ended already, nothing to resume")
             return None
-        return tasks.resume(stored, run, console.print)
+        return tasks.resume(settings, run, console.print)
     try:
         with staged_run(out, force=force) as run:
             if recipe.model.kind in _COUNTED:
@@ -92,7 +91,7 @@ def _tasks(recipe: Recipe) -> type[MatchingTask] | type[GenerationTask]:
 
 def dry_run(recipe: Recipe, *, console: Console, device: str = "auto", threads: int | None = None) -> None:
     """Reads and encodes the data as training would, says what training will take, and leaves nothing behind."""
-    _check_kind(recipe)
+    check_recipe(recipe)
     with TemporaryDirectory(prefix="antiphon-") as folder:
         run = RunFolder(Path(folder))
         if recipe.model.kind in _COUNTED:
@@ -118,49 +117,42 @@ def _train_to_the_end(task: Task, run: RunFolder, console: Console, device: str)
     together = f", {size()} processes" if size() > 1 else ""
     console.print(f"{task.recipe.model.kind}: {parameters:,} parameters, {threads}{together}")
     run_epochs(fitting, settings, run, keeper, console, device)
+    first_alone(lambda: _refuse_no_epoch(run, keeper))
     first_alone(lambda: _finish(task, run, keeper, parameters, device))
 
 
 def _finish(task: Task, run: RunFolder, keeper: Keeper, parameters: int, device: str) -> None:
-    """Leaves in the run what is known once training has ended, and takes away what was needed for it."""
+    """Leaves in the run what is known once training has ended, and takes away what was needed for it.
+
+    A run that ended at ``train.max_epochs`` keeps its checkpoint, so that it can be made longer.
+    """
     settings = task.recipe.train
     with suppress(InputError):  # no plotting library, no picture: log.csv says the same
         plot_training(keeper.rows, keeper.best, settings.dev_metric, run.plot)
     task.finish(run, choose_device(device))
-    seconds = sum(row["seconds"] for row in keeper.rows)
-    best = {name: value for name, value in keeper.best.items() if name.startswith("dev_")}
-    run.save_metrics(
-        {
-            "best_epoch": int(keeper.best["epoch"]),
-            "epochs": len(keeper.rows),
-            **best,
-            "parameters": parameters,
-            "training_seconds": round(seconds, 1),
-            "pairs_per_second": round(sum(row["pairs_per_second"] for row in keeper.rows) / len(keeper.rows), 1),
-            "seed": settings.seed,
-            "date": date.today().isoformat(),
-            "antiphon": __version__,
-            "torch": torch.__version__,
-        }
+    save_summary(
+        run,
+        settings,
+        {name.removeprefix("dev_"): value for name, value in keeper.best.items() if name.startswith("dev_")},
+        parameters=parameters,
+        seconds=sum(row["seconds"] for row in keeper.rows),
+        pairs_per_second=sum(row["pairs_per_second"] for row in keeper.rows) / len(keeper.rows),
+        best_epoch=int(keeper.best["epoch"]),
+        epochs=len(keeper.rows),
+        stopped=keeper.problem,
     )
-    run.checkpoint.unlink(missing_ok=True)
+    if keeper.problem or keeper.is_out_of_patience:
+        run.checkpoint.unlink(missing_ok=True)
     run.discard_corpus()
 
 
-def _check_kind(recipe: Recipe) -> None:
-    """Refuses what cannot be trained, and a dev metric that the kind cannot have."""
-    kind, metric = recipe.model.kind, recipe.train.dev_metric
-    if kind == "noisy_channel":
-        raise RecipeError("model.kind = noisy_channel: made of trained runs by antiphon combine, expected another kind")
-    possible = [] if kind in _COUNTED else ["perplexity"]
-    if kind in RANKING_KINDS:
-        possible += RANKING_MEASURES
-    elif kind != "language_model":
-        possible += fitting_measures(recipe.data)
-    if metric not in possible:
-        raise RecipeError(f"train.dev_metric = {metric}: not for this {kind}, expected {' or '.join(possible)}")
-    if missing := why_left_out([metric]):
-        raise RecipeError(f"train.dev_metric = {missing}")
+def _refuse_no_epoch(run: RunFolder, keeper: Keeper) -> None:
+    """Refuses to call a run trained that has no epoch to keep."""
+    if not keeper.rows:
+        raise RunError(
+            f"{run.path}: {keeper.problem}, and no epoch before it, so nothing was trained; expected finite losses: "
+            "lower train.learning_rate and begin anew with --force"
+        )
 
 
 def _check_device(name: str) -> None:
@@ -173,13 +165,30 @@ def _check_device(name: str) -> None:
         )
 
 
-def _refuse_other_settings(stored: Recipe, asked: Recipe, out: Path) -> None:
+def _settings_to_resume(stored: Recipe, asked: Recipe, out: Path) -> Recipe:
+    """The settings of a run, with a higher ``train.max_epochs`` if asked for; other changes are refused by name."""
     before, now = stored.model_dump(mode="json"), asked.model_dump(mode="json")
+    if asked.train.max_epochs > stored.train.max_epochs and stored.model.kind not in COUNTED_KINDS:
+        before["train"]["max_epochs"] = asked.train.max_epochs
     for section, values in before.items():
         for name, value in values.items():
             wanted = now[section][name]
             if wanted != value and not (name in ("features", "forget_bias") and wanted is None):
                 raise RecipeError(
                     f"{out}: {section}.{name} is {value!r} in the run, expected the same but {wanted!r} was asked for; "
-                    "--resume goes on with the settings a run began with"
+                    "--resume goes on with the settings a run began with, but for a higher train.max_epochs"
                 )
+    return Recipe.model_validate(before)
+
+
+def _lengthen(run: RunFolder, recipe: Recipe, console: Console) -> None:
+    """Makes a run one of more epochs; it counts as untrained until they are done."""
+    if run.metrics() and not run.checkpoint.exists():
+        raise RunError(
+            f"{run.path}: training ended before train.max_epochs, so more epochs would change nothing; "
+            "begin anew with --force, or train elsewhere with another --out"
+        )
+    run.discard_metrics()
+    run.save_recipe(recipe)
+    if recipe.train.final_learning_rate != 1:
+        console.print("train.final_learning_rate: the learning rate now falls over all epochs, old and new")

@@ -17,13 +17,15 @@ Row = dict[str, float]
 class Keeper(L.Callback):
     """After every epoch: writes the log, keeps the best weights and a checkpoint, stops when nothing gets better.
 
-    A checkpoint holds every row of the log and the best so far, so a resumed run knows them.
+    A checkpoint holds every row of the log and the best so far, so a resumed run knows them. An epoch whose loss or
+    weights are not finite ends training: nothing of it is kept, and ``problem`` says so.
     """
 
     def __init__(self, run: RunFolder, metric: str, patience: int, checkpoint: Checkpoint | None = None) -> None:
         self.run, self.metric, self.patience = run, metric, patience
         self.rows: list[Row] = checkpoint["rows"] if checkpoint else []
         self.best: Row = checkpoint["best"] if checkpoint else {}
+        self.problem = ""
         self._started = self._trained = time.monotonic()
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -38,6 +40,10 @@ class Keeper(L.Callback):
         """Keeps all of an epoch that has just been validated."""
         assert isinstance(pl_module, TrainingModule)
         pl_module.train_loss.add_up()
+        if not pl_module.is_finite:
+            self.problem = f"the loss or the weights are not finite in epoch {pl_module.epoch + 1}"
+            trainer.should_stop = True
+            return
         first_alone(lambda: self._keep(pl_module))
         trainer.should_stop = agreed(self.is_out_of_patience)
 

@@ -1,0 +1,67 @@
+"""What must be so before training starts: nothing that it needs at its end may turn out to be missing there."""
+
+from collections.abc import Iterator
+from importlib.util import find_spec
+
+from antiphon.build import fitting_measures, reads_source
+from antiphon.config import Recipe
+from antiphon.data.questions import read_questions, select_questions
+from antiphon.data.readers import keep_filled
+from antiphon.errors import InputError, RecipeError
+from antiphon.kinds import RANKING_KINDS
+from antiphon.metrics import why_left_out
+from antiphon.metrics.ranking import RANKING_MEASURES
+from antiphon.train.prepare import pairs_of
+
+COUNTED_KINDS = frozenset({"suffix_rule", "overlap"})
+"""Kinds that learn by counting, without epochs."""
+
+
+def check_recipe(recipe: Recipe) -> None:
+    """Refuses what cannot be trained, measured or evaluated at the end."""
+    _check_kind(recipe)
+    for setting, library, extra in _libraries(recipe):
+        if find_spec(library) is None:
+            raise RecipeError(f"{setting}: {library.replace('_', '-')} is missing, expected it from antiphon[{extra}]")
+    _check_test_file(recipe)
+
+
+def _check_kind(recipe: Recipe) -> None:
+    """Refuses a kind that is not trained, and a dev metric that the kind cannot have."""
+    kind, metric = recipe.model.kind, recipe.train.dev_metric
+    if kind == "noisy_channel":
+        raise RecipeError("model.kind = noisy_channel: made of trained runs by antiphon combine, expected another kind")
+    possible = [] if kind in COUNTED_KINDS else ["perplexity"]
+    if kind in RANKING_KINDS:
+        possible += RANKING_MEASURES
+    elif kind != "language_model":
+        possible += fitting_measures(recipe.data)
+    if metric not in possible:
+        raise RecipeError(f"train.dev_metric = {metric}: not for this {kind}, expected {' or '.join(possible)}")
+    if missing := why_left_out([metric]):
+        raise RecipeError(f"train.dev_metric = {missing}")
+
+
+def _libraries(recipe: Recipe) -> Iterator[tuple[str, str, str]]:
+    """The optional libraries that a recipe needs: which setting, its module, and the extra that brings it."""
+    model = recipe.model
+    if model.kind in RANKING_KINDS:
+        yield f"model.kind = {model.kind}", "ir_measures", "qa"
+    if model.kind == "overlap" and model.baseline == "bm25":
+        yield "model.baseline = bm25", "bm25s", "qa"
+    if model.kind == "matcher" and model.sentence == "pretrained":
+        yield "model.sentence = pretrained", "tokenizers", "pretrained"
+
+
+def _check_test_file(recipe: Recipe) -> None:
+    """Reads ``data.test`` to its end: what is wrong with it is said before training, not after."""
+    test = recipe.data.test
+    if test is None:
+        return
+    if recipe.model.kind not in RANKING_KINDS:
+        keep_filled(pairs_of(recipe, test), test, targets_only=not reads_source(recipe))
+        return
+    if isinstance(test, tuple):
+        raise RecipeError("data.test: two files, expected one file of questions and candidates")
+    if not select_questions(read_questions(test, lambda _: None, labelled=True), "mixed"):
+        raise InputError(f"{test}: no question has both a right and a wrong candidate, expected at least one")
