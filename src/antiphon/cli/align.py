@@ -29,7 +29,7 @@ def command(
         Format, typer.Option(help="i-j pairs, JSON lines with posteriors, or a picture of every pair.")
     ] = Format.pharaoh,
     out: Annotated[Path, typer.Option(help="Folder for pictures.")] = Path("alignments"),
-    limit: Annotated[int, typer.Option(min=1, help="Pictures drawn at most.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="Pictures drawn at most.")] = 20,
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:

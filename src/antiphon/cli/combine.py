@@ -6,7 +6,9 @@ from typing import Annotated
 
 import typer
 
+from antiphon.cli.options import MOST_HYPOTHESES, parse_numbers
 from antiphon.errors import RecipeError
+from antiphon.terminal import one_line
 
 
 class Reading(StrEnum):
@@ -26,8 +28,10 @@ def command(
     weights: Annotated[
         str | None, typer.Option(metavar="L1,L2,L3,L4", help="Of direct, channel, language model and length.")
     ] = None,
-    proposals: Annotated[int | None, typer.Option(min=1, help="Candidates of the direct model per cell.")] = None,
-    beam: Annotated[int | None, typer.Option(min=1, help="Hypotheses kept per cell.")] = None,
+    proposals: Annotated[
+        int | None, typer.Option(min=1, max=MOST_HYPOTHESES, help="Candidates of the direct model per cell.")
+    ] = None,
+    beam: Annotated[int | None, typer.Option(min=1, max=MOST_HYPOTHESES, help="Hypotheses kept per cell.")] = None,
     channel_prefix: Annotated[
         Reading,
         typer.Option(help="Where the channel writes the last input token: at the last output token or anywhere."),
@@ -57,10 +61,7 @@ def parse_weights(text: str | None) -> tuple[float, ...] | None:
     """Four numbers between commas."""
     if text is None:
         return None
-    try:
-        weights = tuple(float(part) for part in text.split(","))
-    except ValueError:
-        weights = ()
+    weights = tuple(parse_numbers(text, 1e6))
     if len(weights) != 4:
-        raise RecipeError(f"--weights {text}: expected four numbers L1,L2,L3,L4")
+        raise RecipeError(f"--weights {one_line(text)}: expected four finite numbers L1,L2,L3,L4")
     return weights

@@ -10,6 +10,7 @@ import typer
 
 from antiphon.cli.loading import load_run
 from antiphon.cli.options import Beam, Device, Qrels, Questions, QuestionsOption, References, Threads
+from antiphon.data.files import is_pipe
 from antiphon.errors import InputError, RunError
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ def command(
     *runs, file = paths
     if len(runs) < 2:
         raise InputError("compare: fewer than two runs, expected RUN RUN... FILE")
+    if is_pipe(file):
+        raise InputError(f"{file}: a pipe or a device, expected a regular file, which every run reads anew")
     if RunFolder.open(runs[0]).recipe().model.kind in RANKING_KINDS:
         systems = (read_system(run, device, threads) for run in runs)
         compared = ranking.compare_rankings(systems, file, questions.value, qrels)

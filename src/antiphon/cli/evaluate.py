@@ -9,6 +9,7 @@ import typer
 
 from antiphon.cli.loading import load_run
 from antiphon.cli.options import (
+    MOST_BIAS,
     Beam,
     Device,
     EmitBias,
@@ -21,8 +22,10 @@ from antiphon.cli.options import (
     Run,
     StreamPolicy,
     Threads,
+    parse_numbers,
 )
 from antiphon.errors import RecipeError
+from antiphon.terminal import one_line
 
 if TYPE_CHECKING:
     from antiphon.api import Evaluation, Model, StreamOptions
@@ -97,10 +100,10 @@ def show(evaluation: "Evaluation", *, as_json: bool) -> None:
 
 def parse_biases(text: str) -> list[float]:
     """Numbers between commas."""
-    try:
-        return [float(part) for part in text.split(",")]
-    except ValueError:
-        raise RecipeError(f"--sweep {text}: expected numbers between commas, such as -1,0,1") from None
+    biases = parse_numbers(text, MOST_BIAS)
+    if not biases:
+        raise RecipeError(f"--sweep {one_line(text)}: expected finite numbers between commas, such as -1,0,1")
+    return biases
 
 
 def sweep_biases(

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from antiphon.cli.options import Recipe, Settings
+from antiphon.cli.options import MOST_AT_ONCE, Recipe, Settings
 from antiphon.errors import RunError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def command(
     out: Annotated[
         Path | None, typer.Option(help="Folder for all runs; unset: runs/NAME-OF-RECIPE-grid.", show_default=False)
     ] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Trainings at once, each on one thread.")] = 2,
+    jobs: Annotated[int, typer.Option(min=1, max=MOST_AT_ONCE, help="Trainings at once, each on one thread.")] = 2,
 ) -> None:
     """Train a recipe with every combination of values; the dev metric says which is best.
 

@@ -1,10 +1,34 @@
-"""Options that several verbs share."""
+"""Options that several verbs share, and their bounds."""
 
+import math
+import os
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+MOST_AT_ONCE = max(64, os.cpu_count() or 1)
+"""Threads or processes at most: far more than there are cores, and few enough to start."""
+MOST_HYPOTHESES = 1000
+"""Outputs of an input that are searched for at most."""
+
+
+def finite(value: float | None) -> float | None:
+    """The value of an option; nan, which is inside every range, is refused."""
+    if value is not None and math.isnan(value):
+        raise typer.BadParameter("nan is not a finite number")
+    return value
+
+
+def parse_numbers(text: str, most: float) -> list[float]:
+    """The numbers between commas, none of them beyond ``most`` on either side of 0; empty if any is wrong."""
+    try:
+        numbers = [float(part) for part in text.split(",")]
+    except ValueError:
+        return []
+    return numbers if all(-most <= number <= most for number in numbers) else []
+
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.", show_default=False)]
 Recipe = Annotated[
@@ -23,10 +47,16 @@ Settings = Annotated[
 ]
 Device = Annotated[str, typer.Option(help="Where to compute: auto, cpu or cuda.")]
 Threads = Annotated[
-    int | None, typer.Option(min=1, help="CPU threads; unset: as many as suit the model's size.", show_default=False)
+    int | None,
+    typer.Option(
+        min=1, max=MOST_AT_ONCE, help="CPU threads; unset: as many as suit the model's size.", show_default=False
+    ),
 ]
 Beam = Annotated[
-    int | None, typer.Option(min=1, help="Hypotheses kept per cell; unset: as in the recipe.", show_default=False)
+    int | None,
+    typer.Option(
+        min=1, max=MOST_HYPOTHESES, help="Hypotheses kept per cell; unset: as in the recipe.", show_default=False
+    ),
 ]
 
 
@@ -58,11 +88,19 @@ class StreamPolicy(StrEnum):
 Policy = Annotated[
     StreamPolicy, typer.Option(help="Write when writing wins, or what all outputs in the running begin with.")
 ]
-EmitBias = Annotated[float, typer.Option(help="Added to the log odds of writing: higher writes sooner.")]
+MOST_BIAS = 1000.0
+EmitBias = Annotated[
+    float,
+    typer.Option(
+        min=-MOST_BIAS, max=MOST_BIAS, callback=finite, help="Added to the log odds of writing: higher writes sooner."
+    ),
+]
 Margin = Annotated[
     float | None,
     typer.Option(
         min=0.0,
+        max=1e6,
+        callback=finite,
         help="Write what all outputs share that are at most this many nats behind the best; unset: as in the recipe.",
         show_default=False,
     ),

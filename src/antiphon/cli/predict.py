@@ -12,7 +12,7 @@ import typer
 
 from antiphon.cli.loading import load_run
 from antiphon.cli.long_input import Progress, UnknownSymbols, count_lines
-from antiphon.cli.options import Beam, Device, Run, Threads
+from antiphon.cli.options import MOST_AT_ONCE, MOST_HYPOTHESES, Beam, Device, Run, Threads
 from antiphon.terminal import printable
 
 if TYPE_CHECKING:
@@ -33,13 +33,16 @@ def command(
         Path, typer.Argument(metavar="[FILE]", help="One input per line; - reads standard input.", show_default=False)
     ] = Path("-"),
     beam: Beam = None,
-    nbest: Annotated[int, typer.Option(min=1, help="Outputs per input in jsonl.")] = 1,
+    nbest: Annotated[int, typer.Option(min=1, max=MOST_HYPOTHESES, help="Outputs per input in jsonl.")] = 1,
     explain: Annotated[
         bool, typer.Option("--explain", help="Of a matcher with attention: show which words the question looks at.")
     ] = False,
     format: Annotated[Format, typer.Option(help="One output per line, or one JSON object per line.")] = Format.text,
     processes: Annotated[
-        int, typer.Option(min=1, help="Processes that share the work, with one thread each and a GPU each in turn.")
+        int,
+        typer.Option(
+            min=1, max=MOST_AT_ONCE, help="Processes that share the work, with one thread each and a GPU each in turn."
+        ),
     ] = 1,
     device: Device = "auto",
     threads: Threads = None,

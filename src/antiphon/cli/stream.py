@@ -4,15 +4,17 @@ import codecs
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
 from io import BufferedReader
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Protocol, cast
 
 import typer
 
 from antiphon.cli.loading import load_run
 from antiphon.cli.options import Beam, Device, EmitBias, Margin, Policy, Run, StreamPolicy, Threads
+from antiphon.data.files import MAX_LINE_BYTES, STANDARD_INPUT, named_errors
 from antiphon.errors import InputError
 
 if TYPE_CHECKING:
@@ -154,9 +156,9 @@ class EventWriter:
 
 
 def arriving(file: BufferedReader, *, by_character: bool) -> Iterator[str]:
-    """Tokens as they arrive, and the ends of lines."""
+    """Tokens as they arrive, and the ends of lines, without what every reader of lines leaves out."""
     word = ""
-    for character in characters(file):
+    for character in without_blanks(characters(file)):
         if character.isspace() and word:
             yield word
             word = ""
@@ -164,18 +166,45 @@ def arriving(file: BufferedReader, *, by_character: bool) -> Iterator[str]:
             yield character
         elif not character.isspace():
             word += character
+            check_length(len(word.encode()))
     if word:
         yield word
+
+
+def without_blanks(characters: Iterable[str]) -> Iterator[str]:
+    """The characters but for a byte order mark at the start, carriage returns at line ends, and blank lines' spaces."""
+    held, is_blank, number = "", True, 0
+    for number, character in enumerate(characters):
+        if character == END_OF_LINE:
+            held, is_blank = "", True
+            yield character
+        elif character == "\r" or (is_blank and character.isspace()):
+            held += character
+            check_length(len(held.encode()))
+        elif number or character != "\ufeff":
+            yield from held + character
+            held, is_blank = "", False
+
+
+def check_length(bytes_held: int) -> None:
+    """Refuses to hold more back than a line may have."""
+    if bytes_held > MAX_LINE_BYTES:
+        raise InputError(f"{STANDARD_INPUT}: more than {MAX_LINE_BYTES:,} bytes without a token, expected shorter ones")
 
 
 def characters(file: BufferedReader) -> Iterator[str]:
     """The characters of a file as soon as they are there."""
     decoder = codecs.getincrementaldecoder("utf-8")()
+    line = 1
     while True:
-        data = file.read1(_BYTES_AT_ONCE)
+        with named_errors(Path(STANDARD_INPUT), "text to read"):
+            data = file.read1(_BYTES_AT_ONCE)
         try:
-            yield from decoder.decode(data, final=not data)
+            text = decoder.decode(data, final=not data)
         except UnicodeDecodeError as error:
-            raise InputError(f"standard input: not UTF-8 ({error.reason}), expected UTF-8 text") from None
+            line += error.object[: error.start].count(b"\n")
+            raise InputError(f"{STANDARD_INPUT}:{line}: not UTF-8 ({error.reason}), expected UTF-8 text") from None
+        line += text.count(END_OF_LINE)
+        yield from text
         if not data:
             return

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,12 +23,14 @@ class TestSet(NamedTuple):
 
 def read_test_set(recipe: Recipe, files: Sequence[Path], references: Sequence[Path] = ()) -> TestSet:
     """The pairs of a file as a run reads them; lines left out for want of text are counted on standard error."""
-    all_pairs = list(pairs_of(recipe, pair_files(files)))
-    pairs, places = keep_filled(all_pairs, files[0], targets_only=not reads_source(recipe))
-    if len(pairs) < len(all_pairs):
-        blank = count_of(len(all_pairs) - len(pairs), "line")
+    lines = count()
+    numbered = (pair for pair, _ in zip(pairs_of(recipe, pair_files(files)), lines, strict=False))
+    pairs, places = keep_filled(numbered, files[0], targets_only=not reads_source(recipe))
+    number = next(lines)
+    if len(pairs) < number:
+        blank = count_of(number - len(pairs), "line")
         print(f"antiphon: {blank} without a source or a target left out", file=sys.stderr)
-    further = [_reference_lines(path, len(all_pairs), files[0]) for path in references]
+    further = [_reference_lines(path, number, files[0]) for path in references]
     return TestSet(pairs, [[lines[place] for lines in further] for place in places])
 
 

@@ -1,5 +1,6 @@
 """``antiphon train``."""
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +12,7 @@ from antiphon.cli.options import Device, Recipe, Settings, Threads
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from antiphon import config
     from antiphon.run import RunFolder
 
 
@@ -41,37 +43,52 @@ def command(
     from antiphon.terminal import PlainConsole
     from antiphon.train.fit import Interrupted, dry_run, train
     from antiphon.train.processes import by_first, first_alone, is_first, joined
+    from antiphon.train.spool import spooled
 
     folder = out or Path("runs") / Path(recipe).stem
-    with joined():
-        console = PlainConsole(stderr=True, quiet=not is_first())
-        try:
-            loaded = by_first(lambda: load_recipe(find_recipe(recipe), settings or ()))
-            if dry:
-                first_alone(lambda: dry_run(loaded, console=console, device=device, threads=threads))
+    with ExitStack() as copies:
+        with joined():
+            console = PlainConsole(stderr=True, quiet=not is_first())
+            try:
+                loaded = by_first(
+                    lambda: copies.enter_context(spooled(load_recipe(find_recipe(recipe), settings or ())))
+                )
+                if dry:
+                    first_alone(lambda: dry_run(loaded, console=console, device=device, threads=threads))
+                    return
+                run = train(loaded, folder, console=console, resume=resume, force=force, device=device, threads=threads)
+            except Interrupted as stopped:
+                console.print(f"antiphon: {stopped}")
+                raise typer.Exit(130) from None
+            if not is_first():
                 return
-            run = train(loaded, folder, console=console, resume=resume, force=force, device=device, threads=threads)
-        except Interrupted as stopped:
-            console.print(f"antiphon: {stopped}")
-            raise typer.Exit(130) from None
-        if not is_first():
-            return
+        report_training(run, loaded, console)
+        if loaded.data.test is not None and "test" not in run.metrics():
+            report_test(run, console, device, threads)
+        report_stop(run, console)
+
+
+def report_stop(run: "RunFolder", console: "Console") -> None:
+    """Says why training ended before its time, if it did, with exit status 1."""
     metrics = run.metrics()
-    name = loaded.train.dev_metric
-    console.print(
-        f"{folder}: dev {name} {metrics[f'dev_{name}']:.4g} in epoch {metrics['best_epoch']} of {metrics['epochs']}, "
-        f"{metrics['training_seconds']:.0f} s, {metrics['pairs_per_second']:,.0f} pairs per second",
-        soft_wrap=True,
-    )
-    if loaded.data.test is not None and "test" not in metrics:
-        report_test(run, console, device, threads)
     if "stopped" in metrics:
         console.print(
-            f"antiphon: {folder}: {metrics['stopped']}; training stopped, the weights are those of epoch "
+            f"antiphon: {run.path}: {metrics['stopped']}; training stopped, the weights are those of epoch "
             f"{metrics['best_epoch']}; expected finite losses, try a lower train.learning_rate",
             soft_wrap=True,
         )
         raise typer.Exit(1)
+
+
+def report_training(run: "RunFolder", recipe: "config.Recipe", console: "Console") -> None:
+    """Says what came out of training."""
+    metrics = run.metrics()
+    name = recipe.train.dev_metric
+    console.print(
+        f"{run.path}: dev {name} {metrics[f'dev_{name}']:.4g} in epoch {metrics['best_epoch']} of {metrics['epochs']}, "
+        f"{metrics['training_seconds']:.0f} s, {metrics['pairs_per_second']:,.0f} pairs per second",
+        soft_wrap=True,
+    )
 
 
 def report_test(run: "RunFolder", console: "Console", device: str, threads: int | None) -> None:

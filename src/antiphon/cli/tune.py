@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from antiphon.cli.loading import load_run
-from antiphon.cli.options import Device, Run, Threads
+from antiphon.cli.options import MOST_HYPOTHESES, Device, Run, Threads
 from antiphon.errors import RunError
 
 if TYPE_CHECKING:
@@ -21,8 +21,10 @@ def command(
     metric: Annotated[
         str | None, typer.Option(help="What to make better; unset: accuracy for characters, else bleu.")
     ] = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Times to search and weigh at most.")] = 6,
-    nbest: Annotated[int, typer.Option(min=2, help="Candidates of each input that are weighed.")] = 50,
+    rounds: Annotated[int, typer.Option(min=1, max=1000, help="Times to search and weigh at most.")] = 6,
+    nbest: Annotated[
+        int, typer.Option(min=2, max=MOST_HYPOTHESES, help="Candidates of each input that are weighed.")
+    ] = 50,
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:

@@ -6,16 +6,27 @@ The folder may lie inside an installed package, which is looked into but never i
 import json
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from antiphon.data.batch import Ids
+from antiphon.data.files import read_text
 from antiphon.errors import InputError
+from antiphon.terminal import one_line
 
 ENCODER_FILES = ("config.json", "tokenizer.json")
 """What a run keeps of an encoder besides its weights."""
 WEIGHTS = "model.safetensors"
+_SIZES = {
+    "vocab_size": 10**6,
+    "hidden_size": 2**13,
+    "num_hidden_layers": 100,
+    "num_attention_heads": 2**10,
+    "intermediate_size": 2**15,
+    "max_position_embeddings": 2**16,
+}
+"""The sizes that every encoder has, and the largest that is believed."""
 _EXPECTED = f"expected a folder, or an installed package, with {', '.join(ENCODER_FILES)} and {WEIGHTS}"
 
 
@@ -33,12 +44,28 @@ def read_encoder_config(folder: Path) -> dict[str, Any]:
     """The sizes of the encoder; other networks than BERT are refused."""
     path = folder / "config.json"
     try:
-        config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+        config = json.loads(read_text(path))
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: damaged ({error}), expected JSON") from None
-    if config.get("model_type") != "bert":
-        raise InputError(f"{path}: a network of type {config.get('model_type')}, expected bert")
-    return config
+    kind = config.get("model_type") if isinstance(config, dict) else None
+    if kind != "bert":
+        raise InputError(f"{path}: a network of type {one_line(str(kind))}, expected bert")
+    _check_sizes(config, path)
+    return cast(dict[str, Any], config)
+
+
+def _check_sizes(config: dict[str, Any], path: Path) -> None:
+    """Refuses sizes that are missing, or that no encoder has."""
+    for name, most in _SIZES.items():
+        size = config.get(name)
+        if not isinstance(size, int) or not 1 <= size <= most:
+            raise InputError(f"{path}: {name} = {one_line(repr(size))}, expected a number from 1 to {most:,}")
+    if config["hidden_size"] % config["num_attention_heads"]:
+        raise InputError(f"{path}: hidden_size is no multiple of num_attention_heads, expected one")
+    for name in ("hidden_dropout_prob", "layer_norm_eps"):
+        value = config.get(name, 0.1)
+        if not isinstance(value, int | float) or not 0 <= value < 1:
+            raise InputError(f"{path}: {name} = {one_line(repr(value))}, expected a number from 0 to 1")
 
 
 class WordPieces:

@@ -64,6 +64,11 @@ def open_file(path: Path) -> BinaryIO:
     return cast(BinaryIO, unpacked)
 
 
+def is_count(text: str) -> bool:
+    """Whether a text is a whole number in digits, of a size that any file could count."""
+    return text.isascii() and text.isdigit() and len(text) <= 18
+
+
 def is_pipe(path: Path) -> bool:
     """Whether a path names something that can be read only once: a pipe, a terminal, another device."""
     try:

@@ -11,7 +11,7 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from antiphon.data.files import named_errors, open_file, read_lines
+from antiphon.data.files import is_count, named_errors, open_file, read_lines
 from antiphon.data.npz import read_arrays
 from antiphon.errors import InputError
 
@@ -69,8 +69,9 @@ def _read_text(path: Path) -> Iterator[tuple[str, Vector]]:
     for number, line in enumerate(read_lines(path), 1):
         where = f"{path}:{number}"
         word, *numbers = line.rstrip().split(" ")
-        if number == 1 and len(numbers) == 1 and word.isdecimal() and numbers[0].isdecimal():
-            width = _parse_width(numbers[0], where)
+        if number == 1 and len(numbers) == 1 and is_count(word) and is_count(numbers[0]):
+            width = int(numbers[0])
+            _check_width(width, where)
             continue
         width = width or len(numbers)
         if len(numbers) != width or not width:
@@ -81,17 +82,16 @@ def _read_text(path: Path) -> Iterator[tuple[str, Vector]]:
 def _read_binary(path: Path) -> Iterator[tuple[str, Vector]]:
     """A line of two counts; then each word, a space, and its numbers as bytes."""
     with named_errors(path, "a word2vec file"), open_file(path) as file:
-        header = file.readline(_LONGEST_WORD).split()
-        if len(header) != 2 or not all(count.isdigit() for count in header):
+        header = file.readline(_LONGEST_WORD).decode("ascii", "replace").split()
+        if len(header) != 2 or not all(map(is_count, header)):
             raise InputError(f"{path}: no word2vec file, expected a first line of two counts")
-        words, width = header[0].decode("ascii"), _parse_width(header[1].decode("ascii"), f"{path}:1")
-        place = 0
-        while place != _parse_count(words):
-            place += 1
+        words, width = map(int, header)
+        _check_width(width, f"{path}:1")
+        for place in range(1, words + 1):
             word = _read_word(file, f"{path}: word {place}")
             numbers = file.read(4 * width)
             if len(numbers) != 4 * width:
-                raise InputError(f"{path}: ends in word {place} of {words[:20]}, expected {width} numbers for each")
+                raise InputError(f"{path}: ends in word {place} of {words}, expected {width} numbers for each")
             yield word, _finite(np.frombuffer(numbers, "<f4"), f"{path}: word {place}")
 
 
@@ -149,18 +149,6 @@ def _parse_numbers(numbers: list[str], where: str) -> Vector:
         raise InputError(f"{where}: a number that is none, expected a word and its numbers") from None
 
 
-def _parse_width(text: str, where: str) -> int:
-    """How many numbers each word has, as a header says."""
-    width = _parse_count(text)
-    _check_width(width, where)
-    return width
-
-
 def _check_width(width: int, where: str) -> None:
     if not 1 <= width <= _MOST_NUMBERS:
         raise InputError(f"{where}: vectors of {width} numbers, expected 1 to {_MOST_NUMBERS:,}")
-
-
-def _parse_count(text: str) -> int:
-    """A count in digits; one that no file can hold is as large as any other such."""
-    return int(text) if len(text) <= 18 else 10**18

@@ -1,6 +1,7 @@
 """A logistic regression in readable form, fitted by scikit-learn."""
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from antiphon.data.files import read_text
 from antiphon.errors import InputError, RunError
 
 Array = NDArray[np.float64]
@@ -45,10 +47,12 @@ class Logistic:
     def load(cls, path: Path) -> "Logistic":
         """Reads what ``save`` wrote."""
         try:
-            stored = json.loads(path.read_text(encoding="utf-8"))
+            stored = json.loads(read_text(path))
             loaded = cls(tuple(stored["names"]), tuple(map(float, stored["weights"])), float(stored["intercept"]))
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             raise RunError(f"{path}: damaged ({error!r}), expected names, weights and an intercept") from None
         if len(loaded.names) != len(loaded.weights):
             raise RunError(f"{path}: {len(loaded.weights)} weights, expected one for each of {len(loaded.names)} names")
+        if not all(map(math.isfinite, (*loaded.weights, loaded.intercept))):
+            raise RunError(f"{path}: weights that are not finite, expected numbers")
         return loaded

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
+from antiphon.data.files import is_count, read_lines
 from antiphon.errors import RunError
 
 
@@ -46,9 +47,9 @@ class Overlap:
     def load(cls, path: Path, stop_words: Collection[str]) -> "Overlap":
         """Reads what ``save`` wrote."""
         counts: list[tuple[str, int]] = []
-        for number, line in enumerate(path.read_text(encoding="utf-8").split("\n")[:-1], 1):
+        for number, line in enumerate(read_lines(path), 1):
             word, _, count = line.partition("\t")
-            if not count.isdigit():
+            if not is_count(count):
                 raise RunError(f"{path}:{number}: no word frequency, expected word<TAB>sentences")
             counts.append((word, int(count)))
         if not counts or counts[0][0] != "sentences":

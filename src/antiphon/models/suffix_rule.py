@@ -8,15 +8,19 @@ its longest suffix that was seen with its tag::
     Fremdwort        under DAT;PL      longest suffix known is  wort -> wörtern  (from other words on -wort)
 """
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from antiphon.data.files import is_count, read_lines
 from antiphon.errors import RunError
 
 Tokens = tuple[str, ...]
 _SEPARATOR = "\x1f"
 _COLUMNS = 5
+_ESCAPES = {"\\": "\\\\", "\t": "\\t", _SEPARATOR: "\\u"}
+_CHARACTERS = {escape: character for character, escape in _ESCAPES.items()}
 
 
 class SuffixRules:
@@ -51,20 +55,19 @@ class SuffixRules:
         with path.open("w", encoding="utf-8", newline="\n") as file:
             for (tag, suffix), counted in sorted(self._counts.items()):
                 for (ending, replacement), count in sorted(counted.items()):
-                    parts = (_SEPARATOR.join(part) for part in (tag, suffix, ending, replacement))
+                    parts = (_SEPARATOR.join(map(_escaped, part)) for part in (tag, suffix, ending, replacement))
                     file.write("\t".join((*parts, str(count))) + "\n")
 
     @classmethod
     def load(cls, path: Path) -> "SuffixRules":
         """Reads what ``save`` wrote."""
         rules = cls()
-        with path.open(encoding="utf-8", newline="\n") as file:
-            for number, line in enumerate(file, 1):
-                columns = line.rstrip("\n").split("\t")
-                if len(columns) != _COLUMNS or not columns[-1].isdigit():
-                    raise RunError(f"{path}:{number}: no suffix rule, expected {_COLUMNS} columns ending in a count")
-                tag, suffix, ending, replacement = (_split(column) for column in columns[:-1])
-                rules._counts[_tag(tag), suffix][ending, replacement] += int(columns[-1])
+        for number, line in enumerate(read_lines(path), 1):
+            columns = line.split("\t")
+            if len(columns) != _COLUMNS or not is_count(columns[-1]):
+                raise RunError(f"{path}:{number}: no suffix rule, expected {_COLUMNS} columns ending in a count")
+            tag, suffix, ending, replacement = (_split(column) for column in columns[:-1])
+            rules._counts[_tag(tag), suffix][ending, replacement] += int(columns[-1])
         return rules
 
     def _count(self, source: Tokens, target: Tokens, tag: Tokens) -> None:
@@ -93,4 +96,14 @@ def _most_frequent(counted: Counter[tuple[Tokens, Tokens]]) -> tuple[Tokens, Tok
 
 
 def _split(column: str) -> Tokens:
-    return tuple(column.split(_SEPARATOR)) if column else ()
+    return tuple(map(_unescaped, column.split(_SEPARATOR))) if column else ()
+
+
+def _escaped(token: str) -> str:
+    """A token without the characters that have a meaning in the file."""
+    return "".join(_ESCAPES.get(character, character) for character in token)
+
+
+def _unescaped(text: str) -> str:
+    """The token that ``_escaped`` was given."""
+    return re.sub(r"\\[\\tu]", lambda found: _CHARACTERS[found[0]], text)

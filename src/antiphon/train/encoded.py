@@ -1,7 +1,8 @@
 """What encoded corpora were made of, so that they are used again only while nothing of it has changed.
 
 Beside the corpora, ``contents.json`` names the settings that decided how text became numbers, every file that was
-read with its size and time of change, and what came out. It is written last: without it corpora are unfinished.
+read with its size and time of change, and what came out with its SHA-256. It is written last: without it corpora are
+unfinished.
 """
 
 import hashlib
@@ -51,8 +52,8 @@ class Origin:
 
 def save_contents(corpus: Path, origin: Origin, pairs: dict[str, str]) -> None:
     """Declares the corpora of a folder whole; ``pairs`` says of each how many pairs were kept and left out."""
-    sizes = {name: (corpus / f"{name}.arrow").stat().st_size for name in pairs}
-    contents = {**asdict(origin), "pairs": pairs, "sizes": sizes}
+    digests = {name: _digest(corpus / f"{name}.arrow") for name in pairs}
+    contents = {**asdict(origin), "pairs": pairs, "digests": digests}
     _contents(corpus).write_text(json.dumps(contents, indent=2) + "\n", encoding="utf-8")
 
 
@@ -68,14 +69,14 @@ def find_fault(corpus: Path, origin: Origin) -> str | None:
         return ""
     try:
         contents = json.loads(_contents(corpus).read_text(encoding="utf-8"))
-        settings, files, sizes = contents["settings"], contents["files"], contents["sizes"]
-    except (OSError, ValueError, KeyError, TypeError):
+        settings, files, digests = contents["settings"], contents["files"], dict(contents["digests"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return f"{_contents(corpus)} is damaged"
     if settings != origin.settings:
         return f"{corpus} has other settings"
     changed = [path for path, stamp in origin.files.items() if files.get(path) != stamp]
-    cut = [name for name, size in sizes.items() if _stamp(corpus / f"{name}.arrow")[:1] != [size]]
-    return next((f"{path} has changed" for path in changed + [f"{corpus / name}.arrow" for name in cut]), None)
+    damaged = [name for name in ("train", "dev") if _digest(corpus / f"{name}.arrow") != digests.get(name)]
+    return next((f"{path} has changed" for path in changed + [f"{corpus / name}.arrow" for name in damaged]), None)
 
 
 @contextmanager
@@ -113,6 +114,15 @@ def _files(recipe: Recipe) -> Iterator[Path]:
     if data.vocab_from is not None:
         yield from sorted(path for path in data.vocab_from.glob("*") if path.suffix in (".vocab", ".spm"))
     yield from (path for path in (data.source_sentencepiece, data.target_sentencepiece) if path is not None)
+
+
+def _digest(path: Path) -> str:
+    """What the bytes of a file are recognised by; empty if there is no file."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return ""
 
 
 def _stamp(path: Path) -> list[int]:

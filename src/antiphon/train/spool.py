@@ -1,0 +1,35 @@
+"""Data that come through pipes: training reads its files more than once, a pipe can be read only once."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from antiphon.config import Recipe
+from antiphon.data.files import is_pipe, read_lines
+
+
+@contextmanager
+def spooled(recipe: Recipe) -> Iterator[Recipe]:
+    """The recipe with a copy in place of every pipe it reads text from; copies are there until the end of the block."""
+    with TemporaryDirectory(prefix="antiphon-pipe-") as folder:
+        data = {name: _spool(getattr(recipe.data, name), Path(folder) / name) for name in _FILES}
+        yield recipe.model_copy(update={"data": recipe.data.model_copy(update=data)})
+
+
+_FILES = ("train", "dev", "test", "unpaired")
+Files = Path | tuple[Path, ...] | None
+
+
+def _spool(files: Files, copy: Path) -> Files:
+    if isinstance(files, tuple):
+        return tuple(_spool_one(path, copy.with_name(f"{copy.name}-{place}")) for place, path in enumerate(files))
+    return files if files is None else _spool_one(files, copy)
+
+
+def _spool_one(path: Path, copy: Path) -> Path:
+    if not is_pipe(path):
+        return path
+    with copy.open("w", encoding="utf-8", newline="\n") as file:
+        file.writelines(f"{line}\n" for line in read_lines(path))
+    return copy
