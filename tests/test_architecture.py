@@ -10,7 +10,7 @@ import antiphon
 SOURCE = Path(antiphon.__file__).parent
 LAYERS = [
     {"errors", "kernels", "terminal"},
-    {"lattice", "data"},
+    {"lattice", "kind_settings", "data"},
     {"nn"},
     {"models"},
     {"search", "metrics"},

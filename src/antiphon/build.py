@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import fields
-from inspect import signature
 from typing import Any
 
 from torch import Tensor, nn
@@ -10,6 +9,7 @@ from torch import Tensor, nn
 from antiphon.config import DataSection, ModelSection, Recipe, SearchSection
 from antiphon.data.corpus import Limits
 from antiphon.data.tokenise import TextSteps
+from antiphon.kind_settings import MODEL_SETTINGS
 from antiphon.kinds import KINDS
 from antiphon.models.matcher import Matcher
 from antiphon.nn.bert import BertShape, PretrainedSentence
@@ -21,13 +21,16 @@ from antiphon.search.hypothesis import BeamSettings
 def build_model(
     settings: ModelSection, source_size: int, target_size: int, *, emit_probability: float = 0.5
 ) -> nn.Module:
-    """An untrained model of the recipe's kind; it takes the settings that its constructor names."""
-    kind = KINDS[settings.kind].model
-    given = settings.model_dump() | {"emit_probability": emit_probability}
+    """An untrained model of the recipe's kind, with all settings that the kind has.
+
+    ``emit_probability`` is what a transducer's constant transition starts from.
+    """
+    given = {name: getattr(settings, name) for name in MODEL_SETTINGS[settings.kind]}
     given["embedding_size"] = settings.embedding_size or settings.hidden_size
     given["forget_bias"] = settings.forget_bias or 0.0
-    wanted = signature(kind).parameters
-    return kind(source_size, target_size, **{name: value for name, value in given.items() if name in wanted})
+    if settings.kind == "transducer":
+        given["emit_probability"] = emit_probability
+    return KINDS[settings.kind].model(source_size, target_size, **given)
 
 
 def build_matcher(settings: ModelSection, vectors: Tensor, stops: Tensor) -> Matcher:

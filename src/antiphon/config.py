@@ -5,7 +5,7 @@ hands them over.
 """
 
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from reprlib import Repr
@@ -16,6 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from antiphon.data.files import read_text
 from antiphon.errors import RecipeError
+from antiphon.kind_settings import changed_settings, leave_aside, refuse_unused, unused_settings, without
 from antiphon.terminal import one_line
 
 TokenKind = Literal["chars", "words", "sentencepiece"]
@@ -252,18 +253,27 @@ class Recipe(Section):
         return self
 
 
-def load_recipe(path: Path, settings: Iterable[str] = ()) -> Recipe:
+def load_recipe(path: Path, settings: Iterable[str] = (), say: Callable[[str], None] = lambda _: None) -> Recipe:
     """The recipe in a TOML file with ``key=value`` settings on top.
 
-    Relative paths in the file start from the file's folder, those in settings from the current one.
+    Relative paths in the file start from the file's folder, those in settings from the current one. Settings that the
+    kind of model does not have are refused; where ``settings`` change the kind, those of the file are left aside, and
+    ``say`` hears of it.
     """
     table = _read_toml(path)
     _resolve_paths(table.get("data"), path.parent)
     changes: dict[str, Any] = {}
     for setting in settings:
-        _apply(changes, *_parse_setting(setting))
+        section, name, value = _parse_setting(setting)
+        changes.setdefault(section, {})[name] = value
     _resolve_paths(changes.get("data"), Path())
-    return parse_recipe(_merge(table, changes), str(path))
+    table, aside = leave_aside(table, changes)
+    recipe = parse_recipe(_merge(table, changes), str(path))
+    refuse_unused(recipe.model.kind, changes, "--set")
+    refuse_unused(recipe.model.kind, changed_settings(table, recipe, Recipe()), str(path))
+    if aside:
+        say(f"{path}: left aside for kind {recipe.model.kind}: {', '.join(aside)}")
+    return recipe
 
 
 def parse_recipe(table: Mapping[str, Any], where: str) -> Recipe:
@@ -275,8 +285,14 @@ def parse_recipe(table: Mapping[str, Any], where: str) -> Recipe:
 
 
 def save_recipe(recipe: Recipe, path: Path) -> None:
-    """Writes every setting, defaults too, but those that are unset."""
-    path.write_text(tomli_w.dumps(recipe.model_dump(mode="json", exclude_none=True)), encoding="utf-8")
+    """Writes every setting that the kind of model has, defaults too, but those that are unset."""
+    path.write_text(tomli_w.dumps(as_table(recipe)), encoding="utf-8")
+
+
+def as_table(recipe: Recipe) -> dict[str, Any]:
+    """The settings that are set and that the kind of model has, as plain nested tables."""
+    table = recipe.model_dump(mode="json", exclude_none=True)
+    return without(table, unused_settings(recipe.model.kind, table))
 
 
 def parse_toml(path: Path) -> dict[str, Any]:
@@ -296,7 +312,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
         raise RecipeError(f"{path}: not TOML ({one_line(str(error))})") from None
 
 
-def _parse_setting(setting: str) -> tuple[list[str], Any]:
+def _parse_setting(setting: str) -> tuple[str, str, Any]:
     key, equals, value = setting.partition("=")
     section, dot, name = key.strip().partition(".")
     if not (equals and dot and name):
@@ -305,12 +321,7 @@ def _parse_setting(setting: str) -> tuple[list[str], Any]:
         parsed = tomllib.loads(f"value = {value}")["value"]
     except (ValueError, RecursionError):
         parsed = value.strip()
-    return [section, name], parsed
-
-
-def _apply(table: dict[str, Any], keys: list[str], value: Any) -> None:
-    section, name = keys
-    table.setdefault(section, {})[name] = value
+    return section, name, parsed
 
 
 def _merge(table: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -191,11 +191,11 @@ def test_a_run_is_not_made_shorter_nor_longer_than_its_patience(recipe, tmp_path
         train(recipe(*impatient, "train.max_epochs=9"), tmp_path / "other", console=quiet(), resume=True)
 
 
-@pytest.mark.parametrize("kind", ["transducer", "suffix_rule"])
+@pytest.mark.parametrize("kind", ["transducer", "language_model"])
 def test_a_test_file_is_read_before_training(recipe, tmp_path, kind):
     (tmp_path / "broken.tsv").write_text("good\tpair\nfour\tcolumns\tare\tmany\n")
     for name, message in (("missing.tsv", "no such file"), ("broken.tsv", "broken.tsv:2: 4 columns")):
-        settings = recipe(f"data.test={tmp_path / name}", f"model.kind={kind}")
+        settings = recipe(f"data.test={tmp_path / name}", f"model.kind={kind}", "train.dev_metric=perplexity")
         with pytest.raises(InputError, match=message):
             train(settings, tmp_path / "run", console=quiet())
         assert not (tmp_path / "run").exists()

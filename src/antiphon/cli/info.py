@@ -13,6 +13,7 @@ def command(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Say what is in a run folder: kind, sizes, data, metrics, how it was made."""
+    from antiphon.config import as_table
     from antiphon.report.tables import info_table
     from antiphon.run import RunFolder
     from antiphon.terminal import PlainConsole
@@ -24,7 +25,7 @@ def command(
         "state": folder.state(),
         "vocabulary": folder.vocabulary_sizes(),
         "metrics": folder.metrics(),
-        "recipe": recipe.model_dump(mode="json", exclude_none=True),
+        "recipe": as_table(recipe),
     }
     if as_json:
         print(json.dumps(facts, ensure_ascii=False))

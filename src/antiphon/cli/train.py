@@ -51,7 +51,9 @@ def command(
             console = PlainConsole(stderr=True, quiet=not is_first())
             try:
                 loaded = by_first(
-                    lambda: copies.enter_context(spooled(load_recipe(find_recipe(recipe), settings or ())))
+                    lambda: copies.enter_context(
+                        spooled(load_recipe(find_recipe(recipe), settings or (), console.print))
+                    )
                 )
                 if dry:
                     first_alone(lambda: dry_run(loaded, console=console, device=device, threads=threads))
