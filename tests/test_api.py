@@ -131,10 +131,3 @@ def test_loading_leaves_the_number_of_threads_alone_unless_asked(toy_run):
         assert torch.get_num_threads() == 1
     finally:
         torch.set_num_threads(before)
-
-
-def test_a_run_from_before_features_were_a_set_reads_them_as_they_stand(tmp_path):
-    from antiphon.run import RunFolder
-
-    (tmp_path / "recipe.toml").write_text("[data]\nfeatures = true\n")
-    assert RunFolder.open(tmp_path).recipe().data.feature_order == "as_given"

@@ -10,6 +10,7 @@ import antiphon
 SOURCE = Path(antiphon.__file__).parent
 LAYERS = [
     {"errors", "kernels", "terminal"},
+    {"storage"},
     {"lattice", "kind_settings", "data"},
     {"nn"},
     {"models"},

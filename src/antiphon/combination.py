@@ -1,6 +1,7 @@
 """Runs combined into a noisy channel: one folder that holds them all, with weights of its own."""
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
@@ -15,7 +16,9 @@ from antiphon.errors import RunError
 from antiphon.models.language_model import LanguageModel
 from antiphon.models.noisy_channel import NoisyChannel, Weights
 from antiphon.models.transducer import Transducer
-from antiphon.run import KEPT_FILES, RunFolder, staged_run, token_kinds
+from antiphon.run import RunFolder, claimed, new_run, token_kinds
+from antiphon.storage.commit import seal_run
+from antiphon.storage.layout import KEPT_FILES
 
 
 def combine_runs(
@@ -31,12 +34,11 @@ def combine_runs(
     runs = {"direct": direct, "channel": channel, "lm": language_model}
     folders = {name: RunFolder.open(path) for name, path in runs.items() if path is not None}
     recipe = _combined_recipe(folders, search)
-    with staged_run(out, force=force) as run:
+    with claimed(out), new_run(out, force=force) as run:
         for name, folder in folders.items():
-            _copy_run(folder.path, run.path / name)
-        for name in ("source.vocab", "target.vocab", "source.spm", "target.spm"):
-            if (direct / name).exists():
-                shutil.copyfile(direct / name, run.path / name)
+            _copy_files(folder, KEPT_FILES, run.path / name)
+            seal_run(run.path / name)
+        _copy_files(folders["direct"], ("source.vocab", "target.vocab", "source.spm", "target.spm"), run.path)
         run.save_recipe(recipe)
         combined = load_combination(run, recipe)
         run.save_metrics({"parameters": count_parameters(combined)})
@@ -45,9 +47,7 @@ def combine_runs(
 
 def load_combination(run: RunFolder, recipe: Recipe) -> NoisyChannel:
     """The models of a combined run; parts that do not fit together are refused by name."""
-    parts = {
-        name: RunFolder.open(run.path / name) for name in ("direct", "channel", "lm") if (run.path / name).exists()
-    }
+    parts = run.parts()
     if "direct" not in parts:
         raise RunError(f"{run.path}: no direct model in it, expected one in {run.path / 'direct'}")
     _check_kinds(parts)
@@ -70,9 +70,9 @@ def load_combination(run: RunFolder, recipe: Recipe) -> NoisyChannel:
 
 def source_vocab_of(run: RunFolder, part: str) -> Vocab:
     """The vocabulary of what a part reads, features among it; empty if there is no such part."""
-    if not (run.path / part).exists():
+    folder = run.parts().get(part)
+    if folder is None:
         return Vocab(())
-    folder = RunFolder.open(run.path / part)
     recipe = folder.recipe()
     return folder.codec(recipe).source.vocab if recipe.data.features else Vocab(())
 
@@ -91,11 +91,12 @@ def _combined_recipe(folders: dict[str, RunFolder], search: dict[str, object]) -
     return Recipe.model_validate(table)
 
 
-def _copy_run(source: Path, target: Path) -> None:
-    target.mkdir()
-    for name in KEPT_FILES:
-        if (source / name).exists():
-            shutil.copyfile(source / name, target / name)
+def _copy_files(run: RunFolder, names: Sequence[str], target: Path) -> None:
+    """Copies those of the files that a run has."""
+    for name in names:
+        if run.file(name).exists():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(run.file(name), target / name, follow_symlinks=False)
 
 
 def _codecs(parts: dict[str, RunFolder]) -> dict[str, PairCodec]:

@@ -17,6 +17,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from antiphon.data.files import read_text
 from antiphon.errors import RecipeError
 from antiphon.kind_settings import changed_settings, leave_aside, refuse_unused, unused_settings, without
+from antiphon.storage.atomic import write_whole
 from antiphon.terminal import one_line
 
 TokenKind = Literal["chars", "words", "sentencepiece"]
@@ -286,7 +287,7 @@ def parse_recipe(table: Mapping[str, Any], where: str) -> Recipe:
 
 def save_recipe(recipe: Recipe, path: Path) -> None:
     """Writes every setting that the kind of model has, defaults too, but those that are unset."""
-    path.write_text(tomli_w.dumps(as_table(recipe)), encoding="utf-8")
+    write_whole(path, tomli_w.dumps(as_table(recipe)))
 
 
 def as_table(recipe: Recipe) -> dict[str, Any]:

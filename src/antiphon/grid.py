@@ -20,6 +20,7 @@ from antiphon.config import Recipe, load_recipe, save_recipe
 from antiphon.errors import RecipeError, RunError
 from antiphon.metrics import LOWER_IS_BETTER
 from antiphon.run import RunFolder
+from antiphon.storage.atomic import replaced_whole
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def save_grid(results: Sequence[Result], out: Path) -> Path:
     best = results[0]
     if best.problem:
         raise RunError(f"{best.cell.folder}: every combination failed, the first with: {best.problem}")
-    with (out / "grid.tsv").open("w", newline="", encoding="utf-8") as file:
+    with replaced_whole(out / "grid.tsv") as new, new.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, delimiter="\t", lineterminator="\n")
         names = [setting.partition("=")[0] for setting in best.cell.settings]
         writer.writerow([*names, f"dev_{best.cell.recipe.train.dev_metric}", "epochs", "seconds", "problem"])
@@ -107,7 +108,6 @@ def _folder_name(settings: Sequence[str]) -> str:
 
 def _train(cell: Cell, running: list[subprocess.Popen[str]]) -> Result:
     """Trains one combination in a process of its own, without its test file."""
-    cell.folder.parent.mkdir(parents=True, exist_ok=True)
     recipe = cell.folder.with_name(f"{cell.folder.name}.toml")
     save_recipe(cell.recipe.model_copy(update={"data": cell.recipe.data.model_copy(update={"test": None})}), recipe)
     command = [sys.executable, "-m", "antiphon", "train", str(recipe), "--out", str(cell.folder), "--resume"]

@@ -1,9 +1,9 @@
 """Rankers in run folders: what answer selection leaves there, and how it is read back."""
 
 from collections.abc import Callable
+from typing import cast
 
 import numpy as np
-import safetensors
 import safetensors.torch
 import torch
 from torch import Tensor
@@ -21,14 +21,14 @@ from antiphon.models.matcher import Matcher
 from antiphon.models.overlap import Overlap
 from antiphon.run import RunFolder
 from antiphon.search.ranking import BM25Ranker, MatchRanker, OverlapRanker, RandomRanker, Ranker, Words
+from antiphon.storage.tensors import load_finite, load_into
 
 
 def load_ranker(run: RunFolder, recipe: Recipe, device: str = "cpu") -> Ranker:
     """The trained ranker of a run, whatever its kind."""
     words = word_splitter(recipe.data)
     if recipe.model.kind == "matcher":
-        matcher = new_matcher(run, recipe)
-        run.fill(matcher)
+        matcher = load_matcher(run, recipe)
         counts = (load_overlap(run), _load_logistic(run)) if recipe.model.overlap else (None, None)
         return MatchRanker(matcher.to(device), text_encoder(run, recipe), words, *counts)
     if recipe.model.baseline == "random":
@@ -41,7 +41,7 @@ def load_ranker(run: RunFolder, recipe: Recipe, device: str = "cpu") -> Ranker:
 def new_matcher(run: RunFolder, recipe: Recipe) -> Matcher:
     """An untrained matcher over the word vectors, or the encoder, that the run holds."""
     if recipe.model.sentence == "pretrained":
-        return build_pretrained_matcher(recipe.model, read_encoder_config(run.encoder))
+        return _new_pretrained_matcher(run, recipe)
     vocab, vectors = run.vocab("words"), _load_vectors(run)
     if len(vocab) != len(vectors):
         raise RunError(f"{run.vectors}: {len(vectors)} vectors, expected {len(vocab)} as in {run.words.name}")
@@ -49,10 +49,21 @@ def new_matcher(run: RunFolder, recipe: Recipe) -> Matcher:
     return build_matcher(recipe.model, vectors, torch.from_numpy(stops.astype(np.int64)))
 
 
+def load_matcher(run: RunFolder, recipe: Recipe) -> Matcher:
+    """The trained matcher of a run."""
+    layers = recipe.model.layers
+    if recipe.model.sentence == "pretrained":
+        layers = read_encoder_config(run.encoder_config).get("num_hidden_layers", 0)
+    elif recipe.model.sentence in ("bag_of_words", "bigram"):
+        layers = 1
+    return cast(Matcher, load_into(lambda: new_matcher(run, recipe), run.trained_weights(), layers))
+
+
 def text_encoder(run: RunFolder, recipe: Recipe) -> Callable[[str], Ids]:
     """From text to the ids that the run's matcher reads."""
     if recipe.model.sentence == "pretrained":
-        return WordPieces(run.encoder, read_encoder_config(run.encoder)["max_position_embeddings"]).encode
+        sizes = read_encoder_config(run.encoder_config)
+        return WordPieces(run.encoder_tokeniser, sizes["max_position_embeddings"]).encode
     vocab, words = run.vocab("words"), word_splitter(recipe.data)
     return lambda text: vocab.encode(words(text))
 
@@ -88,6 +99,13 @@ def _load_logistic(run: RunFolder) -> Logistic:
 
 def _load_vectors(run: RunFolder) -> Tensor:
     try:
-        return safetensors.torch.load_file(run.vectors)["vectors"]
-    except (OSError, KeyError, safetensors.SafetensorError) as error:
+        return load_finite(run.vectors)["vectors"]
+    except (OSError, KeyError) as error:
         raise RunError(f"{run.vectors}: missing or damaged ({error}), expected word vectors") from None
+
+
+def _new_pretrained_matcher(run: RunFolder, recipe: Recipe) -> Matcher:
+    try:
+        return build_pretrained_matcher(recipe.model, read_encoder_config(run.encoder_config))
+    except (AssertionError, TypeError, ValueError) as error:
+        raise RunError(f"{run.encoder_config}: no network can be built of it ({error}), expected sizes") from None

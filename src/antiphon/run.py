@@ -1,5 +1,6 @@
 """Run folders: what a trained model leaves on disk, and how it is read back without executing anything.
 
+manifest.json        format version, and size and SHA-256 of every file below; all are checked when a run is opened
 recipe.toml          every setting
 source.vocab         one token per line; also target.vocab
 source.spm           SentencePiece model, where one is used; also target.spm
@@ -15,87 +16,102 @@ corpus/              encoded corpora, until training ends; with data.cache they 
 """
 
 import json
-import shutil
-import tomllib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import safetensors
 import safetensors.torch
 from torch import Tensor, nn
 
 from antiphon.build import build_model, build_text_steps
-from antiphon.config import DataSection, Recipe, TokenKind, parse_recipe, save_recipe
+from antiphon.config import DataSection, Recipe, TokenKind, parse_recipe, parse_toml, save_recipe
 from antiphon.data.codec import PairCodec, PairCutter, TextCodec, TextCutter
 from antiphon.data.tokenise import Chars, SentencePiece, Tokeniser, Words
 from antiphon.data.vocab import Vocab
-from antiphon.errors import RunError
+from antiphon.errors import RunError, is_disk_full
 from antiphon.models.suffix_rule import SuffixRules
-
-KEPT_FILES = (
-    "recipe.toml",
-    "source.vocab",
-    "target.vocab",
-    "source.spm",
-    "target.spm",
-    "model.safetensors",
-    "rules.tsv",
-    "words.vocab",
-    "vectors.safetensors",
-    "overlap.tsv",
-    "logistic.json",
-    "metrics.json",
-)
-"""What a finished run is made of."""
-
-_FILES = (
-    *KEPT_FILES,
-    "log.csv",
-    "training.png",
-    "last.ckpt",
-    "corpus",
-    "encoder",
-    "direct",
-    "channel",
-    "lm",
-)
+from antiphon.storage.commit import changed_run, holds_run, recover, replaced_run
+from antiphon.storage.folder_lock import locked
+from antiphon.storage.layout import MANIFEST, PARTS
+from antiphon.storage.manifest import read_verified
+from antiphon.storage.migrations import FORMAT, migrate
+from antiphon.storage.tensors import load_into
 
 
 class RunFolder:
-    """Paths and contents of one run."""
+    """Paths and contents of one run.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.weights = path / "model.safetensors"
-        self.rules = path / "rules.tsv"
-        self.words = path / "words.vocab"
-        self.vectors = path / "vectors.safetensors"
-        self.encoder = path / "encoder"
-        self.overlap = path / "overlap.tsv"
-        self.logistic = path / "logistic.json"
-        self.checkpoint = path / "last.ckpt"
-        self.log = path / "log.csv"
-        self.plot = path / "training.png"
+    ``waiting`` is a folder with files of the run that are still to be moved into place: a change that was committed
+    and interrupted.
+    """
+
+    def __init__(self, path: Path, waiting: Path | None = None, format: int = FORMAT) -> None:
+        self.path, self.format = path, format
+        self._waiting = waiting
+        self.weights = self.file("model.safetensors")
+        self.rules = self.file("rules.tsv")
+        self.words = self.file("words.vocab")
+        self.vectors = self.file("vectors.safetensors")
+        self.encoder_config = self.file("encoder/config.json")
+        self.encoder_tokeniser = self.file("encoder/tokenizer.json")
+        self.overlap = self.file("overlap.tsv")
+        self.logistic = self.file("logistic.json")
+        self.checkpoint = self.file("last.ckpt")
+        self.log = self.file("log.csv")
+        self.plot = self.file("training.png")
         self.corpus = path / "corpus"
 
     @classmethod
     def open(cls, path: Path) -> "RunFolder":
-        """A folder that holds a run."""
+        """A folder that holds a run, every file of which is what was written."""
         if not path.exists():
             raise RunError(f"{path}: no such folder, expected a run folder")
-        if not (path / "recipe.toml").is_file():
-            raise RunError(f"{path}: no run folder, expected one with a recipe.toml in it")
-        return cls(path)
+        if not holds_run(path):
+            if (path / "recipe.toml").is_file():
+                raise RunError(
+                    f"{path}: no {MANIFEST} in it, expected a run of this version of antiphon; one of an earlier "
+                    "version has to be trained again"
+                )
+            raise RunError(f"{path}: no run folder, expected one with a {MANIFEST} in it")
+        manifest = read_verified(path)
+        return cls(path, path / manifest.staged if manifest.staged else None, manifest.format)
+
+    def file(self, name: str) -> Path:
+        """Where a file of the run is."""
+        if self._waiting is not None and (self._waiting / name).exists():
+            return self._waiting / name
+        return self.path / name
+
+    def parts(self) -> dict[str, "RunFolder"]:
+        """The runs that a noisy channel is made of."""
+        return {name: self._part(name) for name in PARTS if self._part(name).file("recipe.toml").exists()}
+
+    def _part(self, name: str) -> "RunFolder":
+        return RunFolder(self.path / name, self._waiting and self._waiting / name, self.format)
+
+    @contextmanager
+    def changed(self, remove: Iterable[str] = ()) -> Iterator["RunFolder"]:
+        """An empty folder; what is saved into it becomes part of this run at the end, as a whole or not at all.
+
+        Files named in ``remove`` are deleted in the same change. Only for who holds the run's lock.
+        """
+        with changed_run(self.path, remove) as stage:
+            if self.format < FORMAT:
+                RunFolder(stage).save_recipe(self.recipe())
+            yield RunFolder(stage)
 
     def recipe(self) -> Recipe:
         """The run's settings."""
-        path = self.path / "recipe.toml"
+        path = self.file("recipe.toml")
         try:
-            return parse_recipe(_completed(tomllib.loads(path.read_text(encoding="utf-8"))), str(path))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            table = parse_toml(path)
+        except ValueError as error:
             raise RunError(f"{path}: damaged ({error}), expected the recipe of a run") from None
+        missing = [section for section in Recipe.model_fields if section not in table]
+        if missing:
+            raise RunError(f"{path}: damaged (no section [{missing[0]}]), expected the recipe of a run")
+        return parse_recipe(migrate(table, self.format), str(path))
 
     def save_recipe(self, recipe: Recipe) -> None:
         """Writes the run's settings."""
@@ -123,7 +139,7 @@ class RunFolder:
 
     def sentencepiece_path(self, side: str) -> Path:
         """Where a side keeps its SentencePiece model."""
-        return self.path / f"{side}.spm"
+        return self.file(f"{side}.spm")
 
     def tokeniser(self, side: str, kind: str) -> Tokeniser:
         """The tokeniser of one side."""
@@ -132,32 +148,19 @@ class RunFolder:
         return Chars() if kind == "chars" else Words()
 
     def save_weights(self, weights: Mapping[str, Tensor]) -> None:
-        """Replaces the weights in one move, so that a full disk or a kill leaves the old ones whole."""
-        with replaced_whole(self.weights) as new:
-            safetensors.torch.save_file({name: tensor.contiguous() for name, tensor in weights.items()}, new)
-
-    def load_weights(self) -> dict[str, Tensor]:
-        """The best weights."""
-        if not self.weights.is_file():
-            raise RunError(f"{self.path}: no model.safetensors yet, expected a run that finished at least one epoch")
-        try:
-            return safetensors.torch.load_file(self.weights)
-        except safetensors.SafetensorError as error:
-            raise RunError(f"{self.weights}: damaged or cut short ({error}), expected safetensors weights") from None
+        """Writes the weights."""
+        safetensors.torch.save_file({name: tensor.contiguous() for name, tensor in weights.items()}, self.weights)
 
     def load_module(self, recipe: Recipe, codec: PairCodec) -> nn.Module:
         """The trained network of the run, ready to use."""
-        module = build_model(recipe.model, len(codec.source.vocab), len(codec.target.vocab))
-        self.fill(module)
-        return module
+        sizes = len(codec.source.vocab), len(codec.target.vocab)
+        return load_into(lambda: build_model(recipe.model, *sizes), self.trained_weights(), recipe.model.layers)
 
-    def fill(self, module: nn.Module) -> None:
-        """Puts the best weights into a network, which is then ready to use."""
-        try:
-            module.load_state_dict(self.load_weights())
-        except RuntimeError as error:
-            raise RunError(f"{self.weights}: not the weights of this run's recipe and vocabularies") from error
-        module.eval()
+    def trained_weights(self) -> Path:
+        """The file of the best weights; a run that has none yet is refused."""
+        if not self.weights.is_file():
+            raise RunError(f"{self.path}: no model.safetensors yet, expected a run that finished at least one epoch")
+        return self.weights
 
     def load_rules(self) -> SuffixRules:
         """The suffix rules."""
@@ -170,19 +173,17 @@ class RunFolder:
         text = json.dumps(metrics, indent=2, ensure_ascii=False)
         (self.path / "metrics.json").write_text(text + "\n", encoding="utf-8")
 
-    def discard_metrics(self) -> None:
-        """Makes the run one that is still in training."""
-        (self.path / "metrics.json").unlink(missing_ok=True)
-
     def metrics(self) -> dict[str, Any]:
         """How training went; empty while it has not ended."""
-        path = self.path / "metrics.json"
+        path = self.file("metrics.json")
         if not path.is_file():
             return {}
         try:
-            metrics: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
+            metrics = json.loads(path.read_text(encoding="utf-8"))
+        except (ValueError, RecursionError) as error:
             raise RunError(f"{path}: damaged ({error}), expected JSON") from None
+        if not isinstance(metrics, dict):
+            raise RunError(f"{path}: no JSON object, expected the metrics of a run")
         return metrics
 
     def state(self) -> str:
@@ -191,52 +192,52 @@ class RunFolder:
             return "trained"
         return "in training, or stopped: --resume goes on" if self.checkpoint.exists() else "no epoch finished yet"
 
-    def discard_corpus(self) -> None:
-        """Removes the encoded corpora once training has ended."""
-        shutil.rmtree(self.corpus, ignore_errors=True)
-
     def vocabulary_sizes(self) -> dict[str, int]:
         """How many tokens each vocabulary of the run has."""
         sides = ("source", "target", "words")
-        return {side: len(self.vocab(side)) for side in sides if (self.path / f"{side}.vocab").exists()}
+        return {side: len(self.vocab(side)) for side in sides if self.file(f"{side}.vocab").exists()}
 
     def vocab(self, side: str) -> Vocab:
         """The vocabulary of the source or target, or the words of a matcher."""
-        path = self.path / f"{side}.vocab"
+        path = self.file(f"{side}.vocab")
         if not path.is_file():
             raise RunError(f"{path}: missing, expected the vocabulary of a run")
-        try:
-            return Vocab.load(path)
-        except UnicodeDecodeError:
-            raise RunError(f"{path}: damaged, expected one token per line in UTF-8") from None
+        return Vocab.load(path)
 
 
 @contextmanager
-def staged_run(path: Path, *, force: bool = False) -> Iterator[RunFolder]:
-    """A new run folder beside ``path`` that takes its place at the end; if preparing it fails, nothing has changed.
+def writing(path: Path) -> Iterator[RunFolder]:
+    """The run in a folder, held against all other writers."""
+    if not holds_run(path):
+        RunFolder.open(path)
+    with claimed(path):
+        yield RunFolder.open(path)
 
-    A folder that holds a run already is refused, or with ``force`` loses that run, and nothing else, at the end.
-    """
-    if path.exists() and not path.is_dir():
-        raise RunError(f"{path}: a file, expected a folder for the run")
-    in_the_way = [path / name for name in _FILES if (path / name).exists()]
-    if in_the_way and not force:
-        raise RunError(
-            f"{path}: holds a run already ({in_the_way[0].name}), expected a new folder; "
-            "use --resume to go on with it, --force to replace it, or another --out"
-        )
-    stage = path.with_name(f"{path.name}.new")
-    shutil.rmtree(stage, ignore_errors=True)
-    stage.mkdir(parents=True)
+
+@contextmanager
+def claimed(path: Path) -> Iterator[None]:
+    """Inside, this process alone writes into a folder, in which whatever was interrupted before is finished first."""
     try:
+        with locked(path):
+            recover(path)
+            yield
+    except OSError as error:
+        if is_disk_full(error):
+            raise RunError(
+                f"{path}: the disk is full; nothing is lost, make room and give the command again"
+            ) from error
+        raise
+
+
+@contextmanager
+def new_run(path: Path, *, force: bool = False) -> Iterator[RunFolder]:
+    """An empty run folder inside ``path`` whose files become the run in ``path`` at the end, all at once.
+
+    If preparing it fails, nothing has changed. A run that is in ``path`` already is refused, or with ``force`` replaced
+    at the end; other files there stay. Only for who holds the folder's lock.
+    """
+    with replaced_run(path, force=force) as stage:
         yield RunFolder(stage)
-        for old in in_the_way:
-            _remove(old)
-        path.mkdir(exist_ok=True)
-        for new in stage.iterdir():
-            new.replace(path / new.name)
-    finally:
-        shutil.rmtree(stage, ignore_errors=True)
 
 
 def token_kinds(data: DataSection) -> list[tuple[str, TokenKind]]:
@@ -244,31 +245,3 @@ def token_kinds(data: DataSection) -> list[tuple[str, TokenKind]]:
     columns = data.source_tokens, data.target_tokens
     source, target = reversed(columns) if data.swap else columns
     return [("source", source), ("target", target)]
-
-
-@contextmanager
-def replaced_whole(path: Path) -> Iterator[Path]:
-    """A new file beside ``path`` that takes its place once written; if writing fails the old one stays untouched."""
-    new = path.with_name(path.name + ".new")
-    try:
-        yield new
-        new.replace(path)
-    except BaseException:
-        with suppress(OSError):
-            new.unlink(missing_ok=True)
-        raise
-
-
-def _completed(table: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a run with those that were not there when it was made, at what they amounted to then."""
-    data = table.get("data")
-    if isinstance(data, dict):
-        data.setdefault("feature_order", "as_given")
-    return table
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink()

@@ -8,12 +8,14 @@ import numpy as np
 
 from antiphon.api import Candidate, NoisyChannelModel
 from antiphon.build import fitting_measures
+from antiphon.config import Recipe
 from antiphon.data.codec import TextCodec
 from antiphon.data.readers import Pair, Source
 from antiphon.errors import RecipeError
 from antiphon.metrics import LOWER_IS_BETTER, Outputs, score_outputs
 from antiphon.metrics.generation import SHARED_MEASURES
 from antiphon.models.noisy_channel import Weights
+from antiphon.run import RunFolder
 from antiphon.search.tuning import Array, CandidateLists, find_weights
 
 Pools = list[dict[tuple[str, ...], Candidate]]
@@ -69,6 +71,14 @@ def tune(
     sign = -1 if name in LOWER_IS_BETTER else 1
     after, model.weights = max(tried, key=lambda pair: sign * pair[0])
     return Tuning(name, tried[0][0], after, tried[0][1], model.weights, len(tried))
+
+
+def save_tuning(found: Tuning, recipe: Recipe, run: RunFolder) -> None:
+    """Writes the weights that were found into the run, and how they were found, in one change."""
+    search = recipe.search.model_copy(update={"weights": tuple(found.weights)})
+    with run.changed() as new:
+        new.save_recipe(recipe.model_copy(update={"search": search}))
+        new.save_metrics(run.metrics() | {"tuned": found.as_json()})
 
 
 def _search(model: NoisyChannelModel, pairs: Sequence[Pair], pools: Pools, nbest: int) -> tuple[int, Outputs]:

@@ -8,6 +8,7 @@ import time
 import pytest
 
 from tests.interrupts import hear_ctrl_c
+from tests.sealing import seal_again
 from tests.toy import TOY, write_pairs
 
 
@@ -97,7 +98,7 @@ def test_a_folder_that_holds_a_run_is_refused(antiphon, toy_run):
 def test_what_is_no_run_folder_is_refused_by_every_verb(antiphon, tmp_path, verb):
     name, *rest = verb
     assert_refused(antiphon(name, tmp_path / "none", *rest), "none: no such folder, expected a run folder")
-    assert_refused(antiphon(name, tmp_path, *rest), "no run folder, expected one with a recipe.toml")
+    assert_refused(antiphon(name, tmp_path, *rest), "no run folder, expected one with a manifest.json")
 
 
 @pytest.mark.parametrize(
@@ -113,6 +114,8 @@ def test_a_truncated_run_is_refused(antiphon, damaged, name, part):
     (damaged / name).write_bytes(content[: len(content) // 2] if name != "source.vocab" else b"<pad>\n")
     if name == "recipe.toml":
         (damaged / name).write_bytes(content[:-3])
+    assert_refused(antiphon("predict", damaged, stdin=b"a\n"), name, "damaged, or changed by hand")
+    seal_again(damaged)
     assert_refused(antiphon("predict", damaged, stdin=b"a\n"), name, part)
 
 
@@ -125,6 +128,7 @@ def test_a_run_with_a_file_missing_is_refused(antiphon, damaged, name):
 def test_weights_of_another_model_are_refused(antiphon, damaged):
     recipe = damaged / "recipe.toml"
     recipe.write_text(recipe.read_text().replace("hidden_size = 48", "hidden_size = 47"))
+    seal_again(damaged)
     assert_refused(antiphon("predict", damaged, stdin=b"a\n"), "not the weights of this run's recipe")
 
 
@@ -136,6 +140,7 @@ def test_a_pickle_in_place_of_weights_is_never_run(antiphon, damaged, tmp_path):
             return open, (str(tmp_path / "sprung"), "w")
 
     (damaged / "model.safetensors").write_bytes(pickle.dumps(Trap()))
+    seal_again(damaged)
     assert_refused(antiphon("predict", damaged, stdin=b"a\n"), "model.safetensors")
     assert not (tmp_path / "sprung").exists()
 

@@ -12,6 +12,7 @@ from antiphon.run import RunFolder
 from antiphon.train import prepare as preparation
 from antiphon.train.fit import train
 from antiphon.train.prepare import prepare, prepare_again
+from tests.sealing import seal_again
 from tests.toy import write_pairs
 
 
@@ -55,6 +56,13 @@ def text_is_out_of_reach(monkeypatch):
     return forbid
 
 
+def prepare_run(recipe, run, say):
+    """Prepared data in a folder that has become a run."""
+    prepared = prepare(recipe, run, say)
+    seal_again(run.path)
+    return prepared
+
+
 def entries(tmp_path):
     return sorted((tmp_path / "cache").iterdir())
 
@@ -86,7 +94,7 @@ def test_a_run_that_goes_on_does_not_read_its_text_again(recipe, fresh_run, text
 
 def test_a_run_that_goes_on_notices_changed_text_and_keeps_its_vocabulary(recipe, fresh_run, tmp_path):
     run, said = fresh_run(), []
-    before = prepare(recipe(), run, said.append)
+    before = prepare_run(recipe(), run, said.append)
     (tmp_path / "train.tsv").write_text("ab\tQQ\n")
     again = prepare_again(before.recipe, run, said.append)
     assert said[2:] == [
@@ -119,7 +127,7 @@ def test_a_cached_run_goes_on_without_reading_text(cached, fresh_run, text_is_ou
 
 def test_a_cached_run_goes_on_with_its_own_vocabulary_if_the_cache_has_another(cached, fresh_run, tmp_path):
     run = fresh_run()
-    before = prepare(cached(), run, print)
+    before = prepare_run(cached(), run, print)
     (tmp_path / "train.tsv").write_text("ab\tQQ\n")
     prepare(cached(), fresh_run("other"), print)
     again = prepare_again(before.recipe, run, print)

@@ -16,6 +16,7 @@ from antiphon.data.readers import Pair
 from antiphon.errors import InputError, RecipeError, RunError
 from antiphon.metrics.generation import SHARED_MEASURES
 from antiphon.train.fit import Interrupted, train
+from tests.sealing import seal_again
 from tests.toy import write_pairs
 
 SMALL = [
@@ -126,6 +127,7 @@ def test_a_finished_run_holds_what_prediction_needs_and_nothing_that_executes(re
     run = train(recipe(), tmp_path / "run", console=quiet())
     names = {path.name for path in run.path.iterdir()}
     assert names == {
+        "manifest.json",
         "recipe.toml",
         "source.vocab",
         "target.vocab",
@@ -231,7 +233,7 @@ def test_a_full_disk_leaves_the_last_checkpoint_whole(recipe, tmp_path, monkeypa
     with pytest.raises(RunError, match="the disk is full; the last checkpoint is whole"):
         train(recipe(), tmp_path / "full", console=quiet())
     monkeypatch.undo()
-    assert not list((tmp_path / "full").glob("*.new"))
+    assert not list((tmp_path / "full").glob(".antiphon-*"))
     assert_same_run(whole, train(recipe(), tmp_path / "full", console=quiet(), resume=True))
 
 
@@ -251,7 +253,8 @@ def test_a_disk_that_is_full_from_the_start_is_said_in_one_sentence(recipe, tmp_
     command = [sys.executable, "-c", code, "train", tmp_path / "recipe.toml", "--out", tmp_path / "full"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 2
-    assert "full: the disk is full; nothing is left behind, make room and begin anew" in done.stderr.splitlines()[-1]
+    message = "full: the disk is full; nothing is lost, make room and give the command again"
+    assert message in done.stderr.splitlines()[-1]
     assert not (tmp_path / "full").exists()
 
 
@@ -279,6 +282,9 @@ def test_a_damaged_checkpoint_is_named(recipe, tmp_path, kill_in_epoch):
         train(recipe(), tmp_path / "run", console=quiet())
     come_back()
     (tmp_path / "run" / "last.ckpt").write_bytes(b"nonsense")
+    with pytest.raises(RunError, match=r"last\.ckpt: damaged, or changed by hand .* --force"):
+        train(recipe(), tmp_path / "run", console=quiet(), resume=True)
+    seal_again(tmp_path / "run")
     with pytest.raises(RunError, match=r"last\.ckpt: damaged .* --force begins anew"):
         train(recipe(), tmp_path / "run", console=quiet(), resume=True)
 

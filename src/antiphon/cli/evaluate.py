@@ -30,6 +30,7 @@ from antiphon.terminal import one_line
 if TYPE_CHECKING:
     from antiphon.api import Evaluation, Model, StreamOptions
     from antiphon.cli.test_set import TestSet
+    from antiphon.run import RunFolder
 
 
 def command(
@@ -67,6 +68,7 @@ def command(
     from antiphon.cli import ranking
     from antiphon.cli.test_set import read_test_set
     from antiphon.metrics import why_left_out
+    from antiphon.run import writing
 
     model = load_run(run, device, threads)
     if isinstance(model, RankingModel):
@@ -80,7 +82,8 @@ def command(
         print(f"left out: {left_out}", file=sys.stderr)
     options: StreamOptions = {"policy": policy.value, "emit_bias": emit_bias, "beam": beam, "margin": margin}
     if sweep is not None:
-        show_sweep(sweep_biases(model, test, parse_biases(sweep), options), run / "online.png", as_json=as_json)
+        with writing(run) as folder:
+            show_sweep(sweep_biases(model, test, parse_biases(sweep), options), folder, as_json=as_json)
     elif online:
         show(model.evaluate_online(test.pairs, more_references=test.more_references, **options), as_json=as_json)
     else:
@@ -117,12 +120,13 @@ def sweep_biases(
     return found
 
 
-def show_sweep(evaluations: "dict[float, Evaluation]", picture: Path, *, as_json: bool) -> None:
-    """A table, or a JSON object for each bias; and quality against delay as a picture."""
+def show_sweep(evaluations: "dict[float, Evaluation]", run: "RunFolder", *, as_json: bool) -> None:
+    """A table, or a JSON object for each bias; and quality against delay as a picture in the run."""
     from antiphon.report.tables import sweep_table
     from antiphon.terminal import PlainConsole
 
-    draw_sweep(evaluations, picture)
+    with run.changed() as new:
+        draw_sweep(evaluations, new.path / "online.png")
     if not as_json:
         PlainConsole().print(sweep_table(evaluations))
         return

@@ -33,18 +33,20 @@ def command(
     """
     from antiphon.grid import plan_grid, run_grid, save_grid
     from antiphon.recipes import find_recipe
+    from antiphon.run import claimed
     from antiphon.terminal import PlainConsole, printable
 
     folder = out or Path("runs") / f"{Path(recipe).stem}-grid"
     cells = plan_grid(find_recipe(recipe), settings or (), grid, folder)
     console = PlainConsole(stderr=True)
     console.print(f"{folder}: {len(cells)} combinations, {jobs} at a time", soft_wrap=True)
-    try:
-        results = run_grid(cells, jobs, lambda result: console.print(say(result), soft_wrap=True))
-    except KeyboardInterrupt:
-        console.print(f"antiphon: {folder}: stopped; the same command goes on")
-        raise typer.Exit(130) from None
-    best = save_grid(results, folder)
+    with claimed(folder):
+        try:
+            results = run_grid(cells, jobs, lambda result: console.print(say(result), soft_wrap=True))
+        except KeyboardInterrupt:
+            console.print(f"antiphon: {folder}: stopped; the same command goes on")
+            raise typer.Exit(130) from None
+        best = save_grid(results, folder)
     PlainConsole().print(as_table(results))
     print(printable(f"best recipe: {best}"))
     failed = [result for result in results if result.problem]

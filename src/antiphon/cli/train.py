@@ -99,6 +99,7 @@ def report_test(run: "RunFolder", console: "Console", device: str, threads: int 
     from antiphon.cli import ranking
     from antiphon.data.readers import keep_filled
     from antiphon.report.tables import metrics_table
+    from antiphon.run import writing
     from antiphon.train.prepare import pairs_of
 
     model = load_run(run.path, device, threads)
@@ -110,5 +111,6 @@ def report_test(run: "RunFolder", console: "Console", device: str, threads: int 
     else:
         pairs, _ = keep_filled(pairs_of(model.recipe, test), test, targets_only=not model.answers)
         evaluation = model.evaluate(pairs)
-    run.save_metrics(run.metrics() | {"test": evaluation.to_dict()})
+    with writing(run.path) as held, held.changed() as new:
+        new.save_metrics(held.metrics() | {"test": evaluation.to_dict()})
     console.print(metrics_table(evaluation))

@@ -35,22 +35,20 @@ def command(
     """
     from antiphon.api import NoisyChannelModel
     from antiphon.cli.test_set import read_test_set
-    from antiphon.run import RunFolder
+    from antiphon.run import writing
     from antiphon.terminal import PlainConsole
-    from antiphon.tuner import tune
+    from antiphon.tuner import save_tuning, tune
 
-    model = load_run(run, device, threads)
-    if not isinstance(model, NoisyChannelModel):
-        raise RunError(
-            f"{run}: a run of kind {model.kind} has no weights to tune, expected one made by antiphon combine"
-        )
-    test = read_test_set(model.recipe, file)
     console = PlainConsole(stderr=True)
-    found = tune(model, test.pairs, metric=metric, rounds=rounds, nbest=nbest, say=console.print)
-    folder = RunFolder.open(run)
-    search = model.recipe.search.model_copy(update={"weights": tuple(found.weights)})
-    folder.save_recipe(model.recipe.model_copy(update={"search": search}))
-    folder.save_metrics(folder.metrics() | {"tuned": found.as_json()})
+    with writing(run) as folder:
+        model = load_run(run, device, threads)
+        if not isinstance(model, NoisyChannelModel):
+            raise RunError(
+                f"{run}: a run of kind {model.kind} has no weights to tune, expected one made by antiphon combine"
+            )
+        test = read_test_set(model.recipe, file)
+        found = tune(model, test.pairs, metric=metric, rounds=rounds, nbest=nbest, say=console.print)
+        save_tuning(found, model.recipe, folder)
     show(found, console)
 
 

@@ -40,9 +40,8 @@ def find_encoder(name: str) -> Path:
     raise InputError(f"{name}: no sentence encoder, {_EXPECTED}")
 
 
-def read_encoder_config(folder: Path) -> dict[str, Any]:
-    """The sizes of the encoder; other networks than BERT are refused."""
-    path = folder / "config.json"
+def read_encoder_config(path: Path) -> dict[str, Any]:
+    """The sizes of the encoder in its ``config.json``; other networks than BERT are refused."""
     try:
         config = json.loads(read_text(path))
     except (ValueError, RecursionError) as error:
@@ -71,14 +70,13 @@ def _check_sizes(config: dict[str, Any], path: Path) -> None:
 class WordPieces:
     """Text to the numbers of its word pieces, as the encoder was trained to read them."""
 
-    def __init__(self, folder: Path, max_length: int) -> None:
+    def __init__(self, path: Path, max_length: int) -> None:
         try:
             from tokenizers import Tokenizer
         except ImportError:
             raise InputError(
                 "model.sentence = pretrained: tokenizers is missing, expected antiphon[pretrained]"
             ) from None
-        path = folder / "tokenizer.json"
         try:
             self._tokeniser = Tokenizer.from_file(str(path))
         except Exception as error:  # the library raises nothing narrower

@@ -61,8 +61,13 @@ class Vocab:
     @classmethod
     def load(cls, path: Path) -> Self:
         """Reads what ``save`` wrote."""
-        with path.open(encoding="utf-8", newline="\n") as lines:
-            tokens: Sequence[str] = lines.read().split("\n")[:-1]
+        try:
+            with path.open(encoding="utf-8", newline="\n") as lines:
+                *tokens, rest = lines.read().split("\n")
+        except UnicodeDecodeError:
+            raise InputError(f"{path}: damaged, expected one token per line in UTF-8") from None
+        if rest:
+            raise InputError(f"{path}: cut short, expected a last line that ends")
         if tuple(tokens[: len(SPECIALS)]) != SPECIALS:
             raise InputError(f"{path}: no vocabulary, expected its first lines to be {' '.join(SPECIALS)}")
         return cls(tokens[len(SPECIALS) :])

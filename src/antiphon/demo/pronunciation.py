@@ -14,6 +14,7 @@ from antiphon.data.readers import Pair
 from antiphon.demo import FOLDER, pairs_of
 from antiphon.metrics import Outputs, score_outputs
 from antiphon.report.plots import plot_alignment
+from antiphon.run import writing
 from antiphon.train.fit import train
 
 WORDS_TO_SHOW = ("knight", "phoneme", "thorough", "quixotic", "antiphon")
@@ -70,6 +71,12 @@ def draw_alignment(model: Model, out: Path) -> Path:
     """A picture of the first of those words."""
     (prediction,) = model.predict(WORDS_TO_SHOW[1:2])
     (alignment,) = model.align([(prediction.source, prediction.text)])
-    path = out / "alignment.png"
-    plot_alignment(alignment.source_symbols, alignment.target_symbols, alignment.rows, alignment.posterior, path)
-    return path
+    with writing(out) as run, run.changed() as new:
+        plot_alignment(
+            alignment.source_symbols,
+            alignment.target_symbols,
+            alignment.rows,
+            alignment.posterior,
+            new.path / "alignment.png",
+        )
+    return out / "alignment.png"

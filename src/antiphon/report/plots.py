@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from antiphon.errors import InputError
+from antiphon.storage.atomic import replaced_whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -104,4 +105,5 @@ def _figure(width: float, height: float) -> "Figure":
 
 
 def _save(figure: "Figure", path: Path) -> None:
-    figure.savefig(path, dpi=150, metadata={"Software": None})
+    with replaced_whole(path) as new:
+        figure.savefig(new, dpi=150, format="png", metadata={"Software": None})

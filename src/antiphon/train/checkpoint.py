@@ -3,13 +3,14 @@
 Random numbers and the order of batches need no place in it: both follow from the seed and the epoch's number.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypedDict
 
 import torch
 
 from antiphon.errors import RunError
-from antiphon.run import replaced_whole
 
 
 class Checkpoint(TypedDict):
@@ -23,9 +24,8 @@ class Checkpoint(TypedDict):
 
 
 def save_checkpoint(checkpoint: Checkpoint, path: Path) -> None:
-    """Replaces the checkpoint in one move, so that a full disk or a kill leaves the one before whole."""
-    with replaced_whole(path) as new:
-        torch.save(checkpoint, new)
+    """Writes a checkpoint."""
+    torch.save(checkpoint, path)
 
 
 def load_checkpoint(path: Path) -> Checkpoint | None:
@@ -38,4 +38,20 @@ def load_checkpoint(path: Path) -> Checkpoint | None:
         raise RunError(
             f"{path}: damaged ({type(error).__name__}), expected a checkpoint; --force begins anew"
         ) from None
+    if not isinstance(checkpoint, dict) or checkpoint.keys() != Checkpoint.__annotations__.keys():
+        raise RunError(f"{path}: no checkpoint of training, expected one; --force begins anew")
     return checkpoint
+
+
+@contextmanager
+def refuse_other_shapes(path: Path) -> Iterator[None]:
+    """Inside, a checkpoint that does not fit the model is refused."""
+    try:
+        yield
+    except (RuntimeError, KeyError, ValueError, TypeError) as error:
+        if not path.exists():
+            raise
+        raise RunError(
+            f"{path}: does not fit the model of this run's recipe ({str(error).splitlines()[0]}), expected the "
+            "checkpoint of this run; --force begins anew"
+        ) from error

@@ -1,16 +1,14 @@
 """What encoded corpora were made of, so that they are used again only while nothing of it has changed.
 
 Beside the corpora, ``contents.json`` names the settings that decided how text became numbers, every file that was
-read with its size and time of change, and what came out with its SHA-256. It is written last: without it corpora are
+read with its size and time of change, and what came out, with its SHA-256. It is written last: without it corpora are
 unfinished.
 """
 
 import hashlib
 import json
-import shutil
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,10 @@ from antiphon.build import build_limits, reads_source
 from antiphon.config import Recipe
 from antiphon.errors import RecipeError
 from antiphon.run import RunFolder
+from antiphon.storage.atomic import remove_tree, scratch_folder, sweep, sync_folder, write_whole
+from antiphon.storage.folder_lock import locked
+from antiphon.storage.manifest import measure
+from antiphon.storage.sealed_json import parse_sealed, render_sealed
 
 _IGNORED = {"test", "cache", "vectors", "more_words", "encoder"}
 """Settings of the data that change nothing in encoded pairs."""
@@ -50,11 +52,11 @@ class Origin:
         return hashlib.sha256(known.encode()).hexdigest()[:16]
 
 
-def save_contents(corpus: Path, origin: Origin, pairs: dict[str, str]) -> None:
+def save_contents(corpus: Path, origin: Origin, pairs: dict[str, str], vocabularies: Sequence[Path]) -> None:
     """Declares the corpora of a folder whole; ``pairs`` says of each how many pairs were kept and left out."""
-    digests = {name: _digest(corpus / f"{name}.arrow") for name in pairs}
-    contents = {**asdict(origin), "pairs": pairs, "digests": digests}
-    _contents(corpus).write_text(json.dumps(contents, indent=2) + "\n", encoding="utf-8")
+    written = [*(corpus / f"{name}.arrow" for name in pairs), *vocabularies]
+    digests = {path.name: asdict(measure(path)) for path in written}
+    write_whole(_contents(corpus), render_sealed({**asdict(origin), "pairs": pairs, "digests": digests}))
 
 
 def load_pairs(corpus: Path) -> dict[str, str]:
@@ -63,20 +65,30 @@ def load_pairs(corpus: Path) -> dict[str, str]:
     return pairs
 
 
-def find_fault(corpus: Path, origin: Origin) -> str | None:
+def vocabulary_files(run: RunFolder) -> list[Path]:
+    """The files that decide the numbers of tokens."""
+    sides = ("source", "target")
+    paths = [path for side in sides for path in (run.file(f"{side}.vocab"), run.sentencepiece_path(side))]
+    return [path for path in paths if path.exists()]
+
+
+def find_fault(run: RunFolder, origin: Origin) -> str | None:
     """Why the corpora of a folder cannot stand for those of this origin: an empty text if there are none."""
+    corpus = run.corpus
     if not _contents(corpus).exists():
         return ""
     try:
-        contents = json.loads(_contents(corpus).read_text(encoding="utf-8"))
-        settings, files, digests = contents["settings"], contents["files"], dict(contents["digests"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        contents = parse_sealed(_contents(corpus).read_bytes())
+        settings, files, digests = contents["settings"], contents["files"], contents["digests"]
+    except (OSError, ValueError, KeyError):
         return f"{_contents(corpus)} is damaged"
     if settings != origin.settings:
         return f"{corpus} has other settings"
     changed = [path for path, stamp in origin.files.items() if files.get(path) != stamp]
-    damaged = [name for name in ("train", "dev") if _digest(corpus / f"{name}.arrow") != digests.get(name)]
-    return next((f"{path} has changed" for path in changed + [f"{corpus / name}.arrow" for name in damaged]), None)
+    written = [*sorted(corpus.glob("*.arrow")), *vocabulary_files(run)]
+    missing = digests.keys() - {path.name for path in written}
+    damaged = [path for path in written if asdict(measure(path)) != digests.get(path.name)]
+    return next((f"{path} has changed" for path in [*changed, *sorted(missing), *damaged]), None)
 
 
 @contextmanager
@@ -85,20 +97,22 @@ def staged_entry(cache: Path, origin: Origin) -> Iterator[RunFolder]:
 
     If another process was faster, its entry stays.
     """
-    entry = cache / origin.name
-    try:
-        cache.mkdir(parents=True, exist_ok=True)
-        stage = Path(tempfile.mkdtemp(prefix=f"{entry.name}.", suffix=".new", dir=cache))
-        stage.chmod(0o755)
-    except OSError as error:
-        raise RecipeError(f"data.cache = {cache}: {error.strerror}, expected a folder to write into") from None
-    try:
+    entry = RunFolder(cache / origin.name)
+    with ExitStack() as held:
+        try:
+            cache.mkdir(parents=True, exist_ok=True)
+            with locked(cache, wait=True):
+                sweep(cache)
+                stage = held.enter_context(scratch_folder(cache))
+        except OSError as error:
+            raise RecipeError(f"data.cache = {cache}: {error.strerror}, expected a folder to write into") from None
+        held.callback(remove_tree, stage)
         yield RunFolder(stage)
-        if find_fault(RunFolder(entry).corpus, origin) is not None:
-            shutil.rmtree(entry, ignore_errors=True)
-            stage.replace(entry)
-    finally:
-        shutil.rmtree(stage, ignore_errors=True)
+        with locked(cache, wait=True):
+            if find_fault(entry, origin) is not None:
+                remove_tree(entry.path)
+                stage.rename(entry.path)
+                sync_folder(cache)
 
 
 def _contents(corpus: Path) -> Path:

@@ -1,6 +1,6 @@
 """Training from a recipe to a finished run folder."""
 
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -10,14 +10,15 @@ from rich.console import Console
 from antiphon.build import count_parameters
 from antiphon.config import Recipe
 from antiphon.device import choose_device, choose_threads
-from antiphon.errors import InputError, RecipeError, RunError, count_of, is_disk_full
+from antiphon.errors import InputError, RecipeError, RunError, count_of
 from antiphon.report.plots import plot_training
-from antiphon.run import RunFolder, staged_run
-from antiphon.train.checkpoint import load_checkpoint
+from antiphon.run import RunFolder, claimed, new_run
+from antiphon.storage.commit import holds_run
+from antiphon.train.checkpoint import load_checkpoint, refuse_other_shapes
 from antiphon.train.count import train_overlap, train_suffix_rules
 from antiphon.train.generation import GenerationTask
 from antiphon.train.keeper import Keeper
-from antiphon.train.loop import Interrupted, Task, run_epochs
+from antiphon.train.loop import Interrupted, Task, on_disk_errors, run_epochs
 from antiphon.train.matching import MatchingTask
 from antiphon.train.memory import forecast
 from antiphon.train.preconditions import COUNTED_KINDS, check_recipe
@@ -42,40 +43,46 @@ def train(
 ) -> RunFolder:
     """Trains what the recipe describes and leaves it in the folder ``out``."""
     run = RunFolder(out)
-    task = first_alone(lambda: _begin(recipe, out, console, resume=resume, force=force, device=device))
-    if agreed(task is None):
-        return run
-    task = task or _begin_beside_the_first(recipe, run, console)
-    torch.set_num_threads(threads or choose_threads(task.recipe, task.target_size, size_on_this_machine()))
-    _train_to_the_end(task, run, console, device)
+    with ExitStack() as held:
+        task = first_alone(lambda: _begin(recipe, out, console, held, resume=resume, force=force, device=device))
+        if agreed(task is None):
+            return run
+        task = task or _begin_beside_the_first(recipe, run, console)
+        torch.set_num_threads(threads or choose_threads(task.recipe, task.target_size, size_on_this_machine()))
+        _train_to_the_end(task, run, console, device)
     return run
 
 
-def _begin(recipe: Recipe, out: Path, console: Console, *, resume: bool, force: bool, device: str) -> Task | None:
-    """What there is to train, its data in the folder ``out``; none if all is done already."""
+def _begin(
+    recipe: Recipe, out: Path, console: Console, held: ExitStack, *, resume: bool, force: bool, device: str
+) -> Task | None:
+    """What there is to train, its data in the folder ``out``; none if all is done already.
+
+    ``held`` takes the lock of the folder, which is kept until training ends.
+    """
     check_recipe(recipe)
     _check_device(device)
-    tasks = _tasks(recipe)
-    if resume and (out / "recipe.toml").exists():
-        run = RunFolder.open(out)
-        stored = run.recipe()
-        settings = _settings_to_resume(stored, recipe, out)
-        if settings != stored:
-            _lengthen(run, settings, console)
-        if run.metrics():
-            console.print(f"{out}: training has ended already, nothing to resume")
+    held.enter_context(claimed(out))
+    if resume and holds_run(out):
+        return _resume(recipe, out, console)
+    with new_run(out, force=force) as run:
+        if recipe.model.kind in _COUNTED:
+            _COUNTED[recipe.model.kind](recipe, run, console.print)
             return None
-        return tasks.resume(settings, run, console.print)
-    try:
-        with staged_run(out, force=force) as run:
-            if recipe.model.kind in _COUNTED:
-                _COUNTED[recipe.model.kind](recipe, run, console.print)
-                return None
-            return tasks.prepare(recipe, run, console.print)
-    except OSError as error:
-        if is_disk_full(error):
-            raise RunError(f"{out}: the disk is full; nothing is left behind, make room and begin anew") from error
-        raise
+        return _tasks(recipe).prepare(recipe, run, console.print)
+
+
+def _resume(recipe: Recipe, out: Path, console: Console) -> Task | None:
+    """What there is left to train of the run in the folder ``out``; none if training has ended."""
+    run = RunFolder.open(out)
+    stored = run.recipe()
+    settings = _settings_to_resume(stored, recipe, out)
+    if settings != stored:
+        _lengthen(run, settings, console)
+    if run.metrics():
+        console.print(f"{out}: training has ended already, nothing to resume")
+        return None
+    return _tasks(recipe).resume(settings, run, console.print)
 
 
 def _begin_beside_the_first(recipe: Recipe, run: RunFolder, console: Console) -> Task:
@@ -110,7 +117,8 @@ def _train_to_the_end(task: Task, run: RunFolder, console: Console, device: str)
     settings = task.recipe.train
     checkpoint = load_checkpoint(run.checkpoint)
     torch.manual_seed(settings.seed)
-    fitting = task.fitting(run, checkpoint)
+    with refuse_other_shapes(run.checkpoint):
+        fitting = task.fitting(run, checkpoint)
     keeper = Keeper(run, settings.dev_metric, settings.patience, checkpoint)
     parameters = count_parameters(fitting.module.model)
     threads = count_of(torch.get_num_threads(), "thread")
@@ -118,7 +126,8 @@ def _train_to_the_end(task: Task, run: RunFolder, console: Console, device: str)
     console.print(f"{task.recipe.model.kind}: {parameters:,} parameters, {threads}{together}")
     run_epochs(fitting, settings, run, keeper, console, device)
     first_alone(lambda: _refuse_no_epoch(run, keeper))
-    first_alone(lambda: _finish(task, run, keeper, parameters, device))
+    with on_disk_errors(run):
+        first_alone(lambda: _finish(task, run, keeper, parameters, device))
 
 
 def _finish(task: Task, run: RunFolder, keeper: Keeper, parameters: int, device: str) -> None:
@@ -127,12 +136,18 @@ def _finish(task: Task, run: RunFolder, keeper: Keeper, parameters: int, device:
     A run that ended at ``train.max_epochs`` keeps its checkpoint, so that it can be made longer.
     """
     settings = task.recipe.train
-    with suppress(InputError):  # no plotting library, no picture: log.csv says the same
-        plot_training(keeper.rows, keeper.best, settings.dev_metric, run.plot)
-    task.finish(run, choose_device(device))
+    is_longest = bool(keeper.problem) or keeper.is_out_of_patience
+    with run.changed(remove=(run.corpus.name, *([run.checkpoint.name] if is_longest else []))) as new:
+        with suppress(InputError):  # no plotting library, no picture: log.csv says the same
+            plot_training(keeper.rows, keeper.best, settings.dev_metric, new.plot)
+        task.finish(run, new, choose_device(device))
+        _save_summary(task, new, keeper, parameters)
+
+
+def _save_summary(task: Task, new: RunFolder, keeper: Keeper, parameters: int) -> None:
     save_summary(
-        run,
-        settings,
+        new,
+        task.recipe.train,
         {name.removeprefix("dev_"): value for name, value in keeper.best.items() if name.startswith("dev_")},
         parameters=parameters,
         seconds=sum(row["seconds"] for row in keeper.rows),
@@ -141,9 +156,6 @@ def _finish(task: Task, run: RunFolder, keeper: Keeper, parameters: int, device:
         epochs=len(keeper.rows),
         stopped=keeper.problem,
     )
-    if keeper.problem or keeper.is_out_of_patience:
-        run.checkpoint.unlink(missing_ok=True)
-    run.discard_corpus()
 
 
 def _refuse_no_epoch(run: RunFolder, keeper: Keeper) -> None:
@@ -188,7 +200,7 @@ def _lengthen(run: RunFolder, recipe: Recipe, console: Console) -> None:
             f"{run.path}: training ended before train.max_epochs, so more epochs would change nothing; "
             "begin anew with --force, or train elsewhere with another --out"
         )
-    run.discard_metrics()
-    run.save_recipe(recipe)
+    with run.changed(remove=("metrics.json",)) as new:
+        new.save_recipe(recipe)
     if recipe.train.final_learning_rate != 1:
         console.print("train.final_learning_rate: the learning rate now falls over all epochs, old and new")

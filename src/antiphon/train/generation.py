@@ -65,7 +65,7 @@ class GenerationTask:
         )
         return Fitting(module, batches, dev_batches, (corpus.source_lengths, corpus.target_lengths), Batch.sample)
 
-    def finish(self, run: RunFolder, device: str) -> None:
+    def finish(self, run: RunFolder, new: RunFolder, device: str) -> None:
         """Nothing more: the weights are all there is."""
 
     def _module(self, dev_plan: list[NDArray[np.int64]], checkpoint: Checkpoint | None) -> GenerationTraining:

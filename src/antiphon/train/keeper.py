@@ -2,11 +2,12 @@
 
 import csv
 import time
+from pathlib import Path
 
 import lightning as L
 
 from antiphon.metrics import LOWER_IS_BETTER
-from antiphon.run import RunFolder, replaced_whole
+from antiphon.run import RunFolder
 from antiphon.train.checkpoint import Checkpoint, save_checkpoint
 from antiphon.train.module import TrainingModule
 from antiphon.train.processes import agreed, first_alone
@@ -17,8 +18,9 @@ Row = dict[str, float]
 class Keeper(L.Callback):
     """After every epoch: writes the log, keeps the best weights and a checkpoint, stops when nothing gets better.
 
-    A checkpoint holds every row of the log and the best so far, so a resumed run knows them. An epoch whose loss or
-    weights are not finite ends training: nothing of it is kept, and ``problem`` says so.
+    All of an epoch is written in one change of the run. A checkpoint holds every row of the log and the best so far,
+    so a resumed run knows them. An epoch whose loss or weights are not finite ends training: nothing of it is kept, and
+    ``problem`` says so.
     """
 
     def __init__(self, run: RunFolder, metric: str, patience: int, checkpoint: Checkpoint | None = None) -> None:
@@ -56,20 +58,19 @@ class Keeper(L.Callback):
             "pairs_per_second": module.train_loss.number / (self._trained - self._started),
         }
         self.rows.append(row)
-        if self._is_best(row):
-            self.best = row
-            self.run.save_weights(module.kept_model.state_dict())
-        self._write_log()
-        save_checkpoint(
-            Checkpoint(
+        with self.run.changed() as new:
+            if self._is_best(row):
+                self.best = row
+                new.save_weights(module.kept_model.state_dict())
+            self._write_log(new.log)
+            checkpoint = Checkpoint(
                 epochs=module.epoch + 1,
                 module=module.state_dict(),
                 optimiser=module.optimizer.state_dict(),
                 rows=self.rows,
                 best=self.best,
-            ),
-            self.run.checkpoint,
-        )
+            )
+            save_checkpoint(checkpoint, new.checkpoint)
 
     @property
     def is_out_of_patience(self) -> bool:
@@ -84,8 +85,8 @@ class Keeper(L.Callback):
         value = row[f"dev_{self.metric}"]
         return value if self.metric in LOWER_IS_BETTER else -value, row["dev_perplexity"]
 
-    def _write_log(self) -> None:
-        with replaced_whole(self.run.log) as new, new.open("w", newline="", encoding="utf-8") as file:
+    def _write_log(self, path: Path) -> None:
+        with path.open("w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, fieldnames=list(self.rows[0]))
             writer.writeheader()
             writer.writerows({name: f"{value:.6g}" for name, value in row.items()} for row in self.rows)

@@ -61,8 +61,8 @@ class Task(Protocol):
         """The model as it stands, and its batches."""
         ...
 
-    def finish(self, run: RunFolder, device: str) -> None:
-        """Leaves in the run what follows from its best weights, computed on a device."""
+    def finish(self, run: RunFolder, new: RunFolder, device: str) -> None:
+        """Writes into ``new`` what follows from the best weights of ``run``, computed on a device."""
         ...
 
 
@@ -94,12 +94,10 @@ def run_epochs(
     try:
         for bound in (fitting.module.memory, fitting.module.dev_memory):
             bound.say = partial(console.print, soft_wrap=True)
-        with _products_in(settings.precision):
+        with _products_in(settings.precision), on_disk_errors(run):
             trainer.fit(fitting.module, batches, fitting.dev_batches)
     except SystemExit as stopped:  # this is how Lightning passes Ctrl-C on
         raise Interrupted(f"{run.path}: stopped; go on with --resume") from stopped
-    except OSError as error:
-        raise _disk_trouble(error, run) from error
     except RuntimeError as error:
         raise _memory_trouble(error, run) from error
 
@@ -115,12 +113,17 @@ def _products_in(precision: str) -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
-def _disk_trouble(error: OSError, run: RunFolder) -> Exception:
-    if is_disk_full(error):
-        return RunError(
-            f"{run.path}: the disk is full; the last checkpoint is whole, make room and go on with --resume"
-        )
-    return error
+@contextmanager
+def on_disk_errors(run: RunFolder) -> Iterator[None]:
+    """Inside, a full disk is answered with what can be done about it."""
+    try:
+        yield
+    except OSError as error:
+        if is_disk_full(error):
+            raise RunError(
+                f"{run.path}: the disk is full; the last checkpoint is whole, make room and go on with --resume"
+            ) from error
+        raise
 
 
 def _memory_trouble(error: RuntimeError, run: RunFolder) -> Exception:

@@ -15,7 +15,7 @@ from antiphon.data.questions import Question, judgements_of
 from antiphon.metrics import perplexity, rank_measures
 from antiphon.models.logistic import Logistic
 from antiphon.models.matcher import Matcher
-from antiphon.ranker import load_overlap, new_matcher, text_encoder, word_splitter
+from antiphon.ranker import load_matcher, load_overlap, new_matcher, text_encoder, word_splitter
 from antiphon.run import RunFolder
 from antiphon.search.ranking import (
     FEATURES,
@@ -161,13 +161,12 @@ class MatchingTask:
         )
         return Fitting(module, batches, loader, (train.question_lengths, train.sentence_lengths), MatchBatch.sample)
 
-    def finish(self, run: RunFolder, device: str) -> None:
+    def finish(self, run: RunFolder, new: RunFolder, device: str) -> None:
         """With ``model.overlap``, leaves the logistic regression of the best weights."""
         if self.recipe.model.overlap:
-            matcher = new_matcher(run, self.recipe)
-            run.fill(matcher)
             corpus = MatchCorpus.of(self.train, text_encoder(run, self.recipe))
-            self._counts(run, corpus).fit(matcher.to(device)).save(run.logistic)
+            matcher = load_matcher(run, self.recipe).to(device)
+            self._counts(run, corpus).fit(matcher).save(new.logistic)
 
     def _counts(self, run: RunFolder, corpus: MatchCorpus) -> WordCounts:
         overlap, words = load_overlap(run), word_splitter(self.recipe.data)

@@ -14,7 +14,7 @@ from antiphon.data.readers import Files, Pair, has_features, read_pairs, read_ta
 from antiphon.data.tokenise import SentencePiece, train_sentencepiece
 from antiphon.errors import InputError, RecipeError
 from antiphon.run import RunFolder, token_kinds
-from antiphon.train.encoded import Origin, find_fault, load_pairs, save_contents, staged_entry
+from antiphon.train.encoded import Origin, find_fault, load_pairs, save_contents, staged_entry, vocabulary_files
 
 Say = Callable[[str], None]
 
@@ -55,7 +55,8 @@ def prepare_again(recipe: Recipe, run: RunFolder, say: Say) -> Prepared:
         if _is_usable(entry, origin, say) and _vocabularies(entry) == _vocabularies(run):
             return _open(recipe, run, entry.corpus, say)
     if not _is_usable(run, origin, say):
-        _encode_with(run.codec(recipe), recipe, run, origin)
+        with run.changed() as new:
+            _encode_with(run, recipe, new, origin)
     return _open(recipe, run, run.corpus, say)
 
 
@@ -143,20 +144,19 @@ def _encode_all(recipe: Recipe, run: RunFolder, origin: Origin) -> None:
     """Leaves vocabularies and encoded corpora in a new folder."""
     if recipe.data.vocab_from is not None:
         _take_vocabularies(recipe, run, RunFolder.open(recipe.data.vocab_from))
-        _encode_with(run.codec(recipe), recipe, run, origin)
+        _encode_with(run, recipe, run, origin)
     else:
         place_sentencepiece_models(recipe, run)
         census = _number_and_encode(recipe, run)
-        _encode_dev(run.codec(recipe), recipe, run, origin, census)
+        _encode_dev(run, recipe, run, origin, census)
 
 
-def _encode_with(codec: PairCodec, recipe: Recipe, run: RunFolder, origin: Origin) -> None:
-    """Encodes both corpora with vocabularies that are there already."""
-    shutil.rmtree(run.corpus, ignore_errors=True)
-    run.corpus.mkdir()
-    path, limits = run.corpus / "train.arrow", build_limits(recipe)
+def _encode_with(run: RunFolder, recipe: Recipe, new: RunFolder, origin: Origin) -> None:
+    """Encodes both corpora into ``new`` with the vocabularies of ``run``."""
+    new.corpus.mkdir()
+    path, limits, codec = new.corpus / "train.arrow", build_limits(recipe), run.codec(recipe)
     census = write_corpus(training_pairs(recipe), codec, path, limits, targets_only=not reads_source(recipe))
-    _encode_dev(codec, recipe, run, origin, census)
+    _encode_dev(run, recipe, new, origin, census)
 
 
 def _number_and_encode(recipe: Recipe, run: RunFolder) -> Census:
@@ -174,13 +174,13 @@ def _number_and_encode(recipe: Recipe, run: RunFolder) -> Census:
     return tallied.census
 
 
-def _encode_dev(codec: PairCodec, recipe: Recipe, run: RunFolder, origin: Origin, train: Census) -> None:
+def _encode_dev(run: RunFolder, recipe: Recipe, new: RunFolder, origin: Origin, train: Census) -> None:
     """Encodes the held-out pairs and declares both corpora whole, if either has a pair at all."""
     _refuse_no_pairs(recipe.data.train, train)
-    path = run.corpus / "dev.arrow"
+    path, codec = new.corpus / "dev.arrow", run.codec(recipe)
     dev = write_corpus(dev_pairs(recipe), codec, path, Limits(), targets_only=not reads_source(recipe))
     _refuse_no_pairs(recipe.data.dev, dev)
-    save_contents(run.corpus, origin, {"train": str(train), "dev": str(dev)})
+    save_contents(new.corpus, origin, {"train": str(train), "dev": str(dev)}, vocabulary_files(run))
 
 
 def _refuse_no_pairs(files: Files | None, census: Census) -> None:
@@ -196,18 +196,15 @@ def _open(recipe: Recipe, run: RunFolder, corpus: Path, say: Say) -> Prepared:
 
 
 def _is_usable(run: RunFolder, origin: Origin, say: Say) -> bool:
-    fault = find_fault(run.corpus, origin)
+    fault = find_fault(run, origin)
     if fault:
         say(f"{fault}: the data are encoded again")
     return fault is None
 
 
 def _vocabularies(run: RunFolder) -> dict[str, bytes]:
-    """The files that decide the numbers of tokens."""
-    paths = [
-        path for side in ("source", "target") for path in (run.path / f"{side}.vocab", run.sentencepiece_path(side))
-    ]
-    return {path.name: path.read_bytes() for path in paths if path.exists()}
+    """The contents of the files that decide the numbers of tokens."""
+    return {path.name: path.read_bytes() for path in vocabulary_files(run)}
 
 
 def _copy_vocabularies(one: RunFolder, other: RunFolder) -> None:

@@ -78,10 +78,10 @@ def copy_vectors(recipe: Recipe, run: RunFolder, questions: Iterable[Question]) 
 def copy_encoder(recipe: Recipe, run: RunFolder) -> None:
     """Puts the sizes and word pieces of a pretrained encoder into the run; its weights come with the best ones."""
     folder = find_encoder(recipe.data.encoder)
-    read_encoder_config(folder)
-    run.encoder.mkdir()
+    read_encoder_config(folder / "config.json")
+    run.encoder_config.parent.mkdir()
     for name in ENCODER_FILES:
-        shutil.copyfile(folder / name, run.encoder / name)
+        shutil.copyfile(folder / name, run.encoder_config.with_name(name))
 
 
 def load_encoder(matcher: Matcher, recipe: Recipe) -> None:

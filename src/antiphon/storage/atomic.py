@@ -1,0 +1,139 @@
+"""Files that are written whole or not at all."""
+
+import errno
+import fcntl
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+_SCRATCH = re.compile(r"\.antiphon-[0-9a-f]{16}")
+"""Names of unfinished files and folders: no user has such a one."""
+
+
+def scratch_name() -> str:
+    """A fresh name for an unfinished file or folder."""
+    return f".antiphon-{secrets.token_hex(8)}"
+
+
+def is_scratch(path: Path) -> bool:
+    """Whether a file or folder is an unfinished one of ours."""
+    return _SCRATCH.fullmatch(path.name) is not None and not path.is_symlink()
+
+
+@contextmanager
+def replaced_whole(path: Path) -> Iterator[Path]:
+    """A fresh file beside ``path`` that takes its place once it is written and synced.
+
+    If writing fails, whatever was at ``path`` stays. A symbolic link there is replaced, never followed. What a killed
+    process left unfinished in the folder is removed.
+    """
+    sweep(path.parent, folders=False)
+    temporary, descriptor = _open_temporary(path.parent)
+    try:
+        yield temporary
+        os.fsync(descriptor)
+        temporary.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
+    finally:
+        os.close(descriptor)
+    sync_folder(path.parent)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Replaces a text file in one move."""
+    with replaced_whole(path) as new:
+        new.write_text(text, encoding="utf-8", newline="\n")
+
+
+@contextmanager
+def scratch_folder(parent: Path) -> Iterator[Path]:
+    """A fresh folder inside ``parent``; while it is in use, ``sweep`` leaves it alone. It is not removed at the end."""
+    while True:
+        folder = parent / scratch_name()
+        folder.mkdir()
+        descriptor = os.open(folder, os.O_RDONLY)
+        if lock_descriptor(descriptor, wait=True) and is_same_file(descriptor, folder):
+            break
+        os.close(descriptor)
+    try:
+        yield folder
+    finally:
+        os.close(descriptor)
+
+
+def sweep(folder: Path, *, folders: bool = True) -> None:
+    """Removes what killed processes left unfinished in a folder; what a live process is writing stays."""
+    with suppress(OSError):
+        for path in folder.iterdir():
+            if is_scratch(path) and (folders or not path.is_dir()):
+                _remove_if_abandoned(path)
+
+
+def remove_tree(path: Path) -> None:
+    """Removes a file or a folder with all that is in it, if it is there; a symbolic link itself, not its target."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def sync_folder(path: Path) -> None:
+    """Makes the names in a folder outlive a loss of power, where the file system can."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EBADF):
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def lock_descriptor(descriptor: int, *, wait: bool = False) -> bool:
+    """Whether this process now holds the file alone; the lock ends with the process, however that ends.
+
+    Some network file systems lock nothing: there every process holds every file.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
+            raise
+    return True
+
+
+def is_same_file(descriptor: int, path: Path) -> bool:
+    """Whether an open file is still the one at ``path``."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _open_temporary(folder: Path) -> tuple[Path, int]:
+    """A fresh locked file; its mode follows the umask."""
+    while True:
+        path = folder / scratch_name()
+        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666)
+        if lock_descriptor(descriptor, wait=True) and is_same_file(descriptor, path):
+            return path, descriptor
+        os.close(descriptor)
+
+
+def _remove_if_abandoned(path: Path) -> None:
+    with suppress(OSError):
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            if lock_descriptor(descriptor):
+                remove_tree(path)
+        finally:
+            os.close(descriptor)

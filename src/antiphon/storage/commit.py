@@ -1,0 +1,187 @@
+"""Changes of a run folder that happen as a whole or not at all, whatever stops them.
+
+New files are written into a fresh folder inside the run and synced. One rename, of the manifest, commits them. Then
+they are moved into place and what they replace is deleted; if that is interrupted, readers find them where they wait,
+and the next writer moves them. Before the commit the run is the old one, after it the new one.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from os import O_RDONLY, close, fsync
+from os import open as open_descriptor
+from pathlib import Path
+
+from antiphon.errors import RunError
+from antiphon.storage.atomic import remove_tree, scratch_folder, sweep, sync_folder
+from antiphon.storage.layout import FOLDERS, MANIFEST, RUN_FILES
+from antiphon.storage.manifest import Entry, Manifest, measure, read_manifest, refuse_links, write_manifest
+
+
+def holds_run(folder: Path) -> bool:
+    """Whether there is a run in the folder, whole or damaged."""
+    return (folder / MANIFEST).is_symlink() or (folder / MANIFEST).exists()
+
+
+def recover(folder: Path) -> None:
+    """Finishes a change that was committed and interrupted, and removes what was never committed.
+
+    Only for who holds the lock of the folder.
+    """
+    if holds_run(folder):
+        with suppress(RunError):  # what is damaged is named when it is read
+            manifest = read_manifest(folder)
+            if not manifest.is_settled():
+                _settle(folder, manifest)
+    sweep(folder)
+
+
+@contextmanager
+def replaced_run(folder: Path, *, force: bool) -> Iterator[Path]:
+    """An empty folder for a new run that replaces whatever run is in ``folder`` at the end.
+
+    A run that is there already is refused, or replaced with ``force``. Files with names of a run that no run of ours
+    left there are refused in any case: they belong to the user.
+    """
+    old = _old_run(folder)
+    if old is not None and not force:
+        raise RunError(
+            f"{folder}: holds a run already ({MANIFEST}), expected a new folder; use --resume to go on with it, "
+            "--force to replace it, or another --out"
+        )
+    _refuse_foreign_files(folder, old)
+    with _committed(folder) as stage:
+        yield stage
+        files, folders = _seal(stage)
+        old_names = {*old.files, *old.folders} if old is not None else set()
+        removed = sorted(old_names - {*files, *folders})
+        _commit(folder, Manifest(files, folders, stage.name, tuple(removed)))
+
+
+@contextmanager
+def changed_run(folder: Path, remove: Iterable[str] = ()) -> Iterator[Path]:
+    """An empty folder for files that are added to the run in ``folder``, or replaced in it, at the end.
+
+    Files and folders named in ``remove`` are deleted in the same change.
+    """
+    with _committed(folder) as stage:
+        yield stage
+        old = read_manifest(folder)
+        files, folders = _seal(stage)
+        removed = {name for name in remove if name in old.files or name in old.folders}
+        kept = {name: entry for name, entry in old.files.items() if name not in removed}
+        kept_folders = {name for name in old.folders if name not in removed}
+        manifest = Manifest(kept | files, tuple(sorted(kept_folders | {*folders})), stage.name, tuple(sorted(removed)))
+        _commit(folder, manifest)
+
+
+def seal_run(folder: Path) -> None:
+    """Writes the manifest of a folder that holds a run and nothing else."""
+    write_manifest(folder, Manifest(*_seal(folder)))
+
+
+@contextmanager
+def _committed(folder: Path) -> Iterator[Path]:
+    """A fresh folder inside a run; it is removed unless the run's manifest has come to name it."""
+    with scratch_folder(folder) as stage:
+        try:
+            yield stage
+        except BaseException:
+            with suppress(OSError):
+                if not _is_committed(folder, stage):
+                    remove_tree(stage)
+            raise
+
+
+def _commit(folder: Path, manifest: Manifest) -> None:
+    refuse_links(folder, [*manifest.files, *manifest.folders, *manifest.removed])
+    write_manifest(folder, manifest)
+    _settle(folder, manifest)
+
+
+def _settle(folder: Path, manifest: Manifest) -> None:
+    """Moves staged files into place and deletes what was removed; may be repeated from any point."""
+    refuse_links(folder, [*manifest.files, *manifest.folders, *manifest.removed])
+    if manifest.staged is not None:
+        _move_into_place(folder, manifest, folder / manifest.staged)
+    for name in manifest.removed:
+        remove_tree(folder / name)
+    _remove_empty_parents(folder, manifest.removed)
+    for place in {folder, *((folder / name).parent for name in manifest.files)}:
+        sync_folder(place)
+    write_manifest(folder, Manifest(manifest.files, manifest.folders, format=manifest.format))
+    if manifest.staged is not None:
+        remove_tree(folder / manifest.staged)
+
+
+def _move_into_place(folder: Path, manifest: Manifest, stage: Path) -> None:
+    for name in manifest.files:
+        if (stage / name).exists():
+            (folder / name).parent.mkdir(exist_ok=True)
+            (stage / name).replace(folder / name)
+    for name in manifest.folders:
+        if (stage / name).exists():
+            remove_tree(folder / name)
+            (stage / name).rename(folder / name)
+
+
+def _remove_empty_parents(folder: Path, names: Iterable[str]) -> None:
+    for parent in {(folder / name).parent for name in names} - {folder}:
+        with suppress(OSError):
+            parent.rmdir()
+
+
+def _is_committed(folder: Path, stage: Path) -> bool:
+    try:
+        return read_manifest(folder).staged == stage.name
+    except FileNotFoundError:
+        return False
+    except RunError:  # better something to sweep than something lost
+        return True
+
+
+def _old_run(folder: Path) -> Manifest | None:
+    """What a run that is in the folder holds; of a damaged one, all that it could hold."""
+    if not holds_run(folder):
+        return None
+    try:
+        return read_manifest(folder)
+    except RunError:
+        there = {name: Entry(0, "") for name in sorted(RUN_FILES) if (folder / name).exists()}
+        return Manifest(there, tuple(name for name in FOLDERS if (folder / name).exists()))
+
+
+def _refuse_foreign_files(folder: Path, old: Manifest | None) -> None:
+    ours = {*old.files, *old.folders} if old is not None else set()
+    for name in (*sorted(RUN_FILES), *FOLDERS):
+        if name not in ours and ((folder / name).exists() or (folder / name).is_symlink()):
+            raise RunError(
+                f"{folder / name}: in the way of a new run, and not listed in a {MANIFEST} there, expected a folder "
+                "without it; move it, or choose another --out"
+            )
+
+
+def _seal(stage: Path) -> tuple[dict[str, Entry], tuple[str, ...]]:
+    """Syncs everything in a folder; gives the digests of its files and the names of its folders without digests."""
+    mode = stage.stat().st_mode & 0o666
+    paths = sorted(stage.rglob("*"))
+    for path in paths:
+        if path.is_file():
+            path.chmod(mode)
+        _sync(path)
+    sync_folder(stage)
+    names = {str(path.relative_to(stage)): path for path in paths if path.is_file()}
+    files = {
+        name: measure(path) for name, path in names.items() if not name.startswith(tuple(f"{f}/" for f in FOLDERS))
+    }
+    return files, tuple(name for name in FOLDERS if (stage / name).exists())
+
+
+def _sync(path: Path) -> None:
+    if path.is_dir():
+        sync_folder(path)
+        return
+    descriptor = open_descriptor(path, O_RDONLY)
+    try:
+        fsync(descriptor)
+    finally:
+        close(descriptor)

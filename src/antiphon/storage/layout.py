@@ -1,0 +1,36 @@
+"""The names of all files that a run may hold."""
+
+MANIFEST = "manifest.json"
+PARTS = ("direct", "channel", "lm")
+"""Folders of the runs that a noisy channel is made of."""
+FOLDERS = ("corpus",)
+"""Folders without digests in the manifest: what is in them can be made again and is checked by itself."""
+
+KEPT_FILES = (
+    "recipe.toml",
+    "source.vocab",
+    "target.vocab",
+    "source.spm",
+    "target.spm",
+    "model.safetensors",
+    "rules.tsv",
+    "words.vocab",
+    "vectors.safetensors",
+    "encoder/config.json",
+    "encoder/tokenizer.json",
+    "overlap.tsv",
+    "logistic.json",
+    "metrics.json",
+)
+"""What prediction needs."""
+REPORTS = ("log.csv", "training.png", "online.png", "alignment.png")
+"""What only people read; it may be deleted."""
+RUN_FILES = frozenset(
+    [
+        *KEPT_FILES,
+        *REPORTS,
+        "last.ckpt",
+        *(f"{part}/{name}" for part in PARTS for name in (*KEPT_FILES, *REPORTS, MANIFEST)),
+    ]
+)
+"""Every file that a manifest can list."""

@@ -1,0 +1,170 @@
+"""The manifest of a run folder: its format version, and size and SHA-256 of every file.
+
+    {"files": {"recipe.toml": {"bytes": 1234, "sha256": "..."}, ...}, "folders": ["corpus"],
+     "staged": null, "removed": [], "format": 1, "sha256": "..."}
+
+A change of the run is committed by replacing the manifest: ``staged`` then names a folder inside the run in which new
+files still wait to be moved into place, and ``removed`` lists files that are still to be deleted. ``sha256`` is that
+of the manifest itself without this key.
+"""
+
+import errno
+import hashlib
+import io
+import os
+import stat
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from antiphon.errors import RunError
+from antiphon.storage.atomic import is_scratch, write_whole
+from antiphon.storage.layout import FOLDERS, MANIFEST, REPORTS, RUN_FILES
+from antiphon.storage.migrations import FORMAT, check_format
+from antiphon.storage.sealed_json import parse_sealed, render_sealed
+
+_MAX_BYTES = 2**20
+"""Far more than the manifest of any run takes."""
+_READS_BESIDE_A_WRITER = 100
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What is known of a file."""
+
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a run folder holds."""
+
+    files: Mapping[str, Entry]
+    folders: tuple[str, ...] = ()
+    staged: str | None = None
+    removed: tuple[str, ...] = ()
+    format: int = FORMAT
+
+    def is_settled(self) -> bool:
+        """Whether every file is in its place."""
+        return self.staged is None and not self.removed
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest of a run folder; one that is damaged, or of a newer format, is refused."""
+    path = folder / MANIFEST
+    with open_regular(path) as file:
+        content = file.read(_MAX_BYTES)
+    try:
+        table = parse_sealed(content)
+        check_format(table["format"], folder)
+        return _parse(table)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RunError(
+            f"{path}: damaged ({error}), expected the list of files that antiphon wrote; "
+            "restore it from a copy, or train again with --force"
+        ) from None
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Replaces the manifest in one move."""
+    write_whole(folder / MANIFEST, render_sealed(asdict(manifest)))
+
+
+def read_verified(folder: Path) -> Manifest:
+    """The manifest of a run folder, once every file in it has been found to be what was written.
+
+    Files may change while they are read, if the run is in training; then they are read again.
+    """
+    for _ in range(_READS_BESIDE_A_WRITER):
+        manifest = read_manifest(folder)
+        try:
+            verify(folder, manifest)
+            return manifest
+        except RunError:
+            if read_manifest(folder) == manifest:
+                raise
+    raise RunError(f"{folder}: changes faster than it can be read, expected a run that is at rest")
+
+
+def verify(folder: Path, manifest: Manifest) -> None:
+    """Refuses a folder in which a file is missing, damaged or a symbolic link."""
+    for name, expected in manifest.files.items():
+        path = folder / name
+        refuse_links(folder, [name])
+        try:
+            found = _measure_listed(folder, manifest, name)
+        except FileNotFoundError:
+            if name in REPORTS:
+                continue
+            raise RunError(f"{path}: missing, expected it as in {folder / MANIFEST}") from None
+        if found != expected:
+            raise RunError(
+                f"{path}: damaged, or changed by hand ({_difference(found, expected)}), expected the file that "
+                "antiphon wrote; restore it from a copy, or train again with --force"
+            )
+
+
+def measure(path: Path) -> Entry:
+    """Size and SHA-256 of a file."""
+    with open_regular(path) as file:
+        return _measure(file)
+
+
+def open_regular(path: Path) -> io.BufferedReader:
+    """An open file; symbolic links, pipes, devices and folders are refused."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise RunError(f"{path}: a symbolic link, expected a file of the run itself") from None
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise RunError(f"{path}: no regular file, expected a file of a run")
+    return os.fdopen(descriptor, "rb")
+
+
+def refuse_links(folder: Path, names: Iterable[str]) -> None:
+    """Refuses a run folder in which one of these names leads elsewhere."""
+    for name in names:
+        parts = Path(name).parts
+        for length in range(1, len(parts) + 1):
+            path = folder.joinpath(*parts[:length])
+            if path.is_symlink():
+                raise RunError(f"{path}: a symbolic link, expected a file or folder of the run itself")
+
+
+def _measure_listed(folder: Path, manifest: Manifest, name: str) -> Entry:
+    """Size and SHA-256 of a file where it waits, or where it belongs once it has been moved."""
+    if manifest.staged is not None:
+        try:
+            return measure(folder / manifest.staged / name)
+        except FileNotFoundError:
+            pass
+    return measure(folder / name)
+
+
+def _measure(file: io.BufferedReader) -> Entry:
+    digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return Entry(os.fstat(file.fileno()).st_size, digest)
+
+
+def _difference(found: Entry, expected: Entry) -> str:
+    if found.bytes != expected.bytes:
+        return f"{found.bytes:,} bytes instead of {expected.bytes:,}"
+    return "its SHA-256 is another"
+
+
+def _parse(table: Mapping[str, Any]) -> Manifest:
+    """The manifest of a table; names that a run cannot have are refused, so nothing outside of it is ever touched."""
+    files = {name: Entry(int(entry["bytes"]), str(entry["sha256"])) for name, entry in table["files"].items()}
+    folders, removed, staged = tuple(table["folders"]), tuple(table["removed"]), table["staged"]
+    unknown = [name for name in (*files, *removed) if name not in RUN_FILES and name not in FOLDERS]
+    unknown += [name for name in folders if name not in FOLDERS]
+    unknown += [staged] if staged is not None and not is_scratch(Path(str(staged))) else []
+    if unknown:
+        raise ValueError(f"it names {unknown[0]!r}")
+    return Manifest(files, folders, staged, removed, int(table["format"]))

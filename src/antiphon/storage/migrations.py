@@ -1,0 +1,43 @@
+"""Formats of run folders: which one is written, and how recipes of older ones become recipes of today.
+
+To change or remove a setting: raise ``FORMAT`` by one, and add to ``MIGRATIONS`` a function that turns the recipe of
+the format before, as a nested table, into one of the new format.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from antiphon.errors import RunError
+
+Table = dict[str, Any]
+
+FORMAT = 1
+"""The format that is written."""
+OLDEST = 1
+"""The oldest format that can be read."""
+MIGRATIONS: dict[int, Callable[[Table], Table]] = {}
+"""For each older format, its recipe as one of the next format."""
+
+
+def check_format(number: Any, folder: Path, newest: int = FORMAT) -> None:
+    """Refuses a format that this version cannot read."""
+    if not isinstance(number, int) or number < OLDEST:
+        raise ValueError(f"format {number!r}")
+    if number > newest:
+        raise RunError(
+            f"{folder}: a run of format {number}, expected at most {newest}; it was written by a newer antiphon: "
+            "install that one"
+        )
+
+
+def migrate(
+    recipe: Table,
+    found: int,
+    newest: int = FORMAT,
+    migrations: Mapping[int, Callable[[Table], Table]] = MIGRATIONS,
+) -> Table:
+    """The recipe of a run as one of the newest format."""
+    for number in range(found, newest):
+        recipe = migrations[number](recipe)
+    return recipe

@@ -1,0 +1,72 @@
+"""Safetensors files that are checked before anything of their size is allocated, and refused if not finite."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from antiphon.errors import RunError
+
+Shapes = dict[str, tuple[int, ...]]
+
+
+def read_shapes(path: Path) -> Shapes:
+    """The shape of every tensor, from the header alone."""
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    except safetensors.SafetensorError as error:
+        raise RunError(f"{path}: damaged or cut short ({error}), expected safetensors weights") from None
+
+
+def load_finite(path: Path) -> dict[str, Tensor]:
+    """All tensors of a file; NaN and infinite numbers are refused by the name of their tensor."""
+    try:
+        tensors = safetensors.torch.load_file(path)
+    except safetensors.SafetensorError as error:
+        raise RunError(f"{path}: damaged or cut short ({error}), expected safetensors weights") from None
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+            raise RunError(f"{path}: {name} holds NaN or infinite numbers, expected finite weights; train again")
+    return tensors
+
+
+def load_into(build: Callable[[], nn.Module], path: Path, layers: int) -> nn.Module:
+    """The module that ``build`` makes, with the weights of a file.
+
+    Its shapes are compared with the file's header before it is built; ``layers`` is how many it has, each of which
+    must have a tensor in the file.
+    """
+    found = read_shapes(path)
+    if layers > len(found):
+        raise RunError(f"{path}: {len(found)} tensors, expected those of {layers:,} layers as in the recipe")
+    _compare(found, _shapes_of(build, path), path)
+    module = build()
+    module.load_state_dict(load_finite(path))
+    return module.eval()
+
+
+def _shapes_of(build: Callable[[], nn.Module], path: Path) -> Shapes:
+    """The shapes of a module's tensors, without memory for any of them."""
+    try:
+        with torch.device("meta"):
+            module = build()
+    except (RuntimeError, OverflowError) as error:
+        raise RunError(f"{path}: not the weights of this run's recipe, whose model cannot be built ({error})") from None
+    return {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
+
+
+def _compare(found: Shapes, expected: Shapes, path: Path) -> None:
+    for name in sorted(found.keys() | expected.keys()):
+        if found.get(name) != expected.get(name):
+            raise RunError(
+                f"{path}: not the weights of this run's recipe and vocabularies "
+                f"({name}: {_shown(found.get(name))}, expected {_shown(expected.get(name))})"
+            )
+
+
+def _shown(shape: tuple[int, ...] | None) -> str:
+    return "missing" if shape is None else "x".join(map(str, shape)) or "a single number"
