@@ -23,6 +23,13 @@ def one_line(text: str, limit: int = 200) -> str:
     return _LINE_CONTROLS.sub(_escape, text if len(text) <= limit else f"{text[:limit]}...")
 
 
+def duration(seconds: float) -> str:
+    """Minutes and seconds, with hours where there are any: ``1:05``, ``2:00:00``."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
 class PlainConsole(Console):
     """A console that obeys no markup in what it prints; nobody reading standard error does not end a command."""
 

@@ -122,7 +122,8 @@ def test_a_dry_run_says_what_training_will_take_and_leaves_nothing(antiphon, rec
     before = everything_in(tmp_path)
     result = antiphon("train", recipe, "--dry-run", "--out", tmp_path / "run")
     assert result.status == 0, result.err
-    train, dev, kind, parameters, batches, memory = result.err.splitlines()
+    train, dev, kind, parameters, batches, memory, time = result.err.splitlines()
+    assert re.fullmatch(r"about [\d.]+ s per epoch, [\d:]+ for all \d+ epochs, without validation", time)
     assert re.fullmatch(r"train: \d+ pairs, left out: \d+ source too long", train)
     assert (dev, kind) == ("dev: 10 pairs", "transducer, on cpu:")
     sizes = re.fullmatch(

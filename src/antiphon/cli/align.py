@@ -20,6 +20,8 @@ class Format(StrEnum):
     pharaoh = "pharaoh"
     jsonl = "jsonl"
     png = "png"
+    svg = "svg"
+    pdf = "pdf"
 
 
 def command(
@@ -45,8 +47,8 @@ def command(
     pairs = pairs_of(model.recipe, pair_files(file))
     alignments = model.align((Source(pair.source, pair.features), pair.target) for pair in pairs)
     for number, alignment in enumerate(alignments, 1):
-        if format is Format.png:
-            draw(alignment, out, number)
+        if format not in (Format.pharaoh, Format.jsonl):
+            draw(alignment, out / f"{number:04d}.{format.value}")
             if number == limit:
                 break
         else:
@@ -55,12 +57,12 @@ def command(
             )
 
 
-def draw(alignment: "Alignment", folder: Path, number: int) -> None:
-    """Draws one pair as ``folder/NUMBER.png`` and says so."""
+def draw(alignment: "Alignment", path: Path) -> None:
+    """Draws one pair and says where."""
     from antiphon.report.plots import plot_alignment
     from antiphon.terminal import printable
 
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{number:04d}.png"
-    plot_alignment(alignment.source_symbols, alignment.target_symbols, alignment.rows, alignment.posterior, path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    symbols = alignment.source_symbols, alignment.target_symbols
+    plot_alignment(*symbols, alignment.rows, alignment.posterior, path, method=alignment.method)
     print(printable(str(path)))

@@ -122,16 +122,19 @@ def sweep_biases(
 
 def show_sweep(evaluations: "dict[float, Evaluation]", run: "RunFolder", *, as_json: bool) -> None:
     """A table, or a JSON object for each bias; and quality against delay as a picture in the run."""
+    from antiphon.report.plots import optional_picture
     from antiphon.report.tables import sweep_table
-    from antiphon.terminal import PlainConsole
+    from antiphon.terminal import PlainConsole, printable
 
-    with run.changed() as new:
-        draw_sweep(evaluations, new.path / "online.png")
-    if not as_json:
+    if as_json:
+        for bias, evaluation in evaluations.items():
+            print(json.dumps(evaluation.to_dict() | {"emit_bias": bias}, ensure_ascii=False))
+    else:
         PlainConsole().print(sweep_table(evaluations))
-        return
-    for bias, evaluation in evaluations.items():
-        print(json.dumps(evaluation.to_dict() | {"emit_bias": bias}, ensure_ascii=False))
+    picture = run.path / "online.png"
+    with optional_picture(picture, lambda note: print(f"antiphon: {printable(note)}", file=sys.stderr)):
+        with run.changed() as new:
+            draw_sweep(evaluations, new.path / picture.name)
 
 
 def draw_sweep(evaluations: "dict[float, Evaluation]", path: Path) -> None:
@@ -141,5 +144,6 @@ def draw_sweep(evaluations: "dict[float, Evaluation]", path: Path) -> None:
     metrics = [evaluation.metrics for evaluation in evaluations.values()]
     quality = next(name for name in ("bleu", "accuracy") if name in metrics[0])
     points = [(scores["AL"].value, scores[quality].value) for scores in metrics]
-    labels = [f"{bias:g}" for bias in evaluations]
-    plot_curves({quality: points}, "average lagging (source tokens)", quality, path, labels=labels)
+    labels = [f"emit bias {bias:g}" for bias in evaluations]
+    title = "quality against delay, for several emit biases"
+    plot_curves({quality: points}, "average lagging (source tokens)", quality, path, labels=labels, title=title)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from antiphon.errors import count_of
+from antiphon.terminal import duration
 
 if TYPE_CHECKING:
     from antiphon.api import Prediction
@@ -55,7 +56,7 @@ class Progress:
         seconds = self.clock() - self.started
         self._next = self.clock() + _EVERY[self.is_terminal]
         of_all = f" of {self.total:,}" if self.total else ""
-        left = f", {_duration(seconds / done * (self.total - done))} left" if self.total and self.total >= done else ""
+        left = f", {duration(seconds / done * (self.total - done))} left" if self.total and self.total >= done else ""
         line = f"{done:,}{of_all} inputs, {done / seconds:,.1f} per second{left}"
         self._shows_line = self.is_terminal
         self.stream.write(f"\r{line}\x1b[K" if self.is_terminal else f"antiphon: {line}\n")
@@ -91,9 +92,3 @@ def count_lines(file: Path) -> int | None:
         return None
     with file.open("rb") as content:
         return sum(block.count(b"\n") for block in iter(lambda: content.read(2**20), b""))
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

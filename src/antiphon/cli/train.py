@@ -1,5 +1,6 @@
 """``antiphon train``."""
 
+import shlex
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -27,7 +28,7 @@ def command(
     dry: Annotated[
         bool,
         typer.Option(
-            "--dry-run", help="Read the data, say how much memory training will take, and leave all as it is."
+            "--dry-run", help="Read the data, estimate memory and time of training, and leave everything as it is."
         ),
     ] = False,
     device: Device = "auto",
@@ -68,6 +69,7 @@ def command(
         if loaded.data.test is not None and "test" not in run.metrics():
             report_test(run, console, device, threads)
         report_stop(run, console)
+        console.print(f"next:\n{next_steps(folder, loaded.model.kind)}", soft_wrap=True)
 
 
 def report_stop(run: "RunFolder", console: "Console") -> None:
@@ -80,6 +82,19 @@ def report_stop(run: "RunFolder", console: "Console") -> None:
             soft_wrap=True,
         )
         raise typer.Exit(1)
+
+
+def next_steps(run: Path, kind: str) -> str:
+    """The commands that make use of a run that has just been trained."""
+    name = shlex.quote(str(run))
+    verbs = {
+        "language_model": [f"evaluate {name} TEST.tsv", f"combine --direct DIRECT-RUN --lm {name} --out COMBINED-RUN"],
+        "matcher": [f"evaluate {name} QUESTIONS.tsv", f"predict {name} QUESTIONS.tsv"],
+        "overlap": [f"evaluate {name} QUESTIONS.tsv", f"predict {name} QUESTIONS.tsv"],
+    }
+    return "\n".join(
+        f"  antiphon {verb}" for verb in verbs.get(kind, [f"evaluate {name} TEST.tsv", f"predict {name} INPUTS.txt"])
+    )
 
 
 def report_training(run: "RunFolder", recipe: "config.Recipe", console: "Console") -> None:

@@ -1,17 +1,20 @@
 """Training from a recipe to a finished run folder."""
 
-from contextlib import ExitStack, suppress
+from collections.abc import Sequence
+from functools import partial
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import lightning as L
 import torch
 from rich.console import Console
 
 from antiphon.build import count_parameters
 from antiphon.config import Recipe
 from antiphon.device import choose_device, choose_threads
-from antiphon.errors import InputError, RecipeError, RunError, count_of
-from antiphon.report.plots import plot_training
+from antiphon.errors import RecipeError, RunError, count_of
+from antiphon.report.plots import optional_picture, plot_training
 from antiphon.run import RunFolder, claimed, new_run
 from antiphon.storage.commit import holds_run
 from antiphon.train.checkpoint import load_checkpoint, refuse_other_shapes
@@ -23,6 +26,7 @@ from antiphon.train.matching import MatchingTask
 from antiphon.train.memory import forecast
 from antiphon.train.preconditions import COUNTED_KINDS, check_recipe
 from antiphon.train.processes import agreed, first_alone, rank, size, size_on_this_machine
+from antiphon.train.speed import describe_duration, seconds_per_epoch
 from antiphon.train.summary import save_summary
 
 __all__ = ["Interrupted", "dry_run", "train"]
@@ -40,8 +44,9 @@ def train(
     force: bool = False,
     device: str = "auto",
     threads: int | None = None,
+    callbacks: Sequence[L.Callback] = (),
 ) -> RunFolder:
-    """Trains what the recipe describes and leaves it in the folder ``out``."""
+    """Trains what the recipe describes and leaves it in the folder ``out``; ``callbacks`` are Lightning's."""
     run = RunFolder(out)
     with ExitStack() as held:
         task = first_alone(lambda: _begin(recipe, out, console, held, resume=resume, force=force, device=device))
@@ -49,7 +54,7 @@ def train(
             return run
         task = task or _begin_beside_the_first(recipe, run, console)
         torch.set_num_threads(threads or choose_threads(task.recipe, task.target_size, size_on_this_machine()))
-        _train_to_the_end(task, run, console, device)
+        _train_to_the_end(task, run, console, device, callbacks)
     return run
 
 
@@ -111,9 +116,13 @@ def dry_run(recipe: Recipe, *, console: Console, device: str = "auto", threads: 
         console.print(f"{recipe.model.kind}, on {where}:")
         for line in forecast(task.fitting(run, None), where).lines():
             console.print(line, soft_wrap=True)
+        seconds = seconds_per_epoch(task.fitting(run, None), where)
+        console.print(describe_duration(seconds, recipe.train.max_epochs), soft_wrap=True)
 
 
-def _train_to_the_end(task: Task, run: RunFolder, console: Console, device: str) -> None:
+def _train_to_the_end(
+    task: Task, run: RunFolder, console: Console, device: str, callbacks: Sequence[L.Callback]
+) -> None:
     settings = task.recipe.train
     checkpoint = load_checkpoint(run.checkpoint)
     torch.manual_seed(settings.seed)
@@ -124,13 +133,13 @@ def _train_to_the_end(task: Task, run: RunFolder, console: Console, device: str)
     threads = count_of(torch.get_num_threads(), "thread")
     together = f", {size()} processes" if size() > 1 else ""
     console.print(f"{task.recipe.model.kind}: {parameters:,} parameters, {threads}{together}")
-    run_epochs(fitting, settings, run, keeper, console, device)
+    run_epochs(fitting, settings, run, keeper, console, device, callbacks)
     first_alone(lambda: _refuse_no_epoch(run, keeper))
     with on_disk_errors(run):
-        first_alone(lambda: _finish(task, run, keeper, parameters, device))
+        first_alone(lambda: _finish(task, run, keeper, parameters, device, console))
 
 
-def _finish(task: Task, run: RunFolder, keeper: Keeper, parameters: int, device: str) -> None:
+def _finish(task: Task, run: RunFolder, keeper: Keeper, parameters: int, device: str, console: Console) -> None:
     """Leaves in the run what is known once training has ended, and takes away what was needed for it.
 
     A run that ended at ``train.max_epochs`` keeps its checkpoint, so that it can be made longer.
@@ -138,7 +147,7 @@ def _finish(task: Task, run: RunFolder, keeper: Keeper, parameters: int, device:
     settings = task.recipe.train
     is_longest = bool(keeper.problem) or keeper.is_out_of_patience
     with run.changed(remove=(run.corpus.name, *([run.checkpoint.name] if is_longest else []))) as new:
-        with suppress(InputError):  # no plotting library, no picture: log.csv says the same
+        with optional_picture(run.plot, partial(console.print, soft_wrap=True)):
             plot_training(keeper.rows, keeper.best, settings.dev_metric, new.plot)
         task.finish(run, new, choose_device(device))
         _save_summary(task, new, keeper, parameters)

@@ -2,7 +2,7 @@
 
 import logging
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -67,7 +67,13 @@ class Task(Protocol):
 
 
 def run_epochs(
-    fitting: Fitting, settings: TrainSection, run: RunFolder, keeper: Keeper, console: Console, device: str
+    fitting: Fitting,
+    settings: TrainSection,
+    run: RunFolder,
+    keeper: Keeper,
+    console: Console,
+    device: str,
+    callbacks: Sequence[L.Callback] = (),
 ) -> None:
     """Trains for the epochs that are left."""
     epochs_left = settings.max_epochs - fitting.module.epochs_before
@@ -78,6 +84,7 @@ def run_epochs(
     keep_freed_memory()
     if where == "cuda":
         let_memory_grow()
+    own_batches = shared(fitting.batches)
     trainer = L.Trainer(
         max_epochs=epochs_left,
         accelerator=where,
@@ -86,11 +93,11 @@ def run_epochs(
         enable_progress_bar=False,
         enable_model_summary=False,
         num_sanity_val_steps=0,
-        callbacks=[keeper, ProgressBar(console, keeper, settings.max_epochs)],
+        callbacks=[keeper, ProgressBar(console, keeper, settings.max_epochs, own_batches), *callbacks],
         **trainer_options(where),
     )
     # A loader draws a number when it starts: from its own generator, so that dropout's are left alone.
-    batches = DataLoader(shared(fitting.batches), batch_size=None, generator=torch.Generator())
+    batches = DataLoader(own_batches, batch_size=None, generator=torch.Generator())
     try:
         for bound in (fitting.module.memory, fitting.module.dev_memory):
             bound.say = partial(console.print, soft_wrap=True)

@@ -47,9 +47,13 @@ class EpochBatches(IterableDataset[Any]):
         epoch: Callable[[], int],
     ) -> None:
         self.batch, self.plan, self.seed, self.epoch = batch, plan, seed, epoch
+        self.planned = 0
+        """Batches of the epoch that began last."""
 
     def __iter__(self) -> Iterator[Any]:
-        for numbers in self.plan(np.random.default_rng([self.seed, self.epoch()])):
+        plan = self.plan(np.random.default_rng([self.seed, self.epoch()]))
+        self.planned = len(plan)
+        for numbers in plan:
             yield self.batch(numbers)
 
 
