@@ -132,9 +132,12 @@ def show_sweep(evaluations: "dict[float, Evaluation]", run: "RunFolder", *, as_j
     else:
         PlainConsole().print(sweep_table(evaluations))
     picture = run.path / "online.png"
-    with optional_picture(picture, lambda note: print(f"antiphon: {printable(note)}", file=sys.stderr)):
-        with run.changed() as new:
-            draw_sweep(evaluations, new.path / picture.name)
+
+    def say(note: str) -> None:
+        print(f"antiphon: {printable(note)}", file=sys.stderr)
+
+    with optional_picture(picture, say), run.changed() as new:
+        draw_sweep(evaluations, new.path / picture.name)
 
 
 def draw_sweep(evaluations: "dict[float, Evaluation]", path: Path) -> None:

@@ -1,8 +1,8 @@
 """Training from a recipe to a finished run folder."""
 
 from collections.abc import Sequence
-from functools import partial
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
