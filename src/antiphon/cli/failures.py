@@ -4,8 +4,8 @@ import errno
 import io
 import os
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 import typer
@@ -16,6 +16,9 @@ from antiphon.terminal import printable
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 """What typer raises for wrong arguments; it has no public name in every version."""
 
+STANDARD_OUTPUT = "standard output"
+_LONGEST_LINE, _MOST_LINES = 600, 50
+"""Of a message; names and values that are wrong can be of any length."""
 _EXPECTED = {
     errno.ENOENT: "expected a path that is there",
     errno.ENOTDIR: "expected folders in front of the last name",
@@ -52,18 +55,50 @@ def secure_standard_streams() -> None:
     """Has output written as UTF-8, and closed streams fail when used, instead of lending their numbers to files."""
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         if getattr(sys, name) is None:
-            _occupy(number, os.O_RDONLY if mode == "w" and name == "stdout" else os.O_WRONLY)
+            _occupy(number, os.O_RDONLY if name == "stdout" else os.O_WRONLY)
             setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
+    if sys.__stdout__ in (sys.stdout, None) and isinstance(sys.stdout, io.TextIOWrapper):
+        live = sys.stdout.isatty() or sys.stdout.write_through
+        sys.stdout = NamedOutput(
+            sys.stdout.detach(), encoding="utf-8", errors="backslashreplace", line_buffering=live, write_through=live
+        )
+
+
+class NamedOutput(io.TextIOWrapper):
+    """Standard output whose errors say that they are its own."""
+
+    def write(self, text: str) -> int:
+        """Writes text, as far as the buffer has no room for it."""
+        with _named():
+            return super().write(text)
+
+    def flush(self) -> None:
+        """Writes what is in the buffer."""
+        with _named():
+            super().flush()
+
+
+@contextmanager
+def _named() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        error.filename = STANDARD_OUTPUT
+        raise
 
 
 def report(failure: Failure) -> int:
     """Says the sentence on standard error, if there is one, and gives the exit status."""
     if failure.message:
         with suppress(OSError, ValueError):
-            print(f"antiphon: {printable(failure.message)}", file=sys.stderr, flush=True)
+            shown = "\n".join(map(_shortened, printable(failure.message).split("\n")[:_MOST_LINES]))
+            print(f"antiphon: {shown}", file=sys.stderr, flush=True)
     return failure.status
+
+
+def _shortened(line: str) -> str:
+    """A line of bearable length: what is expected stands at its end."""
+    return line if len(line) <= _LONGEST_LINE else f"{line[: _LONGEST_LINE // 2]} ... {line[-_LONGEST_LINE // 2 :]}"
 
 
 def _occupy(number: int, flags: int) -> None:
@@ -92,11 +127,10 @@ def _of_interrupt(_: Any) -> Failure:
 
 def _of_operating_system(error: Any) -> Failure:
     """A pipe that nobody reads any more ends a command well; all else is named with its file."""
-    if not _output_works():
+    if error.filename == STANDARD_OUTPUT:
         _discard_output()
         if isinstance(error, BrokenPipeError):
             return Failure(0)
-        return Failure(2, _sentence("standard output", error))
     files = [os.fsdecode(name) for name in (error.filename, error.filename2) if isinstance(name, str | bytes)]
     return Failure(2, _sentence(" and ".join(files), error))
 
@@ -105,15 +139,6 @@ def _sentence(where: str, error: OSError) -> str:
     reason = (error.strerror or str(error) or type(error).__name__).strip()
     expected = _EXPECTED.get(error.errno or 0)
     return ", ".join(part for part in (f"{where}: {reason.lower()}" if where else reason, expected) if part)
-
-
-def _output_works() -> bool:
-    """Whether standard output takes what is still waiting to be written."""
-    try:
-        sys.stdout.flush()
-    except (OSError, ValueError):
-        return False
-    return True
 
 
 def _discard_output() -> None:

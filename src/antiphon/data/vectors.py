@@ -18,6 +18,8 @@ from antiphon.errors import InputError
 Vector = NDArray[np.float32]
 _MOST_NUMBERS = 2**15
 """Numbers of a vector at most."""
+_LARGEST = 1_000_000
+"""Numbers in vectors at most, on either side of 0: with larger ones nothing can be learnt."""
 _LONGEST_WORD = 2**12
 """Bytes of a word of a binary file at most."""
 _NAMES_OF_UNKNOWN = ("<unk>", "unk", "UNKNOWN", "*UNKNOWN*")
@@ -76,7 +78,7 @@ def _read_text(path: Path) -> Iterator[tuple[str, Vector]]:
         width = width or len(numbers)
         if len(numbers) != width or not width:
             raise InputError(f"{where}: {len(numbers)} numbers after {word[:60]!r}, expected {width or 'some'}")
-        yield word, _finite(_parse_numbers(numbers, where), where)
+        yield word, _bounded(_parse_numbers(numbers, where), where)
 
 
 def _read_binary(path: Path) -> Iterator[tuple[str, Vector]]:
@@ -92,7 +94,7 @@ def _read_binary(path: Path) -> Iterator[tuple[str, Vector]]:
             numbers = file.read(4 * width)
             if len(numbers) != 4 * width:
                 raise InputError(f"{path}: ends in word {place} of {words}, expected {width} numbers for each")
-            yield word, _finite(np.frombuffer(numbers, "<f4"), f"{path}: word {place}")
+            yield word, _bounded(np.frombuffer(numbers, "<f4"), f"{path}: word {place}")
 
 
 def _read_word(file: BinaryIO, where: str) -> str:
@@ -113,12 +115,12 @@ def _read_npz(path: Path) -> Iterator[tuple[str, Vector]]:
     if words.dtype.kind not in "US" or words.ndim != 1 or vectors.ndim != 2 or len(words) != len(vectors):
         shapes = f"words of shape {words.shape} and vectors of shape {vectors.shape}"
         raise InputError(f"{path}: {shapes}, expected one row for each word")
-    rows = _finite(_as_floats(vectors, path), str(path))
+    rows = _bounded(_as_floats(vectors, path), str(path))
     _check_width(vectors.shape[1], str(path))
     if (unknown := arrays.get("unknown")) is not None:
         if unknown.shape != vectors.shape[1:]:
             raise InputError(f"{path}: unknown has shape {unknown.shape}, expected {vectors.shape[1:]}")
-        yield _NAMES_OF_UNKNOWN[0], _finite(_as_floats(unknown, path), str(path))
+        yield _NAMES_OF_UNKNOWN[0], _bounded(_as_floats(unknown, path), str(path))
     texts = words.tolist() if words.dtype.kind == "U" else [word.decode("utf-8", "replace") for word in words.tolist()]
     yield from zip(texts, rows, strict=True)
 
@@ -135,9 +137,9 @@ def _as_floats(numbers: NDArray[np.generic], path: Path) -> NDArray[np.float32]:
         return numbers.astype(np.float32)
 
 
-def _finite(numbers: NDArray[np.float32], where: str) -> NDArray[np.float32]:
-    if not np.isfinite(numbers).all():
-        raise InputError(f"{where}: a number that is not finite, expected finite ones")
+def _bounded(numbers: NDArray[np.float32], where: str) -> NDArray[np.float32]:
+    if not (np.abs(numbers) <= _LARGEST).all():
+        raise InputError(f"{where}: a number that is not finite or huge, expected numbers up to {_LARGEST:,}")
     return numbers
 
 

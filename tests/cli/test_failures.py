@@ -1,0 +1,130 @@
+"""What the operating system refuses is one sentence too, and a pipe that nobody reads any more is no failure."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.cli.test_bad_input import assert_refused, write
+from tests.toy import write_pairs
+
+
+def shell(command, run, **environment):
+    """Runs a line of bash in which ``antiphon`` is this package and ``$RUN`` the toy run."""
+    script = f'antiphon() {{ "{sys.executable}" -m antiphon "$@"; }}\nset -o pipefail\n{command}'
+    environment = os.environ | {"RUN": str(run), "PYTHONPATH": os.pathsep.join(sys.path)} | environment
+    return subprocess.run(["bash", "-c", script], capture_output=True, check=False, env=environment, timeout=100)
+
+
+def assert_sentence(done, *parts):
+    err = done.stderr.decode()
+    assert done.returncode == 2, err
+    assert err.startswith("antiphon: ")
+    assert err.count("\n") == 1
+    for part in parts:
+        assert part in err
+
+
+def test_a_reader_that_leaves_early_is_no_failure(toy_run):
+    done = shell("yes badu | head -5000 | antiphon predict $RUN | head -1; echo ${PIPESTATUS[2]}", toy_run)
+    assert done.stdout.split()[-1] == b"0"
+    assert done.stderr == b""
+
+
+def test_a_full_disk_behind_standard_output_is_named(toy_run):
+    assert_sentence(shell("antiphon predict $RUN <<< badu > /dev/full", toy_run), "standard output: no space left")
+
+
+def test_closed_streams_are_named(toy_run):
+    assert_sentence(shell("antiphon predict $RUN <<< badu >&-", toy_run), "standard output: bad file descriptor")
+    assert_sentence(shell("antiphon predict $RUN <&-", toy_run), "standard input: bad file descriptor")
+    assert shell("antiphon info $RUN 2>&-", toy_run).returncode == 0
+
+
+def test_outputs_are_utf8_whatever_the_terminal_speaks(toy_run):
+    done = shell("antiphon predict $RUN --format jsonl <<< Ω", toy_run, PYTHONIOENCODING="ascii", LC_ALL="C")
+    assert done.returncode == 0, done.stderr
+    assert "Ω" in done.stdout.decode("utf-8")
+
+
+def test_pairs_from_a_pipe_are_all_read(toy_run, tmp_path):
+    pairs = write_pairs(tmp_path / "pairs.tsv", 3000)
+    settings = "--set train.max_epochs=1 --set model.hidden_size=4 --out"
+    done = shell(f"antiphon train toy --set data.train=<(cat {pairs}) {settings} {tmp_path / 'run'}", toy_run)
+    assert done.returncode == 0, done.stderr
+    assert "train: 3,000 pairs" in done.stderr.decode()
+
+
+@pytest.mark.parametrize(
+    ("out", "parts"),
+    [
+        ("file/run", ["file", "not a directory"]),
+        ("x" * 300, ["file name too long"]),
+        ("/proc/run", ["/proc"]),
+    ],
+)
+def test_a_run_that_cannot_be_written_is_refused_with_its_path(antiphon, tmp_path, monkeypatch, out, parts):
+    write(tmp_path / "file", b"")
+    train, dev = write_pairs(tmp_path / "train.tsv", 5), write_pairs(tmp_path / "dev.tsv", 2)
+    monkeypatch.chdir(tmp_path)
+    settings = ["--set", f"data.train={train}", "--set", f"data.dev={dev}", "--set", "train.max_epochs=1"]
+    result = antiphon("train", "toy", *settings, "--out", out)
+    assert result.status == 2
+    assert "Traceback" not in result.err
+    for part in parts:
+        assert part in result.err
+
+
+def test_a_named_pipe_that_nothing_writes_into_is_refused(antiphon, toy_run, tmp_path, monkeypatch):
+    monkeypatch.setattr("antiphon.data.files.WRITER_SECONDS", 0.01)
+    os.mkfifo(tmp_path / "pipe")
+    assert_refused(antiphon("predict", toy_run, tmp_path / "pipe"), "a named pipe that nothing writes into")
+    assert_refused(antiphon("evaluate", toy_run, tmp_path / "pipe"), "a named pipe that nothing writes into")
+    assert_refused(antiphon("compare", toy_run, toy_run, tmp_path / "pipe"), "expected a regular file")
+    assert_refused(antiphon("train", tmp_path / "pipe"), "a named pipe that nothing writes into")
+
+
+def test_a_lack_of_memory_is_one_sentence(antiphon, toy_run, monkeypatch):
+    def exhausted(*_, **__):
+        raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes")
+
+    monkeypatch.setattr("antiphon.api.generation.Batch.of", exhausted)
+    for verb in (["predict", toy_run], ["align", toy_run, "src/antiphon/recipes/toy/dev.tsv"]):
+        assert_refused(antiphon(*verb, stdin=b"badu\n"), "out of memory")
+
+
+def test_a_mistake_of_the_program_keeps_its_traceback(monkeypatch):
+    from antiphon import cli
+
+    monkeypatch.setattr("sys.argv", ["antiphon", "--version"])
+    monkeypatch.setattr(cli, "_run", lambda _: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        cli.main()
+
+
+@pytest.mark.parametrize("name", ["[fr]", "[/b]", "[bold]x", ":smile:"])
+def test_markup_in_the_name_of_a_run_is_shown_as_it_is(antiphon, tmp_path, name):
+    train, dev = write_pairs(tmp_path / "train.tsv", 5), write_pairs(tmp_path / "dev.tsv", 2)
+    settings = ["--set", f"data.train={train}", "--set", f"data.dev={dev}", "--set", "train.max_epochs=1"]
+    run = tmp_path / name
+    trained = antiphon("train", "toy", *settings, "--set", "model.hidden_size=4", "--out", run)
+    assert trained.status == 0, trained.err
+    assert name in trained.err
+    assert antiphon("info", run).status == 0
+    assert name in antiphon("compare", run, run, dev, "--format", "markdown").out
+
+
+def test_codes_for_terminals_are_escaped(antiphon, tmp_path):
+    recipe = write(tmp_path / "recipe.toml", b'[model]\n"\\u001b[2J" = 1\n"a\\nb" = 1\n')
+    result = antiphon("train", recipe)
+    assert result.status == 2
+    assert "\x1b" not in result.err
+    assert r"model.\x1b[2J: unknown key" in result.err
+    assert r"model.a\nb: unknown key" in result.err
+    assert "\x1b" not in antiphon("info", tmp_path / "\x1b[31m").err
+    assert "\x1b" not in antiphon("predict", tmp_path, "--\x1b[31m").err
+
+
+def test_a_message_has_a_bearable_length(antiphon):
+    assert len(antiphon("info", "x" * 100_000).err) < 1000
