@@ -11,7 +11,7 @@ SOURCE = Path(antiphon.__file__).parent
 LAYERS = [
     {"errors", "kernels", "terminal"},
     {"storage"},
-    {"lattice", "kind_settings", "data"},
+    {"lattice", "kind_settings", "recipe_errors", "data"},
     {"nn"},
     {"models"},
     {"search", "metrics"},

@@ -65,3 +65,72 @@ def test_a_saved_recipe_is_the_same_recipe(tmp_path):
     recipe = load_recipe(write(tmp_path, '[data]\ntrain = "a.tsv"\n[train]\naverage = 0.9\n'))
     save_recipe(recipe, tmp_path / "saved.toml")
     assert parse_recipe(tomllib.loads((tmp_path / "saved.toml").read_text()), "saved") == recipe
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        *(
+            "train.learning_rate=inf",
+            "train.l2=inf",
+            "train.clip=nan",
+            "model.forget_bias=nan",
+            "search.length_bias=-inf",
+        ),
+        *("search.weights=[1, 1, nan, 0]", "train.learning_rate=nan", "search.threshold=inf", "model.dropout=0.999"),
+        *(
+            "train.seed=18446744073709551615",
+            "model.layers=100000",
+            "search.beam=1000000000",
+            "model.hidden_size=10**9",
+        ),
+        *("search.max_length_extra=1000000000", "train.batch_size=9223372036854775808", "search.batch_size=1000000"),
+        *(
+            "search.outputs=100000",
+            "search.proposals=100000",
+            "data.sentencepiece_size=1000000000",
+            "train.dev_beam=10000",
+        ),
+    ],
+)
+def test_settings_are_finite_and_bounded(tmp_path, setting):
+    key = setting.partition("=")[0]
+    with pytest.raises(RecipeError, match=rf"{key} = .*: input should be"):
+        load_recipe(write(tmp_path, ""), [setting])
+
+
+def test_models_that_fit_into_no_memory_are_refused_by_their_size(tmp_path):
+    with pytest.raises(RecipeError, match=r"model\.hidden_size = 20000 .* about 9\.6 billion weights \(38\.4 GB\)"):
+        load_recipe(write(tmp_path, "[model]\nhidden_size = 20000\n"))
+    with pytest.raises(RecipeError, match=r"model\.layers = 64: about 6\.44 billion weights"):
+        load_recipe(write(tmp_path, "[model]\nhidden_size = 2048\nlayers = 64\n"))
+
+
+def test_one_unpaired_file_needs_no_list(tmp_path):
+    recipe = write(tmp_path, '[data]\nunpaired = "a.txt"\n[model]\nkind = "language_model"\n')
+    assert load_recipe(recipe).data.unpaired == (tmp_path / "a.txt",)
+    assert [path.name for path in load_recipe(recipe, ["data.unpaired=b.txt"]).data.unpaired] == ["b.txt"]
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("x = " + "[" * 3000 + "]" * 3000, "nested too deeply"),
+        ("[train]\nseed = 1" + "0" * 5000, "not TOML"),
+        ('[data]\ntrain = "a\\u0000b"', r"data\.train = .*not UTF-8 or with NUL"),
+        ("[model]\nkind = " + '"' + "x" * 10_000 + '"', r"model\.kind = 'x+\.\.\.x+': input should be"),
+        ("#" * (2**24 + 1), "more than 16,777,216 bytes"),
+    ],
+)
+def test_strange_recipes_are_refused_in_a_short_sentence(tmp_path, text, part):
+    with pytest.raises(RecipeError, match=part) as caught:
+        load_recipe(write(tmp_path, text))
+    assert len(str(caught.value)) < 1000
+
+
+def test_a_setting_may_be_as_strange_as_a_recipe(tmp_path):
+    for value in ("[" * 3000 + "]" * 3000, "1" + "0" * 5000, "\x1b[31m", "\udcff"):
+        with pytest.raises(RecipeError):
+            load_recipe(write(tmp_path, ""), [f"model.layers={value}"])
+    with pytest.raises(RecipeError, match="not UTF-8"):
+        load_recipe(write(tmp_path, ""), ["data.train=\udcff"])

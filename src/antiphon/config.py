@@ -5,10 +5,8 @@ hands them over.
 """
 
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from difflib import get_close_matches
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from reprlib import Repr
 from typing import Annotated, Any, Literal
 
 import tomli_w
@@ -17,13 +15,11 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from antiphon.data.files import read_text
 from antiphon.errors import RecipeError
 from antiphon.kind_settings import changed_settings, leave_aside, refuse_unused, unused_settings, without
+from antiphon.recipe_errors import check_texts, explain
 from antiphon.storage.atomic import write_whole
 from antiphon.terminal import one_line
 
 TokenKind = Literal["chars", "words", "sentencepiece"]
-_LONGEST_SHOWN = 100
-"""Characters of a wrong value that are shown."""
-
 MetricName = Literal[
     "perplexity",
     "accuracy",
@@ -240,9 +236,7 @@ class Recipe(Section):
     @model_validator(mode="before")
     @classmethod
     def _text_can_be_written(cls, given: Any) -> Any:
-        for key, text in _texts(given):
-            if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
-                raise ValueError(f"{key} = {_shown(text)}: not UTF-8 or with a NUL character, expected plain text")
+        check_texts(given)
         return given
 
     @model_validator(mode="after")
@@ -252,6 +246,12 @@ class Recipe(Section):
             if has_model and getattr(self.data, f"{side}_tokens") != "sentencepiece":
                 raise ValueError(f'data.{side}_sentencepiece is set, expected data.{side}_tokens = "sentencepiece"')
         return self
+
+
+_NAMES = {
+    name: tuple(section.annotation.model_fields) if section.annotation is not None else ()
+    for name, section in Recipe.model_fields.items()
+}
 
 
 def load_recipe(path: Path, settings: Iterable[str] = (), say: Callable[[str], None] = lambda _: None) -> Recipe:
@@ -282,7 +282,7 @@ def parse_recipe(table: Mapping[str, Any], where: str) -> Recipe:
     try:
         return Recipe.model_validate(table)
     except ValidationError as error:
-        raise RecipeError("\n".join(f"{where}: {_explain(problem)}" for problem in _distinct(error))) from None
+        raise RecipeError("\n".join(f"{where}: {sentence}" for sentence in explain(error, _NAMES))) from None
 
 
 def save_recipe(recipe: Recipe, path: Path) -> None:
@@ -347,53 +347,6 @@ def _resolve(value: Any, folder: Path) -> Any:
     return str((folder / value).absolute()) if isinstance(value, str) else value
 
 
-def _distinct(error: ValidationError) -> list[dict[str, Any]]:
-    """One problem per key: a union reports each of its members."""
-    by_key: dict[tuple[str, ...], dict[str, Any]] = {}
-    for problem in error.errors(include_url=False):
-        by_key.setdefault(tuple(str(part) for part in problem["loc"][:2]), dict(problem))
-    return list(by_key.values())
-
-
-def _explain(problem: Mapping[str, Any]) -> str:
-    place = [str(part) for part in problem["loc"]][:2]
-    key = one_line(".".join(place))
-    if problem["type"] == "extra_forbidden":
-        near = get_close_matches(place[-1][:_LONGEST_SHOWN], _names_beside(place), n=1)
-        return f"{key}: unknown key" + (f", did you mean {near[0]}?" if near else "")
-    if problem["type"] == "value_error":
-        return str(problem["msg"]).removeprefix("Value error, ")
-    message = str(problem["msg"])
-    return f"{key} = {_shown(problem['input'])}: {message[0].lower()}{message[1:]}"
-
-
-def _shown(value: Any) -> str:
-    """A value as it would be written in Python, cut where it is long or deep."""
-    brief = Repr()
-    brief.maxstring = brief.maxother = brief.maxlong = _LONGEST_SHOWN
-    return one_line(brief.repr(value))
-
-
-def _texts(given: Any, key: str = "", depth: int = 4) -> Iterator[tuple[str, str]]:
-    """Every text in nested tables, with its dotted key; deeper ones than any setting has are left to others."""
-    if isinstance(given, str | Path):
-        yield key, str(given)
-    elif depth and isinstance(given, Mapping):
-        for name, value in given.items():
-            yield from _texts(value, f"{key}.{name}" if key else str(name), depth - 1)
-    elif depth and isinstance(given, list | tuple):
-        for value in given:
-            yield from _texts(value, key, depth - 1)
-
-
 def _as_list(given: Any) -> Any:
     """One path is a list of one."""
     return [given] if isinstance(given, str | Path) else given
-
-
-def _names_beside(place: list[str]) -> list[str]:
-    if len(place) == 1:
-        return list(Recipe.model_fields)
-    section = Recipe.model_fields[place[0]].annotation
-    assert section is not None
-    return list(section.model_fields)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import antiphon as package
+from antiphon.cli.stream import without_blanks
 from antiphon.errors import RunError
 from tests.interrupts import hear_ctrl_c
 from tests.toy import words, write_pairs
@@ -143,3 +144,25 @@ def test_bad_streams_and_sweeps_are_refused(online_run, antiphon, tmp_path):
     assert "not UTF-8" in antiphon("stream", online_run, stdin=b"a\xff\n").err
     test = write_pairs(tmp_path / "test.tsv", 3)
     assert "expected finite numbers between commas" in antiphon("evaluate", online_run, test, "--sweep", "1,x").err
+
+
+def test_streams_leave_out_what_readers_of_lines_leave_out(online_run, antiphon):
+    plain = antiphon("stream", online_run, stdin=b"da\n\nbo\n").out
+    assert antiphon("stream", online_run, stdin="\ufeffda\r\n \t \r\nbo\r".encode()).out == plain
+    assert antiphon("predict", online_run, stdin="\ufeffda\r\n \t \r\nbo\r".encode()).out == plain
+
+
+def test_text_in_the_middle_of_a_line_stays_as_it_is():
+    assert "".join(without_blanks(" a\rb \ufeff\r\n\r\n c")) == " a\rb \ufeff\n\n c"
+
+
+@pytest.mark.parametrize("option", ["--emit-bias", "--margin"])
+@pytest.mark.parametrize("value", ["nan", "inf", "1e400"])
+def test_options_are_finite(online_run, antiphon, option, value):
+    result = antiphon("stream", online_run, option, value)
+    assert result.status == 2
+    assert option in result.err
+
+
+def test_lines_that_are_not_utf8_are_numbered(online_run, antiphon):
+    assert "standard input:3: not UTF-8" in antiphon("stream", online_run, stdin=b"da\nbo\nx\xff\n").err

@@ -1,4 +1,5 @@
 import struct
+import zipfile
 
 import numpy as np
 import pytest
@@ -81,3 +82,69 @@ def test_vectors_of_another_number_than_words_are_refused(tmp_path):
     np.savez(tmp_path / "v.npz", words=np.array(["a"]), vectors=np.zeros((2, 2)))
     with pytest.raises(InputError, match="expected one row for each word"):
         read_vectors(tmp_path / "v.npz", {"a"})
+
+
+def npz(path, header, content=b"\0" * 48):
+    """An archive of arrays with a header that may be wrong."""
+    start = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode()
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("vectors.npy", start + content)
+        archive.writestr("words.npy", b"")
+    return path
+
+
+@pytest.mark.parametrize("shape", ["(10**12, 300)", "(1000000000000, 300)", "(3, 5)", "(-3, -4)", "x"])
+def test_an_npz_file_that_promises_what_it_has_not_is_refused_before_allocating(tmp_path, shape):
+    path = npz(tmp_path / "v.npz", f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}}}")
+    with pytest.raises(InputError, match=r"v\.npz: not to be read"):
+        read_vectors(path, {"a"})
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        {},
+        {"words": np.array(["a"]), "vectors": np.zeros((1, 0))},
+        {"words": np.array(["a"]), "vectors": np.full((1, 2), np.nan)},
+        {"words": np.array(["a"]), "vectors": np.full((1, 2), 1e300)},
+        {"words": np.array([1]), "vectors": np.zeros((1, 2))},
+        {"words": np.array("a"), "vectors": np.zeros((1, 2))},
+        {"words": np.array(["a"]), "vectors": np.zeros((1, 2), complex)},
+        {"words": np.array(["a"]), "vectors": np.zeros((1, 2)), "unknown": np.full(2, np.inf)},
+    ],
+)
+def test_arrays_that_are_no_vectors_are_refused(tmp_path, arrays):
+    np.savez(tmp_path / "v.npz", **arrays)
+    with pytest.raises(InputError, match=r"v\.npz"):
+        read_vectors(tmp_path / "v.npz", {"a"})
+
+
+def test_an_empty_npz_file_is_refused(tmp_path):
+    (tmp_path / "v.npz").write_bytes(b"")
+    with pytest.raises(InputError, match=r"v\.npz: not to be read"):
+        read_vectors(tmp_path / "v.npz", {"a"})
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("v.bin", b"1000000000000 1000000000000\na "),
+        ("v.bin", b"1 0\na "),
+        ("v.bin", b"9" * 5000 + b" 3\n"),
+        ("v.bin", b"2 1\n" + b"a" * 10_000),
+        ("v.bin", b"1 1\na \x00\x00\xc0\x7f"),
+        ("v.txt", b"1 1000000000\na 1\n"),
+        ("v.txt", b"a nan\n"),
+        ("v.txt", b"a 1e400\n"),
+        ("v.txt", "² ²\na 1\n".encode()),
+    ],
+)
+def test_absurd_counts_and_numbers_are_refused(tmp_path, name, content):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=name):
+        read_vectors(tmp_path / name, {"a"})
+
+
+def test_words_that_no_vocabulary_can_hold_are_left_out(tmp_path):
+    np.savez(tmp_path / "v.npz", words=np.array(["a", "b\nc", "", "d e", "\ud800", "f"]), vectors=np.ones((6, 2)))
+    assert read_vectors(tmp_path / "v.npz", {"a"}, more=10).words == ("a", "f")

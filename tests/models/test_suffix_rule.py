@@ -1,6 +1,6 @@
 import pytest
 
-from antiphon.errors import RunError
+from antiphon.errors import AntiphonError, RunError
 from antiphon.models.suffix_rule import SuffixRules
 
 DATIVE_PLURAL = [
@@ -51,4 +51,18 @@ def test_rules_survive_their_file(rules, tmp_path):
 def test_a_damaged_file_is_named(tmp_path):
     (tmp_path / "rules.tsv").write_text("a\tb\n")
     with pytest.raises(RunError, match=r"rules\.tsv:1: no suffix rule"):
+        SuffixRules.load(tmp_path / "rules.tsv")
+
+
+def test_tokens_with_every_character_are_saved_and_loaded(tmp_path):
+    rules = SuffixRules.learn([(["a\tb", "\\", "\x1f"], ["c\\t", "\\u", "ü"], ["N\\"])])
+    rules.save(tmp_path / "rules.tsv")
+    loaded = SuffixRules.load(tmp_path / "rules.tsv")
+    assert loaded.apply(["a\tb", "\\", "\x1f"], ["N\\"]) == ("c\\t", "\\u", "ü")
+
+
+@pytest.mark.parametrize("content", [b"\xff\t\t\t\t1\n", b"\t\t\t\t" + b"9" * 5000 + b"\n", "\t\t\t\t²\n".encode()])
+def test_rules_that_are_none_are_refused(tmp_path, content):
+    (tmp_path / "rules.tsv").write_bytes(content)
+    with pytest.raises(AntiphonError, match=r"rules\.tsv:1"):
         SuffixRules.load(tmp_path / "rules.tsv")

@@ -27,3 +27,11 @@ def test_the_gradient_goes_through_what_was_kept():
 def test_nothing_is_dropped_outside_training():
     numbers = torch.rand(7)
     assert torch.equal(Dropout(0.5).eval()(numbers), numbers)
+
+
+def test_the_highest_probability_keeps_some_and_stays_finite():
+    dropout = Dropout(0.999).train()
+    torch.manual_seed(1)
+    dropped = dropout(torch.ones(100_000))
+    assert torch.isfinite(dropped).all()
+    assert 0 < (dropped > 0).float().mean() < 0.01

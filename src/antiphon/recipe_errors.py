@@ -1,0 +1,59 @@
+"""What is wrong with a recipe, one sentence for each key."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from reprlib import Repr
+from typing import Any
+
+from pydantic import ValidationError
+
+from antiphon.terminal import one_line
+
+_LONGEST_SHOWN = 100
+"""Characters of a wrong value that are shown."""
+
+
+def explain(error: ValidationError, names: Mapping[str, Sequence[str]]) -> list[str]:
+    """A sentence for every key that is wrong; ``names`` are the keys of each section."""
+    by_key: dict[tuple[str, ...], dict[str, Any]] = {}
+    for problem in error.errors(include_url=False):  # a union reports each of its members
+        by_key.setdefault(tuple(str(part) for part in problem["loc"][:2]), dict(problem))
+    return [_explain(place, problem, names) for place, problem in by_key.items()]
+
+
+def show_value(value: Any) -> str:
+    """A value as it would be written in Python, cut where it is long or deep."""
+    brief = Repr()
+    brief.maxstring = brief.maxother = brief.maxlong = _LONGEST_SHOWN
+    return one_line(brief.repr(value))
+
+
+def check_texts(given: Any, key: str = "", depth: int = 4) -> None:
+    """Refuses texts that no file could hold, by their dotted key; nothing is set deeper than ``depth``."""
+    for where, text in _texts(given, key, depth):
+        if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
+            raise ValueError(f"{one_line(where)} = {show_value(text)}: not UTF-8 or with NUL, expected plain text")
+
+
+def _explain(place: Sequence[str], problem: Mapping[str, Any], names: Mapping[str, Sequence[str]]) -> str:
+    key = one_line(".".join(place))
+    if problem["type"] == "extra_forbidden":
+        beside = names if len(place) == 1 else names[place[0]]
+        near = get_close_matches(place[-1][:_LONGEST_SHOWN], list(beside), n=1)
+        return f"{key}: unknown key" + (f", did you mean {near[0]}?" if near else "")
+    if problem["type"] == "value_error":
+        return str(problem["msg"]).removeprefix("Value error, ")
+    message = str(problem["msg"])
+    return f"{key} = {show_value(problem['input'])}: {message[0].lower()}{message[1:]}"
+
+
+def _texts(given: Any, key: str, depth: int) -> Iterator[tuple[str, str]]:
+    if isinstance(given, str | Path):
+        yield key, str(given)
+    elif depth and isinstance(given, Mapping):
+        for name, value in given.items():
+            yield from _texts(value, f"{key}.{name}" if key else str(name), depth - 1)
+    elif depth and isinstance(given, list | tuple):
+        for value in given:
+            yield from _texts(value, key, depth - 1)
