@@ -16,7 +16,7 @@ LAYERS = [
     {"models"},
     {"search", "metrics"},
     {"config", "kinds"},
-    {"build", "recipes"},
+    {"build", "recipes", "schema"},
     {"device", "report", "run"},
     {"ranker"},
     {"train"},

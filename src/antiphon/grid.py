@@ -55,14 +55,17 @@ def plan_grid(recipe: Path, settings: Sequence[str], grid: Sequence[str], out: P
     return cells
 
 
-def run_grid(cells: Sequence[Cell], jobs: int, done: Callable[[Result], None]) -> list[Result]:
+def run_grid(
+    cells: Sequence[Cell], jobs: int, done: Callable[[Result], None], heard: Callable[[Cell, str], None]
+) -> list[Result]:
     """Trains all combinations, ``jobs`` at a time, and gives them from the best to the worst, failed ones last.
 
-    ``done`` hears of each as it ends. On Ctrl-C every training stops after a whole checkpoint.
+    ``done`` hears of each as it ends, ``heard`` of every line that a training writes, from other threads. On Ctrl-C
+    every training stops after a whole checkpoint.
     """
     running: list[subprocess.Popen[str]] = []
     with ThreadPoolExecutor(jobs) as pool:
-        futures = [pool.submit(_train, cell, running) for cell in cells]
+        futures = [pool.submit(_train, cell, running, heard) for cell in cells]
         try:
             for future in as_completed(futures):
                 done(future.result())
@@ -106,7 +109,7 @@ def _folder_name(settings: Sequence[str]) -> str:
     return safe if safe == name else f"{safe}-{zlib.crc32(name.encode()):08x}"
 
 
-def _train(cell: Cell, running: list[subprocess.Popen[str]]) -> Result:
+def _train(cell: Cell, running: list[subprocess.Popen[str]], heard: Callable[[Cell, str], None]) -> Result:
     """Trains one combination in a process of its own, without its test file."""
     recipe = cell.folder.with_name(f"{cell.folder.name}.toml")
     save_recipe(cell.recipe.model_copy(update={"data": cell.recipe.data.model_copy(update={"test": None})}), recipe)
@@ -120,9 +123,14 @@ def _train(cell: Cell, running: list[subprocess.Popen[str]]) -> Result:
         start_new_session=True,
     )
     running.append(process)
-    _, messages = process.communicate()
-    if process.returncode:
-        return Result(cell, problem=(messages.strip().splitlines() or ["no message"])[-1])
+    last = "no message"
+    assert process.stderr is not None
+    with process.stderr as lines:
+        for line in lines:
+            heard(cell, line)
+            last = line.strip() or last
+    if process.wait():
+        return Result(cell, problem=last)
     metrics = RunFolder.open(cell.folder).metrics()
     value = metrics[f"dev_{cell.recipe.train.dev_metric}"]
     return Result(cell, value, metrics["epochs"], metrics["training_seconds"])

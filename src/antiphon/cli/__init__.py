@@ -7,7 +7,21 @@ from typing import Annotated
 import typer
 
 from antiphon import __version__
-from antiphon.cli import align, combine, compare, demo, evaluate, grid, info, predict, recipes, stream, train, tune
+from antiphon.cli import (
+    align,
+    combine,
+    compare,
+    demo,
+    evaluate,
+    grid,
+    info,
+    predict,
+    recipes,
+    settings,
+    stream,
+    train,
+    tune,
+)
 from antiphon.cli.failures import failure_of, report, secure_standard_streams
 
 app = typer.Typer(
@@ -18,7 +32,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verb in (demo, train, predict, stream, evaluate, compare, align, combine, tune, grid, info, recipes):
+for verb in (demo, train, predict, stream, evaluate, compare, align, combine, tune, grid, info, recipes, settings):
     app.command(verb.__name__.rpartition(".")[2])(verb.command)
 
 

@@ -31,6 +31,7 @@ def command(
     Each combination is a run of its own in the folder, so a search that was stopped goes on where it was when the same
     command is given again. The table is left in grid.tsv, the recipe of the best in best.toml.
     """
+    from antiphon.cli.grid_progress import GridProgress
     from antiphon.grid import plan_grid, run_grid, save_grid
     from antiphon.recipes import find_recipe
     from antiphon.run import claimed
@@ -42,7 +43,8 @@ def command(
     console.print(f"{folder}: {len(cells)} combinations, {jobs} at a time", soft_wrap=True)
     with claimed(folder):
         try:
-            results = run_grid(cells, jobs, lambda result: console.print(say(result), soft_wrap=True))
+            with GridProgress(console, len(cells)) as progress:
+                results = run_grid(cells, jobs, progress.end, progress.hear)
         except KeyboardInterrupt:
             console.print(f"antiphon: {folder}: stopped; the same command goes on")
             raise typer.Exit(130) from None
@@ -52,12 +54,6 @@ def command(
     failed = [result for result in results if result.problem]
     if failed:
         raise RunError(f"{folder}: {len(failed)} of {len(results)} combinations failed, expected none: see grid.tsv")
-
-
-def say(result: "Result") -> str:
-    """One line for a combination that has ended."""
-    name, metric = " ".join(result.cell.settings), result.cell.recipe.train.dev_metric
-    return f"{name}  {result.problem}" if result.problem else f"{name}  dev {metric} {result.value:.4g}"
 
 
 def as_table(results: "list[Result]") -> "Table":

@@ -9,8 +9,9 @@ from rich.table import Table
 
 from antiphon.build import fitting_measures
 from antiphon.errors import RunError
-from antiphon.metrics import RANKING_MEASURES, Outputs, perplexity
+from antiphon.metrics import Outputs, perplexity
 from antiphon.metrics.significance import Comparison, compare_systems
+from antiphon.report.tables import shown
 
 if TYPE_CHECKING:
     from antiphon.api import Model
@@ -112,16 +113,20 @@ def _rows(compared: Compared) -> Iterator[list[str]]:
             system.name,
             system.model.kind,
             *(_cell(name, results[place]) for name, results in compared.metrics.items()),
-            "-" if system.perplexity is None else f"{system.perplexity:.3f}",
-            f"{system.training.get('parameters', 0):,}",
-            f"{system.training.get('training_seconds', 0.0):,.0f}",
-            f"{system.outputs_per_second:,.1f}",
+            _known(system.perplexity, ".3f"),
+            _known(system.training.get("parameters"), ",.0f"),
+            _known(system.training.get("training_seconds"), ",.0f"),
+            _known(system.outputs_per_second or None, ",.1f"),
         ]
 
 
+def _known(value: float | None, digits: str) -> str:
+    """A number, or a dash where none is known."""
+    return "-" if value is None else format(value, digits)
+
+
 def _cell(name: str, result: Comparison) -> str:
-    decimals = 4 if name in RANKING_MEASURES else 2
-    value, low, high = (f"{number:.{decimals}f}" for number in (result.score.value, result.low, result.high))
+    value, low, high = (shown(name, number) for number in (result.score.value, result.low, result.high))
     text = f"{value} [{low}, {high}]"
     return text if result.p_value is None else f"{text} p={result.p_value:.3f}"
 

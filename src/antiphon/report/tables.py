@@ -5,8 +5,18 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
+from antiphon.metrics import RANKING_MEASURES
+
 if TYPE_CHECKING:
     from antiphon.api import Evaluation
+
+
+_DECIMALS = {"perplexity": 3, "edit_distance": 3, "AP": 3} | dict.fromkeys(RANKING_MEASURES, 4)
+
+
+def shown(metric: str, value: float) -> str:
+    """A value with as many digits as a metric deserves: two, but more where values are small."""
+    return f"{value:.{_DECIMALS.get(metric, 2)}f}"
 
 
 def metrics_table(evaluation: "Evaluation") -> Table:
@@ -19,7 +29,7 @@ def metrics_table(evaluation: "Evaluation") -> Table:
     table.add_column("value", justify="right")
     table.add_column("signature")
     for name, score in evaluation.metrics.items():
-        table.add_row(name, f"{score.value:.4f}", score.signature)
+        table.add_row(name, shown(name, score.value), score.signature)
     return table
 
 
@@ -30,13 +40,15 @@ def sweep_table(evaluations: "Mapping[float, Evaluation]") -> Table:
     for name in ("emit bias", *names):
         table.add_column(name, justify="right")
     for bias, evaluation in evaluations.items():
-        table.add_row(f"{bias:g}", *(f"{evaluation.metrics[name].value:.3f}" for name in names))
+        table.add_row(f"{bias:g}", *(shown(name, evaluation.metrics[name].value) for name in names))
     return table
 
 
 def info_table(title: str, facts: Mapping[str, Any]) -> Table:
     """All facts of a run, nested ones with dotted names."""
     table = Table(title=title, show_header=False)
+    table.add_column(overflow="fold")
+    table.add_column(overflow="fold")
     for name, value in _flatten(facts):
         table.add_row(name, value)
     return table

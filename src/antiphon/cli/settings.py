@@ -1,0 +1,41 @@
+"""``antiphon settings``."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from antiphon.schema import Setting
+
+
+def command(
+    key: Annotated[
+        str | None,
+        typer.Argument(metavar="[KEY]", help="One setting, such as train.seed, or one section.", show_default=False),
+    ] = None,
+) -> None:
+    """List every setting of recipes: type, default and meaning.
+
+    Each can stand in a recipe or be changed with --set KEY=VALUE.
+
+    Example: antiphon settings train.average
+    """
+    from antiphon.schema import all_settings, find_settings
+    from antiphon.terminal import PlainConsole
+
+    PlainConsole().print(settings_table(list(all_settings()) if key is None else find_settings(key)))
+
+
+def settings_table(settings: "list[Setting]") -> "Table":
+    """A row for each setting."""
+    from rich.table import Table
+
+    table = Table()
+    table.add_column("setting and default", overflow="fold")
+    table.add_column("meaning and type")
+    for setting in settings:
+        table.add_row(f"{setting.key}\n= {setting.default}", f"{setting.meaning}\n[{setting.type}]")
+        table.add_section()
+    return table

@@ -1,0 +1,44 @@
+"""What info and compare show is what applies and what is known."""
+
+from antiphon.cli.info import applying
+from antiphon.config import Recipe, as_table
+from antiphon.report.comparison import Compared, System, as_markdown
+
+
+def settings_of(kind):
+    recipe = Recipe.model_validate({"model": {"kind": kind}})
+    return {f"{section}.{name}" for section, values in applying(kind, as_table(recipe)).items() for name in values}
+
+
+def test_only_settings_of_the_kind_are_shown():
+    assert {"model.transition", "search.beam", "train.seed"} <= settings_of("transducer")
+    assert not {"search.weights", "model.sentence", "data.more_words", "model.kind"} & settings_of("transducer")
+    assert "search.weights" in settings_of("noisy_channel")
+    assert not {key for key in settings_of("suffix_rule") if key.startswith(("train.", "search."))}
+    assert not {key for key in settings_of("language_model") if key.startswith("search.")}
+
+
+def test_info_shows_what_was_changed_and_cuts_no_path(toy_run, antiphon):
+    shown = antiphon("info", toy_run).out
+    assert "train.learning_rate" in shown
+    assert "train.clip" not in shown
+    assert "train.clip" in antiphon("info", toy_run, "--all").out
+    joined = "".join(line.split("│")[2].strip() for line in shown.splitlines() if line.count("│") == 3)
+    assert "recipes/toy/train.tsv" in joined
+    assert "…" not in shown
+
+
+def test_numbers_have_the_digits_that_they_deserve(toy_run, antiphon, tmp_path):
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text("badu\tbaaduun\n")
+    shown = antiphon("evaluate", toy_run, pairs).out
+    assert "100.00" in shown
+    assert "100.0000" not in shown
+
+
+def test_compare_shows_a_dash_where_nothing_is_known():
+    class Nothing:
+        kind = "suffix_rule"
+
+    row = as_markdown(Compared([System("runs/x", Nothing(), {})])).splitlines()[2]
+    assert row == "| runs/x | suffix_rule | - | - | - | - |"
