@@ -9,7 +9,7 @@ import antiphon
 
 SOURCE = Path(antiphon.__file__).parent
 LAYERS = [
-    {"errors", "kernels", "terminal"},
+    {"errors", "kernels", "lifeline", "terminal"},
     {"storage"},
     {"lattice", "kind_settings", "recipe_errors", "data"},
     {"nn"},

@@ -7,12 +7,20 @@ import pytest
 import torch
 
 from antiphon.config import Recipe
-from antiphon.device import choose_device, choose_threads, let_memory_grow
+from antiphon.device import available_cores, choose_device, choose_threads, let_memory_grow
 from antiphon.errors import RecipeError
 
 
 def recipe_of(hidden_size, batch_size):
     return Recipe.model_validate({"model": {"hidden_size": hidden_size}, "train": {"batch_size": batch_size}})
+
+
+def test_cores_are_counted_where_the_system_knows_no_affinity(monkeypatch):
+    monkeypatch.delattr(os, "sched_getaffinity")
+    monkeypatch.setattr(os, "cpu_count", lambda: 6)
+    assert available_cores() == 6
+    monkeypatch.setattr(os, "cpu_count", lambda: None)
+    assert available_cores() == 1
 
 
 def test_a_small_model_gets_one_thread_and_a_large_one_all():

@@ -1,6 +1,9 @@
 """``python -m antiphon`` is ``antiphon``."""
 
-from antiphon.cli import main
+from antiphon.lifeline import follow_parent
 
 if __name__ == "__main__":
+    follow_parent()  # before anything large is imported: a parent may die meanwhile
+    from antiphon.cli import main
+
     main()

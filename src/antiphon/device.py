@@ -56,4 +56,10 @@ def choose_threads(recipe: Recipe, target_size: int, processes: int = 1) -> int:
     """
     hidden = recipe.model.hidden_size
     work = recipe.train.batch_size * hidden * max(4 * hidden, target_size)
-    return 1 if work < _WORK_WORTH_SHARING else max(1, len(os.sched_getaffinity(0)) // processes)
+    return 1 if work < _WORK_WORTH_SHARING else max(1, available_cores() // processes)
+
+
+def available_cores() -> int:
+    """How many cores this process may use; where the system does not say, how many there are."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1

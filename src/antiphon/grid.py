@@ -15,9 +15,11 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
+from threading import Lock
 
 from antiphon.config import Recipe, load_recipe, save_recipe
 from antiphon.errors import RecipeError, RunError
+from antiphon.lifeline import Terminated, lifeline
 from antiphon.metrics import LOWER_IS_BETTER
 from antiphon.run import RunFolder
 from antiphon.storage.atomic import replaced_whole
@@ -60,19 +62,18 @@ def run_grid(
 ) -> list[Result]:
     """Trains all combinations, ``jobs`` at a time, and gives them from the best to the worst, failed ones last.
 
-    ``done`` hears of each as it ends, ``heard`` of every line that a training writes, from other threads. On Ctrl-C
-    every training stops after a whole checkpoint.
+    ``done`` hears of each as it ends, ``heard`` of every line that a training writes, from other threads. On Ctrl-C or
+    SIGTERM every training stops with a whole checkpoint; if this process is killed, they end as well.
     """
-    running: list[subprocess.Popen[str]] = []
-    with ThreadPoolExecutor(jobs) as pool:
-        futures = [pool.submit(_train, cell, running, heard) for cell in cells]
+    with lifeline() as line, ThreadPoolExecutor(jobs) as pool:
+        trainings = _Trainings(*line)
+        futures = [pool.submit(_train, cell, trainings, heard) for cell in cells]
         try:
             for future in as_completed(futures):
                 done(future.result())
-        except KeyboardInterrupt:
+        except BaseException as error:
             pool.shutdown(wait=False, cancel_futures=True)
-            for process in running:
-                process.send_signal(signal.SIGINT)
+            trainings.stop(signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT)
             raise
     results = [future.result() for future in futures]
     lower = cells[0].recipe.train.dev_metric in LOWER_IS_BETTER
@@ -109,28 +110,59 @@ def _folder_name(settings: Sequence[str]) -> str:
     return safe if safe == name else f"{safe}-{zlib.crc32(name.encode()):08x}"
 
 
-def _train(cell: Cell, running: list[subprocess.Popen[str]], heard: Callable[[Cell, str], None]) -> Result:
+class _Trainings:
+    """The processes of a grid: all of them can be stopped, and none is started after that."""
+
+    def __init__(self, lifeline: int, environment: dict[str, str]) -> None:
+        self._lifeline, self._environment = lifeline, environment
+        self._running: list[subprocess.Popen[str]] = []
+        self._lock, self._is_stopped = Lock(), False
+
+    def run(self, command: list[str], heard: Callable[[str], None]) -> int:
+        """The exit status of a command, each line of which is heard; one that is not started any more has status 1."""
+        with self._lock:
+            if self._is_stopped:
+                return 1
+            process = self._start(command)
+            self._running.append(process)
+        assert process.stderr is not None
+        with process.stderr as lines:
+            for line in lines:
+                heard(line)
+        return process.wait()
+
+    def stop(self, number: signal.Signals) -> None:
+        """Sends a signal to all that run."""
+        with self._lock:
+            self._is_stopped = True
+            for process in self._running:
+                process.send_signal(number)
+
+    def _start(self, command: list[str]) -> "subprocess.Popen[str]":
+        return subprocess.Popen(
+            command,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            pass_fds=(self._lifeline,),
+            env=self._environment,
+            start_new_session=True,  # Ctrl-C reaches this process alone, which passes it on once
+        )
+
+
+def _train(cell: Cell, trainings: _Trainings, heard: Callable[[Cell, str], None]) -> Result:
     """Trains one combination in a process of its own, without its test file."""
     recipe = cell.folder.with_name(f"{cell.folder.name}.toml")
     save_recipe(cell.recipe.model_copy(update={"data": cell.recipe.data.model_copy(update={"test": None})}), recipe)
     command = [sys.executable, "-m", "antiphon", "train", str(recipe), "--out", str(cell.folder), "--resume"]
-    # A session of its own: Ctrl-C reaches this process alone, which passes it on once.
-    process = subprocess.Popen(
-        [*command, "--threads", "1"],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    running.append(process)
-    last = "no message"
-    assert process.stderr is not None
-    with process.stderr as lines:
-        for line in lines:
-            heard(cell, line)
-            last = line.strip() or last
-    if process.wait():
-        return Result(cell, problem=last)
+    last = ["no message"]
+
+    def hear(line: str) -> None:
+        heard(cell, line)
+        last.extend(filter(None, [line.strip()]))
+
+    if trainings.run([*command, "--threads", "1"], hear):
+        return Result(cell, problem=last[-1])
     metrics = RunFolder.open(cell.folder).metrics()
     value = metrics[f"dev_{cell.recipe.train.dev_metric}"]
     return Result(cell, value, metrics["epochs"], metrics["training_seconds"])

@@ -1,27 +1,28 @@
 """Prediction by several processes, each of which holds the run: the same outputs in the same order.
 
 Batches of inputs are those that one process would form, so that outputs are the same to the last digit; whichever
-process is free takes the next batch.
+process is free takes the next batch. Weights are loaded by the processes alone.
 """
 
+import os
 import signal
-import traceback
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from multiprocessing import get_context, resource_tracker
-from multiprocessing.connection import Connection
 from pathlib import Path
-from queue import SimpleQueue
-from typing import Self
+from typing import NamedTuple, Self
 
 import torch
 
-from antiphon.api import Model, Prediction, SourceLike, load
+from antiphon.api import Model, Prediction, SourceLike, load, load_planner
 from antiphon.data.readers import Source
 from antiphon.device import choose_device
 from antiphon.errors import AntiphonError, RunError
+from antiphon.lifeline import start_worker
 
 
 @dataclass(frozen=True)
@@ -51,130 +52,98 @@ def predict_in_processes(
     script that calls this does so under ``if __name__ == "__main__":``.
     """
     job = Job(Path(run), choose_device(device), threads, beam, nbest)
-    model = load(run, device="cpu")
-    model.check_answers()
+    planner = load_planner(run)
+    planner.check_answers()
     with Workers(job, processes) as workers:
-        yield from _predict(model, workers, model.windows(sources))
-
-
-class Worker:
-    """A process that answers one batch after another."""
-
-    def __init__(self, job: Job, number: int) -> None:
-        context = get_context("spawn")
-        self.connection, its_end = context.Pipe()
-        self.process = context.Process(target=_serve, args=(its_end, job, number), daemon=True)
-        self.process.start()
-        its_end.close()
-        self.is_loaded = False
-
-    def answer(self, batch: Sequence[Source]) -> list[Prediction]:
-        """The predictions of a batch; an error of the process is raised here."""
-        if not self.is_loaded:
-            self._hear()
-            self.is_loaded = True
-        self.connection.send(batch)
-        return self._hear()
-
-    def _hear(self) -> list[Prediction]:
-        try:
-            said: list[Prediction] | Exception = self.connection.recv()
-        except (EOFError, ConnectionError):
-            self.process.join()
-            raise RunError(
-                f"--processes: one of them ended with status {self.process.exitcode}, expected all to go on; "
-                "where memory is short, use fewer"
-            ) from None
-        if isinstance(said, Exception):
-            raise said
-        return said
+        yield from _predict(planner, workers, planner.windows(sources))
 
 
 class Workers:
-    """Processes that answer batches until the end of a ``with`` block."""
+    """Processes that answer batches until the end of a ``with`` block, or of this process."""
 
     def __init__(self, job: Job, number: int) -> None:
-        with _deaf_to_ctrl_c():
-            self._workers = [Worker(job, place) for place in range(number)]
-        self._free: SimpleQueue[Worker] = SimpleQueue()
-        for worker in self._workers:
-            self._free.put(worker)
-        self._threads = ThreadPoolExecutor(number)
+        context = get_context("spawn")
+        self.job = job
+        self._given, self._held = context.Pipe(duplex=False)
+        arguments = self._given, context.Value("i", 0), _gpus() if job.device == "cuda" else []
+        self._pool = ProcessPoolExecutor(number, context, initializer=start_worker, initargs=arguments)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for worker in self._workers:
-            worker.process.kill()
-        self._threads.shutdown(cancel_futures=True)
+        self._held.close()  # ends them, busy or not
+        self._pool.shutdown(cancel_futures=True)
+        self._given.close()
 
     def answer(self, batch: Sequence[Source]) -> "Future[list[Prediction]]":
         """The predictions of a batch, as soon as a process has had time for it."""
-        return self._threads.submit(self._answer, batch)
-
-    def _answer(self, batch: Sequence[Source]) -> list[Prediction]:
-        worker = self._free.get()
-        try:
-            return worker.answer(batch)
-        finally:
-            self._free.put(worker)
+        with _ctrl_c_blocked():
+            return self._pool.submit(answer_batch, self.job, batch)
 
 
-@dataclass(frozen=True)
-class _Window:
+def answer_batch(job: Job, batch: Sequence[Source]) -> list[Prediction]:
+    """The predictions of a batch, by the model that this process has loaded."""
+    return _model(job).answer(batch, beam=job.beam, nbest=job.nbest)
+
+
+@cache
+def _model(job: Job) -> Model:
+    return load(job.run, device=job.device, threads=job.threads)
+
+
+class _Window(NamedTuple):
     """Inputs that are being answered."""
 
     sources: list[Source]
     answers: list[tuple[list[int], "Future[list[Prediction]]"]]
 
     @classmethod
-    def send(cls, sources: list[Source], model: Model, workers: Workers) -> "_Window":
+    def send(cls, sources: list[Source], planner: Model, workers: Workers) -> "_Window":
         return cls(
             sources,
-            [(numbers, workers.answer([sources[n] for n in numbers])) for numbers in model.plan(sources)],
+            [(numbers, workers.answer([sources[n] for n in numbers])) for numbers in planner.plan(sources)],
         )
 
-    def receive(self, model: Model) -> Iterator[Prediction]:
+    def receive(self, planner: Model) -> Iterator[Prediction]:
         found: dict[int, Prediction] = {}
         for numbers, answers in self.answers:
-            found.update(zip(numbers, answers.result(), strict=True))
-        return model.complete(self.sources, found)
+            found.update(zip(numbers, _result(answers), strict=True))
+        return planner.complete(self.sources, found)
 
 
-def _predict(model: Model, workers: Workers, ahead: Iterator[list[Source]]) -> Iterator[Prediction]:
+def _result(answers: "Future[list[Prediction]]") -> list[Prediction]:
+    try:
+        return answers.result()
+    except BrokenProcessPool:
+        raise RunError(
+            "--processes: one of them ended before its work was done, expected all to go on; "
+            "where memory is short, use fewer"
+        ) from None
+
+
+def _predict(planner: Model, workers: Workers, ahead: Iterator[list[Source]]) -> Iterator[Prediction]:
     """Predictions in order; while some are waited for, the inputs of the next window are on their way already."""
-    current = _Window.send(next(ahead, []), model, workers)
+    current = _Window.send(next(ahead, []), planner, workers)
     while current.sources:
         try:
-            following = _Window.send(next(ahead, []), model, workers)
+            following = _Window.send(next(ahead, []), planner, workers)
         except AntiphonError:  # an input that is wrong takes nothing away from those before it
-            yield from current.receive(model)
+            yield from current.receive(planner)
             raise
-        yield from current.receive(model)
+        yield from current.receive(planner)
         current = following
 
 
-def _serve(connection: Connection, job: Job, number: int) -> None:
-    """The life of a process: load the run, then a batch in, its predictions or an error out, until nobody asks."""
-    try:
-        if job.device == "cuda":
-            torch.cuda.set_device(number % torch.cuda.device_count())
-        model = load(job.run, device=job.device, threads=job.threads)
-        connection.send([])
-        while True:
-            connection.send(model.answer(connection.recv(), beam=job.beam, nbest=job.nbest))
-    except EOFError:
-        return
-    except Exception as error:
-        if not isinstance(error, AntiphonError):
-            error.add_note(traceback.format_exc())
-        connection.send(error)
+def _gpus() -> list[str]:
+    """The GPUs that this process sees, by the names that CUDA_VISIBLE_DEVICES has for them."""
+    named = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    return named or [str(number) for number in range(torch.cuda.device_count())]
 
 
 @contextmanager
-def _deaf_to_ctrl_c() -> Iterator[None]:
-    """Processes started inside never hear of Ctrl-C, which is for the one that started them and ends them."""
+def _ctrl_c_blocked() -> Iterator[None]:
+    """Processes started inside never get Ctrl-C, which is for the one that started them and ends them."""
     resource_tracker.ensure_running()  # if it started along with the first process, it would undo the mask
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:

@@ -1,17 +1,19 @@
 """``predict --processes`` gives what one process gives."""
 
+import shutil
 import signal
 import subprocess
 import sys
+from multiprocessing import active_children
 from pathlib import Path
 from threading import Thread
 
 import pytest
 
-from antiphon.data.readers import Source
 from antiphon.errors import RunError
-from antiphon.workers import Job, Worker, predict_in_processes
-from tests.interrupts import hear_ctrl_c
+from antiphon.run import RunFolder
+from antiphon.workers import predict_in_processes
+from tests.interrupts import feed_without_end, hear_ctrl_c
 from tests.toy import words
 
 
@@ -47,17 +49,31 @@ def test_the_same_in_python(toy_run):
     assert [prediction.text for prediction in predictions] == ["baaduun", "", "daagiibuun"]
 
 
-def test_what_a_process_cannot_do_is_said_here(tmp_path):
-    worker = Worker(Job(tmp_path / "none", "cpu", 1, None, 1), 0)
+def test_what_a_process_cannot_do_is_said_here(toy_run, tmp_path):
+    shutil.copytree(toy_run, tmp_path / "run")
+    (tmp_path / "run" / "model.safetensors").unlink()
+    with pytest.raises(RunError, match=r"model\.safetensors"):
+        list(predict_in_processes(tmp_path / "run", ["badu"], processes=1))
     with pytest.raises(RunError, match=r"none: no such folder, expected a run folder"):
-        worker.answer([Source("badu")])
+        list(predict_in_processes(tmp_path / "none", ["badu"], processes=1))
 
 
+@pytest.mark.usefixtures("small_windows")
 def test_the_end_of_a_process_is_noticed(toy_run):
-    worker = Worker(Job(toy_run, "cpu", 1, None, 1), 0)
-    worker.process.kill()
-    with pytest.raises(RunError, match=r"--processes: one of them ended with status -9, .* use fewer"):
-        worker.answer([Source("badu")])
+    predictions = predict_in_processes(toy_run, words(5000), processes=1)
+    next(predictions)
+    for process in active_children():
+        process.kill()
+    with pytest.raises(RunError, match=r"--processes: one of them ended before its work was done, .* use fewer"):
+        list(predictions)
+
+
+def test_weights_are_loaded_by_the_processes_alone(toy_run, monkeypatch):
+    def fail(*_):
+        raise AssertionError
+
+    monkeypatch.setattr(RunFolder, "load_weights", fail)
+    assert [each.text for each in predict_in_processes(toy_run, ["badu"], processes=1)] == ["baaduun"]
 
 
 def test_ctrl_c_ends_all_processes(toy_run):
@@ -72,14 +88,6 @@ def test_ctrl_c_ends_all_processes(toy_run):
     assert process.returncode == 130
     assert len(started) >= 2
     assert not [number for number in started if is_python(number)]
-
-
-def feed_without_end(pipe):
-    try:
-        while True:
-            pipe.write(b"badu\n" * 1000)
-    except (OSError, ValueError):
-        pass
 
 
 def is_python(number):

@@ -27,6 +27,7 @@ __all__ = [
     "SourceLike",
     "StreamOptions",
     "load",
+    "load_planner",
 ]
 
 
@@ -49,3 +50,10 @@ def load(run: str | Path, *, device: str = "auto", threads: int | None = None) -
         vocabs = source_vocab_of(folder, "channel"), source_vocab_of(folder, "lm")
         return NoisyChannelModel(recipe, codec, combination.to(choose_device(device)), *vocabs)
     return NeuralModel(recipe, codec, folder.load_module(recipe, codec).to(choose_device(device)))
+
+
+def load_planner(run: str | Path) -> Model:
+    """The model of a run without its weights: it plans batches and completes predictions, but answers none."""
+    folder = RunFolder.open(Path(run))
+    recipe = folder.recipe()
+    return load(run, device="cpu") if recipe.model.kind in RANKING_KINDS else Model(recipe, folder.codec(recipe))

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from antiphon.api.inputs import StreamOptions
-from antiphon.api.model import Model
+from antiphon.api.model import MAX_BATCH_CELLS, Model
 from antiphon.api.results import END_SYMBOL, Alignment, Candidate, Prediction
 from antiphon.build import build_beam
 from antiphon.config import Recipe
@@ -30,7 +30,6 @@ from antiphon.search.online import BeamStreams, GreedyStreams, Streams
 from antiphon.search.online_noisy_channel import NoisyChannelStream, NoisyChannelStreams
 from antiphon.streaming import StreamGroup
 
-_SCORED_CELLS = 100_000
 STREAMS: dict[str, type[Streams]] = {"greedy": GreedyStreams, "beam": BeamStreams}
 
 
@@ -65,19 +64,6 @@ class NeuralModel(Model):
     def __init__(self, recipe: Recipe, codec: PairCodec, module: nn.Module) -> None:
         super().__init__(recipe, codec, module)
         self.device = next(module.parameters()).device
-
-    @property
-    def answers(self) -> bool:
-        """Whether there is a search for this kind."""
-        return KINDS[self.kind].search is not None
-
-    def plan(self, sources: Sequence[Source]) -> list[list[int]]:
-        """Numbers of the inputs of each batch: those of like length go together."""
-        answerable = np.array([n for n, source in enumerate(sources) if source.text.strip()], dtype=np.int64)
-        lengths = np.array([len(self.codec.encode_source(sources[n])) for n in answerable], dtype=np.int64)
-        batch_size = self.recipe.search.batch_size
-        batches = plan_batches(lengths, lengths, batch_size=batch_size, max_cells=_SCORED_CELLS)
-        return [answerable[places].tolist() for places in batches]
 
     def answer(self, sources: Sequence[Source], *, beam: int | None = None, nbest: int = 1) -> list[Prediction]:
         """The best outputs of one batch."""
@@ -123,7 +109,7 @@ class NeuralModel(Model):
         targets = [self.codec.target.encode(target) for _, target in pairs]
         lengths = [np.array([len(ids) + 1 for ids in side]) for side in (sources, targets)]
         scores = [(0.0, 0)] * len(pairs)
-        for numbers in plan_batches(*lengths, batch_size=self.recipe.search.batch_size, max_cells=_SCORED_CELLS):
+        for numbers in plan_batches(*lengths, batch_size=self.recipe.search.batch_size, max_cells=MAX_BATCH_CELLS):
             batch = Batch.of([sources[n] for n in numbers], [targets[n] for n in numbers]).to(self.device)
             for number, value in zip(numbers, log_prob(self.module, batch).tolist(), strict=True):
                 scores[number] = (value, len(targets[number]) + 1)
@@ -156,11 +142,6 @@ class NoisyChannelModel(NeuralModel):
     ) -> None:
         super().__init__(recipe, codec, module)
         self.channel_vocab, self.language_vocab = channel_vocab, language_vocab
-
-    @property
-    def answers(self) -> bool:
-        """Always."""
-        return True
 
     @property
     def gives_probabilities(self) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Unpack
 
+import numpy as np
 from torch import nn
 
 from antiphon.api.inputs import (
@@ -22,14 +23,18 @@ from antiphon.api.results import END_SYMBOL, Alignment, Candidate, Evaluation, P
 from antiphon.build import fitting_measures
 from antiphon.config import Recipe
 from antiphon.data.codec import PairCodec
+from antiphon.data.corpus import plan_batches
 from antiphon.data.readers import Source
 from antiphon.data.vocab import UNKNOWN
 from antiphon.errors import InputError, RunError
+from antiphon.kinds import KINDS
 from antiphon.metrics import Outputs, Score, perplexity, score_outputs
 from antiphon.metrics.delay import Delays, score_delays
 from antiphon.streaming import Stream, StreamGroup, Timed, run_streams
 
 _LINES_AT_ONCE = 2048
+MAX_BATCH_CELLS = 100_000
+"""Bound on inputs * longest input squared of a batch to predict, and on padded lattice cells of one to score."""
 
 
 class Model:
@@ -53,7 +58,7 @@ class Model:
     @property
     def answers(self) -> bool:
         """Whether the model gives outputs for inputs, as all but language models do."""
-        return True
+        return self.kind not in KINDS or KINDS[self.kind].search is not None
 
     @property
     def reads_features(self) -> bool:
@@ -96,8 +101,12 @@ class Model:
             raise self._cannot("predict", "a model that maps a source to a target")
 
     def plan(self, sources: Sequence[Source]) -> list[list[int]]:
-        """Numbers of the inputs that are answered together; what has no text is in none."""
-        return [[number for number, source in enumerate(sources) if source.text.strip()]]
+        """Indices of the inputs of each batch: those of like length go together, and what has no text is in none."""
+        answerable = np.array([n for n, source in enumerate(sources) if source.text.strip()], dtype=np.int64)
+        lengths = np.array([len(self.codec.encode_source(sources[n])) for n in answerable], dtype=np.int64)
+        batch_size = self.recipe.search.batch_size
+        batches = plan_batches(lengths, lengths, batch_size=batch_size, max_cells=MAX_BATCH_CELLS)
+        return [answerable[places].tolist() for places in batches]
 
     def answer(self, sources: Sequence[Source], *, beam: int | None = None, nbest: int = 1) -> list[Prediction]:
         """The best outputs of inputs with text in them, found together."""

@@ -23,6 +23,7 @@ from antiphon.cli import (
     tune,
 )
 from antiphon.cli.failures import failure_of, report, secure_standard_streams
+from antiphon.lifeline import raise_on_sigterm
 
 app = typer.Typer(
     name="antiphon",
@@ -54,6 +55,7 @@ def _options(
 def main() -> None:
     """Runs a verb; what a user can mend is one sentence on standard error and exit status 2."""
     secure_standard_streams()
+    raise_on_sigterm()
     try:
         status = _run(sys.argv[1:])
         sys.stdout.flush()

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import typer
 
 from antiphon.errors import AntiphonError
+from antiphon.lifeline import interrupt_status
 from antiphon.terminal import printable
 
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
@@ -121,8 +122,8 @@ def _of_usage(error: Any) -> Failure:
     return Failure(2, f"{message[0].lower()}{message[1:]}; {path} --help says what is expected")
 
 
-def _of_interrupt(_: Any) -> Failure:
-    return Failure(130)
+def _of_interrupt(interrupt: Any) -> Failure:
+    return Failure(interrupt_status(interrupt))
 
 
 def _of_operating_system(error: Any) -> Failure:

@@ -7,6 +7,7 @@ import typer
 
 from antiphon.cli.options import MOST_AT_ONCE, Recipe, Settings
 from antiphon.errors import RunError
+from antiphon.lifeline import interrupt_status
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -45,9 +46,9 @@ def command(
         try:
             with GridProgress(console, len(cells)) as progress:
                 results = run_grid(cells, jobs, progress.end, progress.hear)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as stopped:
             console.print(f"antiphon: {folder}: stopped; the same command goes on")
-            raise typer.Exit(130) from None
+            raise typer.Exit(interrupt_status(stopped)) from None
         best = save_grid(results, folder)
     PlainConsole().print(as_table(results))
     print(printable(f"best recipe: {best}"))

@@ -62,7 +62,7 @@ def command(
                 run = train(loaded, folder, console=console, resume=resume, force=force, device=device, threads=threads)
             except Interrupted as stopped:
                 console.print(f"antiphon: {stopped}")
-                raise typer.Exit(130) from None
+                raise typer.Exit(stopped.status) from None
             if not is_first():
                 return
         report_training(run, loaded, console)

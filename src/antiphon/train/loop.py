@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader
 from antiphon.config import Recipe, TrainSection
 from antiphon.device import choose_device, keep_freed_memory, let_memory_grow
 from antiphon.errors import RunError, is_disk_full
+from antiphon.lifeline import interrupt_status
 from antiphon.run import RunFolder
 from antiphon.train.checkpoint import Checkpoint
 from antiphon.train.keeper import Keeper
@@ -26,7 +27,11 @@ from antiphon.train.within_memory import is_out_of_memory
 
 
 class Interrupted(Exception):  # noqa: N818  (nothing went wrong)
-    """Training was stopped by Ctrl-C; the last checkpoint is whole."""
+    """Training was stopped by Ctrl-C or SIGTERM; the last checkpoint is whole."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 @dataclass(frozen=True)
@@ -103,8 +108,9 @@ def run_epochs(
             bound.say = partial(console.print, soft_wrap=True)
         with _products_in(settings.precision), on_disk_errors(run):
             trainer.fit(fitting.module, batches, fitting.dev_batches)
-    except SystemExit as stopped:  # this is how Lightning passes Ctrl-C on
-        raise Interrupted(f"{run.path}: stopped; go on with --resume") from stopped
+    except SystemExit as stopped:  # this is how Lightning passes Ctrl-C on, and what follows from it
+        status = interrupt_status(stopped.__context__)
+        raise Interrupted(f"{run.path}: stopped; go on with --resume", status) from stopped
     except RuntimeError as error:
         raise _memory_trouble(error, run) from error
 
