@@ -72,7 +72,7 @@ def test_weights_are_loaded_by_the_processes_alone(toy_run, monkeypatch):
     def fail(*_):
         raise AssertionError
 
-    monkeypatch.setattr(RunFolder, "load_weights", fail)
+    monkeypatch.setattr(RunFolder, "load_module", fail)
     assert [each.text for each in predict_in_processes(toy_run, ["badu"], processes=1)] == ["baaduun"]
 
 
