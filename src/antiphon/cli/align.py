@@ -39,6 +39,8 @@ def command(
 
     Of an attention model, JSON lines hold its weights, marked as attention, and the pairs are where it looked most.
     Pharaoh pairs count source symbols and target tokens from 0; features, read first, count as source symbols.
+
+    Example: antiphon align runs/g2p test.tsv --format png
     """
     from antiphon.data.readers import Source, pair_files
     from antiphon.train.prepare import pairs_of

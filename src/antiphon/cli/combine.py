@@ -38,10 +38,12 @@ def command(
     ] = Reading.last,
     force: Annotated[bool, typer.Option("--force", help="Replace a run that is already in the folder.")] = False,
 ) -> None:
-    """Combine trained runs into a noisy channel; the result is a run like any other.
+    """Combine trained runs into a noisy channel.
 
-    The direct model always proposes. With a weight of 0 it only proposes; without --channel or --lm those weigh
-    nothing. Weights are found on held-out pairs by `antiphon tune`.
+    The result is a run like any other. The direct model always proposes. With a weight of 0 it only proposes;
+    without --channel or --lm those weigh nothing. Weights are found on held-out pairs by `antiphon tune`.
+
+    Example: antiphon combine --direct runs/a --lm runs/b --out runs/noisy
     """
     from antiphon.combination import combine_runs
     from antiphon.terminal import printable

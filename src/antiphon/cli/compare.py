@@ -36,10 +36,12 @@ def command(
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
-    """Evaluate runs on the same pairs and say where they differ from the first one.
+    """Evaluate runs side by side on the same pairs.
 
     Every metric comes with its signature, a 95 % interval and the p-value of a paired bootstrap against the first run;
     beside them stand parameters, training time and outputs per second.
+
+    Example: antiphon compare runs/one runs/other test.tsv
     """
     from antiphon.cli import ranking
     from antiphon.kinds import RANKING_KINDS

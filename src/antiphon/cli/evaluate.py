@@ -62,6 +62,8 @@ def command(
 
     For answer selection, --questions chooses those with a right candidate (answerable) or with both kinds (mixed) by
     the file's own labels. With --qrels the labels of that file count, and its questions that are not ranked count 0.
+
+    Example: antiphon evaluate runs/g2p test.tsv
     """
     from antiphon.api import RankingModel
     from antiphon.build import fitting_measures

@@ -27,10 +27,13 @@ def command(
     ] = None,
     jobs: Annotated[int, typer.Option(min=1, max=MOST_AT_ONCE, help="Trainings at once, each on one thread.")] = 2,
 ) -> None:
-    """Train a recipe with every combination of values; the dev metric says which is best.
+    """Train a recipe with every combination of values.
 
-    Each combination is a run of its own in the folder, so a search that was stopped goes on where it was when the same
-    command is given again. The table is left in grid.tsv, the recipe of the best in best.toml.
+    The dev metric says which is best. Each combination is a run of its own in the folder, so a search that was
+    stopped goes on where it was when the same command is given again. The table is left in grid.tsv, the recipe of
+    the best in best.toml.
+
+    Example: antiphon grid toy --grid model.layers=1,2 --grid train.seed=1,2
     """
     from antiphon.cli.grid_progress import GridProgress
     from antiphon.grid import plan_grid, run_grid, save_grid

@@ -27,9 +27,10 @@ def command(
     show_all: Annotated[bool, typer.Option("--all", help="Show settings that have their default, too.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, with every setting.")] = False,
 ) -> None:
-    """Say what is in a run folder: kind, vocabulary, metrics, settings.
+    """Say what is in a run folder.
 
-    Of the settings, those are shown that apply to the kind of model and differ from their default.
+    Its kind, vocabulary, metrics and settings. Of the settings, those are shown that apply to the kind of model and
+    differ from their default.
 
     Example: antiphon info runs/mine
     """

@@ -13,6 +13,7 @@ import typer
 from antiphon.cli.loading import load_run
 from antiphon.cli.long_input import Progress, UnknownSymbols, count_lines
 from antiphon.cli.options import MOST_AT_ONCE, MOST_HYPOTHESES, Beam, Device, Run, Threads
+from antiphon.errors import InputError
 from antiphon.terminal import printable
 
 if TYPE_CHECKING:
@@ -47,13 +48,15 @@ def command(
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
-    """Write the best output for every line of input, in the same order.
+    """Write the best output for every line of input.
 
-    A line is a source; for a run trained with features it is source<TAB>features. Files of pairs work too: their
-    targets are passed over. An empty line gets an empty output.
+    Outputs come in the order of the inputs. A line is a source; for a run trained with features it is
+    source<TAB>features. Files of pairs work too: their targets are skipped. An empty line gets an empty output.
 
     A run of answer selection reads a file of questions and candidates and writes a TREC run, or one JSON object per
     question.
+
+    Example: antiphon predict runs/g2p words.txt > phonemes.txt
     """
     from antiphon.api import RankingModel
     from antiphon.cli import ranking
@@ -69,6 +72,8 @@ def command(
         ranking.predict(ranker, file, run.resolve().name, as_json=format is Format.jsonl, explain=explain)
         return
     ranking.refuse_options(kind, {"--explain": explain})
+    if nbest > 1 and format is Format.text:
+        raise InputError(f"--nbest {nbest}: text has one output per line, expected --format jsonl")
     sources = read_sources(file, recipe.data)
     if processes == 1:
         predictions = load_run(run, device, threads).predict_lazily(sources, beam=beam, nbest=nbest)

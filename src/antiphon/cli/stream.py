@@ -49,10 +49,12 @@ def command(
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
-    """Read tokens from standard input as they come, and write tokens as soon as they are decided.
+    """Read standard input as it comes, write what is decided at once.
 
     Every line is an input of its own; the end of the line ends it. Words are read when a space follows them,
     characters at once. An empty line gets an empty output.
+
+    Example: echo dagibu | antiphon stream runs/online --format jsonl
     """
 
     model = load_run(run, device, threads)

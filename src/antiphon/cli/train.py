@@ -36,8 +36,10 @@ def command(
 ) -> None:
     """Train what a recipe describes and leave it in a run folder.
 
-    Several processes train one model together where torchrun starts them:
-    torchrun --nproc-per-node N -m antiphon train ...
+    Several processes train one model together where torchrun starts them: torchrun --nproc-per-node N -m antiphon
+    train ...
+
+    Example: antiphon train g2p --set data.train=a.tsv --set data.dev=b.tsv
     """
     from antiphon.config import load_recipe
     from antiphon.recipes import find_recipe

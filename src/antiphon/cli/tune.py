@@ -28,10 +28,12 @@ def command(
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
-    """Find the weights of a noisy channel on held-out pairs and write them into the run.
+    """Find the weights of a noisy channel on held-out pairs.
 
-    Searches for candidates, finds weights on their lists, and searches again with them, until nothing gets better. A
-    part whose weight is 0 stays out.
+    They are written into the run. Searches for candidates, finds weights on their lists, and searches again with
+    them, until nothing gets better. A part whose weight is 0 stays out.
+
+    Example: antiphon tune runs/noisy dev.tsv
     """
     from antiphon.api import NoisyChannelModel
     from antiphon.cli.test_set import read_test_set

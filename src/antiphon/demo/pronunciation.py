@@ -1,6 +1,7 @@
 """From letters to phonemes: what a transducer learns from many pairs, and what it reads and writes."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from rapidfuzz import process
@@ -9,13 +10,12 @@ from rich.console import Console
 from rich.table import Table
 
 from antiphon.api import Model, load
-from antiphon.config import load_recipe
 from antiphon.data.readers import Pair
-from antiphon.demo import FOLDER, pairs_of
+from antiphon.demo import pairs_of
+from antiphon.demo.learning import learn
 from antiphon.metrics import Outputs, score_outputs
-from antiphon.report.plots import plot_alignment
+from antiphon.report.plots import optional_picture, plot_alignment
 from antiphon.run import writing
-from antiphon.train.fit import train
 
 WORDS_TO_SHOW = ("knight", "phoneme", "thorough", "quixotic", "antiphon")
 
@@ -23,15 +23,16 @@ WORDS_TO_SHOW = ("knight", "phoneme", "thorough", "quixotic", "antiphon")
 def learn_to_pronounce(out: Path, console: Console, *, force: bool, threads: int | None) -> None:
     """Trains on the embedded pairs and shows errors, segments and an alignment."""
     console.print("[bold]1. Letters to phonemes[/], from 30,000 pairs of the CMU Pronouncing Dictionary\n")
-    recipe = load_recipe(FOLDER / "pronunciation.toml")
-    train(recipe, out, console=console, resume=not force, force=force, device="cpu", threads=threads)
+    learn("pronunciation", out, console, samples=WORDS_TO_SHOW[:3], force=force, threads=threads)
     model = load(out, device="cpu", threads=threads)
     console.print(errors(model, pairs_of("train"), pairs_of("test")))
     console.print(segments(model))
-    console.print(
-        f"\nAn alignment is drawn in [bold]{draw_alignment(model, out)}[/], the training curve in "
-        f"[bold]{out / 'training.png'}[/].\n"
-    )
+    say = partial(console.print, markup=False, highlight=False, soft_wrap=True)
+    path = out / "alignment.png"
+    with optional_picture(path, say):
+        draw_alignment(model, out, path.name)
+        say(f"\nAn alignment is drawn in {path}, the training curve in {out / 'training.png'}.")
+    console.print()
 
 
 def errors(model: Model, known: Sequence[Pair], held_out: Sequence[Pair]) -> Table:
@@ -67,8 +68,8 @@ def segments(model: Model) -> Table:
     return table
 
 
-def draw_alignment(model: Model, out: Path) -> Path:
-    """A picture of the first of those words."""
+def draw_alignment(model: Model, out: Path, name: str) -> None:
+    """Leaves a picture of one of those words in the run."""
     (prediction,) = model.predict(WORDS_TO_SHOW[1:2])
     (alignment,) = model.align([(prediction.source, prediction.text)])
     with writing(out) as run, run.changed() as new:
@@ -77,6 +78,5 @@ def draw_alignment(model: Model, out: Path) -> Path:
             alignment.target_symbols,
             alignment.rows,
             alignment.posterior,
-            new.path / "alignment.png",
+            new.path / name,
         )
-    return out / "alignment.png"

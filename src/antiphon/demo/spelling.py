@@ -8,10 +8,9 @@ from rich.table import Table
 
 from antiphon.api import Model, load
 from antiphon.combination import combine_runs
-from antiphon.config import load_recipe
 from antiphon.data.readers import Pair
-from antiphon.demo import FOLDER, pairs_of
-from antiphon.train.fit import train
+from antiphon.demo import pairs_of
+from antiphon.demo.learning import learn
 
 PARTS = {
     "direct": "the direct model, phonemes to letters",
@@ -20,6 +19,8 @@ PARTS = {
 }
 WEIGHTS = {"direct+lm": (1.0, 0.0, 0.71, 1.61), "noisy": (0.94, 0.43, 1.0, 1.88)}
 """Of direct model, channel, language model and length, found by ``antiphon tune`` on the dev words."""
+SAMPLES = {"direct": ("F OW T AA N", "N AY T", "S AH N D IY"), "channel": ("photon", "knight", "sunday")}
+"""What is shown after every epoch; a language model maps nothing."""
 EXAMPLES = 6
 
 
@@ -28,8 +29,8 @@ def learn_to_spell(out: Path, console: Console, *, force: bool, threads: int | N
     console.print("[bold]2. Phonemes to letters[/], from only 5,000 pairs and a list of 73,000 words (SCOWL)")
     for part, title in PARTS.items():
         console.print(f"\n[bold]{title}[/]")
-        recipe = load_recipe(FOLDER / f"spelling-{part}.toml")
-        train(recipe, out / part, console=console, resume=not force, force=force, device="cpu", threads=threads)
+        samples = SAMPLES.get(part, ())
+        learn(f"spelling-{part}", out / part, console, samples=samples, force=force, threads=threads)
     for name, weights in WEIGHTS.items():
         channel = out / "channel" if weights[1] else None
         combine_runs(out / "direct", channel, out / "lm", out / name, {"weights": weights}, force=True)
