@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup demo test test-all check format bench
+.PHONY: help setup demo test test-all fuzz check format bench
 
 help:  ## say what each verb does
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -28,6 +28,11 @@ test: check  ## check, then every test that takes seconds
 
 test-all: check  ## check, then every test
 	$(BIN)/pytest -n 2 --dist worksteal -m ''
+
+FUZZ_SECONDS ?= 600
+FUZZ_SEED ?= 1
+fuzz: setup  ## bad input of every sort for FUZZ_SECONDS, drawn from FUZZ_SEED; ends with a table of outcomes
+	PYTHONPATH=. $(BIN)/python -m tests.fuzz --seconds $(FUZZ_SECONDS) --seed $(FUZZ_SEED)
 
 format: setup  ## put the code in order
 	$(BIN)/ruff format .

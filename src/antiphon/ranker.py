@@ -62,8 +62,7 @@ def load_matcher(run: RunFolder, recipe: Recipe) -> Matcher:
 def text_encoder(run: RunFolder, recipe: Recipe) -> Callable[[str], Ids]:
     """From text to the ids that the run's matcher reads."""
     if recipe.model.sentence == "pretrained":
-        sizes = read_encoder_config(run.encoder_config)
-        return WordPieces(run.encoder_tokeniser, sizes["max_position_embeddings"]).encode
+        return WordPieces(run.encoder_tokeniser, read_encoder_config(run.encoder_config)).encode
     vocab, words = run.vocab("words"), word_splitter(recipe.data)
     return lambda text: vocab.encode(words(text))
 

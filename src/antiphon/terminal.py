@@ -31,7 +31,7 @@ def duration(seconds: float) -> str:
 
 
 class PlainConsole(Console):
-    """A console that obeys no markup in what it prints; nobody reading standard error does not end a command."""
+    """A console that obeys no markup in what it prints."""
 
     def __init__(self, *, stderr: bool = False, quiet: bool = False) -> None:
         super().__init__(stderr=stderr, quiet=quiet, markup=False, emoji=False, highlight=False)
@@ -41,10 +41,8 @@ class PlainConsole(Console):
         return super().render_str(printable(text), **options)
 
     def on_broken_pipe(self) -> None:
-        """Falls silent where progress is not read; output that is not read ends the command."""
-        if not self.stderr:
-            raise
-        self.quiet = True
+        """Leaves it to the command to end when nobody reads its output."""
+        raise
 
 
 def _escape(found: re.Match[str]) -> str:

@@ -9,14 +9,14 @@ from random import Random
 
 from antiphon.config import Recipe
 from antiphon.errors import RunError
+from antiphon.kind_settings import unused_settings
 from tests.fuzz.judge import Case
 from tests.fuzz.mutations import LINES, NUMBERS, TEXTS, damaged_npz, mutate, toml_value
 from tests.fuzz.sandbox import RANKERS, RUNS, WRITERS
 from tests.sealing import seal_again
 
 KEYS = [f"{section}.{key}" for section, field in Recipe.model_fields.items() for key in field.annotation.model_fields]
-QUICK = ["--set", "train.max_epochs=1", "--set", "model.hidden_size=4"]
-VERBS = ("train", "predict", "stream", "evaluate", "compare", "align", "combine", "tune", "grid", "info", "recipes")
+QUICK = ["--set", "train.max_epochs=1"]
 OPTIONS = {
     "train": ("--set", "--out", "--device", "--threads", "--resume", "--force", "--dry-run"),
     "predict": ("--beam", "--nbest", "--format", "--processes", "--device", "--threads", "--explain"),
@@ -41,7 +41,7 @@ OPTIONS = {
     "tune": ("--metric", "--rounds", "--nbest", "--device", "--threads"),
     "grid": ("--grid", "--set", "--out", "--jobs"),
     "info": ("--json",),
-    "recipes": ("--copy", "--show"),
+    "recipes": ("--copy",),
 }
 FLAGS = ("--resume", "--force", "--dry-run", "--explain", "--json", "--online")
 DATA = ("train.tsv", "tagged.tsv", "source.txt", "target.txt", "unpaired.txt", "dev.tsv", "train.tsv.gz")
@@ -82,32 +82,73 @@ class Scratch:
         return self.write(name, mutate((self.template / name).read_bytes(), self.draw))
 
 
+COMMANDS = (
+    "train recipe.toml --out out",
+    "train matcher.toml",
+    "train recipe.toml --out direct --resume",
+    "train toy --dry-run",
+    "predict direct source.txt",
+    "predict tagged tagged.tsv --format jsonl",
+    "predict noisy --beam 2",
+    "predict matcher questions.tsv",
+    "predict counted trec.txt --explain",
+    "stream online",
+    "stream tagged --features N;DAT --format jsonl",
+    "stream noisy --margin 1",
+    "evaluate direct dev.tsv",
+    "evaluate online dev.tsv --online --json",
+    "evaluate online dev.tsv --sweep -1,0,1",
+    "evaluate attention source.txt target.txt --reference target.txt",
+    "evaluate matcher questions.tsv --qrels qrels.txt",
+    "evaluate lm unpaired.txt",
+    "compare direct online dev.tsv",
+    "compare matcher overlap questions.tsv --format json",
+    "compare direct rules attention dev.tsv --format markdown",
+    "align direct dev.tsv",
+    "align attention dev.tsv --format jsonl",
+    "align online dev.tsv --format png --limit 1",
+    "combine --direct online --channel channel --lm lm --out out",
+    "combine --direct direct --lm lm --out out --weights 1,0,1,0",
+    "tune noisy dev.tsv --rounds 1 --nbest 2",
+    "grid recipe.toml --grid train.seed=1,2",
+    "info direct",
+    "info noisy --json",
+    "recipes",
+    "recipes toy",
+    "recipes toy --copy out",
+)
+"""One of everything that works."""
+
+
 def arguments_case(scratch: Scratch) -> Case:
-    """A verb with any options, most of them odd."""
+    """A command that works, with one or two changes."""
     draw = scratch.draw
-    verb = draw.choice(VERBS)
-    arguments = [verb]
-    for _ in range(draw.choice((0, 1, 2, 2, 3))):
-        arguments.append(_operand(scratch, verb))
-    for _ in range(draw.choice((0, 1, 1, 2, 3))):
-        arguments += _option(scratch, draw.choice(OPTIONS[verb]))
-    if draw.random() < 0.1:
-        arguments.insert(draw.randrange(len(arguments) + 1), draw.choice(TEXTS))
-    for name in (*RUNS, "noisy"):
+    arguments = draw.choice(COMMANDS).split(" ")
+    verb = arguments[0]
+    for _ in range(draw.choice((1, 1, 2))):
+        _change(arguments, scratch, verb)
+    for name in (*RUNS, "noisy", "encoder", "cache"):
         if any(name == argument.split("/")[0] for argument in arguments):
             scratch.run(name)
+    arguments += QUICK if arguments[:1] == ["train"] else []
     return Case(
-        "arguments", _quick(arguments), stdin=b"\n".join(draw.choices(LINES, k=2)), may_change=_written(scratch)
+        "arguments", arguments, stdin=b"\n".join(draw.choices(LINES, k=2)), may_change=_written(scratch, arguments)
     )
 
 
-def _operand(scratch: Scratch, verb: str) -> str:
+def _change(arguments: list[str], scratch: Scratch, verb: str) -> None:
+    """Adds an option, or replaces, removes or repeats an argument."""
     draw = scratch.draw
-    if draw.random() < 0.3:
-        return draw.choice(TEXTS)
-    if verb in ("train", "grid"):
-        return draw.choice(("recipe.toml", "matcher.toml", "toy"))
-    return draw.choice((*WRITERS, *RANKERS, "dev.tsv", "questions.tsv", "lm", "-", "source.txt"))
+    place = draw.randrange(1, len(arguments)) if len(arguments) > 1 else 0
+    kind = draw.randrange(8)
+    if kind < 4:
+        arguments += _option(scratch, draw.choice(OPTIONS[verb]))
+    elif kind < 6:
+        arguments[place] = draw.choice((*TEXTS, *WRITERS, *RANKERS, *DATA, *QUESTIONS))
+    elif kind == 6 and len(arguments) > 1:
+        del arguments[place]
+    else:
+        arguments.insert(place, arguments[place])
 
 
 def _option(scratch: Scratch, name: str) -> list[str]:
@@ -136,26 +177,50 @@ def _option(scratch: Scratch, name: str) -> list[str]:
     return [name, draw.choice((*named.get(name, ()), *named.get(name, ()), draw.choice(NUMBERS), draw.choice(TEXTS)))]
 
 
-def _quick(arguments: list[str]) -> list[str]:
-    """Trainings of a moment."""
-    return arguments + (QUICK if arguments[:1] == ["train"] and "toy" not in arguments else [])
-
-
-def _written(scratch: Scratch) -> list[Path]:
-    """The runs that commands with all options at hand may change."""
-    return [scratch.folder / name for name in (*RUNS, "noisy")]
+def _written(scratch: Scratch, arguments: list[str]) -> list[Path]:
+    """The runs that a command may change."""
+    if arguments[0] in ("tune", "evaluate"):
+        return [scratch.folder / name for name in arguments[1:2]]
+    return [scratch.folder / name for name in arguments if "--force" in arguments or "--resume" in arguments]
 
 
 def settings_case(scratch: Scratch) -> Case:
-    """One or two settings of a training with odd values."""
+    """A setting or two that a kind of model has, with odd values."""
     draw = scratch.draw
-    recipe = draw.choice(("recipe.toml", "recipe.toml", "matcher.toml"))
-    settings = [f"{draw.choice(KEYS)}={draw.choice((draw.choice(NUMBERS), draw.choice(TEXTS), toml_value(draw)))}"]
-    settings += [f"model.kind={draw.choice(_KINDS)}"] if draw.random() < 0.3 else []
-    settings += [f"{draw.choice(KEYS)}={draw.choice(NUMBERS)}"] if draw.random() < 0.3 else []
+    kind = draw.choice(_KINDS)
+    recipe = "matcher.toml" if kind in _KINDS[-2:] else "recipe.toml"
+    keys = [key for key in KEYS if not unused_settings(kind, _nested(key))]
+    values = [
+        draw.choice((draw.choice(NUMBERS), draw.choice(_PLAIN), draw.choice(TEXTS), toml_value(draw))) for _ in "ab"
+    ]
+    settings = [f"{draw.choice(keys)}={value}" for value in values[: draw.choice((1, 1, 2))]]
+    settings += [f"model.kind={kind}"] if kind not in ("transducer", "matcher") else []
+    settings += ["train.dev_metric=accuracy"] if kind == "suffix_rule" else []
     for name in ("direct", "lm"):
         scratch.run(name)
     return _training(scratch, "settings", recipe, settings)
+
+
+_PLAIN = (
+    "1",
+    "2",
+    "3",
+    "0.1",
+    "0.9",
+    "true",
+    "false",
+    "words",
+    "chars",
+    "sentencepiece",
+    "geometric",
+    "forced",
+    "adagrad",
+)
+
+
+def _nested(key: str) -> dict[str, dict[str, int]]:
+    section, _, name = key.partition(".")
+    return {section: {name: 1}}
 
 
 _KINDS = (
@@ -171,9 +236,10 @@ _KINDS = (
 
 
 def _training(scratch: Scratch, area: str, recipe: str, settings: list[str]) -> Case:
-    arguments = ["train", recipe, *QUICK, "--out", "out"]
+    arguments = ["train", recipe, "--out", "out"]
     for setting in settings:
         arguments += ["--set", setting]
+    arguments += QUICK
     if scratch.draw.random() < 0.3:
         arguments.append("--dry-run")
     return Case(area, arguments, may_change=[scratch.folder / name for name in ("out", "cache", "x")])
@@ -248,6 +314,32 @@ def _questions_case(scratch: Scratch) -> Case:
     return Case("data", ["evaluate", run, file, "--questions", draw.choice(("all", "mixed", "answerable")), *more])
 
 
+def parts_case(scratch: Scratch) -> Case:
+    """Damage in what a training takes from elsewhere: a cache, an encoder, a SentencePiece model, another run."""
+    draw = scratch.draw
+    kind = draw.randrange(4)
+    if kind == 0:
+        scratch.run("cache")
+        _damage(draw.choice(sorted(path for path in (scratch.folder / "cache").rglob("*") if path.is_file())), draw)
+        case = _training(scratch, "parts", "recipe.toml", ["data.cache=cache"])
+        case.may_change.append(scratch.folder / "cache")
+        return case
+    if kind == 1:
+        scratch.run("encoder")
+        _damage(draw.choice(sorted((scratch.folder / "encoder").iterdir())), draw)
+        return _training(scratch, "parts", "pretrained.toml", [])
+    if kind == 2:
+        name = scratch.damaged("pieces.model")
+        return _training(
+            scratch, "parts", "recipe.toml", ["data.source_tokens=sentencepiece", f"data.source_sentencepiece={name}"]
+        )
+    run = scratch.run(draw.choice(("direct", "pieces", "lm", "tagged")))
+    _damage(draw.choice(sorted((scratch.folder / run).glob("*.[vt]*"))), draw)
+    with suppress(OSError, RunError):
+        seal_again(scratch.folder / run)
+    return _training(scratch, "parts", "recipe.toml", [f"data.vocab_from={run}"])
+
+
 def vectors_case(scratch: Scratch) -> Case:
     """Damaged word vectors in each of their formats."""
     draw = scratch.draw
@@ -262,7 +354,7 @@ def vectors_case(scratch: Scratch) -> Case:
 def run_case(scratch: Scratch) -> Case:
     """A run with a damaged, missing or strange file, and a verb that reads it."""
     draw = scratch.draw
-    run = scratch.run(draw.choice((*RUNS, "noisy")))
+    run = scratch.run(draw.choice((*RUNS, "noisy", "stopped", "stopped")))
     folder = scratch.folder / run
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     path = draw.choice(files)
@@ -281,6 +373,7 @@ def run_case(scratch: Scratch) -> Case:
 
 def _resumed(run: str) -> list[str]:
     recipe, settings = RUNS.get(run, RUNS["direct"])
+    settings = [*settings, "train.max_epochs=3"] if run == "stopped" else settings
     return ["train", recipe, *(part for setting in settings for part in ("--set", setting)), "--out", run, "--resume"]
 
 
@@ -334,6 +427,7 @@ AREAS: dict[str, tuple[Callable[[Scratch], Case], int]] = {
     "recipes": (recipe_case, 4),
     "data": (data_case, 5),
     "vectors": (vectors_case, 2),
+    "parts": (parts_case, 3),
     "runs": (run_case, 6),
     "input": (input_case, 3),
 }

@@ -1,11 +1,14 @@
 """Small data files of every format and a small run of every kind, made once."""
 
 import gzip
+import shutil
 from pathlib import Path
 
 import numpy as np
 
+from tests.cli.test_answer_selection import write_encoder
 from tests.fuzz.judge import Case, run
+from tests.sealing import seal_again
 from tests.toy import inflect, words, write_pairs, write_questions, write_vectors
 
 RECIPE = """
@@ -43,13 +46,17 @@ RUNS = {
     "attention": ("recipe.toml", ["model.kind=attention"]),
     "encoder_decoder": ("recipe.toml", ["model.kind=encoder_decoder", "data.target_tokens=words"]),
     "rules": ("recipe.toml", ["model.kind=suffix_rule", "train.dev_metric=accuracy"]),
+    "pieces": ("recipe.toml", ["data.source_tokens=sentencepiece", "data.sentencepiece_size=30"]),
+    "stopped": ("recipe.toml", []),
+    "cached": ("recipe.toml", ["data.cache=cache"]),
     "matcher": ("matcher.toml", []),
+    "pretrained": ("pretrained.toml", []),
     "counted": ("matcher.toml", ["model.overlap=true", "model.sentence=lstm_attention"]),
     "overlap": ("matcher.toml", ["model.kind=overlap"]),
 }
 """Recipe and settings of every run."""
-WRITERS = ("direct", "online", "tagged", "attention", "encoder_decoder", "rules", "noisy")
-RANKERS = ("matcher", "counted", "overlap")
+WRITERS = ("direct", "pieces", "online", "tagged", "attention", "encoder_decoder", "rules", "noisy")
+RANKERS = ("matcher", "counted", "overlap", "pretrained")
 
 
 def build(folder: Path) -> None:
@@ -58,6 +65,9 @@ def build(folder: Path) -> None:
     for name, (recipe, settings) in RUNS.items():
         arguments = [part for setting in settings for part in ("--set", setting)]
         _must(["train", recipe, *arguments, "--out", name])
+    shutil.copyfile(folder / "pieces" / "source.spm", folder / "pieces.model")
+    (folder / "stopped" / "metrics.json").unlink()
+    seal_again(folder / "stopped")
     _must(["combine", "--direct", "online", "--channel", "channel", "--lm", "lm", "--out", "noisy"])
 
 
@@ -78,6 +88,9 @@ def write_data(folder: Path) -> None:
     write_binary_vectors(folder)
     (folder / "recipe.toml").write_text(RECIPE)
     (folder / "matcher.toml").write_text(MATCHER)
+    pretrained = MATCHER.replace('vectors = "vectors.txt"', 'encoder = "encoder"').replace('"lstm"', '"pretrained"')
+    (folder / "pretrained.toml").write_text(pretrained.replace("hidden_size = 4\n", ""))
+    write_encoder(folder / "encoder")
 
 
 QA_PAIRS = """<QApairs id='1'>

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -23,6 +24,7 @@ from antiphon.cli import (
     tune,
 )
 from antiphon.cli.failures import failure_of, report, secure_standard_streams
+from antiphon.errors import InputError
 from antiphon.lifeline import raise_on_sigterm
 
 app = typer.Typer(
@@ -68,8 +70,17 @@ def main() -> None:
     sys.exit(status)
 
 
+def _check_current_folder() -> None:
+    """Refuses to start in a folder that has been deleted: libraries end the process there."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        raise InputError("the current folder does not exist any more, expected to start in one that does") from None
+
+
 def _run(arguments: Sequence[str]) -> int:
     """The exit status of a verb; its errors are left to ``main``, where typer would answer some of them itself."""
+    _check_current_folder()
     command = typer.main.get_command(app)
     try:
         with command.make_context("antiphon", list(arguments)) as context:

@@ -59,10 +59,31 @@ def secure_standard_streams() -> None:
             _occupy(number, os.O_RDONLY if name == "stdout" else os.O_WRONLY)
             setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
     if sys.__stdout__ in (sys.stdout, None) and isinstance(sys.stdout, io.TextIOWrapper):
-        live = sys.stdout.isatty() or sys.stdout.write_through
-        sys.stdout = NamedOutput(
-            sys.stdout.detach(), encoding="utf-8", errors="backslashreplace", line_buffering=live, write_through=live
-        )
+        sys.stdout = _rewrapped(sys.stdout, NamedOutput, "utf-8")
+    if sys.__stderr__ in (sys.stderr, None) and isinstance(sys.stderr, io.TextIOWrapper):
+        sys.stderr = _rewrapped(sys.stderr, CarefreeOutput, sys.stderr.encoding)
+
+
+def _rewrapped(stream: io.TextIOWrapper, kind: type[io.TextIOWrapper], encoding: str) -> io.TextIOWrapper:
+    at_once, lines = stream.write_through, stream.line_buffering
+    return kind(
+        stream.detach(), encoding=encoding, errors="backslashreplace", line_buffering=lines, write_through=at_once
+    )
+
+
+class CarefreeOutput(io.TextIOWrapper):
+    """Standard error: progress and notes that cannot be written are no reason to stop."""
+
+    def write(self, text: str) -> int:
+        """Writes text, or not."""
+        with suppress(OSError):
+            super().write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Writes what is in the buffer, or not."""
+        with suppress(OSError):
+            super().flush()
 
 
 class NamedOutput(io.TextIOWrapper):

@@ -4,6 +4,7 @@ The folder may lie inside an installed package, which is looked into but never i
 """
 
 import json
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
@@ -70,7 +71,7 @@ def _check_sizes(config: dict[str, Any], path: Path) -> None:
 class WordPieces:
     """Text to the numbers of its word pieces, as the encoder was trained to read them."""
 
-    def __init__(self, path: Path, max_length: int) -> None:
+    def __init__(self, path: Path, sizes: Mapping[str, Any]) -> None:
         try:
             from tokenizers import Tokenizer
         except ImportError:
@@ -81,8 +82,11 @@ class WordPieces:
             self._tokeniser = Tokenizer.from_file(str(path))
         except Exception as error:  # the library raises nothing narrower
             raise InputError(f"{path}: not to be read ({error}), expected a tokenizer.json") from None
+        largest = max(self._tokeniser.get_vocab().values(), default=0)
+        if largest >= sizes["vocab_size"]:
+            raise InputError(f"{path}: a piece of number {largest}, expected less than vocab_size in config.json")
         self._tokeniser.no_padding()
-        self._tokeniser.enable_truncation(max_length)
+        self._tokeniser.enable_truncation(sizes["max_position_embeddings"])
 
     def encode(self, text: str) -> Ids:
         """The numbers of a text's pieces."""

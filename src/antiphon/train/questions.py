@@ -4,11 +4,9 @@ import shutil
 from collections.abc import Iterable
 from typing import cast
 
-import safetensors
-import safetensors.torch
-
+from antiphon.build import build_pretrained_matcher
 from antiphon.config import DataSection, Recipe
-from antiphon.data.encoder import ENCODER_FILES, WEIGHTS, find_encoder, read_encoder_config
+from antiphon.data.encoder import ENCODER_FILES, WEIGHTS, WordPieces, find_encoder, read_encoder_config
 from antiphon.data.questions import Question, read_questions, select_questions
 from antiphon.data.stop_words import read_stop_words
 from antiphon.data.vectors import read_vectors
@@ -18,6 +16,7 @@ from antiphon.models.overlap import Overlap
 from antiphon.nn.bert import PretrainedSentence, bert_weights
 from antiphon.ranker import save_words, word_splitter
 from antiphon.run import RunFolder
+from antiphon.storage.tensors import load_finite
 from antiphon.train.prepare import Say
 
 
@@ -78,7 +77,9 @@ def copy_vectors(recipe: Recipe, run: RunFolder, questions: Iterable[Question]) 
 def copy_encoder(recipe: Recipe, run: RunFolder) -> None:
     """Puts the sizes and word pieces of a pretrained encoder into the run; its weights come with the best ones."""
     folder = find_encoder(recipe.data.encoder)
-    read_encoder_config(folder / "config.json")
+    sizes = read_encoder_config(folder / "config.json")
+    WordPieces(folder / "tokenizer.json", sizes)
+    load_encoder(build_pretrained_matcher(recipe.model, sizes), recipe)  # what does not fit is refused before training
     run.encoder_config.parent.mkdir()
     for name in ENCODER_FILES:
         shutil.copyfile(folder / name, run.encoder_config.with_name(name))
@@ -89,6 +90,6 @@ def load_encoder(matcher: Matcher, recipe: Recipe) -> None:
     folder = find_encoder(recipe.data.encoder)
     sentence = cast(PretrainedSentence, matcher.sentence)
     try:
-        sentence.bert.load_state_dict(bert_weights(safetensors.torch.load_file(folder / WEIGHTS)))
-    except (KeyError, RuntimeError, safetensors.SafetensorError) as error:
+        sentence.bert.load_state_dict(bert_weights(load_finite(folder / WEIGHTS)))
+    except (KeyError, RuntimeError) as error:
         raise InputError(f"{folder / WEIGHTS}: not the weights of its config.json ({error})") from None

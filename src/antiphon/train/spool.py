@@ -12,6 +12,10 @@ from antiphon.data.files import is_pipe, read_lines
 @contextmanager
 def spooled(recipe: Recipe) -> Iterator[Recipe]:
     """The recipe with a copy in place of every pipe it reads text from; copies are there until the end of the block."""
+    pipes = [path for name in _FILES for path in _paths(getattr(recipe.data, name)) if is_pipe(path)]
+    if not pipes:
+        yield recipe
+        return
     with TemporaryDirectory(prefix="antiphon-pipe-") as folder:
         data = {name: _spool(getattr(recipe.data, name), Path(folder) / name) for name in _FILES}
         yield recipe.model_copy(update={"data": recipe.data.model_copy(update=data)})
@@ -19,6 +23,10 @@ def spooled(recipe: Recipe) -> Iterator[Recipe]:
 
 _FILES = ("train", "dev", "test", "unpaired")
 Files = Path | tuple[Path, ...] | None
+
+
+def _paths(files: Files) -> tuple[Path, ...]:
+    return files if isinstance(files, tuple) else () if files is None else (files,)
 
 
 def _spool(files: Files, copy: Path) -> Files:
