@@ -24,13 +24,12 @@ def command(
 
     Example: antiphon demo --out runs/demo
     """
-    from rich.console import Console
-
     from antiphon.demo.pronunciation import learn_to_pronounce
     from antiphon.demo.spelling import learn_to_spell
+    from antiphon.terminal import PlainConsole
 
-    console = Console()
-    spelling = out.with_name(f"{out.name}-spelling")
+    console = PlainConsole()
+    spelling = Path(f"{out}-spelling")
     learn_to_pronounce(out, console, force=force, threads=threads)
     learn_to_spell(spelling, console, force=force, threads=threads)
     console.print("\nNext, try\n")
@@ -42,4 +41,4 @@ def command(
         f"{antiphon} info {out}",
         f"{antiphon} train g2p --set data.train=YOUR.tsv --set data.dev=YOUR-DEV.tsv --out runs/mine",
     ):
-        console.print(f"  {line}", style="cyan", highlight=False, soft_wrap=True)
+        console.print(f"  {line}", style="cyan", soft_wrap=True)

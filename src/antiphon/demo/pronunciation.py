@@ -22,7 +22,7 @@ WORDS_TO_SHOW = ("knight", "phoneme", "thorough", "quixotic", "antiphon")
 
 def learn_to_pronounce(out: Path, console: Console, *, force: bool, threads: int | None) -> None:
     """Trains on the embedded pairs and shows errors, segments and an alignment."""
-    console.print("[bold]1. Letters to phonemes[/], from 30,000 pairs of the CMU Pronouncing Dictionary\n")
+    console.print("1. Letters to phonemes, from 30,000 pairs of the CMU Pronouncing Dictionary\n", style="bold")
     learn("pronunciation", out, console, samples=WORDS_TO_SHOW[:3], force=force, threads=threads)
     model = load(out, device="cpu", threads=threads)
     console.print(errors(model, pairs_of("train"), pairs_of("test")))

@@ -26,9 +26,9 @@ EXAMPLES = 6
 
 def learn_to_spell(out: Path, console: Console, *, force: bool, threads: int | None) -> None:
     """Trains the three parts on the embedded data, combines them and shows what each adds."""
-    console.print("[bold]2. Phonemes to letters[/], from only 5,000 pairs and a list of 73,000 words (SCOWL)")
+    console.print("2. Phonemes to letters, from only 5,000 pairs and a list of 73,000 words (SCOWL)", style="bold")
     for part, title in PARTS.items():
-        console.print(f"\n[bold]{title}[/]")
+        console.print(f"\n{title}", style="bold")
         samples = SAMPLES.get(part, ())
         learn(f"spelling-{part}", out / part, console, samples=samples, force=force, threads=threads)
     for name, weights in WEIGHTS.items():
