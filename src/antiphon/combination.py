@@ -1,7 +1,7 @@
 """Runs combined into a noisy channel: one folder that holds them all, with weights of its own."""
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -56,12 +56,13 @@ def load_combination(run: RunFolder, recipe: Recipe) -> NoisyChannel:
     vocabs = {name: (codec.source.vocab, codec.target.vocab) for name, codec in _codecs(parts).items()}
     inputs, outputs = vocabs["direct"]
     nothing = Vocab(())
+    features = _features(inputs, vocabs["channel"][0]) if _reads_features(parts) else frozenset[str]()
     return NoisyChannel(
         cast(Transducer, modules["direct"]),
         cast(Transducer | None, modules.get("channel")),
         cast(LanguageModel | None, modules.get("lm")),
         output_in_channel=_numbers(outputs, vocabs.get("channel", (outputs, nothing))[0], "channel", "output"),
-        input_in_channel=_numbers(inputs, vocabs.get("channel", (nothing, inputs))[1], "channel", "input"),
+        input_in_channel=_numbers(inputs, vocabs.get("channel", (nothing, inputs))[1], "channel", "input", features),
         output_in_language_model=_numbers(outputs, vocabs.get("lm", (nothing, outputs))[1], "language", "output"),
         weights=Weights(*recipe.search.weights),
         reading=recipe.search.channel_prefix,
@@ -139,9 +140,19 @@ def _check_tokens(parts: dict[str, RunFolder]) -> None:
                 raise RunError(f"{name}: {kinds[side]} as {side} tokens, expected {kind} as in the direct model")
 
 
-def _numbers(ours: Vocab, theirs: Vocab, name: str, what: str) -> Tensor:
-    """The number that another vocabulary gives each of our tokens; all but features must be in it."""
-    missing = [t for t in ours.tokens[len(SPECIALS) :] if t not in theirs and not _is_feature(t)]
+def _reads_features(parts: dict[str, RunFolder]) -> bool:
+    """Whether there is a channel that reads features, as the direct model then does too."""
+    return "channel" in parts and bool(parts["channel"].recipe().data.features)
+
+
+def _features(ours: Vocab, of_channel: Vocab) -> frozenset[str]:
+    """The symbols of our source that are features: the channel reads them too, before what it reads else."""
+    return frozenset(token for token in ours.tokens if token == feature_symbol(token[1:-1]) and token in of_channel)
+
+
+def _numbers(ours: Vocab, theirs: Vocab, name: str, what: str, others: Collection[str] = ()) -> Tensor:
+    """The number that another vocabulary gives each of our tokens; all must be in it but ``others``."""
+    missing = [token for token in ours.tokens[len(SPECIALS) :] if token not in theirs and token not in others]
     if missing:
         shown = ", ".join(repr(token) for token in missing[:3])
         raise RunError(
@@ -151,7 +162,3 @@ def _numbers(ours: Vocab, theirs: Vocab, name: str, what: str) -> Tensor:
     numbers = torch.from_numpy(theirs.encode(ours.tokens).astype("int64"))
     numbers[: len(SPECIALS)] = torch.arange(len(SPECIALS))
     return numbers
-
-
-def _is_feature(token: str) -> bool:
-    return len(token) > 2 and token == feature_symbol(token[1:-1])

@@ -136,6 +136,44 @@ def test_a_language_model_with_other_tokens_is_refused(antiphon, parts, tmp_path
     assert "output tokens of the direct model are not in its vocabulary" in result.err
 
 
+@pytest.fixture
+def train_small(antiphon, tmp_path):
+    """Trains one epoch on pairs of words and features, in which some tokens look like features."""
+
+    def run(name, pairs, *settings):
+        (tmp_path / f"{name}.tsv").write_text("".join(f"{line}\n" for line in pairs))
+        given = [f"data.{side}={tmp_path / f'{name}.tsv'}" for side in ("train", "dev")]
+        given += ["data.source_tokens=words", "data.target_tokens=words", "train.max_epochs=1", "model.hidden_size=4"]
+        arguments = [part for setting in (*given, *settings) for part in ("--set", setting)]
+        (tmp_path / "small.toml").write_text("")
+        result = antiphon("train", tmp_path / "small.toml", *arguments, "--out", tmp_path / name)
+        assert result.status == 0, result.err
+        return tmp_path / name
+
+    return run
+
+
+@pytest.mark.parametrize("side", ["input", "output"])
+def test_a_token_in_brackets_is_no_feature_because_of_them(antiphon, train_small, tmp_path, side):
+    laughing = "a [laughter]\tb\tN" if side == "input" else "a\tb [laughter]\tN"
+    direct = train_small("direct", ["a\tb\tN", laughing])
+    swapped = "data.swap=true", "model.encoder=unidirectional"
+    alike = train_small("alike", ["a\tb\tN", laughing], *swapped)
+    other = train_small("other", ["a\tb\tN"], *swapped)
+    assert antiphon("combine", "--direct", direct, "--channel", alike, "--out", tmp_path / "fits").status == 0
+    result = antiphon("combine", "--direct", direct, "--channel", other, "--out", tmp_path / "x")
+    assert result.status == 2
+    assert f"1 {side} tokens of the direct model are not in its vocabulary ('[laughter]')" in result.err
+
+
+def test_features_that_the_channel_does_not_know_are_refused(antiphon, train_small, tmp_path):
+    direct = train_small("direct", ["a\tb\tN", "a\tb\tV"])
+    channel = train_small("channel", ["a\tb\tN"], "data.swap=true", "model.encoder=unidirectional")
+    result = antiphon("combine", "--direct", direct, "--channel", channel, "--out", tmp_path / "x")
+    assert result.status == 2
+    assert "not in its vocabulary ('[V]')" in result.err
+
+
 def test_the_reading_of_the_channel_prefix_is_chosen_when_combining(antiphon, parts, tmp_path):
     arguments = ["combine", "--direct", parts / "direct", "--channel", parts / "channel", "--out", tmp_path / "x"]
     assert antiphon(*arguments, "--channel-prefix", "anywhere").status == 0

@@ -161,6 +161,22 @@ def test_a_pretrained_match_starts_as_the_cosine_of_mean_states():
     )
 
 
+@pytest.mark.parametrize("way", ["load", "write"])
+def test_a_frozen_encoder_forgets_its_vectors_when_its_weights_change(way):
+    torch.manual_seed(1)
+    sentence, other = (PretrainedSentence(SHAPE, frozen=True).eval() for _ in range(2))
+    tokens, lengths = torch.tensor([[2, 3, 4]]), torch.tensor([3])
+    before = sentence.read(tokens, lengths)
+    if way == "load":
+        sentence.load_state_dict(other.state_dict())
+    else:
+        with torch.no_grad():
+            for ours, theirs in zip(sentence.parameters(), other.parameters(), strict=True):
+                ours.copy_(theirs)
+    assert not torch.equal(sentence.read(tokens, lengths), before)
+    assert torch.equal(sentence.read(tokens, lengths), other.read(tokens, lengths))
+
+
 def test_a_frozen_encoder_reads_a_text_once_and_is_not_trained(monkeypatch):
     matcher = Matcher(PretrainedSentence(SHAPE, frozen=True)).train()
     read = []

@@ -66,7 +66,8 @@ class Bert(nn.Module):
 class PretrainedSentence(SentenceModel):
     """The mean of a BERT encoder's states, of length 1; before training, the match is the cosine.
 
-    A frozen encoder remembers the vectors of texts, so training reads every distinct one once.
+    A frozen encoder remembers the vectors of texts, so training reads every distinct one once, and forgets them when
+    its weights change.
     """
 
     initial_bias = -_COSINE_SCALE / 2
@@ -76,6 +77,7 @@ class PretrainedSentence(SentenceModel):
         self.output_size, self.frozen = shape.hidden_size, frozen
         self.bert = Bert(shape).requires_grad_(not frozen)
         self._known: dict[tuple[int, ...], Tensor] = {}
+        self._known_of: tuple[tuple[int, int], ...] = ()
 
     def train(self, mode: bool = True) -> "PretrainedSentence":
         """Switches dropout, which a frozen encoder never uses."""
@@ -98,6 +100,9 @@ class PretrainedSentence(SentenceModel):
 
     @torch.no_grad()
     def _recall(self, tokens: Int[Tensor, "B I"], lengths: Int[Tensor, " B"]) -> Float[Tensor, "B D"]:
+        if self._known_of != (current := self._weights_key()):
+            self._known.clear()
+            self._known_of = current
         texts = [tuple(ids[:length]) for ids, length in zip(tokens.tolist(), lengths.tolist(), strict=True)]
         new = [place for place, text in enumerate(texts) if text not in self._known]
         if len(self._known) + len(new) > _REMEMBERED:
@@ -107,6 +112,10 @@ class PretrainedSentence(SentenceModel):
             vectors = self._encode(tokens[new], lengths[new])
             self._known.update(zip((texts[place] for place in new), vectors, strict=True))
         return torch.stack([self._known[text] for text in texts])
+
+    def _weights_key(self) -> tuple[tuple[int, int], ...]:
+        """Changes whenever weights do: where each tensor lies, and how often it was written to; no device sync."""
+        return tuple((weight.data_ptr(), weight._version) for weight in self.bert.parameters())
 
 
 def bert_weights(stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
