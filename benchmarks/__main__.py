@@ -13,7 +13,16 @@ from pathlib import Path
 import torch
 
 RESULTS = Path(__file__).parent / "results"
-NAMES = ("lattice_memory", "training_step", "scaling", "hard_monotone_peer", "decoding", "streaming", "corpus_growth")
+NAMES = (
+    "lattice_memory",
+    "training_step",
+    "scaling",
+    "hard_monotone_peer",
+    "decoding",
+    "streaming",
+    "corpus_growth",
+    "flat_memory",
+)
 
 
 def main():

@@ -111,7 +111,7 @@ def test_a_part_may_be_left_out(antiphon, parts, tmp_path, left_out):
         (["--channel", "direct"], "channel: a bidirectional encoder, expected"),
         (["--lm", "direct"], "lm: a run of kind transducer, expected a language_model"),
         (["--channel", "lm"], "channel: a run of kind language_model, expected a transducer"),
-        (["--weights", "1,2"], "--weights 1,2: expected four numbers"),
+        (["--weights", "1,2"], "--weights 1,2: expected four finite numbers"),
     ],
 )
 def test_parts_that_do_not_fit_are_refused_by_name(antiphon, parts, tmp_path, options, message):

@@ -1,15 +1,20 @@
 """Writing while reading, from the command line and in Python."""
 
+import io
 import json
+import math
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 import antiphon as package
 from antiphon.cli.stream import without_blanks
+from antiphon.data.files import decode_lines
 from antiphon.errors import RunError
 from tests.interrupts import hear_ctrl_c
 from tests.toy import words, write_pairs
@@ -154,6 +159,27 @@ def test_streams_leave_out_what_readers_of_lines_leave_out(online_run, antiphon)
 
 def test_text_in_the_middle_of_a_line_stays_as_it_is():
     assert "".join(without_blanks(" a\rb \ufeff\r\n\r\n c")) == " a\rb \ufeff\n\n c"
+
+
+@given(st.text(alphabet="ab \r\n\t\ufeff\u2028", max_size=12))
+@example("a\n \t")
+@example("\ufeff")
+@example("\r")
+def test_streams_cut_text_into_the_lines_that_predict_reads(text):
+    decoded = decode_lines(io.BytesIO(text.encode()), "")
+    streamed = "".join(without_blanks(text))
+    lines = streamed.removesuffix("\n").split("\n") if streamed else []
+    assert lines == [line if line.strip() else "" for line in decoded]
+
+
+def test_an_input_without_text_has_no_score(online_run, antiphon):
+    rows = [
+        json.loads(line)
+        for line in antiphon("predict", online_run, "--format", "jsonl", stdin=b"da\n \n").out.splitlines()
+    ]
+    assert rows[0]["score"] < 0
+    assert (rows[1]["prediction"], rows[1]["score"], rows[1]["nbest"][0]["score"]) == ("", None, None)
+    assert math.isnan(package.load(online_run).predict([" "])[0].log_score)
 
 
 @pytest.mark.parametrize("option", ["--emit-bias", "--margin"])

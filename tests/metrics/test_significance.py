@@ -1,9 +1,11 @@
 import random
+import tracemalloc
 
+import numpy as np
 import pytest
 
-from antiphon.metrics import Outputs, score_outputs
-from antiphon.metrics.significance import compare_systems
+from antiphon.metrics import Outputs, Shares, score_outputs, significance
+from antiphon.metrics.significance import bootstrap, compare_systems
 
 WORDS = ["the", "a", "cat", "dog", "sat", "ran", "on", "under", "mat", "tree"]
 
@@ -40,3 +42,25 @@ def test_values_and_signatures_are_those_of_the_measure_itself(name):
 def test_a_small_difference_on_few_sentences_is_not_significant():
     _, other = compare_systems(systems(0.10, 0.12, sentences=12), "word_error_rate")
     assert other.p_value > 0.05
+
+
+def drawn_shares(number, seed):
+    draw = np.random.default_rng(seed)
+    return Shares(draw.random(number), np.ones(number), 100.0, "")
+
+
+def test_samples_drawn_in_blocks_are_those_drawn_at_once(monkeypatch):
+    shares = [drawn_shares(37, seed) for seed in (1, 2)]
+    at_once = bootstrap(shares)
+    monkeypatch.setattr(significance, "_MOST_DRAWN", 37 * 7)
+    assert bootstrap(shares) == at_once
+
+
+def test_memory_does_not_grow_with_the_number_of_outputs():
+    """A hundred thousand outputs, drawn a thousand times at once, would take 800 MB."""
+    shares = [drawn_shares(100_000, seed) for seed in (1, 2)]
+    tracemalloc.start()
+    bootstrap(shares)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 100e6

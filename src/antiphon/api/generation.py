@@ -50,7 +50,7 @@ class RuleModel(Model):
         applied = [self.rules.apply(self.codec.source.tokens(source.text), source.features) for source in sources]
         join = self.codec.target.tokeniser.join
         return [
-            self._prediction(source, [Candidate(join(tokens), 0.0, tokens, ())])
+            self._prediction(source, [Candidate(join(tokens), math.nan, tokens, ())])
             for source, tokens in zip(sources, applied, strict=True)
         ]
 

@@ -1,5 +1,6 @@
 """What every trained model offers; what a kind of model cannot do, it refuses."""
 
+import math
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Unpack
@@ -239,4 +240,6 @@ class Model:
     def _prediction(self, source: Source, nbest: Sequence[Candidate]) -> Prediction:
         symbols = self.codec.source_symbols(source)
         unknown = tuple(symbol for symbol in symbols if symbol not in self.codec.source.vocab)
-        return Prediction(source.text, (*symbols, END_SYMBOL), tuple(nbest) or (Candidate("", 0.0, (), ()),), unknown)
+        return Prediction(
+            source.text, (*symbols, END_SYMBOL), tuple(nbest) or (Candidate("", math.nan, (), ()),), unknown
+        )

@@ -1,5 +1,6 @@
 """What a model gives back."""
 
+import math
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -19,7 +20,8 @@ class Candidate:
 
     ``rows[j]`` is the place in ``source_symbols`` that had been read when token ``j`` of ``tokens`` was written;
     the last place is the end symbol. ``log_score`` is the log probability of output and path together. Of a noisy
-    channel it is the objective, and ``parts`` are what it weighed: direct, channel, language model, length.
+    channel it is the objective, and ``parts`` are what it weighed: direct, channel, language model, length. It is NaN
+    where there is none: of an input without text, and of rules.
     """
 
     text: str
@@ -30,7 +32,8 @@ class Candidate:
 
     def to_dict(self) -> dict[str, Any]:
         """Text and score as JSON can hold them; of a noisy channel, also what was weighed."""
-        shown: dict[str, Any] = {"prediction": self.text, "score": self.log_score}
+        score = self.log_score if math.isfinite(self.log_score) else None
+        shown: dict[str, Any] = {"prediction": self.text, "score": score}
         if self.parts:
             shown["parts"] = dict(zip(("direct", "channel", "language_model", "length"), self.parts, strict=True))
         return shown
@@ -51,7 +54,7 @@ class Prediction:
         return {
             "source": self.source,
             "prediction": self.text,
-            "score": self.log_score,
+            "score": self.nbest[0].to_dict()["score"],
             "alignment": self.alignment,
             "source_symbols": self.source_symbols,
             "unknown": self.unknown,

@@ -175,8 +175,9 @@ def arriving(file: BufferedReader, *, by_character: bool) -> Iterator[str]:
 
 def without_blanks(characters: Iterable[str]) -> Iterator[str]:
     """The characters but for a byte order mark at the start, carriage returns at line ends, and blank lines' spaces."""
-    held, is_blank, number = "", True, 0
+    held, is_blank, is_started = "", True, False
     for number, character in enumerate(characters):
+        is_started = character != END_OF_LINE
         if character == END_OF_LINE:
             held, is_blank = "", True
             yield character
@@ -186,6 +187,8 @@ def without_blanks(characters: Iterable[str]) -> Iterator[str]:
         elif number or character != "\ufeff":
             yield from held + character
             held, is_blank = "", False
+    if is_started and is_blank:  # a last line of nothing but spaces, whose end is that of the file
+        yield END_OF_LINE
 
 
 def check_length(bytes_held: int) -> None:

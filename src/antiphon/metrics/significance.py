@@ -5,7 +5,7 @@ middle 95 % of its resampled values. The p-value of a difference is the share of
 moved to mean zero, is at least as far from zero as the one observed (two-sided, one added to both counts).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -16,6 +16,8 @@ from sacrebleu.significance import PairedTest, Result
 from antiphon.metrics.generation import SHARED_MEASURES, Outputs, Score, Shares, corpus_metric, reference_streams
 
 SAMPLES = 1000
+_MOST_DRAWN = 2**20
+"""Outputs drawn at once: 8 MiB of indices, and as much of values."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +39,8 @@ def compare_systems(systems: Sequence[Outputs], name: str, seed: int = 1) -> lis
 
 def bootstrap(systems: Sequence[Shares], seed: int = 1) -> list[Comparison]:
     """One measure of every system, given by its shares, each compared with the first."""
-    number = len(systems[0].parts)
-    drawn = np.random.default_rng(seed).integers(number, size=(SAMPLES, number))
-    resampled = [_resample(shares, drawn) for shares in systems]
+    blocks = [[_resample(shares, drawn) for shares in systems] for drawn in _draws(len(systems[0].parts), seed)]
+    resampled = [np.concatenate(values) for values in zip(*blocks, strict=True)]
     scores = [shares.score() for shares in systems]
     compared = []
     for place, (score, values) in enumerate(zip(scores, resampled, strict=True)):
@@ -47,6 +48,14 @@ def bootstrap(systems: Sequence[Shares], seed: int = 1) -> list[Comparison]:
         p_value = _p_value(values - resampled[0], score.value - scores[0].value) if place else None
         compared.append(Comparison(score, float(low), float(high), p_value))
     return compared
+
+
+def _draws(number: int, seed: int) -> Iterator[NDArray[np.int64]]:
+    """Indices of the outputs of every sample, a row each, some rows at a time so that memory stays bounded."""
+    generator = np.random.default_rng(seed)
+    at_once = max(1, _MOST_DRAWN // max(1, number))
+    for first in range(0, SAMPLES, at_once):
+        yield generator.integers(number, size=(min(at_once, SAMPLES - first), number))
 
 
 def _resample(shares: Shares, drawn: NDArray[np.int64]) -> NDArray[np.float64]:
