@@ -2,8 +2,9 @@
 
 import sys
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -78,10 +79,15 @@ def _check_current_folder() -> None:
         raise InputError("the current folder does not exist any more, expected to start in one that does") from None
 
 
+@cache
+def _command() -> Any:
+    return typer.main.get_command(app)
+
+
 def _run(arguments: Sequence[str]) -> int:
     """The exit status of a verb; its errors are left to ``main``, where typer would answer some of them itself."""
     _check_current_folder()
-    command = typer.main.get_command(app)
+    command = _command()
     try:
         with command.make_context("antiphon", list(arguments)) as context:
             command.invoke(context)

@@ -90,7 +90,8 @@ def read_verified(folder: Path) -> Manifest:
 
 
 def verify(folder: Path, manifest: Manifest) -> None:
-    """Refuses a folder in which a file is missing, damaged or a symbolic link."""
+    """Refuses a folder in which a file is missing, damaged, a symbolic link, or there without being listed."""
+    _refuse_unlisted(folder, manifest)
     for name, expected in manifest.files.items():
         path = folder / name
         refuse_links(folder, [name])
@@ -105,6 +106,13 @@ def verify(folder: Path, manifest: Manifest) -> None:
                 f"{path}: damaged, or changed by hand ({_difference(found, expected)}), expected the file that "
                 "antiphon wrote; restore it from a copy, or train again with --force"
             )
+
+
+def _refuse_unlisted(folder: Path, manifest: Manifest) -> None:
+    """Refuses a file that would be read as part of the run although nothing is known of it."""
+    for name in sorted(RUN_FILES - manifest.files.keys() - {*manifest.removed, *REPORTS}):
+        if Path(name).name not in (*REPORTS, MANIFEST) and (folder / name).exists():
+            raise RunError(f"{folder / name}: not listed in {folder / MANIFEST}, expected no such file in this run")
 
 
 def measure(path: Path) -> Entry:

@@ -16,6 +16,7 @@ from typing import Any
 from antiphon import __version__
 from antiphon.build import build_limits, reads_source
 from antiphon.config import Recipe
+from antiphon.data.files import read_text
 from antiphon.errors import RecipeError
 from antiphon.run import RunFolder
 from antiphon.storage.atomic import remove_tree, scratch_folder, sweep, sync_folder, write_whole
@@ -61,7 +62,7 @@ def save_contents(corpus: Path, origin: Origin, pairs: dict[str, str], vocabular
 
 def load_pairs(corpus: Path) -> dict[str, str]:
     """What ``save_contents`` was told of the pairs."""
-    pairs: dict[str, str] = json.loads(_contents(corpus).read_text(encoding="utf-8"))["pairs"]
+    pairs: dict[str, str] = json.loads(read_text(_contents(corpus)))["pairs"]
     return pairs
 
 
@@ -78,9 +79,9 @@ def find_fault(run: RunFolder, origin: Origin) -> str | None:
     if not _contents(corpus).exists():
         return ""
     try:
-        contents = parse_sealed(_contents(corpus).read_bytes())
+        contents = parse_sealed(read_text(_contents(corpus)).encode())
         settings, files, digests = contents["settings"], contents["files"], contents["digests"]
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, RecursionError):
         return f"{_contents(corpus)} is damaged"
     if settings != origin.settings:
         return f"{corpus} has other settings"
@@ -128,15 +129,6 @@ def _files(recipe: Recipe) -> Iterator[Path]:
     if data.vocab_from is not None:
         yield from sorted(path for path in data.vocab_from.glob("*") if path.suffix in (".vocab", ".spm"))
     yield from (path for path in (data.source_sentencepiece, data.target_sentencepiece) if path is not None)
-
-
-def _digest(path: Path) -> str:
-    """What the bytes of a file are recognised by; empty if there is no file."""
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError:
-        return ""
 
 
 def _stamp(path: Path) -> list[int]:
