@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup demo test test-all fuzz check format bench
+.PHONY: help setup demo test test-all fuzz campaign check format bench
 
 help:  ## say what each verb does
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -37,6 +37,9 @@ fuzz: setup  ## bad input of every sort for FUZZ_SECONDS, drawn from FUZZ_SEED; 
 format: setup  ## put the code in order
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+campaign: setup  ## crash commands at every file operation and at random, flip bits, and count what was lost
+	$(BIN)/python -m tests.campaign
 
 bench: setup  ## measure memory and speed, side by side
 	$(BIN)/python -m benchmarks

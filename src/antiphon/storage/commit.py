@@ -5,10 +5,9 @@ they are moved into place and what they replace is deleted; if that is interrupt
 and the next writer moves them. Before the commit the run is the old one, after it the new one.
 """
 
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from os import O_RDONLY, close, fsync
-from os import open as open_descriptor
 from pathlib import Path
 
 from antiphon.errors import RunError
@@ -116,7 +115,8 @@ def _settle(folder: Path, manifest: Manifest) -> None:
 def _move_into_place(folder: Path, manifest: Manifest, stage: Path) -> None:
     for name in manifest.files:
         if (stage / name).exists():
-            (folder / name).parent.mkdir(exist_ok=True)
+            if not (folder / name).parent.exists():
+                (folder / name).parent.mkdir()
             (stage / name).replace(folder / name)
     for name in manifest.folders:
         if (stage / name).exists():
@@ -165,7 +165,7 @@ def _seal(stage: Path) -> tuple[dict[str, Entry], tuple[str, ...]]:
     mode = stage.stat().st_mode & 0o666
     paths = sorted(stage.rglob("*"))
     for path in paths:
-        if path.is_file():
+        if path.is_file() and path.stat().st_mode & 0o777 != mode:
             path.chmod(mode)
         _sync(path)
     sync_folder(stage)
@@ -180,8 +180,8 @@ def _sync(path: Path) -> None:
     if path.is_dir():
         sync_folder(path)
         return
-    descriptor = open_descriptor(path, O_RDONLY)
+    descriptor = os.open(path, os.O_RDONLY)
     try:
-        fsync(descriptor)
+        os.fsync(descriptor)
     finally:
-        close(descriptor)
+        os.close(descriptor)

@@ -13,8 +13,8 @@ from antiphon.storage.atomic import is_same_file, lock_descriptor
 def locked(path: Path, *, wait: bool = False) -> Iterator[None]:
     """Inside, this process alone writes into the folder, which is made if there is none.
 
-    A folder that another process writes into is refused, or with ``wait`` waited for. Folders that were made here and
-    are empty at the end are removed again.
+    A folder that another process writes into is refused, or with ``wait`` waited for. Folders that were made here are
+    removed again if all fails and they are empty.
     """
     while True:
         made = _make_folders(path)
@@ -32,8 +32,10 @@ def locked(path: Path, *, wait: bool = False) -> Iterator[None]:
                 continue
             yield
             return
-        finally:
+        except BaseException:
             _remove_empty(made)
+            raise
+        finally:
             os.close(descriptor)
 
 

@@ -1,0 +1,66 @@
+"""The campaign: crashes at every file operation, kills at random times, flipped bits; prints a table of counts.
+
+python -m tests.campaign [--kills N] [--bits N] [--seed N]
+"""
+
+import argparse
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.campaign.bit_flips import flip_bits
+from tests.campaign.crashes import fill_disk_everywhere, kill_everywhere
+from tests.campaign.random_kills import kill_at_random
+from tests.campaign.scenarios import SCENARIOS, make_runs_of_every_kind, open_workshop
+
+
+def main():
+    """Runs the whole campaign; the exit status is 1 if anything was lost."""
+    parser = argparse.ArgumentParser(prog="python -m tests.campaign", description=__doc__.splitlines()[0])
+    parser.add_argument("--kills", type=int, default=100, help="kills at random times")
+    parser.add_argument("--bits", type=int, default=200, help="bits flipped in every file")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    root = Path(tempfile.mkdtemp(prefix="antiphon-campaign-", dir=fast_folder()))
+    try:
+        problems = run(open_workshop(root), options)
+    finally:
+        shutil.rmtree(root)
+    print("\n".join(problems))
+    sys.exit(bool(problems))
+
+
+def run(shop, options):
+    """Prints the table row by row, and gives all that went wrong."""
+    problems = []
+    print(f"{'what':<32}{'points':>8}{'survived':>10}{'seconds':>9}", flush=True)
+    for name, scenario in SCENARIOS.items():
+        for what, crash in (("kill -9", kill_everywhere), ("disk full", fill_disk_everywhere)):
+            problems += _row(
+                f"{name}: {what}", lambda crash=crash, scenario=scenario: crash(shop, scenario), "injected"
+            )
+    problems += _row("train: kill -9 at random", lambda: kill_at_random(shop, options.kills, options.seed), "kills")
+    for run_folder in make_runs_of_every_kind(shop):
+        flip = lambda folder=run_folder: flip_bits(folder, options.bits, options.seed)  # noqa: E731
+        problems += _row(f"bits of {run_folder.name}", flip, "flipped")
+    return problems
+
+
+def _row(title, work, counted):
+    started = time.monotonic()
+    found = work()
+    number = getattr(found, counted)
+    seconds = time.monotonic() - started
+    print(f"{title:<32}{number:>8}{number - len(found.problems):>10}{seconds:>9.0f}", flush=True)
+    return [f"{title}: {problem}" for problem in found.problems]
+
+
+def fast_folder():
+    """A folder in memory where there is one: a kill loses nothing that was written, wherever it was written."""
+    return "/dev/shm" if Path("/dev/shm").is_dir() else None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+"""Bits flipped in every file of a run, one at a time: each has to be noticed when the run is opened."""
+
+import random
+from dataclasses import dataclass, field
+
+from antiphon.errors import AntiphonError
+from antiphon.run import RunFolder
+from antiphon.train.encoded import Origin, find_fault
+
+
+@dataclass
+class Flips:
+    """How many bits were flipped, in how many files, and which went unnoticed."""
+
+    files: int = 0
+    flipped: int = 0
+    problems: list[str] = field(default_factory=list)
+
+
+def flip_bits(run, per_file, seed=0):
+    """Flips bits of every file of a run, the first and the last among them, and looks whether the file is named."""
+    draw, found = random.Random(seed), Flips()
+    for path in sorted(path for path in run.rglob("*") if path.is_file()):
+        content = path.read_bytes()
+        found.files += 1
+        bits = {0, 8 * len(content) - 1, *(draw.randrange(8 * len(content)) for _ in range(per_file - 2))}
+        for bit in sorted(bits) if content else ():
+            damaged = bytearray(content)
+            damaged[bit // 8] ^= 1 << bit % 8
+            path.write_bytes(damaged)
+            found.flipped += 1
+            if path.name not in _complaint(run):
+                found.problems.append(f"{path.relative_to(run)}: bit {bit}: {_complaint(run) or 'unnoticed'}")
+        path.write_bytes(content)
+    return found
+
+
+def _complaint(run):
+    """What is said of a run when training would go on with it; nothing if all is well."""
+    try:
+        folder = RunFolder.open(run)
+        return (find_fault(folder, Origin.of(folder.recipe())) or "") if folder.corpus.exists() else ""
+    except AntiphonError as error:
+        return str(error)

@@ -1,0 +1,101 @@
+"""Single files: whole or not at all, never through a symbolic link, with the mode that the umask asks for."""
+
+import errno
+import os
+
+import pytest
+
+from antiphon.errors import RunError
+from antiphon.storage.atomic import replaced_whole, scratch_folder, scratch_name, sweep, write_whole
+from antiphon.storage.folder_lock import locked
+from tests.subprocesses import run_python
+
+
+def test_a_file_is_replaced_in_one_move_and_nothing_else_is_left(tmp_path):
+    write_whole(tmp_path / "file", "old")
+    with replaced_whole(tmp_path / "file") as new:
+        new.write_text("new")
+        assert (tmp_path / "file").read_text() == "old"
+    assert (tmp_path / "file").read_text() == "new"
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_writing_that_fails_leaves_the_old_file(tmp_path):
+    write_whole(tmp_path / "file", "old")
+    with pytest.raises(OSError, match="No space"), replaced_whole(tmp_path / "file") as new:
+        fill_disk(new)
+    assert (tmp_path / "file").read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def fill_disk(path):
+    path.write_text("half")
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_symbolic_link_is_replaced_and_never_followed(tmp_path):
+    (tmp_path / "elsewhere").write_text("mine")
+    (tmp_path / "file").symlink_to(tmp_path / "elsewhere")
+    write_whole(tmp_path / "file", "new")
+    assert (tmp_path / "elsewhere").read_text() == "mine"
+    assert not (tmp_path / "file").is_symlink()
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077])
+def test_the_mode_follows_the_umask(tmp_path, umask):
+    before = os.umask(umask)
+    try:
+        write_whole(tmp_path / "file", "x")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o666 & ~umask
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next_write(tmp_path):
+    (tmp_path / scratch_name()).write_text("half a file")
+    (tmp_path / ".antiphon-notes").write_text("mine")
+    write_whole(tmp_path / "file", "x")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".antiphon-notes", "file"]
+
+
+def test_what_a_live_process_is_writing_is_left_alone(tmp_path):
+    with scratch_folder(tmp_path) as folder, replaced_whole(tmp_path / "file") as new:
+        sweep(tmp_path)
+        assert folder.exists()
+        assert new.exists()
+    sweep(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_second_writer_is_refused_by_the_name_of_the_folder(tmp_path):
+    with locked(tmp_path), pytest.raises(RunError, match=f"{tmp_path}: another antiphon process"), locked(tmp_path):
+        pass
+    with locked(tmp_path):
+        pass
+
+
+def test_the_lock_of_a_killed_process_does_not_block(tmp_path):
+    program = """
+import os, sys
+from pathlib import Path
+from antiphon.storage.folder_lock import locked
+if os.fork() == 0:
+    with locked(Path(sys.argv[1])):
+        os.kill(os.getpid(), 9)
+assert os.waitstatus_to_exitcode(os.wait()[1]) == -9
+with locked(Path(sys.argv[1])):
+    pass
+"""
+    run_python(program, tmp_path / "new")
+
+
+def test_folders_that_were_made_for_nothing_are_removed_again(tmp_path):
+    with pytest.raises(ValueError, match="no"), locked(tmp_path / "a" / "b"):
+        raise ValueError("no")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_in_place_of_a_folder_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunError, match="file: a file, expected a folder"), locked(tmp_path / "file"):
+        pass

@@ -1,0 +1,183 @@
+"""Run folders: changed as a whole, replaced as a whole, and nothing of the user's lost."""
+
+import pytest
+
+from antiphon.errors import RunError
+from antiphon.run import RunFolder, claimed, new_run, writing
+from antiphon.storage.commit import changed_run, replaced_run
+from antiphon.storage.layout import RUN_FILES
+from antiphon.storage.manifest import read_manifest, read_verified, write_manifest
+from antiphon.storage.migrations import check_format, migrate
+from tests.campaign.bit_flips import flip_bits
+
+
+def make_run(folder, force=False, **files):
+    with claimed(folder), replaced_run(folder, force=force) as stage:
+        for name, text in files.items():
+            (stage / name.replace("_", ".")).write_text(text)
+    return folder
+
+
+@pytest.fixture
+def run(tmp_path):
+    return make_run(tmp_path / "run", recipe_toml="recipe", metrics_json="{}")
+
+
+def names(folder):
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+def change(run, name):
+    with changed_run(run) as stage:
+        (stage / name).parent.mkdir(exist_ok=True)
+        (stage / name).write_text("other")
+
+
+def write_and_fail(path):
+    path.write_text("other")
+    raise ValueError("no")
+
+
+def test_a_change_adds_replaces_and_removes_in_one(run):
+    with changed_run(run, remove=["metrics.json"]) as stage:
+        (stage / "recipe.toml").write_text("other")
+        (stage / "log.csv").write_text("log")
+        assert names(run)[-2:] == ["metrics.json", "recipe.toml"]
+    assert names(run) == ["log.csv", "manifest.json", "recipe.toml"]
+    assert read_verified(run).files.keys() == {"log.csv", "recipe.toml"}
+    assert (run / "recipe.toml").read_text() == "other"
+
+
+def test_a_change_that_fails_changes_nothing(run):
+    with pytest.raises(ValueError, match="no"), changed_run(run) as stage:
+        write_and_fail(stage / "recipe.toml")
+    assert names(run) == ["manifest.json", "metrics.json", "recipe.toml"]
+    assert (run / "recipe.toml").read_text() == "recipe"
+
+
+def test_force_replaces_the_run_and_nothing_else(run):
+    (run / "notes.txt").write_text("mine")
+    (run / "run.new").mkdir()
+    with pytest.raises(RunError, match=r"run: holds a run already \(manifest.json\)"):
+        make_run(run, recipe_toml="new")
+    make_run(run, force=True, recipe_toml="new")
+    assert names(run) == ["manifest.json", "notes.txt", "recipe.toml"]
+    assert (run / "run.new").is_dir()
+
+
+@pytest.mark.parametrize("name", ["recipe.toml", "corpus/book.txt", "encoder/config.json"])
+def test_files_of_the_user_with_names_of_ours_are_never_overwritten(tmp_path, name):
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(RunError, match="in the way of a new run"):
+        make_run(tmp_path, force=True, recipe_toml="new")
+    assert names(tmp_path) == [name]
+    assert (tmp_path / name).read_text() == "mine"
+
+
+def test_the_current_folder_and_a_link_to_another_take_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    make_run(RunFolder(tmp_path).path / ".", recipe_toml="here")
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "disk")
+    make_run(tmp_path / "link", recipe_toml="there")
+    make_run(tmp_path / "link", force=True, recipe_toml="again")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "disk" / "recipe.toml").read_text() == "again"
+    assert (tmp_path / "recipe.toml").read_text() == "here"
+
+
+def test_an_interrupted_change_is_read_where_it_waits_and_finished_by_the_next_writer(run, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr("antiphon.storage.commit._settle", lambda *_: None)
+        with changed_run(run, remove=["metrics.json"]) as stage:
+            (stage / "recipe.toml").write_text("new")
+    opened = RunFolder.open(run)
+    assert opened.file("recipe.toml").read_text() == "new"
+    assert (run / "recipe.toml").read_text() == "recipe"
+    with writing(run):
+        assert names(run) == ["manifest.json", "recipe.toml"]
+        assert (run / "recipe.toml").read_text() == "new"
+
+
+def test_a_damaged_manifest_does_not_stand_in_the_way_of_force(run):
+    (run / "manifest.json").write_text("{")
+    with pytest.raises(RunError, match=r"manifest.json: damaged .* --force"):
+        RunFolder.open(run)
+    make_run(run, force=True, recipe_toml="new")
+    assert names(run) == ["manifest.json", "recipe.toml"]
+
+
+def test_every_flipped_bit_of_every_file_that_a_run_can_have_is_noticed(tmp_path):
+    with claimed(tmp_path), new_run(tmp_path) as stage:
+        for name in RUN_FILES:
+            (stage.path / name).parent.mkdir(exist_ok=True)
+            (stage.path / name).write_text(f"contents of {name}")
+    found = flip_bits(tmp_path, 4)
+    assert found.files == len(RUN_FILES) + 1
+    assert found.flipped > 3 * found.files
+    assert not found.problems
+
+
+@pytest.mark.parametrize("name", ["recipe.toml", "direct/recipe.toml"])
+def test_symbolic_links_in_a_run_are_neither_read_nor_written_through(tmp_path, name):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "recipe.toml").write_text("mine")
+    run = tmp_path / "run"
+    with claimed(run), replaced_run(run, force=False) as stage:
+        (stage / "direct").mkdir()
+        (stage / name).write_text("mine")
+    (run / name).unlink()
+    link = run / name if name == "recipe.toml" else run / "direct"
+    if link.is_dir():
+        link.rmdir()
+    link.symlink_to(elsewhere / "recipe.toml" if name == "recipe.toml" else elsewhere)
+    with pytest.raises(RunError, match=f"{link}: a symbolic link"):
+        RunFolder.open(run)
+    with pytest.raises(RunError, match="a symbolic link"):
+        change(run, name)
+    assert (elsewhere / "recipe.toml").read_text() == "mine"
+
+
+def test_a_manifest_that_names_files_elsewhere_is_refused(run):
+    manifest = read_manifest(run)
+    (run.parent / "secret").write_text("x")
+    write_manifest(run, type(manifest)({"../secret": manifest.files["recipe.toml"]}))
+    with pytest.raises(RunError, match=r"manifest.json: damaged \(it names '../secret'\)"):
+        RunFolder.open(run)
+
+
+def test_a_run_without_a_manifest_or_of_a_newer_format_is_refused(run):
+    write_manifest(run, type(read_manifest(run))({}, format=2))
+    with pytest.raises(RunError, match="a run of format 2, expected at most 1; it was written by a newer antiphon"):
+        RunFolder.open(run)
+    (run / "manifest.json").unlink()
+    with pytest.raises(RunError, match=r"no manifest.json in it, .* earlier version has to be trained again"):
+        RunFolder.open(run)
+
+
+def test_a_recipe_of_an_older_format_is_migrated_step_by_step(tmp_path):
+    steps = {
+        1: lambda recipe: {"model": {"size": recipe["model"]["width"]}},
+        2: lambda recipe: {"model": {"hidden_size": recipe["model"]["size"]}},
+    }
+    assert migrate({"model": {"width": 8}}, 1, 3, steps) == {"model": {"hidden_size": 8}}
+    assert migrate({"model": {}}, 3, 3, steps) == {"model": {}}
+    check_format(2, tmp_path, newest=3)
+
+
+def test_a_pipe_in_place_of_a_file_is_refused_at_once(run):
+    import os
+
+    (run / "recipe.toml").unlink()
+    os.mkfifo(run / "recipe.toml")
+    with pytest.raises(RunError, match=r"recipe.toml: no regular file"):
+        RunFolder.open(run)
+
+
+def test_reports_may_be_deleted(run):
+    with changed_run(run) as stage:
+        (stage / "log.csv").write_text("log")
+    (run / "log.csv").unlink()
+    assert RunFolder.open(run).metrics() == {}
