@@ -46,24 +46,16 @@ def in_fork(work):
 
 
 class ForkedCommand:
-    """Stands for ``subprocess.Popen`` of an antiphon command."""
+    """Stands for ``subprocess.Popen`` of an antiphon command, which has ended as soon as it is there."""
 
     def __init__(self, command, **_):
-        self.pid, self.returncode = 0, None
-        self._arguments = command[command.index("antiphon") + 1 :]
+        arguments = command[command.index("antiphon") + 1 :]
+        self._status, said = in_fork(lambda: (stop_watching(), call(*arguments))[1])
+        self.stderr = io.StringIO(said)
 
-    def communicate(self):
-        """Runs the command to its end."""
-        self.returncode, said = in_fork(self._run)
-        return "", said
-
-    def _run(self):
-        stop_watching()
-        return call(*self._arguments)
-
-    def poll(self):
-        """The exit status, if it has ended."""
-        return self.returncode
+    def wait(self):
+        """The exit status."""
+        return self._status
 
 
 def scratch_left(folder):
