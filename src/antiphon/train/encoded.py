@@ -17,7 +17,7 @@ from antiphon import __version__
 from antiphon.build import build_limits, reads_source
 from antiphon.config import Recipe
 from antiphon.data.files import read_text
-from antiphon.errors import RecipeError
+from antiphon.errors import RecipeError, is_disk_full
 from antiphon.run import RunFolder
 from antiphon.storage.atomic import remove_tree, scratch_folder, sweep, sync_folder, write_whole
 from antiphon.storage.folder_lock import locked
@@ -106,6 +106,8 @@ def staged_entry(cache: Path, origin: Origin) -> Iterator[RunFolder]:
                 sweep(cache)
                 stage = held.enter_context(scratch_folder(cache))
         except OSError as error:
+            if is_disk_full(error):
+                raise
             raise RecipeError(f"data.cache = {cache}: {error.strerror}, expected a folder to write into") from None
         held.callback(remove_tree, stage)
         yield RunFolder(stage)
