@@ -17,10 +17,6 @@ from tests.sealing import seal_again
 from tests.toy import KINDS_OF_WORDS, write_questions, write_vectors
 
 SMALL = [
-    "model.kind=matcher",
-    "model.hidden_size=12",
-    "model.layers=1",
-    "model.dropout=0.1",
     "train.optimiser=adagrad",
     "train.learning_rate=0.1",
     "train.batch_size=16",
@@ -39,7 +35,10 @@ def toy(tmp_path_factory):
     write_questions(folder / "test.tsv", 30, seed=3)
     write_vectors(folder / "vectors.txt")
     write_encoder(folder / "encoder")
-    (folder / "recipe.toml").write_text('[data]\ntrain = "train.tsv"\ndev = "dev.tsv"\nvectors = "vectors.txt"\n')
+    (folder / "recipe.toml").write_text(
+        '[data]\ntrain = "train.tsv"\ndev = "dev.tsv"\nvectors = "vectors.txt"\n'
+        '[model]\nkind = "matcher"\nhidden_size = 12\nlayers = 1\ndropout = 0.1\n'
+    )
     return folder
 
 
@@ -154,6 +153,7 @@ def test_a_run_holds_readable_files_and_nothing_that_executes(attentive):
         "metrics.json",
         "log.csv",
         "training.png",
+        "last.ckpt",
     }
     logistic = json.loads((attentive / "logistic.json").read_text())
     assert logistic["names"] == ["words in common", "idf of words in common", "probability"]
