@@ -1,12 +1,14 @@
 """What the operating system refuses is one sentence too, and a pipe that nobody reads any more is no failure."""
 
 import os
+import shutil
 import subprocess
 import sys
 
 import pytest
 
 from tests.cli.test_bad_input import assert_refused, write
+from tests.sealing import seal_again
 from tests.toy import write_pairs
 
 
@@ -128,3 +130,30 @@ def test_codes_for_terminals_are_escaped(antiphon, tmp_path):
 
 def test_a_message_has_a_bearable_length(antiphon):
     assert len(antiphon("info", "x" * 100_000).err) < 1000
+
+
+def test_an_empty_argument_is_not_the_current_folder(antiphon):
+    assert_refused(antiphon("info", ""), "an empty argument")
+
+
+def test_the_current_folder_must_be_there(toy_run, tmp_path):
+    script = f"mkdir {tmp_path}/gone; cd {tmp_path}/gone; rmdir {tmp_path}/gone; antiphon info $RUN"
+    assert_sentence(shell(script, toy_run), "the current folder does not exist any more")
+
+
+def test_progress_that_cannot_be_written_ends_no_training(toy_run, tmp_path):
+    settings = "--set train.max_epochs=1 --set model.hidden_size=4"
+    done = shell(f"antiphon train toy {settings} --out {tmp_path / 'run'} 2> /dev/full", toy_run)
+    assert done.returncode == 0
+
+
+def test_a_file_that_the_manifest_does_not_list_is_not_read(antiphon, toy_run, tmp_path):
+    run = shutil.copytree(toy_run, tmp_path / "run")
+    (run / "target.vocab").unlink()
+    seal_again(run)
+    (run / "target.vocab").symlink_to("/dev/zero")
+    assert_refused(antiphon("predict", run), "target.vocab: not listed in")
+
+
+def test_a_run_is_not_put_among_the_parts_of_another(antiphon, toy_run):
+    assert_refused(antiphon("combine", "--direct", toy_run, "--out", toy_run / "lm"), "expected another --out")

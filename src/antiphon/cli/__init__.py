@@ -87,6 +87,8 @@ def _command() -> Any:
 def _run(arguments: Sequence[str]) -> int:
     """The exit status of a verb; its errors are left to ``main``, where typer would answer some of them itself."""
     _check_current_folder()
+    if "" in arguments:  # as a path it would mean the current folder
+        raise InputError("an empty argument, expected a value; a variable of the shell may be unset")
     command = _command()
     try:
         with command.make_context("antiphon", list(arguments)) as context:

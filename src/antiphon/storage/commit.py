@@ -12,7 +12,7 @@ from pathlib import Path
 
 from antiphon.errors import RunError
 from antiphon.storage.atomic import remove_tree, scratch_folder, sweep, sync_folder
-from antiphon.storage.layout import FOLDERS, MANIFEST, RUN_FILES
+from antiphon.storage.layout import FOLDERS, MANIFEST, PARTS, RUN_FILES
 from antiphon.storage.manifest import Entry, Manifest, measure, read_manifest, refuse_links, write_manifest
 
 
@@ -41,6 +41,8 @@ def replaced_run(folder: Path, *, force: bool) -> Iterator[Path]:
     A run that is there already is refused, or replaced with ``force``. Files with names of a run that no run of ours
     left there are refused in any case: they belong to the user.
     """
+    if folder.name in (*PARTS, *FOLDERS) and holds_run(folder.parent):
+        raise RunError(f"{folder}: a part of the run in {folder.parent}, expected another --out")
     old = _old_run(folder)
     if old is not None and not force:
         raise RunError(
