@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import cast
 
 import numpy as np
-import safetensors.torch
 import torch
 from torch import Tensor
 
@@ -21,7 +20,7 @@ from antiphon.models.matcher import Matcher
 from antiphon.models.overlap import Overlap
 from antiphon.run import RunFolder
 from antiphon.search.ranking import BM25Ranker, MatchRanker, OverlapRanker, RandomRanker, Ranker, Words
-from antiphon.storage.tensors import load_finite, load_into
+from antiphon.storage.tensors import load_finite, load_into, save_tensors
 
 
 def load_ranker(run: RunFolder, recipe: Recipe, device: str = "cpu") -> Ranker:
@@ -80,7 +79,7 @@ def save_words(run: RunFolder, known: WordVectors) -> None:
     assert not special[PAD].any()
     Vocab(known.words).save(run.words)
     vectors = torch.from_numpy(np.concatenate([special, known.vectors]))
-    safetensors.torch.save_file({"vectors": vectors}, run.vectors)
+    save_tensors({"vectors": vectors}, run.vectors)
 
 
 def load_overlap(run: RunFolder) -> Overlap:

@@ -21,7 +21,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import safetensors.torch
 from torch import Tensor, nn
 
 from antiphon.build import build_model, build_text_steps
@@ -36,7 +35,7 @@ from antiphon.storage.folder_lock import locked
 from antiphon.storage.layout import MANIFEST, PARTS
 from antiphon.storage.manifest import read_verified
 from antiphon.storage.migrations import FORMAT, migrate
-from antiphon.storage.tensors import load_into
+from antiphon.storage.tensors import load_into, save_tensors
 
 
 class RunFolder:
@@ -149,7 +148,7 @@ class RunFolder:
 
     def save_weights(self, weights: Mapping[str, Tensor]) -> None:
         """Writes the weights."""
-        safetensors.torch.save_file({name: tensor.contiguous() for name, tensor in weights.items()}, self.weights)
+        save_tensors(weights, self.weights)
 
     def load_module(self, recipe: Recipe, codec: PairCodec) -> nn.Module:
         """The trained network of the run, ready to use."""

@@ -66,7 +66,8 @@ def _wrap_writer(tell, write, place):
     """A function that writes a file from compiled code, heard of before it begins and when half of it is written."""
 
     def wrapped(*arguments, **options):
-        path = str(arguments[place])
+        target = arguments[place]
+        path = target.name if hasattr(target, "write") else target
         tell("write", path)
         write(*arguments, **options)
         tell("write", path, half_written=True)

@@ -1,5 +1,7 @@
 """Run folders: changed as a whole, replaced as a whole, and nothing of the user's lost."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from antiphon.errors import RunError
@@ -181,3 +183,20 @@ def test_reports_may_be_deleted(run):
         (stage / "log.csv").write_text("log")
     (run / "log.csv").unlink()
     assert RunFolder.open(run).metrics() == {}
+
+
+def test_a_run_can_be_opened_at_any_moment_of_its_training(run):
+    def write():
+        for number in range(150):
+            with changed_run(run) as stage:
+                (stage / "recipe.toml").write_text(f"recipe {number}")
+                (stage / "last.ckpt").write_text(f"checkpoint {number}")
+
+    with ThreadPoolExecutor(1) as pool:
+        written, opened = pool.submit(write), 0
+        while not written.done():
+            RunFolder.open(run)
+            opened += 1
+        written.result()
+    assert opened > 1
+    assert (run / "last.ckpt").read_text() == "checkpoint 149"

@@ -150,3 +150,24 @@ def test_the_manifest_lists_every_file_with_its_size(run):
     sizes = {path.name: path.stat().st_size for path in run.iterdir() if path.name != "manifest.json"}
     assert {name: entry["bytes"] for name, entry in manifest["files"].items()} == sizes
     assert np.all([len(entry["sha256"]) == 64 for entry in manifest["files"].values()])
+
+
+def test_a_full_disk_is_an_error_of_the_system_whatever_writes(tmp_path):
+    program = """
+import resource, sys
+from pathlib import Path
+import torch
+from antiphon.errors import is_disk_full
+from antiphon.storage.tensors import save_tensors
+from antiphon.train.checkpoint import save_checkpoint
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+for save in (save_tensors, save_checkpoint):
+    try:
+        save({"a": torch.zeros(100_000)}, Path(sys.argv[1]) / "file")
+    except OSError as error:
+        assert is_disk_full(error), error
+    else:
+        raise AssertionError(save)
+"""
+    run_python(program, tmp_path)

@@ -223,10 +223,10 @@ def test_a_full_disk_leaves_the_last_checkpoint_whole(recipe, tmp_path, monkeypa
     whole = train(recipe(), tmp_path / "whole", console=quiet())
     save = torch.save
 
-    def fill_the_disk(checkpoint, path):
+    def fill_the_disk(checkpoint, file):
         if checkpoint["epochs"] < 3:
-            return save(checkpoint, path)
-        path.write_bytes(b"half a checkpoint")
+            return save(checkpoint, file)
+        file.write(b"half a checkpoint")
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(torch, "save", fill_the_disk)

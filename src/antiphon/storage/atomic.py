@@ -76,6 +76,18 @@ def sweep(folder: Path, *, folders: bool = True) -> None:
                 _remove_if_abandoned(path)
 
 
+def is_in_use(path: Path) -> bool:
+    """Whether a live process is writing an unfinished file or folder; one that is gone has just been finished."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return True
+    try:
+        return not lock_descriptor(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def remove_tree(path: Path) -> None:
     """Removes a file or a folder with all that is in it, if it is there; a symbolic link itself, not its target."""
     if path.is_dir() and not path.is_symlink():

@@ -13,20 +13,23 @@ import hashlib
 import io
 import os
 import stat
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from antiphon.errors import RunError
-from antiphon.storage.atomic import is_scratch, write_whole
+from antiphon.storage.atomic import is_in_use, is_scratch, write_whole
 from antiphon.storage.layout import FOLDERS, MANIFEST, REPORTS, RUN_FILES
 from antiphon.storage.migrations import FORMAT, check_format
 from antiphon.storage.sealed_json import parse_sealed, render_sealed
 
 _MAX_BYTES = 2**20
 """Far more than the manifest of any run takes."""
-_READS_BESIDE_A_WRITER = 100
+_READS_BESIDE_A_WRITER = 1000
+_PAUSE = 0.01
+"""Seconds that a writer may need to move files into place."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,9 @@ def read_verified(folder: Path) -> Manifest:
     """
     for _ in range(_READS_BESIDE_A_WRITER):
         manifest = read_manifest(folder)
+        if manifest.staged is not None and is_in_use(folder / manifest.staged):
+            time.sleep(_PAUSE)
+            continue
         try:
             verify(folder, manifest)
             return manifest

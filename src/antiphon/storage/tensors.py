@@ -1,6 +1,8 @@
 """Safetensors files that are checked before anything of their size is allocated, and refused if not finite."""
 
-from collections.abc import Callable
+import os
+import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import safetensors
@@ -20,6 +22,17 @@ def read_shapes(path: Path) -> Shapes:
             return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
     except safetensors.SafetensorError as error:
         raise RunError(f"{path}: damaged or cut short ({error}), expected safetensors weights") from None
+
+
+def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Writes tensors; a disk that is full is an ``OSError``, as everywhere."""
+    try:
+        safetensors.torch.save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path)
+    except safetensors.SafetensorError as error:
+        number = re.search(r"os error (\d+)", str(error))
+        if number is None:
+            raise
+        raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from error
 
 
 def load_finite(path: Path) -> dict[str, Tensor]:

@@ -24,8 +24,14 @@ class Checkpoint(TypedDict):
 
 
 def save_checkpoint(checkpoint: Checkpoint, path: Path) -> None:
-    """Writes a checkpoint."""
-    torch.save(checkpoint, path)
+    """Writes a checkpoint; a disk that is full is an ``OSError``, as everywhere."""
+    try:
+        with path.open("wb") as file:
+            torch.save(checkpoint, file)
+    except RuntimeError as error:  # PyTorch cannot end a file that could not be written
+        if isinstance(error.__context__, OSError):
+            raise error.__context__ from None
+        raise
 
 
 def load_checkpoint(path: Path) -> Checkpoint | None:
