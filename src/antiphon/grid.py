@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from pathlib import Path
 from threading import Lock
@@ -118,18 +119,20 @@ class _Trainings:
         self._running: list[subprocess.Popen[str]] = []
         self._lock, self._is_stopped = Lock(), False
 
-    def run(self, command: list[str], heard: Callable[[str], None]) -> int:
-        """The exit status of a command, each line of which is heard; one that is not started any more has status 1."""
+    def run(self, command: list[str], heard: Callable[[str], None]) -> tuple[int, str]:
+        """The exit status of a command and its last message; ``heard`` hears all of them."""
         with self._lock:
             if self._is_stopped:
-                return 1
+                return 1, "stopped"
             process = self._start(command)
             self._running.append(process)
         assert process.stderr is not None
+        last = "no message"
         with process.stderr as lines:
             for line in lines:
                 heard(line)
-        return process.wait()
+                last = line.strip() or last
+        return process.wait(), last
 
     def stop(self, number: signal.Signals) -> None:
         """Sends a signal to all that run."""
@@ -155,14 +158,9 @@ def _train(cell: Cell, trainings: _Trainings, heard: Callable[[Cell, str], None]
     recipe = cell.folder.with_name(f"{cell.folder.name}.toml")
     save_recipe(cell.recipe.model_copy(update={"data": cell.recipe.data.model_copy(update={"test": None})}), recipe)
     command = [sys.executable, "-m", "antiphon", "train", str(recipe), "--out", str(cell.folder), "--resume"]
-    last = ["no message"]
-
-    def hear(line: str) -> None:
-        heard(cell, line)
-        last.extend(filter(None, [line.strip()]))
-
-    if trainings.run([*command, "--threads", "1"], hear):
-        return Result(cell, problem=last[-1])
+    status, last = trainings.run([*command, "--threads", "1"], partial(heard, cell))
+    if status:
+        return Result(cell, problem=last)
     metrics = RunFolder.open(cell.folder).metrics()
     value = metrics[f"dev_{cell.recipe.train.dev_metric}"]
     return Result(cell, value, metrics["epochs"], metrics["training_seconds"])
