@@ -17,7 +17,7 @@ PARTS = {
     "channel": "the channel, letters to phonemes",
     "lm": "the language model of spellings",
 }
-WEIGHTS = {"direct+lm": (1.0, 0.0, 0.71, 1.61), "noisy": (0.94, 0.43, 1.0, 1.88)}
+WEIGHTS = {"direct+lm": (1.0, 0.0, 0.4483, 0.6469), "noisy": (1.0, 0.294, 0.5707, 0.3553)}
 """Of direct model, channel, language model and length, found by ``antiphon tune`` on the dev words."""
 SAMPLES = {"direct": ("F OW T AA N", "N AY T", "S AH N D IY"), "channel": ("photon", "knight", "sunday")}
 """What is shown after every epoch; a language model maps nothing."""
