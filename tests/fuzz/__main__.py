@@ -52,10 +52,12 @@ def prepare(template: Path) -> None:
     import antiphon.train.fit
     from antiphon.errors import RunError
     from tests.fuzz import sandbox
+    from tests.fuzz.judge import heed_timers
 
     def no_grid(*_: object) -> None:
         raise RunError("grid: not trained while fuzzing")
 
+    heed_timers()
     os.fsync = lambda _: None
     antiphon.train.fit.plot_training = lambda *arguments: arguments[-1].write_bytes(b"")
     os.chdir(template)

@@ -123,8 +123,8 @@ LINES = [
     *(
         b"\x1b[2J\tx",
         b"[bold]\t[/]",
-        b"a" * 300 + b"\tb",
-        b"a\t" + b"b" * 300,
+        b"a" * 100 + b"\tb",
+        b"a\t" + b"b" * 100,
         "e\u0301\u0301\tx".encode(),
         "日\t本".encode(),
     ),

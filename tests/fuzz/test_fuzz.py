@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
-CASES = 2500
+CASES = 2000
 
 
 def test_bad_input_of_every_sort_is_answered_well():

@@ -168,7 +168,7 @@ def arriving(file: BufferedReader, *, by_character: bool) -> Iterator[str]:
             yield character
         elif not character.isspace():
             word += character
-            check_length(len(word.encode()))
+            check_length(len(word))
     if word:
         yield word
 
@@ -183,7 +183,7 @@ def without_blanks(characters: Iterable[str]) -> Iterator[str]:
             yield character
         elif character == "\r" or (is_blank and character.isspace()):
             held += character
-            check_length(len(held.encode()))
+            check_length(len(held))
         elif number or character != "\ufeff":
             yield from held + character
             held, is_blank = "", False
@@ -191,10 +191,10 @@ def without_blanks(characters: Iterable[str]) -> Iterator[str]:
         yield END_OF_LINE
 
 
-def check_length(bytes_held: int) -> None:
-    """Refuses to hold more back than a line may have."""
-    if bytes_held > MAX_LINE_BYTES:
-        raise InputError(f"{STANDARD_INPUT}: more than {MAX_LINE_BYTES:,} bytes without a token, expected shorter ones")
+def check_length(held: int) -> None:
+    """Refuses to hold more characters back than a line may have."""
+    if held > MAX_LINE_BYTES:
+        raise InputError(f"{STANDARD_INPUT}: a token of more than {MAX_LINE_BYTES:,} characters, expected shorter ones")
 
 
 def characters(file: BufferedReader) -> Iterator[str]:
