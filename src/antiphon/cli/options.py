@@ -86,7 +86,8 @@ class StreamPolicy(StrEnum):
 
 
 Policy = Annotated[
-    StreamPolicy, typer.Option(help="Write when writing wins, or what all outputs in the running begin with.")
+    StreamPolicy,
+    typer.Option(help="greedy: write once writing is more probable; beam: write what all active hypotheses share."),
 ]
 MOST_BIAS = 1000.0
 EmitBias = Annotated[
