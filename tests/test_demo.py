@@ -1,9 +1,14 @@
 """The embedded data are what the demo says they are."""
 
 import gzip
+import io
+import sys
 
+from rich.console import Console
+
+from antiphon.config import load_recipe
 from antiphon.demo import FOLDER, pairs_of
-from antiphon.demo.pronunciation import closest_pronunciations
+from antiphon.demo.pronunciation import closest_pronunciations, learn_to_pronounce
 from antiphon.demo.spelling import accuracies, words_won
 
 
@@ -46,3 +51,19 @@ def test_words_won_are_wrong_before_and_right_after():
     right = [pair.source for pair in held_out]
     before, after = ["x", right[1], "x", "x"], [right[0], right[1], "y", right[3]]
     assert list(words_won(before, after, held_out).columns[2].cells) == [right[0], right[3]]
+
+
+def test_the_demo_works_without_matplotlib_and_shows_samples_after_every_epoch(tmp_path, monkeypatch):
+    some = pairs_of("test")[:60]
+    (tmp_path / "pairs.tsv").write_text("".join(f"{pair.source}\t{pair.target}\n" for pair in some))
+    files = [f"data.{part}={tmp_path / 'pairs.tsv'}" for part in ("train", "dev", "test")]
+    recipe = load_recipe(FOLDER / "pronunciation.toml", [*files, "model.hidden_size=8", "train.max_epochs=2"])
+    monkeypatch.setattr("antiphon.demo.learning.load_recipe", lambda _: recipe)
+    monkeypatch.setattr("antiphon.demo.pronunciation.pairs_of", lambda _: some)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    out = io.StringIO()
+    learn_to_pronounce(tmp_path / "demo", Console(file=out, width=80), force=False, threads=1)
+    shown = out.getvalue()
+    assert shown.count("knight →") == 2
+    assert "words wrong" in shown
+    assert all(f"{name}.png left out: pictures need matplotlib" in shown for name in ("training", "alignment"))

@@ -192,3 +192,12 @@ def test_options_are_finite(online_run, antiphon, option, value):
 
 def test_lines_that_are_not_utf8_are_numbered(online_run, antiphon):
     assert "standard input:3: not UTF-8" in antiphon("stream", online_run, stdin=b"da\nbo\nx\xff\n").err
+
+
+def test_a_sweep_without_matplotlib_keeps_its_table(antiphon, online_run, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    pairs = write_pairs(tmp_path / "pairs.tsv", 4)
+    result = antiphon("evaluate", online_run, pairs, "--policy", "greedy", "--sweep", "0,2")
+    assert result.status == 0
+    assert "emit bias" in result.out
+    assert "online.png left out: pictures need matplotlib" in result.err
