@@ -157,3 +157,9 @@ def test_a_file_that_the_manifest_does_not_list_is_not_read(antiphon, toy_run, t
 
 def test_a_run_is_not_put_among_the_parts_of_another(antiphon, toy_run):
     assert_refused(antiphon("combine", "--direct", toy_run, "--out", toy_run / "lm"), "expected another --out")
+
+
+def test_a_path_through_a_folder_that_is_not_there_is_refused(antiphon, toy_run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert_refused(antiphon("combine", "--direct", toy_run, "--out", "x/../y"), "goes through a folder that does not")
+    assert list(tmp_path.iterdir()) == []

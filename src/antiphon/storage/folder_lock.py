@@ -43,6 +43,8 @@ def _make_folders(path: Path) -> list[Path]:
     """Makes a folder and those that it is in, and gives those that were made, the innermost first."""
     if path.exists() and not path.is_dir():
         raise RunError(f"{path}: a file, expected a folder")
+    if ".." in path.parts and not path.parent.exists():  # where it leads depends on a folder that is not there
+        raise RunError(f"{path}: goes through a folder that does not exist, expected a path without '..'")
     missing = [folder for folder in (path.resolve(), *path.resolve().parents) if not folder.exists()]
     for folder in reversed(missing):
         folder.mkdir(exist_ok=True)
