@@ -39,14 +39,35 @@ def log_normalisers(
     source_logits: Float[Tensor, "B I V"], target_logits: Float[Tensor, "B J V"]
 ) -> Float[Tensor, "B I J"]:
     """``log sum_v exp(A[i, v] + C[j, v])`` for every ``i`` and ``j``."""
-    source, target = _aligned(source_logits), _aligned(target_logits)
+    source, target = aligned(source_logits), aligned(target_logits)
     return _normalisers(source, target, source.amax(2).float(), target.amax(2).float())[1].to(source.dtype)
+
+
+def mix_words(
+    source: Float[Tensor, "B I V"],
+    source_peak: Float[Tensor, "B I"],
+    target_logits: Float[Tensor, "N W"],
+    weight: Float[Tensor, "N I"],
+) -> tuple[Float[Tensor, "N W"], Float[Tensor, "N I"]]:
+    """``sum_i weight(n, i) softmax(A[i] + C[n])``, and the log normaliser of every cell; ``N = B * K`` in order.
+
+    ``source`` is aligned already. Without its sign, this is the gradient of a side of the softmax.
+    """
+    B, I, _ = source.shape
+    target = aligned(target_logits.unflatten(0, (B, -1)))
+    peaks = source_peak.float(), target.amax(2).float()
+    z, log_z = (cells.mT for cells in _normalisers(source, target, *peaks))
+    weight = weight.unflatten(0, (B, -1)).float()
+    lost = _underflow(z, target.shape[2])
+    per_z = (weight / z).masked_fill(lost, 0.0)
+    words = _side_gradient(target, peaks[1], source, peaks[0], per_z, weight.masked_fill(~lost, 0.0), log_z)
+    return words[:, :, : target_logits.shape[1]].flatten(0, 1).neg(), log_z.flatten(0, 1)
 
 
 class _LogWordProbabilities(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, source_logits: Tensor, target_logits: Tensor, targets: Tensor) -> Tensor:
-        source, target = _aligned(source_logits), _aligned(target_logits)
+        source, target = aligned(source_logits), aligned(target_logits)
         ctx.V = source_logits.shape[2]
         source_peak, target_peak = source.amax(2).float(), target.amax(2).float()
         z, log_z = _normalisers(source, target, source_peak, target_peak)
@@ -72,7 +93,7 @@ class _LogWordProbabilities(torch.autograd.Function):
         return for_source[:, :, : ctx.V], for_target[:, :, : ctx.V], None
 
 
-def _aligned(logits: Float[Tensor, "B N V"]) -> Float[Tensor, "B N W"]:
+def aligned(logits: Float[Tensor, "B N V"]) -> Float[Tensor, "B N W"]:
     """Contiguous rows of a multiple of ``_UNIT`` words; those added are impossible."""
     more = -logits.shape[2] % _UNIT.value
     return pad(logits, (0, more), value=float("-inf")) if more else logits.contiguous()

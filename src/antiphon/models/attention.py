@@ -30,12 +30,10 @@ class Memory(NamedTuple):
 
 
 class AttentionState(NamedTuple):
-    """All that the next step needs."""
+    """The decoder after each prefix: hidden and cell values of every layer."""
 
-    memory: Memory
     hidden: tuple[Tensor, ...]
     cell: tuple[Tensor, ...]
-    attention: Float[Tensor, "N I"]
 
 
 class Attention(nn.Module):
@@ -75,53 +73,51 @@ class Attention(nn.Module):
         """How much each target token looked at each source position: weights, not an alignment."""
         return self._follow(batch)[1]
 
-    def start(self, batch: Batch) -> AttentionState:
-        """The source, read; the decoder's first hidden state is made from the mean of the source's states."""
+    def start(self, batch: Batch) -> tuple[Memory, AttentionState]:
+        """The sources, encoded; the decoder's first hidden state is made from the mean of the source's states."""
         states = self.encoder(batch.source, batch.source_lengths)
         valid = valid_positions(batch.source_lengths, batch.source.shape[1])
         mean = (states * valid[:, :, None]).sum(1) / batch.source_lengths[:, None]
         hidden = torch.tanh(self.first_hidden(mean))
-        memory = Memory(states, self.key(states), valid)
-        empty = torch.zeros_like(hidden)
-        none_yet = torch.zeros_like(states[:, :, 0])
-        return AttentionState(memory, (hidden,) * len(self.cells), (empty,) * len(self.cells), none_yet)
+        layers = len(self.cells)
+        return Memory(states, self.key(states), valid), AttentionState(
+            (hidden,) * layers, (torch.zeros_like(hidden),) * layers
+        )
 
-    def step(self, tokens: Int[Tensor, " N"], state: AttentionState) -> tuple[Float[Tensor, "N V"], AttentionState]:
+    def step(
+        self, memory: Memory, state: AttentionState, tokens: Int[Tensor, " N"], sentence: Int[Tensor, " N"]
+    ) -> tuple[Float[Tensor, "N V"], AttentionState]:
         """Log probabilities of the token after these, and the state to go on from."""
-        features, state = self._advance(self.dropout(self.embedding(tokens)), state)
+        theirs = Memory(*(tensor[sentence] for tensor in memory))
+        features, state, _ = self._advance(theirs, self.dropout(self.embedding(tokens)), state)
         return self.output(features).log_softmax(1), state
 
     def select(self, state: AttentionState, index: Int[Tensor, " N"]) -> AttentionState:
         """The states of some hypotheses."""
-        return AttentionState(
-            Memory(*(tensor[index] for tensor in state.memory)),
-            tuple(layer[index] for layer in state.hidden),
-            tuple(layer[index] for layer in state.cell),
-            state.attention[index],
-        )
+        return AttentionState(*(tuple(layer[index] for layer in layers) for layers in state))
 
     def _follow(self, batch: Batch) -> tuple[Float[Tensor, "B J V"], Float[Tensor, "B I J"]]:
-        state = self.start(batch)
+        memory, state = self.start(batch)
         features, attention = [], []
         for token in self.dropout(self.embedding(batch.shifted_target)).unbind(1):
-            feature, state = self._advance(token, state)
+            feature, state, weights = self._advance(memory, token, state)
             features.append(feature)
-            attention.append(state.attention)
+            attention.append(weights)
         return self.output(torch.stack(features, 1)), torch.stack(attention, 2)
 
     def _advance(
-        self, token: Float[Tensor, "N E"], state: AttentionState
-    ) -> tuple[Float[Tensor, "N H"], AttentionState]:
-        memory = state.memory
+        self, memory: Memory, token: Float[Tensor, "N E"], state: AttentionState
+    ) -> tuple[Float[Tensor, "N H"], AttentionState, Float[Tensor, "N I"]]:
+        """What the output layer reads, the state to go on from, and the attention weights."""
         scores = self.score(torch.tanh(memory.keys + self.query(state.hidden[-1])[:, None]))[:, :, 0]
         weights = scores.masked_fill(~memory.valid, float("-inf")).softmax(1)
         context = torch.bmm(weights[:, None], memory.states)[:, 0]
         outputs = torch.cat([token, context], 1)
         hidden, cell = [], []
-        for layer, (before, carried) in zip(self.cells, zip(state.hidden, state.cell, strict=True), strict=True):
+        for layer, (before, carried) in zip(self.cells, zip(*state, strict=True), strict=True):
             outputs, memory_cell = layer(outputs, (before, carried))
             hidden.append(outputs)
             cell.append(memory_cell)
             outputs = self.dropout(outputs)
         features = self.dropout(torch.tanh(self.combine(torch.cat([outputs, context], 1))))
-        return features, AttentionState(memory, tuple(hidden), tuple(cell), weights)
+        return features, AttentionState(tuple(hidden), tuple(cell)), weights

@@ -39,15 +39,17 @@ class EncoderDecoder(nn.Module):
 
     def log_prob(self, batch: Batch) -> Float[Tensor, " B"]:
         """``log p(y | x)`` of each pair."""
-        states, _ = self.decoder(batch.shifted_target, self.start(batch))
+        states, _ = self.decoder(batch.shifted_target, self.start(batch)[1])
         return log_likelihood(self.output(states), batch)
 
-    def start(self, batch: Batch) -> LSTMState:
-        """The state after the whole source, which the decoder starts from."""
+    def start(self, batch: Batch) -> tuple[tuple[()], LSTMState]:
+        """The state after the whole source, which the decoder starts from; nothing else of the source is kept."""
         embedded = self.dropout(self.source_embedding(batch.source))
-        return self.encoder.last_state(embedded, batch.source_lengths)
+        return (), self.encoder.last_state(embedded, batch.source_lengths)
 
-    def step(self, tokens: Int[Tensor, " N"], state: LSTMState) -> tuple[Float[Tensor, "N V"], LSTMState]:
+    def step(
+        self, memory: tuple[()], state: LSTMState, tokens: Int[Tensor, " N"], sentence: Int[Tensor, " N"]
+    ) -> tuple[Float[Tensor, "N V"], LSTMState]:
         """Log probabilities of the token after these, and the state to go on from."""
         states, state = self.decoder(tokens[:, None], state)
         return self.output(states[:, 0]).log_softmax(1), state

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from antiphon.data.batch import Batch
-from antiphon.nn.recurrent import Embedding, LSTMState, PrefixEncoder, Sizes
+from antiphon.nn.recurrent import Embedding, LSTMState, PrefixEncoder, Sizes, select_states
 from antiphon.nn.token_likelihood import log_likelihood
 
 
@@ -36,14 +36,20 @@ class LanguageModel(nn.Module):
 
     def log_prob(self, batch: Batch) -> Float[Tensor, " B"]:
         """``log p(y | features)`` of each target."""
-        states, _ = self.decoder(batch.shifted_target, self.start(batch))
+        states, _ = self.decoder(batch.shifted_target, self.start(batch)[1])
         return log_likelihood(self.output(states), batch)
 
-    def start(self, batch: Batch) -> LSTMState:
-        """The state after the features and their end symbol."""
-        return self.decoder.lstm.last_state(self.feature_embedding(batch.source), batch.source_lengths)
+    def start(self, batch: Batch) -> tuple[tuple[()], LSTMState]:
+        """The state after the features and their end symbol; nothing else is kept of them."""
+        return (), self.decoder.lstm.last_state(self.feature_embedding(batch.source), batch.source_lengths)
 
-    def step(self, tokens: Int[Tensor, " N"], state: LSTMState) -> tuple[Float[Tensor, "N V"], LSTMState]:
+    def step(
+        self, memory: tuple[()], state: LSTMState, tokens: Int[Tensor, " N"], sentence: Int[Tensor, " N"]
+    ) -> tuple[Float[Tensor, "N V"], LSTMState]:
         """Log probabilities of the token after these, and the state to go on from."""
         states, state = self.decoder(tokens[:, None], state)
         return self.output(states[:, 0]).log_softmax(1), state
+
+    def select(self, state: LSTMState, index: Int[Tensor, " N"]) -> LSTMState:
+        """The states of some hypotheses."""
+        return select_states(state, index)

@@ -10,26 +10,35 @@ Thesis: chapter 5. The four models it names are the choices of ``encoder`` (uni,
 neural, there marked ``+``).
 """
 
+import math
 from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.nn.functional import logsigmoid
+from torch.nn.functional import logsigmoid, pad
 
 from antiphon.data.batch import Batch
+from antiphon.data.vocab import END
 from antiphon.lattice import log_marginal
-from antiphon.nn.factored_softmax import log_word_probabilities
-from antiphon.nn.recurrent import LSTMState, PrefixEncoder, Sizes, SourceEncoder
+from antiphon.lattice.grid import IMPOSSIBLE
+from antiphon.lattice.recurrence import forward_along
+from antiphon.nn.factored_softmax import has_kernel, log_word_probabilities
+from antiphon.nn.next_words import WordTable, next_words
+from antiphon.nn.recurrent import LSTMState, PrefixEncoder, Sizes, SourceEncoder, select_states
 from antiphon.nn.side_by_side import side_by_side
 from antiphon.nn.transition import GeometricTransition, NeuralTransition
 from antiphon.nn.word_logits import WordLogits
 
 _TRANSITION_NUMBERS = 2**26
 """How many hidden transition units are computed at once when no gradient is wanted."""
+_BANDED_FROM = 64
+"""Inputs with more rows are decoded in a band of rows: those in which any prefix has mass."""
+_ROWS_AHEAD = 8
+"""Rows looked at beyond the band at first; doubled until no mass reaches the last of them."""
 
 
-class Side(NamedTuple):
+class CellFactors(NamedTuple):
     """What one side of a cell contributes: word logits, and hidden units of the transition (neural only)."""
 
     logits: Float[Tensor, "... V"]
@@ -41,6 +50,26 @@ class Moves(NamedTuple):
 
     log_write: Float[Tensor, "B I J"]
     log_shift: Float[Tensor, "B I J"]
+
+
+class TransducerMemory(NamedTuple):
+    """What is computed once for every source: word logits and transition units of every row."""
+
+    words: WordTable
+    transition: Float[Tensor, "B I T"]
+    lengths: Int[Tensor, " B"]
+
+
+class TransducerState(NamedTuple):
+    """Prefixes while decoding: the decoder, and what each row from ``first_row`` on adds to the next word.
+
+    ``log_weight(n, i) = log ready(n, i) - log Z(i, n)``, where ``ready`` is the probability, given the prefix, of
+    being about to write in row ``i``. A word ``y`` is then written there in proportion to ``exp(log_weight + A[i, y])``.
+    """
+
+    decoder: LSTMState
+    log_weight: Float[Tensor, "N R"]
+    first_row: int
 
 
 class Transducer(nn.Module):
@@ -81,8 +110,8 @@ class Transducer(nn.Module):
     def moves(self, batch: Batch) -> Moves:
         """The log scores of both moves in every cell."""
         source, target = side_by_side(
-            lambda: self.read(batch.source, batch.source_lengths),
-            lambda: self.follow(batch.shifted_target)[0],
+            lambda: self.encode(batch.source, batch.source_lengths),
+            lambda: self.decode_prefix(batch.shifted_target)[0],
             lane=0,
         )
         log_word = log_word_probabilities(source.logits, target.logits, batch.target)
@@ -91,20 +120,130 @@ class Transducer(nn.Module):
         log_emit, log_shift = self.split_odds(log_odds, rows[:, None] == batch.source_lengths[:, None, None] - 1)
         return Moves(log_emit + log_word, log_shift)
 
-    def read(self, source: Int[Tensor, "B I"], lengths: Int[Tensor, " B"]) -> Side:
+    def encode(self, source: Int[Tensor, "B I"], lengths: Int[Tensor, " B"]) -> CellFactors:
         """The input's part of every cell."""
         states = self.encoder(source, lengths)
-        return Side(self.source_logits(states), self.transition.source_units(states))
+        return CellFactors(self.source_logits(states), self.transition.source_units(states))
 
-    def read_on(self, tokens: Int[Tensor, " N"], state: LSTMState | None = None) -> tuple[Side, LSTMState]:
+    def encode_step(
+        self, tokens: Int[Tensor, " N"], state: LSTMState | None = None
+    ) -> tuple[CellFactors, LSTMState]:
         """The part of one more input token, and the state to go on from; for unidirectional encoders."""
         states, state = self.encoder.step(tokens, state)
-        return Side(self.source_logits(states), self.transition.source_units(states)), state
+        return CellFactors(self.source_logits(states), self.transition.source_units(states)), state
 
-    def follow(self, prefix: Int[Tensor, "N J"], state: LSTMState | None = None) -> tuple[Side, LSTMState]:
+    def decode_prefix(
+        self, prefix: Int[Tensor, "N J"], state: LSTMState | None = None
+    ) -> tuple[CellFactors, LSTMState]:
         """The output's part after each token of the prefix, and the state to go on from."""
         states, state = self.decoder(prefix, state)
-        return Side(self.target_logits(states), self.transition.target_units(states)), state
+        return CellFactors(self.target_logits(states), self.transition.target_units(states)), state
+
+    def start(self, batch: Batch) -> tuple[TransducerMemory, TransducerState]:
+        """The sources, encoded, and the state before the start symbol, in which the first row holds all mass."""
+        factors = self.encode(batch.source, batch.source_lengths)
+        memory = TransducerMemory(WordTable.of(factors.logits), factors.transition, batch.source_lengths)
+        B, I, _ = factors.logits.shape
+        log_weight = factors.logits.new_full((B, 1 if _is_banded(memory) else I), IMPOSSIBLE, dtype=torch.float64)
+        log_weight[:, 0] = 0.0
+        return memory, TransducerState(self.decoder.initial_state(B), log_weight, 0)
+
+    def step(
+        self,
+        memory: TransducerMemory,
+        state: TransducerState,
+        tokens: Int[Tensor, " N"],
+        sentence: Int[Tensor, " N"],
+    ) -> tuple[Float[Tensor, "N V"], TransducerState]:
+        """``log P(y | prefix)`` for every next token ``y``, all alignments summed, and the state to go on from.
+
+        arrive(i)  probability, given the prefix, that its last token was written in row i
+        ready(i)   = emit(i) * sum over r <= i of arrive(r) * product of shift(r..i-1)
+        P(y)       = sum_i ready(i) word(y | i),  the end symbol in the last row alone
+
+        Beyond the thesis, whose search follows single paths (section 5.4).
+        """
+        _, log_arrive = self.log_rows(memory, state, slice(None), tokens, sentence)
+        factors, decoder = self.decode_prefix(tokens[:, None], state.decoder)
+        logits, units = factors.logits[:, 0], factors.transition[:, 0]
+        first_row, log_ready = self._log_ready(memory, state.first_row, log_arrive, units, sentence)
+        words = next_words(memory.words, first_row, logits, sentence, log_ready)
+        after = TransducerState(decoder, log_ready - words.log_z, first_row)
+        words.log_prob[:, END] = self._log_end(memory, after, logits, sentence).to(logits.dtype)
+        return words.log_prob, after
+
+    def select(self, state: TransducerState, index: Int[Tensor, " N"]) -> TransducerState:
+        """The states of some prefixes."""
+        return TransducerState(select_states(state.decoder, index), state.log_weight[index], state.first_row)
+
+    def log_rows(
+        self,
+        memory: TransducerMemory,
+        state: TransducerState,
+        parent: Int[Tensor, " N"] | slice,
+        tokens: Int[Tensor, " N"],
+        sentence: Int[Tensor, " N"],
+    ) -> tuple[int, Float[Tensor, "N R"]]:
+        """The first row, and ``log arrive(i)`` after one more token of each parent: in which row it was written."""
+        log_weight = state.log_weight[parent]
+        rows = torch.arange(log_weight.shape[1], device=tokens.device) + state.first_row
+        logits = memory.words.logits[sentence[:, None], rows, tokens[:, None]]
+        return state.first_row, (log_weight + logits).log_softmax(1)
+
+    def _log_ready(
+        self,
+        memory: TransducerMemory,
+        first_row: int,
+        log_arrive: Float[Tensor, "N R"],
+        units: Float[Tensor, "N T"],
+        sentence: Int[Tensor, " N"],
+    ) -> tuple[int, Float[Tensor, "N R2"]]:
+        """``log ready(i)`` in a band of rows, and the first row of the band."""
+        if not _is_banded(memory):
+            return 0, self._log_forward(memory, 0, log_arrive, units, sentence)[1]
+        negligible = math.log(torch.finfo(units.dtype).tiny)
+        I, ahead = memory.transition.shape[1], _ROWS_AHEAD
+        while True:
+            log_arrive = pad(log_arrive, (0, min(ahead, I - first_row - log_arrive.shape[1])), value=IMPOSSIBLE)
+            log_forward, log_ready = self._log_forward(memory, first_row, log_arrive, units, sentence)
+            if first_row + log_arrive.shape[1] == I or log_forward[:, -1].amax() < negligible:
+                break
+            ahead *= 2
+        has_mass = (log_ready > negligible).any(0).nonzero()[:, 0]
+        first, stop = (int(has_mass[0]), int(has_mass[-1]) + 1) if len(has_mass) else (0, 1)
+        return first_row + first, log_ready[:, first:stop]
+
+    def _log_forward(
+        self,
+        memory: TransducerMemory,
+        first_row: int,
+        log_arrive: Float[Tensor, "N R"],
+        units: Float[Tensor, "N T"],
+        sentence: Int[Tensor, " N"],
+    ) -> tuple[Float[Tensor, "N R"], Float[Tensor, "N R"]]:
+        """Log probabilities of reaching each row with the prefix written, and of being about to write there."""
+        rows = torch.arange(log_arrive.shape[1], device=units.device) + first_row
+        rows_left = memory.lengths[sentence, None] - 1 - rows
+        source_units = memory.transition[:, first_row : first_row + len(rows)][sentence]
+        log_odds = self.transition.log_odds(source_units, units[:, None])
+        log_emit, log_shift = self.split_odds(log_odds, rows_left == 0)
+        log_forward = forward_along(log_arrive, log_shift.double()).masked_fill(rows_left < 0, IMPOSSIBLE)
+        return log_forward, log_forward + log_emit
+
+    def _log_end(
+        self,
+        memory: TransducerMemory,
+        state: TransducerState,
+        logits: Float[Tensor, "N V"],
+        sentence: Int[Tensor, " N"],
+    ) -> Float[Tensor, " N"]:
+        """Log probability of the end symbol, which can be written in the last row alone."""
+        last = memory.lengths[sentence] - 1
+        column = last - state.first_row
+        R = state.log_weight.shape[1]
+        log_weight = state.log_weight.gather(1, column.clamp(0, R - 1)[:, None])[:, 0]
+        log_end = log_weight + memory.words.logits[sentence, last, END] + logits[:, END]
+        return log_end.masked_fill((column < 0) | (column >= R), IMPOSSIBLE)
 
     def split_odds(
         self, log_odds: Float[Tensor, "*cells"], in_last_row: Bool[Tensor, "..."]
@@ -121,3 +260,9 @@ class Transducer(nn.Module):
         at_once = target.shape[1] if torch.is_grad_enabled() else _TRANSITION_NUMBERS // max(1, B * I * T)
         parts = target.split(max(1, at_once), dim=1)
         return torch.cat([self.transition.all_log_odds(source, part) for part in parts], 2)
+
+
+def _is_banded(memory: TransducerMemory) -> bool:
+    """Whether only rows that hold mass are looked at; shapes then depend on the data."""
+    logits = memory.words.logits
+    return logits.shape[1] > _BANDED_FROM and not has_kernel(logits)

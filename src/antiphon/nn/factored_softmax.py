@@ -33,7 +33,7 @@ def log_word_probabilities(
     Cost: three products of (I x V) and (V x J), memory O((I + J) V + I J).
     """
     with torch.autocast(source_logits.device.type, enabled=False):
-        if _has_kernel(source_logits):
+        if has_kernel(source_logits):
             from antiphon.kernels import factored_softmax
 
             return factored_softmax.log_word_probabilities(source_logits, target_logits, targets)
@@ -47,7 +47,7 @@ def log_normalisers(
 ) -> Float[Tensor, "B I J"]:
     """``log sum_v exp(source_logits[i, v] + target_logits[j, v])`` for every ``i`` and ``j``; no gradient."""
     with torch.no_grad():
-        if _has_kernel(source_logits):
+        if has_kernel(source_logits):
             from antiphon.kernels import factored_softmax
 
             return factored_softmax.log_normalisers(source_logits, target_logits)
@@ -67,38 +67,8 @@ class Exponentials(NamedTuple):
         return cls((logits - peak).exp_(), peak)
 
 
-def log_normalisers_of_pairs(
-    source_logits: Float[Tensor, "B I V"],
-    source: Exponentials,
-    target_logits: Float[Tensor, "N V"],
-    cell: Int[Tensor, " M"],
-    column: Int[Tensor, " M"],
-) -> Float[Tensor, " M"]:
-    """``log sum_v exp(source_logits[cell, v] + target_logits[column, v])`` of some pairs; no gradient.
-
-    Cells are counted through all sentences, whose pairs follow each other. For each sentence, all cells and columns
-    between the first and the last that it asks for are one product.
-    """
-    rows, exp = source_logits.flatten(0, 1), source.exp.flatten(0, 1)
-    target = Exponentials.of(target_logits)
-    z = rows.new_empty(len(cell))
-    for pairs in torch.arange(len(cell)).tensor_split(_ends_of_runs(cell // source_logits.shape[1])):
-        (i, last_i), (n, last_n) = ((int(side[pairs].min()), int(side[pairs].max())) for side in (cell, column))
-        products = exp[i : last_i + 1] @ target.exp[n : last_n + 1].mT
-        z[pairs] = products[cell[pairs] - i, column[pairs] - n]
-    log_z = z.log() + source.peak.flatten()[cell] + target.peak[column, 0]
-    for (pairs,) in _blocks(_underflow(z, rows.shape[1]), rows.shape[1]):
-        log_z[pairs] = torch.logsumexp(rows[cell[pairs]] + target_logits[column[pairs]], 1)
-    return log_z
-
-
-def _ends_of_runs(groups: Int[Tensor, " M"]) -> Int[Tensor, " G"]:
-    """Places where another group begins."""
-    return (groups[1:] != groups[:-1]).nonzero()[:, 0] + 1
-
-
-def _has_kernel(logits: Tensor) -> bool:
-    """Products of tiles are for single precision and less."""
+def has_kernel(logits: Tensor) -> bool:
+    """Whether Triton kernels serve these logits: on a GPU, in single precision or less."""
     return kernels_can_run(logits) and logits.dtype != torch.float64
 
 
@@ -140,7 +110,7 @@ class _LogWordProbabilities(torch.autograd.Function):
         per_z = (gradient / z).masked_fill(underflow, 0.0)
         for_source = exp_source.mul(torch.bmm(per_z, exp_target)).neg_()
         for_target = exp_target.mul(torch.bmm(per_z.mT, exp_source)).neg_()
-        for cells in _blocks(underflow, source_logits.shape[2]):
+        for cells in cell_blocks(underflow, source_logits.shape[2]):
             b, i, j = cells
             softmax = (source_logits[b, i] + target_logits[b, j] - log_z[cells][:, None]).exp_()
             share = softmax.mul_(gradient[cells][:, None]).neg_()
@@ -154,21 +124,21 @@ class _LogWordProbabilities(torch.autograd.Function):
 def _factor(source_logits: Tensor, target_logits: Tensor) -> _Factors:
     source, target = Exponentials.of(source_logits), Exponentials.of(target_logits)
     z = torch.bmm(source.exp, target.exp.mT)
-    underflow = _underflow(z, source_logits.shape[2])
+    underflow = underflows(z, source_logits.shape[2])
     log_z = z.log() + source.peak + target.peak.mT
-    for cells in _blocks(underflow, source_logits.shape[2]):
+    for cells in cell_blocks(underflow, source_logits.shape[2]):
         b, i, j = cells
         log_z[cells] = torch.logsumexp(source_logits[b, i] + target_logits[b, j], 1)
     return _Factors(source.exp, target.exp, z, log_z, underflow)
 
 
-def _underflow(z: Float[Tensor, "..."], V: int) -> Bool[Tensor, "..."]:
+def underflows(z: Float[Tensor, "..."], V: int) -> Bool[Tensor, "..."]:
     """At most V terms are lost to underflow, each below ``tiny``: above this bound they change nothing."""
     kind = torch.finfo(z.dtype)
     return z < V * kind.tiny / kind.eps
 
 
-def _blocks(cells: Bool[Tensor, "..."], V: int) -> Iterator[tuple[Tensor, ...]]:
+def cell_blocks(cells: Bool[Tensor, "..."], V: int) -> Iterator[tuple[Tensor, ...]]:
     """Indices of the true cells, a block at a time whose logits fit a fixed amount of memory."""
     for block in cells.nonzero().split(max(1, _BLOCK_NUMBERS // V)):
         if len(block):

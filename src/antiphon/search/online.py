@@ -5,10 +5,10 @@ are taken one by one as tokens arrive, many streams at a time. With an ``emit_bi
 or lowered in every cell, which trades delay for quality. Two policies decide what is written:
 
 greedy   write the most probable token as long as writing is more probable than reading on;
-beam     keep in every cell ``(i, j)`` the best outputs of length ``j``, as the search of whole inputs does; after each
-         row, write what all outputs begin with that are at most ``commit_margin`` nats behind the best, and drop
-         those that begin otherwise. Without a margin all that are still in the running count, and what is written is
-         never regretted: at the end, the answer is the one that a search of the whole input finds.
+beam     keep in every row the best outputs of each length, the sum over all alignments as the score of each; after
+         each row, write what all outputs begin with that are at most ``commit_margin`` nats behind the best, and drop
+         those that begin otherwise. Without a margin all active outputs count, and what is written is never
+         regretted: at the end, the answer is the one that a search of the whole input finds.
 
 After a row, the score of an output is that of leaving the row: the probability of having read so far and written
 exactly this. Whatever is ``threshold`` nats behind the best is dropped, and no more than a hundred tokens are held
@@ -17,6 +17,7 @@ back, so the work of a row does not grow with what was read and written before.
 Thesis: chapter 5, online generation.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from heapq import nlargest
@@ -30,14 +31,26 @@ from torch import Tensor
 
 from antiphon.data.vocab import END, START
 from antiphon.lattice.grid import IMPOSSIBLE
-from antiphon.models.transducer import Side, Transducer
+from antiphon.models.transducer import CellFactors, Transducer
 from antiphon.nn.recurrent import LSTMState, join_states, select_states
-from antiphon.search.hypothesis import NEVER_WRITTEN, BeamSettings, Finished
+from antiphon.search.hypothesis import NEVER_WRITTEN, BeamSettings
 
 _LIVE_PER_BEAM = 8
-"""Outputs of a stream that stay in the running after a row, for each one kept in a cell."""
+"""Outputs of a stream that stay active after a row, for each one kept in a cell."""
 _LONGEST_WAIT = 100
 """Tokens that a stream may hold back at most, however much its outputs disagree."""
+
+
+class BestOutput:
+    """The best finished output of a stream."""
+
+    def __init__(self) -> None:
+        self.score, self.tokens = IMPOSSIBLE, list[int]()
+
+    def offer(self, score: float, tokens: list[int]) -> None:
+        """Takes an output if it is better."""
+        if score > self.score:
+            self.score, self.tokens = score, tokens
 
 
 class Streams(ABC):
@@ -59,18 +72,18 @@ class Streams(ABC):
         """The end of some inputs; the rest of what each of them writes, without the end symbol."""
         return self._write(list(streams), self._read(streams, [END] * len(streams)), is_last=True)
 
-    def _read(self, streams: Sequence[int], tokens: Sequence[int]) -> Side:
+    def _read(self, streams: Sequence[int], tokens: Sequence[int]) -> CellFactors:
         """The input's part of the row that the tokens begin."""
         index = torch.tensor(list(streams), device=self.device)
         given = torch.tensor(list(tokens), device=self.device)
-        side, state = self.model.read_on(given, select_states(self._source, index))
+        side, state = self.model.encode_step(given, select_states(self._source, index))
         _put_states(self._source, index, state)
         for stream in streams:
             self.tokens_read[stream] += 1
         return side
 
     @abstractmethod
-    def _write(self, streams: list[int], row: Side, *, is_last: bool) -> list[list[int]]:
+    def _write(self, streams: list[int], row: CellFactors, *, is_last: bool) -> list[list[int]]:
         """What is written in a row."""
 
     def _longest_output(self, stream: int) -> int:
@@ -101,7 +114,7 @@ class GreedyStreams(Streams):
         self.tokens_written = [0] * count
         self._target, self._state = _follow(model, torch.full((count,), START, device=self.device))
 
-    def _write(self, streams: list[int], row: Side, *, is_last: bool) -> list[list[int]]:
+    def _write(self, streams: list[int], row: CellFactors, *, is_last: bool) -> list[list[int]]:
         written: list[list[int]] = [[] for _ in streams]
         places = list(range(len(streams)))
         while places := [place for place in places if self._has_room(streams[place])]:
@@ -117,7 +130,7 @@ class GreedyStreams(Streams):
     def _has_room(self, stream: int) -> bool:
         return self.tokens_written[stream] + 1 < self._longest_output(stream)
 
-    def _choose(self, streams: list[int], row: Side, *, is_last: bool) -> list[int | None]:
+    def _choose(self, streams: list[int], row: CellFactors, *, is_last: bool) -> list[int | None]:
         """The token that each stream writes next; nothing if it reads on, or ends."""
         target = _at(self._target, streams)
         log_emit, log_shift = self._log_moves(row.transition, target.transition, is_last=is_last)
@@ -138,7 +151,7 @@ class GreedyStreams(Streams):
 
 
 class PrefixTree:
-    """The outputs in the running and what they grew from: a node for each, and what the decoder says after it."""
+    """The active outputs and what they grew from: a node for each, and what the decoder says after it."""
 
     def __init__(self, model: Transducer, count: int) -> None:
         self.model = model
@@ -166,7 +179,7 @@ class PrefixTree:
             self.parent.append(parent)
             self.token.append(token)
             self.length.append(self.length[parent] + 1)
-        self.target = Side(*(torch.cat(parts) for parts in zip(self.target, target, strict=True)))
+        self.target = CellFactors(*(torch.cat(parts) for parts in zip(self.target, target, strict=True)))
         self.state = join_states(self.state, state)
 
     def path(self, node: int, above: int) -> list[int]:
@@ -178,7 +191,7 @@ class PrefixTree:
         return tokens[::-1]
 
     def keep(self, nodes: list[int]) -> dict[int, int]:
-        """Drops all other nodes and numbers these anew, in order; the new number of each."""
+        """Drops all other nodes and renumbers these, in order; the new index of each."""
         moved = {node: number for number, node in enumerate(nodes)}
         self.owner = [self.owner[node] for node in nodes]
         self.parent = [moved.get(self.parent[node], -1) for node in nodes]
@@ -193,7 +206,7 @@ class PrefixTree:
 
 
 class Candidate(NamedTuple):
-    """A token that may be written in a cell: the log score of its path, and the node it follows.
+    """A token that may be written in a cell: its log score, all alignments summed, and the node it follows.
 
     ``value`` is what a combination of models says of it, where there is one.
     """
@@ -205,7 +218,7 @@ class Candidate(NamedTuple):
 
 
 class BeamStreams(Streams):
-    """Every stream keeps several outputs in the running and writes out what they have in common.
+    """Every stream keeps several outputs active and writes out what they have in common.
 
     ``live[s]`` holds the outputs of stream ``s`` with their scores on arriving in the next row, ``root[s]`` what it
     has written out; both are nodes of the tree.
@@ -218,33 +231,33 @@ class BeamStreams(Streams):
         self.root = list(range(count))
         self.live: list[dict[int, float]] = [{stream: 0.0} for stream in range(count)]
 
-    def _write(self, streams: list[int], row: Side, *, is_last: bool) -> list[list[int]]:
-        finished = {stream: Finished[list[int]](1) for stream in streams} if is_last else {}
+    def _write(self, streams: list[int], row: CellFactors, *, is_last: bool) -> list[list[int]]:
+        finished = {stream: BestOutput() for stream in streams} if is_last else {}
         self._fill_row(streams, row, finished)
         if is_last:
-            written = [found.entries[0][1] if found.entries else [] for found in finished.values()]
+            written = [found.tokens for found in finished.values()]
         else:
             written = [self._commit(stream) for stream in streams]
         self._forget()
         return written
 
-    def _fill_row(self, streams: list[int], row: Side, finished: dict[int, Finished[list[int]]]) -> None:
+    def _fill_row(self, streams: list[int], row: CellFactors, finished: dict[int, BestOutput]) -> None:
         """Fills the row column by column, from the shortest output of each stream on, and leaves it.
 
         In the last row outputs finish instead. Columns are counted from the shortest output, so that streams which
         have written much and little go together.
         """
         place = {stream: number for number, stream in enumerate(streams)}
-        standing = {stream: self.live[stream] for stream in streams}
+        forward = {stream: self.live[stream] for stream in streams}
         self.live = [{} if stream in place else outputs for stream, outputs in enumerate(self.live)]
         best = dict.fromkeys(streams, IMPOSSIBLE)
-        column = {stream: min(self.tree.length[n] for n in outputs) for stream, outputs in standing.items()}
-        while nodes := self._nodes_in(column, standing):
+        column = {stream: min(self.tree.length[n] for n in outputs) for stream, outputs in forward.items()}
+        while nodes := self._nodes_in(column, forward):
             here = _at(row, [place[self.tree.owner[node]] for node in nodes])
             log_emit, log_shift = self._log_moves(
                 here.transition, self.tree.target.transition[nodes], is_last=bool(finished)
             )
-            scores = [standing[self.tree.owner[node]][node] for node in nodes]
+            scores = [forward[self.tree.owner[node]][node] for node in nodes]
             ready = torch.tensor(scores, dtype=torch.float64, device=self.device) + log_emit
             if not finished:
                 self._leave(nodes, [s + shift for s, shift in zip(scores, log_shift.tolist(), strict=True)], best)
@@ -252,7 +265,7 @@ class BeamStreams(Streams):
                 near = self._near(candidates, best[stream])
                 kept = self._keep(near) if near else []
                 best[stream] = max([best[stream], *(c.log_score for c in kept if c.token == END)])
-                self._arrive(stream, kept, standing[stream], finished.get(stream))
+                self._arrive(stream, kept, forward[stream], finished.get(stream))
             column = {stream: number + 1 for stream, number in column.items()}
         if not finished:
             for stream in streams:
@@ -265,10 +278,10 @@ class BeamStreams(Streams):
             self.live[stream][node] = log_score
             best[stream] = max(best[stream], log_score)
 
-    def _nodes_in(self, column: dict[int, int], standing: dict[int, dict[int, float]]) -> list[int]:
-        """The outputs of the current column of each stream; columns without any are passed over."""
+    def _nodes_in(self, column: dict[int, int], forward: dict[int, dict[int, float]]) -> list[int]:
+        """The outputs of the current column of each stream; columns without any are skipped."""
         nodes = []
-        for stream, outputs in standing.items():
+        for stream, outputs in forward.items():
             waiting = [self.tree.length[node] for node in outputs if self.tree.length[node] >= column[stream]]
             if waiting:
                 column[stream] = min(waiting)
@@ -276,7 +289,7 @@ class BeamStreams(Streams):
         return nodes
 
     def _candidates(
-        self, nodes: list[int], ready: Float[Tensor, " N"], here: Side, *, can_end: bool
+        self, nodes: list[int], ready: Float[Tensor, " N"], here: CellFactors, *, can_end: bool
     ) -> dict[int, list[Candidate]]:
         """The best tokens of each stream's cell, best first."""
         log_words = self._log_words(here.logits, self.tree.target.logits[nodes], can_end=can_end)
@@ -306,17 +319,17 @@ class BeamStreams(Streams):
         self,
         stream: int,
         candidates: list[Candidate],
-        standing: dict[int, float],
-        finished: Finished[list[int]] | None,
+        forward: dict[int, float],
+        finished: BestOutput | None,
     ) -> None:
         """Candidates become outputs of the next column; those that end are finished."""
         going_on = [candidate for candidate in candidates if candidate.token != END]
         grown = self.tree.grow([c.node for c in going_on], [c.token for c in going_on])
         for node, candidate in zip(grown, going_on, strict=True):
-            standing[node] = max(standing.get(node, IMPOSSIBLE), candidate.log_score)
+            forward[node] = _log_add(forward.get(node, IMPOSSIBLE), candidate.log_score)
         for candidate in candidates:
             if candidate.token == END and finished is not None:
-                finished.add(self._final_score(candidate), self.tree.path(candidate.node, self.root[stream]))
+                finished.offer(self._final_score(candidate), self.tree.path(candidate.node, self.root[stream]))
 
     def _final_score(self, candidate: Candidate) -> float:
         """The score by which a finished output is ranked."""
@@ -324,7 +337,7 @@ class BeamStreams(Streams):
         return self.settings.normalise(torch.tensor(candidate.log_score), length).item()
 
     def _best_live(self, outputs: dict[int, float]) -> dict[int, float]:
-        """The outputs that stay in the running."""
+        """The outputs that stay active."""
         best = nlargest(_LIVE_PER_BEAM * self.settings.beam, outputs.items(), key=itemgetter(1))
         worst = best[0][1] - self.settings.threshold
         return {node: log_score for node, log_score in best if log_score >= worst}
@@ -346,11 +359,11 @@ class BeamStreams(Streams):
         return shared
 
     def _needed(self) -> set[int]:
-        """Nodes to keep whatever is in the running."""
+        """Nodes to keep whatever outputs are active."""
         return set(self.root)
 
     def _forget(self) -> None:
-        """Drops the nodes that no output in the running has grown from."""
+        """Drops the nodes that no active output has grown from."""
         needed = self._needed()
         for outputs in self.live:
             for node in outputs:
@@ -362,14 +375,19 @@ class BeamStreams(Streams):
         self.live = [{moved[node]: score for node, score in outputs.items()} for outputs in self.live]
 
 
-def _follow(model: Transducer, tokens: Tensor, state: LSTMState | None = None) -> tuple[Side, LSTMState]:
+def _log_add(one: float, other: float) -> float:
+    high, low = max(one, other), min(one, other)
+    return high + math.log1p(math.exp(low - high))
+
+
+def _follow(model: Transducer, tokens: Tensor, state: LSTMState | None = None) -> tuple[CellFactors, LSTMState]:
     """The output's part after one more token of each output."""
-    target, state = model.follow(tokens[:, None], state)
-    return Side(target.logits[:, 0], target.transition[:, 0]), state
+    target, state = model.decode_prefix(tokens[:, None], state)
+    return CellFactors(target.logits[:, 0], target.transition[:, 0]), state
 
 
-def _at(side: Side, places: list[int]) -> Side:
-    return Side(side.logits[places], side.transition[places])
+def _at(side: CellFactors, places: list[int]) -> CellFactors:
+    return CellFactors(side.logits[places], side.transition[places])
 
 
 def _put_states(whole: LSTMState, index: Tensor, part: LSTMState) -> None:

@@ -1,4 +1,4 @@
-"""Steps of a search recorded for a GPU: the host asks for all kernels of a step at once."""
+"""Steps of a search captured as a CUDA graph, whose replay launches all kernels of a step at once."""
 
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -11,12 +11,12 @@ State = TypeVar("State")
 Note = TypeVar("Note")
 
 
-class RecordedColumns(Generic[State, Note]):
-    """A step that takes a state to the next and leaves a note, recorded as a CUDA graph and played back.
+class CapturedStep(Generic[State, Note]):
+    """A step that takes a state to the next and leaves a note, captured as a CUDA graph and replayed.
 
-    States and notes are nested tuples of tensors, and of numbers that never change. Shapes must not change either, and
-    the host must not wait inside a step. The first step runs kernel by kernel, which warms them up; the second is
-    recorded. The state that comes back is overwritten by the next step; notes are not.
+    States and notes are nested tuples of tensors, and of numbers that never change. Shapes are static, and a step has
+    no device sync. The first step runs eagerly, which warms up its kernels; the second is captured. The state that
+    comes back is overwritten by the next step; notes are not.
     """
 
     def __init__(self, step: Callable[[State], tuple[State, Note]]) -> None:
@@ -38,12 +38,12 @@ class RecordedColumns(Generic[State, Note]):
         if self._steps_taken == 1:
             return self.step(state)
         if self._steps_taken == 2:
-            self._record(state, stream)
+            self._capture(state, stream)
         self._graph.replay()
         return self._state, _clone(self._note)
 
-    def _record(self, state: State, stream: torch.cuda.Stream) -> None:
-        """A recording that reads the state from fixed places and leaves the next one there."""
+    def _capture(self, state: State, stream: torch.cuda.Stream) -> None:
+        """A graph that reads the state from fixed addresses and leaves the next one there."""
         self._graph, self._state = torch.cuda.CUDAGraph(), _clone(state)
         with torch.cuda.graph(self._graph, stream=stream):
             after, note = self.step(self._state)
@@ -54,7 +54,7 @@ class RecordedColumns(Generic[State, Note]):
 
 @cache
 def _stream(device: torch.device) -> torch.cuda.Stream:
-    """The one stream on which steps are recorded."""
+    """The one stream on which steps are captured."""
     return torch.cuda.Stream(device)
 
 

@@ -1,0 +1,347 @@
+"""Beam search for every model that predicts one token after another, for a batch of sentences.
+
+A model offers ``start``, ``step`` and ``select`` (``LeftToRight``): log probabilities of the next token after each
+prefix. The transducer sums over its alignments in ``step``, so that the score of a hypothesis is ``log p(y | x)`` for
+every kind. One step of the search takes hypotheses of one length to the next::
+
+    extensions   the best ``beam`` words after every hypothesis, and its end
+    value        log p of the extension, or what a rescorer says of it
+    finished     extensions by the end symbol that are among the best ``beam``, or must end here
+    kept         the best ``beam`` others of each sentence, at most ``threshold`` behind its best
+
+Finished outputs are ranked by ``(log p + length_bias * |y|) / |y| ** length_normalisation``, the end symbol counted in
+``|y|``. A sentence is done when no unfinished hypothesis can still enter its list of answers, however long it grows.
+
+On a GPU with kernels, shapes are static and a step is captured as a CUDA graph; elsewhere a step works on the
+hypotheses that are left.
+
+Thesis: section 3.4.1; ``beam = 1`` is greedy search.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol, cast
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn.functional import pad
+
+from antiphon.data.batch import Batch
+from antiphon.data.vocab import END, SPECIALS, START
+from antiphon.lattice.grid import IMPOSSIBLE
+from antiphon.nn.factored_softmax import has_kernel
+from antiphon.nn.next_words import top_words
+from antiphon.nn.slots import spread
+from antiphon.search.cuda_graph import CapturedStep
+from antiphon.search.hypothesis import BeamSettings, Hypothesis
+
+_DONE_CHECK_INTERVAL = 4
+"""Steps replayed between device syncs that check whether all sentences are done."""
+
+
+class LeftToRight(Protocol):
+    """A model of the next token. ``memory`` is what it keeps of the sources, ``state`` what it keeps of prefixes."""
+
+    def start(self, batch: Batch) -> tuple[Any, Any]:
+        """Memory, and the state before the start symbol of every sentence."""
+        ...
+
+    def step(self, memory: Any, state: Any, tokens: Tensor, sentence: Tensor) -> tuple[Tensor, Any]:
+        """Log probabilities of the token after these, which belong to prefixes of a sentence, and the next state."""
+        ...
+
+    def select(self, state: Any, index: Tensor) -> Any:
+        """The states of some prefixes."""
+        ...
+
+
+class Extensions(NamedTuple):
+    """Hypotheses with one more token, ``E`` of each sentence: the hypothesis that each extends, and its token.
+
+    ``value`` is what they are compared by, and ``features`` what it was made of, if anything.
+    """
+
+    parent: Int[Tensor, "B E"]
+    token: Int[Tensor, "B E"]
+    log_prob: Float[Tensor, "B E"]
+    value: Float[Tensor, "B E"]
+    features: Float[Tensor, "B E F"]
+
+    def take(self, index: Int[Tensor, "B K"]) -> "Extensions":
+        """Some of each sentence."""
+        rest = (tensor.gather(1, index) for tensor in self[:-1])
+        return Extensions(*rest, self.features.gather(1, index[:, :, None].expand(-1, -1, self.features.shape[2])))
+
+
+class Finished(NamedTuple):
+    """The best finished outputs of each sentence, best first; where there are fewer, scores are impossible.
+
+    ``step`` and ``parent`` say which hypothesis was extended by the end symbol, and when.
+    """
+
+    score: Float[Tensor, "B n"]
+    value: Float[Tensor, "B n"]
+    log_prob: Float[Tensor, "B n"]
+    features: Float[Tensor, "B n F"]
+    step: Int[Tensor, "B n"]
+    parent: Int[Tensor, "B n"]
+
+
+class Beam(NamedTuple):
+    """Unfinished hypotheses of one length, each in a slot of its sentence: slot ``s * K + rank`` of sentence ``s``.
+
+    A hypothesis whose ``log_prob`` is impossible is none: it only fills a slot.
+    """
+
+    length: Float[Tensor, ""]
+    slot: Int[Tensor, " N"]
+    token: Int[Tensor, " N"]
+    log_prob: Float[Tensor, " N"]
+    state: Any
+    rescorer_state: Any
+    finished: Finished
+
+
+class Written(NamedTuple):
+    """What is remembered of a step: token, parent slot and log probability of the hypothesis in every slot."""
+
+    token: Int[Tensor, "B K"]
+    parent: Int[Tensor, "B K"]
+    log_prob: Float[Tensor, "B K"]
+
+
+class Rescorer(Protocol):
+    """Other models that have a say in which extensions are kept."""
+
+    features: int
+    """How many scores it gives every extension."""
+
+    def start(self) -> Any:
+        """Its state before the start symbol of every sentence."""
+        ...
+
+    def choose(self, extensions: Extensions, beam: Beam, memory: Any, state: Any) -> tuple[Extensions, Any]:
+        """The extensions to look at, with their values and features, and its own state after each of them.
+
+        ``memory`` and ``state`` are the model's, after the hypotheses of the beam.
+        """
+        ...
+
+    def select(self, state: Any, index: Tensor) -> Any:
+        """The states of some extensions, counted through all sentences."""
+        ...
+
+    def final_score(self, extensions: Extensions, length: Tensor) -> Float[Tensor, "B E"]:
+        """What extensions that end are ranked by."""
+        ...
+
+    def upper_bound(self, extensions: Extensions, length: Tensor, limits: Tensor) -> Float[Tensor, "B E"]:
+        """The best final score that each can still reach."""
+        ...
+
+
+@torch.inference_mode()
+def search_outputs(model: LeftToRight, batch: Batch, settings: BeamSettings) -> list[list[Hypothesis]]:
+    """The ``nbest`` best outputs of every source in the batch, best first."""
+    return BeamSearch(model, batch, settings).run()
+
+
+class LogProbability:
+    """No other models: extensions are compared by their log probability."""
+
+    features = 0
+
+    def __init__(self, settings: BeamSettings) -> None:
+        self.settings = settings
+
+    def start(self) -> tuple[()]:
+        """Nothing."""
+        return ()
+
+    def choose(self, extensions: Extensions, beam: Beam, memory: Any, state: Any) -> tuple[Extensions, tuple[()]]:
+        """All of them."""
+        return extensions, ()
+
+    def select(self, state: tuple[()], index: Tensor) -> tuple[()]:
+        """Nothing."""
+        return ()
+
+    def final_score(self, extensions: Extensions, length: Tensor) -> Float[Tensor, "B E"]:
+        """The log probability with length bias and normalisation."""
+        return self.settings.normalise(extensions.log_prob, length)
+
+    def upper_bound(self, extensions: Extensions, length: Tensor, limits: Tensor) -> Float[Tensor, "B E"]:
+        """The log probability can only fall."""
+        return self.settings.upper_bound(extensions.log_prob, length, limits)
+
+
+class BeamSearch:
+    """One search over a batch of sentences, token by token.
+
+    With ``static_shapes``, every sentence has ``beam`` hypotheses from the start, of which some are none.
+    """
+
+    def __init__(
+        self,
+        model: LeftToRight,
+        batch: Batch,
+        settings: BeamSettings,
+        rescorer: Rescorer | None = None,
+        *,
+        static_shapes: bool | None = None,
+    ) -> None:
+        self.model, self.settings = model, settings
+        self.rescorer = rescorer or LogProbability(settings)
+        self.memory, self.first_state = model.start(batch)
+        self.B, self.K = len(batch.source), settings.beam
+        self.device = batch.source.device
+        self.sentences = torch.arange(self.B, device=self.device)
+        self.limits = settings.length_limits(batch.source_lengths)
+        self.static_shapes = _can_be_captured(model) if static_shapes is None else static_shapes
+
+    def run(self) -> list[list[Hypothesis]]:
+        """The best outputs of every sentence."""
+        step: Callable[[Beam], tuple[Beam, Written]] = self._step
+        if self.static_shapes and self.device.type == "cuda":
+            step = CapturedStep(self._step)
+        beam, history = self._first_beam(), list[Written]()
+        interval = _DONE_CHECK_INTERVAL if self.static_shapes else 1
+        for length in range(1, int(self.limits.max()) + 1):
+            beam, written = step(beam)
+            history.append(written)
+            if length % interval == 0 and not (beam.log_prob > IMPOSSIBLE).any():
+                break
+        return self._trace_back(beam.finished, history)
+
+    def _first_beam(self) -> Beam:
+        """One empty hypothesis of each sentence, in its first slot."""
+        copies = self.K if self.static_shapes else 1
+        sentence = self.sentences.repeat_interleave(copies)
+        rank = torch.arange(copies, device=self.device).repeat(self.B)
+        return Beam(
+            length=torch.zeros((), dtype=torch.float64, device=self.device),
+            slot=sentence * self.K + rank,
+            token=torch.full_like(sentence, START),
+            log_prob=torch.where(rank == 0, 0.0, IMPOSSIBLE).double(),
+            state=self.model.select(self.first_state, sentence),
+            rescorer_state=self.rescorer.select(self.rescorer.start(), sentence),
+            finished=self._none_finished(),
+        )
+
+    def _none_finished(self) -> Finished:
+        score = torch.full((self.B, self.settings.nbest), IMPOSSIBLE, dtype=torch.float64, device=self.device)
+        nothing = torch.zeros_like(score, dtype=torch.long)
+        return Finished(score, score, score, score.new_zeros(*score.shape, self.rescorer.features), nothing, nothing)
+
+    def _step(self, beam: Beam) -> tuple[Beam, Written]:
+        """Hypotheses that are one token longer."""
+        log_next, state = self.model.step(self.memory, beam.state, beam.token, beam.slot // self.K)
+        length = beam.length + 1
+        extensions = self._extend(beam, log_next, is_last=self.limits == length)
+        extensions, rescorer_state = self.rescorer.choose(extensions, beam, self.memory, state)
+        finished = self._finish(beam, extensions, length)
+        value, chosen = self._keep(extensions, finished, length)
+        kept = extensions.take(chosen)
+        log_prob = kept.log_prob.masked_fill(value == IMPOSSIBLE, IMPOSSIBLE)
+        slot = self._filled_slots(log_prob)
+        parent, token = (tensor.flatten()[slot] for tensor in (kept.parent, kept.token))
+        rescored = (chosen + self.sentences[:, None] * extensions.token.shape[1]).flatten()[slot]
+        after = Beam(
+            length=length,
+            slot=slot,
+            token=token,
+            log_prob=log_prob.flatten()[slot],
+            state=self.model.select(state, parent),
+            rescorer_state=self.rescorer.select(rescorer_state, rescored),
+            finished=finished,
+        )
+        return after, Written(kept.token, beam.slot[kept.parent], log_prob)
+
+    def _filled_slots(self, log_prob: Float[Tensor, "B K"]) -> Int[Tensor, " N"]:
+        """The slots that hold a hypothesis; with static shapes, every slot."""
+        if self.static_shapes:
+            return torch.arange(log_prob.numel(), device=self.device)
+        return (log_prob > IMPOSSIBLE).flatten().nonzero()[:, 0]
+
+    def _extend(self, beam: Beam, log_next: Float[Tensor, "N V"], is_last: Bool[Tensor, " B"]) -> Extensions:
+        """The best words after every hypothesis, unless it must end here, and its end."""
+        words = log_next[:, len(SPECIALS) :]
+        log_word, word = top_words(words, min(self._width, words.shape[1]))
+        log_word = log_word.masked_fill(is_last[beam.slot // self.K, None], IMPOSSIBLE)
+        log_prob = beam.log_prob[:, None] + torch.cat([log_word, log_next[:, END, None]], 1)
+        log_prob = log_prob.masked_fill((beam.log_prob == IMPOSSIBLE)[:, None], IMPOSSIBLE)  # else possibly NaN
+        token = pad(word + len(SPECIALS), (0, 1), value=END)
+        parent = torch.arange(len(token), device=self.device)[:, None].expand_as(token)
+        log_prob = self._by_sentence(log_prob, beam.slot, IMPOSSIBLE)
+        no_features = log_prob.new_zeros(*log_prob.shape, 0)
+        parent, token = (self._by_sentence(tensor, beam.slot) for tensor in (parent, token))
+        return Extensions(parent, token, log_prob, log_prob, no_features)
+
+    @property
+    def _width(self) -> int:
+        """How many words after one hypothesis are looked at."""
+        return max(self.K, self.settings.proposals) if self.rescorer.features else self.K
+
+    def _by_sentence(self, values: Float[Tensor, "N W"], slot: Int[Tensor, " N"], empty: float = 0) -> Tensor:
+        """Values of hypotheses as those of sentences, ``K * W`` each."""
+        return spread(values, slot, self.B * self.K, empty=empty).reshape(self.B, -1)
+
+    def _finish(self, beam: Beam, extensions: Extensions, length: Float[Tensor, ""]) -> Finished:
+        """The best finished outputs, with those that end here.
+
+        An end counts only among the best ``beam`` extensions, so that a wide search is not lured by short outputs that
+        no narrow one would look at.
+        """
+        value = extensions.value
+        worst = value.topk(self.K, 1).values[:, -1:]
+        counts = (extensions.token == END) & (value > IMPOSSIBLE)
+        counts &= (value >= worst) | (self.limits == length)[:, None]
+        score = self.rescorer.final_score(extensions, length).masked_fill(~counts, IMPOSSIBLE)
+        value = value.masked_fill(~counts, IMPOSSIBLE)
+        step = beam.length.long().expand_as(extensions.parent)
+        new = Finished(score, value, extensions.log_prob, extensions.features, step, beam.slot[extensions.parent])
+        both = Finished(*(torch.cat(pair, 1) for pair in zip(beam.finished, new, strict=True)))
+        best = both.score.topk(self.settings.nbest, 1).indices
+        return Finished(*(tensor[self.sentences[:, None], best] for tensor in both))
+
+    def _keep(
+        self, extensions: Extensions, finished: Finished, length: Float[Tensor, ""]
+    ) -> tuple[Float[Tensor, "B K"], Int[Tensor, "B K"]]:
+        """Values and places of the best ``beam`` extensions that go on; values are impossible where there are fewer."""
+        value = extensions.value
+        best = torch.maximum(value.amax(1), finished.value.amax(1))
+        bound = self.rescorer.upper_bound(extensions, length, self.limits[:, None])
+        goes_on = (extensions.token != END) & (self.limits > length)[:, None] & (value > IMPOSSIBLE)
+        goes_on &= (value >= (best - self.settings.threshold)[:, None]) & (bound > finished.score[:, -1:])
+        return value.masked_fill(~goes_on, IMPOSSIBLE).topk(self.K, 1)
+
+    def _trace_back(self, finished: Finished, history: list[Written]) -> list[list[Hypothesis]]:
+        found = Finished(*(tensor.numpy(force=True) for tensor in finished))
+        steps = [Written(*(tensor.numpy(force=True) for tensor in written)) for written in history]
+        answers: list[list[Hypothesis]] = [[] for _ in range(self.B)]
+        for place in zip(*np.nonzero(found.score > IMPOSSIBLE), strict=True):
+            b, log_prob = int(place[0]), float(found.log_prob[place])
+            tokens, log_probs = self._path(steps[: found.step[place]], b, found.parent[place] - b * self.K)
+            each = np.diff([0.0, *log_probs, log_prob]).tolist()
+            features = tuple(found.features[place].tolist())
+            answers[b].append(
+                Hypothesis((*tokens, END), float(found.score[place]), log_prob, tuple(each), features=features)
+            )
+        return answers
+
+    def _path(self, steps: list[Written], sentence: int, rank: int) -> tuple[list[int], list[float]]:
+        """The tokens of a hypothesis, and its log probability after each."""
+        tokens, log_probs = [], []
+        for written in reversed(steps):
+            place = sentence, rank
+            tokens.append(int(written.token[place]))
+            log_probs.append(float(written.log_prob[place]))
+            rank = int(written.parent[place]) - sentence * self.K
+        return tokens[::-1], log_probs[::-1]
+
+
+def _can_be_captured(model: LeftToRight) -> bool:
+    """Whether no step needs a device sync; kernels are for single precision and less."""
+    weights = next(cast(nn.Module, model).parameters())
+    return has_kernel(weights)

@@ -1,0 +1,246 @@
+"""A noisy channel in the beam search: the direct model proposes, all models together decide.
+
+Of the extensions of each sentence, the best ``proposals`` by direct model and language model are rescored; the channel
+has no say in that, since it has less to explain in the rows above. Each of them is then worth
+
+    O = l1 log p(y_1^j | x) + l2 c + l3 log p(y_1^j) + l4 j
+    c = sum_i arrive(i) log p(x_1^i | y_1^j)
+
+where ``arrive(i)``, the direct model's probability that ``y_j`` was written in row ``i``, says how much of the input the
+channel should explain by now. A finished output has read all of it: ``O`` is then the objective of
+``models/noisy_channel.py``, with the marginals of both transducers.
+
+Thesis: section 6.2, Algorithm 2, there in every cell of the lattice and with best paths.
+"""
+
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from antiphon.data.batch import Batch
+from antiphon.data.vocab import END
+from antiphon.lattice.grid import IMPOSSIBLE
+from antiphon.models.noisy_channel import NoisyChannel
+from antiphon.nn.recurrent import LSTMState, select_states
+from antiphon.nn.slots import spread
+from antiphon.search.beam_search import Beam, BeamSearch, Extensions
+from antiphon.search.channel_lattice import ChannelLattice, ChannelRows
+from antiphon.search.hypothesis import BeamSettings, Hypothesis
+
+
+class Conditioning(NamedTuple):
+    """What channel and language model read before an output: the features, in the ids of each."""
+
+    in_channel: Batch
+    in_language_model: Batch
+
+    @classmethod
+    def none(cls, B: int) -> "Conditioning":
+        """No features at all."""
+        empty = Batch.of([np.zeros(0, np.int32)] * B)
+        return cls(empty, empty)
+
+    @property
+    def counts(self) -> Int[Tensor, " B"]:
+        """How many features lead each input."""
+        return self.in_channel.source_lengths - 1
+
+
+class AlignedModel(Protocol):
+    """A direct model that knows in which input row each token is written."""
+
+    def log_rows(
+        self, memory: Any, state: Any, parent: Tensor, tokens: Tensor, sentence: Tensor
+    ) -> tuple[int, Float[Tensor, "N R"]]:
+        """The first row, and log probabilities of the rows of one more token after each parent."""
+        ...
+
+
+class RescorerState(NamedTuple):
+    """Channel and language model after each of ``N`` prefixes; the latter has not read the last token yet."""
+
+    rows: ChannelRows | None
+    language: LSTMState | None
+    log_language: Float[Tensor, " N"]
+
+
+class Pending(NamedTuple):
+    """The state of some extensions; ``place`` says where each of all extensions has its state."""
+
+    state: RescorerState
+    place: Int[Tensor, " E"]
+
+
+@torch.inference_mode()
+def search_noisy_channel(
+    model: NoisyChannel,
+    batch: Batch,
+    settings: BeamSettings,
+    conditioning: Conditioning | None = None,
+    *,
+    static_shapes: bool | None = None,
+) -> list[list[Hypothesis]]:
+    """The ``nbest`` best outputs of every source in the batch, each with its four features."""
+    rescorer = NoisyChannelRescorer(model, batch, settings, conditioning or Conditioning.none(len(batch.source)))
+    search = BeamSearch(model.direct, batch, settings, rescorer, static_shapes=static_shapes)  # type: ignore[arg-type]
+    rescorer.static_shapes = search.static_shapes
+    return search.run()
+
+
+class NoisyChannelRescorer:
+    """Channel model, language model and length, which have their say in a beam search of the direct model."""
+
+    features = 4
+    static_shapes = False
+
+    def __init__(self, model: NoisyChannel, batch: Batch, settings: BeamSettings, conditioning: Conditioning) -> None:
+        self.model, self.settings, self.lengths = model, settings, batch.source_lengths
+        self.device = batch.source.device
+        self.conditioning = Conditioning(*(part.to(self.device) for part in conditioning))
+        self.feature_counts = self.conditioning.counts
+        self.channel = None if model.channel is None else ChannelLattice(model.channel, self._channel_inputs(batch))
+
+    def _channel_inputs(self, batch: Batch) -> Int[Tensor, "B I"]:
+        """The source as the channel's output: in its ids, without leading features."""
+        ids = self.model.input_in_channel[batch.source]
+        columns = torch.arange(ids.shape[1], device=self.device) + self.feature_counts[:, None]
+        return ids.gather(1, columns.clamp(max=ids.shape[1] - 1))
+
+    def start(self) -> Pending:
+        """The channel after the features, the language model before the first token."""
+        sentence = torch.arange(len(self.lengths), device=self.device)
+        language = None
+        if self.model.language_model is not None:
+            language = self.model.language_model.start(self.conditioning.in_language_model)[1]
+        rows = None if self.channel is None else self._read_features(self.channel, sentence)
+        return Pending(RescorerState(rows, language, torch.zeros_like(sentence, dtype=torch.float64)), sentence)
+
+    def _read_features(self, channel: ChannelLattice, sentence: Int[Tensor, " B"]) -> ChannelRows:
+        rows = channel.start()
+        for position, feature in enumerate(self.conditioning.in_channel.source[:, :-1].unbind(1)):
+            after = channel.append_rows(rows, sentence, feature, sentence)
+            rows = after.where(position < self.feature_counts, rows)
+        return rows
+
+    def select(self, pending: Pending, index: Int[Tensor, " N"]) -> RescorerState:
+        """The states of some extensions."""
+        place = pending.place[index]
+        rows, language, log_language = pending.state
+        return RescorerState(
+            None if rows is None else rows.select(place),
+            None if language is None else select_states(language, place),
+            log_language[place],
+        )
+
+    def choose(self, extensions: Extensions, beam: Beam, memory: Any, state: Any) -> tuple[Extensions, Pending]:
+        """The best ``proposals`` extensions of each sentence, rescored."""
+        before: RescorerState = beam.rescorer_state
+        length = beam.length + 1
+        language, log_language = self._read_language(before, beam, extensions)
+        proposals, log_language = self._propose(extensions, log_language, length)
+        B, E = proposals.token.shape
+        live = self._live(proposals.value > IMPOSSIBLE)
+        sentence, parent, token = live // E, proposals.parent.flatten()[live], proposals.token.flatten()[live]
+        rows = self._append(before, parent, token, sentence)
+        explained = self._channel_scores(rows, memory, state, parent, token, sentence)
+        features = self._stack(
+            proposals.log_prob, spread(explained, live, B * E).view(B, E), log_language, length.expand(B, E)
+        )
+        value = (self.model.objective(features) / self.model.weights.scale).masked_fill(
+            proposals.value == IMPOSSIBLE, IMPOSSIBLE
+        )
+        after = RescorerState(
+            rows, None if language is None else select_states(language, parent), log_language.flatten()[live]
+        )
+        place = spread(torch.arange(len(live), device=self.device), live, B * E)
+        return proposals._replace(value=value, features=features), Pending(after, place)
+
+    def _read_language(
+        self, before: RescorerState, beam: Beam, extensions: Extensions
+    ) -> tuple[LSTMState | None, Float[Tensor, "B E"]]:
+        """The language model after the hypotheses of the beam, and its log probability of every extension."""
+        if self.model.language_model is None or before.language is None:
+            return None, torch.zeros_like(extensions.log_prob)
+        ids = self.model.output_in_language_model
+        sentence = beam.slot // self.settings.beam
+        log_next, state = self.model.language_model.step((), before.language, ids[beam.token], sentence)
+        log_token = log_next[extensions.parent, ids[extensions.token]]
+        return state, before.log_language[extensions.parent] + log_token
+
+    def _propose(
+        self, extensions: Extensions, log_language: Float[Tensor, "B E"], length: Float[Tensor, ""]
+    ) -> tuple[Extensions, Float[Tensor, "B P"]]:
+        """The best ``proposals`` by what direct model and language model say together, and the latter's part.
+
+        Where the direct model weighs nothing it still proposes, by its own score alone.
+        """
+        value = extensions.log_prob
+        if self.model.weights.direct:
+            nothing = torch.zeros_like(value)
+            features = self._stack(value, nothing, log_language, length.expand_as(value))
+            value = (self.model.objective(features) / self.model.weights.scale).masked_fill(
+                value == IMPOSSIBLE, IMPOSSIBLE
+            )
+        value = value.masked_fill(value < value.amax(1, keepdim=True) - self.settings.threshold, IMPOSSIBLE)
+        value, chosen = value.topk(min(max(self.settings.proposals, self.settings.beam), value.shape[1]), 1)
+        return extensions.take(chosen)._replace(value=value), log_language.gather(1, chosen)
+
+    def _live(self, exists: Bool[Tensor, "B E"]) -> Int[Tensor, " M"]:
+        """The extensions to work on, counted through all sentences; with static shapes, all of them."""
+        if self.static_shapes:
+            return torch.arange(exists.numel(), device=self.device)
+        return exists.flatten().nonzero()[:, 0]
+
+    def _append(
+        self, before: RescorerState, parent: Int[Tensor, " M"], token: Int[Tensor, " M"], sentence: Int[Tensor, " M"]
+    ) -> ChannelRows | None:
+        if self.channel is None or before.rows is None:
+            return None
+        return self.channel.append_rows(before.rows, parent, self.model.output_in_channel[token], sentence)
+
+    def _channel_scores(
+        self,
+        rows: ChannelRows | None,
+        memory: Any,
+        state: Any,
+        parent: Int[Tensor, " M"],
+        token: Int[Tensor, " M"],
+        sentence: Int[Tensor, " M"],
+    ) -> Float[Tensor, " M"]:
+        """``c`` of each extension; of one that ends, ``log p(x | y)`` of all of both.
+
+        Rows of the direct model count from 0 after the features; in those of features there is nothing to explain.
+        """
+        if rows is None:
+            return torch.zeros_like(token, dtype=torch.float64)
+        first, log_arrive = self.model.direct.log_rows(memory, state, parent, token, sentence)  # type: ignore[operator]
+        features = self.feature_counts[sentence, None]
+        column = torch.arange(first, first + log_arrive.shape[1], device=self.device) - features
+        explained = rows.last if self.model.reading == "last" else rows.anywhere
+        so_far = explained.gather(1, column.clamp(min=0)).masked_fill(column < 0, 0.0)
+        arrive = log_arrive.exp()
+        expected = torch.where(arrive > 0, arrive * so_far, 0.0).sum(1)
+        whole = rows.last.gather(1, (self.lengths[sentence] - 1 - features[:, 0])[:, None])[:, 0]
+        return torch.where(token == END, whole, expected)
+
+    def _stack(self, *features: Float[Tensor, "B E"]) -> Float[Tensor, "B E 4"]:
+        """Direct, channel, language model and length, side by side."""
+        return torch.stack(features, -1)
+
+    def final_score(self, extensions: Extensions, length: Tensor) -> Float[Tensor, "B E"]:
+        """The objective."""
+        return self.model.objective(extensions.features)
+
+    def upper_bound(self, extensions: Extensions, length: Tensor, limits: Tensor) -> Float[Tensor, "B E"]:
+        """The best objective that can still be reached, if no model has a negative weight.
+
+        Direct model and language model only fall as an output grows, and the channel's log probability is at most 0.
+        """
+        weights = self.model.weights
+        direct, channel, language, _ = extensions.features.unbind(-1)
+        longest = (limits if weights.length > 0 else length).expand_as(direct).to(direct.dtype)
+        bound = self.model.objective(self._stack(direct, torch.zeros_like(channel), language, longest))
+        return bound if min(weights[:3]) >= 0 else torch.full_like(bound, float("inf"))
