@@ -9,8 +9,9 @@ from torch import Tensor, nn
 from antiphon.config import DataSection, ModelSection, Recipe, SearchSection
 from antiphon.data.corpus import Limits
 from antiphon.data.tokenise import TextSteps
+from antiphon.errors import RecipeError
 from antiphon.kind_settings import MODEL_SETTINGS
-from antiphon.kinds import KINDS
+from antiphon.kinds import KINDS, Search
 from antiphon.models.matcher import Matcher
 from antiphon.nn.bert import BertShape, PretrainedSentence
 from antiphon.nn.recurrent import Sizes
@@ -51,21 +52,22 @@ def build_pretrained_matcher(settings: ModelSection, encoder: Mapping[str, Any])
     return Matcher(PretrainedSentence(BertShape(**sizes), frozen=settings.frozen))
 
 
-_FEWEST_OUTPUTS = 5
-"""Distinct outputs kept at least where the recipe does not say: also a greedy search weighs some in other rows."""
+def build_search(recipe: Recipe) -> Search | None:
+    """The search that the recipe asks for; none for a kind that gives no outputs."""
+    kind = KINDS[recipe.model.kind]
+    if recipe.search.over == "outputs":
+        return kind.search
+    if kind.path_search is None:
+        raise RecipeError(f'search.over = "paths": kind {recipe.model.kind} has no alignments, expected a transducer')
+    return kind.path_search
 
 
-def build_beam(
-    settings: SearchSection, *, beam: int | None = None, nbest: int = 1, rescored: bool = False
-) -> BeamSettings:
-    """How wide to search; ``beam`` overrides the recipe's. Outputs that are ``rescored`` are proposals before."""
-    beam = beam or settings.beam
-    outputs = settings.outputs or max(beam, settings.proposals if rescored else _FEWEST_OUTPUTS)
+def build_beam(settings: SearchSection, *, beam: int | None = None, nbest: int = 1) -> BeamSettings:
+    """How wide to search; ``beam`` overrides the recipe's."""
     return BeamSettings(
-        beam=beam,
+        beam=beam or settings.beam,
         proposals=settings.proposals,
         nbest=nbest,
-        outputs=max(outputs, nbest),
         threshold=settings.threshold,
         commit_margin=settings.commit_margin,
         max_length_ratio=settings.max_length_ratio,

@@ -199,18 +199,20 @@ class TrainSection(Section):
 class SearchSection(Section):
     """How outputs are searched for."""
 
+    over: Literal["outputs", "paths"] = "outputs"
+    """Search for outputs, alignments summed out; or, as in the thesis, for outputs with their best alignments."""
     beam: Hypotheses = 10
-    """Outputs kept for each input position and output length; 1 is the thesis's dynamic program."""
+    """Hypotheses kept at every step; 1 is greedy search. Over paths: for each input position."""
     proposals: Hypotheses = 20
-    """Candidates of the direct model that a noisy channel rescores in each cell before it keeps ``beam`` of them."""
+    """Extensions of a step that a noisy channel rescores before it keeps ``beam`` of them."""
+    ensemble: Literal["probabilities", "logs"] = "probabilities"
+    """How an ensemble averages: the members' probabilities of the next token, or their logs."""
     weights: tuple[Weight, Weight, Weight, Weight] = (1.0, 1.0, 1.0, 0.0)
     """Weights of a noisy channel: direct model, channel model, language model, length."""
     channel_prefix: Literal["last", "anywhere"] = "last"
     """Of an unfinished output, the channel writes the last input token read at its last token, or anywhere in it."""
-    outputs: Hypotheses | None = None
-    """Distinct outputs of one length kept; unset: ``beam``, at least 5, or ``proposals`` in a noisy channel."""
     threshold: Annotated[float, Field(gt=0, le=1e6)] = 8.0
-    """Hypotheses more than this many nats behind the best are dropped."""
+    """Hypotheses more than this many nats behind the best are pruned."""
     commit_margin: Nats = 1.0
     """A stream writes what all outputs share that are at most this many nats behind the best; lower writes sooner."""
     max_length_ratio: Annotated[float, Field(gt=0, le=100)] = 2.0
@@ -218,7 +220,7 @@ class SearchSection(Section):
     max_length_extra: Annotated[int, Field(gt=0, le=10**4)] = 10
     """... this many tokens longer."""
     length_normalisation: Annotated[float, Field(ge=0, le=10)] = 0.0
-    """Finished outputs are ranked by log score / length ** this; 0: by the log score itself."""
+    """Finished outputs are ranked by log probability / length ** this; 0: by the log probability itself."""
     length_bias: Annotated[float, Field(ge=-1000, le=1000)] = 0.0
     """Nats that an output gains with every token."""
     batch_size: Annotated[int, Field(gt=0, le=10**4)] = 32

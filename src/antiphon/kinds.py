@@ -14,9 +14,9 @@ from antiphon.models.attention import Attention
 from antiphon.models.encoder_decoder import EncoderDecoder
 from antiphon.models.language_model import LanguageModel
 from antiphon.models.transducer import Transducer
+from antiphon.search.beam_search import search_outputs
 from antiphon.search.hypothesis import BeamSettings, Hypothesis
-from antiphon.search.left_to_right import search_left_to_right
-from antiphon.search.transducer_beam import search_transducer
+from antiphon.search.path_search import search_paths
 
 
 class SequenceModel(Protocol):
@@ -43,14 +43,16 @@ Explain = Callable[[Any, Batch], Links]
 class Kind:
     """A kind of neural model and what it can do.
 
-    ``search`` finds outputs, ``explain`` links the input and output of a single pair, which ``links_are`` names.
-    No model may wait for the host while it learns, since its steps become CUDA graphs on a GPU.
+    ``search`` finds outputs, ``path_search`` outputs with their best alignments; ``explain`` links the input and
+    output of a single pair, which ``explanation`` names. No training step may need a device sync, since steps are
+    captured as CUDA graphs on a GPU.
     """
 
     model: Callable[..., nn.Module]
     search: Search | None = None
     explain: Explain | None = None
-    links_are: str = ""
+    explanation: str = ""
+    path_search: Search | None = None
     reads_source: bool = True
 
 
@@ -70,9 +72,9 @@ RANKING_KINDS = frozenset({"matcher", "overlap"})
 """Kinds that rank given answers instead of writing their own."""
 
 KINDS: dict[str, Kind] = {
-    "transducer": Kind(Transducer, search_transducer, align, "alignment"),
-    "encoder_decoder": Kind(EncoderDecoder, search_left_to_right),
-    "attention": Kind(Attention, search_left_to_right, attend, "attention"),
+    "transducer": Kind(Transducer, search_outputs, align, "alignment", search_paths),
+    "encoder_decoder": Kind(EncoderDecoder, search_outputs),
+    "attention": Kind(Attention, search_outputs, attend, "attention"),
     "language_model": Kind(LanguageModel, reads_source=False),
 }
 

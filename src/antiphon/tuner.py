@@ -89,8 +89,9 @@ def _search(model: NoisyChannelModel, pairs: Sequence[Pair], pools: Pools, nbest
         for candidate in prediction.nbest:
             fresh += candidate.tokens not in pool
             pool.setdefault(candidate.tokens, candidate)
-    best = [prediction.nbest[0] for prediction in predictions]
-    return fresh, _outputs(best, pairs, model.codec.target)
+    return fresh, Outputs.of(
+        model.codec.target, [each.tokens for each in predictions], [[pair.target] for pair in pairs]
+    )
 
 
 def _weigh(model: NoisyChannelModel, pairs: Sequence[Pair], pools: Pools, name: str, weights: Weights) -> Weights:

@@ -18,7 +18,7 @@ from typing import NamedTuple, Self
 
 import torch
 
-from antiphon.api import Model, Prediction, SourceLike, load, load_planner
+from antiphon.api import Model, Prediction, PredictOptions, SourceLike, load, load_planner
 from antiphon.data.readers import Source
 from antiphon.device import choose_device
 from antiphon.errors import AntiphonError, RunError
@@ -32,8 +32,7 @@ class Job:
     run: Path
     device: str
     threads: int
-    beam: int | None
-    nbest: int
+    options: PredictOptions
 
 
 def predict_in_processes(
@@ -41,8 +40,7 @@ def predict_in_processes(
     sources: Iterable[SourceLike],
     *,
     processes: int,
-    beam: int | None = None,
-    nbest: int = 1,
+    options: PredictOptions | None = None,
     device: str = "auto",
     threads: int = 1,
 ) -> Generator[Prediction, None, None]:
@@ -51,7 +49,7 @@ def predict_in_processes(
     Every process has so many ``threads``, and where there are GPUs, one of them in turn. Processes start anew, so a
     script that calls this does so under ``if __name__ == "__main__":``.
     """
-    job = Job(Path(run), choose_device(device), threads, beam, nbest)
+    job = Job(Path(run), choose_device(device), threads, options or PredictOptions())
     planner = load_planner(run)
     planner.check_answers()
     with Workers(job, processes) as workers:
@@ -84,7 +82,7 @@ class Workers:
 
 def answer_batch(job: Job, batch: Sequence[Source]) -> list[Prediction]:
     """The predictions of a batch, by the model that this process has loaded."""
-    return _model(job).answer(batch, beam=job.beam, nbest=job.nbest)
+    return _model(job).answer(batch, job.options)
 
 
 @cache

@@ -4,17 +4,16 @@ import pytest
 import torch
 
 from antiphon.data.batch import Batch
-from antiphon.kernels import best_words, factored_softmax, lstm, marginal
+from antiphon.kernels import factored_softmax, lstm, marginal
 from antiphon.lattice import log_marginal
-from antiphon.nn.best_words import best_words as best_words_reference
 from antiphon.nn.factored_softmax import log_normalisers, log_word_probabilities
+from antiphon.nn.next_words import WordTable, log_normalisers_by_sentence, next_words
 from antiphon.nn.recurrent import LSTM
+from antiphon.search.beam_search import BeamSearch, search_outputs
 from antiphon.search.hypothesis import BeamSettings
-from antiphon.search.transducer_beam import ColumnSearch, search_transducer
 from tests.lattice.test_lattice import draw_lengths, draw_moves
-from tests.nn.test_best_words import draw_pairs
 from tests.nn.test_factored_softmax import draw
-from tests.search.test_transducer_beam import assert_same_answers, small_model, sources
+from tests.search.small_models import small_model, sources
 
 pytestmark = pytest.mark.filterwarnings("ignore:divide by zero encountered in log")  # of the interpreter
 IMPOSSIBLE = float("-inf")
@@ -163,61 +162,30 @@ def test_an_lstm_by_kernels_equals_one_without(layers, device, monkeypatch):
     assert_as_close_as_products_are(ways[1], ways[0], device)
 
 
-def assert_same_words(pairs, device, width, **tokens):
-    """Scores agree, and so do words unless two of them are equally good or impossible."""
-    wanted = pairs[-1]
-    moved = [tensor.to(device) for tensor in pairs]
-    found = [part.cpu() for part in best_words.best_words(*moved, width=width, **tokens)]
-    reference = best_words_reference(*(tensor.cpu() for tensor in pairs), width=width, **tokens)
-    torch.testing.assert_close(found[0][wanted], reference.log_prob[wanted])
-    torch.testing.assert_close(found[2][wanted], reference.log_end[wanted])
-    source, target, cell, prefix = pairs[:4]
-    logits = source[cell] + target[prefix]
-    for row in (wanted & (found[0] > IMPOSSIBLE).all(1)).nonzero()[:, 0]:
-        assert torch.equal(logits[row, found[1][row]], logits[row, reference.token[row]])
-        assert len(found[1][row].unique()) == width
-    assert all(part[~wanted].isfinite().all() for part in (found[0], found[2]))
-    return found
+@pytest.mark.parametrize("scale", [1.0, 60.0])
+@pytest.mark.parametrize(("B", "I", "K", "V"), [(1, 1, 1, 5), (2, 3, 4, 40), (3, 20, 2, 131)])
+def test_words_mixed_by_a_kernel_equal_their_reference(B, I, K, V, scale, device, monkeypatch):
+    torch.manual_seed(2)
+    source, target = scale * torch.randn(B, I, V), scale * torch.randn(B * K, V)
+    sentence, log_weight = torch.arange(B).repeat_interleave(K), torch.randn(B * K, I).double().log_softmax(1)
+    wanted = next_words(WordTable.of(source.double()), 0, target.double(), sentence, log_weight)
+    monkeypatch.setattr("antiphon.nn.next_words.has_kernel", lambda logits: True)
+    given = [tensor.to(device) for tensor in (target, sentence, log_weight)]
+    found = next_words(WordTable.of(source.to(device)), 0, *given)
+    torch.testing.assert_close(found.log_z.cpu(), wanted.log_z.float())
+    torch.testing.assert_close(found.log_prob.exp().cpu(), wanted.log_prob.exp().float())
+    log_z = log_normalisers_by_sentence(WordTable.of(source.to(device)), *given[:2])
+    torch.testing.assert_close(log_z.cpu(), wanted.log_z.float())
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize(("V", "width"), [(5, 1), (7, 3), (64, 60), (1024, 10), (1025, 10), (2500, 20)])
-def test_the_words_kernel_equals_its_reference(V, width, dtype, device):
-    assert_same_words(draw_pairs(1, 3, 4, 6, V, dtype), device, width, first_word=4, end=3)
-
-
-def test_equally_good_words_come_in_order_each_once(device):
-    source, target, cell, prefix, wanted = draw_pairs(1, 2, 3, 5, 2100, torch.float32)
-    tied = source.round(), target.round(), cell, prefix, torch.ones_like(wanted)
-    _, token, _ = assert_same_words(tied, device, 30, first_word=4, end=3)
-    logits = (tied[0][cell] + tied[1][prefix])[:, 4:]
-    in_order = logits.argsort(dim=1, descending=True, stable=True)[:, :30] + 4
-    assert torch.equal(token, in_order)
-
-
-def test_impossible_words_come_last_in_the_words_kernel(device):
-    source, target, cell, prefix, wanted = draw_pairs(1, 2, 3, 5, 40, torch.float32)
-    source[:, 6:] = IMPOSSIBLE
-    log_prob, _, _ = assert_same_words((source, target, cell, prefix, wanted), device, 5, first_word=4, end=3)
-    assert (log_prob[wanted] > IMPOSSIBLE).sum(1).eq(2).all()
-
-
-def test_the_words_kernel_takes_half_precision_and_sums_in_single(device):
-    pairs = draw_pairs(1, 3, 4, 6, 300, torch.float32)
-    rounded = [side.bfloat16() for side in pairs[:2]]
-    found = best_words.best_words(
-        *(tensor.to(device) for tensor in (*rounded, *pairs[2:])), width=5, first_word=4, end=3
-    )
-    exact = best_words_reference(*(side.float() for side in rounded), *pairs[2:], width=5, first_word=4, end=3)
-    assert found[0].dtype == torch.float32
-    torch.testing.assert_close(found[0].cpu()[pairs[-1]], exact.log_prob[pairs[-1]])
-
-
-@torch.no_grad()
-def test_a_search_with_the_words_kernel_finds_what_its_reference_finds(device, monkeypatch):
-    model, batch = small_model(2, target_size=9).float(), Batch.of(sources(4, 2))
-    settings = BeamSettings(beam=2, outputs=3, nbest=2, max_length_ratio=1.0, max_length_extra=1)
-    wanted = search_transducer(model, batch, settings)
-    monkeypatch.setattr("antiphon.nn.best_words.kernels_can_run", lambda logits: True)
-    search = ColumnSearch(model.to(device), batch.to(device), settings, fixed_shapes=True)
-    assert_same_answers(search.run(), wanted, rel=1e-5)
+@pytest.mark.parametrize("name", ["transducer", "geometric"])
+@torch.inference_mode()
+def test_a_search_by_kernels_finds_what_its_reference_finds(name, device, monkeypatch):
+    model, batch = small_model(name, 2, target_size=9).float(), Batch.of(sources(4, 2))
+    settings = BeamSettings(beam=2, nbest=2, max_length_ratio=1.0, max_length_extra=1)
+    wanted = search_outputs(model, batch, settings)
+    monkeypatch.setattr("antiphon.nn.next_words.has_kernel", lambda logits: True)
+    found = BeamSearch(model.to(device), batch.to(device), settings, static_shapes=True).run()
+    assert [[h.tokens for h in each] for each in found] == [[h.tokens for h in each] for each in wanted]
+    for ours, theirs in zip(found, wanted, strict=True):
+        assert [h.log_prob for h in ours] == pytest.approx([h.log_prob for h in theirs], rel=1e-4)

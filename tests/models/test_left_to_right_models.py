@@ -39,11 +39,11 @@ def test_padding_changes_no_log_probability(kind, layers):
 def test_scores_step_by_step_add_up_to_the_score_at_once(kind, layers):
     model = model_of(kind, layers=layers)
     batch = Batch.of(*zip(*PAIRS, strict=True))
-    state = model.start(batch)
+    memory, state = model.start(batch)
     token = torch.full((3,), START)
     total = torch.zeros(3, dtype=torch.float64)
     for j in range(batch.target.shape[1]):
-        log_probs, state = model.step(token, state)
+        log_probs, state = model.step(memory, state, token, torch.arange(3))
         torch.testing.assert_close(log_probs.exp().sum(1), torch.ones(3, dtype=torch.float64))
         token = batch.target[:, j]
         total += log_probs[torch.arange(3), token] * (j < batch.target_lengths)
@@ -70,8 +70,8 @@ def test_the_encoder_decoder_starts_from_the_last_state_of_the_source():
     model = model_of(EncoderDecoder)
     batch = Batch.of([ids(4, 5, 6)], [ids(4)])
     _, (hidden, cell) = model.encoder(model.source_embedding(batch.source))
-    torch.testing.assert_close(model.start(batch)[0], hidden)
-    torch.testing.assert_close(model.start(batch)[1], cell)
+    torch.testing.assert_close(model.start(batch)[1][0], hidden)
+    torch.testing.assert_close(model.start(batch)[1][1], cell)
 
 
 @pytest.mark.parametrize("kind", [EncoderDecoder, Attention, LanguageModel])

@@ -5,18 +5,18 @@ import torch
 
 from antiphon.data.batch import Batch
 from antiphon.data.vocab import END
+from antiphon.search.beam_search import search_outputs
 from antiphon.search.hypothesis import BeamSettings
 from antiphon.search.online import BeamStreams, GreedyStreams
-from antiphon.search.transducer_beam import search_transducer
-from tests.search.test_transducer_beam import small_model as any_model
-from tests.search.test_transducer_beam import sources
+from tests.search.small_models import every_output, sources
+from tests.search.small_models import small_model as any_model
 
 WIDE = BeamSettings(threshold=float("inf"), max_length_ratio=0.0, max_length_extra=6)
 POLICIES = [GreedyStreams, BeamStreams]
 
 
 def small_model(seed=0, target_size=7, **settings):
-    return any_model(seed, target_size, encoder="unidirectional", **settings)
+    return any_model("unidirectional", seed, target_size, **settings)
 
 
 def stream(streams, source, number=0):
@@ -29,31 +29,45 @@ def whole(written):
     return [token for part in written for token in part]
 
 
-@pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("settings", [{}, {"final_emit": "forced", "layers": 2}, {"transition": "geometric"}])
-@pytest.mark.parametrize("beam", [1, 2, 5])
-def test_a_beam_stream_ends_where_the_search_of_the_whole_input_ends(seed, settings, beam):
-    model = small_model(seed, **settings)
-    (source,) = sources(5, seed=seed)
-    settings = replace(WIDE, beam=beam)
-    (found,) = search_transducer(model, Batch.of([source]), settings)
-    assert [*whole(stream(EveryOutputLives(model, 1, settings), source)), END] == list(found[0].tokens)
-
-
 class EveryOutputLives(BeamStreams):
-    """A beam stream without a bound on the outputs in the running, as the search of whole inputs has none."""
+    """A beam stream without a bound on active outputs, as a wide search of whole inputs has none."""
 
     def _best_live(self, outputs):
         return outputs
 
 
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("settings", [{}, {"final_emit": "forced", "layers": 2}, {"transition": "geometric"}])
+def test_a_wide_beam_stream_ends_with_the_most_probable_output_alignments_summed(seed, settings):
+    model = small_model(seed, **settings)
+    (source,) = sources(4, seed=seed)
+    settings = replace(WIDE, beam=200, max_length_extra=4)
+    streams = EveryOutputLives(model, 1, settings)
+    (found,) = search_outputs(model, Batch.of([source]), settings)
+    assert [*whole(stream(streams, source)), END] == list(found[0].tokens)
+
+
+def test_the_score_of_a_finished_output_is_its_probability():
+    model, scores = small_model(1), {}
+
+    class Noted(EveryOutputLives):
+        def _final_score(self, candidate):
+            scores[(*self.tree.path(candidate.node, 0), END)] = candidate.log_score
+            return super()._final_score(candidate)
+
+    (source,) = sources(3, seed=1)
+    stream(Noted(model, 1, replace(WIDE, beam=200, max_length_extra=3)), source)
+    for _, log_prob, tokens in every_output(model, source, longest=3, target_size=7):
+        assert scores[tokens] == pytest.approx(log_prob)
+
+
 @pytest.mark.parametrize("normalisation", [0.0, 1.0])
 def test_finished_outputs_are_ranked_as_in_the_search_of_whole_inputs(normalisation):
-    settings = replace(WIDE, beam=4, length_normalisation=normalisation, length_bias=0.3)
+    settings = replace(WIDE, beam=200, max_length_extra=4, length_normalisation=normalisation, length_bias=0.3)
     for seed in range(8):
         model = small_model(seed)
         (source,) = sources(4, seed=seed)
-        (found,) = search_transducer(model, Batch.of([source]), settings)
+        (found,) = search_outputs(model, Batch.of([source]), settings)
         assert [*whole(stream(EveryOutputLives(model, 1, settings), source)), END] == list(found[0].tokens)
 
 
@@ -87,7 +101,7 @@ def test_streams_together_write_what_each_writes_alone(policy):
     assert written == alone
 
 
-def test_a_beam_stream_writes_out_what_all_outputs_in_the_running_share():
+def test_a_beam_stream_writes_out_what_all_active_outputs_share():
     amount = 0
     for seed in range(8):
         streams = BeamStreams(small_model(seed), 1, BeamSettings(beam=3, threshold=1.0))
@@ -144,7 +158,7 @@ def test_greedy_writes_the_most_probable_token_when_writing_is_more_probable():
         tokens += part
         rows += [row] * len(part)
     batch = Batch.of([source], [torch.tensor(tokens, dtype=torch.long).numpy()])
-    read, (followed, _) = model.read(batch.source, batch.source_lengths), model.follow(batch.shifted_target)
+    read, (followed, _) = model.encode(batch.source, batch.source_lengths), model.decode_prefix(batch.shifted_target)
     odds = model.transition.log_odds(read.transition[0][:, None], followed.transition[0][None])
     for column, (row, token) in enumerate(zip(rows, tokens, strict=True)):
         before = rows[column - 1] if column else 0

@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 
 from antiphon.api.generation import STREAMS, NeuralModel, NoisyChannelModel, RuleModel
-from antiphon.api.inputs import SourceLike, StreamOptions
+from antiphon.api.inputs import PredictOptions, SourceLike, StreamOptions
 from antiphon.api.model import Model
 from antiphon.api.ranking import RankingModel
 from antiphon.api.results import Alignment, Candidate, Evaluation, Prediction, Ranked
@@ -21,6 +21,7 @@ __all__ = [
     "Evaluation",
     "Model",
     "NoisyChannelModel",
+    "PredictOptions",
     "Prediction",
     "Ranked",
     "RankingModel",

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from antiphon.api.inputs import StreamOptions
+from antiphon.api.inputs import PredictOptions, StreamOptions
 from antiphon.api.model import MAX_BATCH_CELLS, Model
 from antiphon.api.results import END_SYMBOL, Alignment, Candidate, Prediction
-from antiphon.build import build_beam
+from antiphon.build import build_beam, build_search
 from antiphon.config import Recipe
 from antiphon.data.batch import Batch
 from antiphon.data.codec import PairCodec
@@ -24,10 +24,13 @@ from antiphon.kinds import KINDS, log_prob
 from antiphon.models.noisy_channel import NoisyChannel, Weights
 from antiphon.models.suffix_rule import SuffixRules
 from antiphon.models.transducer import Transducer
-from antiphon.search.hypothesis import BeamSettings, Hypothesis
-from antiphon.search.noisy_channel import Conditioning, search_noisy_channel
+from antiphon.search.alignments import add_alignments
+from antiphon.search.beam_search import LeftToRight
+from antiphon.search.hypothesis import BeamSettings, Hypothesis, covering
 from antiphon.search.online import BeamStreams, GreedyStreams, Streams
 from antiphon.search.online_noisy_channel import NoisyChannelStream, NoisyChannelStreams
+from antiphon.search.rescoring import Conditioning, search_noisy_channel
+from antiphon.search.sampling import sample_outputs
 from antiphon.streaming import StreamGroup
 
 STREAMS: dict[str, type[Streams]] = {"greedy": GreedyStreams, "beam": BeamStreams}
@@ -45,12 +48,14 @@ class RuleModel(Model):
         """Rules have none."""
         return False
 
-    def answer(self, sources: Sequence[Source], *, beam: int | None = None, nbest: int = 1) -> list[Prediction]:
+    def answer(self, sources: Sequence[Source], options: PredictOptions) -> list[Prediction]:
         """What the rules make of each input."""
+        if options.cover is not None or options.sample is not None:
+            raise self._cannot("give probabilities", "a neural model for cover and sample")
         applied = [self.rules.apply(self.codec.source.tokens(source.text), source.features) for source in sources]
         join = self.codec.target.tokeniser.join
         return [
-            self._prediction(source, [Candidate(join(tokens), math.nan, tokens, ())])
+            self._prediction(source, [Candidate(join(tokens), tokens)])
             for source, tokens in zip(sources, applied, strict=True)
         ]
 
@@ -58,26 +63,34 @@ class RuleModel(Model):
 class NeuralModel(Model):
     """A trained network; ``module`` is the ``torch.nn.Module`` inside."""
 
-    rescores = False
-    """Whether its outputs are proposals of one part that others rescore."""
-
     def __init__(self, recipe: Recipe, codec: PairCodec, module: nn.Module) -> None:
         super().__init__(recipe, codec, module)
         self.device = next(module.parameters()).device
 
-    def answer(self, sources: Sequence[Source], *, beam: int | None = None, nbest: int = 1) -> list[Prediction]:
-        """The best outputs of one batch."""
-        settings = build_beam(self.recipe.search, beam=beam, nbest=nbest, rescored=self.rescores)
+    def answer(self, sources: Sequence[Source], options: PredictOptions) -> list[Prediction]:
+        """The best outputs of one batch, or samples."""
         batch = Batch.of([self.codec.encode_source(source) for source in sources]).to(self.device)
+        found = self._search(sources, batch, options)
+        if options.cover is not None:
+            found = [covering(hypotheses, options.cover) for hypotheses in found]
+        if options.align:
+            found = self._with_alignments(batch, found)
         return [
             self._prediction(source, [self._candidate(hypothesis) for hypothesis in hypotheses])
-            for source, hypotheses in zip(sources, self._search(sources, batch, settings), strict=True)
+            for source, hypotheses in zip(sources, found, strict=True)
         ]
 
-    def _search(self, sources: Sequence[Source], batch: Batch, settings: BeamSettings) -> list[list[Hypothesis]]:
-        search = KINDS[self.kind].search
+    def _search(self, sources: Sequence[Source], batch: Batch, options: PredictOptions) -> list[list[Hypothesis]]:
+        settings = build_beam(self.recipe.search, beam=options.beam, nbest=options.nbest)
+        if options.sample is not None:
+            return sample_outputs(cast(LeftToRight, self.module), batch, settings, options.sample, options.seed)
+        search = build_search(self.recipe)
         assert search is not None
         return search(self.module, batch, settings)
+
+    def _with_alignments(self, batch: Batch, found: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
+        """Hypotheses of a transducer with the best path of each."""
+        return add_alignments(self.module, batch, found) if isinstance(self.module, Transducer) else found
 
     def _streams(self, features: Sequence[Sequence[str]], options: StreamOptions) -> StreamGroup:
         """Streams of a unidirectional transducer."""
@@ -88,7 +101,9 @@ class NeuralModel(Model):
         streams = policy(self.module, len(features), settings, options.get("emit_bias", 0.0))
         return StreamGroup(streams, self.codec, features)
 
-    def _stream_settings(self, proposer: Transducer, options: StreamOptions) -> BeamSettings:
+    def _stream_settings(self, proposer: nn.Module, options: StreamOptions) -> BeamSettings:
+        if not isinstance(proposer, Transducer):
+            raise self._cannot("stream", "a transducer trained with model.encoder=unidirectional")
         if proposer.encoder.bidirectional:
             raise RunError(
                 "this run reads its input from both ends and cannot write before it has ended, "
@@ -100,8 +115,15 @@ class NeuralModel(Model):
 
     def _candidate(self, hypothesis: Hypothesis) -> Candidate:
         tokens = tuple(self.codec.target.vocab.decode(hypothesis.tokens))
-        text = self.codec.target.tokeniser.join(tokens)
-        return Candidate(text, hypothesis.log_score, tokens, hypothesis.rows[: len(tokens)], hypothesis.parts)
+        return Candidate(
+            self.codec.target.tokeniser.join(tokens),
+            tokens,
+            score=hypothesis.score,
+            log_probability=hypothesis.log_prob,
+            token_probabilities=tuple(math.exp(log_prob) for log_prob in hypothesis.token_log_probs),
+            rows=hypothesis.alignment[: len(tokens)],
+            parts=hypothesis.features,
+        )
 
     def _score(self, pairs: list[tuple[Source, str]]) -> list[tuple[float, int]]:
         """Log probability and target length, end symbol counted, of each pair."""
@@ -128,14 +150,12 @@ class NeuralModel(Model):
             rows=tuple(links.rows.tolist()),
             posterior=links.weights.float().cpu().numpy(),
             log_prob=log_prob(self.module, batch).item(),
-            method=kind.links_are,
+            method=kind.explanation,
         )
 
 
 class NoisyChannelModel(NeuralModel):
     """Direct model, channel model, language model and length bias, searched together."""
-
-    rescores = True
 
     def __init__(
         self, recipe: Recipe, codec: PairCodec, module: NoisyChannel, channel_vocab: Vocab, language_vocab: Vocab
@@ -157,8 +177,16 @@ class NoisyChannelModel(NeuralModel):
     def weights(self, weights: Weights) -> None:
         cast(NoisyChannel, self.module).weights = weights
 
-    def _search(self, sources: Sequence[Source], batch: Batch, settings: BeamSettings) -> list[list[Hypothesis]]:
+    def _search(self, sources: Sequence[Source], batch: Batch, options: PredictOptions) -> list[list[Hypothesis]]:
+        if options.sample is not None or options.cover is not None:
+            raise self._cannot("give probabilities of its own", "a single model or an ensemble for cover and sample")
+        settings = build_beam(self.recipe.search, beam=options.beam, nbest=options.nbest)
         return search_noisy_channel(cast(NoisyChannel, self.module), batch, settings, self._conditioning(sources))
+
+    def _with_alignments(self, batch: Batch, found: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
+        """Hypotheses with the best path of each in the direct model."""
+        direct = cast(NoisyChannel, self.module).direct
+        return add_alignments(direct, batch, found) if isinstance(direct, Transducer) else found
 
     def _conditioning(self, sources: Sequence[Source]) -> Conditioning:
         """The features of each source, in the numbers of channel and language model."""
@@ -173,7 +201,7 @@ class NoisyChannelModel(NeuralModel):
     def _streams(self, features: Sequence[Sequence[str]], options: StreamOptions) -> StreamGroup:
         """Streams of a noisy channel whose direct model is unidirectional."""
         if options.get("policy", "beam") != "beam":
-            raise RecipeError("a noisy channel has several outputs in the running, expected the policy beam")
+            raise RecipeError("a noisy channel has several active outputs, expected the policy beam")
         module = cast(NoisyChannel, self.module)
         # Outputs are compared by the direct model alone, which must not decide before the others have had their say.
         margin = options.get("margin")

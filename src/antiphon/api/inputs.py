@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Literal, TypedDict, get_args
 
@@ -15,6 +16,32 @@ SourceLike = str | tuple[str, FeaturesLike] | Source
 PairLike = Pair | tuple[SourceLike, str]
 """A source with its target."""
 Policy = Literal["greedy", "beam"]
+
+
+@dataclass(frozen=True)
+class PredictOptions:
+    """What is asked of a prediction.
+
+    ``beam`` overrides the recipe's. At most ``nbest`` outputs are given for each input, with ``cover`` only as many of
+    the most probable as have that much of the probability together. With ``sample``, so many outputs are drawn instead,
+    by ``seed``. ``align`` says whether outputs come with their alignments.
+    """
+
+    beam: int | None = None
+    nbest: int = 1
+    cover: float | None = None
+    sample: int | None = None
+    seed: int = 1
+    align: bool = True
+
+    def __post_init__(self) -> None:
+        check_positive("beam", self.beam)
+        check_positive("nbest", self.nbest)
+        check_positive("sample", self.sample)
+        if self.cover is not None and not 0 < self.cover <= 1:
+            raise InputError(f"cover = {self.cover!r}: expected a probability above 0, at most 1")
+        if self.sample is not None and (self.cover is not None or self.nbest > 1):
+            raise InputError("sample: outputs are drawn, expected neither cover nor nbest with it")
 
 
 class StreamOptions(TypedDict, total=False):

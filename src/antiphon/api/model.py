@@ -1,6 +1,5 @@
 """What every trained model offers; what a kind of model cannot do, it refuses."""
 
-import math
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Unpack
@@ -11,12 +10,12 @@ from torch import nn
 from antiphon.api.inputs import (
     FeaturesLike,
     PairLike,
+    PredictOptions,
     SourceLike,
     StreamOptions,
     as_features,
     as_pair,
     as_source,
-    check_positive,
     check_stream_options,
     refuse_single,
 )
@@ -71,21 +70,35 @@ class Model:
         """Whether the model can score a given pair."""
         return True
 
-    def predict(self, sources: Iterable[SourceLike], *, beam: int | None = None, nbest: int = 1) -> list[Prediction]:
-        """The best outputs of every input, in the same order."""
-        return list(self.predict_lazily(sources, beam=beam, nbest=nbest))
+    def predict(
+        self,
+        sources: Iterable[SourceLike],
+        *,
+        beam: int | None = None,
+        nbest: int = 1,
+        cover: float | None = None,
+        sample: int | None = None,
+        seed: int = 1,
+        align: bool = True,
+    ) -> list[Prediction]:
+        """The best outputs of every input, in the same order: at most ``nbest``, best first.
+
+        With ``cover`` only as many as have that much probability together; with ``sample`` that many are drawn by
+        ``seed`` instead. Without ``align`` they come without alignments, which is quicker.
+        """
+        options = PredictOptions(beam, nbest, cover, sample, seed, align)
+        return list(self.predict_lazily(sources, options))
 
     def predict_lazily(
-        self, sources: Iterable[SourceLike], *, beam: int | None = None, nbest: int = 1
+        self, sources: Iterable[SourceLike], options: PredictOptions | None = None
     ) -> Generator[Prediction, None, None]:
         """Predictions one by one, while only some thousand inputs are held in memory."""
         self.check_answers()
-        check_positive("beam", beam)
-        check_positive("nbest", nbest)
+        options = options or PredictOptions()
         for window in self.windows(sources):
             found: dict[int, Prediction] = {}
             for numbers in self.plan(window):
-                answers = self.answer([window[n] for n in numbers], beam=beam, nbest=nbest)
+                answers = self.answer([window[n] for n in numbers], options)
                 found.update(zip(numbers, answers, strict=True))
             yield from self.complete(window, found)
 
@@ -109,14 +122,14 @@ class Model:
         batches = plan_batches(lengths, lengths, batch_size=batch_size, max_cells=MAX_BATCH_CELLS)
         return [answerable[places].tolist() for places in batches]
 
-    def answer(self, sources: Sequence[Source], *, beam: int | None = None, nbest: int = 1) -> list[Prediction]:
+    def answer(self, sources: Sequence[Source], options: PredictOptions) -> list[Prediction]:
         """The best outputs of inputs with text in them, found together."""
         raise NotImplementedError
 
     def complete(self, sources: Sequence[Source], found: Mapping[int, Prediction]) -> Iterator[Prediction]:
-        """A prediction for every input: what was found for its number, else an empty one."""
+        """A prediction for every input: what was found for it, else one that says why there is none."""
         for number, source in enumerate(sources):
-            yield found.get(number) or self._prediction(source, ())
+            yield found.get(number) or self._prediction(source, (), reason="the input is empty")
 
     def score(self, pairs: Iterable[PairLike]) -> list[float]:
         """``log p(target | source)`` of each pair, all alignments summed; a language model passes sources over."""
@@ -165,8 +178,8 @@ class Model:
         more_references: Sequence[Sequence[str]] = (),
     ) -> Outputs:
         """The model's outputs beside all their references."""
-        predictions = self.predict([source for source, _ in given], beam=beam)
-        return self._beside_references([each.nbest[0].tokens for each in predictions], given, more_references)
+        predictions = self.predict([source for source, _ in given], beam=beam, align=False)
+        return self._beside_references([each.tokens for each in predictions], given, more_references)
 
     def _beside_references(
         self,
@@ -237,9 +250,10 @@ class Model:
     def _align(self, source: Source, target: str) -> Alignment:
         raise self._cannot("align", "a transducer or an attention model")
 
-    def _prediction(self, source: Source, nbest: Sequence[Candidate]) -> Prediction:
+    def _prediction(
+        self, source: Source, nbest: Sequence[Candidate], reason: str = "no output was found within the length limit"
+    ) -> Prediction:
+        """The prediction for an input; ``reason`` is why there is no candidate, if there is none."""
         symbols = self.codec.source_symbols(source)
         unknown = tuple(symbol for symbol in symbols if symbol not in self.codec.source.vocab)
-        return Prediction(
-            source.text, (*symbols, END_SYMBOL), tuple(nbest) or (Candidate("", math.nan, (), ()),), unknown
-        )
+        return Prediction(source.text, (*symbols, END_SYMBOL), tuple(nbest), unknown, None if nbest else reason)

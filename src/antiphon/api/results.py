@@ -18,22 +18,38 @@ END_SYMBOL = SPECIALS[3]
 class Candidate:
     """One possible output.
 
-    ``rows[j]`` is the place in ``source_symbols`` that had been read when token ``j`` of ``tokens`` was written;
-    the last place is the end symbol. ``log_score`` is the log probability of output and path together. Of a noisy
-    channel it is the objective, and ``parts`` are what it weighed: direct, channel, language model, length. It is NaN
-    where there is none: of an input without text, and of rules.
+    ``log_probability`` is ``log p(output | input)``, all alignments summed, and ``token_probabilities`` has the
+    probability of every token and of the end, given what was written before. ``score`` is what candidates are ranked
+    by: the log probability with length bias and normalisation. ``rows[j]`` is the place in ``source_symbols`` that had
+    been read when token ``j`` of ``tokens`` was written, on the best path.
+
+    Of a noisy channel ``score`` is the objective, the probabilities are the direct model's, and ``parts`` are what was
+    weighed: direct, channel, language model, length. Rules have no probabilities.
     """
 
     text: str
-    log_score: float
     tokens: tuple[str, ...]
-    rows: tuple[int, ...]
+    score: float = 0.0
+    log_probability: float | None = None
+    token_probabilities: tuple[float, ...] = ()
+    rows: tuple[int, ...] = ()
     parts: tuple[float, ...] = ()
 
+    @property
+    def probability(self) -> float | None:
+        """``p(output | input)``."""
+        return None if self.log_probability is None else math.exp(self.log_probability)
+
     def to_dict(self) -> dict[str, Any]:
-        """Text and score as JSON can hold them; of a noisy channel, also what was weighed."""
-        score = self.log_score if math.isfinite(self.log_score) else None
-        shown: dict[str, Any] = {"prediction": self.text, "score": score}
+        """Text, probability and score as JSON can hold them; of a noisy channel, also what was weighed."""
+        shown: dict[str, Any] = {
+            "prediction": self.text,
+            "probability": self.probability,
+            "log_probability": self.log_probability,
+            "score": self.score,
+            "tokens": self.tokens,
+            "token_probabilities": self.token_probabilities,
+        }
         if self.parts:
             shown["parts"] = dict(zip(("direct", "channel", "language_model", "length"), self.parts, strict=True))
         return shown
@@ -41,45 +57,67 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Prediction:
-    """The best output for one input, and further ones."""
+    """The best output for one input, and further ones; if there is none, ``reason`` says why."""
 
     source: str
     source_symbols: tuple[str, ...]
     nbest: tuple[Candidate, ...]
     unknown: tuple[str, ...] = ()
     """Source symbols that training never saw, features among them."""
+    reason: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as JSON can hold it: what ``antiphon predict --format jsonl`` writes."""
+        best = self.nbest[0] if self.nbest else None
         return {
             "source": self.source,
             "prediction": self.text,
-            "score": self.nbest[0].to_dict()["score"],
+            "reason": self.reason,
+            "probability": best and best.probability,
+            "log_probability": best and best.log_probability,
+            "score": best and best.score,
             "alignment": self.alignment,
             "source_symbols": self.source_symbols,
             "unknown": self.unknown,
-            "tokens": self.nbest[0].tokens,
+            "tokens": self.tokens,
             "nbest": [candidate.to_dict() for candidate in self.nbest],
         }
 
     @property
-    def text(self) -> str:
+    def text(self) -> str | None:
         """The best output."""
-        return self.nbest[0].text
+        return self.nbest[0].text if self.nbest else None
 
     @property
-    def log_score(self) -> float:
+    def tokens(self) -> tuple[str, ...]:
+        """The tokens of the best output."""
+        return self.nbest[0].tokens if self.nbest else ()
+
+    @property
+    def score(self) -> float | None:
         """The score of the best output."""
-        return self.nbest[0].log_score
+        return self.nbest[0].score if self.nbest else None
+
+    @property
+    def probability(self) -> float | None:
+        """The probability of the best output."""
+        return self.nbest[0].probability if self.nbest else None
+
+    @property
+    def log_probability(self) -> float | None:
+        """The log probability of the best output."""
+        return self.nbest[0].log_probability if self.nbest else None
 
     @property
     def alignment(self) -> list[tuple[int, int]]:
         """Pairs of a place in ``source_symbols`` and a place in the output, both from 0."""
-        return [(row, column) for column, row in enumerate(self.nbest[0].rows)]
+        return [(row, column) for column, row in enumerate(self.nbest[0].rows)] if self.nbest else []
 
     @property
     def segments(self) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
         """The best output as turns of reading and writing: symbols read, then the tokens written on them."""
+        if not self.nbest:
+            return []
         best, symbols = self.nbest[0], self.source_symbols[:-1]
         turns: list[tuple[tuple[str, ...], tuple[str, ...]]] = []
         done = 0

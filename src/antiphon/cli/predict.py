@@ -13,12 +13,16 @@ import typer
 from antiphon.cli.loading import load_run
 from antiphon.cli.long_input import Progress, UnknownSymbols, count_lines
 from antiphon.cli.options import MOST_AT_ONCE, MOST_HYPOTHESES, Beam, Device, Run, Threads
-from antiphon.errors import InputError
 from antiphon.terminal import printable
 
 if TYPE_CHECKING:
+    from antiphon.api import Prediction
     from antiphon.config import DataSection
     from antiphon.data.readers import Source
+
+
+_MOST_COVERING = 100
+"""Outputs at most where --cover is given and --nbest is not."""
 
 
 class Format(StrEnum):
@@ -34,7 +38,16 @@ def command(
         Path, typer.Argument(metavar="[FILE]", help="One input per line; - reads standard input.", show_default=False)
     ] = Path("-"),
     beam: Beam = None,
-    nbest: Annotated[int, typer.Option(min=1, max=MOST_HYPOTHESES, help="Outputs per input in jsonl.")] = 1,
+    nbest: Annotated[
+        int | None, typer.Option(min=1, max=MOST_HYPOTHESES, help="Outputs per input; unset: 1, with --cover 100.")
+    ] = None,
+    cover: Annotated[
+        float | None, typer.Option(help="Only as many outputs as have this much of the probability together.")
+    ] = None,
+    sample: Annotated[
+        int | None, typer.Option(min=1, max=MOST_HYPOTHESES, help="Draw so many outputs per input instead.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Decides what --sample draws.")] = 1,
     explain: Annotated[
         bool, typer.Option("--explain", help="Of a matcher with attention: show which words the question looks at.")
     ] = False,
@@ -53,12 +66,15 @@ def command(
     Outputs come in the order of the inputs. A line is a source; for a run trained with features it is
     source<TAB>features. Files of pairs work too: their targets are skipped. An empty line gets an empty output.
 
+    With --nbest, --cover or --sample every output has a line of its own: the line of its input, its probability and
+    its text, with tabs between them.
+
     A run of answer selection reads a file of questions and candidates and writes a TREC run, or one JSON object per
     question.
 
     Example: antiphon predict runs/g2p words.txt > phonemes.txt
     """
-    from antiphon.api import RankingModel
+    from antiphon.api import PredictOptions, RankingModel
     from antiphon.cli import ranking
     from antiphon.kinds import RANKING_KINDS
     from antiphon.run import RunFolder
@@ -67,26 +83,41 @@ def command(
     recipe = RunFolder.open(run).recipe()
     kind = recipe.model.kind
     if kind in RANKING_KINDS:
-        ranking.refuse_options(kind, {"--beam": beam, "--nbest": nbest > 1, "--processes": processes > 1})
+        ranking.refuse_options(
+            kind, {"--beam": beam, "--nbest": nbest, "--cover": cover, "--sample": sample, "--processes": processes > 1}
+        )
         ranker = cast(RankingModel, load_run(run, device, threads))
         ranking.predict(ranker, file, run.resolve().name, as_json=format is Format.jsonl, explain=explain)
         return
     ranking.refuse_options(kind, {"--explain": explain})
-    if nbest > 1 and format is Format.text:
-        raise InputError(f"--nbest {nbest}: text has one output per line, expected --format jsonl")
     sources = read_sources(file, recipe.data)
+    in_full = nbest is not None or cover is not None or sample is not None
+    most = nbest or (1 if cover is None else _MOST_COVERING)
+    options = PredictOptions(beam, most, cover, sample, seed, align=format is Format.jsonl)
     if processes == 1:
-        predictions = load_run(run, device, threads).predict_lazily(sources, beam=beam, nbest=nbest)
+        predictions = load_run(run, device, threads).predict_lazily(sources, options)
     else:
         predictions = predict_in_processes(
-            run, sources, processes=processes, beam=beam, nbest=nbest, device=device, threads=threads or 1
+            run, sources, processes=processes, options=options, device=device, threads=threads or 1
         )
     progress, unknown = Progress(count_lines(file)), UnknownSymbols()
     with closing(predictions):
-        for prediction in progress.follow(unknown.follow(predictions)):
-            print(prediction.text if format is Format.text else json.dumps(prediction.to_dict(), ensure_ascii=False))
+        for line, prediction in enumerate(progress.follow(unknown.follow(predictions)), 1):
+            if format is Format.jsonl:
+                print(json.dumps(prediction.to_dict(), ensure_ascii=False))
+            elif in_full:
+                print_candidates(line, prediction)
+            else:
+                print(prediction.text or "")
     if str(unknown):
         print(printable(f"antiphon: {unknown}"), file=sys.stderr)
+
+
+def print_candidates(line: int, prediction: "Prediction") -> None:
+    """Every output of an input on a line of its own; rules have no probability."""
+    for candidate in prediction.nbest:
+        probability = "" if candidate.probability is None else f"{candidate.probability:.6g}"
+        print(line, probability, candidate.text, sep="\t")
 
 
 def read_sources(file: Path, data: "DataSection") -> "Iterator[Source]":

@@ -44,7 +44,7 @@ def errors(model: Model, known: Sequence[Pair], held_out: Sequence[Pair]) -> Tab
     table.add_column("phonemes wrong", justify="right")
     for name, found in (
         ("closest known word", closest_pronunciations(known, words)),
-        ("transducer", [prediction.text for prediction in model.predict(words)]),
+        ("transducer", [prediction.text or "" for prediction in model.predict(words, align=False)]),
     ):
         tokens = [text.split() for text in found], [[text.split() for text in texts] for texts in wanted]
         scores = score_outputs(Outputs(found, wanted, *tokens), ["accuracy", "phoneme_error_rate"])
@@ -71,7 +71,7 @@ def segments(model: Model) -> Table:
 def draw_alignment(model: Model, out: Path, name: str) -> None:
     """Leaves a picture of one of those words in the run."""
     (prediction,) = model.predict(WORDS_TO_SHOW[1:2])
-    (alignment,) = model.align([(prediction.source, prediction.text)])
+    (alignment,) = model.align([(prediction.source, prediction.text or "")])
     with writing(out) as run, run.changed() as new:
         plot_alignment(
             alignment.source_symbols,

@@ -44,7 +44,7 @@ def learn_to_spell(out: Path, console: Console, *, force: bool, threads: int | N
 
 def spell(model: Model, pairs: Sequence[Pair]) -> list[str]:
     """The model's spellings of the phonemes in the second column."""
-    return [prediction.text for prediction in model.predict([pair.target for pair in pairs])]
+    return [prediction.text or "" for prediction in model.predict([pair.target for pair in pairs], align=False)]
 
 
 def accuracies(spelt: dict[str, list[str]], held_out: Sequence[Pair]) -> Table:

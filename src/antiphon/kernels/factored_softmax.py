@@ -53,7 +53,7 @@ def mix_words(
 
     ``source`` is aligned already. Without its sign, this is the gradient of a side of the softmax.
     """
-    B, I, _ = source.shape
+    B = len(source)
     target = aligned(target_logits.unflatten(0, (B, -1)))
     peaks = source_peak.float(), target.amax(2).float()
     z, log_z = (cells.mT for cells in _normalisers(source, target, *peaks))

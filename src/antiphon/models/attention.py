@@ -88,13 +88,13 @@ class Attention(nn.Module):
         self, memory: Memory, state: AttentionState, tokens: Int[Tensor, " N"], sentence: Int[Tensor, " N"]
     ) -> tuple[Float[Tensor, "N V"], AttentionState]:
         """Log probabilities of the token after these, and the state to go on from."""
-        theirs = Memory(*(tensor[sentence] for tensor in memory))
+        theirs = Memory(*(tensor.index_select(0, sentence) for tensor in memory))
         features, state, _ = self._advance(theirs, self.dropout(self.embedding(tokens)), state)
         return self.output(features).log_softmax(1), state
 
     def select(self, state: AttentionState, index: Int[Tensor, " N"]) -> AttentionState:
         """The states of some hypotheses."""
-        return AttentionState(*(tuple(layer[index] for layer in layers) for layers in state))
+        return AttentionState(*(tuple(layer.index_select(0, index) for layer in layers) for layers in state))
 
     def _follow(self, batch: Batch) -> tuple[Float[Tensor, "B J V"], Float[Tensor, "B I J"]]:
         memory, state = self.start(batch)

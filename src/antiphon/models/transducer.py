@@ -27,7 +27,7 @@ from antiphon.nn.factored_softmax import has_kernel, log_word_probabilities
 from antiphon.nn.next_words import WordTable, next_words
 from antiphon.nn.recurrent import LSTMState, PrefixEncoder, Sizes, SourceEncoder, select_states
 from antiphon.nn.side_by_side import side_by_side
-from antiphon.nn.transition import GeometricTransition, NeuralTransition
+from antiphon.nn.transition import GeometricTransition, NeuralTransition, TransitionTable
 from antiphon.nn.word_logits import WordLogits
 
 _TRANSITION_NUMBERS = 2**26
@@ -56,7 +56,7 @@ class TransducerMemory(NamedTuple):
     """What is computed once for every source: word logits and transition units of every row."""
 
     words: WordTable
-    transition: Float[Tensor, "B I T"]
+    transition: TransitionTable
     lengths: Int[Tensor, " B"]
 
 
@@ -64,7 +64,7 @@ class TransducerState(NamedTuple):
     """Prefixes while decoding: the decoder, and what each row from ``first_row`` on adds to the next word.
 
     ``log_weight(n, i) = log ready(n, i) - log Z(i, n)``, where ``ready`` is the probability, given the prefix, of
-    being about to write in row ``i``. A word ``y`` is then written there in proportion to ``exp(log_weight + A[i, y])``.
+    being about to write in row ``i``. Word ``y`` is then written there in proportion to ``exp(log_weight + A[i, y])``.
     """
 
     decoder: LSTMState
@@ -125,9 +125,7 @@ class Transducer(nn.Module):
         states = self.encoder(source, lengths)
         return CellFactors(self.source_logits(states), self.transition.source_units(states))
 
-    def encode_step(
-        self, tokens: Int[Tensor, " N"], state: LSTMState | None = None
-    ) -> tuple[CellFactors, LSTMState]:
+    def encode_step(self, tokens: Int[Tensor, " N"], state: LSTMState | None = None) -> tuple[CellFactors, LSTMState]:
         """The part of one more input token, and the state to go on from; for unidirectional encoders."""
         states, state = self.encoder.step(tokens, state)
         return CellFactors(self.source_logits(states), self.transition.source_units(states)), state
@@ -142,7 +140,9 @@ class Transducer(nn.Module):
     def start(self, batch: Batch) -> tuple[TransducerMemory, TransducerState]:
         """The sources, encoded, and the state before the start symbol, in which the first row holds all mass."""
         factors = self.encode(batch.source, batch.source_lengths)
-        memory = TransducerMemory(WordTable.of(factors.logits), factors.transition, batch.source_lengths)
+        memory = TransducerMemory(
+            WordTable.of(factors.logits), self.transition.table(factors.transition), batch.source_lengths
+        )
         B, I, _ = factors.logits.shape
         log_weight = factors.logits.new_full((B, 1 if _is_banded(memory) else I), IMPOSSIBLE, dtype=torch.float64)
         log_weight[:, 0] = 0.0
@@ -174,7 +174,9 @@ class Transducer(nn.Module):
 
     def select(self, state: TransducerState, index: Int[Tensor, " N"]) -> TransducerState:
         """The states of some prefixes."""
-        return TransducerState(select_states(state.decoder, index), state.log_weight[index], state.first_row)
+        return TransducerState(
+            select_states(state.decoder, index), state.log_weight.index_select(0, index), state.first_row
+        )
 
     def log_rows(
         self,
@@ -201,8 +203,8 @@ class Transducer(nn.Module):
         """``log ready(i)`` in a band of rows, and the first row of the band."""
         if not _is_banded(memory):
             return 0, self._log_forward(memory, 0, log_arrive, units, sentence)[1]
-        negligible = math.log(torch.finfo(units.dtype).tiny)
-        I, ahead = memory.transition.shape[1], _ROWS_AHEAD
+        negligible = _log_negligible(units.dtype)
+        I, ahead = memory.words.logits.shape[1], _ROWS_AHEAD
         while True:
             log_arrive = pad(log_arrive, (0, min(ahead, I - first_row - log_arrive.shape[1])), value=IMPOSSIBLE)
             log_forward, log_ready = self._log_forward(memory, first_row, log_arrive, units, sentence)
@@ -224,8 +226,8 @@ class Transducer(nn.Module):
         """Log probabilities of reaching each row with the prefix written, and of being about to write there."""
         rows = torch.arange(log_arrive.shape[1], device=units.device) + first_row
         rows_left = memory.lengths[sentence, None] - 1 - rows
-        source_units = memory.transition[:, first_row : first_row + len(rows)][sentence]
-        log_odds = self.transition.log_odds(source_units, units[:, None])
+        band = slice(first_row, first_row + len(rows))
+        log_odds = self.transition.log_odds_by_sentence(memory.transition, band, units, sentence)
         log_emit, log_shift = self.split_odds(log_odds, rows_left == 0)
         log_forward = forward_along(log_arrive, log_shift.double()).masked_fill(rows_left < 0, IMPOSSIBLE)
         return log_forward, log_forward + log_emit
@@ -260,6 +262,11 @@ class Transducer(nn.Module):
         at_once = target.shape[1] if torch.is_grad_enabled() else _TRANSITION_NUMBERS // max(1, B * I * T)
         parts = target.split(max(1, at_once), dim=1)
         return torch.cat([self.transition.all_log_odds(source, part) for part in parts], 2)
+
+
+def _log_negligible(dtype: torch.dtype) -> float:
+    """Log of a share of a prefix's probability that is nothing beside the rest, also if the rest should shrink."""
+    return 2 * math.log(torch.finfo(dtype).eps)
 
 
 def _is_banded(memory: TransducerMemory) -> bool:

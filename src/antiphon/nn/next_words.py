@@ -56,7 +56,7 @@ class NextWords(NamedTuple):
 
 
 class _Cells(NamedTuple):
-    """Factors of the cells of some prefixes: exponentials, ``Z`` without peaks, ``log Z`` with them, what underflows."""
+    """Factors of the cells of some prefixes: exponentials, ``Z`` without peaks, ``log Z``, and where ``Z`` is lost."""
 
     exp_source: Float[Tensor, "B R V"]
     exp_target: Float[Tensor, "N V"]
@@ -109,7 +109,7 @@ def _factor_cells(
     exp_source = source.exp[:, rows]
     exp_target, peak = Exponentials.of(target_logits)
     z = multiply_by_sentence(exp_target, exp_source.mT, sentence)
-    log_z = z.log() + source.peak[:, rows][sentence] + peak
+    log_z = z.log() + source.peak[:, rows].index_select(0, sentence) + peak
     return _Cells(exp_source, exp_target, z, log_z, underflows(z, target_logits.shape[1]))
 
 
@@ -139,7 +139,7 @@ def multiply_by_sentence(
     if B == 1:
         return left @ right[0]
     if len(left) * X * Y <= _SMALL_GATHER:
-        return torch.bmm(left[:, None], right[sentence])[:, 0]
+        return torch.bmm(left[:, None], right.index_select(0, sentence))[:, 0]
     result = left.new_empty(len(left), Y)
     done = 0
     for b, count in enumerate(torch.bincount(sentence, minlength=B).tolist()):

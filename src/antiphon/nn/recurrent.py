@@ -200,7 +200,7 @@ class SourceEncoder(nn.Module):
 def select_states(state: LSTMState, index: Int[Tensor, " N"]) -> LSTMState:
     """The states of some sequences of a batch."""
     hidden, cell = state
-    return hidden[:, index], cell[:, index]
+    return hidden.index_select(1, index), cell.index_select(1, index)
 
 
 def join_states(one: LSTMState, other: LSTMState) -> LSTMState:

@@ -19,9 +19,9 @@ Thesis: section 3.4.1; ``beam = 1`` is greedy search.
 """
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any, NamedTuple, Protocol, cast
 
-import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
@@ -70,8 +70,9 @@ class Extensions(NamedTuple):
 
     def take(self, index: Int[Tensor, "B K"]) -> "Extensions":
         """Some of each sentence."""
-        rest = (tensor.gather(1, index) for tensor in self[:-1])
-        return Extensions(*rest, self.features.gather(1, index[:, :, None].expand(-1, -1, self.features.shape[2])))
+        parent, token, log_prob, value = (tensor.gather(1, index) for tensor in self[:4])
+        features = self.features.gather(1, index[:, :, None].expand(-1, -1, self.features.shape[2]))
+        return Extensions(parent, token, log_prob, value, features)
 
 
 class Finished(NamedTuple):
@@ -297,6 +298,8 @@ class BeamSearch:
         worst = value.topk(self.K, 1).values[:, -1:]
         counts = (extensions.token == END) & (value > IMPOSSIBLE)
         counts &= (value >= worst) | (self.limits == length)[:, None]
+        if not self.static_shapes and not counts.any():
+            return beam.finished
         score = self.rescorer.final_score(extensions, length).masked_fill(~counts, IMPOSSIBLE)
         value = value.masked_fill(~counts, IMPOSSIBLE)
         step = beam.length.long().expand_as(extensions.parent)
@@ -317,27 +320,26 @@ class BeamSearch:
         return value.masked_fill(~goes_on, IMPOSSIBLE).topk(self.K, 1)
 
     def _trace_back(self, finished: Finished, history: list[Written]) -> list[list[Hypothesis]]:
-        found = Finished(*(tensor.numpy(force=True) for tensor in finished))
-        steps = [Written(*(tensor.numpy(force=True) for tensor in written)) for written in history]
-        answers: list[list[Hypothesis]] = [[] for _ in range(self.B)]
-        for place in zip(*np.nonzero(found.score > IMPOSSIBLE), strict=True):
-            b, log_prob = int(place[0]), float(found.log_prob[place])
-            tokens, log_probs = self._path(steps[: found.step[place]], b, found.parent[place] - b * self.K)
-            each = np.diff([0.0, *log_probs, log_prob]).tolist()
-            features = tuple(found.features[place].tolist())
-            answers[b].append(
-                Hypothesis((*tokens, END), float(found.score[place]), log_prob, tuple(each), features=features)
-            )
+        """The hypotheses that finished, by following parents from their ends."""
+        steps = [tuple(part.tolist() for part in written) for written in history]
+        answers: list[list[Hypothesis]] = []
+        for b, outputs in enumerate(zip(*(part.tolist() for part in finished), strict=True)):
+            answers.append([])
+            for score, _, log_prob, features, step, slot in zip(*outputs, strict=True):
+                if score > IMPOSSIBLE:
+                    tokens, log_probs = self._path(steps[:step], b, slot)
+                    each = tuple(after - before for before, after in pairwise([0.0, *log_probs, log_prob]))
+                    answers[b].append(Hypothesis((*tokens, END), score, log_prob, each, features=tuple(features)))
         return answers
 
-    def _path(self, steps: list[Written], sentence: int, rank: int) -> tuple[list[int], list[float]]:
+    def _path(self, steps: list[tuple[Any, ...]], sentence: int, slot: int) -> tuple[list[int], list[float]]:
         """The tokens of a hypothesis, and its log probability after each."""
         tokens, log_probs = [], []
-        for written in reversed(steps):
-            place = sentence, rank
-            tokens.append(int(written.token[place]))
-            log_probs.append(float(written.log_prob[place]))
-            rank = int(written.parent[place]) - sentence * self.K
+        for token, parent, log_prob in reversed(steps):
+            rank = slot - sentence * self.K
+            tokens.append(token[sentence][rank])
+            log_probs.append(log_prob[sentence][rank])
+            slot = parent[sentence][rank]
         return tokens[::-1], log_probs[::-1]
 
 

@@ -32,35 +32,40 @@ _NEGLIGIBLE = 30.0
 """Nats by which a part of the channel's probability may be behind the rest to be forgotten."""
 
 
+class RowScores(NamedTuple):
+    """Scores of the cells of ``N`` rows, as the equations above name them."""
+
+    leave: Float[Tensor, "N I"]
+    last: Float[Tensor, "N I"]
+    anywhere: Float[Tensor, "N I"]
+
+
 class ChannelRows(NamedTuple):
     """Rows of the lattice, one for each of ``N`` output prefixes; factors are kept where columns will be added."""
 
     state: LSTMState
-    leave: Float[Tensor, "N I"]
-    last: Float[Tensor, "N I"]
-    anywhere: Float[Tensor, "N I"]
+    scores: RowScores
     factors: CellFactors | None
 
     def select(self, index: Int[Tensor, " M"]) -> "ChannelRows":
         """Some of them."""
         factors = self.factors and CellFactors(*(part[index] for part in self.factors))
-        scores = (part[index] for part in (self.leave, self.last, self.anywhere))
-        return ChannelRows(select_states(self.state, index), *scores, factors)
+        return ChannelRows(select_states(self.state, index), RowScores(*(part[index] for part in self.scores)), factors)
 
     def join(self, others: "ChannelRows") -> "ChannelRows":
         """These and others."""
-        assert self.factors is not None and others.factors is not None
+        assert self.factors is not None
+        assert others.factors is not None
         factors = CellFactors(*(torch.cat(parts) for parts in zip(self.factors, others.factors, strict=True)))
-        scores = (torch.cat(parts) for parts in zip(self[1:4], others[1:4], strict=True))
-        return ChannelRows(join_states(self.state, others.state), *scores, factors)
+        scores = RowScores(*(torch.cat(parts) for parts in zip(self.scores, others.scores, strict=True)))
+        return ChannelRows(join_states(self.state, others.state), scores, factors)
 
     def where(self, condition: Bool[Tensor, " N"], others: "ChannelRows") -> "ChannelRows":
         """These rows where the condition holds, else the others."""
-        hidden, cell = (
-            torch.where(condition[:, None], *pair) for pair in zip(self.state, others.state, strict=True)
-        )
-        scores = (torch.where(condition[:, None], *pair) for pair in zip(self[1:4], others[1:4], strict=True))
-        return ChannelRows((hidden, cell), *scores, None)
+        chosen = condition[:, None]
+        hidden, cell = (torch.where(chosen, *pair) for pair in zip(self.state, others.state, strict=True))
+        scores = RowScores(*(torch.where(chosen, *pair) for pair in zip(self.scores, others.scores, strict=True)))
+        return ChannelRows((hidden, cell), scores, None)
 
 
 class ChannelLattice:
@@ -74,16 +79,16 @@ class ChannelLattice:
         self.next_column = CellFactors(*(part[:, -1:] for part in columns))
         if grows:  # what follows the last known input belongs to a column that is still to come
             columns = CellFactors(*(part[:, :-1] for part in columns))
-        self.words, self.transition = WordTable.of(columns.logits), columns.transition
+        self.words, self.transition = WordTable.of(columns.logits), model.transition.table(columns.transition)
 
     def start(self) -> ChannelRows:
         """The row above the first of every input: nothing of it is written, and the first row is certain to come."""
         B, I = self.inputs.shape
-        nothing = self.transition.new_full((B, I), IMPOSSIBLE, dtype=torch.float64)
+        nothing = self.words.logits.new_full((B, I), IMPOSSIBLE, dtype=torch.float64)
         leave = nothing.clone()
         leave[:, :1] = 0.0
         factors = CellFactors(self.next_column.logits[:, 0], self.next_column.transition[:, 0]) if self.grows else None
-        return ChannelRows(self.model.encoder.initial_state(B), leave, nothing, nothing, factors)
+        return ChannelRows(self.model.encoder.initial_state(B), RowScores(leave, nothing, nothing), factors)
 
     def append_rows(
         self, rows: ChannelRows, parent: Int[Tensor, " M"], tokens: Int[Tensor, " M"], sentence: Int[Tensor, " M"]
@@ -91,10 +96,10 @@ class ChannelLattice:
         """The rows of prefixes that extend ``parent`` by a token each, and belong to an input of the batch."""
         factors, state = self.model.encode_step(tokens, select_states(rows.state, parent))
         log_write, log_shift = self._cells(factors, slice(None), tokens == END, sentence)
-        log_forward = forward_along(rows.leave[parent], log_write)
+        log_forward = forward_along(rows.scores.leave[parent], log_write)
         last = log_forward + log_write
-        anywhere = torch.logaddexp(rows.anywhere[parent], last)
-        return ChannelRows(state, log_forward + log_shift, last, anywhere, factors if self.grows else None)
+        scores = RowScores(log_forward + log_shift, last, torch.logaddexp(rows.scores.anywhere[parent], last))
+        return ChannelRows(state, scores, factors if self.grows else None)
 
     def append_column(
         self, rows: ChannelRows, token: int, parent: Sequence[int], levels: Sequence[Sequence[int]], above: int | None
@@ -112,7 +117,7 @@ class ChannelLattice:
         none_ends = torch.zeros_like(nodes, dtype=torch.bool)
         cells = self._cells(rows.factors, slice(-1, None), none_ends, torch.zeros_like(nodes))
         log_write, log_shift = (cell[:, 0] for cell in cells)
-        before = rows.leave.new_full((len(parent),), IMPOSSIBLE) if is_first else rows.last[:, -1]
+        before = rows.scores.last.new_full((len(parent),), IMPOSSIBLE) if is_first else rows.scores.last[:, -1]
         leave, last, anywhere = (torch.full_like(before, IMPOSSIBLE) for _ in range(3))
         for level in levels:
             parents = torch.tensor([parent[node] for node in level], device=nodes.device)
@@ -123,29 +128,31 @@ class ChannelLattice:
             if above in level:
                 last[above] = anywhere[above] = IMPOSSIBLE
                 leave[above] = 0.0 if is_first else IMPOSSIBLE
-        new = (torch.cat([old, scores[:, None]], 1) for old, scores in zip(rows[1:4], (leave, last, anywhere), strict=True))
-        return ChannelRows(rows.state, *new, rows.factors)
+        column = (leave, last, anywhere)
+        scores = (torch.cat([old, new[:, None]], 1) for old, new in zip(rows.scores, column, strict=True))
+        return rows._replace(scores=RowScores(*scores))
 
     def drop_columns(self, rows: ChannelRows) -> ChannelRows:
         """Forgets the columns from which no row can profit any more."""
         if not self.inputs.shape[1]:
             return rows
-        matters = (rows.leave >= rows.leave.amax(1, keepdim=True) - _NEGLIGIBLE).any(0)
+        leave = rows.scores.leave
+        matters = (leave >= leave.amax(1, keepdim=True) - _NEGLIGIBLE).any(0)
         kept = slice(int(matters.int().argmax()), None)
-        self.inputs, self.transition = self.inputs[:, kept], self.transition[:, kept]
+        self.inputs, self.transition = self.inputs[:, kept], self.transition.slice_rows(kept)
         self.words = self.words.slice_rows(kept)
-        return ChannelRows(rows.state, *(part[:, kept] for part in rows[1:4]), rows.factors)
+        return rows._replace(scores=RowScores(*(part[:, kept] for part in rows.scores)))
 
     def passes(self, rows: ChannelRows, node: int, below: int) -> bool:
         """Whether a node's row still adds to those below it."""
-        leave = rows.leave
+        leave = rows.scores.leave
         return not leave.shape[1] or bool(leave[node, -1] >= leave[below].amax() - _NEGLIGIBLE)
 
     def _read(self, token: int) -> None:
         """One more column, and what the one after it will be made from."""
         column = self.next_column
         self.words = self.words.append(column.logits)
-        self.transition = torch.cat([self.transition, column.transition], 1)
+        self.transition = self.transition.append(self.model.transition.table(column.transition))
         given = self.inputs.new_tensor([[token]])
         self.inputs = torch.cat([self.inputs, given], 1)
         self.next_column, self._decoder = self.model.decode_prefix(given, self._decoder)
@@ -155,7 +162,7 @@ class ChannelLattice:
     ) -> tuple[Float[Tensor, "N I"], Float[Tensor, "N I"]]:
         """Log probabilities of writing each column's token in a row, and of going on to the next row, as doubles."""
         words, inputs = self.words.slice_rows(columns), self.inputs[:, columns]
-        log_odds = self.model.transition.log_odds(self.transition[:, columns][sentence], factors.transition[:, None])
+        log_odds = self.model.transition.log_odds_by_sentence(self.transition, columns, factors.transition, sentence)
         log_emit, log_shift = self.model.split_odds(log_odds, is_end[:, None])
         log_z = log_normalisers_by_sentence(words, factors.logits, sentence)
         from_input = words.logits.gather(2, inputs[:, :, None])[:, :, 0]

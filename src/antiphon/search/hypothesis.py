@@ -1,6 +1,8 @@
 """What a search is asked for and what it finds."""
 
+import math
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -27,6 +29,13 @@ class Hypothesis:
     token_log_probs: tuple[float, ...] = ()
     alignment: tuple[int, ...] = ()
     features: tuple[float, ...] = ()
+
+
+def covering(hypotheses: list[Hypothesis], mass: float) -> list[Hypothesis]:
+    """The most probable hypotheses that have this much probability together; all of them if they have less."""
+    by_probability = sorted(hypotheses, key=lambda each: -each.log_prob)
+    before = [0.0, *accumulate(math.exp(each.log_prob) for each in by_probability)]
+    return [each for each, covered in zip(by_probability, before, strict=False) if covered < mass]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +65,9 @@ class BeamSettings:
 
     def normalise(self, log_prob: Tensor, length: Tensor | int) -> Tensor:
         """``(log p + length_bias * length) / length ** length_normalisation``."""
-        return (log_prob + self.length_bias * length) / length**self.length_normalisation
+        if self.length_bias:
+            log_prob = log_prob + self.length_bias * length
+        return log_prob / length**self.length_normalisation if self.length_normalisation else log_prob
 
     def upper_bound(self, log_prob: Tensor, length: Tensor | int, limits: Tensor) -> Tensor:
         """The best score that unfinished hypotheses of this length can still reach, since log p never rises.
@@ -64,6 +75,8 @@ class BeamSettings:
         As a function of the final length ``n``, ``(s + b n) / n ** a`` with ``s <= 0`` is highest at one of the ends,
         or where its derivative is 0: at ``n = a s / (b (1 - a))``.
         """
+        if not self.length_normalisation and self.length_bias <= 0:
+            return self.normalise(log_prob, length + 1)
         shortest = torch.as_tensor(length + 1, dtype=log_prob.dtype, device=log_prob.device).expand_as(log_prob)
         longest = torch.maximum(limits.to(log_prob.dtype), shortest)
         bound = torch.maximum(self.normalise(log_prob, shortest), self.normalise(log_prob, longest))

@@ -28,6 +28,7 @@ from antiphon.search.hypothesis import BeamSettings
 from antiphon.search.online import BeamStreams, Candidate, PrefixTree
 from antiphon.search.rescoring import Conditioning
 
+
 class LanguageState(NamedTuple):
     """The language model after each of ``N`` output prefixes."""
 
@@ -56,7 +57,8 @@ class ScoredTree(PrefixTree):
         self.combined = model
         self.device = self.target.logits.device
         self.language = self._start_language_model(conditioning.in_language_model.to(self.device))
-        self.channel, self.above = None, 0
+        self.channel: ChannelLattice | None = None
+        self.above: int | None = 0
         if model.channel is not None:
             no_inputs = torch.zeros(1, 0, dtype=torch.long, device=self.device)
             self.channel = ChannelLattice(model.channel, no_inputs, grows=True)
@@ -142,7 +144,7 @@ class ScoredTree(PrefixTree):
             ids = self.combined.output_in_channel[given]
             rows = self.channel.append_rows(self.rows, parent, ids, torch.zeros_like(parent))
             reads_last = (given == END) | (self.combined.reading == "last")
-            channel = torch.where(reads_last, rows.last[:, -1], rows.anywhere[:, -1])
+            channel = torch.where(reads_last, rows.scores.last[:, -1], rows.scores.anywhere[:, -1])
         if self.language is not None:
             ids = self.combined.output_in_language_model[given]
             language = self.language.log_prob[parent] + self.language.log_next[parent, ids]
@@ -206,4 +208,3 @@ class NoisyChannelStreams:
     def finish(self, streams: Sequence[int]) -> list[list[int]]:
         """The end of some inputs; the rest of what each of them writes, without the end symbol."""
         return [self._streams[stream].finish([0])[0] for stream in streams]
-

@@ -6,8 +6,8 @@ has no say in that, since it has less to explain in the rows above. Each of them
     O = l1 log p(y_1^j | x) + l2 c + l3 log p(y_1^j) + l4 j
     c = sum_i arrive(i) log p(x_1^i | y_1^j)
 
-where ``arrive(i)``, the direct model's probability that ``y_j`` was written in row ``i``, says how much of the input the
-channel should explain by now. A finished output has read all of it: ``O`` is then the objective of
+where ``arrive(i)``, the direct model's probability that ``y_j`` was written in row ``i``, says how much of the input
+the channel should explain by now. A finished output has read all of it: ``O`` is then the objective of
 ``models/noisy_channel.py``, with the marginals of both transducers.
 
 Thesis: section 6.2, Algorithm 2, there in every cell of the lattice and with best paths.
@@ -219,11 +219,11 @@ class NoisyChannelRescorer:
         first, log_arrive = self.model.direct.log_rows(memory, state, parent, token, sentence)  # type: ignore[operator]
         features = self.feature_counts[sentence, None]
         column = torch.arange(first, first + log_arrive.shape[1], device=self.device) - features
-        explained = rows.last if self.model.reading == "last" else rows.anywhere
+        explained = rows.scores.last if self.model.reading == "last" else rows.scores.anywhere
         so_far = explained.gather(1, column.clamp(min=0)).masked_fill(column < 0, 0.0)
         arrive = log_arrive.exp()
         expected = torch.where(arrive > 0, arrive * so_far, 0.0).sum(1)
-        whole = rows.last.gather(1, (self.lengths[sentence] - 1 - features[:, 0])[:, None])[:, 0]
+        whole = rows.scores.last.gather(1, (self.lengths[sentence] - 1 - features[:, 0])[:, None])[:, 0]
         return torch.where(token == END, whole, expected)
 
     def _stack(self, *features: Float[Tensor, "B E"]) -> Float[Tensor, "B E 4"]:

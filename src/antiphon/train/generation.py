@@ -8,11 +8,10 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset
 
-from antiphon.build import build_beam, build_model, fitting_measures
+from antiphon.build import build_beam, build_model, build_search, fitting_measures
 from antiphon.config import Recipe
 from antiphon.data.batch import Batch
 from antiphon.data.corpus import Corpus, plan_batches
-from antiphon.kinds import KINDS
 from antiphon.run import RunFolder
 from antiphon.train.checkpoint import Checkpoint
 from antiphon.train.loop import Fitting
@@ -81,7 +80,7 @@ class GenerationTask:
             metric,
             codec,
             build_beam(recipe.search, beam=recipe.train.dev_beam),
-            KINDS[recipe.model.kind].search,
+            build_search(recipe),
             fitting_measures(recipe.data),
             dev_plan,
             () if metric == "perplexity" else dev_references(recipe, codec),

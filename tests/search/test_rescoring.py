@@ -6,14 +6,13 @@ import torch
 
 from antiphon.data.batch import Batch
 from antiphon.data.vocab import END
-from antiphon.lattice import best_path
 from antiphon.models.language_model import LanguageModel
-from antiphon.models.noisy_channel import Channel, NoisyChannel, Weights
+from antiphon.models.noisy_channel import NoisyChannel, Weights
 from antiphon.models.transducer import Transducer
+from antiphon.search.beam_search import BeamSearch, search_outputs
 from antiphon.search.hypothesis import BeamSettings
-from antiphon.search.noisy_channel import Conditioning, NoisyChannelSearch, search_noisy_channel
-from antiphon.search.transducer_beam import search_transducer
-from tests.search.test_transducer_beam import FIXED, assert_same_answers, assert_the_host_never_waits
+from antiphon.search.rescoring import Conditioning, NoisyChannelRescorer, search_noisy_channel
+from tests.search.test_beam_search import STATIC, assert_no_device_sync, assert_same_answers
 
 SOURCE_SIZE, TARGET_SIZE = 9, 6
 WIDE = {"beam": 300, "proposals": 300, "threshold": float("inf"), "max_length_ratio": 0.0, "max_length_extra": 4}
@@ -63,51 +62,14 @@ def every_output(parts, weights, source, longest):
         for words in product(range(4, direct.target_logits.out_features), repeat=length):
             target = torch.tensor(words, dtype=torch.int32).numpy()
             there, back = Batch.of([source], [target]), Batch.of([target], [source])
-            path = best_path(*direct.moves(there), there.source_lengths, there.target_lengths)
             features = (
-                path.log_score.item(),
+                direct.log_prob(there).item(),
                 channel.log_prob(back).item(),
                 language_model.log_prob(Batch.of([source[:0]], [target])).item(),
                 float(length + 1),
             )
             scored.append((sum(w * f for w, f in zip(weights, features, strict=True)), (*words, END), features))
     return sorted(scored, reverse=True)
-
-
-@pytest.mark.parametrize("settings", [{}, {"final_emit": "forced"}, {"transition": "geometric"}, {"layers": 2}])
-@torch.no_grad()
-def test_incremental_channel_scores_equal_a_fresh_forward_pass_for_every_prefix(settings):
-    _, model, _ = components(**settings)
-    (source,) = sources(5)
-    target = torch.tensor([4, 5, 5, 4], dtype=torch.int32).numpy()
-    batch = Batch.of([target], [source])
-    moves = model.moves(batch)
-    channel = Channel(model, batch.target)
-    row = channel.begin(1)
-    standing = None
-    only = torch.zeros(1, 1, dtype=torch.long)
-    anywhere = torch.full((6,), float("-inf"), dtype=torch.float64)
-    for j, token in enumerate(batch.source[0]):
-        row = channel.append(row, only, token[None, None], only[0])
-        standing = slow_row(standing, moves.log_write[0, j], None if j == 0 else moves.log_shift[0, j - 1])
-        last = standing + moves.log_write[0, j]
-        anywhere = torch.logaddexp(anywhere, last)
-        torch.testing.assert_close(row.last[0, 0], last)
-        torch.testing.assert_close(row.anywhere[0, 0], anywhere)
-    torch.testing.assert_close(row.last[:, 0, -1], model.log_prob(batch))
-
-
-def slow_row(before, log_write, log_shift_before):
-    """``standing`` of one more row, cell by cell."""
-    standing = []
-    for i in range(len(log_write)):
-        arriving = (
-            torch.tensor(0.0 if i == 0 else float("-inf"), dtype=torch.float64)
-            if before is None
-            else before[i] + log_shift_before[i]
-        )
-        standing.append(arriving if i == 0 else torch.logaddexp(arriving, standing[-1] + log_write[i - 1]))
-    return torch.stack(standing)
 
 
 @pytest.mark.parametrize("weights", [(1.0, 1.0, 1.0, 0.5), (0.0, 1.0, 0.7, 1.0), (1.0, 0.0, 0.5, 0.0)])
@@ -120,9 +82,9 @@ def test_with_wide_beams_the_search_equals_brute_force(weights, reading, seed):
     (found,) = search_noisy_channel(model, Batch.of([source]), BeamSettings(nbest=5, **WIDE))
     listed = every_output(parts, weights, source, longest=4)[:5]
     assert [h.tokens for h in found] == [tokens for _, tokens, _ in listed]
-    assert [h.log_score for h in found] == pytest.approx([score for score, _, _ in listed])
+    assert [h.score for h in found] == pytest.approx([score for score, _, _ in listed])
     for hypothesis, (_, _, features) in zip(found, listed, strict=True):
-        assert hypothesis.parts == pytest.approx(features)
+        assert hypothesis.features == pytest.approx(features)
 
 
 @torch.no_grad()
@@ -137,8 +99,8 @@ def test_features_are_read_by_channel_and_language_model_before_outputs():
         for hypothesis in hypotheses:
             target = np.array(hypothesis.tokens[:-1], np.int32)
             back = Batch.of([np.concatenate([tag, target])], [source])
-            assert hypothesis.parts[1] == pytest.approx(channel.log_prob(back).item())
-            assert hypothesis.parts[2] == pytest.approx(language_model.log_prob(Batch.of([tag], [target])).item())
+            assert hypothesis.features[1] == pytest.approx(channel.log_prob(back).item())
+            assert hypothesis.features[2] == pytest.approx(language_model.log_prob(Batch.of([tag], [target])).item())
 
 
 @pytest.mark.parametrize("beam", [1, 4])
@@ -147,10 +109,9 @@ def test_the_direct_weight_alone_gives_the_direct_models_own_beam(beam):
     batch = Batch.of(sources(5, 2, 8))
     settings = BeamSettings(beam=beam, proposals=beam, nbest=2)
     combined = search_noisy_channel(combine(parts, (1.0, 0.0, 0.0, 0.0)), batch, settings)
-    direct = search_transducer(parts[0], batch, settings)
+    direct = search_outputs(parts[0], batch, settings)
     assert [h[0].tokens for h in combined] == [h[0].tokens for h in direct]
-    assert [h[0].rows for h in combined] == [h[0].rows for h in direct]
-    assert [h[0].log_score for h in combined] == pytest.approx([h[0].log_score for h in direct])
+    assert [h[0].score for h in combined] == pytest.approx([h[0].score for h in direct])
 
 
 def test_a_batch_gives_what_single_sentences_give():
@@ -161,7 +122,7 @@ def test_a_batch_gives_what_single_sentences_give():
     for source, found in zip(inputs, together, strict=True):
         (alone,) = search_noisy_channel(model, Batch.of([source]), settings)
         assert [h.tokens for h in found] == [h.tokens for h in alone]
-        assert [h.log_score for h in found] == pytest.approx([h.log_score for h in alone])
+        assert [h.score for h in found] == pytest.approx([h.score for h in alone])
 
 
 @pytest.mark.parametrize("missing", ["channel", "language_model"])
@@ -175,30 +136,29 @@ def test_any_part_but_the_direct_model_may_be_missing(missing):
     assert [h.tokens for h in found] == [tokens for _, tokens, _ in listed]
 
 
-@pytest.mark.parametrize("settings", FIXED)
+@pytest.mark.parametrize("settings", STATIC)
 @pytest.mark.parametrize("weights", [(1.0, 0.8, 0.6, 0.4), (0.0, 1.0, 0.7, 1.0)])
 @pytest.mark.parametrize("reading", ["last", "anywhere"])
-@torch.no_grad()
-def test_fixed_shapes_change_no_answer(settings, weights, reading):
+def test_static_shapes_change_no_answer(settings, weights, reading):
     model = combine(components(target_size=12), weights, reading)
-    batch, conditioning = (
-        Batch.of(sources(5, 9, 3, 7)),
-        Conditioning(*[Batch.of([tag % 2 + 4 for tag in sources(2, 0, 1, 1)])] * 2),
-    )
+    batch, conditioning = features_of_batch()
     settings = BeamSettings(proposals=6, **settings)
     wanted = search_noisy_channel(model, batch, settings, conditioning)
-    found = NoisyChannelSearch(model, batch, settings, conditioning, fixed_shapes=True).run()
-    assert_same_answers(found, wanted)
+    assert_same_answers(search_noisy_channel(model, batch, settings, conditioning, static_shapes=True), wanted)
 
 
-@torch.no_grad()
-def test_the_host_never_waits_for_a_column_of_fixed_shapes(monkeypatch):
-    # On a GPU a kernel computes the normalisers of extreme logits where here the host steps in.
-    monkeypatch.setattr(
-        "antiphon.models.noisy_channel.log_normalisers",
-        lambda source, target: (source[:, :, None] + target[:, None]).logsumexp(3),
-    )
+def features_of_batch():
+    batch = Batch.of(sources(5, 9, 3, 7))
+    return batch, Conditioning(*[Batch.of([tag % 2 + 4 for tag in sources(2, 0, 1, 1)])] * 2)
+
+
+@torch.inference_mode()
+def test_a_step_of_static_shapes_has_no_device_sync_but_for_lost_cells(monkeypatch):
+    monkeypatch.setattr("antiphon.nn.next_words.cell_blocks", lambda *_: [])  # kernels see to them on a GPU
+    monkeypatch.setattr("antiphon.nn.next_words._SMALL_GATHER", 2**40)
     model = combine(components(target_size=12), (1.0, 0.8, 0.6, 0.4))
-    settings = BeamSettings(beam=3, proposals=6, outputs=5)
-    search = NoisyChannelSearch(model, Batch.of(sources(5, 9, 2)), settings, None, fixed_shapes=True)
-    assert_the_host_never_waits(search, monkeypatch)
+    batch, conditioning = features_of_batch()
+    settings = BeamSettings(beam=4, proposals=6)
+    rescorer = NoisyChannelRescorer(model, batch, settings, conditioning)
+    rescorer.static_shapes = True
+    assert_no_device_sync(BeamSearch(model.direct, batch, settings, rescorer, static_shapes=True))

@@ -1,0 +1,29 @@
+"""Alignments of what a search found: the best path of every output, given its input."""
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from antiphon.data.batch import Batch
+from antiphon.lattice import best_path
+from antiphon.models.transducer import Transducer
+from antiphon.search.hypothesis import Hypothesis
+
+
+@torch.inference_mode()
+def add_alignments(model: Transducer, batch: Batch, found: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
+    """The same hypotheses, each with the row in which its best path writes every token."""
+    flat = [(b, hypothesis) for b, hypotheses in enumerate(found) for hypothesis in hypotheses]
+    if not flat:
+        return found
+    targets = Batch.of([], [np.array(hypothesis.tokens[:-1], np.int32) for _, hypothesis in flat]).to(
+        batch.source.device
+    )
+    index = torch.tensor([b for b, _ in flat], device=batch.source.device)
+    aligned: list[list[Hypothesis]] = [[] for _ in found]
+    pairs = Batch(batch.source[index], batch.source_lengths[index], targets.target, targets.target_lengths)
+    rows = best_path(*model.moves(pairs), pairs.source_lengths, pairs.target_lengths).rows.tolist()
+    for (b, hypothesis), alignment in zip(flat, rows, strict=True):
+        aligned[b].append(replace(hypothesis, alignment=tuple(alignment[: len(hypothesis.tokens)])))
+    return aligned
