@@ -1,4 +1,4 @@
-"""Runs combined into a noisy channel: one folder that holds them all, with weights of its own."""
+"""Runs made of other runs: a noisy channel or an ensemble, in one folder that holds copies of them all."""
 
 import shutil
 from collections.abc import Collection, Sequence
@@ -6,19 +6,21 @@ from pathlib import Path
 from typing import cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from antiphon.build import build_text_steps, count_parameters
 from antiphon.config import Recipe
 from antiphon.data.codec import PairCodec, feature_symbol
 from antiphon.data.vocab import SPECIALS, Vocab
-from antiphon.errors import RunError
+from antiphon.errors import RunError, count_of
+from antiphon.kinds import KINDS
+from antiphon.models.ensemble import Ensemble, Mean
 from antiphon.models.language_model import LanguageModel
 from antiphon.models.noisy_channel import NoisyChannel, Weights
 from antiphon.models.transducer import Transducer
 from antiphon.run import RunFolder, claimed, new_run, token_kinds
 from antiphon.storage.commit import seal_run
-from antiphon.storage.layout import KEPT_FILES
+from antiphon.storage.layout import KEPT_FILES, MEMBERS
 
 
 def combine_runs(
@@ -36,13 +38,25 @@ def combine_runs(
     recipe = _combined_recipe(folders, search)
     with claimed(out), new_run(out, force=force) as run:
         for name, folder in folders.items():
-            _copy_files(folder, KEPT_FILES, run.path / name)
-            seal_run(run.path / name)
-        _copy_files(folders["direct"], ("source.vocab", "target.vocab", "source.spm", "target.spm"), run.path)
+            copy_run(folder, run.path / name)
+        copy_vocabs(folders["direct"], run)
         run.save_recipe(recipe)
         combined = load_combination(run, recipe)
         run.save_metrics({"parameters": count_parameters(combined)})
     return RunFolder(out)
+
+
+def copy_run(run: RunFolder, target: Path) -> None:
+    """Copies what prediction needs of a run, and of the runs it is made of."""
+    _copy_files(run, KEPT_FILES, target)
+    for name, part in run.parts().items():
+        copy_run(part, target / name)
+    seal_run(target)
+
+
+def copy_vocabs(run: RunFolder, target: RunFolder) -> None:
+    """Copies what cuts and numbers the text of a run."""
+    _copy_files(run, ("source.vocab", "target.vocab", "source.spm", "target.spm"), target.path)
 
 
 def load_combination(run: RunFolder, recipe: Recipe) -> NoisyChannel:
@@ -52,13 +66,13 @@ def load_combination(run: RunFolder, recipe: Recipe) -> NoisyChannel:
         raise RunError(f"{run.path}: no direct model in it, expected one in {run.path / 'direct'}")
     _check_kinds(parts)
     _check_tokens(parts)
-    modules = {name: part.load_module(part.recipe(), part.codec(part.recipe())) for name, part in parts.items()}
+    modules = {name: load_part(part) for name, part in parts.items()}
     vocabs = {name: (codec.source.vocab, codec.target.vocab) for name, codec in _codecs(parts).items()}
     inputs, outputs = vocabs["direct"]
     nothing = Vocab(())
     features = _features(inputs, vocabs["channel"][0]) if _reads_features(parts) else frozenset[str]()
     return NoisyChannel(
-        cast(Transducer, modules["direct"]),
+        modules["direct"],
         cast(Transducer | None, modules.get("channel")),
         cast(LanguageModel | None, modules.get("lm")),
         output_in_channel=_numbers(outputs, vocabs.get("channel", (outputs, nothing))[0], "channel", "output"),
@@ -67,6 +81,71 @@ def load_combination(run: RunFolder, recipe: Recipe) -> NoisyChannel:
         weights=Weights(*recipe.search.weights),
         reading=recipe.search.channel_prefix,
     )
+
+
+def load_part(run: RunFolder) -> nn.Module:
+    """The network of a run that is part of another: a single one, or an ensemble."""
+    recipe = run.recipe()
+    return load_ensemble(run, recipe) if recipe.model.kind == "ensemble" else run.load_module(recipe, run.codec(recipe))
+
+
+def load_ensemble(run: RunFolder, recipe: Recipe) -> Ensemble:
+    """The members of an ensemble as one model."""
+    codec = run.codec(recipe)
+    members, source_ids, target_ids = [], [], []
+    for name, part in run.parts().items():
+        theirs = part.codec(part.recipe())
+        members.append(load_part(part))
+        source_ids.append(_ids(codec.source.vocab, theirs.source.vocab))
+        target_ids.append(_same_ids(codec.target.vocab, theirs.target.vocab, name))
+    if not members:
+        raise RunError(f"{run.path}: no members in it, expected one in {run.path / 'member-1'}")
+    return Ensemble(members, source_ids, target_ids, recipe.search.ensemble)
+
+
+def ensemble_runs(runs: Sequence[Path], out: Path, mean: Mean, *, force: bool) -> RunFolder:
+    """Writes a run of kind ``ensemble`` that holds copies of its members."""
+    if not 2 <= len(runs) <= len(MEMBERS):
+        raise RunError(f"ensemble: {count_of(len(runs), 'run')}, expected 2 to {len(MEMBERS)}")
+    folders = [RunFolder.open(path) for path in runs]
+    recipe = _ensemble_recipe(dict(zip(map(str, runs), folders, strict=True)), mean)
+    with claimed(out), new_run(out, force=force) as run:
+        for name, folder in zip(MEMBERS, folders, strict=False):
+            copy_run(folder, run.path / name)
+        copy_vocabs(folders[0], run)
+        run.save_recipe(recipe)
+        run.save_metrics({"parameters": count_parameters(load_ensemble(run, recipe))})
+    return RunFolder(out)
+
+
+def _ensemble_recipe(folders: dict[str, RunFolder], mean: Mean) -> Recipe:
+    """The first member's recipe as that of an ensemble; members that do not fit together are refused by name."""
+    (first_name, first), *others = folders.items()
+    recipe, vocab = first.recipe(), first.vocab("target")
+    for name, folder in folders.items():
+        kind = folder.recipe().model.kind
+        if kind not in KINDS or KINDS[kind].search is None:
+            raise RunError(f"{name}: a run of kind {kind}, expected one that predicts token by token")
+    for name, folder in others:
+        if set(folder.vocab("target").tokens) != set(vocab.tokens):
+            raise RunError(
+                f"{name}: another target vocabulary than {first_name}, expected the same; see data.vocab_from"
+            )
+        for key in _TEXT_SETTINGS:
+            ours, theirs = (getattr(each.data, key) for each in (recipe, folder.recipe()))
+            if ours != theirs:
+                raise RunError(f"{name}: data.{key} = {theirs}, expected {ours} as in {first_name}")
+    table = recipe.model_dump()
+    table["model"] = {"kind": "ensemble"}
+    table["search"] |= {"ensemble": mean, "over": "outputs"}
+    return Recipe.model_validate(table)
+
+
+_TEXT_SETTINGS = (
+    *("source_tokens", "target_tokens", "swap", "features", "feature_order"),
+    *("nfc", "lowercase", "digits_to_hash", "split_punctuation"),
+)
+"""What members of an ensemble must have in common."""
 
 
 def source_vocab_of(run: RunFolder, part: str) -> Vocab:
@@ -106,11 +185,14 @@ def _codecs(parts: dict[str, RunFolder]) -> dict[str, PairCodec]:
 
 def _check_kinds(parts: dict[str, RunFolder]) -> None:
     direct = parts["direct"].recipe()
-    expected = {"direct": "transducer", "channel": "transducer", "lm": "language_model"}
+    expected = {"direct": ("transducer", "ensemble"), "channel": ("transducer",), "lm": ("language_model",)}
     for name, part in parts.items():
         kind = part.recipe().model.kind
-        if kind != expected[name]:
-            raise RunError(f"{name}: a run of kind {kind}, expected a {expected[name]}")
+        if kind not in expected[name]:
+            raise RunError(f"{name}: a run of kind {kind}, expected a {expected[name][0]}")
+        members = part.parts().values()
+        if kind == "ensemble" and not any(member.recipe().model.kind == "transducer" for member in members):
+            raise RunError(f"{name}: an ensemble without a transducer, expected one that knows how far it has read")
     if "channel" in parts:
         channel = parts["channel"].recipe()
         if channel.model.encoder != "unidirectional":
@@ -159,6 +241,18 @@ def _numbers(ours: Vocab, theirs: Vocab, name: str, what: str, others: Collectio
             f"{name} model: {len(missing)} {what} tokens of the direct model are not in its vocabulary ({shown}), "
             "expected models trained with one vocabulary; see data.vocab_from"
         )
-    numbers = torch.from_numpy(theirs.encode(ours.tokens).astype("int64"))
-    numbers[: len(SPECIALS)] = torch.arange(len(SPECIALS))
-    return numbers
+    return _ids(ours, theirs)
+
+
+def _ids(ours: Vocab, theirs: Vocab) -> Tensor:
+    """The id that another vocabulary gives each of our tokens; that of unknown ones where it has none."""
+    ids = torch.from_numpy(theirs.encode(ours.tokens).astype("int64"))
+    ids[: len(SPECIALS)] = torch.arange(len(SPECIALS))
+    return ids
+
+
+def _same_ids(ours: Vocab, theirs: Vocab, name: str) -> Tensor:
+    """The same for vocabularies of the same tokens."""
+    if set(ours.tokens) != set(theirs.tokens):
+        raise RunError(f"{name}: another target vocabulary than the ensemble's, expected the same")
+    return _ids(ours, theirs)

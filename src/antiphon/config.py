@@ -118,10 +118,11 @@ class ModelSection(Section):
         "language_model",
         "suffix_rule",
         "noisy_channel",
+        "ensemble",
         "matcher",
         "overlap",
     ] = "transducer"
-    """The kind of model; a noisy_channel is made of trained runs by ``antiphon combine``."""
+    """The kind of model; ``antiphon combine`` makes a noisy_channel of trained runs, ``antiphon ensemble`` an ensemble."""
     encoder: Literal["unidirectional", "bidirectional"] = "bidirectional"
     """Read the source from the left alone, or from both ends."""
     transition: Literal["geometric", "neural"] = "neural"

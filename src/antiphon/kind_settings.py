@@ -15,6 +15,7 @@ MODEL_SETTINGS: dict[str, tuple[str, ...]] = {
     "language_model": _RECURRENT,
     "suffix_rule": (),
     "noisy_channel": _TRANSDUCER,  # those of its direct model
+    "ensemble": (),  # its members have their own
     "matcher": (
         *("sentence", "overlap", "overlap_l2", "shared", "frozen"),
         *("hidden_size", "layers", "forget_bias", "dropout"),

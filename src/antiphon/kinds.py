@@ -12,6 +12,7 @@ from antiphon.data.batch import Batch
 from antiphon.lattice import best_path, posteriors
 from antiphon.models.attention import Attention
 from antiphon.models.encoder_decoder import EncoderDecoder
+from antiphon.models.ensemble import Ensemble
 from antiphon.models.language_model import LanguageModel
 from antiphon.models.transducer import Transducer
 from antiphon.search.beam_search import search_outputs
@@ -76,6 +77,7 @@ KINDS: dict[str, Kind] = {
     "encoder_decoder": Kind(EncoderDecoder, search_outputs),
     "attention": Kind(Attention, search_outputs, attend, "attention"),
     "language_model": Kind(LanguageModel, reads_source=False),
+    "ensemble": Kind(Ensemble, search_outputs),
 }
 
 

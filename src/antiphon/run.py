@@ -83,7 +83,7 @@ class RunFolder:
         return self.path / name
 
     def parts(self) -> dict[str, "RunFolder"]:
-        """The runs that a noisy channel is made of."""
+        """The runs that a noisy channel or an ensemble is made of."""
         return {name: self._part(name) for name in PARTS if self._part(name).file("recipe.toml").exists()}
 
     def _part(self, name: str) -> "RunFolder":

@@ -9,7 +9,7 @@ from antiphon.api.inputs import PredictOptions, SourceLike, StreamOptions
 from antiphon.api.model import Model
 from antiphon.api.ranking import RankingModel
 from antiphon.api.results import Alignment, Candidate, Evaluation, Prediction, Ranked
-from antiphon.combination import load_combination, source_vocab_of
+from antiphon.combination import load_combination, load_part, source_vocab_of
 from antiphon.device import choose_device
 from antiphon.kinds import RANKING_KINDS
 from antiphon.run import RunFolder
@@ -50,7 +50,7 @@ def load(run: str | Path, *, device: str = "auto", threads: int | None = None) -
         combination = load_combination(folder, recipe)
         vocabs = source_vocab_of(folder, "channel"), source_vocab_of(folder, "lm")
         return NoisyChannelModel(recipe, codec, combination.to(choose_device(device)), *vocabs)
-    return NeuralModel(recipe, codec, folder.load_module(recipe, codec).to(choose_device(device)))
+    return NeuralModel(recipe, codec, load_part(folder).to(choose_device(device)))
 
 
 def load_planner(run: str | Path) -> Model:

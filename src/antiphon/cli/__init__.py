@@ -14,6 +14,7 @@ from antiphon.cli import (
     combine,
     compare,
     demo,
+    ensemble,
     evaluate,
     grid,
     info,
@@ -37,7 +38,22 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verb in (demo, train, predict, stream, evaluate, compare, align, combine, tune, grid, info, recipes, settings):
+for verb in (
+    demo,
+    train,
+    predict,
+    stream,
+    evaluate,
+    compare,
+    align,
+    combine,
+    ensemble,
+    tune,
+    grid,
+    info,
+    recipes,
+    settings,
+):
     app.command(verb.__name__.rpartition(".")[2])(verb.command)
 
 

@@ -8,7 +8,7 @@ import typer
 
 from antiphon.cli.options import Run
 
-_SEARCHES = ("transducer", "attention", "encoder_decoder", "noisy_channel")
+_SEARCHES = ("transducer", "attention", "encoder_decoder", "noisy_channel", "ensemble")
 _ONLY_FOR = {
     "train": ("transducer", "attention", "encoder_decoder", "language_model", "matcher"),
     "search": _SEARCHES,
@@ -16,8 +16,8 @@ _ONLY_FOR = {
     "search.weights": ("noisy_channel",),
     "search.channel_prefix": ("noisy_channel",),
     "search.commit_margin": ("transducer", "noisy_channel"),
-    "search.threshold": ("transducer", "noisy_channel"),
-    "search.outputs": ("transducer", "noisy_channel"),
+    "search.over": ("transducer",),
+    "search.ensemble": ("ensemble",),
 }
 """Sections and settings that say nothing of other kinds; what is not here says something of every kind."""
 

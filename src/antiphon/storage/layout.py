@@ -1,8 +1,10 @@
 """The names of all files that a run may hold."""
 
 MANIFEST = "manifest.json"
-PARTS = ("direct", "channel", "lm")
-"""Folders of the runs that a noisy channel is made of."""
+MEMBERS = tuple(f"member-{number}" for number in range(1, 17))
+"""Folders of the runs that an ensemble is made of."""
+PARTS = ("direct", "channel", "lm", *MEMBERS)
+"""Folders of the runs that a noisy channel or an ensemble is made of; its direct model may be an ensemble."""
 FOLDERS = ("corpus",)
 """Folders without digests in the manifest: what is in them can be made again and is checked by itself."""
 
@@ -30,7 +32,11 @@ RUN_FILES = frozenset(
         *KEPT_FILES,
         *REPORTS,
         "last.ckpt",
-        *(f"{part}/{name}" for part in PARTS for name in (*KEPT_FILES, *REPORTS, MANIFEST)),
+        *(
+            f"{part}/{name}"
+            for part in (*PARTS, *(f"direct/{member}" for member in MEMBERS))
+            for name in (*KEPT_FILES, *REPORTS, MANIFEST)
+        ),
     ]
 )
 """Every file that a manifest can list."""

@@ -15,6 +15,8 @@ from antiphon.train.prepare import pairs_of
 
 COUNTED_KINDS = frozenset({"suffix_rule", "overlap"})
 """Kinds that learn by counting, without epochs."""
+_MADE_OF_RUNS = {"noisy_channel": "combine", "ensemble": "ensemble"}
+"""Kinds that are not trained but made of trained runs, and by which verb."""
 
 
 def check_recipe(recipe: Recipe) -> None:
@@ -29,8 +31,9 @@ def check_recipe(recipe: Recipe) -> None:
 def _check_kind(recipe: Recipe) -> None:
     """Refuses a kind that is not trained, and a dev metric that the kind cannot have."""
     kind, metric = recipe.model.kind, recipe.train.dev_metric
-    if kind == "noisy_channel":
-        raise RecipeError("model.kind = noisy_channel: made of trained runs by antiphon combine, expected another kind")
+    if kind in _MADE_OF_RUNS:
+        verb = _MADE_OF_RUNS[kind]
+        raise RecipeError(f"model.kind = {kind}: made of trained runs by antiphon {verb}, expected another kind")
     possible = [] if kind in COUNTED_KINDS else ["perplexity"]
     if kind in RANKING_KINDS:
         possible += RANKING_MEASURES

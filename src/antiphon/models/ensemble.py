@@ -1,0 +1,100 @@
+"""Several models as one: the probabilities of the next token are averaged.
+
+    p(y_j | y_1..y_{j-1}, x) = mean over members m of  p_m(y_j | y_1..y_{j-1}, x)
+
+or the mean of their logs, normalised again. Members may be of any kinds that predict one token after another.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal, cast
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from antiphon.data.batch import Batch
+from antiphon.data.vocab import START
+from antiphon.models.transducer import Transducer
+
+Mean = Literal["probabilities", "logs"]
+
+
+class Ensemble(nn.Module):
+    """Models of one target vocabulary, whose tokens may have other ids in each.
+
+    ``source_ids[m]`` and ``target_ids[m]`` map the ids of the ensemble to those of member ``m``.
+    """
+
+    def __init__(
+        self, members: Sequence[nn.Module], source_ids: Sequence[Tensor], target_ids: Sequence[Tensor], mean: Mean
+    ) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(members)
+        for m, (source, target) in enumerate(zip(source_ids, target_ids, strict=True)):
+            self.register_buffer(f"source_ids_{m}", source)
+            self.register_buffer(f"target_ids_{m}", target)
+        self.mean = mean
+
+    def start(self, batch: Batch) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """Memory and state of every member."""
+        started = [
+            cast(Any, member).start(batch._replace(source=self._ids("source", m)[batch.source]))
+            for m, member in enumerate(self.members)
+        ]
+        return tuple(memory for memory, _ in started), tuple(state for _, state in started)
+
+    def step(
+        self, memory: tuple[Any, ...], state: tuple[Any, ...], tokens: Int[Tensor, " N"], sentence: Int[Tensor, " N"]
+    ) -> tuple[Float[Tensor, "N V"], tuple[Any, ...]]:
+        """Log probabilities of the token after these, and the states to go on from."""
+        log_next, states = [], []
+        for m, (member, its_memory, its_state) in enumerate(zip(self.members, memory, state, strict=True)):
+            ids = self._ids("target", m)
+            found, after = cast(Any, member).step(its_memory, its_state, ids[tokens], sentence)
+            log_next.append(found.index_select(1, ids))
+            states.append(after)
+        return self._average(torch.stack(log_next)), tuple(states)
+
+    def _average(self, log_next: Float[Tensor, "M N V"]) -> Float[Tensor, "N V"]:
+        if self.mean == "probabilities":
+            return log_next.logsumexp(0) - math.log(len(log_next))
+        return log_next.mean(0).log_softmax(1)
+
+    def select(self, state: tuple[Any, ...], index: Int[Tensor, " N"]) -> tuple[Any, ...]:
+        """The states of some hypotheses."""
+        return tuple(cast(Any, member).select(each, index) for member, each in zip(self.members, state, strict=True))
+
+    def log_prob(self, batch: Batch) -> Float[Tensor, " B"]:
+        """``log p(y | x)`` of each pair, token by token."""
+        memory, state = self.start(batch)
+        sentence = torch.arange(len(batch.target), device=batch.target.device)
+        total = torch.zeros(len(sentence), dtype=torch.float64, device=sentence.device)
+        token = torch.full_like(sentence, START)
+        for position, following in enumerate(batch.target.unbind(1)):
+            log_next, state = self.step(memory, state, token, sentence)
+            log_token = log_next.gather(1, following[:, None])[:, 0].double()
+            total += torch.where(position < batch.target_lengths, log_token, 0.0)
+            token = following
+        return total
+
+    def log_rows(
+        self,
+        memory: tuple[Any, ...],
+        state: tuple[Any, ...],
+        parent: Int[Tensor, " N"],
+        tokens: Int[Tensor, " N"],
+        sentence: Int[Tensor, " N"],
+    ) -> tuple[int, Float[Tensor, "N R"]]:
+        """In which row one more token was written: what the transducers among the members say on average."""
+        I = max(its_memory.words.logits.shape[1] for its_memory in memory if hasattr(its_memory, "words"))
+        total = torch.zeros(len(tokens), I, dtype=torch.float64, device=tokens.device)
+        for m, (member, its_memory, its_state) in enumerate(zip(self.members, memory, state, strict=True)):
+            if isinstance(member, Transducer):
+                ids = self._ids("target", m)[tokens]
+                first, log_rows = member.log_rows(its_memory, its_state, parent, ids, sentence)
+                total[:, first : first + log_rows.shape[1]] += log_rows.exp()
+        return 0, (total / total.sum(1, keepdim=True)).log()
+
+    def _ids(self, side: str, member: int) -> Tensor:
+        return cast(Tensor, getattr(self, f"{side}_ids_{member}"))
