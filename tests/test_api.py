@@ -91,7 +91,7 @@ def test_missing_features_are_refused_and_none_can_be_meant(with_features):
     with pytest.raises(package.AntiphonError, match="no features, but the run was trained with them"):
         with_features.predict(["badu"])
     assert with_features.predict([("badu", ())])[0].text == "badu"
-    assert with_features.predict([""])[0].text == ""
+    assert with_features.predict([""])[0].text is None
 
 
 def test_features_that_a_model_does_not_read_are_refused(model):

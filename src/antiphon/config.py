@@ -122,7 +122,7 @@ class ModelSection(Section):
         "matcher",
         "overlap",
     ] = "transducer"
-    """The kind of model; ``antiphon combine`` makes a noisy_channel of trained runs, ``antiphon ensemble`` an ensemble."""
+    """The kind of model; a noisy_channel is made of trained runs by ``antiphon combine``, an ensemble likewise."""
     encoder: Literal["unidirectional", "bidirectional"] = "bidirectional"
     """Read the source from the left alone, or from both ends."""
     transition: Literal["geometric", "neural"] = "neural"

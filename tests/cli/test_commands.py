@@ -53,14 +53,17 @@ def test_predict_reads_files_of_pairs_and_gzip(toy_run, antiphon, tmp_path):
 def test_predict_gives_json_lines_with_nbest_and_alignment(toy_run, antiphon):
     result = antiphon("predict", toy_run, "--format", "jsonl", "--nbest", "3", "--beam", "5", stdin=b"badu\n\n")
     first, empty = map(json.loads, result.out.splitlines())
-    assert first.keys() >= {"source", "prediction", "score", "alignment", "nbest"}
+    assert first.keys() >= {"source", "prediction", "score", "probability", "log_probability", "alignment", "nbest"}
+    assert sum(candidate["probability"] for candidate in first["nbest"]) <= 1.0 + 1e-6
     assert first["source"] == "badu"
     scores = [candidate["score"] for candidate in first["nbest"]]
     assert len(scores) == 3
     assert scores == sorted(scores, reverse=True)
     assert [column for _, column in first["alignment"]] == list(range(len(first["tokens"])))
     assert all(0 <= row < len(first["source_symbols"]) for row, _ in first["alignment"])
-    assert empty["prediction"] == ""
+    assert empty["prediction"] is None
+    assert empty["probability"] is None
+    assert empty["reason"] == "the input is empty"
 
 
 def test_align_writes_pharaoh_json_and_pictures(toy_run, antiphon, tmp_path):
@@ -99,7 +102,11 @@ def test_the_same_in_python(toy_run):
         ((), ("n",)),
     ]
     (log_prob,) = model.score([("badu", prediction.text)])
-    assert prediction.log_score <= log_prob + 1e-5 < 0.0
+    assert prediction.log_probability == pytest.approx(log_prob, abs=1e-4)
+    assert prediction.probability == pytest.approx(math.exp(log_prob), abs=1e-4)
+    best = prediction.nbest[0]
+    assert math.prod(best.token_probabilities) == pytest.approx(prediction.probability, abs=1e-4)
+    assert len(best.token_probabilities) == len(best.tokens) + 1
     (alignment,) = model.align([("badu", prediction.text)])
     assert alignment.rows[:-1] == prediction.nbest[0].rows
     assert alignment.log_prob == pytest.approx(log_prob, abs=1e-4)

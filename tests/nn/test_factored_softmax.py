@@ -4,12 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.nn import factored_softmax
-from antiphon.nn.factored_softmax import (
-    Exponentials,
-    log_normalisers,
-    log_normalisers_of_pairs,
-    log_word_probabilities,
-)
+from antiphon.nn.factored_softmax import log_word_probabilities
 
 
 def draw(seed, B, I, J, V, scale=1.0, dtype=torch.float64):
@@ -73,20 +68,3 @@ def test_words_sum_to_one_in_every_cell():
     every_word = [log_word_probabilities(source, target, torch.full((2, 4), word)) for word in range(6)]
     total = torch.logsumexp(torch.stack(every_word), 0)
     torch.testing.assert_close(total, torch.zeros_like(total), atol=1e-9, rtol=0)
-
-
-def test_normalisers_equal_the_log_sum_of_joint_logits():
-    source, target, _ = draw(5, 2, 3, 4, 6, 100.0)
-    joint = torch.logsumexp(source[:, :, None] + target[:, None], 3)
-    torch.testing.assert_close(log_normalisers(source, target), joint)
-
-
-@pytest.mark.parametrize("scale", [1.0, 1000.0])
-def test_normalisers_of_pairs_are_those_of_all_cells(scale):
-    """Also where rows peak on different words, so that their products underflow."""
-    source, target, _ = draw(1, 3, 4, 5, 40, scale, torch.float64)
-    sentence, i, n = (torch.rand(3, 4, 5, generator=torch.Generator().manual_seed(1)) < 0.5).nonzero(as_tuple=True)
-    found = log_normalisers_of_pairs(
-        source, Exponentials.of(source), target.flatten(0, 1), sentence * 4 + i, sentence * 5 + n
-    )
-    torch.testing.assert_close(found, (source[sentence, i] + target[sentence, n]).logsumexp(1))

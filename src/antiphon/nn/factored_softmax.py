@@ -42,18 +42,6 @@ def log_word_probabilities(
         return result
 
 
-def log_normalisers(
-    source_logits: Float[Tensor, "B I V"], target_logits: Float[Tensor, "B J V"]
-) -> Float[Tensor, "B I J"]:
-    """``log sum_v exp(source_logits[i, v] + target_logits[j, v])`` for every ``i`` and ``j``; no gradient."""
-    with torch.no_grad():
-        if has_kernel(source_logits):
-            from antiphon.kernels import factored_softmax
-
-            return factored_softmax.log_normalisers(source_logits, target_logits)
-        return _factor(source_logits, target_logits).log_z
-
-
 class Exponentials(NamedTuple):
     """``exp(logits - peak)`` of every row."""
 

@@ -7,7 +7,7 @@ every kind. One step of the search takes hypotheses of one length to the next::
     extensions   the best ``beam`` words after every hypothesis, and its end
     value        log p of the extension, or what a rescorer says of it
     finished     extensions by the end symbol that are among the best ``beam``, or must end here
-    kept         the best ``beam`` others of each sentence, at most ``threshold`` behind its best
+    kept         the best ``beam`` others of each sentence, at most ``threshold`` behind its (``nbest``-th) best
 
 Finished outputs are ranked by ``(log p + length_bias * |y|) / |y| ** length_normalisation``, the end symbol counted in
 ``|y|``. A sentence is done when no unfinished hypothesis can still enter its list of answers, however long it grows.
@@ -313,7 +313,8 @@ class BeamSearch:
     ) -> tuple[Float[Tensor, "B K"], Int[Tensor, "B K"]]:
         """Values and places of the best ``beam`` extensions that go on; values are impossible where there are fewer."""
         value = extensions.value
-        best = torch.maximum(value.amax(1), finished.value.amax(1))
+        wanted = value.topk(min(self.settings.nbest, value.shape[1]), 1).values[:, -1]
+        best = torch.maximum(wanted, finished.value.amin(1))
         bound = self.rescorer.upper_bound(extensions, length, self.limits[:, None])
         goes_on = (extensions.token != END) & (self.limits > length)[:, None] & (value > IMPOSSIBLE)
         goes_on &= (value >= (best - self.settings.threshold)[:, None]) & (bound > finished.score[:, -1:])
