@@ -179,7 +179,7 @@ def test_an_input_without_text_has_no_score(online_run, antiphon):
     ]
     assert rows[0]["score"] < 0
     assert (rows[1]["prediction"], rows[1]["score"], rows[1]["nbest"][0]["score"]) == ("", None, None)
-    assert math.isnan(package.load(online_run).predict([" "])[0].log_score)
+    assert package.load(online_run).predict([" "])[0].probability is None
 
 
 @pytest.mark.parametrize("option", ["--emit-bias", "--margin"])

@@ -1,19 +1,21 @@
 """A noisy channel in the beam search: the direct model proposes, all models together decide.
 
-Of the extensions of each sentence, the best ``proposals`` by direct model and language model are rescored; the channel
-has no say in that, since it has less to explain in the rows above. Each of them is then worth
+Of the extensions of each sentence, the best ``proposals`` by direct model and language model are rescored:
 
     O = l1 log p(y_1^j | x) + l2 c + l3 log p(y_1^j) + l4 j
-    c = sum_i arrive(i) log p(x_1^i | y_1^j)
 
-where ``arrive(i)``, the direct model's probability that ``y_j`` was written in row ``i``, says how much of the input
-the channel should explain by now. A finished output has read all of it: ``O`` is then the objective of
-``models/noisy_channel.py``, with the marginals of both transducers.
+A finished output has read all of the input: ``c`` is then ``log p(x | y)``, and ``O`` the objective of
+``models/noisy_channel.py`` with the marginals of both transducers. An unfinished one has read some of it, and one that
+has read less has less to explain. So the channel compares only what was last written in the same row of the direct
+model, and counts half, since later tokens may explain what is badly explained so far:
 
-Thesis: section 6.2, Algorithm 2, there in every cell of the lattice and with best paths.
+    e = sum_i arrive(i) log p(x_1^i | y_1^j)            arrive(i): the direct model wrote y_j in row i
+    c = (e - max of e over the proposals of the same row) / 2
+
+Thesis: section 6.2, Algorithm 2, there with a beam for every cell of the lattice and with best paths.
 """
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 import torch
@@ -29,6 +31,9 @@ from antiphon.nn.slots import spread
 from antiphon.search.beam_search import Beam, BeamSearch, Extensions
 from antiphon.search.channel_lattice import ChannelLattice, ChannelRows
 from antiphon.search.hypothesis import BeamSettings, Hypothesis
+
+_UNFINISHED = 0.5
+"""How much the channel counts for an unfinished output, beside a finished one."""
 
 
 class Conditioning(NamedTuple):
@@ -98,7 +103,7 @@ class NoisyChannelRescorer:
 
     def __init__(self, model: NoisyChannel, batch: Batch, settings: BeamSettings, conditioning: Conditioning) -> None:
         self.model, self.settings, self.lengths = model, settings, batch.source_lengths
-        self.device = batch.source.device
+        self.device, self.rows = batch.source.device, batch.source.shape[1]
         self.conditioning = Conditioning(*(part.to(self.device) for part in conditioning))
         self.feature_counts = self.conditioning.counts
         self.channel = None if model.channel is None else ChannelLattice(model.channel, self._channel_inputs(batch))
@@ -210,21 +215,27 @@ class NoisyChannelRescorer:
         token: Int[Tensor, " M"],
         sentence: Int[Tensor, " M"],
     ) -> Float[Tensor, " M"]:
-        """``c`` of each extension; of one that ends, ``log p(x | y)`` of all of both.
-
-        Rows of the direct model count from 0 after the features; in those of features there is nothing to explain.
-        """
+        """``c`` of each extension; of one that ends, ``log p(x | y)`` of all of both."""
         if rows is None:
             return torch.zeros_like(token, dtype=torch.float64)
-        first, log_arrive = self.model.direct.log_rows(memory, state, parent, token, sentence)  # type: ignore[operator]
-        features = self.feature_counts[sentence, None]
-        column = torch.arange(first, first + log_arrive.shape[1], device=self.device) - features
-        explained = rows.scores.last if self.model.reading == "last" else rows.scores.anywhere
-        so_far = explained.gather(1, column.clamp(min=0)).masked_fill(column < 0, 0.0)
-        arrive = log_arrive.exp()
-        expected = torch.where(arrive > 0, arrive * so_far, 0.0).sum(1)
-        whole = rows.scores.last.gather(1, (self.lengths[sentence] - 1 - features[:, 0])[:, None])[:, 0]
-        return torch.where(token == END, whole, expected)
+        first_row, log_arrive = cast(AlignedModel, self.model.direct).log_rows(memory, state, parent, token, sentence)
+        columns = self.lengths[sentence] - self.feature_counts[sentence]
+        whole = rows.scores.last.gather(1, columns[:, None] - 1)[:, 0]
+        explained = self._explained(rows, first_row, log_arrive.exp(), sentence)
+        explained = explained.masked_fill(token == END, IMPOSSIBLE)
+        cell = sentence * self.rows + first_row + log_arrive.argmax(1)
+        best = torch.full((len(self.lengths) * self.rows,), IMPOSSIBLE, dtype=explained.dtype, device=self.device)
+        best = best.scatter_reduce(0, cell, explained, "amax")
+        return torch.where(token == END, whole, _UNFINISHED * (explained - best[cell]))
+
+    def _explained(
+        self, rows: ChannelRows, first_row: int, arrive: Float[Tensor, "M R"], sentence: Int[Tensor, " M"]
+    ) -> Float[Tensor, " M"]:
+        """``e`` of each extension; rows count from 0 after the features, in whose rows there is nothing to explain."""
+        column = torch.arange(arrive.shape[1], device=self.device) + first_row - self.feature_counts[sentence, None]
+        scores = rows.scores.last if self.model.reading == "last" else rows.scores.anywhere
+        so_far = scores.gather(1, column.clamp(min=0)).masked_fill(column < 0, 0.0)
+        return torch.where(arrive > 0, arrive * so_far, 0.0).sum(1)
 
     def _stack(self, *features: Float[Tensor, "B E"]) -> Float[Tensor, "B E 4"]:
         """Direct, channel, language model and length, side by side."""
