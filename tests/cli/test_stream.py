@@ -2,7 +2,6 @@
 
 import io
 import json
-import math
 import signal
 import subprocess
 import sys
