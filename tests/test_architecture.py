@@ -22,7 +22,7 @@ LAYERS = [
     {"train"},
     {"combination", "streaming"},
     {"api"},
-    {"demo", "grid", "tuner", "integrations", "workers"},
+    {"demo", "grid", "tune", "integrations", "workers"},
     {"cli"},
     {"__main__"},
 ]

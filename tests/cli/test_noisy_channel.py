@@ -180,6 +180,22 @@ def test_the_reading_of_the_channel_prefix_is_chosen_when_combining(antiphon, pa
     assert package.load(tmp_path / "x").module.reading == "anywhere"
 
 
+def test_lists_are_saved_once_and_weighed_without_a_search(antiphon, parts, combined, tmp_path):
+    lists, options = tmp_path / "lists.jsonl", ["--nbest", "8", "--rounds", "1"]
+    assert antiphon("tune", combined, parts / "dev.tsv", *options, "--save-lists", lists).status == 0
+    first = json.loads(lists.read_text(encoding="utf-8").splitlines()[0])
+    assert first["candidates"][0].keys() == {"tokens", "direct", "channel", "language_model", "length"}
+    assert antiphon("tune", combined, parts / "dev.tsv", "--lists", lists).status == 0
+    tuned = json.loads((combined / "metrics.json").read_text())["tuned"]
+    assert tuned["rounds"] == 0
+    assert tuned["after"] >= tuned["before"]
+    refused = antiphon("tune", combined, parts / "test.tsv", "--lists", lists)
+    assert (refused.status, "lists of candidates, expected 150" in refused.err) == (2, True)
+    lists.write_text(lists.read_text(encoding="utf-8").replace('"direct"', '"direkt"'), encoding="utf-8")
+    refused = antiphon("tune", combined, parts / "dev.tsv", "--lists", lists)
+    assert (refused.status, f"{lists}:1: no list of candidates" in refused.err) == (2, True)
+
+
 def test_only_a_combined_run_can_be_tuned(antiphon, parts):
     result = antiphon("tune", parts / "direct", parts / "dev.tsv")
     assert result.status == 2

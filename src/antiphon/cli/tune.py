@@ -12,7 +12,7 @@ from antiphon.errors import RunError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from antiphon.tuner import Tuning
+    from antiphon.tune.mert import Tuning
 
 
 def command(
@@ -25,6 +25,12 @@ def command(
     nbest: Annotated[
         int, typer.Option(min=2, max=MOST_HYPOTHESES, help="Candidates of each input that are weighed.")
     ] = 50,
+    save_lists: Annotated[
+        Path | None, typer.Option(help="Write all candidates with their four scores to this file, as JSON lines.")
+    ] = None,
+    lists: Annotated[
+        Path | None, typer.Option(help="Weigh the candidates that --save-lists wrote, without searching again.")
+    ] = None,
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
@@ -39,7 +45,7 @@ def command(
     from antiphon.cli.test_set import read_test_set
     from antiphon.run import writing
     from antiphon.terminal import PlainConsole
-    from antiphon.tuner import save_tuning, tune
+    from antiphon.tune.mert import save_tuning, start_lists, tune, tune_on_lists
 
     console = PlainConsole(stderr=True)
     with writing(run) as folder:
@@ -49,7 +55,14 @@ def command(
                 f"{run}: a run of kind {model.kind} has no weights to tune, expected one made by antiphon combine"
             )
         test = read_test_set(model.recipe, file)
-        found = tune(model, test.pairs, metric=metric, rounds=rounds, nbest=nbest, say=console.print)
+        candidates = start_lists(model, test.pairs, metric)
+        if lists is None:
+            found = tune(model, candidates, rounds=rounds, nbest=nbest, say=console.print)
+        else:
+            candidates.load(lists)
+            found = tune_on_lists(model, candidates)
+        if save_lists is not None:
+            candidates.save(save_lists)
         save_tuning(found, model.recipe, folder)
     show(found, console)
 

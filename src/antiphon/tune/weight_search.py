@@ -1,4 +1,4 @@
-"""Weights of a combination, found on lists of candidates with their parts.
+"""Weights of a combination, found on lists of candidates with their scores.
 
 A choice of weights picks from every list the candidate with the highest weighted sum. The search draws weights at
 random around the best so far, all or one at a time, in ever smaller steps; among weights that pick equally good
@@ -16,56 +16,52 @@ _DRAWS, _ROUNDS = 400, 6
 
 
 @dataclass(frozen=True)
-class CandidateLists:
-    """Parts ``(S, N, P)`` of the candidates of every sentence, -inf where a list is shorter, and how good each is.
+class CandidateTable:
+    """The candidates of every sentence: four scores, -inf where a list is shorter, statistics of a metric, and gain.
 
-    ``gain`` is what picking a candidate is worth, higher for better, on the scale of the metric's mean.
+    ``metric`` is the value of a sum of statistics (``metrics/statistics.py``), ``gain`` how good each is by itself.
     """
 
-    parts: Array
+    scores: Array
+    statistics: Array
     gain: Array
+    metric: Callable[[Array], float]
 
     def pick(self, weights: Array) -> NDArray[np.int64]:
         """The place of the candidate that the weights choose from every list."""
-        places: NDArray[np.int64] = self._scores(weights).argmax(1)
+        places: NDArray[np.int64] = self._totals(weights).argmax(1)
         return places
 
     def value(self, weights: Array) -> float:
-        """The mean gain of what the weights choose."""
-        return float(np.take_along_axis(self.gain, self.pick(weights)[:, None], 1).mean())
+        """The metric of what the weights choose."""
+        chosen = np.take_along_axis(self.statistics, self.pick(weights)[:, None, None], 1)
+        return self.metric(chosen.sum((0, 1)))
 
-    def expected_value(self, weights: Array) -> float:
+    def expected_gain(self, weights: Array) -> float:
         """The mean gain if candidates were drawn in proportion to their exponentiated scores."""
-        scores = self._scores(weights)
-        mass = np.exp(scores - scores.max(1, keepdims=True))
+        totals = self._totals(weights)
+        mass = np.exp(totals - totals.max(1, keepdims=True))
         return float(((mass * self.gain).sum(1) / mass.sum(1)).mean())
 
-    def _scores(self, weights: Array) -> Array:
-        exists = np.isfinite(self.parts[:, :, -1])
-        weighed = np.where(weights == 0, 0.0, np.where(exists[:, :, None], self.parts, 0.0) * weights).sum(2)
+    def _totals(self, weights: Array) -> Array:
+        exists = np.isfinite(self.scores[:, :, -1])
+        weighed = np.where(exists[:, :, None], self.scores, 0.0) @ weights
         return np.where(exists, weighed, -np.inf)
 
 
-def find_weights(
-    lists: CandidateLists, start: Array, *, seed: int = 1, quality: Callable[[Array], float] | None = None
-) -> Array:
-    """Weights at least as good on the lists as ``start``; parts that weigh 0 there stay out, but for the last one.
-
-    ``quality`` replaces the mean gain for metrics that are no means, such as BLEU.
-    """
-    value = quality or lists.value
-
-    def rank(weights: Array) -> tuple[float, float]:
-        return round(value(weights), 9), lists.expected_value(weights)
-
+def find_weights(table: CandidateTable, start: Array, *, seed: int = 1) -> Array:
+    """Weights at least as good on the lists as ``start``; scores that weigh 0 there stay out, but for the last one."""
     draw = np.random.default_rng(seed)
     free = (start != 0) | (np.arange(len(start)) == len(start) - 1)
-    best, best_rank = start, rank(start)
+    best, value, gain = start, round(table.value(start), 9), table.expected_gain(start)
     for number in range(_ROUNDS):
         for candidate in _around(best, free, 2.0**-number, draw):
-            found = rank(candidate)
-            if found > best_rank:
-                best, best_rank = candidate, found
+            found = round(table.value(candidate), 9)
+            if found < value:
+                continue
+            expected = table.expected_gain(candidate)
+            if (found, expected) > (value, gain):
+                best, value, gain = candidate, found, expected
     return _scaled(best)
 
 

@@ -1,0 +1,1 @@
+"""Weights of a noisy channel, found on lists of candidates."""

@@ -1,0 +1,103 @@
+"""Minimum error rate training: search for candidates, weigh them, search again (MERT)."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from antiphon.api import NoisyChannelModel
+from antiphon.build import fitting_measures
+from antiphon.config import Recipe
+from antiphon.data.readers import Pair, Source
+from antiphon.errors import RecipeError
+from antiphon.metrics import LOWER_IS_BETTER, Outputs, score_outputs
+from antiphon.models.noisy_channel import Weights
+from antiphon.run import RunFolder
+from antiphon.tune.nbest_lists import NBestLists
+from antiphon.tune.weight_search import find_weights
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What was found: the metric with the weights before and after, of a real search or, with no rounds, of lists."""
+
+    metric: str
+    before: float
+    after: float
+    weights_before: Weights
+    weights: Weights
+    rounds: int
+
+    def as_json(self) -> dict[str, Any]:
+        """For the run's metrics."""
+        return asdict(self) | {"weights": list(self.weights), "weights_before": list(self.weights_before)}
+
+
+def start_lists(model: NoisyChannelModel, pairs: Sequence[Pair], metric: str | None) -> NBestLists:
+    """Empty lists of candidates for a metric of the task; unset: accuracy for characters, else BLEU."""
+    possible = fitting_measures(model.recipe.data)
+    name = metric or ("bleu" if "bleu" in possible else "accuracy")
+    if name not in possible:
+        raise RecipeError(f"--metric {name}: expected one of {', '.join(possible)}")
+    return NBestLists(pairs, model.codec.target, name)
+
+
+def tune(
+    model: NoisyChannelModel,
+    lists: NBestLists,
+    *,
+    rounds: int = 6,
+    nbest: int = 50,
+    say: Callable[[str], None] = print,
+) -> Tuning:
+    """Finds weights on growing lists of candidates and leaves the best of them in the model.
+
+    Every round searches with the current weights and adds what it finds to the lists. It ends when a search finds
+    nothing new, or weights come up again; the weights whose own search did best are kept.
+    """
+    tried: list[tuple[float, Weights]] = []
+    weights = model.weights
+    for number in range(1, rounds + 1):
+        model.weights = weights
+        predictions = model.predict([Source(pair.source, pair.features) for pair in lists.pairs], nbest=nbest)
+        fresh = lists.add_predictions(predictions)
+        outputs = Outputs.of(lists.target, [each.tokens for each in predictions], [[p.target] for p in lists.pairs])
+        value = score_outputs(outputs, [lists.metric])[lists.metric].value
+        tried.append((value, weights))
+        say(f"round {number}: {lists.metric} {value:.2f} with {_shown(weights)}, {fresh:,} new candidates")
+        if not fresh or number == rounds:
+            break
+        weights = _best_weights(lists, weights)
+        if weights in (before for _, before in tried):
+            break
+    sign = -1 if lists.metric in LOWER_IS_BETTER else 1
+    after, model.weights = max(tried, key=lambda pair: sign * pair[0])
+    return Tuning(lists.metric, tried[0][0], after, tried[0][1], model.weights, len(tried))
+
+
+def tune_on_lists(model: NoisyChannelModel, lists: NBestLists) -> Tuning:
+    """Finds weights on lists that are there already, without a search, and leaves them in the model."""
+    table, before = lists.table(), model.weights
+    sign = -1 if lists.metric in LOWER_IS_BETTER else 1
+    model.weights = _best_weights(lists, before)
+    value_before, value = (sign * table.value(np.array(weights)) for weights in (before, model.weights))
+    return Tuning(lists.metric, value_before, value, before, model.weights, rounds=0)
+
+
+def save_tuning(found: Tuning, recipe: Recipe, run: RunFolder) -> None:
+    """Writes the weights that were found into the run, and how they were found, in one change."""
+    search = recipe.search.model_copy(update={"weights": tuple(found.weights)})
+    with run.changed() as new:
+        new.save_recipe(recipe.model_copy(update={"search": search}))
+        new.save_metrics(run.metrics() | {"tuned": found.as_json()})
+
+
+def _best_weights(lists: NBestLists, weights: Weights) -> Weights:
+    """The weights that do best on the lists."""
+    found = find_weights(lists.table(), np.array(weights))
+    return Weights(*(round(float(weight), 4) for weight in found))
+
+
+def _shown(weights: Weights) -> str:
+    return ", ".join(f"{weight:g}" for weight in weights)

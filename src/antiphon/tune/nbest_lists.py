@@ -1,0 +1,114 @@
+"""Lists of candidates with all their scores: collected over searches, saved once, weighed as often as one likes."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from antiphon.api import Prediction
+from antiphon.data.codec import TextCodec
+from antiphon.data.files import read_lines
+from antiphon.data.readers import Pair
+from antiphon.errors import InputError
+from antiphon.metrics import Outputs
+from antiphon.metrics.statistics import Rows, Statistics, statistics_of
+from antiphon.storage.atomic import write_whole
+from antiphon.tune.weight_search import CandidateTable
+
+SCORES = ("direct", "channel", "language_model", "length")
+
+
+@dataclass
+class Candidates:
+    """The candidates of one input: tokens, four scores, and how good each is by the metric."""
+
+    scores: dict[tuple[str, ...], tuple[float, ...]] = field(default_factory=dict)
+    rows: list[Rows] = field(default_factory=list)
+    gain: list[float] = field(default_factory=list)
+
+
+class NBestLists:
+    """The candidates found so far for every pair; the statistics of each are computed once."""
+
+    def __init__(self, pairs: Sequence[Pair], target: TextCodec, metric: str) -> None:
+        self.pairs, self.target, self.metric = pairs, target, metric
+        self.lists = [Candidates() for _ in pairs]
+        self._value = statistics_of(metric, Outputs.of(target, [], [])).value
+
+    def add(self, found: Iterable[Sequence[tuple[tuple[str, ...], tuple[float, ...]]]]) -> int:
+        """Adds tokens and scores for every pair; how many of the candidates were new."""
+        new = [
+            (place, tokens, scores)
+            for place, candidates in enumerate(found)
+            for tokens, scores in candidates
+            if tokens not in self.lists[place].scores
+        ]
+        if new:
+            statistics = self._statistics([(place, tokens) for place, tokens, _ in new])
+            for (place, tokens, scores), row, gain in zip(new, statistics.rows, statistics.gain, strict=True):
+                each = self.lists[place]
+                each.scores[tokens] = scores
+                each.rows.append(row)
+                each.gain.append(float(gain))
+        return len(new)
+
+    def add_predictions(self, predictions: Sequence[Prediction]) -> int:
+        """Adds what a noisy channel found."""
+        return self.add([[(each.tokens, each.parts) for each in prediction.nbest] for prediction in predictions])
+
+    def _statistics(self, outputs: Sequence[tuple[int, tuple[str, ...]]]) -> Statistics:
+        references = [[self.pairs[place].target] for place, _ in outputs]
+        return statistics_of(self.metric, Outputs.of(self.target, [tokens for _, tokens in outputs], references))
+
+    def table(self) -> CandidateTable:
+        """All lists side by side."""
+        width = max(1, *(len(each.scores) for each in self.lists)) if self.lists else 1
+        shape = len(self.lists), width
+        depth = next((len(row) for each in self.lists for row in each.rows), 1)
+        scores, statistics, gain = np.full((*shape, 4), -np.inf), np.zeros((*shape, depth)), np.zeros(shape)
+        for place, each in enumerate(self.lists):
+            if each.scores:
+                count = len(each.scores)
+                scores[place, :count] = list(each.scores.values())
+                statistics[place, :count], gain[place, :count] = each.rows, each.gain
+        return CandidateTable(scores, statistics, gain, self._value)
+
+    def save(self, path: Path) -> None:
+        """Writes a JSON object for every pair: source, reference, and each candidate with its four scores."""
+        lines = []
+        for pair, each in zip(self.pairs, self.lists, strict=True):
+            candidates = [
+                {"tokens": tokens, **dict(zip(SCORES, scores, strict=True))} for tokens, scores in each.scores.items()
+            ]
+            shown = {"source": pair.source, "reference": pair.target, "candidates": candidates}
+            lines.append(json.dumps(shown, ensure_ascii=False) + "\n")
+        write_whole(path, "".join(lines))
+
+    def load(self, path: Path) -> None:
+        """Adds what ``save`` wrote for the same pairs."""
+        found = []
+        for number, (line, pair) in enumerate(_with_pairs(path, self.pairs), 1):
+            try:
+                shown = json.loads(line)
+                if (shown["source"], shown["reference"]) != (pair.source, pair.target):
+                    raise ValueError("another pair")
+                candidates = [
+                    (tuple(map(str, each["tokens"])), tuple(float(each[name]) for name in SCORES))
+                    for each in shown["candidates"]
+                ]
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
+                raise InputError(
+                    f"{path}:{number}: no list of candidates for line {number} of the pairs ({error}), "
+                    "expected what --save-lists wrote for them"
+                ) from None
+            found.append(candidates)
+        self.add(found)
+
+
+def _with_pairs(path: Path, pairs: Sequence[Pair]) -> Iterable[tuple[str, Pair]]:
+    lines = list(read_lines(path))
+    if len(lines) != len(pairs):
+        raise InputError(f"{path}: {len(lines)} lists of candidates, expected {len(pairs)}, one for every pair")
+    return zip(lines, pairs, strict=True)
