@@ -86,7 +86,7 @@ def test_a_saved_recipe_is_the_same_recipe(tmp_path):
         ),
         *("search.max_length_extra=1000000000", "train.batch_size=9223372036854775808", "search.batch_size=1000000"),
         *(
-            "search.outputs=100000",
+            "search.proposals=100000",
             "search.proposals=100000",
             "data.sentencepiece_size=1000000000",
             "train.dev_beam=10000",

@@ -29,6 +29,9 @@ def test_the_table_names_every_kind_and_every_setting():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_table_says_what_a_model_is_made_of(kind):
+    if kind == "ensemble":
+        assert not MODEL_SETTINGS[kind]  # it is made of runs, which have their own
+        return
     made_of = set(signature(KINDS[kind].model).parameters) - {"source_size", "target_size", "emit_probability"}
     assert made_of == set(MODEL_SETTINGS[kind])
 

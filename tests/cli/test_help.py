@@ -39,9 +39,3 @@ def test_lines_inside_a_paragraph_are_full(antiphon, verb):
 
 def test_set_says_where_keys_are_listed(antiphon):
     assert "antiphon settings lists all keys" in help_of(antiphon, "train")
-
-
-def test_several_outputs_as_text_are_refused(antiphon, toy_run):
-    result = antiphon("predict", toy_run, "--nbest", "3", stdin=b"badu\n")
-    assert result.status == 2
-    assert "expected --format jsonl" in result.err

@@ -46,7 +46,7 @@ def test_a_wrong_line_is_named_and_the_lines_long_before_it_are_answered(toy_run
 
 def test_the_same_in_python(toy_run):
     predictions = predict_in_processes(toy_run, ["badu", "", "dagibu"], processes=1)
-    assert [prediction.text for prediction in predictions] == ["baaduun", "", "daagiibuun"]
+    assert [prediction.text for prediction in predictions] == ["baaduun", None, "daagiibuun"]
 
 
 def test_what_a_process_cannot_do_is_said_here(toy_run, tmp_path):

@@ -42,3 +42,30 @@ def test_single_precision_is_kept_up_to_the_largest_units():
 def test_the_geometric_chance_is_the_same_in_all_cells():
     nothing = torch.zeros(2, 4, 0), torch.zeros(2, 3, 0)
     assert torch.equal(GeometricTransition(0.5).all_log_odds(*nothing), torch.zeros(2, 4, 3))
+
+
+@pytest.mark.parametrize("size", [1.0, 100.0])
+@torch.no_grad()
+def test_rows_of_a_table_have_the_log_odds_of_their_cells(size):
+    torch.manual_seed(1)
+    transition = NeuralTransition(5, 4, units=6).double()
+    source, target = size * torch.randn(2, 7, 6).double(), torch.randn(3, 6).double()
+    sentence, rows = torch.tensor([0, 1, 1]), slice(2, 5)
+    table = transition.table(source)
+    assert table.is_exponential == (size == 1.0)
+    wanted = transition.log_odds(source[sentence, rows], target[:, None])
+    torch.testing.assert_close(transition.log_odds_by_sentence(table, rows, target, sentence), wanted)
+
+
+@torch.no_grad()
+def test_a_table_takes_rows_that_cannot_be_exponentials():
+    torch.manual_seed(1)
+    transition = NeuralTransition(5, 4, units=6).double()
+    source, target = torch.randn(1, 3, 6).double(), torch.randn(2, 6).double()
+    source[:, 2] *= 100
+    table = (
+        transition.table(source[:, :1]).append(transition.table(source[:, 1:2])).append(transition.table(source[:, 2:]))
+    )
+    sentence = torch.zeros(2, dtype=torch.long)
+    wanted = transition.log_odds(source[sentence], target[:, None])
+    torch.testing.assert_close(transition.log_odds_by_sentence(table, slice(None), target, sentence), wanted)

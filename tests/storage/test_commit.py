@@ -111,12 +111,13 @@ def test_a_damaged_manifest_does_not_stand_in_the_way_of_force(run):
 
 
 def test_every_flipped_bit_of_every_file_that_a_run_can_have_is_noticed(tmp_path):
+    names = [name for name in RUN_FILES if "member-" not in name or "member-1/" in name]
     with claimed(tmp_path), new_run(tmp_path) as stage:
-        for name in RUN_FILES:
-            (stage.path / name).parent.mkdir(exist_ok=True)
+        for name in names:
+            (stage.path / name).parent.mkdir(parents=True, exist_ok=True)
             (stage.path / name).write_text(f"contents of {name}")
     found = flip_bits(tmp_path, 4)
-    assert found.files == len(RUN_FILES) + 1
+    assert found.files == len(names) + 1
     assert found.flipped > 3 * found.files
     assert not found.problems
 

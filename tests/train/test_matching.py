@@ -17,7 +17,10 @@ def recipe(tmp_path):
     write_questions(tmp_path / "dev.tsv", 10, seed=2)
     write_vectors(tmp_path / "vectors.txt")
     (tmp_path / "recipe.toml").write_text('[data]\ntrain = "train.tsv"\ndev = "dev.tsv"\nvectors = "vectors.txt"\n')
-    return load_recipe(tmp_path / "recipe.toml", [*SMALL, "train.max_epochs=4", "train.l2=0.01", "model.overlap=true"])
+    return load_recipe(
+        tmp_path / "recipe.toml",
+        ["model.kind=matcher", *SMALL, "train.max_epochs=4", "train.l2=0.01", "model.overlap=true"],
+    )
 
 
 def test_a_killed_matcher_resumed_ends_where_an_uninterrupted_one_ends(recipe, tmp_path, kill_in_epoch):

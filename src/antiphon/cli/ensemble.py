@@ -24,9 +24,10 @@ def command(
     ] = Mean.probabilities,
     force: Annotated[bool, typer.Option("--force", help="Replace a run that is already in the folder.")] = False,
 ) -> None:
-    """Put trained runs together into one that averages their probabilities.
+    """Put trained runs together as one.
 
-    The runs may be of any kinds that predict, such as one recipe trained with several seeds. They need one target
+    It averages their probabilities of the next token. The runs may be of any kinds
+    that predict, such as one recipe trained with several seeds. They need one target
     vocabulary. The result is a run like any other, also as --direct of a noisy channel.
 
     Example: antiphon ensemble runs/seed1 runs/seed2 runs/seed3 --out runs/three
