@@ -32,10 +32,10 @@ from antiphon.nn.word_logits import WordLogits
 
 _TRANSITION_NUMBERS = 2**26
 """How many hidden transition units are computed at once when no gradient is wanted."""
-_BANDED_FROM = 64
-"""Inputs with more rows are decoded in a band of rows: those in which any prefix has mass."""
-_ROWS_AHEAD = 8
-"""Rows looked at beyond the band at first; doubled until no mass reaches the last of them."""
+_BANDED_FROM = 48
+"""Inputs with more rows are decoded in a band of about so many: those in which any prefix has mass."""
+_ROWS_AHEAD = 16
+"""Rows added to the band when mass reaches its last one; doubled until that is no longer so."""
 
 
 class CellFactors(NamedTuple):
@@ -58,6 +58,9 @@ class TransducerMemory(NamedTuple):
     words: WordTable
     transition: TransitionTable
     lengths: Int[Tensor, " B"]
+    end_logits: Float[Tensor, " B"]
+    first_end: int
+    """No source ends before this row."""
 
 
 class TransducerState(NamedTuple):
@@ -140,10 +143,15 @@ class Transducer(nn.Module):
     def start(self, batch: Batch) -> tuple[TransducerMemory, TransducerState]:
         """The sources, encoded, and the state before the start symbol, in which the first row holds all mass."""
         factors = self.encode(batch.source, batch.source_lengths)
-        memory = TransducerMemory(
-            WordTable.of(factors.logits), self.transition.table(factors.transition), batch.source_lengths
-        )
         B, I, _ = factors.logits.shape
+        last = batch.source_lengths - 1
+        memory = TransducerMemory(
+            WordTable.of(factors.logits),
+            self.transition.table(factors.transition),
+            batch.source_lengths,
+            factors.logits[torch.arange(B, device=last.device), last, END],
+            int(last.amin()) if last.device.type == "cpu" else 0,
+        )
         log_weight = factors.logits.new_full((B, 1 if _is_banded(memory) else I), IMPOSSIBLE, dtype=torch.float64)
         log_weight[:, 0] = 0.0
         return memory, TransducerState(self.decoder.initial_state(B), log_weight, 0)
@@ -205,12 +213,13 @@ class Transducer(nn.Module):
             return 0, self._log_forward(memory, 0, log_arrive, units, sentence)[1]
         negligible = _log_negligible(units.dtype)
         I, ahead = memory.words.logits.shape[1], _ROWS_AHEAD
-        while True:
+        log_forward, log_ready = self._log_forward(memory, first_row, log_arrive, units, sentence)
+        while first_row + log_arrive.shape[1] < I and log_forward[:, -1].amax() >= negligible:
             log_arrive = pad(log_arrive, (0, min(ahead, I - first_row - log_arrive.shape[1])), value=IMPOSSIBLE)
             log_forward, log_ready = self._log_forward(memory, first_row, log_arrive, units, sentence)
-            if first_row + log_arrive.shape[1] == I or log_forward[:, -1].amax() < negligible:
-                break
             ahead *= 2
+        if log_ready.shape[1] <= _BANDED_FROM:
+            return first_row, log_ready
         has_mass = (log_ready > negligible).any(0).nonzero()[:, 0]
         first, stop = (int(has_mass[0]), int(has_mass[-1]) + 1) if len(has_mass) else (0, 1)
         return first_row + first, log_ready[:, first:stop]
@@ -224,10 +233,12 @@ class Transducer(nn.Module):
         sentence: Int[Tensor, " N"],
     ) -> tuple[Float[Tensor, "N R"], Float[Tensor, "N R"]]:
         """Log probabilities of reaching each row with the prefix written, and of being about to write there."""
-        rows = torch.arange(log_arrive.shape[1], device=units.device) + first_row
-        rows_left = memory.lengths[sentence, None] - 1 - rows
-        band = slice(first_row, first_row + len(rows))
-        log_odds = self.transition.log_odds_by_sentence(memory.transition, band, units, sentence)
+        stop = first_row + log_arrive.shape[1]
+        log_odds = self.transition.log_odds_by_sentence(memory.transition, slice(first_row, stop), units, sentence)
+        if stop <= memory.first_end:
+            log_forward = forward_along(log_arrive, logsigmoid(-log_odds).double())
+            return log_forward, log_forward + logsigmoid(log_odds)
+        rows_left = memory.lengths[sentence, None] - 1 - torch.arange(first_row, stop, device=units.device)
         log_emit, log_shift = self.split_odds(log_odds, rows_left == 0)
         log_forward = forward_along(log_arrive, log_shift.double()).masked_fill(rows_left < 0, IMPOSSIBLE)
         return log_forward, log_forward + log_emit
@@ -240,11 +251,12 @@ class Transducer(nn.Module):
         sentence: Int[Tensor, " N"],
     ) -> Float[Tensor, " N"]:
         """Log probability of the end symbol, which can be written in the last row alone."""
-        last = memory.lengths[sentence] - 1
-        column = last - state.first_row
         R = state.log_weight.shape[1]
+        if state.first_row + R <= memory.first_end:
+            return torch.full_like(state.log_weight[:, 0], IMPOSSIBLE)
+        column = memory.lengths[sentence] - 1 - state.first_row
         log_weight = state.log_weight.gather(1, column.clamp(0, R - 1)[:, None])[:, 0]
-        log_end = log_weight + memory.words.logits[sentence, last, END] + logits[:, END]
+        log_end = log_weight + memory.end_logits[sentence] + logits[:, END]
         return log_end.masked_fill((column < 0) | (column >= R), IMPOSSIBLE)
 
     def split_odds(

@@ -36,6 +36,8 @@ from antiphon.nn.slots import spread
 from antiphon.search.cuda_graph import CapturedStep
 from antiphon.search.hypothesis import BeamSettings, Hypothesis
 
+_LEAST = torch.finfo(torch.float64).min
+"""Below every value that is possible."""
 _DONE_CHECK_INTERVAL = 4
 """Steps replayed between device syncs that check whether all sentences are done."""
 
@@ -71,7 +73,10 @@ class Extensions(NamedTuple):
     def take(self, index: Int[Tensor, "B K"]) -> "Extensions":
         """Some of each sentence."""
         parent, token, log_prob, value = (tensor.gather(1, index) for tensor in self[:4])
-        features = self.features.gather(1, index[:, :, None].expand(-1, -1, self.features.shape[2]))
+        F = self.features.shape[2]
+        features = (
+            self.features.gather(1, index[:, :, None].expand(-1, -1, F)) if F else self.features[:, : index.shape[1]]
+        )
         return Extensions(parent, token, log_prob, value, features)
 
 
@@ -269,9 +274,11 @@ class BeamSearch:
         """The best words after every hypothesis, unless it must end here, and its end."""
         words = log_next[:, len(SPECIALS) :]
         log_word, word = top_words(words, min(self._width, words.shape[1]))
-        log_word = log_word.masked_fill(is_last[beam.slot // self.K, None], IMPOSSIBLE)
+        if self.static_shapes or is_last.any():
+            log_word = log_word.masked_fill(is_last[beam.slot // self.K, None], IMPOSSIBLE)
         log_prob = beam.log_prob[:, None] + torch.cat([log_word, log_next[:, END, None]], 1)
-        log_prob = log_prob.masked_fill((beam.log_prob == IMPOSSIBLE)[:, None], IMPOSSIBLE)  # else possibly NaN
+        if self.static_shapes:  # what only fills a slot may be NaN
+            log_prob = log_prob.masked_fill((beam.log_prob == IMPOSSIBLE)[:, None], IMPOSSIBLE)
         token = pad(word + len(SPECIALS), (0, 1), value=END)
         parent = torch.arange(len(token), device=self.device)[:, None].expand_as(token)
         log_prob = self._by_sentence(log_prob, beam.slot, IMPOSSIBLE)
@@ -295,11 +302,11 @@ class BeamSearch:
         no narrow one would look at.
         """
         value = extensions.value
-        worst = value.topk(self.K, 1).values[:, -1:]
         counts = (extensions.token == END) & (value > IMPOSSIBLE)
-        counts &= (value >= worst) | (self.limits == length)[:, None]
         if not self.static_shapes and not counts.any():
             return beam.finished
+        worst = value.topk(self.K, 1).values[:, -1:]
+        counts &= (value >= worst) | (self.limits == length)[:, None]
         score = self.rescorer.final_score(extensions, length).masked_fill(~counts, IMPOSSIBLE)
         value = value.masked_fill(~counts, IMPOSSIBLE)
         step = beam.length.long().expand_as(extensions.parent)
@@ -313,12 +320,13 @@ class BeamSearch:
     ) -> tuple[Float[Tensor, "B K"], Int[Tensor, "B K"]]:
         """Values and places of the best ``beam`` extensions that go on; values are impossible where there are fewer."""
         value = extensions.value
-        wanted = value.topk(min(self.settings.nbest, value.shape[1]), 1).values[:, -1]
+        nbest = min(self.settings.nbest, value.shape[1])
+        wanted = value.topk(nbest, 1).values[:, -1] if nbest > 1 else value.amax(1)
         best = torch.maximum(wanted, finished.value.amin(1))
         bound = self.rescorer.upper_bound(extensions, length, self.limits[:, None])
-        goes_on = (extensions.token != END) & (self.limits > length)[:, None] & (value > IMPOSSIBLE)
-        goes_on &= (value >= (best - self.settings.threshold)[:, None]) & (bound > finished.score[:, -1:])
-        return value.masked_fill(~goes_on, IMPOSSIBLE).topk(self.K, 1)
+        worst = (best - self.settings.threshold).clamp(min=_LEAST)[:, None]
+        goes_on = (extensions.token != END) & (value >= worst) & (bound > finished.score[:, -1:])
+        return value.where(goes_on, IMPOSSIBLE).topk(self.K, 1)
 
     def _trace_back(self, finished: Finished, history: list[Written]) -> list[list[Hypothesis]]:
         """The hypotheses that finished, by following parents from their ends."""
