@@ -189,6 +189,38 @@ def test_a_transducer_step_of_static_shapes_has_no_device_sync_but_for_lost_cell
     assert_no_device_sync(BeamSearch(model, batch, BeamSettings(beam=4, nbest=2), static_shapes=True))
 
 
+def test_on_a_long_input_at_most_half_a_beam_is_written_in_one_row(monkeypatch):
+    monkeypatch.setattr("antiphon.models.transducer._BANDED_FROM", 4)
+    model, batch = small_model(seed=4, target_size=12), Batch.of(sources(30))
+    search, rows = BeamSearch(model, batch, BeamSettings(beam=4, threshold=float("inf"))), []
+    keep = search._keep
+
+    def noted(extensions, finished, length, state):
+        value, chosen = keep(extensions, finished, length, state)
+        kept = extensions.take(chosen)
+        index = kept.parent.flatten(), kept.token.flatten(), torch.zeros(4, dtype=torch.long)
+        written = model.log_rows(search.memory, state, *index)[1].argmax(1)[value.flatten() > float("-inf")]
+        rows.append(max(torch.bincount(written).tolist(), default=0))
+        return value, chosen
+
+    monkeypatch.setattr(search, "_keep", noted)
+    with torch.inference_mode():
+        search.run()
+    assert max(rows[1:]) <= 2
+
+
+@torch.inference_mode()
+def test_a_search_that_never_reads_on_gives_up(monkeypatch):
+    model = small_model("geometric", seed=1, target_size=12)
+    model.transition.constant_log_odds.fill_(200.0)
+    batch = Batch.of(sources(2000))
+    search = BeamSearch(model, batch, BeamSettings(beam=2))
+    steps, step = [], search._step
+    monkeypatch.setattr(search, "_step", lambda beam: steps.append(1) or step(beam))
+    assert search.run() == [[]]
+    assert len(steps) <= 600
+
+
 @pytest.mark.parametrize("name", ["transducer", "geometric", "unidirectional"])
 def test_a_band_of_rows_gives_what_all_rows_give(name, monkeypatch):
     model, batch = small_model(name, 4, target_size=12, scale=3.0), Batch.of(sources(40, 25, 1))
@@ -196,4 +228,5 @@ def test_a_band_of_rows_gives_what_all_rows_give(name, monkeypatch):
     wanted = search_outputs(model, batch, settings)
     monkeypatch.setattr("antiphon.models.transducer._BANDED_FROM", 4)
     monkeypatch.setattr("antiphon.models.transducer._log_negligible", lambda dtype: -40.0)
+    monkeypatch.setattr(BeamSearch, "_limit_rows", lambda self, value, *_: value)
     assert_same_answers(search_outputs(model, batch, settings), wanted)

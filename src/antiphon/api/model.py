@@ -251,7 +251,10 @@ class Model:
         raise self._cannot("align", "a transducer or an attention model")
 
     def _prediction(
-        self, source: Source, nbest: Sequence[Candidate], reason: str = "no output was found within the length limit"
+        self,
+        source: Source,
+        nbest: Sequence[Candidate],
+        reason: str = "no output that reads the whole input was found within the length limit",
     ) -> Prediction:
         """The prediction for an input; ``reason`` is why there is no candidate, if there is none."""
         symbols = self.codec.source_symbols(source)

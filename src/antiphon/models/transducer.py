@@ -152,7 +152,7 @@ class Transducer(nn.Module):
             factors.logits[torch.arange(B, device=last.device), last, END],
             int(last.amin()) if last.device.type == "cpu" else 0,
         )
-        log_weight = factors.logits.new_full((B, 1 if _is_banded(memory) else I), IMPOSSIBLE, dtype=torch.float64)
+        log_weight = factors.logits.new_full((B, 1 if self.is_long(memory) else I), IMPOSSIBLE, dtype=torch.float64)
         log_weight[:, 0] = 0.0
         return memory, TransducerState(self.decoder.initial_state(B), log_weight, 0)
 
@@ -186,6 +186,16 @@ class Transducer(nn.Module):
             select_states(state.decoder, index), state.log_weight.index_select(0, index), state.first_row
         )
 
+    def is_long(self, memory: TransducerMemory) -> bool:
+        """Whether only rows that hold mass are looked at; shapes then depend on the data."""
+        logits = memory.words.logits
+        return logits.shape[1] > _BANDED_FROM and not has_kernel(logits)
+
+    def unfinished_row(self, memory: TransducerMemory, state: TransducerState) -> int | None:
+        """The row in which prefixes will most probably write next, if it is the end of no source."""
+        row = state.first_row + int(state.log_weight.amax(0).argmax()) if len(state.log_weight) else 0
+        return row if row < memory.first_end else None
+
     def log_rows(
         self,
         memory: TransducerMemory,
@@ -209,7 +219,7 @@ class Transducer(nn.Module):
         sentence: Int[Tensor, " N"],
     ) -> tuple[int, Float[Tensor, "N R2"]]:
         """``log ready(i)`` in a band of rows, and the first row of the band."""
-        if not _is_banded(memory):
+        if not self.is_long(memory):
             return 0, self._log_forward(memory, 0, log_arrive, units, sentence)[1]
         negligible = _log_negligible(units.dtype)
         I, ahead = memory.words.logits.shape[1], _ROWS_AHEAD
@@ -279,9 +289,3 @@ class Transducer(nn.Module):
 def _log_negligible(dtype: torch.dtype) -> float:
     """Log of a share of a prefix's probability that is nothing beside the rest, also if the rest should shrink."""
     return 2 * math.log(torch.finfo(dtype).eps)
-
-
-def _is_banded(memory: TransducerMemory) -> bool:
-    """Whether only rows that hold mass are looked at; shapes then depend on the data."""
-    logits = memory.words.logits
-    return logits.shape[1] > _BANDED_FROM and not has_kernel(logits)

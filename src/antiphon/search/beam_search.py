@@ -38,6 +38,8 @@ from antiphon.search.hypothesis import BeamSettings, Hypothesis
 
 _LEAST = torch.finfo(torch.float64).min
 """Below every value that is possible."""
+_STUCK_AFTER = 200
+"""Tokens in one row of a long input after which a search gives up."""
 _DONE_CHECK_INTERVAL = 4
 """Steps replayed between device syncs that check whether all sentences are done."""
 
@@ -55,6 +57,24 @@ class LeftToRight(Protocol):
 
     def select(self, state: Any, index: Tensor) -> Any:
         """The states of some prefixes."""
+        ...
+
+
+class AlignedModel(LeftToRight, Protocol):
+    """A model that knows in which input row each token is written."""
+
+    def is_long(self, memory: Any) -> bool:
+        """Whether the sources are so long that hypotheses must be kept from staying in one row."""
+        ...
+
+    def unfinished_row(self, memory: Any, state: Any) -> int | None:
+        """The row in which hypotheses will write next, if some source does not end there yet."""
+        ...
+
+    def log_rows(
+        self, memory: Any, state: Any, parent: Tensor, tokens: Tensor, sentence: Tensor
+    ) -> tuple[int, Float[Tensor, "N R"]]:
+        """The first row, and log probabilities of the rows of one more token after each parent."""
         ...
 
 
@@ -205,6 +225,7 @@ class BeamSearch:
         self.sentences = torch.arange(self.B, device=self.device)
         self.limits = settings.length_limits(batch.source_lengths)
         self.static_shapes = _can_be_captured(model) if static_shapes is None else static_shapes
+        self.is_long = hasattr(model, "is_long") and model.is_long(self.memory)
 
     def run(self) -> list[list[Hypothesis]]:
         """The best outputs of every sentence."""
@@ -212,12 +233,17 @@ class BeamSearch:
         if self.static_shapes and self.device.type == "cuda":
             step = CapturedStep(self._step)
         beam, history = self._first_beam(), list[Written]()
+        row: int | None = None
         interval = _DONE_CHECK_INTERVAL if self.static_shapes else 1
         for length in range(1, int(self.limits.max()) + 1):
             beam, written = step(beam)
             history.append(written)
             if length % interval == 0 and not (beam.log_prob > IMPOSSIBLE).any():
                 break
+            if self.is_long and length % _STUCK_AFTER == 0:
+                before, row = row, cast(AlignedModel, self.model).unfinished_row(self.memory, beam.state)
+                if row is not None and row == before:
+                    break
         return self._trace_back(beam.finished, history)
 
     def _first_beam(self) -> Beam:
@@ -247,7 +273,7 @@ class BeamSearch:
         extensions = self._extend(beam, log_next, is_last=self.limits == length)
         extensions, rescorer_state = self.rescorer.choose(extensions, beam, self.memory, state)
         finished = self._finish(beam, extensions, length)
-        value, chosen = self._keep(extensions, finished, length)
+        value, chosen = self._keep(extensions, finished, length, state)
         kept = extensions.take(chosen)
         log_prob = kept.log_prob.masked_fill(value == IMPOSSIBLE, IMPOSSIBLE)
         slot = self._filled_slots(log_prob)
@@ -316,7 +342,7 @@ class BeamSearch:
         return Finished(*(tensor[self.sentences[:, None], best] for tensor in both))
 
     def _keep(
-        self, extensions: Extensions, finished: Finished, length: Float[Tensor, ""]
+        self, extensions: Extensions, finished: Finished, length: Float[Tensor, ""], state: Any
     ) -> tuple[Float[Tensor, "B K"], Int[Tensor, "B K"]]:
         """Values and places of the best ``beam`` extensions that go on; values are impossible where there are fewer."""
         value = extensions.value
@@ -326,7 +352,25 @@ class BeamSearch:
         bound = self.rescorer.upper_bound(extensions, length, self.limits[:, None])
         worst = (best - self.settings.threshold).clamp(min=_LEAST)[:, None]
         goes_on = (extensions.token != END) & (value >= worst) & (bound > finished.score[:, -1:])
-        return value.where(goes_on, IMPOSSIBLE).topk(self.K, 1)
+        value = value.where(goes_on, IMPOSSIBLE)
+        if self.is_long:
+            value = self._limit_rows(value, extensions, state)
+        return value.topk(self.K, 1)
+
+    def _limit_rows(self, value: Float[Tensor, "B E"], extensions: Extensions, state: Any) -> Float[Tensor, "B E"]:
+        """Values of extensions, of which at most half a beam may have been written in one row.
+
+        On a long input all hypotheses could otherwise repeat themselves in a row that is hard to leave.
+        """
+        best, place = value.topk(min(4 * self.K, value.shape[1]), 1)
+        parent, token = (tensor.gather(1, place) for tensor in (extensions.parent, extensions.token))
+        sentence = self.sentences.repeat_interleave(place.shape[1])
+        model = cast(AlignedModel, self.model)
+        _, log_rows = model.log_rows(self.memory, state, parent.flatten(), token.flatten(), sentence)
+        row = log_rows.argmax(1).view_as(place)
+        before = (row[:, :, None] == row[:, None]).tril(-1).sum(2)
+        kept = best.masked_fill(before >= max(1, self.K // 2), IMPOSSIBLE)
+        return torch.full_like(value, IMPOSSIBLE).scatter(1, place, kept)
 
     def _trace_back(self, finished: Finished, history: list[Written]) -> list[list[Hypothesis]]:
         """The hypotheses that finished, by following parents from their ends."""

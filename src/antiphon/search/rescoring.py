@@ -15,7 +15,7 @@ model, and counts half, since later tokens may explain what is badly explained s
 Thesis: section 6.2, Algorithm 2, there with a beam for every cell of the lattice and with best paths.
 """
 
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -28,7 +28,7 @@ from antiphon.lattice.grid import IMPOSSIBLE
 from antiphon.models.noisy_channel import NoisyChannel
 from antiphon.nn.recurrent import LSTMState, select_states
 from antiphon.nn.slots import spread
-from antiphon.search.beam_search import Beam, BeamSearch, Extensions
+from antiphon.search.beam_search import AlignedModel, Beam, BeamSearch, Extensions
 from antiphon.search.channel_lattice import ChannelLattice, ChannelRows
 from antiphon.search.hypothesis import BeamSettings, Hypothesis
 
@@ -52,16 +52,6 @@ class Conditioning(NamedTuple):
     def counts(self) -> Int[Tensor, " B"]:
         """How many features lead each input."""
         return self.in_channel.source_lengths - 1
-
-
-class AlignedModel(Protocol):
-    """A direct model that knows in which input row each token is written."""
-
-    def log_rows(
-        self, memory: Any, state: Any, parent: Tensor, tokens: Tensor, sentence: Tensor
-    ) -> tuple[int, Float[Tensor, "N R"]]:
-        """The first row, and log probabilities of the rows of one more token after each parent."""
-        ...
 
 
 class RescorerState(NamedTuple):
