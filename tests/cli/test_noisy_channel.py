@@ -196,6 +196,17 @@ def test_lists_are_saved_once_and_weighed_without_a_search(antiphon, parts, comb
     assert (refused.status, f"{lists}:1: no list of candidates" in refused.err) == (2, True)
 
 
+def test_the_direct_model_may_be_an_ensemble(antiphon, parts, combined, tmp_path):
+    assert antiphon("ensemble", parts / "direct", parts / "direct", "--out", tmp_path / "two").status == 0
+    arguments = ["--direct", tmp_path / "two", "--channel", parts / "channel", "--lm", parts / "lm", "--out"]
+    made = antiphon("combine", *arguments, tmp_path / "noisy", "--proposals", "16", "--beam", "8")
+    assert made.status == 0, made.err
+    inputs = "\n".join(words(10, seed=5)).encode()
+    alone, together = (antiphon("predict", run, stdin=inputs).out for run in (combined, tmp_path / "noisy"))
+    assert alone == together
+    assert "cannot stream" in antiphon("stream", tmp_path / "noisy").err
+
+
 def test_only_a_combined_run_can_be_tuned(antiphon, parts):
     result = antiphon("tune", parts / "direct", parts / "dev.tsv")
     assert result.status == 2

@@ -5,6 +5,7 @@ import json
 import pytest
 
 import antiphon as package
+from tests.toy import inflect, words
 
 
 def rows(out):
@@ -80,3 +81,16 @@ def test_runs_that_cannot_be_put_together_are_refused_by_name(toy_run, tmp_path,
     refused = antiphon("ensemble", toy_run, rules, "--out", tmp_path / "both")
     assert refused.status == 2
     assert "kind suffix_rule, expected one that predicts token by token" in refused.err
+
+
+def test_a_geometric_model_learns_the_toy_and_decodes_it(tmp_path, antiphon):
+    run = tmp_path / "geometric"
+    assert antiphon("train", "toy", "--set", "model.transition=geometric", "--out", run).status == 0
+    model = package.load(run)
+    pairs = [(word, inflect(word)) for word in words(100, seed=77)]
+    by_outputs = model.evaluate(pairs).metrics["accuracy"].value
+    search = model.recipe.search.model_copy(update={"over": "paths"})
+    model.recipe = model.recipe.model_copy(update={"search": search})
+    by_paths = model.evaluate(pairs).metrics["accuracy"].value
+    assert by_outputs > 60.0
+    assert by_paths < by_outputs / 2

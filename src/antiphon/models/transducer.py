@@ -206,9 +206,8 @@ class Transducer(nn.Module):
     ) -> tuple[int, Float[Tensor, "N R"]]:
         """The first row, and ``log arrive(i)`` after one more token of each parent: in which row it was written."""
         log_weight = state.log_weight[parent]
-        rows = torch.arange(log_weight.shape[1], device=tokens.device) + state.first_row
-        logits = memory.words.logits[sentence[:, None], rows, tokens[:, None]]
-        return state.first_row, (log_weight + logits).log_softmax(1)
+        band = slice(state.first_row, state.first_row + log_weight.shape[1])
+        return state.first_row, (log_weight + memory.words.logits[:, band][sentence, :, tokens]).log_softmax(1)
 
     def _log_ready(
         self,

@@ -76,8 +76,7 @@ def next_words(
 
     No gradient. With kernels, every sentence has the same number of prefixes, in order, and all rows are there.
     """
-    peak = log_weight.amax(1, keepdim=True)
-    peak = peak.masked_fill(peak.isinf(), 0.0)
+    peak = log_weight.amax(1, keepdim=True).clamp(min=torch.finfo(log_weight.dtype).min)
     weight = (log_weight - peak).exp().to(target_logits.dtype)
     if has_kernel(target_logits):
         from antiphon.kernels import factored_softmax

@@ -278,14 +278,14 @@ class BeamSearch:
         log_prob = kept.log_prob.masked_fill(value == IMPOSSIBLE, IMPOSSIBLE)
         slot = self._filled_slots(log_prob)
         parent, token = (tensor.flatten()[slot] for tensor in (kept.parent, kept.token))
-        rescored = (chosen + self.sentences[:, None] * extensions.token.shape[1]).flatten()[slot]
+        place = (chosen + self.sentences[:, None] * extensions.token.shape[1]).flatten()[slot]
         after = Beam(
             length=length,
             slot=slot,
             token=token,
             log_prob=log_prob.flatten()[slot],
             state=self.model.select(state, parent),
-            rescorer_state=self.rescorer.select(rescorer_state, rescored),
+            rescorer_state=self.rescorer.select(rescorer_state, place),
             finished=finished,
         )
         return after, Written(kept.token, beam.slot[kept.parent], log_prob)
