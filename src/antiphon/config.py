@@ -204,8 +204,8 @@ class SearchSection(Section):
     """Search for outputs, alignments summed out; or, as in the thesis, for outputs with their best alignments."""
     beam: Hypotheses = 10
     """Hypotheses kept at every step; 1 is greedy search. Over paths: for each input position."""
-    proposals: Hypotheses = 20
-    """Extensions of a step that a noisy channel rescores before it keeps ``beam`` of them."""
+    proposals: Hypotheses = 10
+    """Extensions of a step that a noisy channel rescores, at least ``beam``, of which it keeps that many."""
     ensemble: Literal["probabilities", "logs"] = "probabilities"
     """How an ensemble averages: the members' probabilities of the next token, or their logs."""
     weights: tuple[Weight, Weight, Weight, Weight] = (1.0, 1.0, 1.0, 0.0)

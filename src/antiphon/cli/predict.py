@@ -100,22 +100,21 @@ def command(
         predictions = predict_in_processes(
             run, sources, processes=processes, options=options, device=device, threads=threads or 1
         )
-    progress, unknown = Progress(count_lines(file)), UnknownSymbols()
+    unknown = UnknownSymbols()
     with closing(predictions):
-        for line, prediction in enumerate(progress.follow(unknown.follow(predictions)), 1):
-            if format is Format.jsonl:
-                print(json.dumps(prediction.to_dict(), ensure_ascii=False))
-            elif in_full:
-                print_candidates(line, prediction)
-            else:
-                print(prediction.text or "")
+        for line, prediction in enumerate(Progress(count_lines(file)).follow(unknown.follow(predictions)), 1):
+            show(line, prediction, as_json=format is Format.jsonl, in_full=in_full)
     if str(unknown):
         print(printable(f"antiphon: {unknown}"), file=sys.stderr)
 
 
-def print_candidates(line: int, prediction: "Prediction") -> None:
-    """Every output of an input on a line of its own; rules have no probability."""
-    for candidate in prediction.nbest:
+def show(line: int, prediction: "Prediction", *, as_json: bool, in_full: bool) -> None:
+    """A JSON object, every output of an input on a line of its own, or the best one; rules have no probability."""
+    if as_json:
+        print(json.dumps(prediction.to_dict(), ensure_ascii=False))
+    elif not in_full:
+        print(prediction.text or "")
+    for candidate in prediction.nbest if in_full and not as_json else ():
         probability = "" if candidate.probability is None else f"{candidate.probability:.6g}"
         print(line, probability, candidate.text, sep="\t")
 

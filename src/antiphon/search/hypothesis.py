@@ -50,7 +50,7 @@ class BeamSettings:
     """
 
     beam: int = 10
-    proposals: int = 20
+    proposals: int = 10
     nbest: int = 1
     threshold: float = 8.0
     commit_margin: float = float("inf")
