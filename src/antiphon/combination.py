@@ -69,6 +69,8 @@ def load_combination(run: RunFolder, recipe: Recipe) -> NoisyChannel:
     modules = {name: load_part(part) for name, part in parts.items()}
     vocabs = {name: (codec.source.vocab, codec.target.vocab) for name, codec in _codecs(parts).items()}
     inputs, outputs = vocabs["direct"]
+    if (run.vocab("source"), run.vocab("target")) != (inputs, outputs):
+        raise RunError(f"{run.path}: other vocabularies than those of its direct model, expected the same")
     nothing = Vocab(())
     features = _features(inputs, vocabs["channel"][0]) if _reads_features(parts) else frozenset[str]()
     return NoisyChannel(

@@ -6,6 +6,7 @@ import shutil
 import pytest
 
 import antiphon as package
+from tests.sealing import seal_again
 from tests.toy import inflect, words, write_pairs
 
 SMALL = "[model]\nhidden_size = 48\ndropout = 0.2\n[train]\nlearning_rate = 0.01\nmax_epochs = 12\n[search]\nbeam = 8\n"
@@ -231,3 +232,11 @@ def test_a_combined_run_with_a_unidirectional_direct_model_writes_while_it_reads
     assert metrics["AL"]["value"] < 6
     assert "expected the policy beam" in antiphon("stream", out, "--policy", "greedy").err
     assert "model.encoder=unidirectional" in antiphon("stream", combined).err
+
+
+def test_vocabularies_that_are_not_the_direct_models_are_refused(combined, antiphon):
+    vocab = combined / "source.vocab"
+    vocab.write_text(vocab.read_text(encoding="utf-8") + "Q\n", encoding="utf-8")
+    seal_again(combined)
+    refused = antiphon("predict", combined, stdin=b"Q\n")
+    assert (refused.status, "other vocabularies than those of its direct model" in refused.err) == (2, True)

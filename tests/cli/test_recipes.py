@@ -50,3 +50,9 @@ def test_a_grid_takes_names(antiphon, tmp_path):
     assert result.status == 0, result.err
     best = tomllib.loads((tmp_path / "grid/best.toml").read_text())
     assert best["data"]["train"] == str(FOLDER / "toy/train.tsv")
+
+
+def test_a_folder_whose_name_is_no_text_is_printed_with_escapes(antiphon, tmp_path):
+    copied = antiphon("recipes", "toy", "--copy", tmp_path / "\udcff")
+    assert copied.status == 0
+    assert "\\udcff" in copied.out

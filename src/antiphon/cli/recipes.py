@@ -29,7 +29,7 @@ def command(
     Example: antiphon recipes g2p
     """
     from antiphon.recipes import copy_recipe, read_recipe
-    from antiphon.terminal import PlainConsole
+    from antiphon.terminal import PlainConsole, printable
 
     if copy is not None and name is None:
         raise RecipeError("--copy: no recipe is named, expected antiphon recipes NAME --copy FOLDER")
@@ -39,7 +39,7 @@ def command(
         print(read_recipe(name), end="")
     else:
         for path in copy_recipe(name, copy):
-            print(path)
+            print(printable(str(path)))
 
 
 def recipe_table() -> "Table":
