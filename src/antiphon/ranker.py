@@ -18,8 +18,8 @@ from antiphon.errors import RunError
 from antiphon.models.logistic import Logistic
 from antiphon.models.matcher import Matcher
 from antiphon.models.overlap import Overlap
+from antiphon.models.rankers import BM25Ranker, MatchRanker, OverlapRanker, RandomRanker, Ranker, Words
 from antiphon.run import RunFolder
-from antiphon.search.ranking import BM25Ranker, MatchRanker, OverlapRanker, RandomRanker, Ranker, Words
 from antiphon.storage.tensors import load_finite, load_into, save_tensors
 
 

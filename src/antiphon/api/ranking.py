@@ -14,9 +14,9 @@ from antiphon.data.tokenise import Words
 from antiphon.data.vocab import Vocab
 from antiphon.errors import InputError
 from antiphon.metrics import Shares, rank_measures
+from antiphon.models.rankers import MatchRanker, rankings_of
 from antiphon.ranker import load_ranker
 from antiphon.run import RunFolder
-from antiphon.search.ranking import MatchRanker, rankings_of
 
 Attention = list[tuple[tuple[str, float], ...]]
 """For each candidate, its words and how much the question looks at each."""

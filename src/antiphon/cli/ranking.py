@@ -21,7 +21,7 @@ from antiphon.data.questions import (
 )
 from antiphon.errors import RunError, count_of
 from antiphon.metrics import RANKING_MEASURES
-from antiphon.search.ranking import rankings_of
+from antiphon.models.rankers import rankings_of
 from antiphon.terminal import PlainConsole, printable
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from antiphon.data.readers import Pair
 from antiphon.data.vocab import Tally
 from antiphon.errors import InputError
 from antiphon.metrics import Outputs, rank_measures, score_outputs
+from antiphon.models.rankers import rankings_of
 from antiphon.models.suffix_rule import SuffixRules
 from antiphon.ranker import load_ranker
 from antiphon.run import RunFolder
-from antiphon.search.ranking import rankings_of
 from antiphon.train.prepare import Say, dev_pairs, place_sentencepiece_models, settle_features, training_pairs
 from antiphon.train.questions import dev_questions, learn_overlap, training_questions
 from antiphon.train.summary import save_summary

@@ -15,9 +15,7 @@ from antiphon.data.questions import Question, judgements_of
 from antiphon.metrics import perplexity, rank_measures
 from antiphon.models.logistic import Logistic
 from antiphon.models.matcher import Matcher
-from antiphon.ranker import load_matcher, load_overlap, new_matcher, text_encoder, word_splitter
-from antiphon.run import RunFolder
-from antiphon.search.ranking import (
+from antiphon.models.rankers import (
     FEATURES,
     Scores,
     by_question,
@@ -27,6 +25,8 @@ from antiphon.search.ranking import (
     plan_match_batches,
     with_probability,
 )
+from antiphon.ranker import load_matcher, load_overlap, new_matcher, text_encoder, word_splitter
+from antiphon.run import RunFolder
 from antiphon.train.checkpoint import Checkpoint
 from antiphon.train.loop import Fitting
 from antiphon.train.module import EpochBatches, Numbers, Optimisation, TrainingModule, optimisation_of

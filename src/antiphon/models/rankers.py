@@ -3,7 +3,7 @@
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -28,6 +28,7 @@ _BATCH_SIZE = 256
 _MAX_TOKENS = 32_768
 
 
+@runtime_checkable
 class Ranker(Protocol):
     """Whatever scores the candidates of questions."""
 
