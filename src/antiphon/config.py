@@ -169,10 +169,16 @@ class TrainSection(Section):
 
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
     """Decides initial weights, dropout and the order of batches."""
-    max_epochs: Positive = 100
-    """Passes over the training pairs at most."""
-    patience: Positive = 20
-    """Epochs without a better dev metric before training stops."""
+    max_epochs: Positive | None = None
+    """Epochs at most; unset: as many as ``max_updates`` and ``min_passes`` ask for."""
+    max_updates: Positive = 15_000
+    """Updates of a run whose ``max_epochs`` is unset; more where the data are many, see ``min_passes``."""
+    min_passes: Positive = 40
+    """Passes over the training pairs at least, where ``max_epochs`` is unset."""
+    passes: Positive | None = None
+    """Passes over the training pairs in an epoch; unset: as few as give it 100 updates, for many pairs 1."""
+    patience: Positive | None = None
+    """Epochs without a better dev metric before training stops; unset: a fifth of all epochs, at least 10."""
     dev_metric: MetricName = "perplexity"
     """What decides which epoch is best; perplexity needs no search."""
     dev_beam: Hypotheses = 1
@@ -188,13 +194,15 @@ class TrainSection(Section):
     l2: Annotated[float, Field(ge=0, le=1000)] = 0.0
     """L2 penalty: this times half the squared weights is added to the mean loss of a batch."""
     final_learning_rate: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Part of the learning rate that is left in the last epoch, on a cosine curve; 1: it stays as it is."""
+    """Part of the learning rate that is left at the last update, on a cosine curve; 1: it stays as it is."""
+    warmup_updates: Annotated[int, Field(ge=0, le=10**9)] = 0
+    """Updates at the start in which the learning rate rises from 0 in equal steps; the curve falls after them."""
     clip: Annotated[float, Field(gt=0, le=1e9)] = 5.0
     """Largest gradient norm."""
     precision: Literal["float32", "tf32", "bfloat16"] = "tf32"
     """Of matrix products: tf32 on GPUs that have it, else float32; bfloat16 for all but lattice, losses and weights."""
     average: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Decay of the running average of weights that is validated and kept; 0: the weights themselves."""
+    """EMA decay of the weights that are validated and kept, lower in the first updates; 0 turns it off."""
 
 
 class SearchSection(Section):

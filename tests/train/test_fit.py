@@ -23,6 +23,7 @@ SMALL = [
     "model.hidden_size=12",
     "model.dropout=0.3",
     "train.max_epochs=4",
+    "train.passes=2",
     "train.learning_rate=0.01",
     "train.final_learning_rate=0.1",
     "train.average=0.9",

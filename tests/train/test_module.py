@@ -6,7 +6,7 @@ from antiphon.train.module import Optimisation
 
 
 def optimisation(**settings):
-    return Optimisation(learning_rate=0.1, final_learning_rate=1.0, max_epochs=1, average=0.0, seed=1, **settings)
+    return Optimisation(learning_rate=0.1, average=0.0, seed=1, **settings)
 
 
 @pytest.mark.parametrize("name", ["adam", "adagrad"])
@@ -27,22 +27,6 @@ def test_the_l2_penalty_moves_weights_as_its_gradient_does(name):
         step.step()
     torch.testing.assert_close(written_out.weight, left.weight)
     torch.testing.assert_close(written_out.bias, left.bias)
-
-
-@pytest.mark.parametrize(
-    ("epochs", "final", "expected"),
-    [
-        (1, 0.1, [1.0]),
-        (2, 0.1, [1.0, 0.1]),
-        (5, 0.1, [1.0, 0.8682, 0.55, 0.2318, 0.1]),
-        (3, 1.0, [1.0, 1.0, 1.0]),
-    ],
-)
-def test_the_learning_rate_falls_along_a_cosine_to_the_fraction_asked_for(epochs, final, expected):
-    settings = Optimisation(0.2, final_learning_rate=final, max_epochs=epochs, average=0.0, seed=1)
-    rates = [settings.learning_rate_in(epoch) / 0.2 for epoch in range(epochs)]
-    assert rates == pytest.approx(expected, abs=1e-4)
-    assert rates[-1] == pytest.approx(final if epochs > 1 else 1.0, abs=1e-12)
 
 
 def test_the_optimiser_is_the_one_asked_for():

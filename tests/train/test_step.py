@@ -59,16 +59,25 @@ def test_a_padded_batch_holds_the_same_pairs_and_then_some_of_nothing():
 
 
 def test_the_running_average_starts_with_the_weights_and_then_follows_them():
-    model = nn.Linear(2, 1)
-    average = RunningAverage(model, 0.75)
-    first = model.weight.detach() + 1
-    second = first + 8
-    for weights in (first, second):
-        with torch.no_grad():
-            model.weight.copy_(weights)
+    """After the first update, number t has decay min(decay, (1 + t) / (10 + t))."""
+    model, expected = nn.Linear(1, 1), 0.0
+    average = RunningAverage(model, 0.25)
+    for decay, weight in zip((0, 1 / 10, 2 / 11, 3 / 12, 0.25, 0.25), (3.0, 8.0, -1.0, 5.0, 2.0, 7.0), strict=True):
+        torch.nn.init.constant_(model.weight, weight)
         average.follow(model)
-    torch.testing.assert_close(average.module.weight, first + 2)
+        expected = decay * expected + (1 - decay) * weight
+        assert average.module.weight.item() == pytest.approx(expected, rel=1e-6)
     assert not average.module.weight.requires_grad
+
+
+def test_the_average_of_a_short_run_is_not_that_of_its_start():
+    """After 100 updates a decay of 0.998 alone would leave four fifths of the weights of the first."""
+    model = nn.Linear(1, 1)
+    average = RunningAverage(model, 0.998)
+    for update in range(100):
+        torch.nn.init.constant_(model.weight, 1.0 if update < 50 else 0.0)
+        average.follow(model)
+    assert average.module.weight.item() < 0.01
 
 
 def test_a_running_average_goes_on_from_a_checkpoint():
@@ -76,11 +85,23 @@ def test_a_running_average_goes_on_from_a_checkpoint():
     average, resumed = RunningAverage(model, 0.5), RunningAverage(model, 0.5)
     average.follow(model)
     resumed.load_state_dict(deepcopy(average.state_dict()))
-    with torch.no_grad():
-        model.weight.add_(1.0)
-    for one in (average, resumed):
-        one.follow(model)
+    for _ in range(2):
+        with torch.no_grad():
+            model.weight.add_(1.0)
+        for one in (average, resumed):
+            one.follow(model)
     assert torch.equal(average.module.weight, resumed.module.weight)
+
+
+def test_a_running_average_of_an_older_checkpoint_goes_on_with_full_decay():
+    """It said only whether there was an average."""
+    model = nn.Linear(1, 1)
+    average = RunningAverage(model, 0.75)
+    torch.nn.init.constant_(average.module.weight, 4.0)
+    average.set_extra_state(True)
+    torch.nn.init.constant_(model.weight, 8.0)
+    average.follow(model)
+    assert average.module.weight.item() == pytest.approx(5.0)
 
 
 def test_a_learning_rate_that_is_a_tensor_changes_in_its_place():

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,11 +22,13 @@ from antiphon.train.checkpoint import load_checkpoint, refuse_other_shapes
 from antiphon.train.count import train_overlap, train_suffix_rules
 from antiphon.train.generation import GenerationTask
 from antiphon.train.keeper import Keeper
-from antiphon.train.loop import Interrupted, Task, on_disk_errors, run_epochs
+from antiphon.train.length import Length, settle_length
+from antiphon.train.loop import Fitting, Interrupted, Task, on_disk_errors, run_epochs
 from antiphon.train.matching import MatchingTask
 from antiphon.train.memory import forecast
-from antiphon.train.preconditions import COUNTED_KINDS, check_recipe
+from antiphon.train.preconditions import check_recipe
 from antiphon.train.processes import agreed, first_alone, rank, size, size_on_this_machine
+from antiphon.train.resume import lengthen, refuse_shorter, refuse_stopped, settings_to_resume, stored_recipe
 from antiphon.train.speed import describe_duration, seconds_per_epoch
 from antiphon.train.summary import save_summary
 
@@ -74,27 +77,40 @@ def _begin(
         if recipe.model.kind in _COUNTED:
             _COUNTED[recipe.model.kind](recipe, run, console.print)
             return None
-        return _tasks(recipe).prepare(recipe, run, console.print)
+        return _prepare(recipe, run, console)
+
+
+def _prepare(recipe: Recipe, run: RunFolder, console: Console) -> Task:
+    """The task with its data in a new run folder, its length chosen by the number of pairs where it was open."""
+    task = _tasks(recipe).prepare(recipe, run, console.print)
+    settled = settle_length(task.recipe, task.updates_per_pass)
+    run.save_recipe(settled)
+    return replace(task, recipe=settled)
 
 
 def _resume(recipe: Recipe, out: Path, console: Console) -> Task | None:
     """What there is left to train of the run in the folder ``out``; none if training has ended."""
     run = RunFolder.open(out)
-    stored = run.recipe()
-    settings = _settings_to_resume(stored, recipe, out)
-    if settings != stored:
-        _lengthen(run, settings, console)
-    if run.metrics():
-        console.print(f"{out}: training has ended already, nothing to resume")
-        return None
-    return _tasks(recipe).resume(settings, run, console.print)
+    stored = stored_recipe(run)
+    settings = settings_to_resume(stored, recipe, out)
+    if settings == stored:
+        if run.metrics():
+            console.print(f"{out}: training has ended already, nothing to resume")
+            return None
+        return _tasks(recipe).resume(stored, run, console.print)
+    refuse_stopped(run)
+    task = _tasks(recipe).resume(settings, run, console.print)
+    settled = settle_length(settings, task.updates_per_pass)
+    refuse_shorter(stored, settled, out)
+    lengthen(run, settled, console)
+    return replace(task, recipe=settled)
 
 
 def _begin_beside_the_first(recipe: Recipe, run: RunFolder, console: Console) -> Task:
     """The task that the first process has prepared."""
     if not run.path.exists():
         raise RunError(f"{run.path}: not seen by process {rank()}, expected a disk that all machines share")
-    return _tasks(recipe).resume(run.recipe(), run, console.print)
+    return _tasks(recipe).resume(stored_recipe(run), run, console.print)
 
 
 def _tasks(recipe: Recipe) -> type[MatchingTask] | type[GenerationTask]:
@@ -110,14 +126,15 @@ def dry_run(recipe: Recipe, *, console: Console, device: str = "auto", threads: 
             _COUNTED[recipe.model.kind](recipe, run, console.print)
             console.print(f"{recipe.model.kind}: learns by counting, in no batches and next to no memory")
             return
-        task: Task = _tasks(recipe).prepare(recipe, run, console.print)
+        task = _prepare(recipe, run, console)
         torch.set_num_threads(threads or choose_threads(task.recipe, task.target_size))
         where = choose_device(device)
         console.print(f"{recipe.model.kind}, on {where}:")
+        console.print(_describe_length(task, task.fitting(run, None)), soft_wrap=True)
         for line in forecast(task.fitting(run, None), where).lines():
             console.print(line, soft_wrap=True)
         seconds = seconds_per_epoch(task.fitting(run, None), where)
-        console.print(describe_duration(seconds, recipe.train.max_epochs), soft_wrap=True)
+        console.print(describe_duration(seconds, Length.of(task.recipe.train).max_epochs), soft_wrap=True)
 
 
 def _train_to_the_end(
@@ -128,15 +145,21 @@ def _train_to_the_end(
     torch.manual_seed(settings.seed)
     with refuse_other_shapes(run.checkpoint):
         fitting = task.fitting(run, checkpoint)
-    keeper = Keeper(run, settings.dev_metric, settings.patience, checkpoint)
+    keeper = Keeper(run, settings.dev_metric, Length.of(settings).patience, checkpoint)
     parameters = count_parameters(fitting.module.model)
     threads = count_of(torch.get_num_threads(), "thread")
     together = f", {size()} processes" if size() > 1 else ""
     console.print(f"{task.recipe.model.kind}: {parameters:,} parameters, {threads}{together}")
+    console.print(_describe_length(task, fitting), soft_wrap=True)
     run_epochs(fitting, settings, run, keeper, console, device, callbacks)
     first_alone(lambda: _refuse_no_epoch(run, keeper))
     with on_disk_errors(run):
         first_alone(lambda: _finish(task, run, keeper, parameters, device, console))
+
+
+def _describe_length(task: Task, fitting: Fitting) -> str:
+    updates = len(fitting.batches.plan_epoch(fitting.module.epochs_before))
+    return Length.of(task.recipe.train).describe(updates, len(fitting.lengths[0]))
 
 
 def _finish(task: Task, run: RunFolder, keeper: Keeper, parameters: int, device: str, console: Console) -> None:
@@ -184,32 +207,3 @@ def _check_device(name: str) -> None:
             f"torchrun: {size_on_this_machine()} processes on a machine with {count_of(gpus, 'GPU')}, expected at most "
             "one process for each, or --device cpu"
         )
-
-
-def _settings_to_resume(stored: Recipe, asked: Recipe, out: Path) -> Recipe:
-    """The settings of a run, with a higher ``train.max_epochs`` if asked for; other changes are refused by name."""
-    before, now = stored.model_dump(mode="json"), asked.model_dump(mode="json")
-    if asked.train.max_epochs > stored.train.max_epochs and stored.model.kind not in COUNTED_KINDS:
-        before["train"]["max_epochs"] = asked.train.max_epochs
-    for section, values in before.items():
-        for name, value in values.items():
-            wanted = now[section][name]
-            if wanted != value and not (name in ("features", "forget_bias") and wanted is None):
-                raise RecipeError(
-                    f"{out}: {section}.{name} is {value!r} in the run, expected the same but {wanted!r} was asked for; "
-                    "--resume goes on with the settings a run began with, but for a higher train.max_epochs"
-                )
-    return Recipe.model_validate(before)
-
-
-def _lengthen(run: RunFolder, recipe: Recipe, console: Console) -> None:
-    """Makes a run one of more epochs; it counts as untrained until they are done."""
-    if run.metrics() and not run.checkpoint.exists():
-        raise RunError(
-            f"{run.path}: training ended before train.max_epochs, so more epochs would change nothing; "
-            "begin anew with --force, or train elsewhere with another --out"
-        )
-    with run.changed(remove=("metrics.json",)) as new:
-        new.save_recipe(recipe)
-    if recipe.train.final_learning_rate != 1:
-        console.print("train.final_learning_rate: the learning rate now falls over all epochs, old and new")

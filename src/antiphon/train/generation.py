@@ -14,6 +14,7 @@ from antiphon.data.batch import Batch
 from antiphon.data.corpus import Corpus, plan_batches
 from antiphon.run import RunFolder
 from antiphon.train.checkpoint import Checkpoint
+from antiphon.train.length import Length
 from antiphon.train.loop import Fitting
 from antiphon.train.module import EpochBatches, GenerationTraining, Validation, optimisation_of
 from antiphon.train.prepare import Prepared, Say, dev_references, prepare, prepare_again
@@ -38,6 +39,11 @@ class GenerationTask:
         return cls(recipe, prepare_again(recipe, run, say))
 
     @property
+    def updates_per_pass(self) -> int:
+        """Batches of a pass over the training pairs; other orders may have a few more or fewer."""
+        return len(self._plan_pass(np.random.default_rng([self.recipe.train.seed, 0])))
+
+    @property
     def target_size(self) -> int:
         """Tokens of the target vocabulary."""
         return len(self.prepared.codec.target.vocab)
@@ -49,15 +55,10 @@ class GenerationTask:
         module = self._module(dev_plan, checkpoint)
         batches = EpochBatches(
             corpus.batch,
-            lambda order: plan_batches(
-                corpus.source_lengths,
-                corpus.target_lengths,
-                batch_size=settings.batch_size,
-                max_cells=settings.max_batch_cells,
-                order=order,
-            ),
+            self._plan_pass,
             seed=settings.seed,
             epoch=lambda: module.epoch,
+            passes=Length.of(settings).passes,
         )
         dev_batches = DataLoader(
             cast(Dataset[Batch], self.prepared.dev), sampler=dev_plan, batch_size=None, generator=torch.Generator()
@@ -66,6 +67,16 @@ class GenerationTask:
 
     def finish(self, run: RunFolder, new: RunFolder, device: str) -> None:
         """Nothing more: the weights are all there is."""
+
+    def _plan_pass(self, order: np.random.Generator) -> list[NDArray[np.int64]]:
+        settings, corpus = self.recipe.train, self.prepared.train
+        return plan_batches(
+            corpus.source_lengths,
+            corpus.target_lengths,
+            batch_size=settings.batch_size,
+            max_cells=settings.max_batch_cells,
+            order=order,
+        )
 
     def _module(self, dev_plan: list[NDArray[np.int64]], checkpoint: Checkpoint | None) -> GenerationTraining:
         recipe, codec = self.recipe, self.prepared.codec

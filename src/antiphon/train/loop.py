@@ -20,8 +20,10 @@ from antiphon.lifeline import interrupt_status
 from antiphon.run import RunFolder
 from antiphon.train.checkpoint import Checkpoint
 from antiphon.train.keeper import Keeper
+from antiphon.train.length import Length
 from antiphon.train.module import EpochBatches, Numbers, TrainingModule
 from antiphon.train.progress import ProgressBar
+from antiphon.train.schedule import LearningRate, Schedule
 from antiphon.train.shares import shared, trainer_options
 from antiphon.train.within_memory import is_out_of_memory
 
@@ -58,6 +60,11 @@ class Task(Protocol):
         ...
 
     @property
+    def updates_per_pass(self) -> int:
+        """Batches in which all training pairs are seen once."""
+        ...
+
+    @property
     def target_size(self) -> int:
         """How many numbers the widest layer puts out, which decides whether threads pay."""
         ...
@@ -81,7 +88,8 @@ def run_epochs(
     callbacks: Sequence[L.Callback] = (),
 ) -> None:
     """Trains for the epochs that are left."""
-    epochs_left = settings.max_epochs - fitting.module.epochs_before
+    length = Length.of(settings)
+    epochs_left = length.max_epochs - fitting.module.epochs_before
     if keeper.is_out_of_patience or not epochs_left:
         return
     _quieten_lightning()
@@ -98,7 +106,12 @@ def run_epochs(
         enable_progress_bar=False,
         enable_model_summary=False,
         num_sanity_val_steps=0,
-        callbacks=[keeper, ProgressBar(console, keeper, settings.max_epochs, own_batches), *callbacks],
+        callbacks=[
+            keeper,
+            LearningRate(Schedule.of(settings), own_batches),
+            ProgressBar(console, keeper, length.max_epochs, own_batches),
+            *callbacks,
+        ],
         **trainer_options(where),
     )
     # A loader draws a number when it starts: from its own generator, so that dropout's are left alone.

@@ -1,6 +1,7 @@
 """Training for answer selection: questions to batches, MAP on held-out questions, words in common at the end."""
 
 from dataclasses import dataclass
+from math import ceil
 from typing import cast
 
 import numpy as np
@@ -28,6 +29,7 @@ from antiphon.models.rankers import (
 from antiphon.ranker import load_matcher, load_overlap, new_matcher, text_encoder, word_splitter
 from antiphon.run import RunFolder
 from antiphon.train.checkpoint import Checkpoint
+from antiphon.train.length import Length
 from antiphon.train.loop import Fitting
 from antiphon.train.module import EpochBatches, Numbers, Optimisation, TrainingModule, optimisation_of
 from antiphon.train.prepare import Say
@@ -134,6 +136,11 @@ class MatchingTask:
         return cls(recipe, training_questions(recipe.data, say), dev_questions(recipe.data, say))
 
     @property
+    def updates_per_pass(self) -> int:
+        """Batches in which all candidates are seen once, unless sentences are so long that batches are smaller."""
+        return ceil(sum(len(question.answers) for question in self.train) / self.recipe.train.batch_size)
+
+    @property
     def target_size(self) -> int:
         """Units of the sentence vectors."""
         return self.recipe.model.hidden_size
@@ -155,6 +162,7 @@ class MatchingTask:
             lambda order: plan_match_batches(train, settings.batch_size, order),
             seed=settings.seed,
             epoch=lambda: module.epoch,
+            passes=Length.of(settings).passes,
         )
         loader = DataLoader(
             cast(Dataset[MatchBatch], dev), sampler=dev_plan, batch_size=None, generator=torch.Generator()

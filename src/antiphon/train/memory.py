@@ -124,7 +124,7 @@ def _bytes_in_use(module: TrainingModule, batch: Iterable[Tensor]) -> NDArray[np
 def _shapes(fitting: Fitting) -> NDArray[np.int64]:
     """Pairs, rows and columns of every batch of the first epoch."""
     rows, columns = fitting.lengths
-    plan = fitting.batches.plan(np.random.default_rng([fitting.batches.seed, 0]))
+    plan = fitting.batches.plan_epoch(0)
     return np.array([(len(numbers), rows[numbers].max(), columns[numbers].max()) for numbers in plan])
 
 

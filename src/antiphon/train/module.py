@@ -21,14 +21,7 @@ from antiphon.search.hypothesis import BeamSettings
 from antiphon.train.checkpoint import Checkpoint
 from antiphon.train.processes import added_up, gathered, rank, size
 from antiphon.train.recorded import RecordedSteps
-from antiphon.train.step import (
-    Learned,
-    RunningAverage,
-    SharedStep,
-    Step,
-    restore_optimiser,
-    set_learning_rate,
-)
+from antiphon.train.step import Learned, RunningAverage, SharedStep, Step, restore_optimiser
 from antiphon.train.within_memory import MemoryBound, WithinMemory
 
 Numbers = NDArray[np.int64]
@@ -36,7 +29,7 @@ Measured = TypeVar("Measured")
 
 
 class EpochBatches(IterableDataset[Any]):
-    """The batches of one epoch, in an order that the seed and the epoch's number decide."""
+    """The batches of one epoch: those of its passes over the pairs, in orders that the seed and the epoch decide."""
 
     def __init__(
         self,
@@ -45,16 +38,22 @@ class EpochBatches(IterableDataset[Any]):
         *,
         seed: int,
         epoch: Callable[[], int],
+        passes: int = 1,
     ) -> None:
-        self.batch, self.plan, self.seed, self.epoch = batch, plan, seed, epoch
+        self.batch, self.plan, self.seed, self.epoch, self.passes = batch, plan, seed, epoch, passes
         self.planned = 0
         """Batches of the epoch that began last."""
 
     def __iter__(self) -> Iterator[Any]:
-        plan = self.plan(np.random.default_rng([self.seed, self.epoch()]))
+        plan = self.plan_epoch(self.epoch())
         self.planned = len(plan)
         for numbers in plan:
             yield self.batch(numbers)
+
+    def plan_epoch(self, epoch: int) -> list[Numbers]:
+        """The indices of the pairs of every batch of an epoch; every pass has an order of its own."""
+        order = np.random.default_rng([self.seed, epoch])
+        return [numbers for _ in range(self.passes) for numbers in self.plan(order)]
 
 
 @dataclass(frozen=True)
@@ -62,23 +61,12 @@ class Optimisation:
     """How weights move."""
 
     learning_rate: float
-    final_learning_rate: float
-    max_epochs: int
     average: float
     seed: int
     clip: float = 5.0
     precision: Literal["float32", "tf32", "bfloat16"] = "float32"
     optimiser: Literal["adam", "adagrad"] = "adam"
     l2: float = 0.0
-
-    def learning_rate_in(self, epoch: int) -> float:
-        """The learning rate of an epoch, counted from 0: half a cosine from the first epoch's to the last one's.
-
-        The last epoch has ``final_learning_rate`` times the first one's; a single epoch is the first.
-        """
-        way = min(1.0, epoch / max(1, self.max_epochs - 1))
-        share = self.final_learning_rate + (1 - self.final_learning_rate) * 0.5 * (1 + math.cos(math.pi * way))
-        return self.learning_rate * share
 
     def optimiser_of(self, model: nn.Module) -> torch.optim.Optimizer:
         """What moves the model's weights; ``l2`` adds ``l2 * weight`` to every gradient, as its penalty does."""
@@ -179,9 +167,8 @@ class TrainingModule(L.LightningModule):
             self.is_finite = math.isfinite(self.dev_loss.value)
 
     def on_train_epoch_start(self) -> None:
-        """Gives every epoch its own random numbers and learning rate, so that a resumed run has the same ones."""
+        """Gives every epoch its own random numbers, so that a resumed run has the same ones."""
         torch.manual_seed((self.optimisation.seed * 1_000_003 + self.epoch + (rank() << 40)) % 2**63)
-        set_learning_rate(self.optimizer, self.optimisation.learning_rate_in(self.epoch))
         self.train_loss = Mean()
 
     def on_train_start(self) -> None:

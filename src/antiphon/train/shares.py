@@ -29,7 +29,7 @@ def shared(batches: EpochBatches) -> EpochBatches:
         own = numbers[rank() :: size()]
         return Share(batches.batch(own if len(own) else numbers[:1]), len(own), len(numbers))
 
-    return EpochBatches(share, batches.plan, seed=batches.seed, epoch=batches.epoch)
+    return EpochBatches(share, batches.plan, seed=batches.seed, epoch=batches.epoch, passes=batches.passes)
 
 
 def trainer_options(device: str) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 import time
 
-import numpy as np
 import torch
 
 from antiphon.terminal import duration
@@ -20,7 +19,7 @@ def seconds_per_epoch(fitting: Fitting, device: str) -> float:
     """
     module, settings = fitting.module.to(device).train(), fitting.module.optimisation
     step = Step(module.model, module.losses, settings.optimiser_of(module.model), settings.clip, module.averaged)
-    plan = fitting.batches.plan(np.random.default_rng([fitting.batches.seed, 0]))
+    plan = fitting.batches.plan_epoch(0)
     rows, columns = fitting.lengths
     plan.sort(key=lambda numbers: len(numbers) * int(rows[numbers].max()) * int(columns[numbers].max()))
     some = [fitting.batches.batch(plan[int(share * len(plan))]).to(device) for share in _QUANTILES]

@@ -10,29 +10,40 @@ from torch import Tensor, nn
 
 from antiphon.train.processes import size
 
+_FULL_DECAY = 10**12
+"""Updates after which no warm-up of an EMA is felt any more."""
+
 
 class RunningAverage(nn.Module):
-    """A copy of a model whose weights follow it: ``average <- decay * average + (1 - decay) * weights``."""
+    """The EMA of a model's weights, with a warm-up: ``average <- d * average + (1 - d) * weights``.
+
+    The first update takes the weights as they are. After it, update ``t = 0, 1, ...`` has
+    ``d = min(decay, (1 + t) / (10 + t))``, so that the average never reaches back over most of a short run. ``updates``
+    counts on the model's device: a captured step counts on when it is replayed, without a device sync.
+    """
+
+    updates: Tensor
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         super().__init__()
         self.module, self.decay = deepcopy(model).requires_grad_(False), decay
-        self.started = False
+        self.register_buffer("updates", torch.zeros((), dtype=torch.int64), persistent=False)
 
     @torch.no_grad()
     def follow(self, model: nn.Module) -> None:
-        """Moves along; the first time, takes the weights as they are."""
-        own, new = tuple(self.module.parameters()), tuple(model.parameters())
-        torch._foreach_lerp_(own, new, 1 - self.decay if self.started else 1.0)
-        self.started = True
+        """Moves along."""
+        weight = 1 - (self.updates / (self.updates + 9)).clamp(max=self.decay)
+        for own, new in zip(self.module.parameters(), model.parameters(), strict=True):
+            own.lerp_(new, weight.to(own.dtype))
+        self.updates += 1
 
-    def get_extra_state(self) -> bool:
-        """Whether there is an average yet, for checkpoints."""
-        return self.started
+    def get_extra_state(self) -> Tensor:
+        """The number of updates so far, for checkpoints."""
+        return self.updates
 
-    def set_extra_state(self, state: bool) -> None:
-        """Goes on from a checkpoint."""
-        self.started = state
+    def set_extra_state(self, state: Tensor | bool) -> None:
+        """Goes on from a checkpoint; one of an older version says only that there were updates, all with full decay."""
+        self.updates.fill_(_FULL_DECAY if state is True else state)
 
 
 class Learned(NamedTuple):

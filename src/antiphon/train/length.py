@@ -1,0 +1,62 @@
+"""How long training is: what an epoch is, how many there are, and when they stop, where a recipe leaves it open.
+
+Learning takes updates, not passes over the data: 800 pairs are seen in 25 batches. An epoch has as many passes as give
+it ``UPDATES_PER_EPOCH`` updates, so that validation and checkpoints cost little beside it. A run has
+``train.max_updates`` updates, or ``train.min_passes`` passes over the pairs if those are more.
+"""
+
+from dataclasses import dataclass
+from math import ceil
+
+from antiphon.config import Recipe, TrainSection
+from antiphon.errors import count_of
+
+UPDATES_PER_EPOCH = 100
+"""Updates of an epoch at least, where ``train.passes`` is unset."""
+PATIENCE_SHARE = 0.2
+"""Part of all epochs that may pass without a better dev metric, where ``train.patience`` is unset, ..."""
+LEAST_PATIENCE = 10
+"""... and epochs that may in any case."""
+
+
+@dataclass(frozen=True)
+class Length:
+    """The length of a run in epochs of several passes, and the epochs without a better dev metric that end it."""
+
+    passes: int
+    max_epochs: int
+    patience: int
+
+    @classmethod
+    def of(cls, settings: TrainSection) -> "Length":
+        """The length of a run whose recipe leaves nothing open any more."""
+        assert settings.max_epochs is not None
+        assert settings.patience is not None
+        return cls(settings.passes or 1, settings.max_epochs, settings.patience)
+
+    def describe(self, updates: int, pairs: int) -> str:
+        """The length for people; an epoch has so many updates, a pass so many pairs."""
+        passes = "each a pass" if self.passes == 1 else f"each {self.passes} passes"
+        epochs = f"{count_of(self.max_epochs, 'epoch')} of {count_of(updates, 'update')}"
+        return f"{epochs} ({passes} over {count_of(pairs, 'pair')}), patience {self.patience}"
+
+
+def settle_length(recipe: Recipe, updates_per_pass: int) -> Recipe:
+    """The recipe with passes, epochs and patience decided, where it leaves them open."""
+    settings = recipe.train
+    passes = settings.passes or ceil(UPDATES_PER_EPOCH / updates_per_pass)
+    max_epochs = settings.max_epochs or _epochs(settings, updates_per_pass, passes)
+    patience = settings.patience or default_patience(max_epochs)
+    settled = settings.model_copy(update={"passes": passes, "max_epochs": max_epochs, "patience": patience})
+    return recipe.model_copy(update={"train": settled})
+
+
+def default_patience(max_epochs: int) -> int:
+    """The patience of a run of so many epochs."""
+    return max(LEAST_PATIENCE, ceil(PATIENCE_SHARE * max_epochs))
+
+
+def _epochs(settings: TrainSection, updates_per_pass: int, passes: int) -> int:
+    """Whole epochs that hold the updates, and the passes, that a run has at least."""
+    updates = max(settings.max_updates, settings.min_passes * updates_per_pass)
+    return ceil(updates / (passes * updates_per_pass))

@@ -1,0 +1,41 @@
+"""Lengths of runs: what a recipe leaves open is chosen by the number of pairs."""
+
+import pytest
+
+from antiphon.config import Recipe
+from antiphon.train.length import Length, settle_length
+
+
+def settled(pairs, batch_size=32, **settings):
+    recipe = Recipe.model_validate({"train": {"batch_size": batch_size, **settings}})
+    return Length.of(settle_length(recipe, -(-pairs // batch_size)).train)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "batch_size", "length"),
+    [
+        (1, 32, Length(passes=100, max_epochs=150, patience=30)),
+        (100, 16, Length(passes=15, max_epochs=143, patience=29)),
+        (100, 32, Length(passes=25, max_epochs=150, patience=30)),
+        (1_000, 16, Length(passes=2, max_epochs=120, patience=24)),
+        (1_000, 32, Length(passes=4, max_epochs=118, patience=24)),
+        (10_000, 32, Length(passes=1, max_epochs=48, patience=10)),
+        (100_000, 32, Length(passes=1, max_epochs=40, patience=10)),
+    ],
+)
+def test_few_pairs_are_learnt_for_as_many_updates_and_many_for_enough_passes(pairs, batch_size, length):
+    assert settled(pairs, batch_size) == length
+    per_pass = -(-pairs // batch_size)
+    assert length.passes * per_pass >= 100
+    assert length.max_epochs * length.passes * per_pass >= 15_000
+    assert length.max_epochs * length.passes >= 40
+
+
+def test_a_length_given_in_updates_or_passes_is_rounded_up_to_whole_epochs():
+    assert settled(1_000, max_updates=30_000).max_epochs == 235
+    assert settled(1_000, max_updates=1, min_passes=9) == Length(passes=4, max_epochs=3, patience=10)
+
+
+def test_what_a_recipe_says_holds():
+    assert settled(100, max_epochs=7, patience=3, passes=2) == Length(passes=2, max_epochs=7, patience=3)
+    assert settled(1_000, max_epochs=100, max_updates=1) == Length(passes=4, max_epochs=100, patience=20)
