@@ -1,6 +1,7 @@
 """The Python API takes what is plainly meant and refuses the rest in a sentence."""
 
 import json
+import re
 
 import pytest
 import torch
@@ -100,8 +101,54 @@ def test_features_that_a_model_does_not_read_are_refused(model):
 
 
 def test_symbols_that_training_never_saw_are_named(with_features, model):
-    assert with_features.predict([("Badu", "N;DUAL")])[0].unknown == ("[DUAL]", "B")
+    allowed = with_features.predict([("Badu", "N;DUAL")], allow_unknown_features=True)
+    assert allowed[0].unknown == ("[DUAL]", "B")
     assert model.predict(["badu"])[0].unknown == ()
+
+
+@pytest.mark.parametrize(("feature", "nearest"), [("DUAL", "DAT"), ("dat", "DAT"), ("SGL", "SG"), ("P", "PL")])
+def test_a_feature_that_training_never_saw_is_refused_with_the_nearest(with_features, feature, nearest):
+    message = f"input 'badu': feature {feature} was never seen in training, did you mean {nearest}?"
+    with pytest.raises(package.InputError, match=re.escape(message)):
+        with_features.predict([("badu", f"N;{feature}")])
+    assert with_features.evaluate([(("badu", f"N;{feature}"), "badu")]).unknown_source == 1
+
+
+def test_a_lexicon_answers_before_the_model(with_features):
+    listed = [(("badu", "N;DUAL"), "zwei"), (("badu", "N;SG"), "eins"), (("badu", "SG;N"), "ein"), (("x", ()), "y")]
+    found = with_features.predict([("badu", "N;DUAL"), ("badu", "N;SG"), ("x", ()), ("ki", "N;SG")], lexicon=listed)
+    assert [each.text for each in found] == ["zwei", "eins", "y", "ki"]
+    assert [each.origin for each in found] == ["lexicon", "lexicon", "lexicon", "model"]
+    assert [candidate.text for candidate in found[1].nbest] == ["eins", "ein"]
+    assert found[0].probability is None
+    assert found[0].unknown == ()
+    assert found[0].to_dict()["from"] == "lexicon"
+    again = with_features.predict([("badu", "N;SG")], lexicon=with_features.lexicon(listed))
+    assert again[0].text == "eins"
+
+
+def test_mistakes_and_improbable_pairs_come_as_objects(model, with_features):
+    pairs = [("badu", "baaduun"), Pair("ki", "kX", (), "x.tsv:7")]
+    report = model.errors(pairs)
+    assert (report.pairs, report.right, report.accuracy) == (2, 1, 50.0)
+    (mistake,) = report.mistakes
+    assert (mistake.where, mistake.output, mistake.reference) == ("x.tsv:7", "kiin", "kX")
+    assert mistake.unseen == ("X",)
+    assert mistake.reference_probability < 1e-3 < mistake.probability
+    assert json.loads(json.dumps(report.to_dict()))["mistakes"][0]["alignment"] == mistake.alignment
+    suspects = model.suspicious(pairs, most=1)
+    assert [(suspect.source, suspect.output) for suspect in suspects] == [("ki", "kiin")]
+    assert {group.by for group in model.errors(pairs, by=["length"]).groups} == {"length"}
+    assert model.errors(pairs, against=model).against.counts() == {
+        "both_right": 1,
+        "only_this": 0,
+        "only_other": 0,
+        "neither": 1,
+    }
+    with pytest.raises(package.AntiphonError, match="suffix_rule cannot score"):
+        with_features.suspicious([(("badu", "N;SG"), "badu")])
+    with pytest.raises(package.AntiphonError, match="by features: the run was trained without features"):
+        model.errors(pairs, by=["features"])
 
 
 def test_what_comes_back_can_be_written_as_json(model):

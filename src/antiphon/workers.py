@@ -18,7 +18,7 @@ from typing import NamedTuple, Self
 
 import torch
 
-from antiphon.api import Model, Prediction, PredictOptions, SourceLike, load, load_planner
+from antiphon.api import Lexicon, Model, Prediction, PredictOptions, SourceLike, load, load_planner
 from antiphon.data.readers import Source
 from antiphon.device import choose_device
 from antiphon.errors import AntiphonError, RunError
@@ -41,6 +41,7 @@ def predict_in_processes(
     *,
     processes: int,
     options: PredictOptions | None = None,
+    lexicon: Lexicon | None = None,
     device: str = "auto",
     threads: int = 1,
 ) -> Generator[Prediction, None, None]:
@@ -50,10 +51,11 @@ def predict_in_processes(
     script that calls this does so under ``if __name__ == "__main__":``.
     """
     job = Job(Path(run), choose_device(device), threads, options or PredictOptions())
-    planner = load_planner(run)
-    planner.check_answers()
+    model = load_planner(run)
+    model.check_answers()
+    planner = _Planner(model, lexicon or Lexicon(model.codec))
     with Workers(job, processes) as workers:
-        yield from _predict(planner, workers, planner.windows(sources))
+        yield from _predict(planner, workers, model.windows(sources, job.options, planner.lexicon))
 
 
 class Workers:
@@ -90,6 +92,13 @@ def _model(job: Job) -> Model:
     return load(job.run, device=job.device, threads=job.threads)
 
 
+class _Planner(NamedTuple):
+    """What forms batches of inputs and completes their predictions."""
+
+    model: Model
+    lexicon: Lexicon
+
+
 class _Window(NamedTuple):
     """Inputs that are being answered."""
 
@@ -97,17 +106,15 @@ class _Window(NamedTuple):
     answers: list[tuple[list[int], "Future[list[Prediction]]"]]
 
     @classmethod
-    def send(cls, sources: list[Source], planner: Model, workers: Workers) -> "_Window":
-        return cls(
-            sources,
-            [(numbers, workers.answer([sources[n] for n in numbers])) for numbers in planner.plan(sources)],
-        )
+    def send(cls, sources: list[Source], planner: _Planner, workers: Workers) -> "_Window":
+        plan = planner.model.plan(sources, planner.lexicon)
+        return cls(sources, [(numbers, workers.answer([sources[n] for n in numbers])) for numbers in plan])
 
-    def receive(self, planner: Model) -> Iterator[Prediction]:
+    def receive(self, planner: _Planner) -> Iterator[Prediction]:
         found: dict[int, Prediction] = {}
         for numbers, answers in self.answers:
             found.update(zip(numbers, _result(answers), strict=True))
-        return planner.complete(self.sources, found)
+        return planner.model.complete(self.sources, found, planner.lexicon)
 
 
 def _result(answers: "Future[list[Prediction]]") -> list[Prediction]:
@@ -120,7 +127,7 @@ def _result(answers: "Future[list[Prediction]]") -> list[Prediction]:
         ) from None
 
 
-def _predict(planner: Model, workers: Workers, ahead: Iterator[list[Source]]) -> Iterator[Prediction]:
+def _predict(planner: _Planner, workers: Workers, ahead: Iterator[list[Source]]) -> Iterator[Prediction]:
     """Predictions in order; while some are waited for, the inputs of the next window are on their way already."""
     current = _Window.send(next(ahead, []), planner, workers)
     while current.sources:

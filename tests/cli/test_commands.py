@@ -127,9 +127,15 @@ def test_a_run_with_features_reads_them_before_the_source(antiphon, tmp_path):
     assert "[PL]" in (run / "source.vocab").read_text().split("\n")
     assert antiphon("predict", run, stdin=b"badu\tN;PL\nbadu\tN;SG\n").out == "badus\nbadu\n"
     assert antiphon("predict", run, stdin=b"badu\tPL;N\n").out == "badus\n"
-    unknown = antiphon("predict", run, "--format", "jsonl", stdin=b"bXdu\tN;DUAL\n")
+    refused = antiphon("predict", run, stdin=b"badu\tN;SG\nbadu\tN;sgl\n")
+    assert refused.status == 2
+    assert "standard input:2: feature sgl was never seen in training, did you mean SG?" in refused.err
+    unknown = antiphon("predict", run, "--format", "jsonl", "--allow-unknown-features", stdin=b"bXdu\tN;DUAL\n")
     assert json.loads(unknown.out)["unknown"] == ["[DUAL]", "X"]
     assert unknown.err == "antiphon: 2 symbols in 1 input that training never saw: '[DUAL]' (1), 'X' (1)\n"
+    (tmp_path / "test.tsv").write_text("badu\tbadus\tN;PLU\n")
+    measured = antiphon("evaluate", run, tmp_path / "test.tsv")
+    assert measured.err == "antiphon: features never seen in training: PLU (1; nearest: PL)\n"
     test = json.loads((run / "metrics.json").read_text())["test"]
     assert test["examples"] == 300
     assert package.load(run).predict([("badu", ["N", "PL"])])[0].text == "badus"

@@ -74,10 +74,19 @@ def test_events_say_what_was_read_and_written_and_when(online_run, antiphon):
     assert [event["token"] for event in events if event["event"] == "read"] == [*"dabo"]
     assert "".join(event["token"] for event in events if event["event"] == "write") == "daanboon"
     assert [event["position"] for event in events if event["event"] == "write"] == [1, 2, 3, 4, 1, 2, 3, 4]
-    assert all(event.keys() == {"event", "token", "position", "time"} for event in events)
+    assert all(event.keys() - {"unknown"} == {"event", "token", "position", "time"} for event in events)
+    assert all((event["event"] == "read") == ("unknown" in event) for event in events)
     for first, last in ((0, 6), (6, 12)):
         times = [event["time"] for event in events[first:last]]
         assert times == sorted(times)
+
+
+def test_symbols_that_training_never_saw_are_named_at_the_end(online_run, antiphon):
+    result = antiphon("stream", online_run, "--format", "jsonl", stdin="dQa\nbo\nQéQ".encode())
+    unknown = [json.loads(line).get("unknown", []) for line in result.out.splitlines()]
+    assert [symbol for symbols in unknown for symbol in symbols] == ["Q", "Q", "é", "Q"]
+    assert result.err == "antiphon: 4 symbols in 2 inputs that training never saw: 'Q' (3), 'é' (1)\n"
+    assert antiphon("stream", online_run, stdin=b"da\n").err == ""
 
 
 def test_an_empty_line_gets_an_empty_output(online_run, antiphon):

@@ -19,12 +19,16 @@ KEYS = [f"{section}.{key}" for section, field in Recipe.model_fields.items() for
 QUICK = ["--set", "train.max_epochs=1"]
 OPTIONS = {
     "train": ("--set", "--out", "--device", "--threads", "--resume", "--force", "--dry-run"),
-    "predict": ("--beam", "--nbest", "--format", "--processes", "--device", "--threads", "--explain"),
+    "predict": (
+        *("--beam", "--nbest", "--format", "--processes", "--device", "--threads", "--explain"),
+        *("--lexicon", "--allow-unknown-features"),
+    ),
     "stream": ("--policy", "--emit-bias", "--beam", "--margin", "--features", "--format", "--device", "--threads"),
     "evaluate": (
         *("--json", "--reference", "--beam", "--online", "--policy", "--emit-bias", "--margin", "--sweep"),
-        *("--questions", "--qrels", "--device", "--threads"),
+        *("--questions", "--qrels", "--by", "--device", "--threads"),
     ),
+    "errors": ("--by", "--against", "--suspicious", "--most", "--format", "--out", "--beam", "--device", "--threads"),
     "compare": ("--format", "--reference", "--beam", "--questions", "--qrels", "--device", "--threads"),
     "align": ("--format", "--out", "--limit", "--device", "--threads"),
     "combine": (
@@ -43,7 +47,16 @@ OPTIONS = {
     "info": ("--json",),
     "recipes": ("--copy",),
 }
-FLAGS = ("--resume", "--force", "--dry-run", "--explain", "--json", "--online")
+FLAGS = (
+    "--resume",
+    "--force",
+    "--dry-run",
+    "--explain",
+    "--json",
+    "--online",
+    "--suspicious",
+    "--allow-unknown-features",
+)
 DATA = ("train.tsv", "tagged.tsv", "source.txt", "target.txt", "unpaired.txt", "dev.tsv", "train.tsv.gz")
 QUESTIONS = ("questions.tsv", "trec.txt", "qrels.txt")
 
@@ -104,6 +117,11 @@ COMMANDS = (
     "compare direct online dev.tsv",
     "compare matcher overlap questions.tsv --format json",
     "compare direct rules attention dev.tsv --format markdown",
+    "errors direct dev.tsv --most 3",
+    "errors tagged tagged.tsv --by feature --format tsv",
+    "errors rules dev.tsv --against direct --format markdown --out report",
+    "errors attention train.tsv --suspicious --format jsonl",
+    "predict direct source.txt --lexicon train.tsv",
     "align direct dev.tsv",
     "align attention dev.tsv --format jsonl",
     "align online dev.tsv --format png --limit 1",
@@ -173,6 +191,9 @@ def _option(scratch: Scratch, name: str) -> list[str]:
         "--out": ("out", "out/deep/er", "[fr]", "[/b]"),
         "--metric": ("accuracy", "bleu", "map"),
         "--features": ("N;DAT", "X;Y", "\x1f"),
+        "--by": ("feature", "features", "length", "unseen"),
+        "--against": WRITERS,
+        "--lexicon": DATA,
     }
     return [name, draw.choice((*named.get(name, ()), *named.get(name, ()), draw.choice(NUMBERS), draw.choice(TEXTS)))]
 
@@ -287,11 +308,21 @@ def data_case(scratch: Scratch) -> Case:
     verbs = (
         ["predict", run, name],
         ["evaluate", run, name],
+        ["errors", run, name],
+        ["predict", run, "source.txt", "--lexicon", name],
         ["align", run, name],
         ["align", run, "source.txt", "target.txt"],
     )
     extra = draw.choice(
-        ([], ["--format", "jsonl"], ["--online"], ["--reference", "target.txt"], ["--json"], ["--nbest", "3"])
+        (
+            [],
+            ["--format", "jsonl"],
+            ["--online"],
+            ["--reference", "target.txt"],
+            ["--json"],
+            ["--nbest", "3"],
+            ["--suspicious"],
+        )
     )
     return Case("data", [*draw.choice(verbs), *extra], may_change=[scratch.folder / "alignments"])
 
@@ -365,6 +396,7 @@ def run_case(scratch: Scratch) -> Case:
     file = "questions.tsv" if run in RANKERS else "tagged.tsv" if run == "tagged" else "dev.tsv"
     verbs = [["info", run], ["predict", run, file], ["evaluate", run, file], ["align", run, file], ["stream", run]]
     verbs += [["combine", "--direct", run, "--out", "out"], ["compare", run, run, file], _resumed(run)]
+    verbs += [["errors", run, file], ["errors", run, file, "--against", run]]
     if run == "noisy":
         verbs += [["tune", run, file, "--rounds", "1", "--nbest", "2"]]
     changed = [scratch.folder / "out", folder]

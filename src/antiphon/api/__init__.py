@@ -6,19 +6,23 @@ import torch
 
 from antiphon.api.generation import STREAMS, NeuralModel, NoisyChannelModel, RuleModel
 from antiphon.api.inputs import PredictOptions, SourceLike, StreamOptions
+from antiphon.api.lexicon import Lexicon
 from antiphon.api.model import Model
 from antiphon.api.ranking import RankingModel
 from antiphon.api.results import Alignment, Candidate, Evaluation, Prediction, Ranked
 from antiphon.combination import load_combination, load_part, source_vocab_of
 from antiphon.device import choose_device
 from antiphon.kinds import RANKING_KINDS
+from antiphon.report.error_report import ErrorReport, Suspect
 from antiphon.run import RunFolder
 
 __all__ = [
     "STREAMS",
     "Alignment",
     "Candidate",
+    "ErrorReport",
     "Evaluation",
+    "Lexicon",
     "Model",
     "NoisyChannelModel",
     "PredictOptions",
@@ -27,6 +31,7 @@ __all__ = [
     "RankingModel",
     "SourceLike",
     "StreamOptions",
+    "Suspect",
     "load",
     "load_planner",
 ]

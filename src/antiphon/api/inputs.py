@@ -1,13 +1,14 @@
 """What may be handed to a model, and how what is meant is found out: plain meanings are taken, others refused."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Literal, TypedDict, get_args
 
 from antiphon.data.readers import Pair, Source, split_features
 from antiphon.errors import InputError
+from antiphon.terminal import one_line
 
 FeaturesLike = str | Sequence[str]
 """Features as in a file (``"N;DAT;PL"``), or as a list."""
@@ -16,6 +17,8 @@ SourceLike = str | tuple[str, FeaturesLike] | Source
 PairLike = Pair | tuple[SourceLike, str]
 """A source with its target."""
 Policy = Literal["greedy", "beam"]
+_LONGEST_COMPARED = 100
+"""Characters of an unknown feature that are compared with known ones."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +27,8 @@ class PredictOptions:
 
     ``beam`` overrides the recipe's. At most ``nbest`` outputs are given for each input, with ``cover`` only as many of
     the most probable as have that much of the probability together. With ``sample``, so many outputs are drawn instead,
-    by ``seed``. ``align`` says whether outputs come with their alignments.
+    by ``seed``. ``align`` says whether outputs come with their alignments. Features that training never saw are refused
+    unless ``allow_unknown_features``, which has the model read them as unknown.
     """
 
     beam: int | None = None
@@ -33,6 +37,7 @@ class PredictOptions:
     sample: int | None = None
     seed: int = 1
     align: bool = True
+    allow_unknown_features: bool = False
 
     def __post_init__(self) -> None:
         check_positive("beam", self.beam)
@@ -82,6 +87,22 @@ def as_source(source: SourceLike, *, reads_features: bool) -> Source:
             f"input {text!r}: features {';'.join(features)}, but the run was trained without, expected the text alone"
         )
     return Source(text, features)
+
+
+def check_features(features: Sequence[str], known: Collection[str], where: str, otherwise: str = "") -> None:
+    """Refuses a feature that training never saw, with the nearest one that it did see and any other way out."""
+    for feature in features:
+        if feature not in known:
+            near = nearest_feature(feature, known)
+            hint = f"did you mean {one_line(near)}?" if near else "training saw no features at all"
+            raise InputError(f"{where}: feature {one_line(feature)} was never seen in training, {hint}{otherwise}")
+
+
+def nearest_feature(feature: str, known: Collection[str]) -> str:
+    """The most similar of the known features, whatever their case; empty if there are none."""
+    by_lower_case = {name.lower(): name for name in sorted(known)}
+    near = get_close_matches(feature[:_LONGEST_COMPARED].lower(), by_lower_case, n=1, cutoff=0.0)
+    return by_lower_case[near[0]] if near else ""
 
 
 def as_pair(pair: PairLike, *, reads_features: bool) -> tuple[Source, str]:

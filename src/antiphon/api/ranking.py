@@ -14,6 +14,7 @@ from antiphon.data.tokenise import Words
 from antiphon.data.vocab import Vocab
 from antiphon.errors import InputError
 from antiphon.metrics import Shares, rank_measures
+from antiphon.metrics.breakdown import By
 from antiphon.models.rankers import MatchRanker, rankings_of
 from antiphon.ranker import load_ranker
 from antiphon.run import RunFolder
@@ -57,7 +58,12 @@ class RankingModel(Model):
         raise self._cannot("align", "a transducer or an attention model")
 
     def evaluate(
-        self, pairs: Iterable[PairLike], *, beam: int | None = None, more_references: Sequence[Sequence[str]] = ()
+        self,
+        pairs: Iterable[PairLike],
+        *,
+        beam: int | None = None,
+        more_references: Sequence[Sequence[str]] = (),
+        by: Sequence[By] = (),
     ) -> Evaluation:
         """Refuses: it is questions that are evaluated, by ``evaluate_questions``."""
         raise self._cannot("evaluate pairs", "evaluate_questions")
@@ -81,8 +87,12 @@ class RankingModel(Model):
             [question.text for question in asked],
             [answer.text for question in asked for answer in question.answers],
         )
-        unknown = [sum(map(self.codec.source.unknown, side)) if self.knows_words else 0 for side in texts]
-        return Evaluation(len(texts[1]), {name: shares.score() for name, shares in measured.items()}, *unknown)
+        of_questions, of_answers = [
+            sum(map(self.codec.source.unknown, side)) if self.knows_words else 0 for side in texts
+        ]
+        return Evaluation(
+            len(texts[1]), {name: shares.score() for name, shares in measured.items()}, of_questions, of_answers
+        )
 
     def measure_questions(
         self, questions: Sequence[Question], *, which: QuestionSet = "all", judged: Judgements | None = None

@@ -3,13 +3,14 @@
 import math
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from antiphon.data.vocab import SPECIALS
 from antiphon.metrics import Score
+from antiphon.metrics.breakdown import Group
 
 END_SYMBOL = SPECIALS[3]
 
@@ -65,6 +66,8 @@ class Prediction:
     unknown: tuple[str, ...] = ()
     """Source symbols that training never saw, features among them."""
     reason: str | None = None
+    origin: Literal["model", "lexicon"] = "model"
+    """Where the outputs come from; those of a lexicon have no probabilities."""
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as JSON can hold it: what ``antiphon predict --format jsonl`` writes."""
@@ -73,6 +76,7 @@ class Prediction:
             "source": self.source,
             "prediction": self.text,
             "reason": self.reason,
+            "from": self.origin,
             "probability": best and best.probability,
             "log_probability": best and best.log_probability,
             "score": best and best.score,
@@ -182,15 +186,17 @@ class Ranked:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """All metrics of a file of pairs, and how many of its symbols training never saw."""
+    """All metrics of a file of pairs, and how many of its symbols training never saw; ``groups`` if asked for."""
 
     examples: int
     metrics: dict[str, Score]
     unknown_source: int
     unknown_target: int
+    groups: tuple[Group, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as JSON can hold it: what ``antiphon evaluate --json`` prints."""
         metrics = {name: {"value": score.value, "signature": score.signature} for name, score in self.metrics.items()}
         unknown = {"source": self.unknown_source, "target": self.unknown_target}
-        return {"examples": self.examples, "metrics": metrics, "unknown_symbols": unknown}
+        shown = {"examples": self.examples, "metrics": metrics, "unknown_symbols": unknown}
+        return shown | {"groups": [group.to_dict() for group in self.groups]} if self.groups else shown

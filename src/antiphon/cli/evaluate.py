@@ -9,8 +9,10 @@ import typer
 
 from antiphon.cli.loading import load_run
 from antiphon.cli.options import (
+    BREAKDOWNS,
     MOST_BIAS,
     Beam,
+    ByOption,
     Device,
     EmitBias,
     Margin,
@@ -22,9 +24,10 @@ from antiphon.cli.options import (
     Run,
     StreamPolicy,
     Threads,
+    parse_breakdowns,
     parse_numbers,
 )
-from antiphon.errors import RecipeError
+from antiphon.errors import InputError, RecipeError
 from antiphon.terminal import one_line
 
 if TYPE_CHECKING:
@@ -42,6 +45,7 @@ def command(
         bool, typer.Option("--json", help="Print one JSON object, or one for each bias of a sweep.")
     ] = False,
     reference: References = None,
+    by: ByOption = None,
     beam: Beam = None,
     online: Annotated[
         bool, typer.Option("--online", help="Give the model its inputs token by token, and measure the delay too.")
@@ -60,6 +64,8 @@ def command(
 ) -> None:
     """Print all metrics of the task, each with its signature.
 
+    Features that training never saw are read as unknown; a note names them.
+
     For answer selection, --questions chooses those with a right candidate (answerable) or with both kinds (mixed) by
     the file's own labels. With --qrels the labels of that file count, and its questions that are not ranked count 0.
 
@@ -68,18 +74,22 @@ def command(
     from antiphon.api import RankingModel
     from antiphon.build import fitting_measures
     from antiphon.cli import ranking
-    from antiphon.cli.test_set import read_test_set
+    from antiphon.cli.test_set import note_unknown_features, read_test_set
     from antiphon.metrics import why_left_out
     from antiphon.run import writing
 
+    breakdowns = parse_breakdowns(by)
+    if breakdowns and (online or sweep is not None):
+        raise InputError("--by: not with --online or --sweep, expected a command without it")
     model = load_run(run, device, threads)
     if isinstance(model, RankingModel):
-        for_pairs = {"--reference": reference, "--beam": beam, "--online": online, "--sweep": sweep}
+        for_pairs = {"--reference": reference, "--beam": beam, "--online": online, "--sweep": sweep, "--by": by}
         ranking.refuse_options(model.kind, for_pairs | {"a second file": file[1:]})
         show(ranking.evaluate(model, file[0], questions.value, qrels), as_json=as_json)
         return
     ranking.refuse_options(model.kind, {"--questions": questions is not Questions.all, "--qrels": qrels})
     test = read_test_set(model.recipe, file, reference or [])
+    note_unknown_features(model, test.pairs)
     if left_out := why_left_out(fitting_measures(model.recipe.data)):
         print(f"left out: {left_out}", file=sys.stderr)
     options: StreamOptions = {"policy": policy.value, "emit_bias": emit_bias, "beam": beam, "margin": margin}
@@ -89,18 +99,23 @@ def command(
     elif online:
         show(model.evaluate_online(test.pairs, more_references=test.more_references, **options), as_json=as_json)
     else:
-        show(model.evaluate(test.pairs, beam=beam, more_references=test.more_references), as_json=as_json)
+        evaluation = model.evaluate(test.pairs, beam=beam, more_references=test.more_references, by=breakdowns)
+        show(evaluation, as_json=as_json)
 
 
 def show(evaluation: "Evaluation", *, as_json: bool) -> None:
-    """A table, or one JSON object."""
+    """A table and one for each kind of groups, or one JSON object."""
+    from antiphon.report.error_formats import group_sections
+    from antiphon.report.sections import print_sections
     from antiphon.report.tables import metrics_table
     from antiphon.terminal import PlainConsole
 
     if as_json:
         print(json.dumps(evaluation.to_dict(), ensure_ascii=False))
     else:
-        PlainConsole().print(metrics_table(evaluation))
+        console = PlainConsole()
+        console.print(metrics_table(evaluation))
+        print_sections(console, group_sections(evaluation.groups, BREAKDOWNS))
 
 
 def parse_biases(text: str) -> list[float]:

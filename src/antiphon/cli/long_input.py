@@ -1,14 +1,14 @@
-"""What ``predict`` says on standard error: how far it has come, and which symbols it did not know."""
+"""What is said on standard error of inputs: how far ``predict`` has come, and which symbols training never saw."""
 
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from antiphon.errors import count_of
-from antiphon.terminal import duration
+from antiphon.terminal import duration, printable
 
 if TYPE_CHECKING:
     from antiphon.api import Prediction
@@ -72,9 +72,18 @@ class UnknownSymbols:
     def follow(self, predictions: "Iterable[Prediction]") -> "Iterator[Prediction]":
         """The same predictions, while they are counted."""
         for prediction in predictions:
-            self.counts.update(prediction.unknown)
-            self.inputs += bool(prediction.unknown)
+            self.add(prediction.unknown)
             yield prediction
+
+    def add(self, symbols: Sequence[str]) -> None:
+        """Counts the unknown symbols of one input."""
+        self.counts.update(symbols)
+        self.inputs += bool(symbols)
+
+    def say(self) -> None:
+        """Says it on standard error, if there is anything to say."""
+        if self.counts:
+            print(printable(f"antiphon: {self}"), file=sys.stderr)
 
     def __str__(self) -> str:
         """One sentence; nothing if every symbol is known."""

@@ -4,9 +4,15 @@ import math
 import os
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
+
+from antiphon.errors import InputError
+from antiphon.terminal import one_line
+
+if TYPE_CHECKING:
+    from antiphon.metrics.breakdown import By
 
 MOST_AT_ONCE = max(64, os.cpu_count() or 1)
 """Threads or processes at most: far more than there are cores, and few enough to start."""
@@ -76,6 +82,30 @@ References = Annotated[
     list[Path] | None,
     typer.Option(help="Text file with a further reference for every line; repeatable.", show_default=False),
 ]
+
+
+BREAKDOWNS = ("features", "length", "unseen")
+ByOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--by",
+        metavar="GROUP",
+        help="Metrics of groups of pairs: features (each one, and whole tags), length (of the source) or unseen "
+        "(with symbols that training never saw); repeatable.",
+        show_default=False,
+    ),
+]
+
+
+def parse_breakdowns(given: list[str] | None) -> "list[By]":
+    """The groups that are asked for, in the singular or the plural."""
+    by: list[By] = []
+    for name in given or []:
+        found = next((each for each in BREAKDOWNS if name in (each, each.removesuffix("s"), f"{each}s")), None)
+        if found is None:
+            raise InputError(f"--by {one_line(name)}: no group of pairs, expected {', '.join(BREAKDOWNS)}")
+        by.append(cast("By", found))
+    return list(dict.fromkeys(by))
 
 
 class StreamPolicy(StrEnum):

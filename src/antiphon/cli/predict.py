@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from enum import StrEnum
 from pathlib import Path
@@ -13,6 +13,7 @@ import typer
 from antiphon.cli.loading import load_run
 from antiphon.cli.long_input import Progress, UnknownSymbols, count_lines
 from antiphon.cli.options import MOST_AT_ONCE, MOST_HYPOTHESES, Beam, Device, Run, Threads
+from antiphon.errors import count_of
 from antiphon.terminal import printable
 
 if TYPE_CHECKING:
@@ -52,6 +53,20 @@ def command(
         bool, typer.Option("--explain", help="Of a matcher with attention: show which words the question looks at.")
     ] = False,
     format: Annotated[Format, typer.Option(help="One output per line, or one JSON object per line.")] = Format.text,
+    lexicon: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Pairs as for training: inputs listed there are answered from it, others by the run.",
+            show_default=False,
+        ),
+    ] = None,
+    allow_unknown_features: Annotated[
+        bool,
+        typer.Option(
+            "--allow-unknown-features", help="Read features that training never saw as unknown; unset: refuse them."
+        ),
+    ] = False,
     processes: Annotated[
         int,
         typer.Option(
@@ -66,6 +81,9 @@ def command(
     Outputs come in the order of the inputs. A line is a source; for a run trained with features it is
     source<TAB>features. Files of pairs work too: their targets are skipped. An empty line gets an empty output.
 
+    Standard error says at the end which source symbols training never saw. An input of the --lexicon gets all outputs
+    that are listed for it, in their order and without a probability; in JSON lines they are marked by "from".
+
     With --nbest, --cover or --sample every output has a line of its own: the line of its input, its probability and
     its text, with tabs between them.
 
@@ -74,7 +92,7 @@ def command(
 
     Example: antiphon predict runs/g2p words.txt > phonemes.txt
     """
-    from antiphon.api import PredictOptions, RankingModel
+    from antiphon.api import PredictOptions, RankingModel, load_planner
     from antiphon.cli import ranking
     from antiphon.kinds import RANKING_KINDS
     from antiphon.run import RunFolder
@@ -84,28 +102,41 @@ def command(
     kind = recipe.model.kind
     if kind in RANKING_KINDS:
         ranking.refuse_options(
-            kind, {"--beam": beam, "--nbest": nbest, "--cover": cover, "--sample": sample, "--processes": processes > 1}
+            kind,
+            {
+                "--beam": beam,
+                "--nbest": nbest,
+                "--cover": cover,
+                "--sample": sample,
+                "--processes": processes > 1,
+                "--lexicon": lexicon,
+                "--allow-unknown-features": allow_unknown_features,
+            },
         )
         ranker = cast(RankingModel, load_run(run, device, threads))
         ranking.predict(ranker, file, run.resolve().name, as_json=format is Format.jsonl, explain=explain)
         return
     ranking.refuse_options(kind, {"--explain": explain})
-    sources = read_sources(file, recipe.data)
     in_full = nbest is not None or cover is not None or sample is not None
     most = nbest or (1 if cover is None else _MOST_COVERING)
-    options = PredictOptions(beam, most, cover, sample, seed, align=format is Format.jsonl)
+    options = PredictOptions(beam, most, cover, sample, seed, format is Format.jsonl, allow_unknown_features)
+    model = load_run(run, device, threads) if processes == 1 else load_planner(run)
+    listed = model.lexicon(lexicon or ())
+    sources = read_sources(file, recipe.data, lambda source, where: model.check_source(source, where, options, listed))
     if processes == 1:
-        predictions = load_run(run, device, threads).predict_lazily(sources, options)
+        predictions = model.predict_lazily(sources, options, listed)
     else:
         predictions = predict_in_processes(
-            run, sources, processes=processes, options=options, device=device, threads=threads or 1
+            run, sources, processes=processes, options=options, lexicon=listed, device=device, threads=threads or 1
         )
-    unknown = UnknownSymbols()
+    unknown, from_lexicon = UnknownSymbols(), 0
     with closing(predictions):
         for line, prediction in enumerate(Progress(count_lines(file)).follow(unknown.follow(predictions)), 1):
             show(line, prediction, as_json=format is Format.jsonl, in_full=in_full)
-    if str(unknown):
-        print(printable(f"antiphon: {unknown}"), file=sys.stderr)
+            from_lexicon += prediction.origin == "lexicon"
+    unknown.say()
+    if lexicon is not None:
+        print(printable(f"antiphon: {count_of(from_lexicon, 'input')} answered from {lexicon}"), file=sys.stderr)
 
 
 def show(line: int, prediction: "Prediction", *, as_json: bool, in_full: bool) -> None:
@@ -119,8 +150,8 @@ def show(line: int, prediction: "Prediction", *, as_json: bool, in_full: bool) -
         print(line, probability, candidate.text, sep="\t")
 
 
-def read_sources(file: Path, data: "DataSection") -> "Iterator[Source]":
-    """The inputs of a file, or of standard input."""
+def read_sources(file: Path, data: "DataSection", check: "Callable[[Source, str], None]") -> "Iterator[Source]":
+    """The inputs of a file, or of standard input; ``check`` is given each one and its line."""
     from antiphon.data.files import STANDARD_INPUT, read_lines, read_standard_input
     from antiphon.data.readers import parse_source
 
@@ -128,4 +159,6 @@ def read_sources(file: Path, data: "DataSection") -> "Iterator[Source]":
     name = STANDARD_INPUT if from_pipe else str(file)
     lines = read_standard_input() if from_pipe else read_lines(file)
     for number, line in enumerate(lines, 1):
-        yield parse_source(line, f"{name}:{number}", features=bool(data.features), swap=data.swap)
+        source = parse_source(line, f"{name}:{number}", features=bool(data.features), swap=data.swap)
+        check(source, f"{name}:{number}")
+        yield source

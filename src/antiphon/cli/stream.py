@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Protocol, cast
 import typer
 
 from antiphon.cli.loading import load_run
+from antiphon.cli.long_input import UnknownSymbols
 from antiphon.cli.options import Beam, Device, EmitBias, Margin, Policy, Run, StreamPolicy, Threads
 from antiphon.data.files import MAX_LINE_BYTES, STANDARD_INPUT, named_errors
 from antiphon.errors import InputError
 
 if TYPE_CHECKING:
+    from antiphon.data.codec import TextCodec
     from antiphon.streaming import Stream
 
 END_OF_LINE = "\n"
@@ -71,7 +73,37 @@ def command(
     start()  # what cannot stream says so before any input is waited for
     source, target = model.codec.source.tokeniser, model.codec.target.tokeniser
     pieces = arriving(cast(BufferedReader, sys.stdin.buffer), by_character=source.split("a b") == ["a", " ", "b"])
-    answer(pieces, start, EventWriter() if format is Format.jsonl else TextWriter(target.join))
+    unknown = UnknownPieces(model.codec.source)
+    writer = EventWriter(unknown.find) if format is Format.jsonl else TextWriter(target.join)
+    try:
+        answer(unknown.follow(pieces), start, writer)
+    finally:
+        unknown.symbols.say()
+
+
+class UnknownPieces:
+    """Counts the symbols that training never saw, line by line."""
+
+    def __init__(self, source: "TextCodec") -> None:
+        self.source, self.symbols = source, UnknownSymbols()
+
+    def find(self, piece: str) -> list[str]:
+        """The symbols of a piece of text that training never saw."""
+        return [token for token in self.source.tokens(piece) if token not in self.source.vocab]
+
+    def follow(self, pieces: Iterable[str]) -> Iterator[str]:
+        """The same pieces, while they are counted."""
+        found: list[str] = []
+        try:
+            for piece in pieces:
+                if piece == END_OF_LINE:
+                    self.symbols.add(found)
+                    found = []
+                else:
+                    found += self.find(piece)
+                yield piece
+        finally:
+            self.symbols.add(found)
 
 
 def answer(pieces: Iterator[str], start: "Callable[[], Stream]", writer: "Writer") -> None:
@@ -127,9 +159,13 @@ class TextWriter:
 
 
 class EventWriter:
-    """One JSON object for every token read or written; positions count from 1 in every line, times are in seconds."""
+    """One JSON object for every token read or written; positions count from 1 in every line, times are in seconds.
 
-    def __init__(self) -> None:
+    What is read comes with the symbols of it that training never saw.
+    """
+
+    def __init__(self, find_unknown: Callable[[str], list[str]]) -> None:
+        self.find_unknown = find_unknown
         self._start()
 
     def _start(self) -> None:
@@ -138,23 +174,23 @@ class EventWriter:
 
     def read(self, token: str) -> None:
         """A token was read."""
-        self._event("read", token)
+        self._event("read", token, {"unknown": self.find_unknown(token)})
 
     def write(self, tokens: Sequence[str]) -> None:
         """Tokens were decided."""
         for token in tokens:
-            self._event("write", token)
+            self._event("write", token, {})
 
     def end(self, tokens: Sequence[str]) -> None:
         """The next line counts anew."""
         self.write(tokens)
         self._start()
 
-    def _event(self, event: str, token: str) -> None:
+    def _event(self, event: str, token: str, more: dict[str, list[str]]) -> None:
         self.positions[event] += 1
         seconds = round(time.perf_counter() - self.started, 6)
         shown = {"event": event, "token": token, "position": self.positions[event], "time": seconds}
-        print(json.dumps(shown, ensure_ascii=False), flush=True)
+        print(json.dumps(shown | more, ensure_ascii=False), flush=True)
 
 
 def arriving(file: BufferedReader, *, by_character: bool) -> Iterator[str]:

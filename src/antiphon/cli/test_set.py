@@ -1,17 +1,24 @@
 """Files of pairs to evaluate on, with any further references."""
 
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from antiphon.build import reads_source
 from antiphon.config import Recipe
 from antiphon.data.files import read_lines
 from antiphon.data.readers import Pair, keep_filled, pair_files
 from antiphon.errors import InputError, count_of
+from antiphon.terminal import one_line
 from antiphon.train.prepare import pairs_of
+
+if TYPE_CHECKING:
+    from antiphon.api import Model
+
+_FEATURES_SHOWN = 5
 
 
 class TestSet(NamedTuple):
@@ -32,6 +39,21 @@ def read_test_set(recipe: Recipe, files: Sequence[Path], references: Sequence[Pa
         print(f"antiphon: {blank} without a source or a target left out", file=sys.stderr)
     further = [_reference_lines(path, number, files[0]) for path in references]
     return TestSet(pairs, [[lines[place] for lines in further] for place in places])
+
+
+def note_unknown_features(model: "Model", pairs: Sequence[Pair]) -> None:
+    """Says on standard error which features training never saw, with the nearest that it did see."""
+    from antiphon.api.inputs import nearest_feature
+
+    known = model.codec.known_features
+    unknown = Counter(feature for pair in pairs for feature in set(pair.features) - known)
+    if unknown:
+        named = ", ".join(
+            f"{one_line(feature)} ({number:,}; nearest: {one_line(nearest_feature(feature, known)) or 'none'})"
+            for feature, number in unknown.most_common(_FEATURES_SHOWN)
+        )
+        more = ", ..." if len(unknown) > _FEATURES_SHOWN else ""
+        print(f"antiphon: features never seen in training: {named}{more}", file=sys.stderr)
 
 
 def _reference_lines(path: Path, wanted: int, file: Path) -> list[str]:

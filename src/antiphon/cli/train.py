@@ -1,7 +1,7 @@
 """``antiphon train``."""
 
 import shlex
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,6 +9,7 @@ import typer
 
 from antiphon.cli.loading import load_run
 from antiphon.cli.options import Device, Recipe, Settings, Threads
+from antiphon.errors import AntiphonError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -68,6 +69,7 @@ def command(
             if not is_first():
                 return
         report_training(run, loaded, console)
+        report_rules(run, console)
         if loaded.data.test is not None and "test" not in run.metrics():
             report_test(run, console, device, threads)
         report_stop(run, console)
@@ -108,6 +110,18 @@ def report_training(run: "RunFolder", recipe: "config.Recipe", console: "Console
         f"{metrics['training_seconds']:.0f} s, {metrics['pairs_per_second']:,.0f} pairs per second",
         soft_wrap=True,
     )
+
+
+def report_rules(run: "RunFolder", console: "Console") -> None:
+    """Says what suffix rules get on the same dev pairs, where they are a rival and the files are still there."""
+    from antiphon.train.count import rule_accuracy
+
+    with suppress(AntiphonError, OSError):
+        accuracy = rule_accuracy(run)
+        if accuracy is not None:
+            console.print(
+                f"suffix rules of the same pairs (model.kind=suffix_rule): dev accuracy {accuracy:.4g}", soft_wrap=True
+            )
 
 
 def report_test(run: "RunFolder", console: "Console", device: str, threads: int | None) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,6 +81,12 @@ class PairCodec(PairCutter):
 
     source: TextCodec
     target: TextCodec
+
+    @cached_property
+    def known_features(self) -> frozenset[str]:
+        """The features that training saw."""
+        symbols = (token for token in self.source.vocab.tokens if token == feature_symbol(token[1:-1]))
+        return frozenset(symbol[1:-1] for symbol in symbols)
 
     def encode_source(self, source: Source) -> NDArray[np.int32]:
         """The ids of features and source tokens."""

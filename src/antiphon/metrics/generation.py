@@ -53,6 +53,15 @@ class Outputs:
             wanted_tokens=[[target.tokens(text) for text in texts] for texts in references],
         )
 
+    def select(self, indices: Sequence[int]) -> "Outputs":
+        """Some of the outputs with their references."""
+        return Outputs(
+            [self.predicted[index] for index in indices],
+            [self.wanted[index] for index in indices],
+            [self.predicted_tokens[index] for index in indices],
+            [self.wanted_tokens[index] for index in indices],
+        )
+
 
 @dataclass(frozen=True)
 class Shares:
@@ -71,7 +80,7 @@ class Shares:
 def accuracy(outputs: Outputs) -> Shares:
     """Percentage of outputs that equal a reference after Unicode NFC."""
     pairs = zip(outputs.predicted, outputs.wanted, strict=True)
-    right = [any(_nfc(ours) == _nfc(theirs) for theirs in references) for ours, references in pairs]
+    right = [any(nfc(ours) == nfc(theirs) for theirs in references) for ours, references in pairs]
     return Shares(np.array(right, float), np.ones(len(right)), 100.0, "exact match|nfc|percent")
 
 
@@ -174,11 +183,12 @@ def _edits(outputs: Outputs) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Edits to the closest reference, and that reference's length, for each output."""
     found = []
     for ours, references in zip(outputs.predicted_tokens, outputs.wanted_tokens, strict=True):
-        tokens = list(map(_nfc, ours))
-        found.append(min((Levenshtein.distance(tokens, list(map(_nfc, theirs))), len(theirs)) for theirs in references))
+        tokens = list(map(nfc, ours))
+        found.append(min((Levenshtein.distance(tokens, list(map(nfc, theirs))), len(theirs)) for theirs in references))
     edits, lengths = np.array(found, float).reshape(-1, 2).T
     return edits, lengths
 
 
-def _nfc(text: str) -> str:
+def nfc(text: str) -> str:
+    """The text in the Unicode form in which texts are compared."""
     return unicodedata.normalize("NFC", text)

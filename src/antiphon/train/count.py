@@ -11,6 +11,7 @@ from antiphon.data.questions import judgements_of
 from antiphon.data.readers import Pair
 from antiphon.data.vocab import Tally
 from antiphon.errors import InputError
+from antiphon.kinds import KINDS
 from antiphon.metrics import Outputs, rank_measures, score_outputs
 from antiphon.models.rankers import rankings_of
 from antiphon.models.suffix_rule import SuffixRules
@@ -41,21 +42,41 @@ def train_suffix_rules(recipe: Recipe, run: RunFolder, say: Say) -> None:
     run.save_recipe(recipe)
     _save_vocabs(run, recipe, examples)
     rules.save(run.rules)
+    save_summary(
+        run,
+        recipe.train,
+        _dev_scores(recipe, run, rules, fitting_measures(recipe.data)),
+        parameters=len(rules),
+        seconds=seconds,
+        pairs_per_second=len(examples) / max(seconds, 1e-9),
+    )
+    say(f"suffix_rule: {len(rules):,} suffixes from {len(examples):,} pairs")
+
+
+def rule_accuracy(run: RunFolder) -> float | None:
+    """What suffix rules learnt from a run's training pairs get on its dev pairs, to compare its own accuracy with.
+
+    None where they are no rival: they change endings of words by their features, and copy the rest.
+    """
+    recipe = run.recipe()
+    data = recipe.data
+    is_inflection = data.features and data.source_tokens == data.target_tokens == "chars"
+    answers = recipe.model.kind in KINDS and KINDS[recipe.model.kind].search is not None
+    if not is_inflection or not answers or recipe.train.dev_metric != "accuracy":
+        return None
+    rules = SuffixRules.learn(example[:3] for example in _read_examples(recipe, run, "train"))
+    return _dev_scores(recipe, run, rules, ["accuracy"])["accuracy"]
+
+
+def _dev_scores(recipe: Recipe, run: RunFolder, rules: SuffixRules, measures: Sequence[str]) -> dict[str, float]:
+    """What suffix rules get on the held-out pairs of a recipe."""
     dev = _read_examples(recipe, run, "dev")
     outputs = Outputs.of(
         run.codec(recipe).target,
         [rules.apply(example.source, example.features) for example in dev],
         [[example.text] for example in dev],
     )
-    save_summary(
-        run,
-        recipe.train,
-        {name: score.value for name, score in score_outputs(outputs, fitting_measures(recipe.data)).items()},
-        parameters=len(rules),
-        seconds=seconds,
-        pairs_per_second=len(examples) / max(seconds, 1e-9),
-    )
-    say(f"suffix_rule: {len(rules):,} suffixes from {len(examples):,} pairs")
+    return {name: score.value for name, score in score_outputs(outputs, measures).items()}
 
 
 def train_overlap(recipe: Recipe, run: RunFolder, say: Say) -> None:

@@ -60,7 +60,9 @@ def tune(
     weights = model.weights
     for number in range(1, rounds + 1):
         model.weights = weights
-        predictions = model.predict([Source(pair.source, pair.features) for pair in lists.pairs], nbest=nbest)
+        predictions = model.predict(
+            [Source(pair.source, pair.features) for pair in lists.pairs], nbest=nbest, allow_unknown_features=True
+        )
         fresh = lists.add_predictions(predictions)
         outputs = Outputs.of(lists.target, [each.tokens for each in predictions], [[p.target] for p in lists.pairs])
         value = score_outputs(outputs, [lists.metric])[lists.metric].value

@@ -1,0 +1,49 @@
+"""Outputs that people have written down: inputs listed there need no model."""
+
+from collections.abc import Iterable, Sequence
+
+from antiphon.data.codec import PairCodec
+from antiphon.data.readers import Pair, Source
+from antiphon.errors import InputError
+
+Key = tuple[tuple[str, ...], tuple[str, ...]]
+
+
+class Lexicon:
+    """For each listed input its outputs, the best first.
+
+    Inputs are compared as a model reads them: after its text steps (such as lower-casing) and as tokens, with their
+    features.
+    """
+
+    def __init__(self, codec: PairCodec, pairs: Iterable[tuple[Source, str]] = ()) -> None:
+        self._codec = codec
+        self._outputs: dict[Key, list[str]] = {}
+        for source, output in pairs:
+            listed = self._outputs.setdefault(self._key(source), [])
+            if output not in listed:
+                listed.append(output)
+
+    def __len__(self) -> int:
+        return len(self._outputs)
+
+    def __contains__(self, source: Source) -> bool:
+        return bool(self.outputs(source))
+
+    def outputs(self, source: Source) -> Sequence[str]:
+        """The outputs of an input as they stand in the lexicon; none if it is not listed or has no text."""
+        return self._outputs.get(self._key(source), ()) if self._outputs and source.text.strip() else ()
+
+    def _key(self, source: Source) -> Key:
+        return (
+            tuple(self._codec.source.tokens(source.text)),
+            tuple(self._codec.feature_symbols(source.features)),
+        )
+
+
+def check_lexicon_features(pairs: Sequence[Pair], name: object) -> None:
+    """Refuses a lexicon without features for a model that reads them: no input would ever be found in it."""
+    if not any(pair.features for pair in pairs):
+        raise InputError(
+            f"{name}: no features, but the run was trained with them, expected lines of source<TAB>output<TAB>features"
+        )

@@ -1,0 +1,136 @@
+"""What a model gets wrong: mistakes, accuracy of groups, frequent edits, and the difference to another model."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from antiphon.metrics.breakdown import Group
+from antiphon.metrics.edits import Edit
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A pair whose output is not its reference.
+
+    ``where`` is the pair's ``file:line``, if it came from a file. ``alignment`` has ``i-j`` pairs of source and output
+    as ``antiphon align`` writes them. What a kind of model cannot tell is None, and so is an output that was not found.
+    ``unseen`` has the symbols of the source and the tokens of the reference that training never saw.
+    """
+
+    where: str
+    source: str
+    features: tuple[str, ...]
+    reference: str
+    output: str | None
+    probability: float | None
+    reference_probability: float | None
+    alignment: str | None
+    unseen: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as JSON can hold it."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A pair that only one of two models gets right: this one, or the other."""
+
+    where: str
+    source: str
+    features: tuple[str, ...]
+    reference: str
+    output: str | None
+    probability: float | None
+    other_output: str | None
+    other_probability: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as JSON can hold it."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Against:
+    """How many pairs both models get right, only this one, only the other, or neither; and which those are."""
+
+    both_right: int
+    only_this: int
+    only_other: int
+    neither: int
+    won: tuple[Difference, ...]
+    """Pairs that only this model gets right."""
+    lost: tuple[Difference, ...]
+    """Pairs that only the other model gets right."""
+
+    def counts(self) -> dict[str, int]:
+        """The four numbers of pairs."""
+        return {name: getattr(self, name) for name in ("both_right", "only_this", "only_other", "neither")}
+
+
+@dataclass(frozen=True)
+class ErrorReport:
+    """What a model gets wrong of some pairs; lists may be cut short, ``right`` counts all."""
+
+    pairs: int
+    right: int
+    mistakes: tuple[Mistake, ...]
+    groups: tuple[Group, ...]
+    edits: tuple[Edit, ...]
+    against: Against | None = None
+
+    @property
+    def wrong(self) -> int:
+        """How many outputs are not their reference."""
+        return self.pairs - self.right
+
+    @property
+    def accuracy(self) -> float:
+        """Percentage of outputs that equal their reference."""
+        return 100.0 * self.right / max(1, self.pairs)
+
+    def summary(self) -> dict[str, Any]:
+        """All but the lists of pairs, as JSON can hold it."""
+        shown: dict[str, Any] = {
+            "pairs": self.pairs,
+            "right": self.right,
+            "accuracy": self.accuracy,
+            "groups": [group.to_dict() for group in self.groups],
+            "edits": [edit.to_dict() for edit in self.edits],
+        }
+        return shown if self.against is None else shown | {"against": self.against.counts()}
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as JSON can hold it."""
+        shown = self.summary() | {"mistakes": _dicts(self.mistakes)}
+        if self.against is not None:
+            shown["against"] |= {"won": _dicts(self.against.won), "lost": _dicts(self.against.lost)}
+        return shown
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """A pair with the probability that a model gives its target, and what the model would write instead.
+
+    ``log_probability_per_token`` is the log probability of the target divided by its tokens, the end counted as one.
+    """
+
+    where: str
+    source: str
+    features: tuple[str, ...]
+    target: str
+    log_probability_per_token: float
+    probability: float
+    output: str | None
+    output_probability: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as JSON can hold it; the log probability of what is impossible is None."""
+        shown = asdict(self)
+        is_possible = math.isfinite(self.log_probability_per_token)
+        return shown if is_possible else shown | {"log_probability_per_token": None}
+
+
+def _dicts(rows: Sequence[Mistake | Difference]) -> list[dict[str, Any]]:
+    return [row.to_dict() for row in rows]

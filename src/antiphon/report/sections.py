@@ -1,0 +1,101 @@
+"""Tables of text for people and programs: on a terminal, as Markdown, as TSV; well-formed whatever the text holds."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from io import StringIO
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from antiphon.terminal import PlainConsole, one_line
+
+_MARKDOWN_PUNCTUATION = re.compile(r"([\\`*_\[\]<>|~$&])")
+_NUMBER = re.compile(r"(-?[\d.]+(e[-+]?\d+)?)?")
+_TSV_ESCAPES = str.maketrans({"\t": "\\t", "\n": "\\n", "\r": "\\r"})
+_WIDTH_OF_FILES = 160
+"""Columns of text that does not go to a terminal."""
+
+Cell = str | int | float | None
+
+
+@dataclass(frozen=True)
+class Section:
+    """A table with its title; ``note`` stands below it."""
+
+    title: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    note: str = ""
+
+
+def as_text(lines: Sequence[str], sections: Iterable[Section], width: int | None = None) -> str:
+    """The lines, then every section as a table for a terminal of a width."""
+    console = PlainConsole()
+    console.file, console.width = StringIO(), width or _WIDTH_OF_FILES
+    for line in lines:
+        console.print(line, soft_wrap=True)
+    print_sections(console, sections)
+    return console.file.getvalue()
+
+
+def print_sections(console: Console, sections: Iterable[Section]) -> None:
+    """Prints every section as its title, a table and its note."""
+    for section in sections:
+        console.print(f"\n{section.title}", soft_wrap=True)
+        console.print(_text_table(section))
+        if section.note:
+            console.print(section.note, soft_wrap=True)
+
+
+def as_markdown(lines: Sequence[str], sections: Iterable[Section]) -> str:
+    """The lines as a paragraph, then every section as a heading and a table."""
+    parts = ["  \n".join(map(escape_markdown, lines))]
+    for section in sections:
+        parts += [f"## {escape_markdown(section.title)}", "\n".join(_markdown_rows(section))]
+        parts += [escape_markdown(section.note)] if section.note else []
+    return "\n\n".join(parts) + "\n"
+
+
+def as_tsv(header: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
+    """One table with a header line."""
+    return "".join("\t".join(map(escape_tsv, row)) + "\n" for row in (header, *rows))
+
+
+def escape_markdown(cell: Cell) -> str:
+    """A cell that shows as it is, on one line: what Markdown takes for markup inside a line is escaped."""
+    return _MARKDOWN_PUNCTUATION.sub(r"\\\1", _on_one_line(cell))
+
+
+def escape_tsv(cell: Cell) -> str:
+    """A cell in which tabs and line ends, and nothing else, are written as ``\\t``, ``\\n`` and ``\\r``."""
+    return _shown(cell).translate(_TSV_ESCAPES)
+
+
+def _text_table(section: Section) -> Table:
+    table = Table(box=SIMPLE_HEAD, show_edge=False)
+    for place, name in enumerate(section.header):
+        are_numbers = all(_NUMBER.fullmatch(_shown(row[place])) for row in section.rows)
+        table.add_column(name, justify="right" if are_numbers else "left", overflow="fold")
+    for row in section.rows:
+        table.add_row(*map(_on_one_line, row))
+    return table
+
+
+def _markdown_rows(section: Section) -> Iterator[str]:
+    yield f"| {' | '.join(map(escape_markdown, section.header))} |"
+    yield "|" + "---|" * len(section.header)
+    for row in section.rows:
+        yield f"| {' | '.join(map(escape_markdown, row))} |"
+
+
+def _shown(cell: Cell) -> str:
+    if isinstance(cell, float):
+        return f"{cell:.4g}"
+    return "" if cell is None else str(cell)
+
+
+def _on_one_line(cell: Cell) -> str:
+    text = _shown(cell)
+    return one_line(text, limit=len(text))

@@ -1,0 +1,43 @@
+"""Tables stay tables whatever the text in them."""
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from antiphon.report.sections import Section, as_markdown, as_text, as_tsv
+from antiphon.terminal import one_line
+
+CELLS = st.text(st.characters(codec="utf-8"), max_size=12) | st.text("|\\`*_[]<>~$&#-+\t\n\r: a", max_size=8)
+ROWS = st.lists(st.tuples(CELLS, CELLS, CELLS), min_size=1, max_size=3)
+HEADER = ("one", "two", "three")
+
+
+def cells_of(markdown):
+    """What a Markdown renderer shows in each cell of the only table."""
+    tokens = MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(markdown)
+    places = [place for place, token in enumerate(tokens) if token.type in ("td_open", "th_open")]
+    assert all(child.type in ("text", "text_special") for place in places for child in tokens[place + 1].children)
+    return ["".join(child.content for child in tokens[place + 1].children) for place in places]
+
+
+@given(ROWS)
+@example([("a|b", "\\|", "\\"), ("<b>", "&amp;", "[x](y)"), ("`|`", "**a**", "~~s~~")])
+def test_markdown_shows_every_cell_as_it_is(rows):
+    shown = cells_of(as_markdown(["run x: y"], [Section("t", HEADER, rows)]))
+    assert shown == [*HEADER, *(one_line(cell, len(cell)).strip() for row in rows for cell in row)]
+
+
+@given(ROWS)
+@example([("a\tb", "c\nd", "e\r\\t")])
+def test_tsv_has_a_line_for_every_row_and_a_tab_between_cells(rows):
+    *lines, rest = as_tsv(HEADER, rows).split("\n")
+    assert rest == ""
+    assert [len(line.split("\t")) for line in lines] == [3] * (1 + len(rows))
+    assert not any("\r" in line for line in lines)
+
+
+@given(ROWS)
+def test_text_for_a_terminal_holds_no_control_codes(rows):
+    text = as_text(["run x: y"], [Section("t", HEADER, rows, "a note")])
+    assert not any(ord(character) < 32 and character != "\n" for character in text)
+    assert text.endswith("a note\n")
