@@ -16,17 +16,18 @@ from tests.toy import inflect, words, write_questions, write_vectors
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+IMPROVE = (ROOT / "docs/improve.md").read_text(encoding="utf-8")
 SMALL = ("model.hidden_size=8", "model.layers=1", "train.max_epochs=1")
 
 
-def blocks(language):
-    found = re.findall(r"^```(\w*)\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
+def blocks(language, text=README):
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
     return [block for name, block in found if name == language]
 
 
-def commands():
+def commands(text=README):
     """Every antiphon command in a block, with what is piped into it; comments and redirections left out."""
-    for block in blocks(""):
+    for block in blocks("", text):
         for line in block.replace("\\\n", " ").splitlines():
             piped, _, command = line.rpartition(" | ")
             words_ = shlex.split(command, comments=True)
@@ -42,6 +43,7 @@ def folder(tmp_path, toy_run):
         rows = [f"{word}\t{inflect(word)}\t{tag}\n" for word in words(number) for tag in ("N;PL", "N;SG")]
         (folder / f"{name}.tsv").write_text("".join(rows))
     (folder / "new.txt").write_text("badu\tN;PL\n")
+    (folder / "lexicon.tsv").write_text("badu\tbaaduun\tN;PL\n")
     (folder / "forms.txt").write_text("".join(f"{inflect(word)}\n" for word in words(30, seed=1)))
     for part, number in (("train", 12), ("dev", 6), ("test", 6), ("new", 3)):
         write_questions(folder / f"qa.{part}.tsv", number)
@@ -59,7 +61,19 @@ def made_small(arguments):
 
 def test_every_verb_but_the_demo_is_shown_in_a_command():
     shown = {arguments[0] for _, arguments in commands()}
-    assert shown >= {"train", "evaluate", "predict", "align", "info", "recipes", "stream", "combine", "tune", "grid"}
+    assert shown >= {
+        "train",
+        "evaluate",
+        "predict",
+        "align",
+        "info",
+        "recipes",
+        "stream",
+        "combine",
+        "tune",
+        "grid",
+        "errors",
+    }
 
 
 def test_every_command_and_all_python_work_and_give_what_is_shown(antiphon, folder, monkeypatch):
@@ -71,6 +85,16 @@ def test_every_command_and_all_python_work_and_give_what_is_shown(antiphon, fold
         swept += result.out if "--sweep" in arguments else ""
     check_sweep(swept)
     assert sum(map(check_python, blocks("python"))) >= 6
+    check_improve(antiphon, folder)
+
+
+def check_improve(antiphon, folder):
+    """Every command and all Python of docs/improve.md, with the runs of the README."""
+    shutil.copytree(folder / "runs/mine", folder / "runs/other")
+    for _, arguments in commands(IMPROVE):
+        result = antiphon(*arguments)
+        assert result.status == 0, (arguments, result.err)
+    assert sum(map(check_python, blocks("python", IMPROVE))) >= 7
 
 
 def check_sweep(swept):

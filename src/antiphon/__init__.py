@@ -9,20 +9,35 @@ __all__ = [
     "Alignment",
     "AntiphonError",
     "Candidate",
+    "ErrorReport",
     "Evaluation",
     "InputError",
+    "Lexicon",
     "Model",
     "Prediction",
     "Ranked",
     "RankingModel",
     "RecipeError",
     "RunError",
+    "Suspect",
     "__version__",
     "load",
 ]
 
 if TYPE_CHECKING:
-    from antiphon.api import Alignment, Candidate, Evaluation, Model, Prediction, Ranked, RankingModel, load
+    from antiphon.api import (
+        Alignment,
+        Candidate,
+        ErrorReport,
+        Evaluation,
+        Lexicon,
+        Model,
+        Prediction,
+        Ranked,
+        RankingModel,
+        Suspect,
+        load,
+    )
 
 
 def __dir__() -> list[str]:
