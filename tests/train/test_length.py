@@ -3,7 +3,7 @@
 import pytest
 
 from antiphon.config import Recipe
-from antiphon.train.length import Length, settle_length
+from antiphon.train.length import Length, longer_than, settle_length
 
 
 def settled(pairs, batch_size=32, **settings):
@@ -39,3 +39,12 @@ def test_a_length_given_in_updates_or_passes_is_rounded_up_to_whole_epochs():
 def test_what_a_recipe_says_holds():
     assert settled(100, max_epochs=7, patience=3, passes=2) == Length(passes=2, max_epochs=7, patience=3)
     assert settled(1_000, max_epochs=100, max_updates=1) == Length(passes=4, max_epochs=100, patience=20)
+
+
+@pytest.mark.parametrize(
+    ("max_epochs", "epochs", "best", "longer"),
+    [(3, 3, 2, 5), (3, 3, 1, None), (100, 100, 96, 150), (100, 100, 95, None), (100, 80, 79, None), (None, 1, 1, None)],
+)
+def test_a_run_whose_best_epoch_is_among_its_last_could_be_longer(max_epochs, epochs, best, longer):
+    settings = Recipe.model_validate({"train": {"max_epochs": max_epochs}}).train
+    assert longer_than(settings, best, epochs) == longer

@@ -1,6 +1,7 @@
 """``antiphon train``."""
 
 import shlex
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -74,6 +75,7 @@ def command(
             report_test(run, console, device, threads)
         report_stop(run, console)
         console.print(f"next:\n{next_steps(folder, loaded.model.kind)}", soft_wrap=True)
+        report_improving(run, recipe, settings or [], console)
 
 
 def report_stop(run: "RunFolder", console: "Console") -> None:
@@ -86,6 +88,19 @@ def report_stop(run: "RunFolder", console: "Console") -> None:
             soft_wrap=True,
         )
         raise typer.Exit(1)
+
+
+def report_improving(run: "RunFolder", recipe: str, settings: Sequence[str], console: "Console") -> None:
+    """Says how to go on with a run whose best epoch is among its last."""
+    from antiphon.train.length import longer_than
+
+    metrics = run.metrics()
+    epochs = longer_than(run.recipe().train, metrics["best_epoch"], metrics["epochs"])
+    if epochs is not None:
+        given = [each for each in settings if each.partition("=")[0].strip() != "train.max_epochs"]
+        options = [part for each in [*given, f"train.max_epochs={epochs}"] for part in ("--set", each)]
+        command = shlex.join(["antiphon", "train", recipe, "--resume", *options, "--out", str(run.path)])
+        console.print(f"still improving when training ended: go on with {command}", soft_wrap=True)
 
 
 def next_steps(run: Path, kind: str) -> str:

@@ -18,6 +18,10 @@ PATIENCE_SHARE = 0.2
 LEAST_PATIENCE = 10
 """... and epochs that may in any case."""
 
+_LAST_EPOCHS = 2
+_LAST_SHARE = 0.05
+"""Of all epochs: a best one among these last, or among the last two, says that more would be better still."""
+
 
 @dataclass(frozen=True)
 class Length:
@@ -39,6 +43,14 @@ class Length:
         passes = "each a pass" if self.passes == 1 else f"each {self.passes} passes"
         epochs = f"{count_of(self.max_epochs, 'epoch')} of {count_of(updates, 'update')}"
         return f"{epochs} ({passes} over {count_of(pairs, 'pair')}), patience {self.patience}"
+
+
+def longer_than(settings: TrainSection, best_epoch: int, epochs: int) -> int | None:
+    """Epochs to go on to, half as many again, if training ended at its last epoch while the model still improved."""
+    if settings.max_epochs is None or epochs < settings.max_epochs:
+        return None
+    is_among_last = epochs - best_epoch < max(_LAST_EPOCHS, _LAST_SHARE * epochs)
+    return ceil(1.5 * epochs) if is_among_last else None
 
 
 def settle_length(recipe: Recipe, updates_per_pass: int) -> Recipe:
