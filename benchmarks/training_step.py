@@ -89,7 +89,7 @@ def new_step(kind, way, batch, V, H):
     kinds = {"transducer": Transducer, "naive_joint": Transducer, "attention": Attention}
     torch.manual_seed(0)
     model = kinds.get(kind, EncoderDecoder)(V, V, hidden_size=H, embedding_size=H, dropout=0.2).to(device())
-    optimisation = Optimisation(0.001, 1.0, 1, 0.0, 1)
+    optimisation = Optimisation(0.001, 0.0, 1)
     step = Step(model, lambda some: -model.log_prob(some), optimisation.optimiser_of(model), optimisation.clip)
     if way == "recorded":
         recorded = RecordedSteps(step, len(batch.source))

@@ -17,7 +17,7 @@ from tests.toy import inflect, words, write_questions, write_vectors
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 IMPROVE = (ROOT / "docs/improve.md").read_text(encoding="utf-8")
-SMALL = ("model.hidden_size=8", "model.layers=1", "train.max_epochs=1")
+SMALL = ("model.hidden_size=8", "model.layers=1", "train.max_epochs=1", "train.passes=1")
 
 
 def blocks(language, text=README):

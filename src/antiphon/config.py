@@ -171,7 +171,7 @@ class TrainSection(Section):
     """Decides initial weights, dropout and the order of batches."""
     max_epochs: Positive | None = None
     """Epochs at most; unset: as many as ``max_updates`` and ``min_passes`` ask for."""
-    max_updates: Positive = 15_000
+    max_updates: Positive = 6_000
     """Updates of a run whose ``max_epochs`` is unset; more where the data are many, see ``min_passes``."""
     min_passes: Positive = 40
     """Passes over the training pairs at least, where ``max_epochs`` is unset."""

@@ -16,7 +16,8 @@ from tests.toy import write_pairs, write_questions, write_vectors
 
 _DATA = '[data]\ntrain = "train.tsv"\ndev = "dev.tsv"\n'
 _SIZES = (
-    '[model]\nhidden_size = 4\ndropout = 0.1\n[train]\nmax_epochs = 2\nbatch_size = 16\ndev_metric = "perplexity"\n'
+    "[model]\nhidden_size = 4\ndropout = 0.1\n"
+    '[train]\nmax_epochs = 2\npasses = 1\nbatch_size = 16\ndev_metric = "perplexity"\n'
 )
 _COUNTED = '[model]\nkind = "suffix_rule"\n[train]\ndev_metric = "accuracy"\n'
 _QUESTIONS = '[data]\ntrain = "questions.tsv"\ndev = "questions.tsv"\n'

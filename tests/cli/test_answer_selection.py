@@ -21,6 +21,7 @@ SMALL = [
     "train.learning_rate=0.1",
     "train.batch_size=16",
     "train.max_epochs=12",
+    "train.passes=1",
     "train.patience=12",
     "train.dev_metric=map",
 ]
@@ -225,6 +226,7 @@ def test_a_pretrained_encoder_travels_with_the_run(antiphon, toy, tmp_path, froz
         f"data.encoder={toy / 'encoder'}",
         f"model.frozen={frozen}",
         "train.max_epochs=2",
+        "train.passes=1",
     ]
     run = train(toy, f"pretrained-{frozen}", *settings, "model.overlap=true")
     assert {path.name for path in (run / "encoder").iterdir()} == {"config.json", "tokenizer.json"}
@@ -255,7 +257,14 @@ def test_compare_puts_rankers_side_by_side(antiphon, toy, attentive):
 
 
 def test_a_test_file_is_evaluated_after_training(toy):
-    run = train(toy, "tested", "model.sentence=bag_of_words", "train.max_epochs=1", f"data.test={toy / 'test.tsv'}")
+    run = train(
+        toy,
+        "tested",
+        "model.sentence=bag_of_words",
+        "train.max_epochs=1",
+        "train.passes=1",
+        f"data.test={toy / 'test.tsv'}",
+    )
     assert (
         "30 questions (mixed)" in json.loads((run / "metrics.json").read_text())["test"]["metrics"]["map"]["signature"]
     )

@@ -165,7 +165,7 @@ def test_groups_are_not_measured_online(toy_run, pairs, antiphon):
 
 def test_training_on_inflection_says_what_suffix_rules_get(folder, tmp_path, antiphon):
     settings = [f"data.{part}={folder / name}.tsv" for part, name in (("train", "many"), ("dev", "test"))]
-    settings += ["model.hidden_size=4", "model.layers=1", "train.max_epochs=1"]
+    settings += ["model.hidden_size=4", "model.layers=1", "train.max_epochs=1", "train.passes=1"]
     arguments = [part for setting in settings for part in ("--set", setting)]
     trained = antiphon("train", "inflection", *arguments, "--out", tmp_path / "run")
     assert trained.status == 0

@@ -16,6 +16,7 @@ test = "{toy}/dev.tsv"
 hidden_size = 8
 [train]
 max_epochs = 1
+passes = 1
 dev_metric = "accuracy"
 """
 

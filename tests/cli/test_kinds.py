@@ -19,7 +19,7 @@ def runs(tmp_path_factory, request):
     write_pairs(folder / "dev.tsv", 40, seed=3)
     (folder / "more.txt").write_text("".join(f"{inflect(word)}\n" for word in words(200, seed=8)))
     (folder / "recipe.toml").write_text(
-        "[model]\nhidden_size = 32\ndropout = 0.0\n[train]\nlearning_rate = 0.01\nmax_epochs = 4\n"
+        "[model]\nhidden_size = 32\ndropout = 0.0\n[train]\nlearning_rate = 0.01\nmax_epochs = 4\npasses = 1\n"
     )
     with pytest.MonkeyPatch.context() as patch:
         for kind in KINDS:

@@ -9,7 +9,10 @@ import antiphon as package
 from tests.sealing import seal_again
 from tests.toy import inflect, words, write_pairs
 
-SMALL = "[model]\nhidden_size = 48\ndropout = 0.2\n[train]\nlearning_rate = 0.01\nmax_epochs = 12\n[search]\nbeam = 8\n"
+SMALL = (
+    "[model]\nhidden_size = 48\ndropout = 0.2\n"
+    "[train]\nlearning_rate = 0.01\nmax_epochs = 12\npasses = 1\n[search]\nbeam = 8\n"
+)
 
 
 @pytest.fixture(scope="module")

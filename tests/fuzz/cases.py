@@ -16,7 +16,7 @@ from tests.fuzz.sandbox import RANKERS, RUNS, WRITERS
 from tests.sealing import seal_again
 
 KEYS = [f"{section}.{key}" for section, field in Recipe.model_fields.items() for key in field.annotation.model_fields]
-QUICK = ["--set", "train.max_epochs=1"]
+QUICK = ["--set", "train.max_epochs=1", "--set", "train.passes=1"]
 OPTIONS = {
     "train": ("--set", "--out", "--device", "--threads", "--resume", "--force", "--dry-run"),
     "predict": (

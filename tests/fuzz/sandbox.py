@@ -20,6 +20,7 @@ hidden_size = 8
 dropout = 0.0
 [train]
 max_epochs = 2
+passes = 1
 learning_rate = 0.01
 [search]
 beam = 2
@@ -35,6 +36,7 @@ sentence = "lstm"
 hidden_size = 4
 [train]
 max_epochs = 1
+passes = 1
 dev_metric = "map"
 """
 RUNS = {

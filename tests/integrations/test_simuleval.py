@@ -25,6 +25,7 @@ dropout = 0.1
 [train]
 learning_rate = 0.01
 max_epochs = 16
+passes = 1
 
 [search]
 beam = 4

@@ -23,7 +23,7 @@ def recipe(tmp_path):
     (tmp_path / "recipe.toml").write_text('[data]\ntrain = "train.tsv"\ndev = "dev.tsv"\n[model]\nhidden_size = 8\n')
 
     def with_settings(*settings):
-        return load_recipe(tmp_path / "recipe.toml", [*settings, "train.max_epochs=1"])
+        return load_recipe(tmp_path / "recipe.toml", [*settings, "train.max_epochs=1", "train.passes=1"])
 
     return with_settings
 

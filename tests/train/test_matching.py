@@ -19,7 +19,7 @@ def recipe(tmp_path):
     (tmp_path / "recipe.toml").write_text('[data]\ntrain = "train.tsv"\ndev = "dev.tsv"\nvectors = "vectors.txt"\n')
     return load_recipe(
         tmp_path / "recipe.toml",
-        ["model.kind=matcher", *SMALL, "train.max_epochs=4", "train.l2=0.01", "model.overlap=true"],
+        ["model.kind=matcher", *SMALL, "train.max_epochs=4", "train.passes=1", "train.l2=0.01", "model.overlap=true"],
     )
 
 

@@ -26,7 +26,7 @@ def fitting_of(module, sample, sizes):
     pairs, rows, columns = sizes
     lengths = np.repeat([rows, 2, rows], [pairs, 1, 1]), np.repeat([columns, columns, 2], [pairs, 1, 1])
     plan = [np.arange(pairs), np.array([pairs]), np.array([pairs + 1])]
-    batches = SimpleNamespace(seed=1, plan=lambda order: plan)
+    batches = SimpleNamespace(plan_epoch=lambda epoch: plan)
     return SimpleNamespace(module=module, batches=batches, lengths=lengths, sample=sample)
 
 
@@ -58,9 +58,9 @@ def assert_estimate_is_close(make_module, sample, sizes):
 @pytest.mark.parametrize(
     ("sizes", "V", "H", "layers", "how"),
     [
-        ((32, 12, 12), 40, 64, 1, Optimisation(0.1, 1.0, 1, average=0.0, seed=1)),
-        ((16, 40, 20), 3000, 32, 1, Optimisation(0.1, 1.0, 1, average=0.9, seed=1)),
-        ((6, 60, 30), 300, 48, 2, Optimisation(0.1, 1.0, 1, average=0.0, seed=1, optimiser="adagrad")),
+        ((32, 12, 12), 40, 64, 1, Optimisation(0.1, average=0.0, seed=1)),
+        ((16, 40, 20), 3000, 32, 1, Optimisation(0.1, average=0.9, seed=1)),
+        ((6, 60, 30), 300, 48, 2, Optimisation(0.1, average=0.0, seed=1, optimiser="adagrad")),
     ],
 )
 @pytest.mark.parametrize("kind", ["transducer", "attention", "encoder_decoder", "language_model"])
@@ -77,7 +77,7 @@ def test_the_estimate_is_what_a_real_step_takes(kind, sizes, V, H, layers, how):
 
 @pytest.mark.parametrize("sentence", ["bag_of_words", "bigram", "lstm", "lstm_attention"])
 def test_the_estimate_of_a_matcher_is_what_a_real_step_takes(sentence):
-    vectors, how = torch.randn(500, 50), Optimisation(0.1, 1.0, 1, average=0.0, seed=1, optimiser="adagrad")
+    vectors, how = torch.randn(500, 50), Optimisation(0.1, average=0.0, seed=1, optimiser="adagrad")
 
     def make_module():
         matcher = build_matcher(ModelSection(sentence=sentence, hidden_size=40), vectors.clone(), torch.tensor([5]))
@@ -87,7 +87,7 @@ def test_the_estimate_of_a_matcher_is_what_a_real_step_takes(sentence):
 
 
 def test_the_estimate_takes_the_memory_of_a_few_pairs():
-    how = Optimisation(0.1, 1.0, 1, average=0.0, seed=1)
+    how = Optimisation(0.1, average=0.0, seed=1)
     module = GenerationTraining(build_model(ModelSection(hidden_size=16), 50, 50), how, None, 32)
     made = []
 
@@ -108,7 +108,7 @@ def recipe(tmp_path):
     path = tmp_path / "recipe.toml"
     path.write_text(
         '[data]\ntrain = "train.tsv"\ndev = "dev.tsv"\nmax_source_length = 5\n'
-        "[model]\nhidden_size = 16\n[train]\nmax_epochs = 1\naverage = 0.9\n"
+        "[model]\nhidden_size = 16\n[train]\nmax_epochs = 1\npasses = 1\naverage = 0.9\n"
     )
     return path
 
@@ -122,8 +122,9 @@ def test_a_dry_run_says_what_training_will_take_and_leaves_nothing(antiphon, rec
     before = everything_in(tmp_path)
     result = antiphon("train", recipe, "--dry-run", "--out", tmp_path / "run")
     assert result.status == 0, result.err
-    train, dev, kind, parameters, batches, memory, time = result.err.splitlines()
+    train, dev, kind, length, parameters, batches, memory, time = result.err.splitlines()
     assert re.fullmatch(r"about [\d.]+ s per epoch, [\d:]+ for all \d+ epochs, without validation", time)
+    assert re.fullmatch(r"1 epoch of 2 updates \(each a pass over \d+ pairs\), patience 10", length)
     assert re.fullmatch(r"train: \d+ pairs, left out: \d+ source too long", train)
     assert (dev, kind) == ("dev: 10 pairs", "transducer, on cpu:")
     sizes = re.fullmatch(

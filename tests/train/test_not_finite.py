@@ -16,7 +16,7 @@ from antiphon.train.matching import MatchingTraining
 from antiphon.train.module import GenerationTraining
 from tests.toy import write_pairs, write_questions, write_vectors
 
-SMALL = ["model.hidden_size=12", "train.learning_rate=0.01", "train.max_epochs=4"]
+SMALL = ["model.hidden_size=12", "train.learning_rate=0.01", "train.max_epochs=4", "train.passes=1"]
 
 
 @pytest.fixture

@@ -23,7 +23,13 @@ from antiphon.train.step import RunningAverage
 from antiphon.train.within_memory import MemoryBound, WithinMemory
 from tests.toy import write_pairs
 
-SMALL = ["model.hidden_size=12", "train.max_epochs=3", "train.learning_rate=0.01", "train.average=0.9"]
+SMALL = [
+    "model.hidden_size=12",
+    "train.max_epochs=3",
+    "train.passes=1",
+    "train.learning_rate=0.01",
+    "train.average=0.9",
+]
 
 
 @pytest.fixture
