@@ -30,6 +30,10 @@ class Given(NamedTuple):
     target: str
     where: str
 
+    def listed(self) -> tuple[str, str, tuple[str, ...]]:
+        """How the pair is listed: where, source text, features."""
+        return self.where, self.source.text, self.source.features
+
 
 @dataclass(frozen=True)
 class Answers:
@@ -91,9 +95,7 @@ def find_suspicious(model: "Model", given: Sequence[Given], *, most: int | None,
     outputs = _own_outputs(model, [given[index].source for index in chosen], beam)
     return [
         Suspect(
-            where=given[index].where,
-            source=given[index].source.text,
-            features=given[index].source.features,
+            *given[index].listed(),
             target=given[index].target,
             log_probability_per_token=per_token[index],
             probability=math.exp(scores[index]),
@@ -119,9 +121,7 @@ def _mistakes(model: "Model", given: Sequence[Given], answers: Answers, wrong: S
         pair, prediction = given[index], answers.predictions[index]
         mistakes.append(
             Mistake(
-                where=pair.where,
-                source=pair.source.text,
-                features=pair.source.features,
+                *pair.listed(),
                 reference=pair.target,
                 output=prediction.text,
                 probability=prediction.probability,
@@ -165,9 +165,7 @@ def _compare(given: Sequence[Given], ours: Answers, theirs: Answers, most: int |
 
 def _difference(pair: Given, ours: Prediction, theirs: Prediction) -> Difference:
     return Difference(
-        where=pair.where,
-        source=pair.source.text,
-        features=pair.source.features,
+        *pair.listed(),
         reference=pair.target,
         output=ours.text,
         probability=ours.probability,

@@ -64,7 +64,7 @@ class Prediction:
     source_symbols: tuple[str, ...]
     nbest: tuple[Candidate, ...]
     unknown: tuple[str, ...] = ()
-    """Source symbols that training never saw, features among them."""
+    """Source symbols that training never saw, features among them; none where a lexicon answers."""
     reason: str | None = None
     origin: Literal["model", "lexicon"] = "model"
     """Where the outputs come from; those of a lexicon have no probabilities."""

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from antiphon.errors import count_of
 from antiphon.metrics.breakdown import By, Group
 from antiphon.metrics.edits import Edit
-from antiphon.report.error_report import Against, Difference, ErrorReport, Mistake, Suspect
+from antiphon.report.error_report import Against, ErrorReport, Listed, Suspect
 from antiphon.report.sections import Cell, Section, as_markdown, as_text, as_tsv
 from antiphon.report.tables import shown
 
@@ -146,7 +146,7 @@ def _error_objects(report: ErrorReport, names: Sequence[str]) -> Iterator[dict[s
                 yield {"type": "difference", "right": name, **row.to_dict()}
 
 
-def _cells(row: Mistake | Difference | Suspect, header: Sequence[str]) -> list[Cell]:
+def _cells(row: Listed, header: Sequence[str]) -> list[Cell]:
     """The named fields of a row; features as they are written in files, other lists with spaces between."""
     values = ((name, getattr(row, name)) for name in header)
     return [(";" if name == "features" else " ").join(v) if isinstance(v, tuple) else v for name, v in values]

@@ -10,23 +10,12 @@ from antiphon.metrics.edits import Edit
 
 
 @dataclass(frozen=True)
-class Mistake:
-    """A pair whose output is not its reference.
-
-    ``where`` is the pair's ``file:line``, if it came from a file. ``alignment`` has ``i-j`` pairs of source and output
-    as ``antiphon align`` writes them. What a kind of model cannot tell is None, and so is an output that was not found.
-    ``unseen`` has the symbols of the source and the tokens of the reference that training never saw.
-    """
+class Listed:
+    """A pair that is listed for some reason; ``where`` is its ``file:line``, empty if it came from no file."""
 
     where: str
     source: str
     features: tuple[str, ...]
-    reference: str
-    output: str | None
-    probability: float | None
-    reference_probability: float | None
-    alignment: str | None
-    unseen: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as JSON can hold it."""
@@ -34,21 +23,31 @@ class Mistake:
 
 
 @dataclass(frozen=True)
-class Difference:
+class Mistake(Listed):
+    """A pair whose output is not its reference.
+
+    ``alignment`` has ``i-j`` pairs of source and output
+    as ``antiphon align`` writes them. What a kind of model cannot tell is None, and so is an output that was not found.
+    ``unseen`` has the symbols of the source and the tokens of the reference that training never saw.
+    """
+
+    reference: str
+    output: str | None
+    probability: float | None
+    reference_probability: float | None
+    alignment: str | None
+    unseen: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Difference(Listed):
     """A pair that only one of two models gets right: this one, or the other."""
 
-    where: str
-    source: str
-    features: tuple[str, ...]
     reference: str
     output: str | None
     probability: float | None
     other_output: str | None
     other_probability: float | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """All of it as JSON can hold it."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -110,15 +109,12 @@ class ErrorReport:
 
 
 @dataclass(frozen=True)
-class Suspect:
+class Suspect(Listed):
     """A pair with the probability that a model gives its target, and what the model would write instead.
 
     ``log_probability_per_token`` is the log probability of the target divided by its tokens, the end counted as one.
     """
 
-    where: str
-    source: str
-    features: tuple[str, ...]
     target: str
     log_probability_per_token: float
     probability: float
@@ -127,10 +123,10 @@ class Suspect:
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as JSON can hold it; the log probability of what is impossible is None."""
-        shown = asdict(self)
+        shown = super().to_dict()
         is_possible = math.isfinite(self.log_probability_per_token)
         return shown if is_possible else shown | {"log_probability_per_token": None}
 
 
-def _dicts(rows: Sequence[Mistake | Difference]) -> list[dict[str, Any]]:
+def _dicts(rows: Sequence[Listed]) -> list[dict[str, Any]]:
     return [row.to_dict() for row in rows]
