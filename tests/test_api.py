@@ -114,6 +114,15 @@ def test_a_feature_that_training_never_saw_is_refused_with_the_nearest(with_feat
     assert with_features.evaluate([(("badu", f"N;{feature}"), "badu")]).unknown_source == 1
 
 
+def test_a_stream_refuses_features_that_training_never_saw(with_features, model):
+    with pytest.raises(
+        package.InputError, match=r"^stream: feature dat was never seen in training, did you mean DAT\?$"
+    ):
+        with_features.stream(features="N;dat")
+    with pytest.raises(package.InputError, match="stream: feature N was never seen in training, training saw no"):
+        model.stream(features="N")
+
+
 def test_a_lexicon_answers_before_the_model(with_features):
     listed = [(("badu", "N;DUAL"), "zwei"), (("badu", "N;SG"), "eins"), (("badu", "SG;N"), "ein"), (("x", ()), "y")]
     found = with_features.predict([("badu", "N;DUAL"), ("badu", "N;SG"), ("x", ()), ("ki", "N;SG")], lexicon=listed)
