@@ -1,8 +1,9 @@
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from antiphon.train.module import Optimisation
+from antiphon.train.module import EpochBatches, Optimisation
 
 
 def optimisation(**settings):
@@ -32,3 +33,19 @@ def test_the_l2_penalty_moves_weights_as_its_gradient_does(name):
 def test_the_optimiser_is_the_one_asked_for():
     assert isinstance(optimisation(optimiser="adagrad").optimiser_of(nn.Linear(1, 1)), torch.optim.Adagrad)
     assert isinstance(optimisation().optimiser_of(nn.Linear(1, 1)), torch.optim.Adam)
+
+
+def test_an_epoch_of_several_passes_sees_every_pair_in_each_by_an_order_of_its_own():
+    def plan(order):
+        return np.split(order.permutation(12), 3)
+
+    batches = EpochBatches(lambda numbers: numbers, plan, seed=1, epoch=lambda: 4, passes=3)
+    found = list(batches)
+    assert batches.planned == len(found) == 9
+    passes = [np.concatenate(found[first : first + 3]) for first in (0, 3, 6)]
+    assert all(sorted(each) == list(range(12)) for each in passes)
+    assert len({tuple(each) for each in passes}) == 3
+    assert np.array_equal(found, batches.plan_epoch(4))
+    assert not np.array_equal(found, batches.plan_epoch(5))
+    one_pass = EpochBatches(lambda numbers: numbers, plan, seed=1, epoch=lambda: 4)
+    assert np.array_equal(list(one_pass), found[:3])

@@ -1,8 +1,13 @@
 """The learning rate of every update."""
 
+import lightning as L
 import pytest
 
+from antiphon.config import load_recipe
+from antiphon.train.fit import train
 from antiphon.train.schedule import Schedule
+from tests.toy import write_pairs
+from tests.train.test_fit import quiet
 
 
 def rates(final, epochs, updates, warmup=0):
@@ -37,3 +42,25 @@ def test_the_last_update_has_the_fraction_asked_for(updates):
 
 def test_a_rate_that_stays_is_exact():
     assert set(rates(1.0, 3, 10)) == {1.0}
+
+
+class Rates(L.Callback):
+    """Notes the learning rate that every update had."""
+
+    def __init__(self):
+        self.noted = []
+
+    def on_train_batch_end(self, trainer, pl_module, *_):
+        self.noted.append(pl_module.optimizer.param_groups[0]["lr"])
+
+
+def test_training_takes_every_update_at_its_own_rate(tmp_path):
+    write_pairs(tmp_path / "train.tsv", 50, 1)
+    (tmp_path / "recipe.toml").write_text(
+        '[data]\ntrain = "train.tsv"\ndev = "train.tsv"\n[model]\nhidden_size = 4\n[train]\nlearning_rate = 0.2\n'
+        "final_learning_rate = 0.1\nwarmup_updates = 3\nmax_epochs = 3\npasses = 2\n"
+    )
+    noted = Rates()
+    train(load_recipe(tmp_path / "recipe.toml"), tmp_path / "run", console=quiet(), callbacks=[noted])
+    assert noted.noted == pytest.approx([0.2 * rate for rate in rates(0.1, epochs=3, updates=4, warmup=3)])
+    assert noted.noted[-1] == pytest.approx(0.02)

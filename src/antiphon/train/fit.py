@@ -130,8 +130,9 @@ def dry_run(recipe: Recipe, *, console: Console, device: str = "auto", threads: 
         torch.set_num_threads(threads or choose_threads(task.recipe, task.target_size))
         where = choose_device(device)
         console.print(f"{recipe.model.kind}, on {where}:")
-        console.print(_describe_length(task, task.fitting(run, None)), soft_wrap=True)
-        for line in forecast(task.fitting(run, None), where).lines():
+        fitting = task.fitting(run, None)
+        console.print(_describe_length(task, fitting), soft_wrap=True)
+        for line in forecast(fitting, where).lines():
             console.print(line, soft_wrap=True)
         seconds = seconds_per_epoch(task.fitting(run, None), where)
         console.print(describe_duration(seconds, Length.of(task.recipe.train).max_epochs), soft_wrap=True)
