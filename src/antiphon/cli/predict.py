@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from enum import StrEnum
 from pathlib import Path
@@ -129,14 +129,21 @@ def command(
         predictions = predict_in_processes(
             run, sources, processes=processes, options=options, lexicon=listed, device=device, threads=threads or 1
         )
-    unknown, from_lexicon = UnknownSymbols(), 0
+    write(predictions, file, lexicon, as_json=format is Format.jsonl, in_full=in_full)
+
+
+def write(
+    predictions: "Generator[Prediction, None, None]", file: Path, lexicon: Path | None, *, as_json: bool, in_full: bool
+) -> None:
+    """Writes the predictions for a file, then says what was unknown, and how many a lexicon answered."""
+    unknown, listed = UnknownSymbols(), 0
     with closing(predictions):
         for line, prediction in enumerate(Progress(count_lines(file)).follow(unknown.follow(predictions)), 1):
-            show(line, prediction, as_json=format is Format.jsonl, in_full=in_full)
-            from_lexicon += prediction.origin == "lexicon"
+            show(line, prediction, as_json=as_json, in_full=in_full)
+            listed += prediction.origin == "lexicon"
     unknown.say()
     if lexicon is not None:
-        print(printable(f"antiphon: {count_of(from_lexicon, 'input')} answered from {lexicon}"), file=sys.stderr)
+        print(printable(f"antiphon: {count_of(listed, 'input')} answered from {lexicon}"), file=sys.stderr)
 
 
 def show(line: int, prediction: "Prediction", *, as_json: bool, in_full: bool) -> None:

@@ -111,9 +111,8 @@ def next_steps(run: Path, kind: str) -> str:
         "matcher": [f"evaluate {name} QUESTIONS.tsv", f"predict {name} QUESTIONS.tsv"],
         "overlap": [f"evaluate {name} QUESTIONS.tsv", f"predict {name} QUESTIONS.tsv"],
     }
-    return "\n".join(
-        f"  antiphon {verb}" for verb in verbs.get(kind, [f"evaluate {name} TEST.tsv", f"predict {name} INPUTS.txt"])
-    )
+    writers = [f"evaluate {name} TEST.tsv", f"errors {name} TEST.tsv", f"predict {name} INPUTS.txt"]
+    return "\n".join(f"  antiphon {verb}" for verb in verbs.get(kind, writers))
 
 
 def report_training(run: "RunFolder", recipe: "config.Recipe", console: "Console") -> None:
