@@ -4,11 +4,14 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from antiphon.config import DataSection, ModelSection, Recipe, SearchSection
+from antiphon.data.codec import NO_FEATURES, PairCodec
 from antiphon.data.corpus import Limits
 from antiphon.data.tokenise import TextSteps
+from antiphon.data.vocab import SPECIALS, UNKNOWN, Vocab
 from antiphon.errors import RecipeError
 from antiphon.kind_settings import MODEL_SETTINGS
 from antiphon.kinds import KINDS, Search
@@ -16,22 +19,31 @@ from antiphon.models.matcher import Matcher
 from antiphon.nn.bert import BertShape, PretrainedSentence
 from antiphon.nn.recurrent import Sizes
 from antiphon.nn.sentence import AttentiveState, BagOfWords, Bigram, FixedVectors, LastState
+from antiphon.nn.unknown_tokens import NO_COUNTERPART
 from antiphon.search.hypothesis import BeamSettings
 
 
-def build_model(
-    settings: ModelSection, source_size: int, target_size: int, *, emit_probability: float = 0.5
-) -> nn.Module:
-    """An untrained model of the recipe's kind, with all settings that the kind has.
+def build_model(settings: ModelSection, codec: PairCodec, *, emit_probability: float = 0.5) -> nn.Module:
+    """An untrained model of the recipe's kind for the codec's vocabularies, with all settings that the kind has.
 
     ``emit_probability`` is what a transducer's constant transition starts from.
     """
-    given = {name: getattr(settings, name) for name in MODEL_SETTINGS[settings.kind]}
+    given = {name: getattr(settings, name) for name in MODEL_SETTINGS[settings.kind] if name != "copy_input"}
     given["embedding_size"] = settings.embedding_size or settings.hidden_size
-    given["forget_bias"] = settings.forget_bias or 0.0
     if settings.kind == "transducer":
         given["emit_probability"] = emit_probability
-    return KINDS[settings.kind].model(source_size, target_size, **given)
+        given["copy"] = bool(settings.copy_input)
+        given["counterparts"] = find_counterparts(codec.source.vocab, codec.target.vocab)
+    feature_size = 0 if codec.features == NO_FEATURES else len(codec.features)
+    return KINDS[settings.kind].model(len(codec.source.vocab), len(codec.target.vocab), feature_size, **given)
+
+
+def find_counterparts(source: Vocab, target: Vocab) -> Tensor:
+    """The target id of every source token; unknown tokens stand for one another, special ones for nothing."""
+    ids = torch.from_numpy(target.encode(source.tokens).astype("int64"))
+    ids[: len(SPECIALS)] = NO_COUNTERPART
+    ids[UNKNOWN] = UNKNOWN
+    return ids
 
 
 def build_matcher(settings: ModelSection, vectors: Tensor, stops: Tensor) -> Matcher:
@@ -42,7 +54,7 @@ def build_matcher(settings: ModelSection, vectors: Tensor, stops: Tensor) -> Mat
     if settings.sentence == "bigram":
         return Matcher(Bigram(words, settings.dropout))
     sentence = LastState if settings.sentence == "lstm" else AttentiveState
-    sizes = Sizes(words.size, settings.hidden_size, settings.layers, settings.dropout, settings.forget_bias or 0.0)
+    sizes = Sizes(words.size, settings.hidden_size, settings.layers, settings.dropout, settings.forget_bias)
     return Matcher(sentence(words, sizes, shared=settings.shared))
 
 

@@ -1,7 +1,7 @@
 """Runs made of other runs: a noisy channel or an ensemble, in one folder that holds copies of them all."""
 
 import shutil
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from antiphon.build import build_text_steps, count_parameters
 from antiphon.config import Recipe
-from antiphon.data.codec import PairCodec, feature_symbol
+from antiphon.data.codec import NO_FEATURES, PairCodec
 from antiphon.data.vocab import SPECIALS, Vocab
 from antiphon.errors import RunError, count_of
 from antiphon.kinds import KINDS
-from antiphon.models.ensemble import Ensemble, Mean
+from antiphon.models.ensemble import Ensemble, Mean, MemberIds
 from antiphon.models.language_model import LanguageModel
 from antiphon.models.noisy_channel import NoisyChannel, Weights
 from antiphon.models.transducer import Transducer
@@ -56,7 +56,7 @@ def copy_run(run: RunFolder, target: Path) -> None:
 
 def copy_vocabs(run: RunFolder, target: RunFolder) -> None:
     """Copies what cuts and numbers the text of a run."""
-    _copy_files(run, ("source.vocab", "target.vocab", "source.spm", "target.spm"), target.path)
+    _copy_files(run, ("source.vocab", "target.vocab", "features.vocab", "source.spm", "target.spm"), target.path)
 
 
 def load_combination(run: RunFolder, recipe: Recipe) -> NoisyChannel:
@@ -67,19 +67,22 @@ def load_combination(run: RunFolder, recipe: Recipe) -> NoisyChannel:
     _check_kinds(parts)
     _check_tokens(parts)
     modules = {name: load_part(part) for name, part in parts.items()}
-    vocabs = {name: (codec.source.vocab, codec.target.vocab) for name, codec in _codecs(parts).items()}
+    codecs = {name: part.codec(part.recipe()) for name, part in parts.items()}
+    vocabs = {name: (codec.source.vocab, codec.target.vocab) for name, codec in codecs.items()}
     inputs, outputs = vocabs["direct"]
-    if (run.vocab("source"), run.vocab("target")) != (inputs, outputs):
+    ours = run.codec(recipe)
+    if (ours.source.vocab, ours.target.vocab, ours.features) != (inputs, outputs, codecs["direct"].features):
         raise RunError(f"{run.path}: other vocabularies than those of its direct model, expected the same")
     nothing = Vocab(())
-    features = _features(inputs, vocabs["channel"][0]) if _reads_features(parts) else frozenset[str]()
     return NoisyChannel(
         modules["direct"],
         cast(Transducer | None, modules.get("channel")),
         cast(LanguageModel | None, modules.get("lm")),
         output_in_channel=_numbers(outputs, vocabs.get("channel", (outputs, nothing))[0], "channel", "output"),
-        input_in_channel=_numbers(inputs, vocabs.get("channel", (nothing, inputs))[1], "channel", "input", features),
+        input_in_channel=_numbers(inputs, vocabs.get("channel", (nothing, inputs))[1], "channel", "input"),
         output_in_language_model=_numbers(outputs, vocabs.get("lm", (nothing, outputs))[1], "language", "output"),
+        features_in_channel=_feature_ids(codecs, "channel"),
+        features_in_language_model=_feature_ids(codecs, "lm"),
         weights=Weights(*recipe.search.weights),
         reading=recipe.search.channel_prefix,
     )
@@ -94,15 +97,16 @@ def load_part(run: RunFolder) -> nn.Module:
 def load_ensemble(run: RunFolder, recipe: Recipe) -> Ensemble:
     """The members of an ensemble as one model."""
     codec = run.codec(recipe)
-    members, source_ids, target_ids = [], [], []
+    members, ids = [], []
     for name, part in run.parts().items():
         theirs = part.codec(part.recipe())
         members.append(load_part(part))
-        source_ids.append(_ids(codec.source.vocab, theirs.source.vocab))
-        target_ids.append(_same_ids(codec.target.vocab, theirs.target.vocab, name))
+        target = _same_ids(codec.target.vocab, theirs.target.vocab, name)
+        source, features = _ids(codec.source.vocab, theirs.source.vocab), _ids(codec.features, theirs.features)
+        ids.append(MemberIds(source, target, features))
     if not members:
         raise RunError(f"{run.path}: no members in it, expected one in {run.path / 'member-1'}")
-    return Ensemble(members, source_ids, target_ids, recipe.search.ensemble)
+    return Ensemble(members, ids, recipe.search.ensemble)
 
 
 def ensemble_runs(runs: Sequence[Path], out: Path, mean: Mean, *, force: bool) -> RunFolder:
@@ -144,19 +148,10 @@ def _ensemble_recipe(folders: dict[str, RunFolder], mean: Mean) -> Recipe:
 
 
 _TEXT_SETTINGS = (
-    *("source_tokens", "target_tokens", "swap", "features", "feature_order"),
+    *("source_tokens", "target_tokens", "swap", "features"),
     *("nfc", "lowercase", "digits_to_hash", "split_punctuation"),
 )
 """What members of an ensemble must have in common."""
-
-
-def source_vocab_of(run: RunFolder, part: str) -> Vocab:
-    """The vocabulary of what a part reads, features among it; empty if there is no such part."""
-    folder = run.parts().get(part)
-    if folder is None:
-        return Vocab(())
-    recipe = folder.recipe()
-    return folder.codec(recipe).source.vocab if recipe.data.features else Vocab(())
 
 
 def _combined_recipe(folders: dict[str, RunFolder], search: dict[str, object]) -> Recipe:
@@ -179,10 +174,6 @@ def _copy_files(run: RunFolder, names: Sequence[str], target: Path) -> None:
         if run.file(name).exists():
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(run.file(name), target / name, follow_symlinks=False)
-
-
-def _codecs(parts: dict[str, RunFolder]) -> dict[str, PairCodec]:
-    return {name: part.codec(part.recipe()) for name, part in parts.items()}
 
 
 def _check_kinds(parts: dict[str, RunFolder]) -> None:
@@ -214,29 +205,20 @@ def _check_tokens(parts: dict[str, RunFolder]) -> None:
         data = part.recipe().data
         if build_text_steps(data) != build_text_steps(direct):
             raise RunError(f"{name}: other text steps ({build_text_steps(data)}), expected those of the direct model")
-        if data.feature_order != direct.feature_order:
-            raise RunError(
-                f"{name}: features {data.feature_order}, expected {direct.feature_order} as the direct model"
-            )
         kinds = dict(token_kinds(data))
         for side, kind in sides.get(name, ()):
             if kinds[side] != kind:
                 raise RunError(f"{name}: {kinds[side]} as {side} tokens, expected {kind} as in the direct model")
 
 
-def _reads_features(parts: dict[str, RunFolder]) -> bool:
-    """Whether there is a channel that reads features, as the direct model then does too."""
-    return "channel" in parts and bool(parts["channel"].recipe().data.features)
+def _feature_ids(codecs: dict[str, PairCodec], name: str) -> Tensor:
+    """The ids that a part has for our features: a language model of text without tags knows none of them."""
+    return _ids(codecs["direct"].features, codecs[name].features if name in codecs else NO_FEATURES)
 
 
-def _features(ours: Vocab, of_channel: Vocab) -> frozenset[str]:
-    """The symbols of our source that are features: the channel reads them too, before what it reads else."""
-    return frozenset(token for token in ours.tokens if token == feature_symbol(token[1:-1]) and token in of_channel)
-
-
-def _numbers(ours: Vocab, theirs: Vocab, name: str, what: str, others: Collection[str] = ()) -> Tensor:
-    """The number that another vocabulary gives each of our tokens; all must be in it but ``others``."""
-    missing = [token for token in ours.tokens[len(SPECIALS) :] if token not in theirs and token not in others]
+def _numbers(ours: Vocab, theirs: Vocab, name: str, what: str) -> Tensor:
+    """The number that another vocabulary gives each of our tokens, all of which must be in it."""
+    missing = [token for token in ours.tokens[len(SPECIALS) :] if token not in theirs]
     if missing:
         shown = ", ".join(repr(token) for token in missing[:3])
         raise RunError(

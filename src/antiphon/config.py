@@ -70,8 +70,6 @@ class DataSection(Section):
     """Learn to map the second column to the first; all else still describes the file as it is."""
     features: bool | None = None
     """Read the third column as features; unset: if the training file has one."""
-    feature_order: Literal["sorted", "as_given"] = "sorted"
-    """Sorted, features are a set: N;PL;DAT equals N;DAT;PL. As given, their order is part of the input."""
     vectors: Path | None = None
     """Word vectors of a matcher: GloVe or word2vec text, word2vec binary (.bin), or npz."""
     more_words: Annotated[int, Field(ge=0, le=10**9)] = 50_000
@@ -135,8 +133,10 @@ class ModelSection(Section):
     """Width of token vectors; unset: as wide as ``hidden_size``."""
     layers: Annotated[int, Field(gt=0, le=64)] = 1
     """Layers of each LSTM."""
-    forget_bias: Annotated[float, Field(ge=-100, le=100)] | None = None
-    """Added to the forget gates at the start; unset: 1 if features are read, which it helps to keep, else 0."""
+    copy_input: bool | None = None
+    """Tie input and output tokens that are alike, and copy unknown ones; unset: if both sides share a vocabulary."""
+    forget_bias: Annotated[float, Field(ge=-100, le=100)] = 0.0
+    """Added to the forget gates at the start."""
     dropout: Annotated[float, Field(ge=0, le=0.99)] = 0.5
     """On the input and output of each LSTM; of a matcher, on its word vectors."""
     sentence: Literal["bag_of_words", "bigram", "lstm", "lstm_attention", "pretrained"] = "lstm_attention"

@@ -7,7 +7,7 @@ from typing import Any
 from antiphon.errors import RecipeError
 
 _RECURRENT = ("hidden_size", "embedding_size", "layers", "forget_bias", "dropout")
-_TRANSDUCER = ("encoder", "transition", "final_emit", *_RECURRENT)
+_TRANSDUCER = ("encoder", "transition", "final_emit", "copy_input", *_RECURRENT)
 MODEL_SETTINGS: dict[str, tuple[str, ...]] = {
     "transducer": _TRANSDUCER,
     "encoder_decoder": _RECURRENT,
@@ -30,7 +30,7 @@ DATA_SETTINGS: dict[str, tuple[str, ...]] = {
     "unpaired": ("language_model",),
     **dict.fromkeys(("vectors", "more_words", "encoder"), ("matcher",)),
     **dict.fromkeys(("vocab_from", "max_source_length", "max_target_length", "max_cells"), _OF_BATCHES),
-    **dict.fromkeys(("swap", "features", "feature_order", "source_tokens", "target_tokens", "min_count"), _OF_PAIRS),
+    **dict.fromkeys(("swap", "features", "source_tokens", "target_tokens", "min_count"), _OF_PAIRS),
     **dict.fromkeys(("source_sentencepiece", "target_sentencepiece", "sentencepiece_size"), _OF_PAIRS),
 }
 """The kinds that have a setting of the section ``data``, where not all of them do."""

@@ -2,7 +2,7 @@
 
 manifest.json        format version, and size and SHA-256 of every file below; all are checked when a run is opened
 recipe.toml          every setting
-source.vocab         one token per line; also target.vocab
+source.vocab         one token per line; also target.vocab, and features.vocab where features are read
 source.spm           SentencePiece model, where one is used; also target.spm
 model.safetensors    the best weights so far; suffix rules are in rules.tsv instead
 words.vocab          words of a matcher, whose vectors are in vectors.safetensors
@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from antiphon.build import build_model, build_text_steps
 from antiphon.config import DataSection, Recipe, TokenKind, parse_recipe, parse_toml, save_recipe
-from antiphon.data.codec import PairCodec, PairCutter, TextCodec, TextCutter
+from antiphon.data.codec import NO_FEATURES, PairCodec, PairCutter, TextCodec, TextCutter
 from antiphon.data.tokenise import Chars, SentencePiece, Tokeniser, Words
 from antiphon.data.vocab import Vocab
 from antiphon.errors import RunError, is_disk_full
@@ -116,16 +116,18 @@ class RunFolder:
         """Writes the run's settings."""
         save_recipe(recipe, self.path / "recipe.toml")
 
-    def save_vocabs(self, source: Vocab, target: Vocab) -> None:
-        """Writes both vocabularies."""
+    def save_vocabs(self, source: Vocab, target: Vocab, features: Vocab = NO_FEATURES) -> None:
+        """Writes the vocabularies; that of features only if there are any."""
         source.save(self.path / "source.vocab")
         target.save(self.path / "target.vocab")
+        if features != NO_FEATURES:
+            features.save(self.path / "features.vocab")
 
     def cutter(self, recipe: Recipe) -> PairCutter:
         """Text to tokens, while the run has no vocabularies yet."""
         steps = build_text_steps(recipe.data)
         source, target = (TextCutter(steps, self.tokeniser(side, kind)) for side, kind in token_kinds(recipe.data))
-        return PairCutter(source, target, recipe.data.feature_order == "sorted")
+        return PairCutter(source, target)
 
     def codec(self, recipe: Recipe) -> PairCodec:
         """Text to ids and back, as the run was trained."""
@@ -134,7 +136,8 @@ class RunFolder:
         source, target = (
             TextCodec(steps, self.tokeniser(side, kind), self.vocab(side)) for side, kind in token_kinds(data)
         )
-        return PairCodec(source, target, data.feature_order == "sorted")
+        features = self.vocab("features") if self.file("features.vocab").exists() else NO_FEATURES
+        return PairCodec(source, target, features)
 
     def sentencepiece_path(self, side: str) -> Path:
         """Where a side keeps its SentencePiece model."""
@@ -152,8 +155,7 @@ class RunFolder:
 
     def load_module(self, recipe: Recipe, codec: PairCodec) -> nn.Module:
         """The trained network of the run, ready to use."""
-        sizes = len(codec.source.vocab), len(codec.target.vocab)
-        return load_into(lambda: build_model(recipe.model, *sizes), self.trained_weights(), recipe.model.layers)
+        return load_into(lambda: build_model(recipe.model, codec), self.trained_weights(), recipe.model.layers)
 
     def trained_weights(self) -> Path:
         """The file of the best weights; a run that has none yet is refused."""
@@ -193,11 +195,11 @@ class RunFolder:
 
     def vocabulary_sizes(self) -> dict[str, int]:
         """How many tokens each vocabulary of the run has."""
-        sides = ("source", "target", "words")
+        sides = ("source", "target", "features", "words")
         return {side: len(self.vocab(side)) for side in sides if self.file(f"{side}.vocab").exists()}
 
     def vocab(self, side: str) -> Vocab:
-        """The vocabulary of the source or target, or the words of a matcher."""
+        """The vocabulary of the source, the target or the features, or the words of a matcher."""
         path = self.file(f"{side}.vocab")
         if not path.is_file():
             raise RunError(f"{path}: missing, expected the vocabulary of a run")

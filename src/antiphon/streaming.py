@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from antiphon.data.codec import PairCodec
-from antiphon.data.readers import Source
 
 
 class TokenStreams(Protocol):
@@ -23,11 +22,9 @@ class TokenStreams(Protocol):
 class StreamGroup:
     """Several streams that are advanced together, which costs little more than one."""
 
-    def __init__(self, streams: TokenStreams, codec: PairCodec, features: Sequence[Sequence[str]]) -> None:
+    def __init__(self, streams: TokenStreams, codec: PairCodec, count: int) -> None:
         self._streams, self._codec = streams, codec
-        self._is_open = [True] * len(features)
-        # Features are read like tokens, before all others; what is written on them is handed out with what follows.
-        self._waiting = self._advance([codec.encode_source(Source("", tuple(each))).tolist() for each in features])
+        self._is_open = [True] * count
 
     def __len__(self) -> int:
         return len(self._is_open)
@@ -43,8 +40,7 @@ class StreamGroup:
         for number, piece in enumerate(pieces):
             if piece is not None and not self._is_open[number]:
                 raise ValueError(f"stream {number} has ended, expected None for it")
-        written = self._advance([self._codec.source.vocab.encode(piece or ()).tolist() for piece in pieces])
-        return [self._hand_out(number, tokens) for number, tokens in enumerate(written)]
+        return self._advance([self._codec.source.vocab.encode(piece or ()).tolist() for piece in pieces])
 
     def finish(self, numbers: Sequence[int] | None = None) -> list[list[str]]:
         """Ends some streams, or all that are open; the rest of what each of them writes, in the order asked for."""
@@ -54,7 +50,7 @@ class StreamGroup:
                 raise ValueError(f"stream {number} has ended already")
             self._is_open[number] = False
         found = self._streams.finish(ending) if ending else []
-        return [self._hand_out(number, self._tokens(ids)) for number, ids in zip(ending, found, strict=True)]
+        return [self._tokens(ids) for ids in found]
 
     def _advance(self, ids: Sequence[Sequence[int]]) -> list[list[str]]:
         written: list[list[str]] = [[] for _ in ids]
@@ -64,10 +60,6 @@ class StreamGroup:
             for number, new in zip(reading, found, strict=True):
                 written[number] += self._tokens(new)
         return written
-
-    def _hand_out(self, number: int, tokens: list[str]) -> list[str]:
-        waiting, self._waiting[number] = self._waiting[number], []
-        return waiting + tokens
 
     def _tokens(self, ids: Sequence[int]) -> list[str]:
         return list(self._codec.target.vocab.decode(ids))

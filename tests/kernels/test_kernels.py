@@ -13,7 +13,7 @@ from antiphon.search.beam_search import BeamSearch, search_outputs
 from antiphon.search.hypothesis import BeamSettings
 from tests.lattice.test_lattice import draw_lengths, draw_moves
 from tests.nn.test_factored_softmax import draw
-from tests.search.small_models import small_model, sources
+from tests.search.small_models import batch_of, small_model, sources
 
 pytestmark = pytest.mark.filterwarnings("ignore:divide by zero encountered in log")  # of the interpreter
 IMPOSSIBLE = float("-inf")
@@ -183,7 +183,7 @@ def test_words_mixed_by_a_kernel_equal_their_reference(B, I, K, V, scale, device
 @pytest.mark.parametrize("name", ["transducer", "geometric"])
 @torch.inference_mode()
 def test_a_search_by_kernels_finds_what_its_reference_finds(name, device, monkeypatch):
-    model, batch = small_model(name, 2, target_size=9).float(), Batch.of(sources(4, 2))
+    model, batch = small_model(name, 2, target_size=9).float(), batch_of(sources(4, 2))
     settings = BeamSettings(beam=2, nbest=2, max_length_ratio=1.0, max_length_extra=1)
     wanted = search_outputs(model, batch, settings)
     monkeypatch.setattr("antiphon.nn.next_words.has_kernel", lambda logits: True)

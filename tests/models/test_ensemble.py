@@ -5,7 +5,7 @@ from antiphon.data.batch import Batch
 from antiphon.models.ensemble import Ensemble
 from antiphon.search.beam_search import search_outputs
 from antiphon.search.hypothesis import BeamSettings
-from tests.search.small_models import every_output, pair, small_model, sources
+from tests.search.small_models import batch_of, every_output, pair, small_model, sources
 
 SAME = torch.arange(9)
 WIDE = BeamSettings(beam=200, nbest=5, threshold=float("inf"), max_length_ratio=0.0, max_length_extra=4)
@@ -19,7 +19,7 @@ def together(*members, mean="probabilities", target_size=6):
 @pytest.mark.parametrize("mean", ["probabilities", "logs"])
 @pytest.mark.parametrize("name", ["attention", "encoder_decoder"])
 def test_an_ensemble_of_one_is_the_model(name, mean):
-    model, batch = small_model(name, target_size=12), Batch.of(sources(4, 7))
+    model, batch = small_model(name, target_size=12), batch_of(sources(4, 7))
     settings = BeamSettings(beam=4, nbest=3)
     wanted = search_outputs(model, batch, settings)
     found = search_outputs(together(model, mean=mean, target_size=12), batch, settings)
@@ -28,7 +28,7 @@ def test_an_ensemble_of_one_is_the_model(name, mean):
 
 
 def test_an_ensemble_of_one_transducer_is_the_transducer():
-    model, batch = small_model(target_size=12), Batch.of(sources(4, 7))
+    model, batch = small_model(target_size=12), batch_of(sources(4, 7))
     wanted, found = (
         search_outputs(each, batch, BeamSettings(beam=4)) for each in (model, together(model, target_size=12))
     )
@@ -39,7 +39,7 @@ def test_an_ensemble_of_one_transducer_is_the_transducer():
 @torch.no_grad()
 def test_the_next_token_has_the_mean_of_what_members_say(mean):
     members = [small_model("transducer", 1), small_model("attention", 2)]
-    ensemble, batch = together(*members, mean=mean), Batch.of(sources(3))
+    ensemble, batch = together(*members, mean=mean), batch_of(sources(3))
     token, sentence = torch.tensor([2]), torch.tensor([0])
     each = [model.step(*model.start(batch), token, sentence)[0] for model in members]
     found, _ = ensemble.step(*ensemble.start(batch), token, sentence)
@@ -52,7 +52,7 @@ def test_the_next_token_has_the_mean_of_what_members_say(mean):
 def test_the_score_of_an_output_is_the_product_of_its_averages():
     ensemble = together(small_model("transducer", 1), small_model("attention", 2), small_model("geometric", 3))
     (source,) = sources(3)
-    (found,) = search_outputs(ensemble, Batch.of([source]), WIDE)
+    (found,) = search_outputs(ensemble, batch_of([source]), WIDE)
     listed = every_output(ensemble, source, longest=4)[:5]
     assert [hypothesis.tokens for hypothesis in found] == [tokens for *_, tokens in listed]
     assert [hypothesis.log_prob for hypothesis in found] == pytest.approx([p for _, p, _ in listed], abs=1e-9)

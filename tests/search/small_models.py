@@ -2,19 +2,22 @@
 
 from itertools import product
 
+import numpy as np
 import torch
 
 from antiphon.data.batch import Batch
-from antiphon.data.vocab import END, SPECIALS
+from antiphon.data.vocab import END, SPECIALS, UNKNOWN
 from antiphon.models.attention import Attention
 from antiphon.models.encoder_decoder import EncoderDecoder
 from antiphon.models.transducer import Transducer
+from antiphon.nn.unknown_tokens import copies_unknown
 
 MODELS = {
     "transducer": (Transducer, {}),
     "unidirectional": (Transducer, {"encoder": "unidirectional"}),
     "geometric": (Transducer, {"transition": "geometric"}),
     "forced": (Transducer, {"final_emit": "forced", "layers": 2}),
+    "copying": (Transducer, {"feature_size": 8, "copy": True}),
     "attention": (Attention, {}),
     "encoder_decoder": (EncoderDecoder, {}),
 }
@@ -23,8 +26,11 @@ ALIGNED = [name for name, (kind, _) in MODELS.items() if kind is Transducer]
 
 def small_model(name="transducer", seed=0, target_size=6, scale=4.0, **more):
     kind, settings = MODELS[name]
+    settings = settings | more
+    if settings.get("copy"):
+        settings["counterparts"] = torch.tensor([-1, UNKNOWN, -1, -1, *range(4, target_size), *[UNKNOWN] * 9][:9])
     torch.manual_seed(seed)
-    model = kind(9, target_size, hidden_size=6, embedding_size=5, **settings | more).double()
+    model = kind(9, target_size, hidden_size=6, embedding_size=5, **settings).double()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(scale)
@@ -36,21 +42,33 @@ def sources(*lengths, seed=0):
     return [torch.randint(4, 9, (length,), generator=generator).numpy() for length in lengths]
 
 
-def every_target(target_size, longest):
+def features_of(source):
+    """Features that go with a source: none, one or two."""
+    total = int(np.sum(source))
+    return np.unique([4 + total % 4, 4 + total // 4 % 4])[: total % 3].astype(np.int32)
+
+
+def batch_of(inputs):
+    """Inputs with their features."""
+    return Batch.of(inputs, None, [features_of(source) for source in inputs])
+
+
+def every_target(target_size, longest, *, copies=False):
     """All outputs of at most ``longest`` tokens, end symbol counted, as tuples without it."""
+    tokens = [UNKNOWN] * copies + [*range(len(SPECIALS), target_size)]
     for length in range(longest):
-        yield from product(range(len(SPECIALS), target_size), repeat=length)
+        yield from product(tokens, repeat=length)
 
 
 def pair(source, tokens):
-    return Batch.of([source], [torch.tensor(tokens, dtype=torch.int32).numpy()])
+    return Batch.of([source], [np.array(tokens, np.int32)], [features_of(source)])
 
 
 @torch.no_grad()
 def every_output(model, source, longest, score=lambda log_prob, length: log_prob, target_size=6):
     """Every output with its score and log probability, each found by a forward pass of its own; best first."""
     scored = []
-    for words in every_target(target_size, longest):
+    for words in every_target(target_size, longest, copies=copies_unknown(model)):
         log_prob = model.log_prob(pair(source, words)).item()
         scored.append((score(log_prob, len(words) + 1), log_prob, (*words, END)))
     return sorted(scored, reverse=True)

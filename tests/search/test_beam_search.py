@@ -8,7 +8,7 @@ from antiphon.data.batch import Batch
 from antiphon.data.vocab import END
 from antiphon.search.beam_search import BeamSearch, search_outputs
 from antiphon.search.hypothesis import BeamSettings, Hypothesis, covering
-from tests.search.small_models import MODELS, every_output, pair, small_model, sources
+from tests.search.small_models import MODELS, batch_of, every_output, pair, small_model, sources
 
 WIDE = BeamSettings(beam=200, nbest=8, threshold=float("inf"), max_length_ratio=0.0, max_length_extra=4)
 RANKINGS = [(0.0, 0.0), (1.0, 0.0), (0.6, 0.5), (0.0, 2.0), (0.5, -0.3), (1.5, 0.4)]
@@ -19,7 +19,7 @@ RANKINGS = [(0.0, 0.0), (1.0, 0.0), (0.6, 0.5), (0.0, 2.0), (0.5, -0.3), (1.5, 0
 def test_with_a_wide_beam_the_list_equals_listing_all_outputs_with_their_sums(name, seed):
     model = small_model(name, seed)
     inputs = sources(3, 1, 5, seed=seed)
-    for source, found in zip(inputs, search_outputs(model, Batch.of(inputs), WIDE), strict=True):
+    for source, found in zip(inputs, search_outputs(model, batch_of(inputs), WIDE), strict=True):
         listed = every_output(model, source, longest=4)[:8]
         assert [hypothesis.tokens for hypothesis in found] == [tokens for *_, tokens in listed]
         assert [hypothesis.log_prob for hypothesis in found] == pytest.approx([p for _, p, _ in listed], abs=1e-9)
@@ -29,7 +29,7 @@ def test_with_a_wide_beam_the_list_equals_listing_all_outputs_with_their_sums(na
 def test_the_log_probability_of_every_candidate_is_that_of_a_forward_pass(name):
     model = small_model(name, 1, target_size=12)
     inputs = sources(6, 0, 9, 4)
-    found = search_outputs(model, Batch.of(inputs), BeamSettings(beam=5, nbest=5, threshold=float("inf")))
+    found = search_outputs(model, batch_of(inputs), BeamSettings(beam=5, nbest=5, threshold=float("inf")))
     for source, hypotheses in zip(inputs, found, strict=True):
         assert len({hypothesis.tokens for hypothesis in hypotheses}) == len(hypotheses) > 1
         for hypothesis in hypotheses:
@@ -47,8 +47,8 @@ def test_logits_of_magnitude_100_change_nothing(name):
         model.source_logits.weight.mul_(300.0)
         model.target_logits.weight.mul_(300.0)
     (source,) = sources(4, seed=2)
-    assert model.encode(*Batch.of([source])[:2]).logits.abs().max() > 100
-    (found,) = search_outputs(model, Batch.of([source]), WIDE)
+    assert model.encode(batch_of([source])).logits.abs().max() > 100
+    (found,) = search_outputs(model, batch_of([source]), WIDE)
     listed = every_output(model, source, longest=4)[: len(found)]
     assert [hypothesis.tokens for hypothesis in found] == [tokens for *_, tokens in listed]
     assert [hypothesis.log_prob for hypothesis in found] == pytest.approx([p for _, p, _ in listed], abs=1e-9)
@@ -61,7 +61,7 @@ def test_finished_outputs_are_ranked_with_length_bias_and_normalisation(name, no
     for seed in range(3):
         model = small_model(name, seed)
         (source,) = sources(3, seed=seed)
-        (found,) = search_outputs(model, Batch.of([source]), settings)
+        (found,) = search_outputs(model, batch_of([source]), settings)
         listed = every_output(model, source, 4, lambda p, n: (p + bias * n) / n**normalisation)[:6]
         assert [hypothesis.tokens for hypothesis in found] == [tokens for *_, tokens in listed]
         assert [hypothesis.score for hypothesis in found] == pytest.approx([score for score, *_ in listed])
@@ -73,10 +73,10 @@ def test_a_batch_gives_what_single_sentences_give_in_any_order(name, beam):
     model = small_model(name, target_size=12)
     settings = BeamSettings(beam=beam, nbest=3, length_normalisation=1.0)
     inputs = sources(1, 7, 3, 0, 12)
-    together = search_outputs(model, Batch.of(inputs), settings)
-    backwards = search_outputs(model, Batch.of(inputs[::-1]), settings)[::-1]
+    together = search_outputs(model, batch_of(inputs), settings)
+    backwards = search_outputs(model, batch_of(inputs[::-1]), settings)[::-1]
     for source, found, other in zip(inputs, together, backwards, strict=True):
-        (alone,) = search_outputs(model, Batch.of([source]), settings)
+        (alone,) = search_outputs(model, batch_of([source]), settings)
         assert [h.tokens for h in found] == [h.tokens for h in alone] == [h.tokens for h in other]
         assert [h.score for h in found] == pytest.approx([h.score for h in alone])
 
@@ -86,7 +86,7 @@ def test_a_batch_gives_what_single_sentences_give_in_any_order(name, beam):
 def test_a_beam_of_one_is_greedy(name):
     model = small_model(name, 3, target_size=12)
     (source,) = sources(5)
-    (memory, state), token, written = model.start(Batch.of([source])), torch.tensor([2]), []
+    (memory, state), token, written = model.start(batch_of([source])), torch.tensor([2]), []
     for _ in range(20):
         log_next, state = model.step(memory, state, token, torch.tensor([0]))
         log_next[:, :3] = float("-inf")
@@ -95,7 +95,7 @@ def test_a_beam_of_one_is_greedy(name):
         if written[-1] == END:
             break
     settings = BeamSettings(beam=1, max_length_ratio=0.0, max_length_extra=20)
-    (found,) = search_outputs(model, Batch.of([source]), settings)
+    (found,) = search_outputs(model, batch_of([source]), settings)
     assert list(found[0].tokens) == (written if written[-1] == END else [*written[:19], END])
 
 
@@ -104,13 +104,13 @@ def test_a_beam_of_one_is_greedy(name):
 def test_outputs_end_by_the_longest_length_allowed(name, limit):
     model = small_model(name, 1, target_size=12)
     settings = BeamSettings(beam=3, nbest=3, max_length_ratio=0.0, max_length_extra=limit)
-    (found,) = search_outputs(model, Batch.of(sources(3)), settings)
+    (found,) = search_outputs(model, batch_of(sources(3)), settings)
     assert max(len(hypothesis.tokens) for hypothesis in found) <= limit
     assert all(hypothesis.tokens[-1] == END for hypothesis in found)
 
 
 def test_the_default_threshold_changes_no_answer_here():
-    model, batch = small_model(seed=2, target_size=30), Batch.of(sources(5, 9, 2, 7))
+    model, batch = small_model(seed=2, target_size=30), batch_of(sources(5, 9, 2, 7))
     with_threshold = search_outputs(model, batch, BeamSettings(beam=5))
     without = search_outputs(model, batch, BeamSettings(beam=5, threshold=float("inf")))
     assert [f[0].tokens for f in with_threshold] == [f[0].tokens for f in without]
@@ -145,7 +145,7 @@ STATIC = [
 @pytest.mark.parametrize("name", MODELS)
 @torch.inference_mode()
 def test_static_shapes_change_no_answer(name, settings):
-    model, batch = small_model(name, 2, target_size=30), Batch.of(sources(5, 9, 0, 7))
+    model, batch = small_model(name, 2, target_size=30), batch_of(sources(5, 9, 0, 7))
     wanted = search_outputs(model, batch, BeamSettings(**settings))
     found = BeamSearch(model, batch, BeamSettings(**settings), static_shapes=True).run()
     assert_same_answers(found, wanted)
@@ -176,7 +176,7 @@ def leaves(tree):
 @pytest.mark.parametrize("name", ["attention", "encoder_decoder"])
 @torch.inference_mode()
 def test_a_step_of_static_shapes_has_no_device_sync(name):
-    model, batch = small_model(name, 2, target_size=30), Batch.of(sources(5, 9, 2))
+    model, batch = small_model(name, 2, target_size=30), batch_of(sources(5, 9, 2))
     assert_no_device_sync(BeamSearch(model, batch, BeamSettings(beam=4, nbest=2), static_shapes=True))
 
 
@@ -185,13 +185,13 @@ def test_a_step_of_static_shapes_has_no_device_sync(name):
 def test_a_transducer_step_of_static_shapes_has_no_device_sync_but_for_lost_cells(name, monkeypatch):
     monkeypatch.setattr("antiphon.nn.next_words.cell_blocks", lambda *_: [])  # kernels see to them on a GPU
     monkeypatch.setattr("antiphon.nn.next_words._SMALL_GATHER", 2**40)
-    model, batch = small_model(name, 2, target_size=30), Batch.of(sources(5, 9, 2))
+    model, batch = small_model(name, 2, target_size=30), batch_of(sources(5, 9, 2))
     assert_no_device_sync(BeamSearch(model, batch, BeamSettings(beam=4, nbest=2), static_shapes=True))
 
 
 def test_on_a_long_input_at_most_half_a_beam_is_written_in_one_row(monkeypatch):
     monkeypatch.setattr("antiphon.models.transducer._BANDED_FROM", 4)
-    model, batch = small_model(seed=4, target_size=12), Batch.of(sources(30))
+    model, batch = small_model(seed=4, target_size=12), batch_of(sources(30))
     search, rows = BeamSearch(model, batch, BeamSettings(beam=4, threshold=float("inf"))), []
     keep = search._keep
 
@@ -213,7 +213,7 @@ def test_on_a_long_input_at_most_half_a_beam_is_written_in_one_row(monkeypatch):
 def test_a_search_that_never_reads_on_gives_up(monkeypatch):
     model = small_model("geometric", seed=1, target_size=12)
     model.transition.constant_log_odds.fill_(200.0)
-    batch = Batch.of(sources(2000))
+    batch = batch_of(sources(2000))
     search = BeamSearch(model, batch, BeamSettings(beam=2))
     steps, step = [], search._step
     monkeypatch.setattr(search, "_step", lambda beam: steps.append(1) or step(beam))
@@ -223,7 +223,7 @@ def test_a_search_that_never_reads_on_gives_up(monkeypatch):
 
 @pytest.mark.parametrize("name", ["transducer", "geometric", "unidirectional"])
 def test_a_band_of_rows_gives_what_all_rows_give(name, monkeypatch):
-    model, batch = small_model(name, 4, target_size=12, scale=3.0), Batch.of(sources(40, 25, 1))
+    model, batch = small_model(name, 4, target_size=12, scale=3.0), batch_of(sources(40, 25, 1))
     settings = BeamSettings(beam=4, nbest=3, max_length_ratio=1.0, max_length_extra=3)
     wanted = search_outputs(model, batch, settings)
     monkeypatch.setattr("antiphon.models.transducer._BANDED_FROM", 4)

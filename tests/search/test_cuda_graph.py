@@ -5,7 +5,7 @@ from antiphon.data.batch import Batch
 from antiphon.search.beam_search import search_outputs
 from antiphon.search.cuda_graph import CapturedStep
 from antiphon.search.hypothesis import BeamSettings
-from tests.search.small_models import MODELS, small_model, sources
+from tests.search.small_models import MODELS, batch_of, small_model, sources
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="graphs are of a GPU")
 
@@ -33,7 +33,7 @@ def test_replayed_steps_give_what_single_steps_give():
 @pytest.mark.parametrize("beam", [1, 4])
 @pytest.mark.parametrize("name", MODELS)
 def test_a_search_on_a_gpu_finds_what_a_search_on_a_cpu_finds(name, beam):
-    model, batch = small_model(name, 2, target_size=30).float(), Batch.of(sources(5, 9, 0, 7))
+    model, batch = small_model(name, 2, target_size=30).float(), batch_of(sources(5, 9, 0, 7))
     settings = BeamSettings(beam=beam, nbest=2)
     wanted = search_outputs(model, batch, settings)
     found = search_outputs(model.cuda(), batch.to("cuda"), settings)

@@ -8,7 +8,7 @@ from antiphon.data.vocab import END
 from antiphon.search.beam_search import search_outputs
 from antiphon.search.hypothesis import BeamSettings
 from antiphon.search.online import BeamStreams, GreedyStreams
-from tests.search.small_models import every_output, sources
+from tests.search.small_models import batch_of, every_output, sources
 from tests.search.small_models import small_model as any_model
 
 WIDE = BeamSettings(threshold=float("inf"), max_length_ratio=0.0, max_length_extra=6)
@@ -43,7 +43,7 @@ def test_a_wide_beam_stream_ends_with_the_most_probable_output_alignments_summed
     (source,) = sources(4, seed=seed)
     settings = replace(WIDE, beam=200, max_length_extra=4)
     streams = EveryOutputLives(model, 1, settings)
-    (found,) = search_outputs(model, Batch.of([source]), settings)
+    (found,) = search_outputs(model, batch_of([source]), settings)
     assert [*whole(stream(streams, source)), END] == list(found[0].tokens)
 
 
@@ -67,7 +67,7 @@ def test_finished_outputs_are_ranked_as_in_the_search_of_whole_inputs(normalisat
     for seed in range(8):
         model = small_model(seed)
         (source,) = sources(4, seed=seed)
-        (found,) = search_outputs(model, Batch.of([source]), settings)
+        (found,) = search_outputs(model, batch_of([source]), settings)
         assert [*whole(stream(EveryOutputLives(model, 1, settings), source)), END] == list(found[0].tokens)
 
 

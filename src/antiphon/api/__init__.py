@@ -10,7 +10,7 @@ from antiphon.api.lexicon import Lexicon
 from antiphon.api.model import Model
 from antiphon.api.ranking import RankingModel
 from antiphon.api.results import Alignment, Candidate, Evaluation, Prediction, Ranked
-from antiphon.combination import load_combination, load_part, source_vocab_of
+from antiphon.combination import load_combination, load_part
 from antiphon.device import choose_device
 from antiphon.kinds import RANKING_KINDS
 from antiphon.report.error_report import ErrorReport, Suspect
@@ -53,8 +53,7 @@ def load(run: str | Path, *, device: str = "auto", threads: int | None = None) -
         return RuleModel(recipe, codec, folder.load_rules())
     if recipe.model.kind == "noisy_channel":
         combination = load_combination(folder, recipe)
-        vocabs = source_vocab_of(folder, "channel"), source_vocab_of(folder, "lm")
-        return NoisyChannelModel(recipe, codec, combination.to(choose_device(device)), *vocabs)
+        return NoisyChannelModel(recipe, codec, combination.to(choose_device(device)))
     return NeuralModel(recipe, codec, load_part(folder).to(choose_device(device)))
 
 

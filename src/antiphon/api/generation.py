@@ -7,7 +7,7 @@ from typing import cast
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from antiphon.api.inputs import PredictOptions, StreamOptions
 from antiphon.api.model import MAX_BATCH_CELLS, Model
@@ -18,9 +18,10 @@ from antiphon.data.batch import Batch
 from antiphon.data.codec import PairCodec
 from antiphon.data.corpus import plan_batches
 from antiphon.data.readers import Source
-from antiphon.data.vocab import Vocab
+from antiphon.data.vocab import UNKNOWN
 from antiphon.errors import RecipeError, RunError
 from antiphon.kinds import KINDS, log_prob
+from antiphon.models.ensemble import Ensemble
 from antiphon.models.noisy_channel import NoisyChannel, Weights
 from antiphon.models.suffix_rule import SuffixRules
 from antiphon.models.transducer import Transducer
@@ -29,7 +30,7 @@ from antiphon.search.beam_search import LeftToRight
 from antiphon.search.hypothesis import BeamSettings, Hypothesis, covering
 from antiphon.search.online import BeamStreams, GreedyStreams, Streams
 from antiphon.search.online_noisy_channel import NoisyChannelStream, NoisyChannelStreams
-from antiphon.search.rescoring import Conditioning, search_noisy_channel
+from antiphon.search.rescoring import search_noisy_channel
 from antiphon.search.sampling import sample_outputs
 from antiphon.streaming import StreamGroup
 
@@ -69,18 +70,19 @@ class NeuralModel(Model):
 
     def answer(self, sources: Sequence[Source], options: PredictOptions) -> list[Prediction]:
         """The best outputs of one batch, or samples."""
-        batch = Batch.of([self.codec.encode_source(source) for source in sources]).to(self.device)
-        found = self._search(sources, batch, options)
+        batch = self.codec.batch(sources).to(self.device)
+        found = self._search(batch, options)
         if options.cover is not None:
             found = [covering(hypotheses, options.cover) for hypotheses in found]
-        if options.align:
+        if options.align or any(UNKNOWN in each.tokens for hypotheses in found for each in hypotheses):
             found = self._with_alignments(batch, found)
-        return [
-            self._prediction(source, [self._candidate(hypothesis) for hypothesis in hypotheses])
-            for source, hypotheses in zip(sources, found, strict=True)
-        ]
+        answers = []
+        for source, hypotheses in zip(sources, found, strict=True):
+            symbols = self.codec.source.tokens(source.text)
+            answers.append(self._prediction(source, [self._candidate(each, symbols) for each in hypotheses]))
+        return answers
 
-    def _search(self, sources: Sequence[Source], batch: Batch, options: PredictOptions) -> list[list[Hypothesis]]:
+    def _search(self, batch: Batch, options: PredictOptions) -> list[list[Hypothesis]]:
         settings = build_beam(self.recipe.search, beam=options.beam, nbest=options.nbest)
         if options.sample is not None:
             return sample_outputs(cast(LeftToRight, self.module), batch, settings, options.sample, options.seed)
@@ -89,8 +91,14 @@ class NeuralModel(Model):
         return search(self.module, batch, settings)
 
     def _with_alignments(self, batch: Batch, found: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
-        """Hypotheses of a transducer with the best path of each."""
-        return add_alignments(self.module, batch, found) if isinstance(self.module, Transducer) else found
+        """Hypotheses with the best path of each, if there is a transducer to say so."""
+        aligner = self._aligner(self.module, batch)
+        return found if aligner is None else add_alignments(*aligner, found)
+
+    def _aligner(self, module: nn.Module, batch: Batch) -> tuple[Transducer, Batch] | None:
+        if isinstance(module, Ensemble):
+            return module.aligner(batch)
+        return (module, batch) if isinstance(module, Transducer) else None
 
     def _streams(self, features: Sequence[Sequence[str]], options: StreamOptions) -> StreamGroup:
         """Streams of a unidirectional transducer."""
@@ -98,8 +106,11 @@ class NeuralModel(Model):
             return super()._streams(features, options)
         policy = STREAMS[options.get("policy", "beam")]
         settings = self._stream_settings(self.module, options)
-        streams = policy(self.module, len(features), settings, options.get("emit_bias", 0.0))
-        return StreamGroup(streams, self.codec, features)
+        streams = policy(self.module, self._feature_ids(features), settings, options.get("emit_bias", 0.0))
+        return StreamGroup(streams, self.codec, len(features))
+
+    def _feature_ids(self, features: Sequence[Sequence[str]]) -> Tensor:
+        return self.codec.batch([Source("", tuple(each)) for each in features]).features
 
     def _stream_settings(self, proposer: nn.Module, options: StreamOptions) -> BeamSettings:
         if not isinstance(proposer, Transducer):
@@ -113,8 +124,14 @@ class NeuralModel(Model):
         margin = options.get("margin")
         return settings if margin is None else replace(settings, commit_margin=margin)
 
-    def _candidate(self, hypothesis: Hypothesis) -> Candidate:
+    def _candidate(self, hypothesis: Hypothesis, source: Sequence[str]) -> Candidate:
+        """A hypothesis in text; an unknown token is the input token in whose row it was written."""
         tokens = tuple(self.codec.target.vocab.decode(hypothesis.tokens))
+        if UNKNOWN in hypothesis.tokens and hypothesis.alignment:
+            written = zip(tokens, hypothesis.tokens, hypothesis.alignment, strict=False)
+            tokens = tuple(
+                source[row] if number == UNKNOWN and row < len(source) else token for token, number, row in written
+            )
         return Candidate(
             self.codec.target.tokeniser.join(tokens),
             tokens,
@@ -127,14 +144,17 @@ class NeuralModel(Model):
 
     def _score(self, pairs: list[tuple[Source, str]]) -> list[tuple[float, int]]:
         """Log probability and target length, end symbol counted, of each pair."""
-        sources = [self.codec.encode_source(source) for source, _ in pairs]
-        targets = [self.codec.target.encode(target) for _, target in pairs]
-        lengths = [np.array([len(ids) + 1 for ids in side]) for side in (sources, targets)]
+        sides = (
+            (self.codec.source.tokens(source.text) for source, _ in pairs),
+            (self.codec.target.tokens(target) for _, target in pairs),
+        )
+        lengths = [np.array([len(tokens) + 1 for tokens in side]) for side in sides]
         scores = [(0.0, 0)] * len(pairs)
         for numbers in plan_batches(*lengths, batch_size=self.recipe.search.batch_size, max_cells=MAX_BATCH_CELLS):
-            batch = Batch.of([sources[n] for n in numbers], [targets[n] for n in numbers]).to(self.device)
+            sources, targets = zip(*(pairs[n] for n in numbers), strict=True)
+            batch = self.codec.batch(sources, targets).to(self.device)
             for number, value in zip(numbers, log_prob(self.module, batch).tolist(), strict=True):
-                scores[number] = (value, len(targets[number]) + 1)
+                scores[number] = (value, int(lengths[1][number]))
         return scores
 
     @torch.inference_mode()
@@ -142,10 +162,10 @@ class NeuralModel(Model):
         kind = KINDS[self.kind]
         if kind.explain is None:
             return super()._align(source, target)
-        batch = Batch.of([self.codec.encode_source(source)], [self.codec.target.encode(target)]).to(self.device)
+        batch = self.codec.batch([source], [target]).to(self.device)
         links = kind.explain(self.module, batch)
         return Alignment(
-            source_symbols=(*self.codec.source_symbols(source), END_SYMBOL),
+            source_symbols=(*self.codec.source.tokens(source.text), END_SYMBOL),
             target_symbols=(*self.codec.target.tokens(target), END_SYMBOL),
             rows=tuple(links.rows.tolist()),
             posterior=links.weights.float().cpu().numpy(),
@@ -156,12 +176,6 @@ class NeuralModel(Model):
 
 class NoisyChannelModel(NeuralModel):
     """Direct model, channel model, language model and length bias, searched together."""
-
-    def __init__(
-        self, recipe: Recipe, codec: PairCodec, module: NoisyChannel, channel_vocab: Vocab, language_vocab: Vocab
-    ) -> None:
-        super().__init__(recipe, codec, module)
-        self.channel_vocab, self.language_vocab = channel_vocab, language_vocab
 
     @property
     def gives_probabilities(self) -> bool:
@@ -177,26 +191,15 @@ class NoisyChannelModel(NeuralModel):
     def weights(self, weights: Weights) -> None:
         cast(NoisyChannel, self.module).weights = weights
 
-    def _search(self, sources: Sequence[Source], batch: Batch, options: PredictOptions) -> list[list[Hypothesis]]:
+    def _search(self, batch: Batch, options: PredictOptions) -> list[list[Hypothesis]]:
         if options.sample is not None or options.cover is not None:
             raise self._cannot("give probabilities of its own", "a single model or an ensemble for cover and sample")
         settings = build_beam(self.recipe.search, beam=options.beam, nbest=options.nbest)
-        return search_noisy_channel(cast(NoisyChannel, self.module), batch, settings, self._conditioning(sources))
+        return search_noisy_channel(cast(NoisyChannel, self.module), batch, settings)
 
-    def _with_alignments(self, batch: Batch, found: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
-        """Hypotheses with the best path of each in the direct model."""
-        direct = cast(NoisyChannel, self.module).direct
-        return add_alignments(direct, batch, found) if isinstance(direct, Transducer) else found
-
-    def _conditioning(self, sources: Sequence[Source]) -> Conditioning:
-        """The features of each source, in the numbers of channel and language model."""
-        symbols = [self.codec.feature_symbols(source.features) for source in sources]
-        # A language model of unpaired text without tags knows no features: it reads none.
-        known = [[symbol for symbol in each if symbol in self.language_vocab] for each in symbols]
-        return Conditioning(
-            Batch.of([self.channel_vocab.encode(each) for each in symbols]),
-            Batch.of([self.language_vocab.encode(each) for each in known]),
-        )
+    def _aligner(self, module: nn.Module, batch: Batch) -> tuple[Transducer, Batch] | None:
+        """The direct model."""
+        return super()._aligner(cast(NoisyChannel, module).direct, batch)
 
     def _streams(self, features: Sequence[Sequence[str]], options: StreamOptions) -> StreamGroup:
         """Streams of a noisy channel whose direct model is unidirectional."""
@@ -208,11 +211,8 @@ class NoisyChannelModel(NeuralModel):
         options["margin"] = math.inf if margin is None else margin
         settings = self._stream_settings(module.direct, options)
         emit_bias = options.get("emit_bias", 0.0)
-        each = [
-            NoisyChannelStream(module, settings, self._conditioning([Source("", tuple(names))]), emit_bias)
-            for names in features
-        ]
-        return StreamGroup(NoisyChannelStreams(each), self.codec, features)
+        each = [NoisyChannelStream(module, ids[None], settings, emit_bias) for ids in self._feature_ids(features)]
+        return StreamGroup(NoisyChannelStreams(each), self.codec, len(features))
 
     def _align(self, source: Source, target: str) -> Alignment:
         raise self._cannot("align", "one of the runs it is made of")

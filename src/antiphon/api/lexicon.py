@@ -37,7 +37,7 @@ class Lexicon:
     def _key(self, source: Source) -> Key:
         return (
             tuple(self._codec.source.tokens(source.text)),
-            tuple(self._codec.feature_symbols(source.features)),
+            tuple(sorted(set(source.features))),
         )
 
 

@@ -31,7 +31,6 @@ from antiphon.config import Recipe
 from antiphon.data.codec import PairCodec
 from antiphon.data.corpus import plan_batches
 from antiphon.data.readers import Pair, Source, keep_filled
-from antiphon.data.vocab import UNKNOWN
 from antiphon.errors import InputError, RunError
 from antiphon.kinds import KINDS
 from antiphon.metrics import Outputs, Score, perplexity, score_outputs
@@ -157,7 +156,7 @@ class Model:
         """Indices of the inputs of each batch: those of like length go together; what is listed or empty is in none."""
         asked = [n for n, source in enumerate(sources) if source.text.strip() and source not in lexicon]
         answerable = np.array(asked, dtype=np.int64)
-        lengths = np.array([len(self.codec.encode_source(sources[n])) for n in answerable], dtype=np.int64)
+        lengths = np.array([len(self.codec.source.tokens(sources[n].text)) for n in answerable], dtype=np.int64)
         batch_size = self.recipe.search.batch_size
         batches = plan_batches(lengths, lengths, batch_size=batch_size, max_cells=MAX_BATCH_CELLS)
         return [answerable[places].tolist() for places in batches]
@@ -274,7 +273,7 @@ class Model:
         return Evaluation(
             examples=len(given),
             metrics=metrics,
-            unknown_source=sum(int((self.codec.encode_source(source) == UNKNOWN).sum()) for source, _ in given),
+            unknown_source=sum(len(self.unseen_symbols(source)) for source, _ in given),
             unknown_target=sum(self.codec.target.unknown(wanted) for _, wanted in given),
             groups=tuple(groups),
         )
@@ -371,10 +370,11 @@ class Model:
         reason: str = "no output that reads the whole input was found within the length limit",
     ) -> Prediction:
         """The prediction for an input; ``reason`` is why there is no candidate, if there is none."""
-        symbols = (*self.codec.source_symbols(source), END_SYMBOL)
+        symbols = (*self.codec.source.tokens(source.text), END_SYMBOL)
         unknown = self.unseen_symbols(source)
         return Prediction(source.text, symbols, tuple(nbest), unknown, None if nbest else reason)
 
     def unseen_symbols(self, source: Source) -> tuple[str, ...]:
         """The symbols of an input that training never saw, features among them."""
-        return tuple(symbol for symbol in self.codec.source_symbols(source) if symbol not in self.codec.source.vocab)
+        unknown = (token for token in self.codec.source.tokens(source.text) if token not in self.codec.source.vocab)
+        return (*unknown, *(feature for feature in source.features if feature not in self.codec.features))

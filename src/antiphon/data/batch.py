@@ -15,19 +15,35 @@ Ids = NDArray[np.int32]
 
 
 class Batch(NamedTuple):
-    """Token ids padded on the right; every sequence ends in the end symbol, which its length counts."""
+    """Token ids padded on the right; every sequence ends in the end symbol, which its length counts.
+
+    ``features`` are the ids of each pair's features, a set, padded as well.
+    """
 
     source: Tensor
     source_lengths: Tensor
     target: Tensor
     target_lengths: Tensor
+    features: Tensor
 
     @classmethod
-    def of(cls, sources: Sequence[Ids], targets: Sequence[Ids] | None = None) -> Self:
-        """The batch of these sequences, which carry no end symbol yet; without targets those are empty."""
-        if targets is None:
-            targets = [np.zeros(0, np.int32)] * len(sources)
-        return cls(*_pad(sources), *_pad(targets))
+    def of(
+        cls,
+        sources: Sequence[Ids],
+        targets: Sequence[Ids] | None = None,
+        features: Sequence[Ids] | None = None,
+        *,
+        most_features: int = 0,
+    ) -> Self:
+        """The batch of these sequences, which carry no end symbol yet; what is not given is empty.
+
+        There are columns for at least ``most_features`` features.
+        """
+        nothing = [np.zeros(0, np.int32)] * max(len(sources), len(targets or ()))
+        columns = max([most_features, *map(len, features or ())])
+        return cls(
+            *_pad(sources), *_pad(nothing if targets is None else targets), _pad_to(columns, features or nothing)
+        )
 
     @classmethod
     def sample(cls, pairs: int, rows: int, columns: int) -> Self:
@@ -51,7 +67,8 @@ class Batch(NamedTuple):
         source_lengths, target_lengths = (
             pad(lengths, (0, more), value=1) for lengths in (self.source_lengths, self.target_lengths)
         )
-        return Batch(source, source_lengths, target, target_lengths)
+        features = pad(self.features, (0, 0, 0, more), value=PAD)
+        return Batch(source, source_lengths, target, target_lengths, features)
 
     @property
     def sizes(self) -> tuple[int, int, int]:
@@ -69,8 +86,14 @@ class Batch(NamedTuple):
 
 
 def _pad(sequences: Sequence[Ids]) -> tuple[Tensor, Tensor]:
-    lengths = np.fromiter((len(sequence) + 1 for sequence in sequences), np.int64, len(sequences))
-    padded = np.full((len(sequences), int(lengths.max(initial=1))), PAD, np.int64)
-    padded[np.arange(padded.shape[1]) < lengths[:, None] - 1] = np.concatenate([*sequences, np.zeros(0, np.int32)])
-    padded[np.arange(len(sequences)), lengths - 1] = END
-    return torch.from_numpy(padded), torch.from_numpy(lengths)
+    lengths = torch.tensor([len(sequence) + 1 for sequence in sequences], dtype=torch.long)
+    padded = _pad_to(int(lengths.max()) if len(sequences) else 1, sequences)
+    padded[torch.arange(len(sequences)), lengths - 1] = END
+    return padded, lengths
+
+
+def _pad_to(columns: int, sequences: Sequence[Ids]) -> Tensor:
+    padded = np.full((len(sequences), columns), PAD, np.int64)
+    lengths = np.fromiter(map(len, sequences), np.int64, len(sequences))
+    padded[np.arange(columns) < lengths[:, None]] = np.concatenate([*sequences, np.zeros(0, np.int32)])
+    return torch.from_numpy(padded)

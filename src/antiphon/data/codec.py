@@ -7,14 +7,13 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from antiphon.data.batch import Batch
 from antiphon.data.readers import Source
 from antiphon.data.tokenise import TextSteps, Tokeniser
-from antiphon.data.vocab import UNKNOWN, Vocab
+from antiphon.data.vocab import SPECIALS, UNKNOWN, Vocab
 
-
-def feature_symbol(feature: str) -> str:
-    """How a feature is written in the source vocabulary, so that it never meets a character of that name."""
-    return f"[{feature}]"
+NO_FEATURES = Vocab(())
+"""The vocabulary of features where none are read."""
 
 
 @dataclass(frozen=True)
@@ -58,36 +57,33 @@ class TextCodec(TextCutter):
 
 @dataclass(frozen=True)
 class PairCutter:
-    """Both sides of a pair as tokens; features come before the source, so that a model knows them from the start."""
+    """Both sides of a pair as tokens."""
 
     source: TextCutter
     target: TextCutter
-    sorts_features: bool = True
-    """Features are a set: in the order of their names, each once."""
-
-    def feature_symbols(self, features: Sequence[str]) -> list[str]:
-        """The features as symbols, in the order in which the model reads them."""
-        return [feature_symbol(feature) for feature in (sorted(set(features)) if self.sorts_features else features)]
-
-    def source_symbols(self, source: Source) -> list[str]:
-        """The features, then the source tokens."""
-        text = self.source.tokens(source.text) if source.text else []
-        return self.feature_symbols(source.features) + text
 
 
 @dataclass(frozen=True)
 class PairCodec(PairCutter):
-    """Both sides of a pair as numbers."""
+    """Both sides of a pair, and its features, as numbers."""
 
     source: TextCodec
     target: TextCodec
+    features: Vocab = NO_FEATURES
 
     @cached_property
     def known_features(self) -> frozenset[str]:
         """The features that training saw."""
-        symbols = (token for token in self.source.vocab.tokens if token == feature_symbol(token[1:-1]))
-        return frozenset(symbol[1:-1] for symbol in symbols)
+        return frozenset(self.features.tokens[len(SPECIALS) :])
 
-    def encode_source(self, source: Source) -> NDArray[np.int32]:
-        """The ids of features and source tokens."""
-        return self.source.vocab.encode(self.source_symbols(source))
+    def encode_features(self, features: Iterable[str]) -> NDArray[np.int32]:
+        """The ids of a set of features."""
+        return self.features.encode(sorted(set(features)))
+
+    def batch(self, sources: Sequence[Source], targets: Sequence[str] | None = None) -> Batch:
+        """Sources with their features, and their targets where there are any, padded."""
+        return Batch.of(
+            [self.source.encode(source.text) for source in sources],
+            None if targets is None else [self.target.encode(target) for target in targets],
+            [self.encode_features(source.features) for source in sources],
+        )

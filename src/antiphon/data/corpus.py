@@ -17,12 +17,12 @@ import pyarrow
 from numpy.typing import NDArray
 
 from antiphon.data.batch import Batch, Ids
-from antiphon.data.codec import PairCodec, PairCutter, feature_symbol
+from antiphon.data.codec import PairCodec, PairCutter
 from antiphon.data.readers import Pair
 from antiphon.data.vocab import Tally
 from antiphon.errors import count_of
 
-_SCHEMA = pyarrow.schema({side: pyarrow.list_(pyarrow.int32()) for side in ("source", "target")})
+_SCHEMA = pyarrow.schema({column: pyarrow.list_(pyarrow.int32()) for column in ("source", "target", "features")})
 _ROWS_PER_CHUNK = 20_000
 _CHARACTERS_PER_CHUNK = 2**24
 _BATCHES_PER_POOL = 50
@@ -80,42 +80,41 @@ def write_corpus(
     With ``targets_only`` sources are passed over but for their features, and only empty or long targets are left out.
     """
     census = Census()
-    numbers = codec.source.vocab, codec.target.vocab
+    numbers = codec.source.vocab, codec.target.vocab, codec.features
     _write(_encode(pairs, codec, numbers, limits, census, targets_only), path)
     return census
 
 
 class Tallied(NamedTuple):
-    """What was counted while a corpus was written: pairs, tokens of both sides, and which tokens are features."""
+    """What was counted while a corpus was written: pairs, tokens of both sides, and features."""
 
     census: Census
     source: Tally
     target: Tally
-    features: set[str]
+    features: Tally
 
 
 def tally_corpus(
     pairs: Iterable[Pair], cutter: PairCutter, path: Path, limits: Limits, *, targets_only: bool = False
 ) -> Tallied:
-    """Writes the pairs as ``write_corpus`` does, before there are vocabularies: by the numbers of two new tallies.
+    """Writes the pairs as ``write_corpus`` does, before there are vocabularies: by the numbers of new tallies.
 
     Only pairs that are kept are counted. Once vocabularies are made of the tallies, ``renumber_corpus`` brings the
     file to their numbers, so that text is read and cut once.
     """
-    tallied = Tallied(Census(), Tally(), Tally(), set())
-    noted = _note_features(pairs, tallied.features)
-    numbers = tallied.source, tallied.target
-    _write(_encode(noted, cutter, numbers, limits, tallied.census, targets_only), path)
+    tallied = Tallied(Census(), Tally(), Tally(), Tally())
+    numbers = tallied.source, tallied.target, tallied.features
+    _write(_encode(pairs, cutter, numbers, limits, tallied.census, targets_only), path)
     return tallied
 
 
-def renumber_corpus(path: Path, new: Path, source: Ids, target: Ids) -> None:
-    """Writes a corpus anew in which token ``n`` of a side is ``source[n]`` or ``target[n]``."""
+def renumber_corpus(path: Path, new: Path, source: Ids, target: Ids, features: Ids) -> None:
+    """Writes a corpus anew in which token ``n`` of a column is ``source[n]``, ``target[n]`` or ``features[n]``."""
     with pyarrow.OSFile(str(path)) as file:
         reader = pyarrow.ipc.open_file(file)
         chunks = (reader.get_batch(number) for number in range(reader.num_record_batches))
-        columns = (zip((source, target), chunk.columns, strict=True) for chunk in chunks)
-        _write(([_renumbered(column, table) for table, column in sides] for sides in columns), new)
+        columns = (zip((source, target, features), chunk.columns, strict=True) for chunk in chunks)
+        _write(([_renumbered(column, table) for table, column in each] for each in columns), new)
 
 
 class Corpus:
@@ -127,6 +126,8 @@ class Corpus:
             chunks = [reader.get_batch(number) for number in range(reader.num_record_batches)]
         self._sources = _Sequences([chunk.column("source") for chunk in chunks])
         self._targets = _Sequences([chunk.column("target") for chunk in chunks])
+        self._features = _Sequences([chunk.column("features") for chunk in chunks])
+        self._most_features = int(self._features.lengths.max(initial=0))
 
     def __len__(self) -> int:
         return len(self._sources.lengths)
@@ -144,7 +145,8 @@ class Corpus:
     def batch(self, numbers: Iterable[int]) -> Batch:
         """The pairs of these numbers, padded."""
         wanted = np.fromiter(numbers, np.int64)
-        return Batch.of(self._sources.take(wanted), self._targets.take(wanted))
+        columns = (each.take(wanted) for each in (self._sources, self._targets, self._features))
+        return Batch.of(*columns, most_features=self._most_features)
 
     def __getitem__(self, numbers: Iterable[int]) -> Batch:
         return self.batch(numbers)
@@ -213,7 +215,7 @@ def _cut(
 def _encode(
     pairs: Iterable[Pair],
     cutter: PairCutter,
-    numbers: tuple[Numbers, Numbers],
+    numbers: tuple[Numbers, Numbers, Numbers],
     limits: Limits,
     census: Census,
     targets_only: bool,
@@ -222,15 +224,12 @@ def _encode(
     for chunk in _chunks(pairs):
         targets = cutter.target.tokens_of([pair.target for pair in chunk])
         texts = [[]] * len(chunk) if targets_only else cutter.source.tokens_of([pair.source for pair in chunk])
-        sources = [
-            cutter.feature_symbols(pair.features) + text if pair.features else text
-            for pair, text in zip(chunk, texts, strict=True)
-        ]
-        lengths = np.ones(len(chunk), np.int64) if targets_only else np.where(_lengths(texts), _lengths(sources), 0)
+        features = [sorted(set(pair.features)) for pair in chunk]
+        lengths = np.ones(len(chunk), np.int64) if targets_only else _lengths(texts)
         stays = census.admit(lengths, _lengths(targets), limits)
         yield [
-            _list_array(list(compress(tokens, stays)), side)
-            for tokens, side in zip((sources, targets), numbers, strict=True)
+            _list_array(list(compress(tokens, stays)), column)
+            for tokens, column in zip((texts, targets, features), numbers, strict=True)
         ]
 
 
@@ -246,12 +245,6 @@ def _chunks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
             chunk, characters = [], 0
     if chunk:
         yield chunk
-
-
-def _note_features(pairs: Iterable[Pair], features: set[str]) -> Iterator[Pair]:
-    for pair in pairs:
-        features.update(map(feature_symbol, pair.features))
-        yield pair
 
 
 def _write(chunks: Iterable[list[pyarrow.ListArray]], path: Path) -> None:

@@ -1,6 +1,6 @@
 """The numbering of tokens."""
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import repeat
 from pathlib import Path
 from typing import Self
@@ -92,10 +92,10 @@ class Tally(dict[str, int]):
         self.counts = counts
         return numbers
 
-    def vocab(self, min_count: int = 1, always: Container[str] = ()) -> Vocab:
-        """All tokens that appeared at least ``min_count`` times or are in ``always``, from frequent to rare."""
+    def vocab(self, min_count: int = 1) -> Vocab:
+        """All tokens that appeared at least ``min_count`` times, from frequent to rare."""
         counted = zip(self, self.counts.tolist(), strict=True)
-        kept = [(token, count) for token, count in counted if count >= min_count or token in always]
+        kept = [(token, count) for token, count in counted if count >= min_count]
         return Vocab(token for token, _ in sorted(kept, key=lambda each: (-each[1], each[0])) if token not in SPECIALS)
 
 

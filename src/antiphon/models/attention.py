@@ -1,6 +1,6 @@
 """Sequence-to-sequence with attention: every output token looks at all of the source anew.
 
-    h_i        state of the source at position i, from both ends
+    h_i        state of the source at position i, from both ends; features are added to every token
     a_ij       softmax over i of  v . tanh(A_h h_i + A_s s_{j-1})
     c_j        sum over i of  a_ij h_i
     s_j        LSTM(s_{j-1}, [y_{j-1}; c_j])
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from antiphon.data.batch import Batch
 from antiphon.nn.dropout import Dropout
-from antiphon.nn.recurrent import Embedding, Sizes, SourceEncoder, valid_positions
+from antiphon.nn.recurrent import Embedding, FeatureEmbedding, Sizes, SourceEncoder, valid_positions
 from antiphon.nn.token_likelihood import log_likelihood
 
 
@@ -43,6 +43,7 @@ class Attention(nn.Module):
         self,
         source_size: int,
         target_size: int,
+        feature_size: int = 0,
         *,
         hidden_size: int = 128,
         embedding_size: int = 128,
@@ -53,6 +54,7 @@ class Attention(nn.Module):
         super().__init__()
         sizes = Sizes(embedding_size, hidden_size, layers, dropout, forget_bias)
         self.encoder = SourceEncoder(source_size, sizes, bidirectional=True)
+        self.features = FeatureEmbedding(feature_size, embedding_size) if feature_size else None
         memory_size = self.encoder.output_size
         self.embedding = Embedding(target_size, embedding_size)
         inputs = [embedding_size + memory_size] + [hidden_size] * (layers - 1)
@@ -75,7 +77,8 @@ class Attention(nn.Module):
 
     def start(self, batch: Batch) -> tuple[Memory, AttentionState]:
         """The sources, encoded; the decoder's first hidden state is made from the mean of the source's states."""
-        states = self.encoder(batch.source, batch.source_lengths)
+        features = None if self.features is None else self.features(batch.features)
+        states = self.encoder(batch.source, batch.source_lengths, features)
         valid = valid_positions(batch.source_lengths, batch.source.shape[1])
         mean = (states * valid[:, :, None]).sum(1) / batch.source_lengths[:, None]
         hidden = torch.tanh(self.first_hidden(mean))

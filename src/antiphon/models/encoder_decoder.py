@@ -1,6 +1,6 @@
 """The vanilla sequence-to-sequence model: the source is squeezed into the state that the decoder starts from.
 
-    state_0    = state of an LSTM after the whole source
+    state_0    = state of an LSTM after the whole source, features added to every token
     s_j, state = LSTM(state, y_{j-1})
     p(y_j)     = softmax(W s_j + b)
 
@@ -12,7 +12,16 @@ from torch import Tensor, nn
 
 from antiphon.data.batch import Batch
 from antiphon.nn.dropout import Dropout
-from antiphon.nn.recurrent import LSTM, Embedding, LSTMState, PrefixEncoder, Sizes, select_states
+from antiphon.nn.recurrent import (
+    LSTM,
+    Embedding,
+    FeatureEmbedding,
+    LSTMState,
+    PrefixEncoder,
+    Sizes,
+    select_states,
+    with_features,
+)
 from antiphon.nn.token_likelihood import log_likelihood
 
 
@@ -23,6 +32,7 @@ class EncoderDecoder(nn.Module):
         self,
         source_size: int,
         target_size: int,
+        feature_size: int = 0,
         *,
         hidden_size: int = 128,
         embedding_size: int = 128,
@@ -32,6 +42,7 @@ class EncoderDecoder(nn.Module):
     ) -> None:
         super().__init__()
         self.source_embedding = Embedding(source_size, embedding_size)
+        self.features = FeatureEmbedding(feature_size, embedding_size) if feature_size else None
         self.encoder = LSTM(embedding_size, hidden_size, layers, dropout, forget_bias)
         self.decoder = PrefixEncoder(target_size, Sizes(embedding_size, hidden_size, layers, dropout, forget_bias))
         self.dropout = Dropout(dropout)
@@ -44,7 +55,8 @@ class EncoderDecoder(nn.Module):
 
     def start(self, batch: Batch) -> tuple[tuple[()], LSTMState]:
         """The state after the whole source, which the decoder starts from; nothing else of the source is kept."""
-        embedded = self.dropout(self.source_embedding(batch.source))
+        features = None if self.features is None else self.features(batch.features)
+        embedded = self.dropout(with_features(self.source_embedding(batch.source), features))
         return (), self.encoder.last_state(embedded, batch.source_lengths)
 
     def step(

@@ -7,7 +7,7 @@ or the mean of their logs, normalised again. Members may be of any kinds that pr
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -16,33 +16,54 @@ from torch import Tensor, nn
 from antiphon.data.batch import Batch
 from antiphon.data.vocab import START
 from antiphon.models.transducer import Transducer
+from antiphon.nn.unknown_tokens import copies_unknown
 
 Mean = Literal["probabilities", "logs"]
+
+
+class MemberIds(NamedTuple):
+    """The ids that a member has for the source tokens, target tokens and features of the ensemble."""
+
+    source: Int[Tensor, " S"]
+    target: Int[Tensor, " V"]
+    features: Int[Tensor, " F"]
 
 
 class Ensemble(nn.Module):
     """Models of one target vocabulary, whose tokens may have other ids in each.
 
-    ``source_ids[m]`` and ``target_ids[m]`` map the ids of the ensemble to those of member ``m``.
+    ``ids[m]`` map the ids of the ensemble to those of member ``m``.
     """
 
-    def __init__(
-        self, members: Sequence[nn.Module], source_ids: Sequence[Tensor], target_ids: Sequence[Tensor], mean: Mean
-    ) -> None:
+    def __init__(self, members: Sequence[nn.Module], ids: Sequence["MemberIds"], mean: Mean) -> None:
         super().__init__()
         self.members = nn.ModuleList(members)
-        for m, (source, target) in enumerate(zip(source_ids, target_ids, strict=True)):
-            self.register_buffer(f"source_ids_{m}", source)
-            self.register_buffer(f"target_ids_{m}", target)
+        for m, tables in enumerate(ids):
+            for name, table in tables._asdict().items():
+                self.register_buffer(f"{name}_ids_{m}", table)
         self.mean = mean
 
     def start(self, batch: Batch) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """Memory and state of every member."""
-        started = [
-            cast(Any, member).start(batch._replace(source=self._ids("source", m)[batch.source]))
-            for m, member in enumerate(self.members)
-        ]
+        started = [cast(Any, member).start(self._batch_of(m, batch)) for m, member in enumerate(self.members)]
         return tuple(memory for memory, _ in started), tuple(state for _, state in started)
+
+    @property
+    def copies(self) -> bool:
+        """Whether a member writes the unknown token for what it copies."""
+        return any(map(copies_unknown, self.members))
+
+    def aligner(self, batch: Batch) -> tuple[Transducer, Batch] | None:
+        """The first transducer among the members, and the batch in its ids."""
+        for m, member in enumerate(self.members):
+            if isinstance(member, Transducer):
+                return member, self._batch_of(m, batch)
+        return None
+
+    def _batch_of(self, m: int, batch: Batch) -> Batch:
+        """A batch in the ids of a member."""
+        tables = {name: self._ids(name, m) for name in MemberIds._fields}
+        return batch._replace(**{name: table[getattr(batch, name)] for name, table in tables.items()})
 
     def step(
         self, memory: tuple[Any, ...], state: tuple[Any, ...], tokens: Int[Tensor, " N"], sentence: Int[Tensor, " N"]

@@ -1,7 +1,6 @@
-"""A recurrent language model over targets; features, where there are any, are read before them.
+"""A recurrent language model over targets; features, where there are any, are added to every token.
 
-    state_0    = state of the LSTM after the features
-    s_j, state = LSTM(state, y_{j-1})
+    s_j, state = LSTM(state, e(y_{j-1}) + sum of e(feature))
     p(y_j)     = softmax(W s_j + b)
 
 Thesis: section 3.3. Features make one model of what would be a model for each tag.
@@ -11,17 +10,18 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from antiphon.data.batch import Batch
-from antiphon.nn.recurrent import Embedding, LSTMState, PrefixEncoder, Sizes, select_states
+from antiphon.nn.recurrent import FeatureEmbedding, LSTMState, PrefixEncoder, Sizes, select_states
 from antiphon.nn.token_likelihood import log_likelihood
 
 
 class LanguageModel(nn.Module):
-    """p(y | features) token by token; the source of a batch holds the features alone."""
+    """p(y | features) token by token; nothing of a batch's sources is read."""
 
     def __init__(
         self,
         source_size: int,
         target_size: int,
+        feature_size: int = 0,
         *,
         hidden_size: int = 512,
         embedding_size: int = 512,
@@ -30,24 +30,29 @@ class LanguageModel(nn.Module):
         forget_bias: float = 0.0,
     ) -> None:
         super().__init__()
-        self.feature_embedding = Embedding(source_size, embedding_size)
+        self.features = FeatureEmbedding(feature_size, embedding_size) if feature_size else None
         self.decoder = PrefixEncoder(target_size, Sizes(embedding_size, hidden_size, layers, dropout, forget_bias))
         self.output = nn.Linear(hidden_size, target_size)
 
     def log_prob(self, batch: Batch) -> Float[Tensor, " B"]:
         """``log p(y | features)`` of each target."""
-        states, _ = self.decoder(batch.shifted_target, self.start(batch)[1])
+        states, _ = self.decoder(batch.shifted_target, None, self.start(batch)[0])
         return log_likelihood(self.output(states), batch)
 
-    def start(self, batch: Batch) -> tuple[tuple[()], LSTMState]:
-        """The state after the features and their end symbol; nothing else is kept of them."""
-        return (), self.decoder.lstm.last_state(self.feature_embedding(batch.source), batch.source_lengths)
+    def start(self, batch: Batch) -> tuple[Float[Tensor, "B E"] | None, LSTMState]:
+        """The vector of each target's features, and the state before the start symbol."""
+        vectors = None if self.features is None else self.features(batch.features)
+        return vectors, self.decoder.initial_state(len(batch.features))
 
     def step(
-        self, memory: tuple[()], state: LSTMState, tokens: Int[Tensor, " N"], sentence: Int[Tensor, " N"]
+        self,
+        memory: Float[Tensor, "B E"] | None,
+        state: LSTMState,
+        tokens: Int[Tensor, " N"],
+        sentence: Int[Tensor, " N"],
     ) -> tuple[Float[Tensor, "N V"], LSTMState]:
         """Log probabilities of the token after these, and the state to go on from."""
-        states, state = self.decoder(tokens[:, None], state)
+        states, state = self.decoder(tokens[:, None], state, None if memory is None else memory[sentence])
         return self.output(states[:, 0]).log_softmax(1), state
 
     def select(self, state: LSTMState, index: Int[Tensor, " N"]) -> LSTMState:

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from antiphon.data.vocab import SPECIALS
 from antiphon.models.language_model import LanguageModel
 from antiphon.models.transducer import Transducer
 
@@ -35,12 +36,14 @@ class NoisyChannel(nn.Module):
     """The three models and how their tokens correspond; any but the direct one may be missing.
 
     ``output_in_channel`` and ``output_in_language_model`` map the direct model's target ids to those of the others,
-    ``input_in_channel`` its source ids.
+    ``input_in_channel`` its source ids, ``features_in_channel`` and ``features_in_language_model`` its features.
     """
 
     output_in_channel: Tensor
     input_in_channel: Tensor
     output_in_language_model: Tensor
+    features_in_channel: Tensor
+    features_in_language_model: Tensor
 
     def __init__(
         self,
@@ -51,6 +54,8 @@ class NoisyChannel(nn.Module):
         output_in_channel: Tensor,
         input_in_channel: Tensor,
         output_in_language_model: Tensor,
+        features_in_channel: Tensor | None = None,
+        features_in_language_model: Tensor | None = None,
         weights: Weights,
         reading: Reading = "last",
     ) -> None:
@@ -59,6 +64,8 @@ class NoisyChannel(nn.Module):
         self.register_buffer("output_in_channel", output_in_channel)
         self.register_buffer("input_in_channel", input_in_channel)
         self.register_buffer("output_in_language_model", output_in_language_model)
+        for name, ids in (("channel", features_in_channel), ("language_model", features_in_language_model)):
+            self.register_buffer(f"features_in_{name}", torch.arange(len(SPECIALS)) if ids is None else ids)
         self.weights, self.reading = weights, reading
 
     def objective(self, features: Float[Tensor, "*cells 4"]) -> Float[Tensor, "*cells"]:

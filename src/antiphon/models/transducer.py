@@ -6,6 +6,11 @@
     emit(i, j)        sigmoid(v . tanh(T_h h_i + T_s s_j + c) + d), or one constant (geometric)
     shift(i, j)       1 - emit(i, j)
 
+Features, where there are any, are in every cell: a vector of theirs is added to that of every token of both sides.
+With ``copy``, tokens that stand in the input are tied to those that are written: the transition sees whether ``x_i``
+has just been written (``nn/transition.py``), and what is unknown to the vocabularies can be copied
+(``nn/unknown_tokens.py``).
+
 Thesis: chapter 5. The four models it names are the choices of ``encoder`` (uni, bi) and ``transition`` (geometric;
 neural, there marked ``+``).
 """
@@ -24,10 +29,12 @@ from antiphon.lattice import log_marginal
 from antiphon.lattice.grid import IMPOSSIBLE
 from antiphon.lattice.recurrence import forward_along
 from antiphon.nn.factored_softmax import has_kernel, log_word_probabilities
+from antiphon.nn.lattice_sides import CellFactors, SideState, run_keys
 from antiphon.nn.next_words import WordTable, next_words
-from antiphon.nn.recurrent import LSTMState, PrefixEncoder, Sizes, SourceEncoder, select_states
+from antiphon.nn.recurrent import FeatureEmbedding, PrefixEncoder, Sizes, SourceEncoder
 from antiphon.nn.side_by_side import side_by_side
 from antiphon.nn.transition import GeometricTransition, NeuralTransition, TransitionTable
+from antiphon.nn.unknown_tokens import NO_COUNTERPART, make_some_unknown
 from antiphon.nn.word_logits import WordLogits
 
 _TRANSITION_NUMBERS = 2**26
@@ -36,13 +43,6 @@ _BANDED_FROM = 48
 """Inputs with more rows are decoded in a band of about so many: those in which any prefix has mass."""
 _ROWS_AHEAD = 16
 """Rows added to the band when mass reaches its last one; doubled until that is no longer so."""
-
-
-class CellFactors(NamedTuple):
-    """What one side of a cell contributes: word logits, and hidden units of the transition (neural only)."""
-
-    logits: Float[Tensor, "... V"]
-    transition: Float[Tensor, "... T"]
 
 
 class Moves(NamedTuple):
@@ -70,7 +70,7 @@ class TransducerState(NamedTuple):
     being about to write in row ``i``. Word ``y`` is then written there in proportion to ``exp(log_weight + A[i, y])``.
     """
 
-    decoder: LSTMState
+    decoder: SideState
     log_weight: Float[Tensor, "N R"]
     first_row: int
 
@@ -78,30 +78,42 @@ class TransducerState(NamedTuple):
 class Transducer(nn.Module):
     """p(y | x) as a sum over all monotone alignments of the two."""
 
+    counterparts: Tensor
+
     def __init__(
         self,
         source_size: int,
         target_size: int,
+        feature_size: int = 0,
         *,
         encoder: Literal["unidirectional", "bidirectional"] = "bidirectional",
         transition: Literal["geometric", "neural"] = "neural",
         final_emit: Literal["learned", "forced"] = "learned",
+        copy: bool = False,
         hidden_size: int = 128,
         embedding_size: int = 128,
         layers: int = 1,
         dropout: float = 0.0,
         forget_bias: float = 0.0,
         emit_probability: float = 0.5,
+        counterparts: Int[Tensor, " S"] | None = None,
     ) -> None:
+        """``counterparts`` has the target id of every source token, ``NO_COUNTERPART`` for those without one."""
         super().__init__()
         sizes = Sizes(embedding_size, hidden_size, layers, dropout, forget_bias)
         self.encoder = SourceEncoder(source_size, sizes, bidirectional=encoder == "bidirectional")
         self.decoder = PrefixEncoder(target_size, sizes)
+        self.source_features = FeatureEmbedding(feature_size, embedding_size) if feature_size else None
+        self.target_features = FeatureEmbedding(feature_size, embedding_size) if feature_size else None
+        self.copies = copy
+        if counterparts is None:
+            counterparts = torch.full((source_size,), NO_COUNTERPART)
+        self.register_buffer("counterparts", counterparts, persistent=copy)
         self.source_logits = WordLogits(self.encoder.output_size, target_size, bias=False)
         self.target_logits = WordLogits(hidden_size, target_size)
         self.final_emit_forced = final_emit == "forced"
         self.transition: NeuralTransition | GeometricTransition = (
-            NeuralTransition(self.encoder.output_size, hidden_size, units=hidden_size)
+            NeuralTransition(self.encoder.output_size, hidden_size, units=hidden_size, compares=copy)
             if transition == "neural"
             else GeometricTransition(emit_probability)
         )
@@ -112,9 +124,11 @@ class Transducer(nn.Module):
 
     def moves(self, batch: Batch) -> Moves:
         """The log scores of both moves in every cell."""
+        if self.copies and self.training:
+            batch = make_some_unknown(batch, self.counterparts)
         source, target = side_by_side(
-            lambda: self.encode(batch.source, batch.source_lengths),
-            lambda: self.decode_prefix(batch.shifted_target)[0],
+            lambda: self.encode(batch),
+            lambda: self.decode_prefix(batch.shifted_target, self.target_state(batch.features))[0],
             lane=0,
         )
         log_word = log_word_probabilities(source.logits, target.logits, batch.target)
@@ -123,26 +137,40 @@ class Transducer(nn.Module):
         log_emit, log_shift = self.split_odds(log_odds, rows[:, None] == batch.source_lengths[:, None, None] - 1)
         return Moves(log_emit + log_word, log_shift)
 
-    def encode(self, source: Int[Tensor, "B I"], lengths: Int[Tensor, " B"]) -> CellFactors:
+    def source_state(self, features: Int[Tensor, "N F"]) -> SideState:
+        """The input side before its first token."""
+        vectors = None if self.source_features is None else self.source_features(features)
+        return SideState.initial(self.encoder.initial_state(len(features))[0], vectors)
+
+    def target_state(self, features: Int[Tensor, "N F"]) -> SideState:
+        """The output side before the start symbol."""
+        vectors = None if self.target_features is None else self.target_features(features)
+        return SideState.initial(self.decoder.initial_state(len(features))[0], vectors)
+
+    def encode(self, batch: Batch) -> CellFactors:
         """The input's part of every cell."""
-        states = self.encoder(source, lengths)
-        return CellFactors(self.source_logits(states), self.transition.source_units(states))
+        before = self.source_state(batch.features)
+        states = self.encoder(batch.source, batch.source_lengths, before.features)
+        keys = run_keys(self.counterparts[batch.source], before.key)
+        return CellFactors(self.source_logits(states), self.transition.source_part(states, keys))
 
-    def encode_step(self, tokens: Int[Tensor, " N"], state: LSTMState | None = None) -> tuple[CellFactors, LSTMState]:
+    def encode_step(self, tokens: Int[Tensor, " N"], state: SideState) -> tuple[CellFactors, SideState]:
         """The part of one more input token, and the state to go on from; for unidirectional encoders."""
-        states, state = self.encoder.step(tokens, state)
-        return CellFactors(self.source_logits(states), self.transition.source_units(states)), state
+        states, (hidden, cell) = self.encoder.step(tokens, (state.hidden, state.cell), state.features)
+        key = run_keys(self.counterparts[tokens][:, None], state.key)[:, 0]
+        factors = CellFactors(self.source_logits(states), self.transition.source_part(states, key))
+        return factors, SideState(hidden, cell, key, state.features)
 
-    def decode_prefix(
-        self, prefix: Int[Tensor, "N J"], state: LSTMState | None = None
-    ) -> tuple[CellFactors, LSTMState]:
+    def decode_prefix(self, prefix: Int[Tensor, "N J"], state: SideState) -> tuple[CellFactors, SideState]:
         """The output's part after each token of the prefix, and the state to go on from."""
-        states, state = self.decoder(prefix, state)
-        return CellFactors(self.target_logits(states), self.transition.target_units(states)), state
+        states, (hidden, cell) = self.decoder(prefix, (state.hidden, state.cell), state.features)
+        keys = run_keys(prefix, state.key)
+        factors = CellFactors(self.target_logits(states), self.transition.target_part(states, keys))
+        return factors, SideState(hidden, cell, keys[:, -1], state.features)
 
     def start(self, batch: Batch) -> tuple[TransducerMemory, TransducerState]:
         """The sources, encoded, and the state before the start symbol, in which the first row holds all mass."""
-        factors = self.encode(batch.source, batch.source_lengths)
+        factors = self.encode(batch)
         B, I, _ = factors.logits.shape
         last = batch.source_lengths - 1
         memory = TransducerMemory(
@@ -154,7 +182,7 @@ class Transducer(nn.Module):
         )
         log_weight = factors.logits.new_full((B, 1 if self.is_long(memory) else I), IMPOSSIBLE, dtype=torch.float64)
         log_weight[:, 0] = 0.0
-        return memory, TransducerState(self.decoder.initial_state(B), log_weight, 0)
+        return memory, TransducerState(self.target_state(batch.features), log_weight, 0)
 
     def step(
         self,
@@ -182,9 +210,7 @@ class Transducer(nn.Module):
 
     def select(self, state: TransducerState, index: Int[Tensor, " N"]) -> TransducerState:
         """The states of some prefixes."""
-        return TransducerState(
-            select_states(state.decoder, index), state.log_weight.index_select(0, index), state.first_row
-        )
+        return TransducerState(state.decoder.select(index), state.log_weight.index_select(0, index), state.first_row)
 
     def is_long(self, memory: TransducerMemory) -> bool:
         """Whether only rows that hold mass are looked at; shapes then depend on the data."""

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import dropout, linear
 from torch.nn.utils.rnn import pack_padded_sequence
 
+from antiphon.data.vocab import SPECIALS
 from antiphon.kernels import kernels_can_run
 from antiphon.nn.dropout import Dropout
 from antiphon.nn.side_by_side import side_by_side
@@ -24,6 +25,15 @@ class Embedding(nn.Embedding):
     def reset_parameters(self) -> None:
         """Draws every vector anew."""
         nn.init.uniform_(self.weight, -0.1, 0.1)
+
+
+class FeatureEmbedding(Embedding):
+    """A vector for a set of features: the sum of theirs; a feature that training never saw adds nothing."""
+
+    def forward(self, features: Int[Tensor, "B F"]) -> Float[Tensor, "B E"]:
+        """The vector of each set; padding adds nothing either."""
+        is_known = (features >= len(SPECIALS))[:, :, None]
+        return (super().forward(features) * is_known).sum(1)
 
 
 @dataclass(frozen=True)
@@ -137,13 +147,17 @@ class PrefixEncoder(nn.Module):
         return zeros, zeros.clone()
 
     def forward(
-        self, tokens: Int[Tensor, "B J"], state: LSTMState | None = None
+        self,
+        tokens: Int[Tensor, "B J"],
+        state: LSTMState | None = None,
+        features: Float[Tensor, "B E"] | None = None,
     ) -> tuple[Float[Tensor, "B J H"], LSTMState]:
-        """The state after each token, and the state to go on from."""
+        """The state after each token, and the state to go on from; the vector of features is added to every token's."""
+        embedded = with_features(self.embedding(tokens), features)
         if tokens.shape[1] == 1 and not self.training:
-            single, last = self.lstm.step(self.embedding(tokens[:, 0]), state)
+            single, last = self.lstm.step(embedded[:, 0], state)
             return single[:, None], last
-        states, last = self.lstm(self.dropout(self.embedding(tokens)), state)
+        states, last = self.lstm(self.dropout(embedded), state)
         return self.dropout(states), last
 
 
@@ -160,9 +174,11 @@ class SourceEncoder(nn.Module):
         self.rightward = _one_layer_each(inputs, sizes)
         self.leftward = _one_layer_each(inputs if bidirectional else [], sizes)
 
-    def forward(self, tokens: Int[Tensor, "B I"], lengths: Int[Tensor, " B"]) -> Float[Tensor, "B I H"]:
-        """The state at each input position."""
-        states: Tensor = self.dropout(self.embedding(tokens))
+    def forward(
+        self, tokens: Int[Tensor, "B I"], lengths: Int[Tensor, " B"], features: Float[Tensor, "B E"] | None = None
+    ) -> Float[Tensor, "B I H"]:
+        """The state at each input position; the vector of features is added to that of every token."""
+        states: Tensor = self.dropout(with_features(self.embedding(tokens), features))
         mirror = _mirror_index(lengths, tokens.shape[1]) if self.bidirectional else None
         for layer in range(len(self.rightward)):
             states = self.dropout(self._read_both_ways(layer, states, mirror))
@@ -184,9 +200,11 @@ class SourceEncoder(nn.Module):
         zeros = self.embedding.weight.new_zeros(len(self.rightward), N, self.output_size)
         return zeros, zeros.clone()
 
-    def step(self, tokens: Int[Tensor, " N"], state: LSTMState | None = None) -> tuple[Float[Tensor, "N H"], LSTMState]:
+    def step(
+        self, tokens: Int[Tensor, " N"], state: LSTMState | None = None, features: Float[Tensor, "N E"] | None = None
+    ) -> tuple[Float[Tensor, "N H"], LSTMState]:
         """The state after one more token, and the state to go on from; only for encoders that read from the left."""
-        outputs: Tensor = self.dropout(self.embedding(tokens))
+        outputs: Tensor = self.dropout(with_features(self.embedding(tokens)[:, None], features)[:, 0])
         hidden, cell = [], []
         for layer, rightward in enumerate(self.rightward):
             before = None if state is None else (state[0][layer : layer + 1], state[1][layer : layer + 1])
@@ -211,6 +229,11 @@ def join_states(one: LSTMState, other: LSTMState) -> LSTMState:
 def valid_positions(lengths: Int[Tensor, " B"], size: int) -> Bool[Tensor, "B I"]:
     """True at the positions inside each sequence."""
     return torch.arange(size, device=lengths.device) < lengths[:, None]
+
+
+def with_features(embedded: Float[Tensor, "B T E"], features: Float[Tensor, "B E"] | None) -> Float[Tensor, "B T E"]:
+    """The vectors of tokens, to each of which that of the features is added, if there are any."""
+    return embedded if features is None else embedded + features[:, None]
 
 
 def _one_layer_each(input_sizes: list[int], sizes: Sizes) -> nn.ModuleList:

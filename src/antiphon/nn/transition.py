@@ -1,6 +1,6 @@
 """How likely the transducer is to write, rather than read on, in each cell.
 
-Both kinds split a cell into units of its input row and units of its output column, which broadcast against each
+Both kinds split a cell into a part of its input row and a part of its output column, which broadcast against each
 other, so that a search can keep the two apart and compute each only once.
 """
 
@@ -14,71 +14,100 @@ from torch.autograd.function import once_differentiable
 
 
 class NeuralTransition(nn.Module):
-    """``log odds(i, j) = v . tanh(T_h h_i + T_s s_j + c) + d``.  Thesis: transition model 2, the ``+`` models."""
+    """``log odds(i, j) = v . tanh(T_h h_i + T_s s_j + c) + d``.  Thesis: transition model 2, the ``+`` models.
 
-    def __init__(self, source_size: int, target_size: int, units: int) -> None:
+    With ``compares``, ``(w . h_i + e)`` is added where ``x_i`` is what was written last, which ``run_keys`` of both
+    sides tell: whether there is still something to write in row ``i`` is hard to learn from a sum of two vectors, and
+    runs that do not learn it stay on a plateau. Beyond the thesis. The part of a side is then followed by its key,
+    that of the input by the number to add as well.
+    """
+
+    def __init__(self, source_size: int, target_size: int, units: int, *, compares: bool = False) -> None:
         super().__init__()
         self.source = nn.Linear(source_size, units, bias=False)
         self.target = nn.Linear(target_size, units)
         self.output = nn.Linear(units, 1)
+        self.written = _constant_linear(source_size, _WRITTEN_BIAS) if compares else None
 
-    def source_units(self, states: Float[Tensor, "... H"]) -> Float[Tensor, "... T"]:
+    def source_part(self, states: Float[Tensor, "... H"], keys: Int[Tensor, "..."]) -> Float[Tensor, "... T"]:
         """The part of an input state."""
         units: Tensor = self.source(states)
-        return units
+        if self.written is None:
+            return units
+        return torch.cat([units, self.written(states), keys[..., None].to(self.written.weight.dtype)], -1)
 
-    def target_units(self, states: Float[Tensor, "... H"]) -> Float[Tensor, "... T"]:
+    def target_part(self, states: Float[Tensor, "... H"], keys: Int[Tensor, "..."]) -> Float[Tensor, "... T"]:
         """The part of an output state."""
         units: Tensor = self.target(states)
-        return units
+        return units if self.written is None else torch.cat([units, keys[..., None].to(self.output.weight.dtype)], -1)
 
     def log_odds(self, source: Float[Tensor, "... T"], target: Float[Tensor, "... T"]) -> Float[Tensor, "..."]:
         """Log odds of writing."""
-        odds: Tensor = self.output(torch.tanh(source + target))
-        return odds.squeeze(-1)
+        odds: Tensor = self.output(torch.tanh(self._units(source) + self._units(target)))
+        return self._add_written(odds.squeeze(-1), self._rest(source), target)
 
     def all_log_odds(self, source: Float[Tensor, "B I T"], target: Float[Tensor, "B J T"]) -> Float[Tensor, "B I J"]:
         """Log odds of writing in every cell."""
         weight, bias = self.output.weight[0], self.output.bias
-        if source.device.type == "cpu" and source.dtype == weight.dtype and _fits_factors(source, target):
-            odds: Tensor = _FactoredTanh.apply(source, target, weight)  # type: ignore[no-untyped-call]
-            return odds + bias
+        units = self._units(source), self._units(target)
+        if source.device.type == "cpu" and source.dtype == weight.dtype and _fits_factors(*units):
+            odds: Tensor = _FactoredTanh.apply(*units, weight)  # type: ignore[no-untyped-call]
+            return self._add_written(odds + bias, self._rest(source)[:, :, None], target[:, None])
         return self.log_odds(source[:, :, None], target[:, None])
 
     def table(self, source: Float[Tensor, "B I T"]) -> "TransitionTable":
         """The input's part of every row, prepared once for many prefixes."""
-        on_cpu = source.device.type == "cpu" and _fits_factors(source)
-        return TransitionTable(torch.exp(2 * source) if on_cpu else source, on_cpu)
+        units = self._units(source)
+        on_cpu = source.device.type == "cpu" and _fits_factors(units)
+        return TransitionTable(torch.exp(2 * units) if on_cpu else units, self._rest(source), on_cpu)
 
     def log_odds_by_sentence(
-        self, table: "TransitionTable", rows: slice, units: Float[Tensor, "N T"], sentence: Int[Tensor, " N"]
+        self, table: "TransitionTable", rows: slice, target: Float[Tensor, "N T"], sentence: Int[Tensor, " N"]
     ) -> Float[Tensor, "N R"]:
         """Log odds of writing in some rows of the sentence of each prefix; no gradient."""
-        source = table.source[:, rows].index_select(0, sentence)
-        if not table.is_exponential:
-            return self.log_odds(source, units[:, None])
-        # tanh(a + c) = 1 - 2 / (1 + exp(2 a) exp(2 c)); an overflow ends in the limit, 1.
-        weight = self.output.weight[0]
-        r = source.mul_(torch.exp(2 * units)[:, None]).add_(1.0).reciprocal_()
-        return torch.matmul(r, weight).mul_(-2.0).add_(weight.sum() + self.output.bias)
+        source, rest = (part[:, rows].index_select(0, sentence) for part in (table.units, table.rest))
+        units, weight = self._units(target)[:, None], self.output.weight[0]
+        if table.is_exponential:
+            # tanh(a + c) = 1 - 2 / (1 + exp(2 a) exp(2 c)); an overflow ends in the limit, 1.
+            r = source.mul_(torch.exp(2 * units)).add_(1.0).reciprocal_()
+            odds = torch.matmul(r, weight).mul_(-2.0).add_(weight.sum() + self.output.bias)
+        else:
+            odds = self.output(torch.tanh(source + units)).squeeze(-1)
+        return self._add_written(odds, rest, target[:, None])
+
+    def _units(self, part: Float[Tensor, "... T"]) -> Float[Tensor, "... U"]:
+        return part[..., : self.output.in_features]
+
+    def _rest(self, source: Float[Tensor, "... T"]) -> Float[Tensor, "... R"]:
+        """What follows the units of an input part: what to add to the odds, and the key."""
+        return source[..., self.output.in_features :]
+
+    def _add_written(
+        self, odds: Float[Tensor, "..."], rest: Float[Tensor, "... R"], target: Float[Tensor, "... T"]
+    ) -> Float[Tensor, "..."]:
+        if self.written is None:
+            return odds
+        return odds + rest[..., 0] * (rest[..., 1] == target[..., -1])
 
 
 class TransitionTable(NamedTuple):
-    """Source units, or their exponentials ``exp(2 a)``, from which a CPU finds ``tanh`` more quickly."""
+    """Source units, or their exponentials ``exp(2 a)``, from which a CPU finds ``tanh`` more quickly; and the rest."""
 
-    source: Float[Tensor, "B I T"]
+    units: Float[Tensor, "B I U"]
+    rest: Float[Tensor, "... R"]
     is_exponential: bool
 
     def slice_rows(self, rows: slice) -> "TransitionTable":
         """Some rows of every sentence."""
-        return TransitionTable(self.source[:, rows], self.is_exponential)
+        return TransitionTable(self.units[:, rows], self.rest[:, rows], self.is_exponential)
 
     def append(self, row: "TransitionTable") -> "TransitionTable":
         """The same with one more row of every sentence; what cannot be an exponential turns none of them into one."""
-        if self.is_exponential == row.is_exponential or not self.source.shape[1]:
-            return TransitionTable(torch.cat([self.source, row.source], 1), row.is_exponential)
-        one, other = (table.source.log() / 2 if table.is_exponential else table.source for table in (self, row))
-        return TransitionTable(torch.cat([one, other], 1), is_exponential=False)
+        rest = torch.cat([self.rest, row.rest], 1)
+        if self.is_exponential == row.is_exponential or not self.units.shape[1]:
+            return TransitionTable(torch.cat([self.units, row.units], 1), rest, row.is_exponential)
+        one, other = (table.units.log() / 2 if table.is_exponential else table.units for table in (self, row))
+        return TransitionTable(torch.cat([one, other], 1), rest, is_exponential=False)
 
 
 class GeometricTransition(nn.Module):
@@ -91,12 +120,12 @@ class GeometricTransition(nn.Module):
         log_odds = math.log(emit_probability) - math.log1p(-emit_probability)
         self.register_buffer("constant_log_odds", torch.tensor(log_odds))
 
-    def source_units(self, states: Float[Tensor, "... H"]) -> Float[Tensor, "... 0"]:
-        """No units: the chance does not depend on the input."""
+    def source_part(self, states: Float[Tensor, "... H"], keys: Int[Tensor, "..."]) -> Float[Tensor, "... 0"]:
+        """Nothing: the chance does not depend on the input."""
         return states[..., :0]
 
-    def target_units(self, states: Float[Tensor, "... H"]) -> Float[Tensor, "... 0"]:
-        """No units: the chance does not depend on the output."""
+    def target_part(self, states: Float[Tensor, "... H"], keys: Int[Tensor, "..."]) -> Float[Tensor, "... 0"]:
+        """Nothing: the chance does not depend on the output."""
         return states[..., :0]
 
     def log_odds(self, source: Float[Tensor, "... 0"], target: Float[Tensor, "... 0"]) -> Float[Tensor, "..."]:
@@ -104,26 +133,36 @@ class GeometricTransition(nn.Module):
         return self.constant_log_odds + (source + target).sum(-1)
 
     def table(self, source: Float[Tensor, "B I 0"]) -> TransitionTable:
-        """The rows; there are no units."""
-        return TransitionTable(source, is_exponential=False)
+        """The rows; there is nothing in them."""
+        return TransitionTable(source, source, is_exponential=False)
 
     def log_odds_by_sentence(
-        self, table: TransitionTable, rows: slice, units: Float[Tensor, "N 0"], sentence: Int[Tensor, " N"]
+        self, table: TransitionTable, rows: slice, target: Float[Tensor, "N 0"], sentence: Int[Tensor, " N"]
     ) -> Float[Tensor, "N R"]:
         """The constant log odds of writing, for every row."""
-        return self.constant_log_odds.expand(len(units), table.source[:, rows].shape[1])
+        return self.constant_log_odds.expand(len(target), table.units[:, rows].shape[1])
 
     def all_log_odds(self, source: Float[Tensor, "B I 0"], target: Float[Tensor, "B J 0"]) -> Float[Tensor, "B I J"]:
         """The constant log odds of writing, for every cell."""
         return self.log_odds(source[:, :, None], target[:, None])
 
 
+_WRITTEN_BIAS = -2.0
+"""What is added to the log odds of writing at first, where the last token written is that of the input row."""
 _LARGEST_UNIT = 40.0
 """Up to here ``exp`` of twice a unit fits single precision, and so does the product of two or its limit."""
 
 
 def _fits_factors(*sides: Tensor) -> bool:
     return all(bool(side.abs().amax() < _LARGEST_UNIT) for side in sides if side.numel())
+
+
+def _constant_linear(size: int, bias: float) -> nn.Linear:
+    """A layer that gives the same number for every input until it has learnt otherwise."""
+    layer = nn.Linear(size, 1)
+    nn.init.zeros_(layer.weight)
+    nn.init.constant_(layer.bias, bias)
+    return layer
 
 
 class _FactoredTanh(torch.autograd.Function):

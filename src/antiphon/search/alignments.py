@@ -22,7 +22,8 @@ def add_alignments(model: Transducer, batch: Batch, found: list[list[Hypothesis]
     )
     index = torch.tensor([b for b, _ in flat], device=batch.source.device)
     aligned: list[list[Hypothesis]] = [[] for _ in found]
-    pairs = Batch(batch.source[index], batch.source_lengths[index], targets.target, targets.target_lengths)
+    sources = Batch(*(tensor[index] for tensor in batch))
+    pairs = sources._replace(target=targets.target, target_lengths=targets.target_lengths)
     rows = best_path(*model.moves(pairs), pairs.source_lengths, pairs.target_lengths).rows.tolist()
     for (b, hypothesis), alignment in zip(flat, rows, strict=True):
         aligned[b].append(replace(hypothesis, alignment=tuple(alignment[: len(hypothesis.tokens)])))

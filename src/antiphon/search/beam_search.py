@@ -28,11 +28,12 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from antiphon.data.batch import Batch
-from antiphon.data.vocab import END, SPECIALS, START
+from antiphon.data.vocab import END, SPECIALS, START, UNKNOWN
 from antiphon.lattice.grid import IMPOSSIBLE
 from antiphon.nn.factored_softmax import has_kernel
 from antiphon.nn.next_words import top_words
 from antiphon.nn.slots import spread
+from antiphon.nn.unknown_tokens import copies_unknown
 from antiphon.search.cuda_graph import CapturedStep
 from antiphon.search.hypothesis import BeamSettings, Hypothesis
 
@@ -300,12 +301,16 @@ class BeamSearch:
         """The best words after every hypothesis, unless it must end here, and its end."""
         words = log_next[:, len(SPECIALS) :]
         log_word, word = top_words(words, min(self._width, words.shape[1]))
+        word = word + len(SPECIALS)
+        if copies_unknown(self.model):
+            log_word = torch.cat([log_word, log_next[:, UNKNOWN, None]], 1)
+            word = pad(word, (0, 1), value=UNKNOWN)
         if self.static_shapes or is_last.any():
             log_word = log_word.masked_fill(is_last[beam.slot // self.K, None], IMPOSSIBLE)
         log_prob = beam.log_prob[:, None] + torch.cat([log_word, log_next[:, END, None]], 1)
         if self.static_shapes:  # what only fills a slot may be NaN
             log_prob = log_prob.masked_fill((beam.log_prob == IMPOSSIBLE)[:, None], IMPOSSIBLE)
-        token = pad(word + len(SPECIALS), (0, 1), value=END)
+        token = pad(word, (0, 1), value=END)
         parent = torch.arange(len(token), device=self.device)[:, None].expand_as(token)
         log_prob = self._by_sentence(log_prob, beam.slot, IMPOSSIBLE)
         no_features = log_prob.new_zeros(*log_prob.shape, 0)

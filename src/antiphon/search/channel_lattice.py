@@ -24,9 +24,9 @@ from torch import Tensor
 from antiphon.data.vocab import END, START
 from antiphon.lattice.grid import IMPOSSIBLE
 from antiphon.lattice.recurrence import forward_along
-from antiphon.models.transducer import CellFactors, Transducer
+from antiphon.models.transducer import Transducer
+from antiphon.nn.lattice_sides import CellFactors, SideState
 from antiphon.nn.next_words import WordTable, log_normalisers_by_sentence
-from antiphon.nn.recurrent import LSTMState, join_states, select_states
 
 _NEGLIGIBLE = 30.0
 """Nats by which a part of the channel's probability may be behind the rest to be forgotten."""
@@ -43,14 +43,14 @@ class RowScores(NamedTuple):
 class ChannelRows(NamedTuple):
     """Rows of the lattice, one for each of ``N`` output prefixes; factors are kept where columns will be added."""
 
-    state: LSTMState
+    state: SideState
     scores: RowScores
     factors: CellFactors | None
 
     def select(self, index: Int[Tensor, " M"]) -> "ChannelRows":
         """Some of them."""
         factors = self.factors and CellFactors(*(part[index] for part in self.factors))
-        return ChannelRows(select_states(self.state, index), RowScores(*(part[index] for part in self.scores)), factors)
+        return ChannelRows(self.state.select(index), RowScores(*(part[index] for part in self.scores)), factors)
 
     def join(self, others: "ChannelRows") -> "ChannelRows":
         """These and others."""
@@ -58,24 +58,22 @@ class ChannelRows(NamedTuple):
         assert others.factors is not None
         factors = CellFactors(*(torch.cat(parts) for parts in zip(self.factors, others.factors, strict=True)))
         scores = RowScores(*(torch.cat(parts) for parts in zip(self.scores, others.scores, strict=True)))
-        return ChannelRows(join_states(self.state, others.state), scores, factors)
-
-    def where(self, condition: Bool[Tensor, " N"], others: "ChannelRows") -> "ChannelRows":
-        """These rows where the condition holds, else the others."""
-        chosen = condition[:, None]
-        hidden, cell = (torch.where(chosen, *pair) for pair in zip(self.state, others.state, strict=True))
-        scores = RowScores(*(torch.where(chosen, *pair) for pair in zip(self.scores, others.scores, strict=True)))
-        return ChannelRows((hidden, cell), scores, None)
+        return ChannelRows(self.state.join(others.state), scores, factors)
 
 
 class ChannelLattice:
-    """The columns of ``B`` inputs, and how rows of outputs run through them; ``grows`` if inputs are not yet known."""
+    """The columns of ``B`` inputs, and how rows of outputs run through them; ``grows`` if inputs are not yet known.
 
-    def __init__(self, model: Transducer, inputs: Int[Tensor, "B I"], *, grows: bool = False) -> None:
-        self.model, self.inputs, self.grows = model, inputs, grows
+    ``features`` are those of each input, in the ids of the channel.
+    """
+
+    def __init__(
+        self, model: Transducer, inputs: Int[Tensor, "B I"], features: Int[Tensor, "B F"], *, grows: bool = False
+    ) -> None:
+        self.model, self.inputs, self.features, self.grows = model, inputs, features, grows
         start = inputs.new_full((len(inputs), 1), START)
         read = torch.cat([start, inputs], 1)
-        columns, self._decoder = model.decode_prefix(read if grows else read[:, :-1])
+        columns, self._decoder = model.decode_prefix(read if grows else read[:, :-1], model.target_state(features))
         self.next_column = CellFactors(*(part[:, -1:] for part in columns))
         if grows:  # what follows the last known input belongs to a column that is still to come
             columns = CellFactors(*(part[:, :-1] for part in columns))
@@ -88,13 +86,13 @@ class ChannelLattice:
         leave = nothing.clone()
         leave[:, :1] = 0.0
         factors = CellFactors(self.next_column.logits[:, 0], self.next_column.transition[:, 0]) if self.grows else None
-        return ChannelRows(self.model.encoder.initial_state(B), RowScores(leave, nothing, nothing), factors)
+        return ChannelRows(self.model.source_state(self.features), RowScores(leave, nothing, nothing), factors)
 
     def append_rows(
         self, rows: ChannelRows, parent: Int[Tensor, " M"], tokens: Int[Tensor, " M"], sentence: Int[Tensor, " M"]
     ) -> ChannelRows:
         """The rows of prefixes that extend ``parent`` by a token each, and belong to an input of the batch."""
-        factors, state = self.model.encode_step(tokens, select_states(rows.state, parent))
+        factors, state = self.model.encode_step(tokens, rows.state.select(parent))
         log_write, log_shift = self._cells(factors, slice(None), tokens == END, sentence)
         log_forward = forward_along(rows.scores.leave[parent], log_write)
         last = log_forward + log_write

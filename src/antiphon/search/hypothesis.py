@@ -8,9 +8,12 @@ import torch
 from torch import Tensor
 
 from antiphon.data.vocab import PAD, START, UNKNOWN
+from antiphon.nn.unknown_tokens import copies_unknown
 
-NEVER_WRITTEN = [PAD, UNKNOWN, START]
-"""Tokens that no search writes; the end symbol is written, but is no word."""
+
+def never_written(model: object) -> list[int]:
+    """Tokens that a search never writes: the unknown one stands for an input token, if the model copies those."""
+    return [PAD, START] if copies_unknown(model) else [PAD, UNKNOWN, START]
 
 
 @dataclass(frozen=True, slots=True)

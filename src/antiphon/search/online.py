@@ -26,14 +26,14 @@ from operator import itemgetter
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from antiphon.data.vocab import END, START
 from antiphon.lattice.grid import IMPOSSIBLE
-from antiphon.models.transducer import CellFactors, Transducer
-from antiphon.nn.recurrent import LSTMState, join_states, select_states
-from antiphon.search.hypothesis import NEVER_WRITTEN, BeamSettings
+from antiphon.models.transducer import Transducer
+from antiphon.nn.lattice_sides import CellFactors, SideState
+from antiphon.search.hypothesis import BeamSettings, never_written
 
 _LIVE_PER_BEAM = 8
 """Outputs of a stream that stay active after a row, for each one kept in a cell."""
@@ -54,13 +54,15 @@ class BestOutput:
 
 
 class Streams(ABC):
-    """A number of inputs that arrive token by token, and their outputs."""
+    """A number of inputs that arrive token by token, and their outputs; there is one for each row of ``features``."""
 
-    def __init__(self, model: Transducer, count: int, settings: BeamSettings, emit_bias: float = 0.0) -> None:
+    def __init__(
+        self, model: Transducer, features: Int[Tensor, "N F"], settings: BeamSettings, emit_bias: float = 0.0
+    ) -> None:
         self.model, self.settings, self.emit_bias = model, settings, emit_bias
         self.device = model.source_logits.weight.device
-        self.tokens_read = [0] * count
-        self._source = model.encoder.initial_state(count)
+        self.tokens_read = [0] * len(features)
+        self._source = model.source_state(features.to(self.device))
 
     @torch.inference_mode()
     def read(self, streams: Sequence[int], tokens: Sequence[int]) -> list[list[int]]:
@@ -76,8 +78,8 @@ class Streams(ABC):
         """The input's part of the row that the tokens begin."""
         index = torch.tensor(list(streams), device=self.device)
         given = torch.tensor(list(tokens), device=self.device)
-        side, state = self.model.encode_step(given, select_states(self._source, index))
-        _put_states(self._source, index, state)
+        side, state = self.model.encode_step(given, self._source.select(index))
+        self._source.put(index, state)
         for stream in streams:
             self.tokens_read[stream] += 1
         return side
@@ -102,17 +104,19 @@ class Streams(ABC):
     ) -> Float[Tensor, "N V"]:
         """Log probabilities of the tokens that may be written."""
         log_words = (source + target).log_softmax(1)
-        log_words[:, NEVER_WRITTEN if can_end else [*NEVER_WRITTEN, END]] = IMPOSSIBLE
+        log_words[:, [*never_written(self.model), *([] if can_end else [END])]] = IMPOSSIBLE
         return log_words
 
 
 class GreedyStreams(Streams):
     """Every stream has one output, which grows whenever writing is more probable than reading on."""
 
-    def __init__(self, model: Transducer, count: int, settings: BeamSettings, emit_bias: float = 0.0) -> None:
-        super().__init__(model, count, settings, emit_bias)
-        self.tokens_written = [0] * count
-        self._target, self._state = _follow(model, torch.full((count,), START, device=self.device))
+    def __init__(
+        self, model: Transducer, features: Int[Tensor, "N F"], settings: BeamSettings, emit_bias: float = 0.0
+    ) -> None:
+        super().__init__(model, features, settings, emit_bias)
+        self.tokens_written = [0] * len(features)
+        self._target, self._state = _start(model, features)
 
     def _write(self, streams: list[int], row: CellFactors, *, is_last: bool) -> list[list[int]]:
         written: list[list[int]] = [[] for _ in streams]
@@ -144,22 +148,21 @@ class GreedyStreams(Streams):
             return
         index = torch.tensor(streams, device=self.device)
         given = torch.tensor(tokens, device=self.device)
-        target, state = _follow(self.model, given, select_states(self._state, index))
+        target, state = _follow(self.model, given, self._state.select(index))
         for whole, part in zip(self._target, target, strict=True):
             whole[index] = part
-        _put_states(self._state, index, state)
+        self._state.put(index, state)
 
 
 class PrefixTree:
     """The active outputs and what they grew from: a node for each, and what the decoder says after it."""
 
-    def __init__(self, model: Transducer, count: int) -> None:
-        self.model = model
+    def __init__(self, model: Transducer, features: Int[Tensor, "N F"]) -> None:
+        self.model, count = model, len(features)
         self.owner = list(range(count))
         self.parent, self.token, self.length = [-1] * count, [START] * count, [0] * count
         self.children: list[dict[int, int]] = [{} for _ in range(count)]
-        device = model.source_logits.weight.device
-        self.target, self.state = _follow(model, torch.full((count,), START, device=device))
+        self.target, self.state = _start(model, features)
 
     def grow(self, parents: list[int], tokens: list[int]) -> list[int]:
         """The nodes after one more token each; those that are not there yet are added."""
@@ -171,7 +174,7 @@ class PrefixTree:
 
     def _add(self, parents: list[int], tokens: list[int]) -> None:
         index, given = (torch.tensor(part, device=self.target.logits.device) for part in (parents, tokens))
-        target, state = _follow(self.model, given, select_states(self.state, index))
+        target, state = _follow(self.model, given, self.state.select(index))
         for node, (parent, token) in enumerate(zip(parents, tokens, strict=True), len(self.owner)):
             self.children[parent][token] = node
             self.children.append({})
@@ -180,7 +183,7 @@ class PrefixTree:
             self.token.append(token)
             self.length.append(self.length[parent] + 1)
         self.target = CellFactors(*(torch.cat(parts) for parts in zip(self.target, target, strict=True)))
-        self.state = join_states(self.state, state)
+        self.state = self.state.join(state)
 
     def path(self, node: int, above: int) -> list[int]:
         """The tokens below one node, down to another."""
@@ -201,7 +204,7 @@ class PrefixTree:
             {token: moved[child] for token, child in self.children[node].items() if child in moved} for node in nodes
         ]
         self.target = _at(self.target, nodes)
-        self.state = select_states(self.state, torch.tensor(nodes, device=self.target.logits.device))
+        self.state = self.state.select(torch.tensor(nodes, device=self.target.logits.device))
         return moved
 
 
@@ -224,12 +227,14 @@ class BeamStreams(Streams):
     has written out; both are nodes of the tree.
     """
 
-    def __init__(self, model: Transducer, count: int, settings: BeamSettings, emit_bias: float = 0.0) -> None:
-        super().__init__(model, count, settings, emit_bias)
+    def __init__(
+        self, model: Transducer, features: Int[Tensor, "N F"], settings: BeamSettings, emit_bias: float = 0.0
+    ) -> None:
+        super().__init__(model, features, settings, emit_bias)
         self.width = settings.beam
-        self.tree = PrefixTree(model, count)
-        self.root = list(range(count))
-        self.live: list[dict[int, float]] = [{stream: 0.0} for stream in range(count)]
+        self.tree = PrefixTree(model, features)
+        self.root = list(range(len(features)))
+        self.live: list[dict[int, float]] = [{stream: 0.0} for stream in self.root]
 
     def _write(self, streams: list[int], row: CellFactors, *, is_last: bool) -> list[list[int]]:
         finished = {stream: BestOutput() for stream in streams} if is_last else {}
@@ -380,7 +385,14 @@ def _log_add(one: float, other: float) -> float:
     return high + math.log1p(math.exp(low - high))
 
 
-def _follow(model: Transducer, tokens: Tensor, state: LSTMState | None = None) -> tuple[CellFactors, LSTMState]:
+def _start(model: Transducer, features: Int[Tensor, "N F"]) -> tuple[CellFactors, SideState]:
+    """The output's part after the start symbol."""
+    features = features.to(model.source_logits.weight.device)
+    start = torch.full((len(features),), START, device=features.device)
+    return _follow(model, start, model.target_state(features))
+
+
+def _follow(model: Transducer, tokens: Tensor, state: SideState) -> tuple[CellFactors, SideState]:
     """The output's part after one more token of each output."""
     target, state = model.decode_prefix(tokens[:, None], state)
     return CellFactors(target.logits[:, 0], target.transition[:, 0]), state
@@ -388,8 +400,3 @@ def _follow(model: Transducer, tokens: Tensor, state: LSTMState | None = None) -
 
 def _at(side: CellFactors, places: list[int]) -> CellFactors:
     return CellFactors(side.logits[places], side.transition[places])
-
-
-def _put_states(whole: LSTMState, index: Tensor, part: LSTMState) -> None:
-    for into, values in zip(whole, part, strict=True):
-        into[:, index] = values

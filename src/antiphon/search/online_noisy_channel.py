@@ -14,6 +14,7 @@ from heapq import nlargest
 from operator import attrgetter
 from typing import NamedTuple, cast
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -21,12 +22,12 @@ from torch import Tensor
 from antiphon.data.batch import Batch
 from antiphon.data.vocab import END, START
 from antiphon.models.noisy_channel import NoisyChannel
-from antiphon.models.transducer import CellFactors, Transducer
+from antiphon.models.transducer import Transducer
+from antiphon.nn.lattice_sides import CellFactors
 from antiphon.nn.recurrent import LSTMState, join_states, select_states
 from antiphon.search.channel_lattice import ChannelLattice
 from antiphon.search.hypothesis import BeamSettings
 from antiphon.search.online import BeamStreams, Candidate, PrefixTree
-from antiphon.search.rescoring import Conditioning
 
 
 class LanguageState(NamedTuple):
@@ -47,50 +48,36 @@ class LanguageState(NamedTuple):
 
 
 class ScoredTree(PrefixTree):
-    """The active outputs of one stream, with what channel and language model say of them.
+    """The active outputs of one stream, with what channel and language model say of them."""
 
-    Node ``root`` is the empty output; those above it are features, which the channel alone reads.
-    """
-
-    def __init__(self, model: NoisyChannel, conditioning: Conditioning) -> None:
-        super().__init__(cast(Transducer, model.direct), 1)
+    def __init__(self, model: NoisyChannel, features: Int[Tensor, "1 F"]) -> None:
+        super().__init__(cast(Transducer, model.direct), features)
         self.combined = model
         self.device = self.target.logits.device
-        self.language = self._start_language_model(conditioning.in_language_model.to(self.device))
+        features = features.to(self.device)
+        self.language_memory: Tensor | None = None
+        self.language = self._start_language_model(model.features_in_language_model[features])
         self.channel: ChannelLattice | None = None
         self.above: int | None = 0
         if model.channel is not None:
             no_inputs = torch.zeros(1, 0, dtype=torch.long, device=self.device)
-            self.channel = ChannelLattice(model.channel, no_inputs, grows=True)
+            self.channel = ChannelLattice(model.channel, no_inputs, model.features_in_channel[features], grows=True)
             self.rows = self.channel.start()
-            features = conditioning.in_channel.source[0, :-1].tolist()
-            for node, feature in enumerate(features):
-                self._append_rows([node], torch.tensor([feature], device=self.device))
-            self._repeat_root(len(features))
 
-    def _start_language_model(self, features: Batch) -> LanguageState | None:
-        """The language model before the first token, but after the features."""
+    def _start_language_model(self, features: Int[Tensor, "1 F"]) -> LanguageState | None:
+        """The language model after the start symbol."""
         if self.combined.language_model is None:
             return None
-        memory, state = self.combined.language_model.start(features)
-        start = torch.full_like(features.source_lengths, START)
-        log_next, state = self.combined.language_model.step(memory, state, start, start)
+        batch = Batch.of([np.zeros(0, np.int32)]).to(self.device)._replace(features=features)
+        self.language_memory, state = self.combined.language_model.start(batch)
+        first = torch.zeros_like(batch.source_lengths)
+        log_next, state = self.combined.language_model.step(self.language_memory, state, first + START, first)
         return LanguageState(state, torch.zeros_like(log_next[:, 0], dtype=torch.float64), log_next)
 
     def _append_rows(self, parents: list[int], tokens: Int[Tensor, " M"]) -> None:
         assert self.channel is not None
         index = torch.tensor(parents, device=self.device)
         self.rows = self.rows.join(self.channel.append_rows(self.rows, index, tokens, torch.zeros_like(index)))
-
-    def _repeat_root(self, count: int) -> None:
-        """Puts nodes for features above the root, which say of an output what the root says."""
-        index = torch.zeros(count + 1, dtype=torch.long, device=self.device)
-        self.owner, self.token = [0] * (count + 1), [START] * (count + 1)
-        self.parent, self.length = list(range(-1, count)), list(range(-count, 1))
-        self.children = [{} for _ in index]
-        self.target = CellFactors(self.target.logits[index], self.target.transition[index])
-        self.state = select_states(self.state, index)
-        self.language = self.language and self.language.select(index)
 
     def read(self, token: int) -> None:
         """One more input token, for the channel to write."""
@@ -130,17 +117,18 @@ class ScoredTree(PrefixTree):
         """The language model after one more token of each prefix."""
         assert self.combined.language_model is not None
         ids = self.combined.output_in_language_model[tokens]
-        log_next, state = self.combined.language_model.step((), select_states(before.state, parent), ids, parent)
+        state = select_states(before.state, parent)
+        log_next, state = self.combined.language_model.step(self.language_memory, state, ids, torch.zeros_like(parent))
         return LanguageState(state, before.log_prob[parent] + before.log_next[parent, ids], log_next)
 
-    def values(self, candidates: list[Candidate], *, ignores_channel: bool) -> list[float]:
+    def values(self, candidates: list[Candidate]) -> list[float]:
         """The objective of candidates, in nats of the model that counts most."""
         log_scores, parents, tokens = zip(*(candidate[:3] for candidate in candidates), strict=True)
         direct = torch.tensor(log_scores, dtype=torch.float64, device=self.device)
         parent, given = (torch.tensor(part, device=self.device) for part in (parents, tokens))
         lengths = direct.new_tensor([self.length[node] + 1 for node in parents])
         channel, language = torch.zeros_like(direct), torch.zeros_like(direct)
-        if self.channel is not None and not ignores_channel:
+        if self.channel is not None:
             ids = self.combined.output_in_channel[given]
             rows = self.channel.append_rows(self.rows, parent, ids, torch.zeros_like(parent))
             reads_last = (given == END) | (self.combined.reading == "last")
@@ -157,28 +145,20 @@ class NoisyChannelStream(BeamStreams):
     """One stream, in which the direct model proposes and the objective keeps."""
 
     def __init__(
-        self, model: NoisyChannel, settings: BeamSettings, conditioning: Conditioning, emit_bias: float = 0.0
+        self, model: NoisyChannel, features: Int[Tensor, "1 F"], settings: BeamSettings, emit_bias: float = 0.0
     ) -> None:
-        super().__init__(cast(Transducer, model.direct), 1, settings, emit_bias)
+        super().__init__(cast(Transducer, model.direct), features, settings, emit_bias)
         self.width = max(settings.proposals, settings.beam)
-        self.features = int(conditioning.counts[0])
-        self.tree: ScoredTree = ScoredTree(model, conditioning)
-        self.root = [len(self.tree.owner) - 1]
-        self.live = [{self.root[0]: 0.0}]
+        self.tree: ScoredTree = ScoredTree(model, features)
 
     def _read(self, streams: Sequence[int], tokens: Sequence[int]) -> CellFactors:
         row = super()._read(streams, tokens)
-        if not self._reads_features:
-            self.tree.read(tokens[0])
+        self.tree.read(tokens[0])
         return row
-
-    @property
-    def _reads_features(self) -> bool:
-        return self.tokens_read[0] <= self.features
 
     def _keep(self, candidates: list[Candidate]) -> list[Candidate]:
         """The proposals with the best objective."""
-        values = self.tree.values(candidates, ignores_channel=self._reads_features)
+        values = self.tree.values(candidates)
         scored = [candidate._replace(value=value) for candidate, value in zip(candidates, values, strict=True)]
         best = nlargest(self.settings.beam, scored, key=attrgetter("value"))
         worst = best[0].value - self.settings.threshold

@@ -22,9 +22,9 @@ from torch import Tensor
 from antiphon.data.batch import Batch
 from antiphon.data.vocab import END, START
 from antiphon.lattice.grid import IMPOSSIBLE
-from antiphon.models.transducer import CellFactors, Transducer
-from antiphon.nn.recurrent import LSTMState, select_states
-from antiphon.search.hypothesis import NEVER_WRITTEN, BeamSettings, Hypothesis
+from antiphon.models.transducer import Transducer
+from antiphon.nn.lattice_sides import CellFactors, SideState
+from antiphon.search.hypothesis import BeamSettings, Hypothesis, never_written
 
 _NUMBERS_AT_ONCE = 2**22
 """How many word scores are computed at once."""
@@ -35,7 +35,7 @@ class Column(NamedTuple):
 
     token: Int[Tensor, " M"]
     parent: Int[Tensor, " M"]
-    state: LSTMState
+    state: SideState
     arrive: Float[Tensor, "I M"]
 
 
@@ -58,10 +58,17 @@ class Visited(NamedTuple):
 @torch.inference_mode()
 def search_paths(model: Transducer, batch: Batch, settings: BeamSettings) -> list[list[Hypothesis]]:
     """The ``nbest`` best outputs of every source in the batch, best first, each with its best path."""
-    factors = model.encode(batch.source, batch.source_lengths)
+    factors = model.encode(batch)
+    first = model.target_state(batch.features)
     limits = settings.length_limits(batch.source_lengths).tolist()
     return [
-        PathSearch(model, CellFactors(*(side[b, :length] for side in factors)), limits[b], settings).run()
+        PathSearch(
+            model,
+            CellFactors(*(side[b, :length] for side in factors)),
+            first.select(torch.tensor([b], device=batch.source.device)),
+            limits[b],
+            settings,
+        ).run()
         for b, length in enumerate(batch.source_lengths.tolist())
     ]
 
@@ -69,8 +76,10 @@ def search_paths(model: Transducer, batch: Batch, settings: BeamSettings) -> lis
 class PathSearch:
     """One search for the outputs of one source."""
 
-    def __init__(self, model: Transducer, source: CellFactors, limit: int, settings: BeamSettings) -> None:
-        self.model, self.source, self.limit, self.settings = model, source, limit, settings
+    def __init__(
+        self, model: Transducer, source: CellFactors, first: SideState, limit: int, settings: BeamSettings
+    ) -> None:
+        self.model, self.source, self.first, self.limit, self.settings = model, source, first, limit, settings
         self.I, self.V = source.logits.shape
         self.device = source.logits.device
         self.visited: list[Visited] = []
@@ -89,7 +98,7 @@ class PathSearch:
         nothing = torch.zeros(1, dtype=torch.long, device=self.device)
         arrive = torch.full((self.I, 1), IMPOSSIBLE, dtype=torch.float64, device=self.device)
         arrive[0] = 0.0
-        return Column(nothing + START, nothing, self.model.decoder.initial_state(1), arrive)
+        return Column(nothing + START, nothing, self.first, arrive)
 
     def _step(self, column: Column, length: int) -> Column | None:
         """The next column; none if no better output can come."""
@@ -121,7 +130,7 @@ class PathSearch:
         scores, places = [], []
         for rows in torch.arange(self.I, device=self.device).split(max(1, _NUMBERS_AT_ONCE // logits.numel())):
             log_word = (self.source.logits[rows, None] + logits).log_softmax(2)
-            log_word[:, :, NEVER_WRITTEN] = IMPOSSIBLE
+            log_word[:, :, never_written(self.model)] = IMPOSSIBLE
             log_word[rows < self.I - 1, :, END] = IMPOSSIBLE
             if is_last:
                 log_word[:, :, END + 1 :] = IMPOSSIBLE
@@ -161,11 +170,11 @@ class PathSearch:
         bound = self.settings.upper_bound(best[None], length, torch.tensor([self.limit], device=self.device))
         return len(self.finished) == self.settings.nbest and self.finished[-1].score >= bound.item()
 
-    def _next_column(self, entries: Entries, goes_on: Tensor, state: LSTMState) -> Column:
+    def _next_column(self, entries: Entries, goes_on: Tensor, state: SideState) -> Column:
         """Distinct outputs, each with its score in every row."""
         rows, _ = goes_on.nonzero(as_tuple=True)
         key, slot = torch.unique((entries.parent * self.V + entries.token)[goes_on], return_inverse=True)
         arrive = torch.full((self.I, len(key)), IMPOSSIBLE, dtype=torch.float64, device=self.device)
         arrive[rows, slot] = entries.score[goes_on]
         parent = key // self.V
-        return Column(key % self.V, parent, select_states(state, parent), arrive)
+        return Column(key % self.V, parent, state.select(parent), arrive)

@@ -17,7 +17,6 @@ Thesis: section 6.2, Algorithm 2, there with a beam for every cell of the lattic
 
 from typing import Any, NamedTuple, cast
 
-import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -34,24 +33,6 @@ from antiphon.search.hypothesis import BeamSettings, Hypothesis
 
 _UNFINISHED = 0.5
 """How much the channel counts for an unfinished output, beside a finished one."""
-
-
-class Conditioning(NamedTuple):
-    """What channel and language model read before an output: the features, in the ids of each."""
-
-    in_channel: Batch
-    in_language_model: Batch
-
-    @classmethod
-    def none(cls, B: int) -> "Conditioning":
-        """No features at all."""
-        empty = Batch.of([np.zeros(0, np.int32)] * B)
-        return cls(empty, empty)
-
-    @property
-    def counts(self) -> Int[Tensor, " B"]:
-        """How many features lead each input."""
-        return self.in_channel.source_lengths - 1
 
 
 class RescorerState(NamedTuple):
@@ -71,15 +52,10 @@ class Pending(NamedTuple):
 
 @torch.inference_mode()
 def search_noisy_channel(
-    model: NoisyChannel,
-    batch: Batch,
-    settings: BeamSettings,
-    conditioning: Conditioning | None = None,
-    *,
-    static_shapes: bool | None = None,
+    model: NoisyChannel, batch: Batch, settings: BeamSettings, *, static_shapes: bool | None = None
 ) -> list[list[Hypothesis]]:
     """The ``nbest`` best outputs of every source in the batch, each with its four features."""
-    rescorer = NoisyChannelRescorer(model, batch, settings, conditioning or Conditioning.none(len(batch.source)))
+    rescorer = NoisyChannelRescorer(model, batch, settings)
     search = BeamSearch(model.direct, batch, settings, rescorer, static_shapes=static_shapes)  # type: ignore[arg-type]
     rescorer.static_shapes = search.static_shapes
     return search.run()
@@ -91,34 +67,24 @@ class NoisyChannelRescorer:
     features = 4
     static_shapes = False
 
-    def __init__(self, model: NoisyChannel, batch: Batch, settings: BeamSettings, conditioning: Conditioning) -> None:
+    def __init__(self, model: NoisyChannel, batch: Batch, settings: BeamSettings) -> None:
         self.model, self.settings, self.lengths = model, settings, batch.source_lengths
         self.device, self.rows = batch.source.device, batch.source.shape[1]
-        self.conditioning = Conditioning(*(part.to(self.device) for part in conditioning))
-        self.feature_counts = self.conditioning.counts
-        self.channel = None if model.channel is None else ChannelLattice(model.channel, self._channel_inputs(batch))
-
-    def _channel_inputs(self, batch: Batch) -> Int[Tensor, "B I"]:
-        """The source as the channel's output: in its ids, without leading features."""
-        ids = self.model.input_in_channel[batch.source]
-        columns = torch.arange(ids.shape[1], device=self.device) + self.feature_counts[:, None]
-        return ids.gather(1, columns.clamp(max=ids.shape[1] - 1))
+        self.channel: ChannelLattice | None = None
+        self.language_memory, self.first_language = None, None
+        if model.channel is not None:
+            inputs, features = model.input_in_channel[batch.source], model.features_in_channel[batch.features]
+            self.channel = ChannelLattice(model.channel, inputs, features)
+        if model.language_model is not None:
+            theirs = batch._replace(features=model.features_in_language_model[batch.features])
+            self.language_memory, self.first_language = model.language_model.start(theirs)
 
     def start(self) -> Pending:
-        """The channel after the features, the language model before the first token."""
+        """Channel and language model before the first token."""
         sentence = torch.arange(len(self.lengths), device=self.device)
-        language = None
-        if self.model.language_model is not None:
-            language = self.model.language_model.start(self.conditioning.in_language_model)[1]
-        rows = None if self.channel is None else self._read_features(self.channel, sentence)
-        return Pending(RescorerState(rows, language, torch.zeros_like(sentence, dtype=torch.float64)), sentence)
-
-    def _read_features(self, channel: ChannelLattice, sentence: Int[Tensor, " B"]) -> ChannelRows:
-        rows = channel.start()
-        for position, feature in enumerate(self.conditioning.in_channel.source[:, :-1].unbind(1)):
-            after = channel.append_rows(rows, sentence, feature, sentence)
-            rows = after.where(position < self.feature_counts, rows)
-        return rows
+        rows = None if self.channel is None else self.channel.start()
+        nothing = torch.zeros_like(sentence, dtype=torch.float64)
+        return Pending(RescorerState(rows, self.first_language, nothing), sentence)
 
     def select(self, pending: Pending, index: Int[Tensor, " N"]) -> RescorerState:
         """The states of some extensions."""
@@ -161,7 +127,9 @@ class NoisyChannelRescorer:
             return None, torch.zeros_like(extensions.log_prob)
         ids = self.model.output_in_language_model
         sentence = beam.slot // self.settings.beam
-        log_next, state = self.model.language_model.step((), before.language, ids[beam.token], sentence)
+        log_next, state = self.model.language_model.step(
+            self.language_memory, before.language, ids[beam.token], sentence
+        )
         log_token = log_next[extensions.parent, ids[extensions.token]]
         return state, before.log_language[extensions.parent] + log_token
 
@@ -209,22 +177,18 @@ class NoisyChannelRescorer:
         if rows is None:
             return torch.zeros_like(token, dtype=torch.float64)
         first_row, log_arrive = cast(AlignedModel, self.model.direct).log_rows(memory, state, parent, token, sentence)
-        columns = self.lengths[sentence] - self.feature_counts[sentence]
-        whole = rows.scores.last.gather(1, columns[:, None] - 1)[:, 0]
-        explained = self._explained(rows, first_row, log_arrive.exp(), sentence)
+        whole = rows.scores.last.gather(1, self.lengths[sentence, None] - 1)[:, 0]
+        explained = self._explained(rows, first_row, log_arrive.exp())
         explained = explained.masked_fill(token == END, IMPOSSIBLE)
         cell = sentence * self.rows + first_row + log_arrive.argmax(1)
         best = torch.full((len(self.lengths) * self.rows,), IMPOSSIBLE, dtype=explained.dtype, device=self.device)
         best = best.scatter_reduce(0, cell, explained, "amax")
         return torch.where(token == END, whole, _UNFINISHED * (explained - best[cell]))
 
-    def _explained(
-        self, rows: ChannelRows, first_row: int, arrive: Float[Tensor, "M R"], sentence: Int[Tensor, " M"]
-    ) -> Float[Tensor, " M"]:
-        """``e`` of each extension; rows count from 0 after the features, in whose rows there is nothing to explain."""
-        column = torch.arange(arrive.shape[1], device=self.device) + first_row - self.feature_counts[sentence, None]
+    def _explained(self, rows: ChannelRows, first_row: int, arrive: Float[Tensor, "M R"]) -> Float[Tensor, " M"]:
+        """``e`` of each extension."""
         scores = rows.scores.last if self.model.reading == "last" else rows.scores.anywhere
-        so_far = scores.gather(1, column.clamp(min=0)).masked_fill(column < 0, 0.0)
+        so_far = scores[:, first_row : first_row + arrive.shape[1]]
         return torch.where(arrive > 0, arrive * so_far, 0.0).sum(1)
 
     def _stack(self, *features: Float[Tensor, "B E"]) -> Float[Tensor, "B E 4"]:

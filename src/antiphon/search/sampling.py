@@ -14,7 +14,7 @@ from torch import Tensor
 from antiphon.data.batch import Batch
 from antiphon.data.vocab import END, START
 from antiphon.search.beam_search import LeftToRight
-from antiphon.search.hypothesis import NEVER_WRITTEN, BeamSettings, Hypothesis
+from antiphon.search.hypothesis import BeamSettings, Hypothesis, never_written
 
 _ATTEMPTS = 100
 """How often draws are made again; a model that loses nearly all its probability gives fewer samples."""
@@ -71,7 +71,7 @@ class Sampler:
         self, log_next: Float[Tensor, "N V"], sentence: Int[Tensor, " N"]
     ) -> tuple[Int[Tensor, " N"], Bool[Tensor, " N"]]:
         """The next token of each, and whether there is one."""
-        log_next[:, NEVER_WRITTEN] = float("-inf")
+        log_next[:, never_written(self.model)] = float("-inf")
         below = log_next.double().exp().cumsum(1)
         counts = torch.bincount(sentence, minlength=len(self.random)).tolist()
         drawn = [torch.rand(n, generator=self.random[b], dtype=torch.float64) for b, n in enumerate(counts)]

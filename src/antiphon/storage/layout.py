@@ -12,6 +12,7 @@ KEPT_FILES = (
     "recipe.toml",
     "source.vocab",
     "target.vocab",
+    "features.vocab",
     "source.spm",
     "target.spm",
     "model.safetensors",

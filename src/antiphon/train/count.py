@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 from antiphon.build import fitting_measures
 from antiphon.config import Recipe
-from antiphon.data.codec import feature_symbol
 from antiphon.data.questions import judgements_of
 from antiphon.data.readers import Pair
 from antiphon.data.vocab import Tally
@@ -99,11 +98,13 @@ def train_overlap(recipe: Recipe, run: RunFolder, say: Say) -> None:
 
 
 def _save_vocabs(run: RunFolder, recipe: Recipe, examples: Sequence[Example]) -> None:
-    source, target = Tally(), Tally()
-    features = [feature_symbol(feature) for example in examples for feature in example.features]
-    source.encode_many(features + [token for example in examples for token in example.source])
-    target.encode_many([token for example in examples for token in example.target])
-    run.save_vocabs(source.vocab(recipe.data.min_count, always=set(features)), target.vocab(recipe.data.min_count))
+    source, target, features = Tally(), Tally(), Tally()
+    for example in examples:
+        source.encode_many(example.source)
+        target.encode_many(example.target)
+        features.encode_many(example.features)
+    least = recipe.data.min_count
+    run.save_vocabs(source.vocab(least), target.vocab(least), features.vocab())
 
 
 def _read_examples(recipe: Recipe, run: RunFolder, name: str) -> list[Example]:

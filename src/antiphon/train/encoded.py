@@ -68,7 +68,7 @@ def load_pairs(corpus: Path) -> dict[str, str]:
 
 def vocabulary_files(run: RunFolder) -> list[Path]:
     """The files that decide the numbers of tokens."""
-    sides = ("source", "target")
+    sides = ("source", "target", "features")
     paths = [path for side in sides for path in (run.file(f"{side}.vocab"), run.sentencepiece_path(side))]
     return [path for path in paths if path.exists()]
 

@@ -83,9 +83,7 @@ class GenerationTask:
         written, read = (
             int(lengths.sum()) for lengths in (self.prepared.train.target_lengths, self.prepared.train.source_lengths)
         )
-        model = build_model(
-            recipe.model, len(codec.source.vocab), len(codec.target.vocab), emit_probability=written / (written + read)
-        )
+        model = build_model(recipe.model, codec, emit_probability=written / (written + read))
         metric = recipe.train.dev_metric
         validation = Validation(
             metric,

@@ -8,15 +8,18 @@ from pathlib import Path
 
 from antiphon.build import build_limits, build_text_steps, reads_source
 from antiphon.config import DataSection, Recipe
-from antiphon.data.codec import PairCodec
+from antiphon.data.codec import NO_FEATURES, PairCodec
 from antiphon.data.corpus import Census, Corpus, Limits, renumber_corpus, tally_corpus, write_corpus
 from antiphon.data.readers import Files, Pair, has_features, read_pairs, read_targets, read_unpaired
 from antiphon.data.tokenise import SentencePiece, train_sentencepiece
+from antiphon.data.vocab import SPECIALS
 from antiphon.errors import InputError, RecipeError
 from antiphon.run import RunFolder, token_kinds
 from antiphon.train.encoded import Origin, find_fault, load_pairs, save_contents, staged_entry, vocabulary_files
 
 Say = Callable[[str], None]
+_SHARED = 0.5
+"""Part of the target vocabulary that must be in the source vocabulary as well, for copying to make sense."""
 
 
 @dataclass(frozen=True)
@@ -32,11 +35,10 @@ class Prepared:
 def prepare(recipe: Recipe, run: RunFolder, say: Say) -> Prepared:
     """Numbers the tokens of the data and encodes it, or takes both from the cache."""
     recipe = settle_features(recipe)
-    run.save_recipe(recipe)
     origin, cache = Origin.of(recipe), recipe.data.cache
     if cache is None:
         _encode_all(recipe, run, origin)
-        return _open(recipe, run, run.corpus, say)
+        return _open_new(recipe, run, run.corpus, say)
     entry = RunFolder(cache / origin.name)
     if _is_usable(entry, origin, say):
         say(f"encoded before: {entry.path}")
@@ -44,7 +46,7 @@ def prepare(recipe: Recipe, run: RunFolder, say: Say) -> Prepared:
         with staged_entry(cache, origin) as stage:
             _encode_all(recipe, stage, origin)
     _copy_vocabularies(entry, run)
-    return _open(recipe, run, entry.corpus, say)
+    return _open_new(recipe, run, entry.corpus, say)
 
 
 def prepare_again(recipe: Recipe, run: RunFolder, say: Say) -> Prepared:
@@ -61,15 +63,29 @@ def prepare_again(recipe: Recipe, run: RunFolder, say: Say) -> Prepared:
 
 
 def settle_features(recipe: Recipe) -> Recipe:
-    """The recipe with ``data.features`` and what follows from it decided, where it left that open."""
-    data, model = recipe.data, recipe.model
-    if data.features is None:
-        only_unpaired = data.train is None and not reads_source(recipe)
-        found = has_features(_required(data, "dev" if only_unpaired else "train"))
-        data = data.model_copy(update={"features": found})
-    if model.forget_bias is None:
-        model = model.model_copy(update={"forget_bias": 1.0 if data.features else 0.0})
-    return recipe.model_copy(update={"data": data, "model": model})
+    """The recipe with ``data.features`` decided, where it left that open."""
+    data = recipe.data
+    if data.features is not None:
+        return recipe
+    only_unpaired = data.train is None and not reads_source(recipe)
+    found = has_features(_required(data, "dev" if only_unpaired else "train"))
+    return recipe.model_copy(update={"data": data.model_copy(update={"features": found})})
+
+
+def settle_copying(recipe: Recipe, codec: PairCodec) -> Recipe:
+    """The recipe of a transducer with ``model.copy_input`` decided, where it left that open."""
+    model = recipe.model
+    if model.kind != "transducer" or model.copy_input is not None:
+        return recipe
+    return recipe.model_copy(update={"model": model.model_copy(update={"copy_input": share_vocabulary(recipe, codec)})})
+
+
+def share_vocabulary(recipe: Recipe, codec: PairCodec) -> bool:
+    """Whether source and target have the same kind of tokens and most target tokens are source tokens as well."""
+    (_, source_kind), (_, target_kind) = token_kinds(recipe.data)
+    tokens = codec.target.vocab.tokens[len(SPECIALS) :]
+    shared = sum(token in codec.source.vocab for token in tokens)
+    return source_kind == target_kind and shared >= _SHARED * len(tokens)
 
 
 def training_pairs(recipe: Recipe) -> Iterator[Pair]:
@@ -166,10 +182,11 @@ def _number_and_encode(recipe: Recipe, run: RunFolder) -> Census:
     tallied = tally_corpus(
         training_pairs(recipe), run.cutter(recipe), path, limits, targets_only=not reads_source(recipe)
     )
-    source = tallied.source.vocab(recipe.data.min_count, always=tallied.features)
-    target = tallied.target.vocab(recipe.data.min_count)
-    run.save_vocabs(source, target)
-    renumber_corpus(path, run.corpus / "train.arrow", source.encode(tallied.source), target.encode(tallied.target))
+    source, target = (side.vocab(recipe.data.min_count) for side in (tallied.source, tallied.target))
+    features = tallied.features.vocab() if recipe.data.features else NO_FEATURES
+    run.save_vocabs(source, target, features)
+    tables = source.encode(tallied.source), target.encode(tallied.target), features.encode(tallied.features)
+    renumber_corpus(path, run.corpus / "train.arrow", *tables)
     path.unlink()
     return tallied.census
 
@@ -187,6 +204,13 @@ def _refuse_no_pairs(files: Files | None, census: Census) -> None:
     if not census.kept:
         name = " + ".join(map(str, files)) if isinstance(files, tuple) else str(files)
         raise InputError(f"{name}: no pairs to use ({census}), expected lines of source<TAB>target")
+
+
+def _open_new(recipe: Recipe, run: RunFolder, corpus: Path, say: Say) -> Prepared:
+    """What a new run has, whose vocabularies decide what the recipe left open."""
+    recipe = settle_copying(recipe, run.codec(recipe))
+    run.save_recipe(recipe)
+    return _open(recipe, run, corpus, say)
 
 
 def _open(recipe: Recipe, run: RunFolder, corpus: Path, say: Say) -> Prepared:
