@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from antiphon.data.batch import Batch
 from antiphon.kernels import factored_softmax, lstm, marginal
 from antiphon.lattice import log_marginal
 from antiphon.nn.factored_softmax import log_word_probabilities

@@ -1,7 +1,6 @@
 import pytest
 import torch
 
-from antiphon.data.batch import Batch
 from antiphon.models.ensemble import Ensemble
 from antiphon.search.beam_search import search_outputs
 from antiphon.search.hypothesis import BeamSettings

@@ -4,7 +4,6 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from antiphon.data.batch import Batch
 from antiphon.data.vocab import END
 from antiphon.search.beam_search import BeamSearch, search_outputs
 from antiphon.search.hypothesis import BeamSettings, Hypothesis, covering

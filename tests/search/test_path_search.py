@@ -3,7 +3,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-from antiphon.data.batch import Batch
 from antiphon.data.vocab import END
 from antiphon.lattice import best_path
 from antiphon.search.hypothesis import BeamSettings

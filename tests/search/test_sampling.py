@@ -4,7 +4,6 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from antiphon.data.batch import Batch
 from antiphon.search.hypothesis import BeamSettings
 from antiphon.search.sampling import sample_outputs
 from tests.search.small_models import batch_of, every_output, pair, small_model, sources

@@ -127,7 +127,7 @@ class Corpus:
         self._sources = _Sequences([chunk.column("source") for chunk in chunks])
         self._targets = _Sequences([chunk.column("target") for chunk in chunks])
         self._features = _Sequences([chunk.column("features") for chunk in chunks])
-        self._most_features = int(self._features.lengths.max(initial=0))
+        self.most_features = int(self._features.lengths.max(initial=0))
 
     def __len__(self) -> int:
         return len(self._sources.lengths)
@@ -144,9 +144,11 @@ class Corpus:
 
     def batch(self, numbers: Iterable[int]) -> Batch:
         """The pairs of these numbers, padded."""
-        wanted = np.fromiter(numbers, np.int64)
-        columns = (each.take(wanted) for each in (self._sources, self._targets, self._features))
-        return Batch.of(*columns, most_features=self._most_features)
+        return Batch.of(*self.sequences(np.fromiter(numbers, np.int64)), most_features=self.most_features)
+
+    def sequences(self, numbers: NDArray[np.int64]) -> tuple[list[Ids], list[Ids], list[Ids]]:
+        """Sources, targets and features of the pairs of these numbers."""
+        return self._sources.take(numbers), self._targets.take(numbers), self._features.take(numbers)
 
     def __getitem__(self, numbers: Iterable[int]) -> Batch:
         return self.batch(numbers)

@@ -1,22 +1,26 @@
 """Training of models that write: pairs to batches, and what is measured on held-out pairs."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 from antiphon.build import build_beam, build_model, build_search, fitting_measures
 from antiphon.config import Recipe
 from antiphon.data.batch import Batch
 from antiphon.data.corpus import Corpus, plan_batches
+from antiphon.data.hallucination import Hallucinator
+from antiphon.models.transducer import Transducer
 from antiphon.run import RunFolder
 from antiphon.train.checkpoint import Checkpoint
 from antiphon.train.length import Length
 from antiphon.train.loop import Fitting
-from antiphon.train.module import EpochBatches, GenerationTraining, Validation, optimisation_of
+from antiphon.train.module import EpochBatches, GenerationTraining, Numbers, Validation, optimisation_of
 from antiphon.train.prepare import Prepared, Say, dev_references, prepare, prepare_again
 
 
@@ -54,7 +58,7 @@ class GenerationTask:
         dev_plan = _plan_dev(self.prepared.dev, settings.max_batch_cells)
         module = self._module(dev_plan, checkpoint)
         batches = EpochBatches(
-            corpus.batch,
+            self._batch(module.model),
             self._plan_pass,
             seed=settings.seed,
             epoch=lambda: module.epoch,
@@ -64,6 +68,13 @@ class GenerationTask:
             cast(Dataset[Batch], self.prepared.dev), sampler=dev_plan, batch_size=None, generator=torch.Generator()
         )
         return Fitting(module, batches, dev_batches, (corpus.source_lengths, corpus.target_lengths), Batch.sample)
+
+    def _batch(self, model: nn.Module) -> Callable[[Numbers, Numbers], Batch]:
+        """What makes the batches to learn from."""
+        corpus, share = self.prepared.train, self.recipe.train.hallucination
+        if share and isinstance(model, Transducer):
+            return Hallucinator(corpus, model.counterparts.numpy(), share).batch
+        return lambda numbers, _: corpus.batch(numbers)
 
     def finish(self, run: RunFolder, new: RunFolder, device: str) -> None:
         """Nothing more: the weights are all there is."""

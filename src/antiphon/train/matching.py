@@ -158,7 +158,7 @@ class MatchingTask:
             matcher, optimisation_of(settings), self.dev, np.concatenate(dev_plan), counts, checkpoint
         )
         batches = EpochBatches(
-            train.batch,
+            lambda numbers, _: train.batch(numbers),
             lambda order: plan_match_batches(train, settings.batch_size, order),
             seed=settings.seed,
             epoch=lambda: module.epoch,

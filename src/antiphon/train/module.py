@@ -29,11 +29,14 @@ Measured = TypeVar("Measured")
 
 
 class EpochBatches(IterableDataset[Any]):
-    """The batches of one epoch: those of its passes over the pairs, in orders that the seed and the epoch decide."""
+    """The batches of one epoch: those of its passes over the pairs, in orders that the seed and the epoch decide.
+
+    ``batch`` gets the indices of pairs, and a random seed for each of them.
+    """
 
     def __init__(
         self,
-        batch: Callable[[Numbers], Any],
+        batch: Callable[[Numbers, Numbers], Any],
         plan: Callable[[np.random.Generator], list[Numbers]],
         *,
         seed: int,
@@ -45,10 +48,12 @@ class EpochBatches(IterableDataset[Any]):
         """Batches of the epoch that began last."""
 
     def __iter__(self) -> Iterator[Any]:
-        plan = self.plan_epoch(self.epoch())
+        epoch = self.epoch()
+        plan = self.plan_epoch(epoch)
         self.planned = len(plan)
-        for numbers in plan:
-            yield self.batch(numbers)
+        for index, numbers in enumerate(plan):
+            random = np.random.default_rng([self.seed, epoch, index])
+            yield self.batch(numbers, random.integers(2**63, size=len(numbers)))
 
     def plan_epoch(self, epoch: int) -> list[Numbers]:
         """The indices of the pairs of every batch of an epoch; every pass has an order of its own."""

@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
@@ -18,6 +18,10 @@ from antiphon.run import RunFolder, token_kinds
 from antiphon.train.encoded import Origin, find_fault, load_pairs, save_contents, staged_entry, vocabulary_files
 
 Say = Callable[[str], None]
+_MOST_MADE_UP, _LEAST_MADE_UP = 0.5, 0.05
+"""Parts of the pairs that are made up, where any are; in between, ..."""
+_MADE_UP_PAIRS = 200
+"""... as many as are so many pairs."""
 _SHARED = 0.5
 """Part of the target vocabulary that must be in the source vocabulary as well, for copying to make sense."""
 
@@ -72,12 +76,21 @@ def settle_features(recipe: Recipe) -> Recipe:
     return recipe.model_copy(update={"data": data.model_copy(update={"features": found})})
 
 
-def settle_copying(recipe: Recipe, codec: PairCodec) -> Recipe:
-    """The recipe of a transducer with ``model.copy_input`` decided, where it left that open."""
-    model = recipe.model
-    if model.kind != "transducer" or model.copy_input is not None:
+def settle_copying(recipe: Recipe, codec: PairCodec, pairs: int) -> Recipe:
+    """The recipe of a transducer with what follows from its vocabularies and pairs decided, where it left that open.
+
+    That is ``model.copy_input`` and ``train.hallucination``: 100 pairs with features profit from a half that is made
+    up, 1,000 from a fifth, more than 4,000 from none.
+    """
+    model, train = recipe.model, recipe.train
+    if model.kind != "transducer":
         return recipe
-    return recipe.model_copy(update={"model": model.model_copy(update={"copy_input": share_vocabulary(recipe, codec)})})
+    if model.copy_input is None:
+        model = model.model_copy(update={"copy_input": share_vocabulary(recipe, codec)})
+    if train.hallucination is None:
+        share = min(_MOST_MADE_UP, _MADE_UP_PAIRS / pairs) if model.copy_input and recipe.data.features else 0.0
+        train = train.model_copy(update={"hallucination": round(share, 2) if share >= _LEAST_MADE_UP else 0.0})
+    return recipe.model_copy(update={"model": model, "train": train})
 
 
 def share_vocabulary(recipe: Recipe, codec: PairCodec) -> bool:
@@ -208,9 +221,10 @@ def _refuse_no_pairs(files: Files | None, census: Census) -> None:
 
 def _open_new(recipe: Recipe, run: RunFolder, corpus: Path, say: Say) -> Prepared:
     """What a new run has, whose vocabularies decide what the recipe left open."""
-    recipe = settle_copying(recipe, run.codec(recipe))
+    prepared = _open(recipe, run, corpus, say)
+    recipe = settle_copying(recipe, prepared.codec, len(prepared.train))
     run.save_recipe(recipe)
-    return _open(recipe, run, corpus, say)
+    return replace(prepared, recipe=recipe)
 
 
 def _open(recipe: Recipe, run: RunFolder, corpus: Path, say: Say) -> Prepared:

@@ -25,9 +25,9 @@ def shared(batches: EpochBatches) -> EpochBatches:
     if size() == 1:
         return batches
 
-    def share(numbers: Numbers) -> Share:
-        own = numbers[rank() :: size()]
-        return Share(batches.batch(own if len(own) else numbers[:1]), len(own), len(numbers))
+    def share(numbers: Numbers, seeds: Numbers) -> Share:
+        own = slice(rank(), None, size()) if rank() < len(numbers) else slice(1)
+        return Share(batches.batch(numbers[own], seeds[own]), len(numbers[rank() :: size()]), len(numbers))
 
     return EpochBatches(share, batches.plan, seed=batches.seed, epoch=batches.epoch, passes=batches.passes)
 

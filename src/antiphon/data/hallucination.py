@@ -1,0 +1,82 @@
+"""Made-up training pairs: the letters that a word and its form share are replaced by random ones.
+
+    schenken -> geschenkt     becomes, say,     sbörfken -> gesbörfkt
+
+What changes between the two, and what stands at the edges of what does not, is kept. So a model learns from few pairs
+that stems are copied whatever their letters. Known as data hallucination (Anastasopoulos and Neubig, 2019).
+"""
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from antiphon.data.batch import Batch, Ids
+from antiphon.data.corpus import Corpus
+from antiphon.data.vocab import SPECIALS
+
+_LEAST_SHARED = 3
+"""Letters in a row that a pair must share: the first and the last of them stay."""
+
+
+class Shared(NamedTuple):
+    """The longest run of tokens that both sides of a pair share: where it begins in each, and its length."""
+
+    source: int
+    target: int
+    length: int
+
+
+def longest_shared(source: NDArray[np.integer], target: NDArray[np.integer]) -> Shared:
+    """The longest run of equal ids, the first of several."""
+    best = Shared(0, 0, 0)
+    before = np.zeros(len(target) + 1, np.int64)
+    for i, token in enumerate(source):
+        row = np.zeros_like(before)
+        row[1:] = np.where(target == token, before[:-1] + 1, 0)
+        j = int(row.argmax())
+        if row[j] > best.length:
+            best = Shared(i + 1 - int(row[j]), j - int(row[j]), int(row[j]))
+        before = row
+    return best
+
+
+class Hallucinator:
+    """The pairs of a corpus, some of them made up anew each time; ``counterparts`` has the target id of source ids."""
+
+    def __init__(self, corpus: Corpus, counterparts: NDArray[np.int64], share: float) -> None:
+        self.corpus, self.counterparts, self.share = corpus, counterparts, share
+        self._found: dict[int, Shared] = {}
+
+    def batch(self, numbers: NDArray[np.int64], seeds: NDArray[np.int64]) -> Batch:
+        """The pairs of these numbers, padded; the seed of each decides whether it is made up, and how."""
+        sources, targets, features = self.corpus.sequences(numbers)
+        for place, (number, seed) in enumerate(zip(numbers.tolist(), seeds.tolist(), strict=True)):
+            random = np.random.default_rng(seed)
+            if random.random() < self.share:
+                sources[place], targets[place] = self._make_up(number, sources[place], targets[place], random)
+        return Batch.of(sources, targets, features, most_features=self.corpus.most_features)
+
+    def _make_up(self, number: int, source: Ids, target: Ids, random: np.random.Generator) -> tuple[Ids, Ids]:
+        if number not in self._found:
+            self._found[number] = longest_shared(self.counterparts[source], target)
+        shared = self._found[number]
+        if shared.length < _LEAST_SHARED:
+            return source, target
+        letters = random.choice(self._alphabet, shared.length - 2)
+        source, target = source.copy(), target.copy()
+        source[shared.source + 1 : shared.source + shared.length - 1] = letters
+        target[shared.target + 1 : shared.target + shared.length - 1] = self.counterparts[letters]
+        return source, target
+
+    @cached_property
+    def _alphabet(self) -> Sequence[int]:
+        """The source ids that some pair has on both sides."""
+        found: set[int] = set()
+        for number in range(len(self.corpus)):
+            (source,), (target,), _ = self.corpus.sequences(np.array([number]))
+            both = np.isin(self.counterparts[source], target) & (self.counterparts[source] >= len(SPECIALS))
+            found.update(source[both].tolist())
+        return sorted(found)
