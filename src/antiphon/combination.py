@@ -119,6 +119,7 @@ def ensemble_runs(runs: Sequence[Path], out: Path, mean: Mean, *, force: bool) -
         for name, folder in zip(MEMBERS, folders, strict=False):
             copy_run(folder, run.path / name)
         copy_vocabs(folders[0], run)
+        _copy_files(folders[0], ("rules.tsv",), run.path)
         run.save_recipe(recipe)
         run.save_metrics({"parameters": count_parameters(load_ensemble(run, recipe))})
     return RunFolder(out)
@@ -143,7 +144,9 @@ def _ensemble_recipe(folders: dict[str, RunFolder], mean: Mean) -> Recipe:
                 raise RunError(f"{name}: data.{key} = {theirs}, expected {ours} as in {first_name}")
     table = recipe.model_dump()
     table["model"] = {"kind": "ensemble"}
-    table["search"] |= {"ensemble": mean, "over": "outputs"}
+    weights = [folder.recipe().search.rule_weight or 0.0 for folder in folders.values()]
+    rule_weight = sum(weights) / len(weights) if recipe.search.rule_weight else 0.0
+    table["search"] |= {"ensemble": mean, "over": "outputs", "rule_weight": rule_weight}
     return Recipe.model_validate(table)
 
 
@@ -164,7 +167,7 @@ def _combined_recipe(folders: dict[str, RunFolder], search: dict[str, object]) -
             weights[place] = 0.0
     table = recipe.model_dump()
     table["model"]["kind"] = "noisy_channel"
-    table["search"] |= given | {"weights": tuple(weights)}
+    table["search"] |= given | {"weights": tuple(weights), "rule_weight": 0.0}
     return Recipe.model_validate(table)
 
 

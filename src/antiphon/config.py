@@ -232,6 +232,8 @@ class SearchSection(Section):
     """... this many tokens longer."""
     length_normalisation: Annotated[float, Field(ge=0, le=10)] = 0.0
     """Finished outputs are ranked by log probability / length ** this; 0: by the log probability itself."""
+    rule_weight: Annotated[float, Field(ge=0, le=1)] | None = None
+    """Weight of suffix rules beside a network that inflects words; unset: fitted on dev. 0: no rules."""
     length_bias: Annotated[float, Field(ge=-1000, le=1000)] = 0.0
     """Nats that an output gains with every token."""
     batch_size: Annotated[int, Field(gt=0, le=10**4)] = 32

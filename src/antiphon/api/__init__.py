@@ -54,7 +54,8 @@ def load(run: str | Path, *, device: str = "auto", threads: int | None = None) -
     if recipe.model.kind == "noisy_channel":
         combination = load_combination(folder, recipe)
         return NoisyChannelModel(recipe, codec, combination.to(choose_device(device)))
-    return NeuralModel(recipe, codec, load_part(folder).to(choose_device(device)))
+    rules = folder.load_rules() if recipe.search.rule_weight else None
+    return NeuralModel(recipe, codec, load_part(folder).to(choose_device(device)), rules)
 
 
 def load_planner(run: str | Path) -> Model:

@@ -18,7 +18,7 @@ from antiphon.data.batch import Batch
 from antiphon.data.codec import PairCodec
 from antiphon.data.corpus import plan_batches
 from antiphon.data.readers import Source
-from antiphon.data.vocab import UNKNOWN
+from antiphon.data.vocab import END, UNKNOWN
 from antiphon.errors import RecipeError, RunError
 from antiphon.kinds import KINDS, log_prob
 from antiphon.models.ensemble import Ensemble
@@ -31,6 +31,7 @@ from antiphon.search.hypothesis import BeamSettings, Hypothesis, covering
 from antiphon.search.online import BeamStreams, GreedyStreams, Streams
 from antiphon.search.online_noisy_channel import NoisyChannelStream, NoisyChannelStreams
 from antiphon.search.rescoring import search_noisy_channel
+from antiphon.search.rule_mixture import add_rules, as_answer, draw_rules, mix_log_prob
 from antiphon.search.sampling import sample_outputs
 from antiphon.streaming import StreamGroup
 
@@ -64,14 +65,17 @@ class RuleModel(Model):
 class NeuralModel(Model):
     """A trained network; ``module`` is the ``torch.nn.Module`` inside."""
 
-    def __init__(self, recipe: Recipe, codec: PairCodec, module: nn.Module) -> None:
+    def __init__(self, recipe: Recipe, codec: PairCodec, module: nn.Module, rules: SuffixRules | None = None) -> None:
         super().__init__(recipe, codec, module)
         self.device = next(module.parameters()).device
+        self.rules, self.rule_weight = rules, (recipe.search.rule_weight or 0.0) if rules else 0.0
 
     def answer(self, sources: Sequence[Source], options: PredictOptions) -> list[Prediction]:
         """The best outputs of one batch, or samples."""
         batch = self.codec.batch(sources).to(self.device)
         found = self._search(batch, options)
+        if self.rules is not None:
+            found = self._add_rules(self.rules, sources, batch, found, options)
         if options.cover is not None:
             found = [covering(hypotheses, options.cover) for hypotheses in found]
         if options.align or any(UNKNOWN in each.tokens for hypotheses in found for each in hypotheses):
@@ -89,6 +93,26 @@ class NeuralModel(Model):
         search = build_search(self.recipe)
         assert search is not None
         return search(self.module, batch, settings)
+
+    def _add_rules(
+        self,
+        rules: SuffixRules,
+        sources: Sequence[Source],
+        batch: Batch,
+        found: list[list[Hypothesis]],
+        options: PredictOptions,
+    ) -> list[list[Hypothesis]]:
+        """What network and rules say together."""
+        answers = [self._rule_answer(rules, source) for source in sources]
+        model = cast(LeftToRight, self.module)
+        if options.sample is None:
+            return add_rules(model, batch, found, answers, self.rule_weight, options.nbest)
+        return draw_rules(model, batch, found, answers, self.rule_weight, options.seed)
+
+    def _rule_answer(self, rules: SuffixRules, source: Source) -> tuple[int, ...]:
+        """The ids of what the rules answer."""
+        tokens = rules.apply(self.codec.source.tokens(source.text), source.features)
+        return as_answer(self.codec.target.vocab.encode(tokens).tolist(), self.module)
 
     def _with_alignments(self, batch: Batch, found: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
         """Hypotheses with the best path of each, if there is a transducer to say so."""
@@ -154,6 +178,11 @@ class NeuralModel(Model):
             sources, targets = zip(*(pairs[n] for n in numbers), strict=True)
             batch = self.codec.batch(sources, targets).to(self.device)
             for number, value in zip(numbers, log_prob(self.module, batch).tolist(), strict=True):
+                if self.rules is not None:
+                    source, target = pairs[number]
+                    wanted = (*self.codec.target.encode(target).tolist(), END)
+                    is_answer = wanted == self._rule_answer(self.rules, source)
+                    value = mix_log_prob(value, self.rule_weight, is_answer=is_answer)
                 scores[number] = (value, int(lengths[1][number]))
         return scores
 

@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +10,6 @@ import typer
 
 from antiphon.cli.loading import load_run
 from antiphon.cli.options import Device, Recipe, Settings, Threads
-from antiphon.errors import AntiphonError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -127,15 +126,14 @@ def report_training(run: "RunFolder", recipe: "config.Recipe", console: "Console
 
 
 def report_rules(run: "RunFolder", console: "Console") -> None:
-    """Says what suffix rules get on the same dev pairs, where they are a rival and the files are still there."""
-    from antiphon.train.count import rule_accuracy
-
-    with suppress(AntiphonError, OSError):
-        accuracy = rule_accuracy(run)
-        if accuracy is not None:
-            console.print(
-                f"suffix rules of the same pairs (model.kind=suffix_rule): dev accuracy {accuracy:.4g}", soft_wrap=True
-            )
+    """Says what suffix rules of the same pairs get on dev, and what network and rules get together."""
+    metrics = run.metrics()
+    if "dev_rule_accuracy" in metrics:
+        console.print(
+            f"suffix rules of the same pairs: dev accuracy {metrics['dev_rule_accuracy']:.4g}; together, with "
+            f"search.rule_weight = {run.recipe().search.rule_weight:g}: {metrics['dev_accuracy_with_rules']:.4g}",
+            soft_wrap=True,
+        )
 
 
 def report_test(run: "RunFolder", console: "Console", device: str, threads: int | None) -> None:

@@ -10,7 +10,6 @@ from antiphon.data.questions import judgements_of
 from antiphon.data.readers import Pair
 from antiphon.data.vocab import Tally
 from antiphon.errors import InputError
-from antiphon.kinds import KINDS
 from antiphon.metrics import Outputs, rank_measures, score_outputs
 from antiphon.models.rankers import rankings_of
 from antiphon.models.suffix_rule import SuffixRules
@@ -35,7 +34,7 @@ def train_suffix_rules(recipe: Recipe, run: RunFolder, say: Say) -> None:
     recipe = settle_features(recipe)
     place_sentencepiece_models(recipe, run)
     started = time.monotonic()
-    examples = _read_examples(recipe, run, "train")
+    examples = read_examples(recipe, run, "train")
     rules = SuffixRules.learn(example[:3] for example in examples)
     seconds = time.monotonic() - started
     run.save_recipe(recipe)
@@ -52,24 +51,9 @@ def train_suffix_rules(recipe: Recipe, run: RunFolder, say: Say) -> None:
     say(f"suffix_rule: {len(rules):,} suffixes from {len(examples):,} pairs")
 
 
-def rule_accuracy(run: RunFolder) -> float | None:
-    """What suffix rules learnt from a run's training pairs get on its dev pairs, to compare its own accuracy with.
-
-    None where they are no rival: they change endings of words by their features, and copy the rest.
-    """
-    recipe = run.recipe()
-    data = recipe.data
-    is_inflection = data.features and data.source_tokens == data.target_tokens == "chars"
-    answers = recipe.model.kind in KINDS and KINDS[recipe.model.kind].search is not None
-    if not is_inflection or not answers or recipe.train.dev_metric != "accuracy":
-        return None
-    rules = SuffixRules.learn(example[:3] for example in _read_examples(recipe, run, "train"))
-    return _dev_scores(recipe, run, rules, ["accuracy"])["accuracy"]
-
-
 def _dev_scores(recipe: Recipe, run: RunFolder, rules: SuffixRules, measures: Sequence[str]) -> dict[str, float]:
     """What suffix rules get on the held-out pairs of a recipe."""
-    dev = _read_examples(recipe, run, "dev")
+    dev = read_examples(recipe, run, "dev")
     outputs = Outputs.of(
         run.codec(recipe).target,
         [rules.apply(example.source, example.features) for example in dev],
@@ -107,7 +91,8 @@ def _save_vocabs(run: RunFolder, recipe: Recipe, examples: Sequence[Example]) ->
     run.save_vocabs(source.vocab(least), target.vocab(least), features.vocab())
 
 
-def _read_examples(recipe: Recipe, run: RunFolder, name: str) -> list[Example]:
+def read_examples(recipe: Recipe, run: RunFolder, name: str) -> list[Example]:
+    """The pairs of the recipe's ``train`` or ``dev`` that have text on both sides."""
     pairs: Iterator[Pair] = training_pairs(recipe) if name == "train" else dev_pairs(recipe)
     cutter = run.cutter(recipe)
     read = (

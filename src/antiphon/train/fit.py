@@ -1,6 +1,6 @@
 """Training from a recipe to a finished run folder."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -173,15 +173,16 @@ def _finish(task: Task, run: RunFolder, keeper: Keeper, parameters: int, device:
     with run.changed(remove=(run.corpus.name, *([run.checkpoint.name] if is_longest else []))) as new:
         with optional_picture(run.plot, partial(console.print, soft_wrap=True)):
             plot_training(keeper.rows, keeper.best, settings.dev_metric, new.plot)
-        task.finish(run, new, choose_device(device))
-        _save_summary(task, new, keeper, parameters)
+        more = task.finish(run, new, choose_device(device))
+        _save_summary(task, new, keeper, parameters, more)
 
 
-def _save_summary(task: Task, new: RunFolder, keeper: Keeper, parameters: int) -> None:
+def _save_summary(task: Task, new: RunFolder, keeper: Keeper, parameters: int, more: Mapping[str, float]) -> None:
+    best = {name.removeprefix("dev_"): value for name, value in keeper.best.items() if name.startswith("dev_")}
     save_summary(
         new,
         task.recipe.train,
-        {name.removeprefix("dev_"): value for name, value in keeper.best.items() if name.startswith("dev_")},
+        {**best, **more},
         parameters=parameters,
         seconds=sum(row["seconds"] for row in keeper.rows),
         pairs_per_second=sum(row["pairs_per_second"] for row in keeper.rows) / len(keeper.rows),

@@ -22,6 +22,7 @@ from antiphon.train.length import Length
 from antiphon.train.loop import Fitting
 from antiphon.train.module import EpochBatches, GenerationTraining, Numbers, Validation, optimisation_of
 from antiphon.train.prepare import Prepared, Say, dev_references, prepare, prepare_again
+from antiphon.train.rule_weight import weigh_rules
 
 
 @dataclass(frozen=True)
@@ -76,8 +77,9 @@ class GenerationTask:
             return Hallucinator(corpus, model.counterparts.numpy(), share).batch
         return lambda numbers, _: corpus.batch(numbers)
 
-    def finish(self, run: RunFolder, new: RunFolder, device: str) -> None:
-        """Nothing more: the weights are all there is."""
+    def finish(self, run: RunFolder, new: RunFolder, device: str) -> dict[str, float]:
+        """Leaves suffix rules beside the weights, where they help; what both get right on dev."""
+        return weigh_rules(self.recipe, run, new, device)
 
     def _plan_pass(self, order: np.random.Generator) -> list[NDArray[np.int64]]:
         settings, corpus = self.recipe.train, self.prepared.train

@@ -2,7 +2,7 @@
 
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -73,7 +73,7 @@ class Task(Protocol):
         """The model as it stands, and its batches."""
         ...
 
-    def finish(self, run: RunFolder, new: RunFolder, device: str) -> None:
+    def finish(self, run: RunFolder, new: RunFolder, device: str) -> Mapping[str, float]:
         """Writes into ``new`` what follows from the best weights of ``run``, computed on a device."""
         ...
 

@@ -169,12 +169,13 @@ class MatchingTask:
         )
         return Fitting(module, batches, loader, (train.question_lengths, train.sentence_lengths), MatchBatch.sample)
 
-    def finish(self, run: RunFolder, new: RunFolder, device: str) -> None:
+    def finish(self, run: RunFolder, new: RunFolder, device: str) -> dict[str, float]:
         """With ``model.overlap``, leaves the logistic regression of the best weights."""
         if self.recipe.model.overlap:
             corpus = MatchCorpus.of(self.train, text_encoder(run, self.recipe))
             matcher = load_matcher(run, self.recipe).to(device)
             self._counts(run, corpus).fit(matcher).save(new.logistic)
+        return {}
 
     def _counts(self, run: RunFolder, corpus: MatchCorpus) -> WordCounts:
         overlap, words = load_overlap(run), word_splitter(self.recipe.data)
