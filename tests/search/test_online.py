@@ -3,16 +3,17 @@ from dataclasses import replace
 import pytest
 import torch
 
-from antiphon.data.batch import Batch
 from antiphon.data.vocab import END
 from antiphon.search.beam_search import search_outputs
-from antiphon.search.hypothesis import BeamSettings
+from antiphon.search.hypothesis import BeamSettings, never_written
 from antiphon.search.online import BeamStreams, GreedyStreams
-from tests.search.small_models import batch_of, every_output, sources
+from tests.search.small_models import batch_of, every_output, pair, sources
 from tests.search.small_models import small_model as any_model
 
 WIDE = BeamSettings(threshold=float("inf"), max_length_ratio=0.0, max_length_extra=6)
 POLICIES = [GreedyStreams, BeamStreams]
+COPYING = {"feature_size": 8, "copy": True}
+NO_FEATURES = torch.zeros(1, 0, dtype=torch.long)
 
 
 def small_model(seed=0, target_size=7, **settings):
@@ -37,18 +38,20 @@ class EveryOutputLives(BeamStreams):
 
 
 @pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("settings", [{}, {"final_emit": "forced", "layers": 2}, {"transition": "geometric"}])
+@pytest.mark.parametrize("settings", [{}, {"final_emit": "forced", "layers": 2}, {"transition": "geometric"}, COPYING])
 def test_a_wide_beam_stream_ends_with_the_most_probable_output_alignments_summed(seed, settings):
     model = small_model(seed, **settings)
     (source,) = sources(4, seed=seed)
     settings = replace(WIDE, beam=200, max_length_extra=4)
-    streams = EveryOutputLives(model, 1, settings)
-    (found,) = search_outputs(model, batch_of([source]), settings)
+    batch = batch_of([source])
+    streams = EveryOutputLives(model, batch.features, settings)
+    (found,) = search_outputs(model, batch, settings)
     assert [*whole(stream(streams, source)), END] == list(found[0].tokens)
 
 
-def test_the_score_of_a_finished_output_is_its_probability():
-    model, scores = small_model(1), {}
+@pytest.mark.parametrize("settings", [{}, COPYING])
+def test_the_score_of_a_finished_output_is_its_probability(settings):
+    model, scores = small_model(1, **settings), {}
 
     class Noted(EveryOutputLives):
         def _final_score(self, candidate):
@@ -56,9 +59,9 @@ def test_the_score_of_a_finished_output_is_its_probability():
             return super()._final_score(candidate)
 
     (source,) = sources(3, seed=1)
-    stream(Noted(model, 1, replace(WIDE, beam=200, max_length_extra=3)), source)
-    for _, log_prob, tokens in every_output(model, source, longest=3, target_size=7):
-        assert scores[tokens] == pytest.approx(log_prob)
+    stream(Noted(model, batch_of([source]).features, replace(WIDE, beam=200, max_length_extra=3)), source)
+    listed = every_output(model, source, longest=3, target_size=7)
+    assert scores == {tokens: pytest.approx(log_prob, abs=1e-9) for _, log_prob, tokens in listed}
 
 
 @pytest.mark.parametrize("normalisation", [0.0, 1.0])
@@ -68,7 +71,7 @@ def test_finished_outputs_are_ranked_as_in_the_search_of_whole_inputs(normalisat
         model = small_model(seed)
         (source,) = sources(4, seed=seed)
         (found,) = search_outputs(model, batch_of([source]), settings)
-        assert [*whole(stream(EveryOutputLives(model, 1, settings), source)), END] == list(found[0].tokens)
+        assert [*whole(stream(EveryOutputLives(model, NO_FEATURES, settings), source)), END] == list(found[0].tokens)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -78,16 +81,17 @@ def test_input_not_yet_read_never_changes_what_was_written(policy):
         (one,), (other,) = sources(8, seed=seed), sources(8, seed=seed + 100)
         mixed = [*one[:5], *other[5:]]
         settings = BeamSettings(beam=4, threshold=4.0)
-        first, second = (stream(policy(model, 1, settings), source) for source in (one, mixed))
+        first, second = (stream(policy(model, NO_FEATURES, settings), source) for source in (one, mixed))
         assert first[:5] == second[:5]
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_streams_together_write_what_each_writes_alone(policy):
-    model, settings = small_model(3, target_size=12), BeamSettings(beam=4)
+@pytest.mark.parametrize("more", [{}, COPYING])
+def test_streams_together_write_what_each_writes_alone(policy, more):
+    model, settings = small_model(3, target_size=12, **more), BeamSettings(beam=4)
     inputs = sources(6, 1, 9, 0, 4)
-    alone = [stream(policy(model, 1, settings), source) for source in inputs]
-    together = policy(model, len(inputs), settings)
+    alone = [stream(policy(model, batch_of([source]).features, settings), source) for source in inputs]
+    together = policy(model, batch_of(inputs).features, settings)
     written = [[] for _ in inputs]
     for position in range(10):
         reading = [n for n, source in enumerate(inputs) if position < len(source)]
@@ -104,7 +108,7 @@ def test_streams_together_write_what_each_writes_alone(policy):
 def test_a_beam_stream_writes_out_what_all_active_outputs_share():
     amount = 0
     for seed in range(8):
-        streams = BeamStreams(small_model(seed), 1, BeamSettings(beam=3, threshold=1.0))
+        streams = BeamStreams(small_model(seed), NO_FEATURES, BeamSettings(beam=3, threshold=1.0))
         (source,) = sources(8, seed=seed)
         written = []
         for token in source:
@@ -121,7 +125,9 @@ def test_a_smaller_margin_writes_sooner():
     for seed in range(12):
         (source,) = sources(8, seed=seed)
         for margin in amounts:
-            streams = BeamStreams(small_model(seed), 1, BeamSettings(beam=3, commit_margin=margin), emit_bias=2.0)
+            streams = BeamStreams(
+                small_model(seed), NO_FEATURES, BeamSettings(beam=3, commit_margin=margin), emit_bias=2.0
+            )
             amounts[margin] += len(whole(stream(streams, source)[:-1]))
     assert amounts[0.0] > amounts[1.0] > amounts[12.0]
 
@@ -133,13 +139,13 @@ def test_a_bias_towards_writing_writes_sooner(policy):
     for seed in range(8):
         (source,) = sources(8, seed=seed)
         for bias in amounts:
-            before_the_end = stream(policy(small_model(seed), 1, settings, emit_bias=bias), source)[:-1]
+            before_the_end = stream(policy(small_model(seed), NO_FEATURES, settings, emit_bias=bias), source)[:-1]
             amounts[bias] += len(whole(before_the_end))
     assert amounts[-4.0] < amounts[0.0] < amounts[4.0]
 
 
 def test_outputs_that_never_agree_hold_back_a_hundred_tokens_at_most():
-    streams = BeamStreams(small_model(0), 1, BeamSettings())
+    streams = BeamStreams(small_model(0), NO_FEATURES, BeamSettings())
     one = other = 0
     for _ in range(150):
         one, other = streams.tree.grow([one, other], [4, 5])
@@ -148,17 +154,19 @@ def test_outputs_that_never_agree_hold_back_a_hundred_tokens_at_most():
     assert list(streams.live[0]) == [one]
 
 
-def test_greedy_writes_the_most_probable_token_when_writing_is_more_probable():
-    model = small_model(2)
+@pytest.mark.parametrize("more", [{}, COPYING])
+def test_greedy_writes_the_most_probable_token_when_writing_is_more_probable(more):
+    model = small_model(2, **more)
     (source,) = sources(6, seed=2)
     settings = BeamSettings(max_length_extra=3)
-    written = stream(GreedyStreams(model, 1, settings), source)
+    written = stream(GreedyStreams(model, batch_of([source]).features, settings), source)
     tokens, rows = [], []
     for row, part in enumerate(written):
         tokens += part
         rows += [row] * len(part)
-    batch = Batch.of([source], [torch.tensor(tokens, dtype=torch.long).numpy()])
-    read, (followed, _) = model.encode(batch.source, batch.source_lengths), model.decode_prefix(batch.shifted_target)
+    batch = pair(source, tokens)
+    read = model.encode(batch)
+    followed, _ = model.decode_prefix(batch.shifted_target, model.target_state(batch.features))
     odds = model.transition.log_odds(read.transition[0][:, None], followed.transition[0][None])
     for column, (row, token) in enumerate(zip(rows, tokens, strict=True)):
         before = rows[column - 1] if column else 0
@@ -166,14 +174,14 @@ def test_greedy_writes_the_most_probable_token_when_writing_is_more_probable():
         assert (odds[before:row, column][has_room] <= 0).all()
         assert odds[row, column] > 0 or row == len(source)
         logits = read.logits[0, row] + followed.logits[0, column]
-        allowed = logits[4:] if row < len(source) else torch.cat([logits[END : END + 1], logits[4:]])
-        assert allowed.max() == logits[token]
+        forbidden = [*never_written(model), *([END] if row < len(source) else [])]
+        assert logits.index_fill(0, torch.tensor(forbidden), float("-inf")).max() == logits[token]
 
 
 def test_work_and_memory_stay_the_same_however_long_the_input():
     model = small_model(4)
     (source,) = sources(300, seed=4)
-    streams = BeamStreams(model, 1, BeamSettings(beam=3, threshold=6.0))
+    streams = BeamStreams(model, NO_FEATURES, BeamSettings(beam=3, threshold=6.0))
     sizes = []
     for token in source:
         streams.read([0], [int(token)])

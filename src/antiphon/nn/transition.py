@@ -29,7 +29,7 @@ class NeuralTransition(nn.Module):
         self.output = nn.Linear(units, 1)
         self.written = _constant_linear(source_size, _WRITTEN_BIAS) if compares else None
 
-    def source_part(self, states: Float[Tensor, "... H"], keys: Int[Tensor, "..."]) -> Float[Tensor, "... T"]:
+    def source_part(self, states: Float[Tensor, "... H"], keys: Int[Tensor, "..."]) -> Float[Tensor, "... S"]:
         """The part of an input state."""
         units: Tensor = self.source(states)
         if self.written is None:
@@ -41,12 +41,12 @@ class NeuralTransition(nn.Module):
         units: Tensor = self.target(states)
         return units if self.written is None else torch.cat([units, keys[..., None].to(self.output.weight.dtype)], -1)
 
-    def log_odds(self, source: Float[Tensor, "... T"], target: Float[Tensor, "... T"]) -> Float[Tensor, "..."]:
+    def log_odds(self, source: Float[Tensor, "... S"], target: Float[Tensor, "... T"]) -> Float[Tensor, "..."]:
         """Log odds of writing."""
         odds: Tensor = self.output(torch.tanh(self._units(source) + self._units(target)))
         return self._add_written(odds.squeeze(-1), self._rest(source), target)
 
-    def all_log_odds(self, source: Float[Tensor, "B I T"], target: Float[Tensor, "B J T"]) -> Float[Tensor, "B I J"]:
+    def all_log_odds(self, source: Float[Tensor, "B I S"], target: Float[Tensor, "B J T"]) -> Float[Tensor, "B I J"]:
         """Log odds of writing in every cell."""
         weight, bias = self.output.weight[0], self.output.bias
         units = self._units(source), self._units(target)
@@ -55,7 +55,7 @@ class NeuralTransition(nn.Module):
             return self._add_written(odds + bias, self._rest(source)[:, :, None], target[:, None])
         return self.log_odds(source[:, :, None], target[:, None])
 
-    def table(self, source: Float[Tensor, "B I T"]) -> "TransitionTable":
+    def table(self, source: Float[Tensor, "B I S"]) -> "TransitionTable":
         """The input's part of every row, prepared once for many prefixes."""
         units = self._units(source)
         on_cpu = source.device.type == "cpu" and _fits_factors(units)
@@ -78,7 +78,7 @@ class NeuralTransition(nn.Module):
     def _units(self, part: Float[Tensor, "... T"]) -> Float[Tensor, "... U"]:
         return part[..., : self.output.in_features]
 
-    def _rest(self, source: Float[Tensor, "... T"]) -> Float[Tensor, "... R"]:
+    def _rest(self, source: Float[Tensor, "... S"]) -> Float[Tensor, "... R"]:
         """What follows the units of an input part: what to add to the odds, and the key."""
         return source[..., self.output.in_features :]
 

@@ -5,15 +5,21 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 import torch
+from jaxtyping import Bool, Float
 from torch import Tensor
 
-from antiphon.data.vocab import PAD, START, UNKNOWN
+from antiphon.data.vocab import END, PAD, START, UNKNOWN
 from antiphon.nn.unknown_tokens import copies_unknown
 
 
 def never_written(model: object) -> list[int]:
     """Tokens that a search never writes: the unknown one stands for an input token, if the model copies those."""
     return [PAD, START] if copies_unknown(model) else [PAD, UNKNOWN, START]
+
+
+def is_no_end(log_words: Float[Tensor, "... V"]) -> Bool[Tensor, " V"]:
+    """True at every token but the end symbol, where an output can grow no more."""
+    return torch.arange(log_words.shape[-1], device=log_words.device) != END
 
 
 @dataclass(frozen=True, slots=True)

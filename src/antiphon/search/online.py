@@ -33,7 +33,7 @@ from antiphon.data.vocab import END, START
 from antiphon.lattice.grid import IMPOSSIBLE
 from antiphon.models.transducer import Transducer
 from antiphon.nn.lattice_sides import CellFactors, SideState
-from antiphon.search.hypothesis import BeamSettings, never_written
+from antiphon.search.hypothesis import BeamSettings, is_no_end, never_written
 
 _LIVE_PER_BEAM = 8
 """Outputs of a stream that stay active after a row, for each one kept in a cell."""
@@ -93,7 +93,7 @@ class Streams(ABC):
         return int(self.tokens_read[stream] * self.settings.max_length_ratio) + self.settings.max_length_extra
 
     def _log_moves(
-        self, source: Float[Tensor, "N T"], target: Float[Tensor, "N T"], *, is_last: bool
+        self, source: Float[Tensor, "N S"], target: Float[Tensor, "N T"], *, is_last: bool
     ) -> tuple[Float[Tensor, " N"], Float[Tensor, " N"]]:
         """Log probabilities of writing and of reading on, with the bias."""
         log_odds = self.model.transition.log_odds(source, target) + self.emit_bias
@@ -299,7 +299,7 @@ class BeamStreams(Streams):
         """The best tokens of each stream's cell, best first."""
         log_words = self._log_words(here.logits, self.tree.target.logits[nodes], can_end=can_end)
         is_full = [self.tree.length[node] + 2 > self._longest_output(self.tree.owner[node]) for node in nodes]
-        log_words[is_full, END + 1 :] = IMPOSSIBLE
+        log_words[is_full] = log_words[is_full].masked_fill(is_no_end(log_words), IMPOSSIBLE)
         log_words, tokens = log_words.topk(min(self.width, log_words.shape[1]), 1)
         scores = ready[:, None] + log_words
         row, rank = (scores > IMPOSSIBLE).nonzero(as_tuple=True)

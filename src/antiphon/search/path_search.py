@@ -24,7 +24,7 @@ from antiphon.data.vocab import END, START
 from antiphon.lattice.grid import IMPOSSIBLE
 from antiphon.models.transducer import Transducer
 from antiphon.nn.lattice_sides import CellFactors, SideState
-from antiphon.search.hypothesis import BeamSettings, Hypothesis, never_written
+from antiphon.search.hypothesis import BeamSettings, Hypothesis, is_no_end, never_written
 
 _NUMBERS_AT_ONCE = 2**22
 """How many word scores are computed at once."""
@@ -133,7 +133,7 @@ class PathSearch:
             log_word[:, :, never_written(self.model)] = IMPOSSIBLE
             log_word[rows < self.I - 1, :, END] = IMPOSSIBLE
             if is_last:
-                log_word[:, :, END + 1 :] = IMPOSSIBLE
+                log_word = log_word.masked_fill(is_no_end(log_word), IMPOSSIBLE)
             score, place = (ready[rows, :, None] + log_word).flatten(1).topk(width, 1)
             scores.append(score)
             places.append(place)
