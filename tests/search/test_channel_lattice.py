@@ -7,7 +7,8 @@ from antiphon.data.vocab import END
 from antiphon.search.channel_lattice import ChannelLattice
 from tests.search.test_rescoring import components, sources
 
-CHANNELS = [{}, {"final_emit": "forced"}, {"transition": "geometric"}, {"layers": 2}]
+CHANNELS = [{}, {"final_emit": "forced"}, {"transition": "geometric"}, {"layers": 2}, {"copy": True, "feature_size": 8}]
+FEATURES = np.array([5, 7], np.int32)
 
 
 @pytest.mark.parametrize("settings", CHANNELS)
@@ -16,9 +17,9 @@ def test_incremental_channel_scores_equal_a_fresh_forward_pass_for_every_prefix(
     _, model, _ = components(**settings)
     (source,) = sources(5)
     target = torch.tensor([4, 5, 5, 4], dtype=torch.int32).numpy()
-    batch = Batch.of([target], [source])
+    batch = Batch.of([target], [source], [FEATURES])
     moves = model.moves(batch)
-    channel = ChannelLattice(model, batch.target)
+    channel = ChannelLattice(model, batch.target, batch.features)
     rows, only, forward = channel.start(), torch.zeros(1, dtype=torch.long), None
     anywhere = torch.full((6,), float("-inf"), dtype=torch.float64)
     for j, token in enumerate(batch.source[0]):
@@ -49,7 +50,9 @@ def slow_row(before, log_write, log_shift_before):
 def test_a_channel_that_grows_both_ways_equals_a_fresh_forward_pass(settings):
     _, model, _ = components(1, **settings)
     (source,), target = sources(4, seed=1), [4, 5, 5, END]
-    channel = ChannelLattice(model, torch.zeros(1, 0, dtype=torch.long), grows=True)
+    channel = ChannelLattice(
+        model, torch.zeros(1, 0, dtype=torch.long), torch.from_numpy(FEATURES)[None].long(), grows=True
+    )
     rows = channel.start()
 
     def add_row(rows, parent, token):
@@ -64,5 +67,5 @@ def test_a_channel_that_grows_both_ways_equals_a_fresh_forward_pass(settings):
     for token in [*source[2:], END]:
         rows = channel.append_column(rows, int(token), range(-1, 3), [[0], [1], [2], [3]], above=0)
     rows = add_row(rows, 3, END)
-    pair = Batch.of([np.array(target[:-1], np.int32)], [source])
+    pair = Batch.of([np.array(target[:-1], np.int32)], [source], [FEATURES])
     torch.testing.assert_close(rows.scores.last[-1:, -1], model.log_prob(pair))

@@ -1,25 +1,24 @@
 from dataclasses import replace
 
-import numpy as np
 import pytest
+import torch
 
-from antiphon.data.batch import Batch
 from antiphon.data.vocab import END
-from antiphon.models.transducer import Transducer
 from antiphon.search.hypothesis import BeamSettings
 from antiphon.search.online import BeamStreams
 from antiphon.search.online_noisy_channel import NoisyChannelStream, NoisyChannelStreams
-from antiphon.search.rescoring import Conditioning, search_noisy_channel
-from tests.search.test_rescoring import SOURCE_SIZE, TARGET_SIZE, combine, components, enlarge, sources
+from antiphon.search.rescoring import search_noisy_channel
+from tests.search.small_models import batch_of
+from tests.search.test_rescoring import COPYING, combine, components, sources
 
 WIDE = BeamSettings(beam=200, proposals=400, threshold=float("inf"), max_length_ratio=0.0, max_length_extra=4)
+NO_FEATURES = torch.zeros(1, 0, dtype=torch.long)
 
 
-def online_components(seed, **channel_settings):
+def online_components(seed, **settings):
     """A proposer that reads from the left alone, a channel and a language model."""
-    _, channel, language_model = components(seed, **channel_settings)
-    direct = Transducer(SOURCE_SIZE, TARGET_SIZE, encoder="unidirectional", hidden_size=6, embedding_size=5)
-    return enlarge(direct), channel, language_model
+    directly = settings.pop("direct_settings", {}) | {"encoder": "unidirectional"}
+    return components(seed, direct_settings=directly, **settings)
 
 
 class EveryOutputLives(NoisyChannelStream):
@@ -40,24 +39,14 @@ def whole(written):
 
 @pytest.mark.parametrize("reading", ["last", "anywhere"])
 @pytest.mark.parametrize("weights", [(1.0, 1.0, 1.0, 0.5), (0.0, 1.0, 0.7, 1.0), (1.0, 0.0, 0.5, 0.0)])
-@pytest.mark.parametrize("seed", range(5))
-def test_a_stream_ends_where_the_search_of_the_whole_input_ends(seed, weights, reading):
-    model = combine(online_components(seed), weights, reading)
+@pytest.mark.parametrize(("seed", "parts"), [(0, {}), (1, {}), (2, COPYING), (3, COPYING)])
+def test_a_stream_ends_where_the_search_of_the_whole_input_ends(seed, weights, reading, parts):
+    model = combine(online_components(seed, **parts), weights, reading)
     (source,) = sources(4, seed=seed)
-    (found,) = search_noisy_channel(model, Batch.of([source]), WIDE)
-    streamed = stream(EveryOutputLives(model, WIDE, Conditioning.none(1)), source)
+    batch = batch_of([source])
+    (found,) = search_noisy_channel(model, batch, WIDE)
+    streamed = stream(EveryOutputLives(model, batch.features, WIDE), source)
     assert [*whole(streamed), END] == list(found[0].tokens)
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_features_are_read_first_by_every_part(seed):
-    model = combine(online_components(seed), (1.0, 1.0, 1.0, 0.3))
-    (source,) = sources(4, seed=seed)
-    features = Batch.of([np.array([4, 5], np.int32)])
-    conditioning = Conditioning(features, features)
-    given = np.concatenate([np.array([7, 8], np.int32), source.astype(np.int32)])
-    (found,) = search_noisy_channel(model, Batch.of([given]), WIDE, conditioning)
-    assert [*whole(stream(EveryOutputLives(model, WIDE, conditioning), given)), END] == list(found[0].tokens)
 
 
 def test_without_channel_and_language_model_it_is_the_direct_stream():
@@ -66,8 +55,8 @@ def test_without_channel_and_language_model_it_is_the_direct_stream():
     settings = replace(WIDE, proposals=4, threshold=6.0)
     for seed in range(5):
         (source,) = sources(6, seed=seed)
-        alone = stream(BeamStreams(direct, 1, settings), source)
-        assert stream(NoisyChannelStream(model, settings, Conditioning.none(1)), source) == alone
+        alone = stream(BeamStreams(direct, NO_FEATURES, settings), source)
+        assert stream(NoisyChannelStream(model, NO_FEATURES, settings), source) == alone
 
 
 def test_input_not_yet_read_never_changes_what_was_written():
@@ -75,8 +64,7 @@ def test_input_not_yet_read_never_changes_what_was_written():
     settings = BeamSettings(beam=3, proposals=6, threshold=1.0)
     (one,), (other,) = sources(9, seed=3), sources(9, seed=4)
     first, second = (
-        stream(NoisyChannelStream(model, settings, Conditioning.none(1)), source)
-        for source in (one, [*one[:6], *other[6:]])
+        stream(NoisyChannelStream(model, NO_FEATURES, settings), source) for source in (one, [*one[:6], *other[6:]])
     )
     assert first[:6] == second[:6]
 
@@ -84,7 +72,7 @@ def test_input_not_yet_read_never_changes_what_was_written():
 def test_work_and_memory_stay_the_same_however_long_the_input():
     model = combine(online_components(4), (1.0, 0.5, 0.5, 0.5))
     (source,) = sources(200, seed=4)
-    streams = NoisyChannelStream(model, BeamSettings(beam=3, proposals=6, threshold=4.0), Conditioning.none(1))
+    streams = NoisyChannelStream(model, NO_FEATURES, BeamSettings(beam=3, proposals=6, threshold=4.0))
     sizes = []
     for token in source:
         streams.read([0], [int(token)])
@@ -96,8 +84,8 @@ def test_several_streams_are_searched_each_by_itself():
     model = combine(online_components(5), (1.0, 1.0, 1.0, 0.0))
     settings = BeamSettings(beam=3, proposals=6)
     inputs = sources(5, 3, seed=5)
-    alone = [stream(NoisyChannelStream(model, settings, Conditioning.none(1)), source) for source in inputs]
-    together = NoisyChannelStreams([NoisyChannelStream(model, settings, Conditioning.none(1)) for _ in inputs])
+    alone = [stream(NoisyChannelStream(model, NO_FEATURES, settings), source) for source in inputs]
+    together = NoisyChannelStreams([NoisyChannelStream(model, NO_FEATURES, settings) for _ in inputs])
     written = [[], []]
     for position in range(3):
         for n, part in enumerate(together.read([0, 1], [int(source[position]) for source in inputs])):

@@ -5,6 +5,7 @@ import torch
 
 from antiphon.data.vocab import END
 from antiphon.lattice import best_path
+from antiphon.nn.unknown_tokens import copies_unknown
 from antiphon.search.hypothesis import BeamSettings
 from antiphon.search.path_search import search_paths
 from tests.search.small_models import batch_of, every_target, pair, small_model, sources
@@ -16,7 +17,7 @@ WIDE = BeamSettings(beam=200, nbest=5, threshold=float("inf"), max_length_ratio=
 def every_output(model, source, longest):
     """Every output of at most ``longest`` tokens, end included, with its best-path score, best first."""
     scored = []
-    for words in every_target(6, longest):
+    for words in every_target(6, longest, copies=copies_unknown(model)):
         batch = pair(source, words)
         path = best_path(*model.moves(batch), batch.source_lengths, batch.target_lengths)
         scored.append((path.log_score.item(), (*words, END), tuple(path.rows[0].tolist())))
@@ -24,7 +25,7 @@ def every_output(model, source, longest):
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("name", ["transducer", "geometric", "forced"])
+@pytest.mark.parametrize("name", ["transducer", "geometric", "forced", "copying"])
 def test_a_beam_wider_than_all_paths_equals_listing_every_output_with_every_path(seed, name):
     model = small_model(name, seed)
     (source,) = sources(3, seed=seed)
@@ -58,9 +59,10 @@ def test_no_path_is_better_than_the_best_path_of_its_output():
 
 
 @pytest.mark.parametrize("limit", [1, 2, 5])
-def test_an_output_ends_by_the_longest_length_allowed(limit):
+@pytest.mark.parametrize("name", ["transducer", "copying"])
+def test_an_output_ends_by_the_longest_length_allowed(limit, name):
     settings = BeamSettings(beam=2, nbest=3, max_length_ratio=0.0, max_length_extra=limit)
-    (found,) = search_paths(small_model(seed=1, target_size=12), batch_of(sources(3)), settings)
+    (found,) = search_paths(small_model(name, seed=1, target_size=12), batch_of(sources(3)), settings)
     assert max(len(hypothesis.tokens) for hypothesis in found) <= limit
 
 

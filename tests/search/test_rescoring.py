@@ -5,16 +5,21 @@ import pytest
 import torch
 
 from antiphon.data.batch import Batch
-from antiphon.data.vocab import END
+from antiphon.data.vocab import END, UNKNOWN
 from antiphon.models.language_model import LanguageModel
 from antiphon.models.noisy_channel import NoisyChannel, Weights
 from antiphon.models.transducer import Transducer
+from antiphon.nn.unknown_tokens import NO_COUNTERPART, copies_unknown
 from antiphon.search.beam_search import BeamSearch, search_outputs
 from antiphon.search.hypothesis import BeamSettings
-from antiphon.search.rescoring import Conditioning, NoisyChannelRescorer, search_noisy_channel
+from antiphon.search.rescoring import NoisyChannelRescorer, search_noisy_channel
+from tests.search.small_models import batch_of, features_of
 from tests.search.test_beam_search import STATIC, assert_no_device_sync, assert_same_answers
 
 SOURCE_SIZE, TARGET_SIZE = 9, 6
+COPYING = {"feature_size": 8, "direct_settings": {"copy": True}, "copy": True}
+CHANNEL_FEATURES = torch.tensor([0, 1, 2, 3, 7, 6, 5, 4])
+LANGUAGE_FEATURES = torch.tensor([0, 1, 2, 3, 5, UNKNOWN, 4, 6])
 WIDE = {"beam": 300, "proposals": 300, "threshold": float("inf"), "max_length_ratio": 0.0, "max_length_extra": 4}
 
 
@@ -25,12 +30,25 @@ def enlarge(model):
     return model.double().eval()
 
 
-def components(seed=0, target_size=TARGET_SIZE, **channel_settings):
+def components(seed=0, target_size=TARGET_SIZE, feature_size=0, direct_settings=None, **channel_settings):
     torch.manual_seed(seed)
-    sizes = {"hidden_size": 6, "embedding_size": 5}
-    direct = enlarge(Transducer(SOURCE_SIZE, target_size, **sizes))
-    channel = enlarge(Transducer(target_size, SOURCE_SIZE, encoder="unidirectional", **sizes, **channel_settings))
-    return direct, channel, enlarge(LanguageModel(SOURCE_SIZE, target_size, layers=2, **sizes))
+    sizes = {"hidden_size": 6, "embedding_size": 5, "feature_size": feature_size}
+    direct = Transducer(SOURCE_SIZE, target_size, **sizes, **tied(direct_settings or {}, SOURCE_SIZE, target_size))
+    channel = Transducer(
+        target_size, SOURCE_SIZE, encoder="unidirectional", **sizes, **tied(channel_settings, target_size, SOURCE_SIZE)
+    )
+    language_model = LanguageModel(SOURCE_SIZE, target_size, layers=2, **sizes)
+    return enlarge(direct), enlarge(channel), enlarge(language_model)
+
+
+def tied(settings, source_size, target_size):
+    """Settings of a transducer, with the tokens that both sides have if it copies; both have the same ids here."""
+    if not settings.get("copy"):
+        return settings
+    ids = torch.arange(source_size)
+    counterparts = torch.where(ids < target_size, ids, UNKNOWN)
+    counterparts[[0, 2, 3]] = NO_COUNTERPART
+    return settings | {"counterparts": counterparts}
 
 
 def combine(parts, weights, reading="last"):
@@ -43,6 +61,8 @@ def combine(parts, weights, reading="last"):
         output_in_channel=outputs,
         input_in_channel=torch.arange(SOURCE_SIZE),
         output_in_language_model=outputs,
+        features_in_channel=CHANNEL_FEATURES,
+        features_in_language_model=LANGUAGE_FEATURES,
         weights=Weights(*weights),
         reading=reading,
     )
@@ -59,13 +79,14 @@ def every_output(parts, weights, source, longest):
     direct, channel, language_model = parts
     scored = []
     for length in range(longest):
-        for words in product(range(4, direct.target_logits.out_features), repeat=length):
-            target = torch.tensor(words, dtype=torch.int32).numpy()
-            there, back = Batch.of([source], [target]), Batch.of([target], [source])
+        tokens = [UNKNOWN] * copies_unknown(direct) + [*range(4, direct.target_logits.out_features)]
+        for words in product(tokens, repeat=length):
+            target = np.array(words, np.int32)
+            given = features_of(source)
             features = (
-                direct.log_prob(there).item(),
-                channel.log_prob(back).item(),
-                language_model.log_prob(Batch.of([source[:0]], [target])).item(),
+                direct.log_prob(Batch.of([source], [target], [given])).item(),
+                channel.log_prob(Batch.of([target], [source], [CHANNEL_FEATURES.numpy()[given]])).item(),
+                language_model.log_prob(Batch.of([source[:0]], [target], [LANGUAGE_FEATURES.numpy()[given]])).item(),
                 float(length + 1),
             )
             scored.append((sum(w * f for w, f in zip(weights, features, strict=True)), (*words, END), features))
@@ -74,12 +95,12 @@ def every_output(parts, weights, source, longest):
 
 @pytest.mark.parametrize("weights", [(1.0, 1.0, 1.0, 0.5), (0.0, 1.0, 0.7, 1.0), (1.0, 0.0, 0.5, 0.0)])
 @pytest.mark.parametrize("reading", ["last", "anywhere"])
-@pytest.mark.parametrize("seed", range(3))
-def test_with_wide_beams_the_search_equals_brute_force(weights, reading, seed):
-    parts = components(seed)
+@pytest.mark.parametrize(("seed", "settings"), [(0, {}), (1, {}), (2, COPYING)])
+def test_with_wide_beams_the_search_equals_brute_force(weights, reading, seed, settings):
+    parts = components(seed, **settings)
     (source,) = sources(3, seed=seed)
     model = combine(parts, weights, reading)
-    (found,) = search_noisy_channel(model, Batch.of([source]), BeamSettings(nbest=5, **WIDE))
+    (found,) = search_noisy_channel(model, batch_of([source]), BeamSettings(nbest=5, **WIDE))
     listed = every_output(parts, weights, source, longest=4)[:5]
     assert [h.tokens for h in found] == [tokens for _, tokens, _ in listed]
     assert [h.score for h in found] == pytest.approx([score for score, _, _ in listed])
@@ -87,20 +108,18 @@ def test_with_wide_beams_the_search_equals_brute_force(weights, reading, seed):
         assert hypothesis.features == pytest.approx(features)
 
 
-@torch.no_grad()
-def test_features_are_read_by_channel_and_language_model_before_outputs():
-    _, channel, language_model = parts = components()
-    sentences, features = sources(3, 4, seed=5), [sources(2, seed=6)[0] % 2 + 4, sources(1, seed=7)[0] % 2 + 4]
-    batch = Batch.of([np.concatenate([tag, source]) for tag, source in zip(features, sentences, strict=True)])
-    conditioning = Conditioning(Batch.of(features), Batch.of(features))
-    settings = BeamSettings(nbest=3, **WIDE)
-    found = search_noisy_channel(combine(parts, (1.0, 1.0, 1.0, 0.0)), batch, settings, conditioning)
-    for tag, source, hypotheses in zip(features, sentences, found, strict=True):
-        for hypothesis in hypotheses:
-            target = np.array(hypothesis.tokens[:-1], np.int32)
-            back = Batch.of([np.concatenate([tag, target])], [source])
-            assert hypothesis.features[1] == pytest.approx(channel.log_prob(back).item())
-            assert hypothesis.features[2] == pytest.approx(language_model.log_prob(Batch.of([tag], [target])).item())
+def test_every_part_has_ids_of_its_own_for_the_same_features():
+    model = combine(components(feature_size=8), (1.0, 1.0, 1.0, 0.0))
+    source, *_ = sources(3, seed=5)
+    settings = BeamSettings(beam=4, proposals=6)
+
+    def parts_with(*given):
+        batch = Batch.of([source], None, [np.array(given, np.int32)])
+        return np.array(search_noisy_channel(model, batch, settings)[0][0].features)
+
+    assert (parts_with(4) != parts_with())[:3].all()
+    assert parts_with(5, 6) == pytest.approx(parts_with(6, 5))
+    assert parts_with(UNKNOWN) == pytest.approx(parts_with())
 
 
 @pytest.mark.parametrize("beam", [1, 4])
@@ -114,13 +133,14 @@ def test_the_direct_weight_alone_gives_the_direct_models_own_beam(beam):
     assert [h[0].score for h in combined] == pytest.approx([h[0].score for h in direct])
 
 
-def test_a_batch_gives_what_single_sentences_give():
-    model = combine(components(target_size=12), (1.0, 0.8, 0.6, 0.4))
+@pytest.mark.parametrize("parts", [{}, COPYING], ids=["plain", "copying"])
+def test_a_batch_gives_what_single_sentences_give(parts):
+    model = combine(components(target_size=12, **parts), (1.0, 0.8, 0.6, 0.4))
     settings = BeamSettings(beam=3, proposals=6, nbest=3)
     inputs = sources(1, 7, 3, 0, 9)
-    together = search_noisy_channel(model, Batch.of(inputs), settings)
+    together = search_noisy_channel(model, batch_of(inputs), settings)
     for source, found in zip(inputs, together, strict=True):
-        (alone,) = search_noisy_channel(model, Batch.of([source]), settings)
+        (alone,) = search_noisy_channel(model, batch_of([source]), settings)
         assert [h.tokens for h in found] == [h.tokens for h in alone]
         assert [h.score for h in found] == pytest.approx([h.score for h in alone])
 
@@ -140,25 +160,20 @@ def test_any_part_but_the_direct_model_may_be_missing(missing):
 @pytest.mark.parametrize("weights", [(1.0, 0.8, 0.6, 0.4), (0.0, 1.0, 0.7, 1.0)])
 @pytest.mark.parametrize("reading", ["last", "anywhere"])
 def test_static_shapes_change_no_answer(settings, weights, reading):
-    model = combine(components(target_size=12), weights, reading)
-    batch, conditioning = features_of_batch()
+    model = combine(components(target_size=12, **COPYING), weights, reading)
+    batch = batch_of(sources(5, 9, 3, 7))
     settings = BeamSettings(proposals=6, **settings)
-    wanted = search_noisy_channel(model, batch, settings, conditioning)
-    assert_same_answers(search_noisy_channel(model, batch, settings, conditioning, static_shapes=True), wanted)
-
-
-def features_of_batch():
-    batch = Batch.of(sources(5, 9, 3, 7))
-    return batch, Conditioning(*[Batch.of([tag % 2 + 4 for tag in sources(2, 0, 1, 1)])] * 2)
+    wanted = search_noisy_channel(model, batch, settings)
+    assert_same_answers(search_noisy_channel(model, batch, settings, static_shapes=True), wanted)
 
 
 @torch.inference_mode()
 def test_a_step_of_static_shapes_has_no_device_sync_but_for_lost_cells(monkeypatch):
     monkeypatch.setattr("antiphon.nn.next_words.cell_blocks", lambda *_: [])  # kernels see to them on a GPU
     monkeypatch.setattr("antiphon.nn.next_words._SMALL_GATHER", 2**40)
-    model = combine(components(target_size=12), (1.0, 0.8, 0.6, 0.4))
-    batch, conditioning = features_of_batch()
+    model = combine(components(target_size=12, **COPYING), (1.0, 0.8, 0.6, 0.4))
+    batch = batch_of(sources(5, 9, 3, 7))
     settings = BeamSettings(beam=4, proposals=6)
-    rescorer = NoisyChannelRescorer(model, batch, settings, conditioning)
+    rescorer = NoisyChannelRescorer(model, batch, settings)
     rescorer.static_shapes = True
     assert_no_device_sync(BeamSearch(model.direct, batch, settings, rescorer, static_shapes=True))

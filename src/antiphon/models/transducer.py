@@ -303,7 +303,7 @@ class Transducer(nn.Module):
             log_emit = log_emit.masked_fill(in_last_row, 0.0)
         return log_emit, log_shift
 
-    def emit_log_odds(self, source: Float[Tensor, "B I S"], target: Float[Tensor, "B J T"]) -> Float[Tensor, "B I J"]:
+    def emit_log_odds(self, source: Float[Tensor, "B I T"], target: Float[Tensor, "B J T"]) -> Float[Tensor, "B I J"]:
         """Log odds of every cell, some columns at a time where nothing is kept for a gradient."""
         B, I, T = source.shape
         at_once = target.shape[1] if torch.is_grad_enabled() else _TRANSITION_NUMBERS // max(1, B * I * T)

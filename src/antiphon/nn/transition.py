@@ -18,8 +18,8 @@ class NeuralTransition(nn.Module):
 
     With ``compares``, ``(w . h_i + e)`` is added where ``x_i`` is what was written last, which ``run_keys`` of both
     sides tell: whether there is still something to write in row ``i`` is hard to learn from a sum of two vectors, and
-    runs that do not learn it stay on a plateau. Beyond the thesis. The part of a side is then followed by its key,
-    that of the input by the number to add as well.
+    runs that do not learn it stay on a plateau. Beyond the thesis. The units of a side are then followed by the number
+    that it adds, 0 of the output, and by its key: both sides look alike, so that either can be the rows of a table.
     """
 
     def __init__(self, source_size: int, target_size: int, units: int, *, compares: bool = False) -> None:
@@ -29,33 +29,31 @@ class NeuralTransition(nn.Module):
         self.output = nn.Linear(units, 1)
         self.written = _constant_linear(source_size, _WRITTEN_BIAS) if compares else None
 
-    def source_part(self, states: Float[Tensor, "... H"], keys: Int[Tensor, "..."]) -> Float[Tensor, "... S"]:
+    def source_part(self, states: Float[Tensor, "... H"], keys: Int[Tensor, "..."]) -> Float[Tensor, "... T"]:
         """The part of an input state."""
         units: Tensor = self.source(states)
-        if self.written is None:
-            return units
-        return torch.cat([units, self.written(states), keys[..., None].to(self.written.weight.dtype)], -1)
+        return units if self.written is None else _side(units, self.written(states), keys)
 
     def target_part(self, states: Float[Tensor, "... H"], keys: Int[Tensor, "..."]) -> Float[Tensor, "... T"]:
         """The part of an output state."""
         units: Tensor = self.target(states)
-        return units if self.written is None else torch.cat([units, keys[..., None].to(self.output.weight.dtype)], -1)
+        return units if self.written is None else _side(units, torch.zeros_like(units[..., :1]), keys)
 
-    def log_odds(self, source: Float[Tensor, "... S"], target: Float[Tensor, "... T"]) -> Float[Tensor, "..."]:
+    def log_odds(self, source: Float[Tensor, "... T"], target: Float[Tensor, "... T"]) -> Float[Tensor, "..."]:
         """Log odds of writing."""
         odds: Tensor = self.output(torch.tanh(self._units(source) + self._units(target)))
-        return self._add_written(odds.squeeze(-1), self._rest(source), target)
+        return self._add_written(odds.squeeze(-1), self._rest(source), self._rest(target))
 
-    def all_log_odds(self, source: Float[Tensor, "B I S"], target: Float[Tensor, "B J T"]) -> Float[Tensor, "B I J"]:
+    def all_log_odds(self, source: Float[Tensor, "B I T"], target: Float[Tensor, "B J T"]) -> Float[Tensor, "B I J"]:
         """Log odds of writing in every cell."""
         weight, bias = self.output.weight[0], self.output.bias
         units = self._units(source), self._units(target)
         if source.device.type == "cpu" and source.dtype == weight.dtype and _fits_factors(*units):
             odds: Tensor = _FactoredTanh.apply(*units, weight)  # type: ignore[no-untyped-call]
-            return self._add_written(odds + bias, self._rest(source)[:, :, None], target[:, None])
+            return self._add_written(odds + bias, self._rest(source)[:, :, None], self._rest(target)[:, None])
         return self.log_odds(source[:, :, None], target[:, None])
 
-    def table(self, source: Float[Tensor, "B I S"]) -> "TransitionTable":
+    def table(self, source: Float[Tensor, "B I T"]) -> "TransitionTable":
         """The input's part of every row, prepared once for many prefixes."""
         units = self._units(source)
         on_cpu = source.device.type == "cpu" and _fits_factors(units)
@@ -73,21 +71,21 @@ class NeuralTransition(nn.Module):
             odds = torch.matmul(r, weight).mul_(-2.0).add_(weight.sum() + self.output.bias)
         else:
             odds = self.output(torch.tanh(source + units)).squeeze(-1)
-        return self._add_written(odds, rest, target[:, None])
+        return self._add_written(odds, rest, self._rest(target)[:, None])
 
     def _units(self, part: Float[Tensor, "... T"]) -> Float[Tensor, "... U"]:
         return part[..., : self.output.in_features]
 
-    def _rest(self, source: Float[Tensor, "... S"]) -> Float[Tensor, "... R"]:
-        """What follows the units of an input part: what to add to the odds, and the key."""
-        return source[..., self.output.in_features :]
+    def _rest(self, part: Float[Tensor, "... T"]) -> Float[Tensor, "... R"]:
+        """What follows the units: what to add to the odds, and the key."""
+        return part[..., self.output.in_features :]
 
     def _add_written(
-        self, odds: Float[Tensor, "..."], rest: Float[Tensor, "... R"], target: Float[Tensor, "... T"]
+        self, odds: Float[Tensor, "..."], one: Float[Tensor, "... R"], other: Float[Tensor, "... R"]
     ) -> Float[Tensor, "..."]:
         if self.written is None:
             return odds
-        return odds + rest[..., 0] * (rest[..., 1] == target[..., -1])
+        return odds + (one[..., 0] + other[..., 0]) * (one[..., 1] == other[..., 1])
 
 
 class TransitionTable(NamedTuple):
@@ -163,6 +161,11 @@ def _constant_linear(size: int, bias: float) -> nn.Linear:
     nn.init.zeros_(layer.weight)
     nn.init.constant_(layer.bias, bias)
     return layer
+
+
+def _side(units: Float[Tensor, "... U"], added: Float[Tensor, "... 1"], keys: Int[Tensor, "..."]) -> Tensor:
+    """Units, the number to add, and the key, which half precision could not hold."""
+    return torch.cat([units, added, keys[..., None].to(torch.promote_types(units.dtype, torch.float32))], -1)
 
 
 class _FactoredTanh(torch.autograd.Function):

@@ -93,7 +93,7 @@ class Streams(ABC):
         return int(self.tokens_read[stream] * self.settings.max_length_ratio) + self.settings.max_length_extra
 
     def _log_moves(
-        self, source: Float[Tensor, "N S"], target: Float[Tensor, "N T"], *, is_last: bool
+        self, source: Float[Tensor, "N T"], target: Float[Tensor, "N T"], *, is_last: bool
     ) -> tuple[Float[Tensor, " N"], Float[Tensor, " N"]]:
         """Log probabilities of writing and of reading on, with the bias."""
         log_odds = self.model.transition.log_odds(source, target) + self.emit_bias
