@@ -51,6 +51,7 @@ def copy_run(run: RunFolder, target: Path) -> None:
     _copy_files(run, KEPT_FILES, target)
     for name, part in run.parts().items():
         copy_run(part, target / name)
+    run.save_migrated(target)
     seal_run(target)
 
 

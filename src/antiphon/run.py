@@ -96,9 +96,16 @@ class RunFolder:
         Files named in ``remove`` are deleted in the same change. Only for who holds the run's lock.
         """
         with changed_run(self.path, remove) as stage:
-            if self.format < FORMAT:
-                RunFolder(stage).save_recipe(self.recipe())
+            self.save_migrated(stage)
             yield RunFolder(stage)
+
+    def save_migrated(self, target: Path) -> None:
+        """Writes the recipes of a run of an older format, and of its parts, as those of today; else nothing."""
+        if self.format < FORMAT:
+            target.mkdir(exist_ok=True)
+            RunFolder(target).save_recipe(self.recipe())
+            for name, part in self.parts().items():
+                part.save_migrated(target / name)
 
     def recipe(self) -> Recipe:
         """The run's settings."""
@@ -110,7 +117,13 @@ class RunFolder:
         missing = [section for section in Recipe.model_fields if section not in table]
         if missing:
             raise RunError(f"{path}: damaged (no section [{missing[0]}]), expected the recipe of a run")
-        return parse_recipe(migrate(table, self.format), str(path))
+        try:
+            table = migrate(table, self.format)
+        except ValueError as error:
+            raise RunError(f"{self.path}: {error}") from None
+        except TypeError:
+            raise RunError(f"{path}: damaged, expected the recipe of a run") from None
+        return parse_recipe(table, str(path))
 
     def save_recipe(self, recipe: Recipe) -> None:
         """Writes the run's settings."""

@@ -18,14 +18,14 @@ from antiphon.data.batch import Batch
 from antiphon.data.codec import PairCodec
 from antiphon.data.corpus import plan_batches
 from antiphon.data.readers import Source
-from antiphon.data.vocab import END, UNKNOWN
+from antiphon.data.vocab import END
 from antiphon.errors import RecipeError, RunError
 from antiphon.kinds import KINDS, log_prob
 from antiphon.models.ensemble import Ensemble
 from antiphon.models.noisy_channel import NoisyChannel, Weights
 from antiphon.models.suffix_rule import SuffixRules
 from antiphon.models.transducer import Transducer
-from antiphon.search.alignments import add_alignments
+from antiphon.search.alignments import add_alignments, have_unknown
 from antiphon.search.beam_search import LeftToRight
 from antiphon.search.hypothesis import BeamSettings, Hypothesis, covering
 from antiphon.search.online import BeamStreams, GreedyStreams, Streams
@@ -78,7 +78,7 @@ class NeuralModel(Model):
             found = self._add_rules(self.rules, sources, batch, found, options)
         if options.cover is not None:
             found = [covering(hypotheses, options.cover) for hypotheses in found]
-        if options.align or any(UNKNOWN in each.tokens for hypotheses in found for each in hypotheses):
+        if options.align or have_unknown(found):
             found = self._with_alignments(batch, found)
         answers = []
         for source, hypotheses in zip(sources, found, strict=True):
@@ -149,13 +149,7 @@ class NeuralModel(Model):
         return settings if margin is None else replace(settings, commit_margin=margin)
 
     def _candidate(self, hypothesis: Hypothesis, source: Sequence[str]) -> Candidate:
-        """A hypothesis in text; an unknown token is the input token in whose row it was written."""
-        tokens = tuple(self.codec.target.vocab.decode(hypothesis.tokens))
-        if UNKNOWN in hypothesis.tokens and hypothesis.alignment:
-            written = zip(tokens, hypothesis.tokens, hypothesis.alignment, strict=False)
-            tokens = tuple(
-                source[row] if number == UNKNOWN and row < len(source) else token for token, number, row in written
-            )
+        tokens = tuple(self.codec.decode_copied(hypothesis.tokens, hypothesis.alignment, source))
         return Candidate(
             self.codec.target.tokeniser.join(tokens),
             tokens,

@@ -80,6 +80,19 @@ class PairCodec(PairCutter):
         """The ids of a set of features."""
         return self.features.encode(sorted(set(features)))
 
+    def decode_copied(self, ids: Iterable[int], rows: Sequence[int], source: Sequence[str]) -> list[str]:
+        """The tokens of an output; an unknown one is the input token in whose row it was written.
+
+        One that was written in the row of the end symbol is the last unknown token of the input, or else its last.
+        """
+        tokens = self.target.vocab.decode(ids)
+        if not source:
+            return tokens
+        at_the_end = next((token for token in reversed(source) if token not in self.source.vocab), source[-1])
+        copied = [*source, at_the_end]
+        numbered = zip(tokens, ids, rows, strict=False)
+        return [copied[row] if number == UNKNOWN else token for token, number, row in numbered] if rows else tokens
+
     def batch(self, sources: Sequence[Source], targets: Sequence[str] | None = None) -> Batch:
         """Sources with their features, and their targets where there are any, padded."""
         return Batch.of(

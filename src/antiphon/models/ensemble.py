@@ -54,10 +54,10 @@ class Ensemble(nn.Module):
         return any(map(copies_unknown, self.members))
 
     def aligner(self, batch: Batch) -> tuple[Transducer, Batch] | None:
-        """The first transducer among the members, and the batch in its ids."""
-        for m, member in enumerate(self.members):
-            if isinstance(member, Transducer):
-                return member, self._batch_of(m, batch)
+        """The first transducer among the members, or the first that copies, and the batch in its ids."""
+        transducers = [(m, member) for m, member in enumerate(self.members) if isinstance(member, Transducer)]
+        for m, member in sorted(transducers, key=lambda each: not each[1].copies)[:1]:
+            return member, self._batch_of(m, batch)
         return None
 
     def _batch_of(self, m: int, batch: Batch) -> Batch:

@@ -6,9 +6,15 @@ import numpy as np
 import torch
 
 from antiphon.data.batch import Batch
+from antiphon.data.vocab import UNKNOWN
 from antiphon.lattice import best_path
 from antiphon.models.transducer import Transducer
 from antiphon.search.hypothesis import Hypothesis
+
+
+def have_unknown(found: list[list[Hypothesis]]) -> bool:
+    """Whether an output has unknown tokens, whose rows say what they stand for."""
+    return any(UNKNOWN in hypothesis.tokens for hypotheses in found for hypothesis in hypotheses)
 
 
 @torch.inference_mode()

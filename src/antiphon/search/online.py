@@ -56,6 +56,8 @@ class BestOutput:
 class Streams(ABC):
     """A number of inputs that arrive token by token, and their outputs; there is one for each row of ``features``."""
 
+    writes_at_once = False
+
     def __init__(
         self, model: Transducer, features: Int[Tensor, "N F"], settings: BeamSettings, emit_bias: float = 0.0
     ) -> None:
@@ -110,6 +112,8 @@ class Streams(ABC):
 
 class GreedyStreams(Streams):
     """Every stream has one output, which grows whenever writing is more probable than reading on."""
+
+    writes_at_once = True
 
     def __init__(
         self, model: Transducer, features: Int[Tensor, "N F"], settings: BeamSettings, emit_bias: float = 0.0

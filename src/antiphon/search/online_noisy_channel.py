@@ -178,6 +178,8 @@ class NoisyChannelStream(BeamStreams):
 class NoisyChannelStreams:
     """Several streams of a noisy channel; each is searched by itself."""
 
+    writes_at_once = False
+
     def __init__(self, streams: Sequence[NoisyChannelStream]) -> None:
         self._streams = streams
 

@@ -12,12 +12,28 @@ from antiphon.errors import RunError
 
 Table = dict[str, Any]
 
-FORMAT = 1
+FORMAT = 2
 """The format that is written."""
 OLDEST = 1
 """The oldest format that can be read."""
-MIGRATIONS: dict[int, Callable[[Table], Table]] = {}
-"""For each older format, its recipe as one of the next format."""
+
+
+def _from_format_1(recipe: Table) -> Table:
+    """In format 1 features were the first symbols of the source, in an order that could be set; nothing was copied."""
+    data, model = ({**recipe[section]} for section in ("data", "model"))
+    if data.get("features"):
+        raise ValueError(
+            "a run with features of format 1, expected one of format 2, whose models read features in another way; "
+            "train it again"
+        )
+    data.pop("feature_order", None)
+    if model.get("kind") == "transducer":
+        model["copy_input"] = False
+    return {**recipe, "data": data, "model": model}
+
+
+MIGRATIONS: dict[int, Callable[[Table], Table]] = {1: _from_format_1}
+"""For each older format, its recipe as one of the next format; ``ValueError`` says why there is none."""
 
 
 def check_format(number: Any, folder: Path, newest: int = FORMAT) -> None:

@@ -21,7 +21,7 @@ from antiphon.train.checkpoint import Checkpoint
 from antiphon.train.length import Length
 from antiphon.train.loop import Fitting
 from antiphon.train.module import EpochBatches, GenerationTraining, Numbers, Validation, optimisation_of
-from antiphon.train.prepare import Prepared, Say, dev_references, prepare, prepare_again
+from antiphon.train.prepare import Prepared, Say, encoded_dev_pairs, prepare, prepare_again
 from antiphon.train.rule_weight import weigh_rules
 
 
@@ -105,7 +105,7 @@ class GenerationTask:
             build_search(recipe),
             fitting_measures(recipe.data),
             dev_plan,
-            () if metric == "perplexity" else dev_references(recipe, codec),
+            () if metric == "perplexity" else encoded_dev_pairs(recipe, codec),
         )
         return GenerationTraining(model, optimisation_of(recipe.train), validation, recipe.train.batch_size, checkpoint)
 

@@ -15,9 +15,12 @@ from torch.utils.data import IterableDataset
 from antiphon.config import TrainSection
 from antiphon.data.batch import Batch
 from antiphon.data.codec import PairCodec
+from antiphon.data.readers import Pair
 from antiphon.kinds import Search, SequenceModel, log_prob
 from antiphon.metrics import Outputs, perplexity, score_outputs
-from antiphon.search.hypothesis import BeamSettings
+from antiphon.models.transducer import Transducer
+from antiphon.search.alignments import add_alignments, have_unknown
+from antiphon.search.hypothesis import BeamSettings, Hypothesis
 from antiphon.train.checkpoint import Checkpoint
 from antiphon.train.processes import added_up, gathered, rank, size
 from antiphon.train.recorded import RecordedSteps
@@ -93,7 +96,7 @@ def optimisation_of(settings: TrainSection) -> Optimisation:
 class Validation:
     """What is measured after each epoch; outputs are searched for only where the dev metric needs them.
 
-    ``plan`` has the indices of the pairs of every dev batch, and ``references`` the target text of every pair.
+    ``plan`` has the indices of the pairs of every dev batch, and ``pairs`` the text of every pair.
     """
 
     metric: str
@@ -102,7 +105,7 @@ class Validation:
     search: Search | None
     measures: Sequence[str]
     plan: Sequence[Numbers]
-    references: Sequence[str]
+    pairs: Sequence[Pair]
 
     @property
     def needs_outputs(self) -> bool:
@@ -257,20 +260,29 @@ class GenerationTraining(TrainingModule):
         """Adds a batch to what is measured; processes take turns."""
         if index % size() != rank():
             return
-        outputs: list[list[str]] = []
+        outputs: list[list[Hypothesis]] = []
         for loss, found in self.measured(batch, self._measure):
             self.dev_loss.add(*loss)
             outputs += found
-        self.dev_outputs += zip(self.validation.plan[index].tolist(), outputs, strict=False)
+        for pair, hypotheses in zip(self.validation.plan[index].tolist(), outputs, strict=False):
+            self.dev_outputs.append((pair, self._decode(self.validation.pairs[pair], hypotheses)))
 
-    def _measure(self, batch: Batch) -> tuple[tuple[Tensor, int], list[list[str]]]:
-        """The loss of a batch and its number of tokens; and, if outputs are looked at, the tokens of each."""
+    def _decode(self, pair: Pair, hypotheses: list[Hypothesis]) -> list[str]:
+        """The tokens of the best output, as prediction writes them."""
+        codec = self.validation.codec
+        if not hypotheses:
+            return []
+        return codec.decode_copied(hypotheses[0].tokens, hypotheses[0].alignment, codec.source.tokens(pair.source))
+
+    def _measure(self, batch: Batch) -> tuple[tuple[Tensor, int], list[list[Hypothesis]]]:
+        """The loss of a batch and its number of tokens; and, if outputs are looked at, what was found for each."""
         loss = -log_prob(self.kept_model, batch).sum(), int(batch.target_lengths.sum())
         if not self.validation.needs_outputs or self.validation.search is None:
             return loss, []
         found = self.validation.search(self.kept_model, batch, self.validation.beam)
-        decode = self.validation.codec.target.vocab.decode
-        return loss, [decode(hypotheses[0].tokens) if hypotheses else [] for hypotheses in found]
+        if isinstance(self.kept_model, Transducer) and have_unknown(found):
+            found = add_alignments(self.kept_model, batch, found)
+        return loss, found
 
     def measure(self) -> dict[str, float]:
         """Perplexity; and, if outputs are looked at, the metrics of the task."""
@@ -278,7 +290,7 @@ class GenerationTraining(TrainingModule):
         metrics = {"perplexity": perplexity(-self.dev_loss.value, 1).value}
         if self.validation.needs_outputs:
             found = gathered(self.dev_outputs)
-            references = [[self.validation.references[index]] for index, _ in found]
+            references = [[self.validation.pairs[index].target] for index, _ in found]
             outputs = Outputs.of(self.validation.codec.target, [tokens for _, tokens in found], references)
             scores = score_outputs(outputs, self.validation.measures)
             metrics |= {name: score.value for name, score in scores.items()}

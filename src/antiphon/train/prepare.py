@@ -118,13 +118,9 @@ def dev_pairs(recipe: Recipe) -> Iterator[Pair]:
     return pairs_of(recipe, _required(recipe.data, "dev"))
 
 
-def dev_references(recipe: Recipe, codec: PairCodec) -> list[str]:
-    """The target text of every held-out pair that is encoded, in the same order."""
-    return [
-        pair.target
-        for pair in dev_pairs(recipe)
-        if codec.target.tokens(pair.target) and codec.source.tokens(pair.source)
-    ]
+def encoded_dev_pairs(recipe: Recipe, codec: PairCodec) -> list[Pair]:
+    """Every held-out pair that is encoded, in the same order."""
+    return [pair for pair in dev_pairs(recipe) if codec.target.tokens(pair.target) and codec.source.tokens(pair.source)]
 
 
 def pairs_of(recipe: Recipe, files: Files) -> Iterator[Pair]:
