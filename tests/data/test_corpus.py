@@ -47,21 +47,33 @@ def test_a_corpus_read_once_equals_one_written_with_its_vocabulary(tmp_path, mon
     given_pairs = [
         pair._replace(features=("b", "X")) for pair in pairs(("ba", "c"), ("aaaa", "zz"), ("b", "c"), ("d", "ef"))
     ]
-    tallied = tally_corpus(given_pairs, CODEC, tmp_path / "tallied.arrow", Limits(max_source_length=4))
-    source, target = tallied.source.vocab(2, always=tallied.features), tallied.target.vocab(2)
-    assert source.tokens[4:] == ("[X]", "[b]", "b")
+    tallied = tally_corpus(given_pairs, CODEC, tmp_path / "tallied.arrow", Limits(max_source_length=3))
+    source, target, features = tallied.source.vocab(2), tallied.target.vocab(2), tallied.features.vocab()
+    assert source.tokens[4:] == ("b",)
     assert target.tokens[4:] == ("c",)
+    assert features.tokens[4:] == ("X", "b")
     renumber_corpus(
         tmp_path / "tallied.arrow",
         tmp_path / "once.arrow",
         source.encode(tallied.source),
         target.encode(tallied.target),
+        features.encode(tallied.features),
     )
-    codec = PairCodec(TextCodec(TextSteps(), Chars(), source), TextCodec(TextSteps(), Chars(), target))
-    census = write_corpus(given_pairs, codec, tmp_path / "twice.arrow", Limits(max_source_length=4))
+    codec = PairCodec(TextCodec(TextSteps(), Chars(), source), TextCodec(TextSteps(), Chars(), target), features)
+    census = write_corpus(given_pairs, codec, tmp_path / "twice.arrow", Limits(max_source_length=3))
     assert str(census) == str(tallied.census) == "3 pairs, left out: 1 source too long"
     once, twice = (Corpus(tmp_path / f"{name}.arrow").batch(range(3)) for name in ("once", "twice"))
     assert all(torch.equal(one, other) for one, other in zip(once, twice, strict=True))
+    assert once.features.tolist() == [[4, 5]] * 3
+
+
+def test_every_batch_of_a_corpus_has_as_many_feature_columns(tmp_path):
+    features = [(), ("X",), ("b", "X", "b")]
+    given_pairs = [pair._replace(features=each) for pair, each in zip(pairs(*[("a", "b")] * 3), features, strict=True)]
+    codec = PairCodec(SIDE, SIDE, Vocab(["b", "X"]))
+    write_corpus(given_pairs, codec, tmp_path / "x.arrow", Limits())
+    corpus = Corpus(tmp_path / "x.arrow")
+    assert [corpus.batch([n]).features.tolist() for n in range(3)] == [[[PAD, PAD]], [[5, PAD]], [[5, 4]]]
 
 
 def test_what_is_left_out_is_counted_by_reason(tmp_path):

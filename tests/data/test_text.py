@@ -3,7 +3,7 @@ import pytest
 from antiphon.data.codec import PairCodec, TextCodec, TextCutter
 from antiphon.data.readers import Source
 from antiphon.data.tokenise import Chars, SentencePiece, TextSteps, Words, train_sentencepiece
-from antiphon.data.vocab import END, SPECIALS, UNKNOWN, Tally, Vocab
+from antiphon.data.vocab import END, PAD, SPECIALS, UNKNOWN, Tally, Vocab
 from antiphon.errors import InputError
 
 
@@ -67,7 +67,6 @@ def test_vocabulary_numbers_frequent_tokens_first_and_leaves_rare_ones_out():
     vocab = tally.vocab(min_count=2)
     assert vocab.tokens == (*SPECIALS, "a", "b")
     assert vocab.encode("abc").tolist() == vocab.encode_many(list("abc")).tolist() == [4, 5, UNKNOWN]
-    assert tally.vocab(min_count=2, always={"c", "never seen"}).tokens == (*SPECIALS, "a", "b", "c")
 
 
 def test_text_that_reads_like_a_special_symbol_is_unknown_text():
@@ -91,10 +90,23 @@ def test_what_is_no_vocabulary_is_refused(tmp_path):
         Vocab.load(tmp_path / "vocab")
 
 
-def test_features_are_read_before_the_source():
-    source = TextCodec(TextSteps(lowercase=True), Chars(), Vocab(["N", "n", "[N]"]))
-    codec = PairCodec(source, source)
-    assert codec.source_symbols(Source("Nn", ("N",))) == ["[N]", "n", "n"]
-    assert codec.encode_source(Source("N", ("N", "X"))).tolist() == [6, UNKNOWN, 5]
+def test_features_are_a_set_with_ids_of_its_own():
+    source = TextCodec(TextSteps(lowercase=True), Chars(), Vocab(["N", "n"]))
+    codec = PairCodec(source, source, Vocab(["N", "PL"]))
+    assert codec.known_features == {"N", "PL"}
+    batch = codec.batch([Source("Nn", ("PL", "N", "PL")), Source("n", ("N", "X")), Source("n")], ["n", "", "nn"])
+    assert batch.features.tolist() == [[4, 5], [4, UNKNOWN], [PAD, PAD]]
+    assert batch.source.tolist() == [[5, 5, END], [5, END, PAD], [5, END, PAD]]
+    assert batch.target_lengths.tolist() == [2, 1, 3]
     assert source.unknown("nXx") == 2
     assert source.normalised("NX") == "nx"
+
+
+def test_an_unknown_token_is_the_input_token_of_its_row():
+    codec = PairCodec(*[TextCodec(TextSteps(), Chars(), Vocab("ab"))] * 2)
+    written = [4, UNKNOWN, UNKNOWN, 5, END]
+    assert codec.decode_copied(written, (0, 1, 2, 2, 4), list("axyb")) == list("axyb")
+    assert codec.decode_copied(written, (0, 0, 4, 4, 4), list("axyb")) == list("aayb")
+    assert codec.decode_copied(written, (0, 1, 2, 2, 2), list("ab")) == list("abbb")
+    assert codec.decode_copied(written, (), list("ab")) == ["a", "<unk>", "<unk>", "b"]
+    assert codec.decode_copied([4, END], (0, 1), list("x")) == ["a"]

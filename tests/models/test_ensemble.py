@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from antiphon.models.ensemble import Ensemble
+from antiphon.models.ensemble import Ensemble, MemberIds
 from antiphon.search.beam_search import search_outputs
 from antiphon.search.hypothesis import BeamSettings
 from tests.search.small_models import batch_of, every_output, pair, small_model, sources
@@ -11,8 +11,8 @@ WIDE = BeamSettings(beam=200, nbest=5, threshold=float("inf"), max_length_ratio=
 
 
 def together(*members, mean="probabilities", target_size=6):
-    ids = [SAME] * len(members), [torch.arange(target_size)] * len(members)
-    return Ensemble(members, *ids, mean).double().eval()
+    ids = [MemberIds(SAME, torch.arange(target_size), SAME[:8])] * len(members)
+    return Ensemble(members, ids, mean).double().eval()
 
 
 @pytest.mark.parametrize("mean", ["probabilities", "logs"])
@@ -26,8 +26,9 @@ def test_an_ensemble_of_one_is_the_model(name, mean):
     assert found[0][0].log_prob == pytest.approx(wanted[0][0].log_prob)
 
 
-def test_an_ensemble_of_one_transducer_is_the_transducer():
-    model, batch = small_model(target_size=12), batch_of(sources(4, 7))
+@pytest.mark.parametrize("name", ["transducer", "copying"])
+def test_an_ensemble_of_one_transducer_is_the_transducer(name):
+    model, batch = small_model(name, target_size=12), batch_of(sources(4, 7))
     wanted, found = (
         search_outputs(each, batch, BeamSettings(beam=4)) for each in (model, together(model, target_size=12))
     )
@@ -49,7 +50,7 @@ def test_the_next_token_has_the_mean_of_what_members_say(mean):
 
 
 def test_the_score_of_an_output_is_the_product_of_its_averages():
-    ensemble = together(small_model("transducer", 1), small_model("attention", 2), small_model("geometric", 3))
+    ensemble = together(small_model("copying", 1), small_model("attention", 2), small_model("geometric", 3))
     (source,) = sources(3)
     (found,) = search_outputs(ensemble, batch_of([source]), WIDE)
     listed = every_output(ensemble, source, longest=4)[:5]
@@ -65,8 +66,31 @@ def test_members_may_number_their_tokens_differently():
     renumbered.embedding.weight.copy_(model.embedding.weight[order])
     renumbered.output.weight.copy_(model.output.weight[order])
     renumbered.output.bias.copy_(model.output.bias[order])
-    ensemble = Ensemble([model, renumbered], [SAME] * 2, [torch.arange(6), order], "probabilities").double()
+    ids = [MemberIds(SAME, target, SAME[:8]) for target in (torch.arange(6), order)]
+    ensemble = Ensemble([model, renumbered], ids, "probabilities").double()
     (source,) = sources(3)
     for words in ((4, 5, 5), (5,), ()):
         batch = pair(source, words)
         torch.testing.assert_close(ensemble.log_prob(batch), model.log_prob(batch))
+
+
+@torch.no_grad()
+def test_members_may_number_their_features_differently():
+    order = torch.tensor([0, 1, 2, 3, 6, 7, 4, 5])
+    model, renumbered = small_model("copying"), small_model("copying")
+    for embedding in (renumbered.source_features, renumbered.target_features):
+        embedding.weight.copy_(embedding.weight[order])
+    ids = [MemberIds(SAME, torch.arange(6), features) for features in (SAME[:8], order)]
+    ensemble = Ensemble([model, renumbered], ids, "probabilities").double()
+    (source,) = sources(5)
+    batch = pair(source, (4, 5, 5))
+    assert batch.features.shape[1]
+    torch.testing.assert_close(ensemble.log_prob(batch), model.log_prob(batch))
+
+
+def test_outputs_are_aligned_by_the_first_member_that_copies():
+    plain, copying = small_model(), small_model("copying")
+    batch = batch_of(sources(3))
+    assert together(plain, copying).aligner(batch)[0] is copying
+    assert together(small_model("attention"), plain).aligner(batch)[0] is plain
+    assert together(small_model("attention")).aligner(batch) is None

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from antiphon.data.batch import Batch
-from antiphon.data.vocab import START
+from antiphon.data.vocab import START, UNKNOWN
 from antiphon.models.attention import Attention
 from antiphon.models.encoder_decoder import EncoderDecoder
 from antiphon.models.language_model import LanguageModel
@@ -15,6 +15,7 @@ def ids(*numbers):
 
 
 PAIRS = [(ids(4, 5, 6), ids(4, 5)), (ids(7), ids(6, 6, 5, 4)), (ids(), ids())]
+FEATURES = [ids(4, 5), ids(), ids(5)]
 
 
 def model_of(kind, **settings):
@@ -37,8 +38,8 @@ def test_padding_changes_no_log_probability(kind, layers):
 @pytest.mark.parametrize("kind", [EncoderDecoder, Attention, LanguageModel])
 @torch.no_grad()
 def test_scores_step_by_step_add_up_to_the_score_at_once(kind, layers):
-    model = model_of(kind, layers=layers)
-    batch = Batch.of(*zip(*PAIRS, strict=True))
+    model = model_of(kind, layers=layers, feature_size=6)
+    batch = Batch.of(*zip(*PAIRS, strict=True), FEATURES)
     memory, state = model.start(batch)
     token = torch.full((3,), START)
     total = torch.zeros(3, dtype=torch.float64)
@@ -50,12 +51,19 @@ def test_scores_step_by_step_add_up_to_the_score_at_once(kind, layers):
     torch.testing.assert_close(total, model.log_prob(batch))
 
 
+@pytest.mark.parametrize("kind", [EncoderDecoder, Attention, LanguageModel])
 @torch.no_grad()
-def test_a_language_model_reads_features_but_may_have_none():
-    model = model_of(LanguageModel)
-    target = [ids(4, 5)] * 3
-    none, one, other = model.log_prob(Batch.of([ids(), ids(4), ids(5)], target)).tolist()
-    assert len({round(value, 6) for value in (none, one, other)}) == 3
+def test_features_are_a_set_to_which_unseen_ones_and_padding_add_nothing(kind):
+    model = model_of(kind, feature_size=7)
+    features = [ids(), ids(UNKNOWN), ids(4), ids(4, UNKNOWN), ids(4, 6), ids(6, 4), ids(6)]
+    batch = Batch.of([ids(4, 5)] * 7, [ids(4, 5)] * 7, features, most_features=4)
+    none, unseen, one, one_more, two, reverse, other = model.log_prob(batch).tolist()
+    assert unseen == pytest.approx(none)
+    assert one_more == pytest.approx(one)
+    assert reverse == pytest.approx(two)
+    assert len({round(value, 6) for value in (none, one, two, other)}) == 4
+    alone = model.log_prob(Batch.of([ids(4, 5)], [ids(4, 5)], [ids(4, 6)]))
+    assert alone.item() == pytest.approx(two)
 
 
 @torch.no_grad()
@@ -76,6 +84,6 @@ def test_the_encoder_decoder_starts_from_the_last_state_of_the_source():
 
 @pytest.mark.parametrize("kind", [EncoderDecoder, Attention, LanguageModel])
 def test_every_parameter_gets_a_gradient(kind):
-    model = model_of(kind, layers=2)
-    model.log_prob(Batch.of(*zip(*PAIRS, strict=True))).sum().backward()
+    model = model_of(kind, layers=2, feature_size=6)
+    model.log_prob(Batch.of(*zip(*PAIRS, strict=True), FEATURES)).sum().backward()
     assert all(parameter.grad is not None and parameter.grad.abs().sum() > 0 for parameter in model.parameters())

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from antiphon.data.batch import Batch
-from antiphon.data.vocab import END
+from antiphon.data.vocab import END, UNKNOWN
 from antiphon.lattice import posteriors
 from antiphon.models.transducer import Transducer
 from tests.lattice.every_path import listed_log_marginal
@@ -15,6 +15,7 @@ CHOICES = [
     for transition in ("geometric", "neural")
     for final_emit in ("learned", "forced")
 ]
+COPYING = {"feature_size": 8, "copy": True, "counterparts": torch.tensor([-1, UNKNOWN, -1, -1, 4, 5, 6, UNKNOWN])}
 
 
 def model_of(target_size=7, **settings):
@@ -26,14 +27,18 @@ def ids(*numbers):
     return torch.tensor(numbers, dtype=torch.int32).numpy()
 
 
-@pytest.mark.parametrize("choice", CHOICES)
+@pytest.mark.parametrize("choice", [*CHOICES, *(choice | COPYING for choice in CHOICES)])
 def test_log_prob_of_a_batch_equals_listing_every_path_of_each_pair(choice):
     model = model_of(**choice)
-    pairs = [(ids(4, 5, 6), ids(4, 5)), (ids(7), ids(6, 6, 5, 4)), (ids(), ids())]
-    batch = Batch.of([source for source, _ in pairs], [target for _, target in pairs])
-    together = model.log_prob(batch)
-    for b, (source, target) in enumerate(pairs):
-        moves = model.moves(Batch.of([source], [target]))
+    triples = [
+        (ids(4, 5, 6), ids(4, 5), ids(5)),
+        (ids(7, UNKNOWN), ids(UNKNOWN, 6, 5, 4), ids(4, 6, 7)),
+        (ids(5, 5, 5, 4), ids(5, 5, 4), ids(UNKNOWN)),
+        (ids(), ids(), ids()),
+    ]
+    together = model.log_prob(Batch.of(*zip(*triples, strict=True)))
+    for b, triple in enumerate(triples):
+        moves = model.moves(Batch.of(*([part] for part in triple)))
         torch.testing.assert_close(together[b], listed_log_marginal(moves.log_write[0], moves.log_shift[0]))
 
 
@@ -69,20 +74,22 @@ def test_emit_is_certain_in_the_last_row_only_if_forced():
         assert (forced[b, length - 1] > learned[b, length - 1]).all()
 
 
-def test_gradients_of_padded_batches_equal_those_of_single_pairs():
-    model = model_of()
-    pairs = [(ids(4, 5, 6), ids(4, 5)), (ids(7), ids(6, 6, 5, 4))]
+@pytest.mark.parametrize("settings", [{}, COPYING])
+def test_gradients_of_padded_batches_equal_those_of_single_pairs(settings):
+    model = model_of(**settings)
+    pairs = [(ids(4, 5, 6), ids(4, 5), ids(4, 5)), (ids(7), ids(6, 6, 5, 4), ids())]
     model.log_prob(Batch.of(*zip(*pairs, strict=True))).sum().backward()
     together = {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
     model.zero_grad()
-    for source, target in pairs:
-        model.log_prob(Batch.of([source], [target])).sum().backward()
+    for source, target, features in pairs:
+        model.log_prob(Batch.of([source], [target], [features])).sum().backward()
     for name, parameter in model.named_parameters():
         torch.testing.assert_close(together[name], parameter.grad)
 
 
-def test_columns_computed_apart_give_the_same_moves(monkeypatch):
-    model = model_of()
+@pytest.mark.parametrize("settings", [{}, COPYING])
+def test_columns_computed_apart_give_the_same_moves(monkeypatch, settings):
+    model = model_of(**settings)
     batch = Batch.of([ids(4, 5, 6)], [ids(4, 5, 4, 4, 6)])
     with_gradient = model.moves(batch)
     monkeypatch.setattr("antiphon.models.transducer._TRANSITION_NUMBERS", 1)
@@ -95,3 +102,26 @@ def test_posteriors_of_a_model_are_probabilities():
     batch = Batch.of([ids(4, 5, 6), ids(4)], [ids(4, 5), ids(6, 5, 4)])
     write = posteriors(*model_of().moves(batch), batch.source_lengths, batch.target_lengths).write
     torch.testing.assert_close(write.sum((1, 2)), batch.target_lengths.double())
+
+
+@torch.no_grad()
+def test_features_are_a_set_to_which_unseen_ones_and_padding_add_nothing():
+    model = model_of(**COPYING)
+    features = [ids(), ids(UNKNOWN), ids(4), ids(4, UNKNOWN), ids(4, 6), ids(6, 4), ids(6)]
+    batch = Batch.of([ids(4, 5)] * 7, [ids(4, 5, 6)] * 7, features, most_features=5)
+    none, unseen, one, one_more, two, reverse, other = model.log_prob(batch).tolist()
+    assert unseen == pytest.approx(none, abs=1e-12)
+    assert one_more == pytest.approx(one, abs=1e-12)
+    assert reverse == pytest.approx(two, abs=1e-12)
+    assert len({round(value, 6) for value in (none, one, two, other)}) == 4
+
+
+@torch.no_grad()
+def test_the_number_for_what_was_just_written_is_added_to_its_cells_alone():
+    model = model_of(**COPYING)
+    batch = Batch.of([ids(4, 5, 5, UNKNOWN)], [ids(4, 4, 5, 5, UNKNOWN, 6)])
+    before = model.moves(batch).log_shift
+    model.transition.written.bias += 1.0
+    changed = (model.moves(batch).log_shift - before).abs()[0] > 1e-9
+    # After the start symbol and each token: 4 is the run of one 4, then 44, 5, 55, unknown, 6; the end is no token.
+    assert changed.nonzero().tolist() == [[0, 1], [1, 3], [2, 4], [3, 5]]

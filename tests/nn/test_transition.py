@@ -58,6 +58,23 @@ def test_rows_of_a_table_have_the_log_odds_of_their_cells(size):
 
 
 @torch.no_grad()
+def test_what_was_just_written_counts_alike_by_cell_by_row_and_with_sides_exchanged():
+    torch.manual_seed(1)
+    transition = NeuralTransition(5, 4, units=6, compares=True).double()
+    torch.nn.init.normal_(transition.written.weight)
+    source = transition.source_part(torch.randn(2, 7, 5).double(), torch.randint(3, (2, 7)))
+    target = transition.target_part(torch.randn(2, 3, 4).double(), torch.randint(3, (2, 3)))
+    cells = transition.all_log_odds(source, target)
+    torch.testing.assert_close(cells, transition.log_odds(source[:, :, None], target[:, None]))
+    sentence = torch.tensor([0, 0, 0, 1, 1, 1])
+    by_row = transition.log_odds_by_sentence(transition.table(source), slice(None), target.flatten(0, 1), sentence)
+    torch.testing.assert_close(by_row, cells.mT.flatten(0, 1))
+    rows = torch.arange(2).repeat_interleave(7)
+    by_column = transition.log_odds_by_sentence(transition.table(target), slice(None), source.flatten(0, 1), rows)
+    torch.testing.assert_close(by_column, cells.flatten(0, 1))
+
+
+@torch.no_grad()
 def test_a_table_takes_rows_that_cannot_be_exponentials():
     torch.manual_seed(1)
     transition = NeuralTransition(5, 4, units=6).double()

@@ -11,7 +11,7 @@ from tests.search.small_models import batch_of, every_output, pair, small_model,
 SHORT = BeamSettings(max_length_ratio=0.0, max_length_extra=4)
 
 
-@pytest.mark.parametrize("name", ["transducer", "geometric", "attention"])
+@pytest.mark.parametrize("name", ["transducer", "geometric", "attention", "copying"])
 def test_samples_follow_the_exact_distribution_of_outputs(name):
     model = small_model(name, 1, scale=2.0)
     (source,) = sources(3)
