@@ -114,7 +114,7 @@ def test_the_same_in_python(toy_run):
     assert model.module.training is False
 
 
-def test_a_run_with_features_reads_them_before_the_source(antiphon, tmp_path):
+def test_a_run_with_features_has_a_vocabulary_of_them(antiphon, tmp_path):
     train = tmp_path / "train.tsv"
     rows = [f"{word}\t{word + ending}\t{tag}\n" for word in words(150) for ending, tag in (("s", "N;PL"), ("", "N;SG"))]
     train.write_text("".join(rows))
@@ -124,15 +124,16 @@ def test_a_run_with_features_reads_them_before_the_source(antiphon, tmp_path):
     run = tmp_path / "run"
     settings = ["--set", f"data.train={train}", "--set", f"data.dev={train}", "--set", f"data.test={train}"]
     assert antiphon("train", tmp_path / "recipe.toml", *settings, "--out", run).status == 0
-    assert "[PL]" in (run / "source.vocab").read_text().split("\n")
+    assert "PL" in (run / "features.vocab").read_text().split("\n")
+    assert "PL" not in (run / "source.vocab").read_text()
     assert antiphon("predict", run, stdin=b"badu\tN;PL\nbadu\tN;SG\n").out == "badus\nbadu\n"
     assert antiphon("predict", run, stdin=b"badu\tPL;N\n").out == "badus\n"
     refused = antiphon("predict", run, stdin=b"badu\tN;SG\nbadu\tN;sgl\n")
     assert refused.status == 2
     assert "standard input:2: feature sgl was never seen in training, did you mean SG?" in refused.err
     unknown = antiphon("predict", run, "--format", "jsonl", "--allow-unknown-features", stdin=b"bXdu\tN;DUAL\n")
-    assert json.loads(unknown.out)["unknown"] == ["[DUAL]", "X"]
-    assert unknown.err == "antiphon: 2 symbols in 1 input that training never saw: '[DUAL]' (1), 'X' (1)\n"
+    assert json.loads(unknown.out)["unknown"] == ["X", "DUAL"]
+    assert unknown.err == "antiphon: 2 symbols in 1 input that training never saw: 'X' (1), 'DUAL' (1)\n"
     (tmp_path / "test.tsv").write_text("badu\tbadus\tN;PLU\n")
     measured = antiphon("evaluate", run, tmp_path / "test.tsv")
     assert measured.err == "antiphon: features never seen in training: PLU (1; nearest: PL)\n"

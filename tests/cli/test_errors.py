@@ -169,4 +169,4 @@ def test_training_on_inflection_says_what_suffix_rules_get(folder, tmp_path, ant
     arguments = [part for setting in settings for part in ("--set", setting)]
     trained = antiphon("train", "inflection", *arguments, "--out", tmp_path / "run")
     assert trained.status == 0
-    assert "suffix rules of the same pairs (model.kind=suffix_rule): dev accuracy 100" in trained.err
+    assert "suffix rules of the same pairs: dev accuracy 100" in trained.err
