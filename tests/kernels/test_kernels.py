@@ -6,7 +6,7 @@ import torch
 from antiphon.kernels import factored_softmax, lstm, marginal
 from antiphon.lattice import log_marginal
 from antiphon.nn.factored_softmax import log_word_probabilities
-from antiphon.nn.next_words import WordTable, log_normalisers_by_sentence, next_words
+from antiphon.nn.next_words import WordTable, log_normalisers_by_sentence, next_words, top_words
 from antiphon.nn.recurrent import LSTM
 from antiphon.search.beam_search import BeamSearch, search_outputs
 from antiphon.search.hypothesis import BeamSettings
@@ -87,12 +87,10 @@ def test_the_softmax_kernel_equals_its_reference(B, I, J, V, scale, device):
 
 
 def test_rows_that_peak_on_different_words_are_rescued_in_the_kernel(device):
-    source, target = torch.full((1, 1, 3), -200.0), torch.full((1, 1, 3), -200.0)
+    source, target, words = torch.full((1, 1, 3), -200.0), torch.full((1, 1, 3), -200.0), torch.tensor([[2]])
     source[0, 0, 0] = target[0, 0, 1] = 200.0
-    log_z = factored_softmax.log_normalisers(source.to(device), target.to(device))
-    torch.testing.assert_close(
-        log_z.cpu(), (source.double()[:, :, None] + target.double()[:, None]).logsumexp(3).float()
-    )
+    log_word = factored_softmax.log_word_probabilities(*(given.to(device) for given in (source, target, words)))
+    torch.testing.assert_close(log_word.cpu(), log_word_probabilities(source.double(), target.double(), words).float())
 
 
 def test_the_softmax_kernel_takes_half_precision_and_sums_in_single(device):
@@ -164,7 +162,7 @@ def test_an_lstm_by_kernels_equals_one_without(layers, device, monkeypatch):
 
 
 @pytest.mark.parametrize("scale", [1.0, 60.0])
-@pytest.mark.parametrize(("B", "I", "K", "V"), [(1, 1, 1, 5), (2, 3, 4, 40), (3, 20, 2, 131)])
+@pytest.mark.parametrize(("B", "I", "K", "V"), [(1, 1, 1, 5), (2, 3, 4, 40), (2, 20, 6, 131)])
 def test_words_mixed_by_a_kernel_equal_their_reference(B, I, K, V, scale, device, monkeypatch):
     torch.manual_seed(2)
     source, target = scale * torch.randn(B, I, V), scale * torch.randn(B * K, V)
@@ -179,13 +177,56 @@ def test_words_mixed_by_a_kernel_equal_their_reference(B, I, K, V, scale, device
     torch.testing.assert_close(log_z.cpu(), wanted.log_z.float())
 
 
-@pytest.mark.parametrize("name", ["transducer", "geometric"])
+@torch.inference_mode()
+def test_prefixes_that_are_not_the_same_number_of_each_source_do_without_kernels(device, monkeypatch):
+    torch.manual_seed(2)
+    source, target, log_weight = torch.randn(3, 4, 13), torch.randn(5, 13), torch.randn(5, 4).double()
+    sentence = torch.tensor([0, 0, 0, 2, 2])
+    wanted = next_words(WordTable.of(source), 0, target, sentence, log_weight)
+    monkeypatch.setattr("antiphon.nn.next_words.has_kernel", lambda logits: True)
+    given = [tensor.to(device) for tensor in (target, sentence, log_weight)]
+    found = next_words(WordTable.of(source.to(device)), 0, *given)
+    torch.testing.assert_close(found.log_prob.cpu(), wanted.log_prob)
+    torch.testing.assert_close(
+        log_normalisers_by_sentence(WordTable.of(source.to(device)), *given[:2]).cpu(), wanted.log_z
+    )
+
+
+@pytest.mark.parametrize("K", [2, 6])
+def test_a_source_whose_prefixes_have_no_weight_is_skipped_and_changes_no_other(K, device, monkeypatch):
+    torch.manual_seed(2)
+    source, target, log_weight = torch.randn(2, 4, 24), torch.randn(2 * K, 24), torch.randn(2 * K, 4).double()
+    sentence = torch.arange(2).repeat_interleave(K)
+    wanted = next_words(WordTable.of(source), 0, target, sentence, log_weight)
+    log_weight[:K] = IMPOSSIBLE
+    monkeypatch.setattr("antiphon.nn.next_words.has_kernel", lambda logits: True)
+    given = [tensor.to(device) for tensor in (target, sentence, log_weight)]
+    found = next_words(WordTable.of(source.to(device)), 0, *given)
+    assert (found.log_prob[:K] == IMPOSSIBLE).all()
+    torch.testing.assert_close(found.log_prob[K:].cpu(), wanted.log_prob[K:])
+
+
+@pytest.mark.parametrize(("width", "V"), [(1, 130), (3, 400), (10, 1300)])
+def test_the_best_words_by_a_kernel_equal_their_reference(width, V, device, monkeypatch):
+    torch.manual_seed(3)
+    scores = torch.randn(5, V + 4)
+    scores[1, 9:] = IMPOSSIBLE
+    wanted, wanted_place = scores[:, 4:].topk(width, 1)
+    monkeypatch.setattr("antiphon.nn.next_words.has_kernel", lambda logits: True)
+    best, place = (found.cpu() for found in top_words(scores.to(device)[:, 4:], width))
+    assert torch.equal(best, wanted)
+    assert torch.equal(place[wanted > IMPOSSIBLE], wanted_place[wanted > IMPOSSIBLE])
+    assert all(len(set(row)) == width for row in place.tolist())
+
+
+@pytest.mark.parametrize("name", ["transducer", "geometric", "forced"])
 @torch.inference_mode()
 def test_a_search_by_kernels_finds_what_its_reference_finds(name, device, monkeypatch):
     model, batch = small_model(name, 2, target_size=9).float(), batch_of(sources(4, 2))
     settings = BeamSettings(beam=2, nbest=2, max_length_ratio=1.0, max_length_extra=1)
     wanted = search_outputs(model, batch, settings)
     monkeypatch.setattr("antiphon.nn.next_words.has_kernel", lambda logits: True)
+    monkeypatch.setattr("antiphon.nn.transition._fits_factors", lambda *sides: False)  # as on a GPU
     found = BeamSearch(model.to(device), batch.to(device), settings, static_shapes=True).run()
     assert [[h.tokens for h in each] for each in found] == [[h.tokens for h in each] for each in wanted]
     for ours, theirs in zip(found, wanted, strict=True):

@@ -196,7 +196,7 @@ def test_on_a_long_input_at_most_half_a_beam_is_written_in_one_row(monkeypatch):
 
     def noted(extensions, finished, length, state):
         value, chosen = keep(extensions, finished, length, state)
-        kept = extensions.take(chosen)
+        kept = extensions.take(chosen, value)
         index = kept.parent.flatten(), kept.token.flatten(), torch.zeros(4, dtype=torch.long)
         written = model.log_rows(search.memory, state, *index)[1].argmax(1)[value.flatten() > float("-inf")]
         rows.append(max(torch.bincount(written).tolist(), default=0))

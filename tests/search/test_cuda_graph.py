@@ -32,7 +32,7 @@ def test_replayed_steps_give_what_single_steps_give():
 @pytest.mark.parametrize("beam", [1, 4])
 @pytest.mark.parametrize("name", MODELS)
 def test_a_search_on_a_gpu_finds_what_a_search_on_a_cpu_finds(name, beam):
-    model, batch = small_model(name, 2, target_size=30).float(), batch_of(sources(5, 9, 0, 7))
+    model, batch = small_model(name, 2, target_size=30, scale=2.0).float(), batch_of(sources(5, 9, 0, 7))
     settings = BeamSettings(beam=beam, nbest=2)
     wanted = search_outputs(model, batch, settings)
     found = search_outputs(model.cuda(), batch.to("cuda"), settings)

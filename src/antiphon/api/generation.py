@@ -22,11 +22,11 @@ from antiphon.data.vocab import END
 from antiphon.errors import RecipeError, RunError
 from antiphon.kinds import KINDS, log_prob
 from antiphon.models.ensemble import Ensemble
+from antiphon.models.left_to_right import LeftToRight
 from antiphon.models.noisy_channel import NoisyChannel, Weights
 from antiphon.models.suffix_rule import SuffixRules
 from antiphon.models.transducer import Transducer
 from antiphon.search.alignments import add_alignments, have_unknown
-from antiphon.search.beam_search import LeftToRight
 from antiphon.search.hypothesis import BeamSettings, Hypothesis, covering
 from antiphon.search.online import BeamStreams, GreedyStreams, Streams
 from antiphon.search.online_noisy_channel import NoisyChannelStream, NoisyChannelStreams

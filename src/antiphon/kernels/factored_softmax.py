@@ -35,35 +35,6 @@ def log_word_probabilities(
     return result
 
 
-def log_normalisers(
-    source_logits: Float[Tensor, "B I V"], target_logits: Float[Tensor, "B J V"]
-) -> Float[Tensor, "B I J"]:
-    """``log sum_v exp(A[i, v] + C[j, v])`` for every ``i`` and ``j``."""
-    source, target = aligned(source_logits), aligned(target_logits)
-    return _normalisers(source, target, source.amax(2).float(), target.amax(2).float())[1].to(source.dtype)
-
-
-def mix_words(
-    source: Float[Tensor, "B I V"],
-    source_peak: Float[Tensor, "B I"],
-    target_logits: Float[Tensor, "N W"],
-    weight: Float[Tensor, "N I"],
-) -> tuple[Float[Tensor, "N W"], Float[Tensor, "N I"]]:
-    """``sum_i weight(n, i) softmax(A[i] + C[n])``, and the log normaliser of every cell; ``N = B * K`` in order.
-
-    ``source`` is aligned already. Without its sign, this is the gradient of a side of the softmax.
-    """
-    B = len(source)
-    target = aligned(target_logits.unflatten(0, (B, -1)))
-    peaks = source_peak.float(), target.amax(2).float()
-    z, log_z = (cells.mT for cells in _normalisers(source, target, *peaks))
-    weight = weight.unflatten(0, (B, -1)).float()
-    lost = _underflow(z, target.shape[2])
-    per_z = (weight / z).masked_fill(lost, 0.0)
-    words = _side_gradient(target, peaks[1], source, peaks[0], per_z, weight.masked_fill(~lost, 0.0), log_z)
-    return words[:, :, : target_logits.shape[1]].flatten(0, 1).neg(), log_z.flatten(0, 1)
-
-
 class _LogWordProbabilities(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, source_logits: Tensor, target_logits: Tensor, targets: Tensor) -> Tensor:
@@ -101,10 +72,11 @@ def aligned(logits: Float[Tensor, "B N V"]) -> Float[Tensor, "B N W"]:
 
 def _underflow(z: Float[Tensor, "B I J"], V: int) -> Bool[Tensor, "B I J"]:
     """At most V terms are lost to underflow, each below ``tiny``: above this bound they change nothing."""
-    return z < _least_sum(V)
+    return z < least_sum(V)
 
 
-def _least_sum(V: int) -> float:
+def least_sum(V: int) -> float:
+    """The lowest sum of ``V`` products to which what underflows adds nothing."""
     kind = torch.finfo(torch.float32)
     return V * kind.tiny / kind.eps
 
@@ -142,7 +114,7 @@ def _normalisers(
     )
     z = sums.sum(0) if parts > 1 else sums[0]
     log_z = z.log() + source_peak[:, :, None] + target_peak[:, None]
-    _rescue[(B, tiles)](source, target, z, log_z, I, J, V, _least_sum(V), **sizes)
+    _rescue[(B, tiles)](source, target, z, log_z, I, J, V, least_sum(V), **sizes)
     return z, log_z
 
 

@@ -19,6 +19,7 @@ from antiphon.data.batch import Batch
 from antiphon.nn.dropout import Dropout
 from antiphon.nn.recurrent import Embedding, FeatureEmbedding, Sizes, SourceEncoder, valid_positions
 from antiphon.nn.token_likelihood import log_likelihood
+from antiphon.nn.word_logits import Projection
 
 
 class Memory(NamedTuple):
@@ -64,7 +65,7 @@ class Attention(nn.Module):
         self.query = nn.Linear(hidden_size, hidden_size, bias=False)
         self.score = nn.Linear(hidden_size, 1, bias=False)
         self.combine = nn.Linear(hidden_size + memory_size, hidden_size)
-        self.output = nn.Linear(hidden_size, target_size)
+        self.output = Projection(hidden_size, target_size)
         self.dropout = Dropout(dropout)
 
     def log_prob(self, batch: Batch) -> Float[Tensor, " B"]:

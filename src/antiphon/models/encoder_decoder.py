@@ -23,6 +23,7 @@ from antiphon.nn.recurrent import (
     with_features,
 )
 from antiphon.nn.token_likelihood import log_likelihood
+from antiphon.nn.word_logits import Projection
 
 
 class EncoderDecoder(nn.Module):
@@ -46,7 +47,7 @@ class EncoderDecoder(nn.Module):
         self.encoder = LSTM(embedding_size, hidden_size, layers, dropout, forget_bias)
         self.decoder = PrefixEncoder(target_size, Sizes(embedding_size, hidden_size, layers, dropout, forget_bias))
         self.dropout = Dropout(dropout)
-        self.output = nn.Linear(hidden_size, target_size)
+        self.output = Projection(hidden_size, target_size)
 
     def log_prob(self, batch: Batch) -> Float[Tensor, " B"]:
         """``log p(y | x)`` of each pair."""

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from antiphon.data.batch import Batch
 from antiphon.nn.recurrent import FeatureEmbedding, LSTMState, PrefixEncoder, Sizes, select_states
 from antiphon.nn.token_likelihood import log_likelihood
+from antiphon.nn.word_logits import Projection
 
 
 class LanguageModel(nn.Module):
@@ -32,7 +33,7 @@ class LanguageModel(nn.Module):
         super().__init__()
         self.features = FeatureEmbedding(feature_size, embedding_size) if feature_size else None
         self.decoder = PrefixEncoder(target_size, Sizes(embedding_size, hidden_size, layers, dropout, forget_bias))
-        self.output = nn.Linear(hidden_size, target_size)
+        self.output = Projection(hidden_size, target_size)
 
     def log_prob(self, batch: Batch) -> Float[Tensor, " B"]:
         """``log p(y | features)`` of each target."""

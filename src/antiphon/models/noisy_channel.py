@@ -70,8 +70,18 @@ class NoisyChannel(nn.Module):
 
     def objective(self, features: Float[Tensor, "*cells 4"]) -> Float[Tensor, "*cells"]:
         """The weighted sum of direct, channel, language model and length; features of weight 0 do not matter."""
-        total = torch.zeros_like(features[..., 0])
-        for weight, feature in zip(self.weights, features.unbind(-1), strict=True):
-            if weight:
-                total = total + weight * feature
+        return self.weigh(*features.unbind(-1))
+
+    def weigh(
+        self,
+        direct: Float[Tensor, "*cells"],
+        channel: Float[Tensor, "*cells"] | None,
+        language: Float[Tensor, "*cells"],
+        length: Float[Tensor, "..."],
+    ) -> Float[Tensor, "*cells"]:
+        """The objective of four features, of which the channel's may be left out."""
+        total = torch.zeros_like(direct)
+        for weight, feature in zip(self.weights, (direct, channel, language, length), strict=True):
+            if weight and feature is not None:
+                total = torch.add(total, feature, alpha=weight)
         return total

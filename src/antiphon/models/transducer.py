@@ -24,13 +24,13 @@ from torch import Tensor, nn
 from torch.nn.functional import logsigmoid, pad
 
 from antiphon.data.batch import Batch
-from antiphon.data.vocab import END
+from antiphon.data.vocab import END, PAD
 from antiphon.lattice import log_marginal
 from antiphon.lattice.grid import IMPOSSIBLE
 from antiphon.lattice.recurrence import forward_along
 from antiphon.nn.factored_softmax import has_kernel, log_word_probabilities
 from antiphon.nn.lattice_sides import CellFactors, SideState, run_keys
-from antiphon.nn.next_words import WordTable, next_words
+from antiphon.nn.next_words import WordTable, kernels_fit, next_words
 from antiphon.nn.recurrent import FeatureEmbedding, PrefixEncoder, Sizes, SourceEncoder
 from antiphon.nn.side_by_side import side_by_side
 from antiphon.nn.transition import GeometricTransition, NeuralTransition, TransitionTable
@@ -199,10 +199,9 @@ class Transducer(nn.Module):
 
         Beyond the thesis, whose search follows single paths (section 5.4).
         """
-        _, log_arrive = self.log_rows(memory, state, slice(None), tokens, sentence)
         factors, decoder = self.decode_prefix(tokens[:, None], state.decoder)
         logits, units = factors.logits[:, 0], factors.transition[:, 0]
-        first_row, log_ready = self._log_ready(memory, state.first_row, log_arrive, units, sentence)
+        first_row, log_ready = self._log_ready(memory, state, tokens, units, sentence)
         words = next_words(memory.words, first_row, logits, sentence, log_ready)
         after = TransducerState(decoder, log_ready - words.log_z, first_row)
         words.log_prob[:, END] = self._log_end(memory, after, logits, sentence).to(logits.dtype)
@@ -238,12 +237,20 @@ class Transducer(nn.Module):
     def _log_ready(
         self,
         memory: TransducerMemory,
-        first_row: int,
-        log_arrive: Float[Tensor, "N R"],
+        state: TransducerState,
+        tokens: Int[Tensor, " N"],
         units: Float[Tensor, "N T"],
         sentence: Int[Tensor, " N"],
-    ) -> tuple[int, Float[Tensor, "N R2"]]:
-        """``log ready(i)`` in a band of rows, and the first row of the band."""
+    ) -> tuple[int, Float[Tensor, "N R"]]:
+        """``log ready(i)`` after these tokens in a band of rows, and the first row of the band."""
+        compares = memory.transition.rest.shape[-1] > 0
+        if kernels_fit(units, sentence, len(memory.lengths)) and not (compares or memory.transition.is_exponential):
+            from antiphon.kernels import ready_rows
+
+            table, readout = memory.words.logits, self.transition.readout
+            given = state.log_weight, table, tokens, memory.transition.units, units, readout, memory.lengths
+            return 0, ready_rows.log_ready(*given, final_emit_forced=self.final_emit_forced, padding=PAD)
+        first_row, log_arrive = self.log_rows(memory, state, slice(None), tokens, sentence)
         if not self.is_long(memory):
             return 0, self._log_forward(memory, 0, log_arrive, units, sentence)[1]
         negligible = _log_negligible(units.dtype)

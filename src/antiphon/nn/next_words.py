@@ -30,12 +30,11 @@ class WordTable(NamedTuple):
 
     @classmethod
     def of(cls, logits: Float[Tensor, "B I V"]) -> "WordTable":
-        """Those of some logits; a kernel computes exponentials by itself and wants rows of a multiple of 8 words."""
+        """Those of some logits; kernels want rows of a multiple of 8 words."""
         if has_kernel(logits):
             from antiphon.kernels import factored_softmax
 
-            aligned = factored_softmax.aligned(logits)
-            return cls(aligned, aligned, aligned.amax(2))
+            logits = factored_softmax.aligned(logits)
         exp, peak = Exponentials.of(logits)
         return cls(logits, exp, peak[:, :, 0])
 
@@ -46,6 +45,19 @@ class WordTable(NamedTuple):
     def append(self, logits: Float[Tensor, "B 1 V"]) -> "WordTable":
         """The same with one more row of every sentence."""
         return WordTable(*(torch.cat(pair, 1) for pair in zip(self, WordTable.of(logits), strict=True)))
+
+
+def kernels_fit(logits: Float[Tensor, "N V"], sentence: Int[Tensor, " N"], B: int) -> bool:
+    """Whether kernels serve these prefixes: they are in order, and every one of ``B`` sentences has as many.
+
+    While a step is captured this is not asked, since the same step ran before.
+    """
+    if not has_kernel(logits) or not len(sentence) or len(sentence) % B:
+        return False
+    if sentence.is_cuda and torch.cuda.is_current_stream_capturing():
+        return True
+    by_sentence = sentence.view(B, -1)
+    return bool((by_sentence == torch.arange(B, device=sentence.device)[:, None]).all())
 
 
 class NextWords(NamedTuple):
@@ -74,38 +86,37 @@ def next_words(
 ) -> NextWords:
     """The next words of prefixes that belong to ``sentence`` and have weights in ``R`` rows from ``first_row`` on.
 
-    No gradient. With kernels, every sentence has the same number of prefixes, in order, and all rows are there.
+    No gradient. With kernels, all rows are there.
     """
+    if kernels_fit(target_logits, sentence, len(source.logits)):
+        from antiphon.kernels import next_words as kernels
+
+        return NextWords(*kernels.mix_words(source.logits, source.exp, source.peak, target_logits, log_weight))
     peak = log_weight.amax(1, keepdim=True).clamp(min=torch.finfo(log_weight.dtype).min)
     weight = (log_weight - peak).exp().to(target_logits.dtype)
-    if has_kernel(target_logits):
-        from antiphon.kernels import factored_softmax
-
-        words, log_z = factored_softmax.mix_words(source.logits, source.peak, target_logits, weight)
-    else:
-        words, log_z = _mix_words(source, first_row, target_logits, sentence, weight)
+    words, log_z = _mix_words(source, first_row, target_logits, sentence, weight)
     return NextWords(words.log_().add_(peak.to(words.dtype)), log_z)
 
 
 def log_normalisers_by_sentence(
     source: WordTable, target_logits: Float[Tensor, "N V"], sentence: Int[Tensor, " N"]
 ) -> Float[Tensor, "N I"]:
-    """``log Z(i, n)`` of every row ``i`` of the sentence of each prefix ``n``; with kernels, prefixes as above."""
-    if has_kernel(target_logits):
-        from antiphon.kernels import factored_softmax
+    """``log Z(i, n)`` of every row ``i`` of the sentence of each prefix ``n``."""
+    if kernels_fit(target_logits, sentence, len(source.logits)):
+        from antiphon.kernels import next_words as kernels
 
-        log_z = factored_softmax.log_normalisers(source.logits, target_logits.unflatten(0, (len(source.logits), -1)))
-        return log_z.mT.flatten(0, 1)
+        return kernels.log_normalisers(source.logits, source.exp, source.peak, target_logits)
     cells = _factor_cells(source, slice(None), target_logits, sentence)
-    for n, i in cell_blocks(cells.lost, target_logits.shape[1]):
-        cells.log_z[n, i] = (source.logits[sentence[n], i] + target_logits[n]).logsumexp(1)
+    V = target_logits.shape[1]
+    for n, i in cell_blocks(cells.lost, V):
+        cells.log_z[n, i] = (source.logits[sentence[n], i, :V] + target_logits[n]).logsumexp(1)
     return cells.log_z
 
 
 def _factor_cells(
     source: WordTable, rows: slice, target_logits: Float[Tensor, "N V"], sentence: Int[Tensor, " N"]
 ) -> _Cells:
-    exp_source = source.exp[:, rows]
+    exp_source = source.exp[:, rows, : target_logits.shape[1]]
     exp_target, peak = Exponentials.of(target_logits)
     z = multiply_by_sentence(exp_target, exp_source.mT, sentence)
     log_z = z.log() + source.peak[:, rows].index_select(0, sentence) + peak
@@ -124,7 +135,7 @@ def _mix_words(
     per_z = (weight / cells.z).masked_fill(cells.lost, 0.0)
     words = multiply_by_sentence(per_z, cells.exp_source, sentence).mul_(cells.exp_target)
     for n, i in cell_blocks(cells.lost, words.shape[1]):
-        logits = source.logits[sentence[n], i + first_row] + target_logits[n]
+        logits = source.logits[sentence[n], i + first_row, : words.shape[1]] + target_logits[n]
         cells.log_z[n, i] = logits.logsumexp(1)
         words.index_add_(0, n, logits.softmax(1).mul_(weight[n, i][:, None]))
     return words, cells.log_z
@@ -155,6 +166,10 @@ def top_words(scores: Float[Tensor, "N V"], width: int) -> tuple[Float[Tensor, "
     if number < 2 * width:
         best, place = scores.topk(width, 1)
         return best, place
+    if has_kernel(scores):
+        from antiphon.kernels import next_words as kernels
+
+        return kernels.top_words(scores, width)
     blocks = scores[:, : V - rest].unflatten(1, (number, _BLOCK))
     chosen = blocks.amax(2).topk(width, 1).indices
     every_place = torch.arange(V, device=scores.device)

@@ -44,6 +44,11 @@ class NeuralTransition(nn.Module):
         odds: Tensor = self.output(torch.tanh(self._units(source) + self._units(target)))
         return self._add_written(odds.squeeze(-1), self._rest(source), self._rest(target))
 
+    @property
+    def readout(self) -> tuple[Float[Tensor, " T"], Float[Tensor, " 1"]]:
+        """``v`` and ``d``."""
+        return self.output.weight[0], self.output.bias
+
     def all_log_odds(self, source: Float[Tensor, "B I T"], target: Float[Tensor, "B J T"]) -> Float[Tensor, "B I J"]:
         """Log odds of writing in every cell."""
         weight, bias = self.output.weight[0], self.output.bias
@@ -125,6 +130,11 @@ class GeometricTransition(nn.Module):
     def target_part(self, states: Float[Tensor, "... H"], keys: Int[Tensor, "..."]) -> Float[Tensor, "... 0"]:
         """Nothing: the chance does not depend on the output."""
         return states[..., :0]
+
+    @property
+    def readout(self) -> tuple[Float[Tensor, " 0"], Float[Tensor, " 1"]]:
+        """No weights of units, and the constant log odds."""
+        return self.constant_log_odds.new_zeros(0), self.constant_log_odds[None]
 
     def log_odds(self, source: Float[Tensor, "... 0"], target: Float[Tensor, "... 0"]) -> Float[Tensor, "..."]:
         """The constant log odds of writing, in the shape of the cells."""

@@ -1,8 +1,7 @@
 """Beam search for every model that predicts one token after another, for a batch of sentences.
 
-A model offers ``start``, ``step`` and ``select`` (``LeftToRight``): log probabilities of the next token after each
-prefix. The transducer sums over its alignments in ``step``, so that the score of a hypothesis is ``log p(y | x)`` for
-every kind. One step of the search takes hypotheses of one length to the next::
+A model offers log probabilities of the next token after each prefix (``models/left_to_right.py``); the transducer sums
+over its alignments, so that scores are ``log p(y | x)`` for every kind. One step takes hypotheses to the next length::
 
     extensions   the best ``beam`` words after every hypothesis, and its end
     value        log p of the extension, or what a rescorer says of it
@@ -28,10 +27,12 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from antiphon.data.batch import Batch
-from antiphon.data.vocab import END, SPECIALS, START, UNKNOWN
+from antiphon.data.vocab import END, PAD, SPECIALS, START, UNKNOWN
 from antiphon.lattice.grid import IMPOSSIBLE
+from antiphon.models.left_to_right import AlignedModel, LeftToRight
 from antiphon.nn.factored_softmax import has_kernel
 from antiphon.nn.next_words import top_words
+from antiphon.nn.side_by_side import side_by_side
 from antiphon.nn.slots import spread
 from antiphon.nn.unknown_tokens import copies_unknown
 from antiphon.search.cuda_graph import CapturedStep
@@ -43,40 +44,6 @@ _STUCK_AFTER = 200
 """Tokens in one row of a long input after which a search gives up."""
 _DONE_CHECK_INTERVAL = 4
 """Steps replayed between device syncs that check whether all sentences are done."""
-
-
-class LeftToRight(Protocol):
-    """A model of the next token. ``memory`` is what it keeps of the sources, ``state`` what it keeps of prefixes."""
-
-    def start(self, batch: Batch) -> tuple[Any, Any]:
-        """Memory, and the state before the start symbol of every sentence."""
-        ...
-
-    def step(self, memory: Any, state: Any, tokens: Tensor, sentence: Tensor) -> tuple[Tensor, Any]:
-        """Log probabilities of the token after these, which belong to prefixes of a sentence, and the next state."""
-        ...
-
-    def select(self, state: Any, index: Tensor) -> Any:
-        """The states of some prefixes."""
-        ...
-
-
-class AlignedModel(LeftToRight, Protocol):
-    """A model that knows in which input row each token is written."""
-
-    def is_long(self, memory: Any) -> bool:
-        """Whether the sources are so long that hypotheses must be kept from staying in one row."""
-        ...
-
-    def unfinished_row(self, memory: Any, state: Any) -> int | None:
-        """The row in which hypotheses will write next, if some source does not end there yet."""
-        ...
-
-    def log_rows(
-        self, memory: Any, state: Any, parent: Tensor, tokens: Tensor, sentence: Tensor
-    ) -> tuple[int, Float[Tensor, "N R"]]:
-        """The first row, and log probabilities of the rows of one more token after each parent."""
-        ...
 
 
 class Extensions(NamedTuple):
@@ -91,38 +58,47 @@ class Extensions(NamedTuple):
     value: Float[Tensor, "B E"]
     features: Float[Tensor, "B E F"]
 
-    def take(self, index: Int[Tensor, "B K"]) -> "Extensions":
-        """Some of each sentence."""
-        parent, token, log_prob, value = (tensor.gather(1, index) for tensor in self[:4])
-        F = self.features.shape[2]
-        features = (
-            self.features.gather(1, index[:, :, None].expand(-1, -1, F)) if F else self.features[:, : index.shape[1]]
-        )
-        return Extensions(parent, token, log_prob, value, features)
+    def take(self, index: Int[Tensor, "B K"], value: Float[Tensor, "B K"]) -> "Extensions":
+        """Some of each sentence, which have new values; features are left behind."""
+        parent, token, log_prob = (tensor.gather(1, index) for tensor in self[:3])
+        return Extensions(parent, token, log_prob, value, self.features[:, :0])
 
 
 class Finished(NamedTuple):
     """The best finished outputs of each sentence, best first; where there are fewer, scores are impossible.
 
-    ``step`` and ``parent`` say which hypothesis was extended by the end symbol, and when.
+    An output has score, value, log probability, the step and the slot of the hypothesis that was extended by the end
+    symbol, and features, side by side in one tensor, which moves as a whole.
     """
 
-    score: Float[Tensor, "B n"]
-    value: Float[Tensor, "B n"]
-    log_prob: Float[Tensor, "B n"]
-    features: Float[Tensor, "B n F"]
-    step: Int[Tensor, "B n"]
-    parent: Int[Tensor, "B n"]
+    outputs: Float[Tensor, "B n 5+F"]
+
+    @property
+    def score(self) -> Float[Tensor, "B n"]:
+        """What outputs are ranked by."""
+        return self.outputs[:, :, 0]
+
+    @property
+    def value(self) -> Float[Tensor, "B n"]:
+        """What they were compared by while they grew."""
+        return self.outputs[:, :, 1]
+
+    def add(self, outputs: Float[Tensor, "B E 5+F"]) -> "Finished":
+        """The best of these and others, as many as there were."""
+        both = torch.cat([self.outputs, outputs], 1)
+        best = both[:, :, 0].topk(self.outputs.shape[1], 1).indices
+        return Finished(both.gather(1, best[:, :, None].expand(-1, -1, both.shape[2])))
 
 
 class Beam(NamedTuple):
     """Unfinished hypotheses of one length, each in a slot of its sentence: slot ``s * K + rank`` of sentence ``s``.
 
-    A hypothesis whose ``log_prob`` is impossible is none: it only fills a slot.
+    A hypothesis whose ``log_prob`` is impossible is none: it only fills a slot, and its token is padding.
     """
 
     length: Float[Tensor, ""]
     slot: Int[Tensor, " N"]
+    sentence: Int[Tensor, " N"]
     token: Int[Tensor, " N"]
     log_prob: Float[Tensor, " N"]
     state: Any
@@ -148,7 +124,13 @@ class Rescorer(Protocol):
         """Its state before the start symbol of every sentence."""
         ...
 
-    def choose(self, extensions: Extensions, beam: Beam, memory: Any, state: Any) -> tuple[Extensions, Any]:
+    def prepare(self, beam: Beam) -> Any:
+        """What it can compute beside the model: it needs the hypotheses of the beam alone."""
+        ...
+
+    def choose(
+        self, extensions: Extensions, beam: Beam, memory: Any, state: Any, prepared: Any
+    ) -> tuple[Extensions, Any]:
         """The extensions to look at, with their values and features, and its own state after each of them.
 
         ``memory`` and ``state`` are the model's, after the hypotheses of the beam.
@@ -186,7 +168,12 @@ class LogProbability:
         """Nothing."""
         return ()
 
-    def choose(self, extensions: Extensions, beam: Beam, memory: Any, state: Any) -> tuple[Extensions, tuple[()]]:
+    def prepare(self, beam: Beam) -> None:
+        """Nothing."""
+
+    def choose(
+        self, extensions: Extensions, beam: Beam, memory: Any, state: Any, prepared: None
+    ) -> tuple[Extensions, tuple[()]]:
         """All of them."""
         return extensions, ()
 
@@ -225,7 +212,8 @@ class BeamSearch:
         self.device = batch.source.device
         self.sentences = torch.arange(self.B, device=self.device)
         self.limits = settings.length_limits(batch.source_lengths)
-        self.static_shapes = _can_be_captured(model) if static_shapes is None else static_shapes
+        with_kernels = has_kernel(next(cast(nn.Module, model).parameters()))
+        self.static_shapes = with_kernels if static_shapes is None else static_shapes
         self.is_long = hasattr(model, "is_long") and model.is_long(self.memory)
 
     def run(self) -> list[list[Hypothesis]]:
@@ -255,6 +243,7 @@ class BeamSearch:
         return Beam(
             length=torch.zeros((), dtype=torch.float64, device=self.device),
             slot=sentence * self.K + rank,
+            sentence=sentence,
             token=torch.full_like(sentence, START),
             log_prob=torch.where(rank == 0, 0.0, IMPOSSIBLE).double(),
             state=self.model.select(self.first_state, sentence),
@@ -263,39 +252,53 @@ class BeamSearch:
         )
 
     def _none_finished(self) -> Finished:
-        score = torch.full((self.B, self.settings.nbest), IMPOSSIBLE, dtype=torch.float64, device=self.device)
-        nothing = torch.zeros_like(score, dtype=torch.long)
-        return Finished(score, score, score, score.new_zeros(*score.shape, self.rescorer.features), nothing, nothing)
+        shape = self.B, self.settings.nbest, 5 + self.rescorer.features
+        outputs = torch.zeros(shape, dtype=torch.float64, device=self.device)
+        outputs[:, :, :2] = IMPOSSIBLE
+        return Finished(outputs)
 
     def _step(self, beam: Beam) -> tuple[Beam, Written]:
         """Hypotheses that are one token longer."""
-        log_next, state = self.model.step(self.memory, beam.state, beam.token, beam.slot // self.K)
+        (log_next, state), prepared = side_by_side(
+            lambda: self.model.step(self.memory, beam.state, beam.token, beam.sentence),
+            lambda: self.rescorer.prepare(beam),
+            lane=0,
+        )
         length = beam.length + 1
-        extensions = self._extend(beam, log_next, is_last=self.limits == length)
-        extensions, rescorer_state = self.rescorer.choose(extensions, beam, self.memory, state)
-        finished = self._finish(beam, extensions, length)
+        is_last = self.limits == length
+        extensions = self._extend(beam, log_next, is_last)
+        extensions, rescorer_state = self.rescorer.choose(extensions, beam, self.memory, state, prepared)
+        finished = self._finish(beam, extensions, length, is_last)
         value, chosen = self._keep(extensions, finished, length, state)
-        kept = extensions.take(chosen)
-        log_prob = kept.log_prob.masked_fill(value == IMPOSSIBLE, IMPOSSIBLE)
-        slot = self._filled_slots(log_prob)
-        parent, token = (tensor.flatten()[slot] for tensor in (kept.parent, kept.token))
-        place = (chosen + self.sentences[:, None] * extensions.token.shape[1]).flatten()[slot]
-        after = Beam(
+        kept, is_none = extensions.take(chosen, value), value == IMPOSSIBLE
+        log_prob, tokens = kept.log_prob.masked_fill(is_none, IMPOSSIBLE), kept.token.masked_fill(is_none, PAD)
+        written = Written(tokens, self._slots_of(beam, kept.parent), log_prob)
+        place = chosen + self.sentences[:, None] * extensions.token.shape[1]
+        filled = self._filled_slots(beam, log_prob)
+        parent, token, log_prob, place = (
+            tensor.flatten() if self.static_shapes else tensor.flatten()[filled.slot]
+            for tensor in (kept.parent, tokens, log_prob, place)
+        )
+        after = filled._replace(
             length=length,
-            slot=slot,
             token=token,
-            log_prob=log_prob.flatten()[slot],
+            log_prob=log_prob,
             state=self.model.select(state, parent),
             rescorer_state=self.rescorer.select(rescorer_state, place),
             finished=finished,
         )
-        return after, Written(kept.token, beam.slot[kept.parent], log_prob)
+        return after, written
 
-    def _filled_slots(self, log_prob: Float[Tensor, "B K"]) -> Int[Tensor, " N"]:
-        """The slots that hold a hypothesis; with static shapes, every slot."""
+    def _slots_of(self, beam: Beam, index: Int[Tensor, "B E"]) -> Int[Tensor, "B E"]:
+        """The slots of some hypotheses; with static shapes, every slot has one."""
+        return index if self.static_shapes else beam.slot[index]
+
+    def _filled_slots(self, beam: Beam, log_prob: Float[Tensor, "B K"]) -> Beam:
+        """The beam with the slots that hold a hypothesis now; with static shapes, every slot."""
         if self.static_shapes:
-            return torch.arange(log_prob.numel(), device=self.device)
-        return (log_prob > IMPOSSIBLE).flatten().nonzero()[:, 0]
+            return beam
+        slot = (log_prob > IMPOSSIBLE).flatten().nonzero()[:, 0]
+        return beam._replace(slot=slot, sentence=slot // self.K)
 
     def _extend(self, beam: Beam, log_next: Float[Tensor, "N V"], is_last: Bool[Tensor, " B"]) -> Extensions:
         """The best words after every hypothesis, unless it must end here, and its end."""
@@ -306,7 +309,7 @@ class BeamSearch:
             log_word = torch.cat([log_word, log_next[:, UNKNOWN, None]], 1)
             word = pad(word, (0, 1), value=UNKNOWN)
         if self.static_shapes or is_last.any():
-            log_word = log_word.masked_fill(is_last[beam.slot // self.K, None], IMPOSSIBLE)
+            log_word = log_word.masked_fill(is_last[beam.sentence, None], IMPOSSIBLE)
         log_prob = beam.log_prob[:, None] + torch.cat([log_word, log_next[:, END, None]], 1)
         if self.static_shapes:  # what only fills a slot may be NaN
             log_prob = log_prob.masked_fill((beam.log_prob == IMPOSSIBLE)[:, None], IMPOSSIBLE)
@@ -326,7 +329,9 @@ class BeamSearch:
         """Values of hypotheses as those of sentences, ``K * W`` each."""
         return spread(values, slot, self.B * self.K, empty=empty).reshape(self.B, -1)
 
-    def _finish(self, beam: Beam, extensions: Extensions, length: Float[Tensor, ""]) -> Finished:
+    def _finish(
+        self, beam: Beam, extensions: Extensions, length: Float[Tensor, ""], is_last: Bool[Tensor, " B"]
+    ) -> Finished:
         """The best finished outputs, with those that end here.
 
         An end counts only among the best ``beam`` extensions, so that a wide search is not lured by short outputs that
@@ -337,14 +342,12 @@ class BeamSearch:
         if not self.static_shapes and not counts.any():
             return beam.finished
         worst = value.topk(self.K, 1).values[:, -1:]
-        counts &= (value >= worst) | (self.limits == length)[:, None]
-        score = self.rescorer.final_score(extensions, length).masked_fill(~counts, IMPOSSIBLE)
-        value = value.masked_fill(~counts, IMPOSSIBLE)
-        step = beam.length.long().expand_as(extensions.parent)
-        new = Finished(score, value, extensions.log_prob, extensions.features, step, beam.slot[extensions.parent])
-        both = Finished(*(torch.cat(pair, 1) for pair in zip(beam.finished, new, strict=True)))
-        best = both.score.topk(self.settings.nbest, 1).indices
-        return Finished(*(tensor[self.sentences[:, None], best] for tensor in both))
+        counts &= (value >= worst) | is_last[:, None]
+        score = self.rescorer.final_score(extensions, length)
+        score, value = (each.where(counts, IMPOSSIBLE) for each in (score, value))
+        slot = self._slots_of(beam, extensions.parent).to(value.dtype)
+        ended = torch.stack([score, value, extensions.log_prob, beam.length.expand_as(value), slot], 2)
+        return beam.finished.add(torch.cat([ended, extensions.features], 2) if self.rescorer.features else ended)
 
     def _keep(
         self, extensions: Extensions, finished: Finished, length: Float[Tensor, ""], state: Any
@@ -379,13 +382,14 @@ class BeamSearch:
 
     def _trace_back(self, finished: Finished, history: list[Written]) -> list[list[Hypothesis]]:
         """The hypotheses that finished, by following parents from their ends."""
-        steps = [tuple(part.tolist() for part in written) for written in history]
+        parts = (torch.stack(part).tolist() for part in zip(*history, strict=True))
+        steps = list(zip(*parts, strict=True))
         answers: list[list[Hypothesis]] = []
-        for b, outputs in enumerate(zip(*(part.tolist() for part in finished), strict=True)):
+        for b, outputs in enumerate(finished.outputs.tolist()):
             answers.append([])
-            for score, _, log_prob, features, step, slot in zip(*outputs, strict=True):
+            for score, _, log_prob, step, slot, *features in outputs:
                 if score > IMPOSSIBLE:
-                    tokens, log_probs = self._path(steps[:step], b, slot)
+                    tokens, log_probs = self._path(steps[: int(step)], b, int(slot))
                     each = tuple(after - before for before, after in pairwise([0.0, *log_probs, log_prob]))
                     answers[b].append(Hypothesis((*tokens, END), score, log_prob, each, features=tuple(features)))
         return answers
@@ -399,9 +403,3 @@ class BeamSearch:
             log_probs.append(log_prob[sentence][rank])
             slot = parent[sentence][rank]
         return tokens[::-1], log_probs[::-1]
-
-
-def _can_be_captured(model: LeftToRight) -> bool:
-    """Whether no step needs a device sync; kernels are for single precision and less."""
-    weights = next(cast(nn.Module, model).parameters())
-    return has_kernel(weights)

@@ -49,7 +49,8 @@ class CapturedStep(Generic[State, Note]):
             after, note = self.step(self._state)
             self._note = _clone(note)
             for place, value in zip(_tensors(self._state), _tensors(after), strict=True):
-                place.copy_(value)
+                if value is not place:
+                    place.copy_(value)
 
 
 @cache

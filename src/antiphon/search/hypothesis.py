@@ -81,11 +81,15 @@ class BeamSettings:
     def upper_bound(self, log_prob: Tensor, length: Tensor | int, limits: Tensor) -> Tensor:
         """The best score that unfinished hypotheses of this length can still reach, since log p never rises.
 
+        Without a bias, ``s / n ** a`` with ``s <= 0`` is highest at the limit.
+
         As a function of the final length ``n``, ``(s + b n) / n ** a`` with ``s <= 0`` is highest at one of the ends,
         or where its derivative is 0: at ``n = a s / (b (1 - a))``.
         """
         if not self.length_normalisation and self.length_bias <= 0:
             return self.normalise(log_prob, length + 1)
+        if not self.length_bias:
+            return self.normalise(log_prob, limits.to(log_prob.dtype))
         shortest = torch.as_tensor(length + 1, dtype=log_prob.dtype, device=log_prob.device).expand_as(log_prob)
         longest = torch.maximum(limits.to(log_prob.dtype), shortest)
         bound = torch.maximum(self.normalise(log_prob, shortest), self.normalise(log_prob, longest))

@@ -24,10 +24,11 @@ from torch import Tensor
 from antiphon.data.batch import Batch
 from antiphon.data.vocab import END
 from antiphon.lattice.grid import IMPOSSIBLE
+from antiphon.models.left_to_right import AlignedModel
 from antiphon.models.noisy_channel import NoisyChannel
 from antiphon.nn.recurrent import LSTMState, select_states
 from antiphon.nn.slots import spread
-from antiphon.search.beam_search import AlignedModel, Beam, BeamSearch, Extensions
+from antiphon.search.beam_search import Beam, BeamSearch, Extensions
 from antiphon.search.channel_lattice import ChannelLattice, ChannelRows
 from antiphon.search.hypothesis import BeamSettings, Hypothesis
 
@@ -96,41 +97,44 @@ class NoisyChannelRescorer:
             log_language[place],
         )
 
-    def choose(self, extensions: Extensions, beam: Beam, memory: Any, state: Any) -> tuple[Extensions, Pending]:
+    def prepare(self, beam: Beam) -> tuple[Float[Tensor, "N V"], LSTMState] | None:
+        """The language model after the hypotheses of the beam: log probabilities of the next word, and its state."""
+        language: LSTMState | None = beam.rescorer_state.language
+        if self.model.language_model is None or language is None:
+            return None
+        token = self.model.output_in_language_model[beam.token]
+        return self.model.language_model.step(self.language_memory, language, token, beam.sentence)
+
+    def choose(
+        self, extensions: Extensions, beam: Beam, memory: Any, state: Any, prepared: Any
+    ) -> tuple[Extensions, Pending]:
         """The best ``proposals`` extensions of each sentence, rescored."""
         before: RescorerState = beam.rescorer_state
         length = beam.length + 1
-        language, log_language = self._read_language(before, beam, extensions)
+        language, log_language = self._language_scores(before, extensions, prepared)
         proposals, log_language = self._propose(extensions, log_language, length)
         B, E = proposals.token.shape
         live = self._live(proposals.value > IMPOSSIBLE)
         sentence, parent, token = live // E, proposals.parent.flatten()[live], proposals.token.flatten()[live]
         rows = self._append(before, parent, token, sentence)
         explained = self._channel_scores(rows, memory, state, parent, token, sentence)
-        features = self._stack(
-            proposals.log_prob, spread(explained, live, B * E).view(B, E), log_language, length.expand(B, E)
-        )
-        value = (self.model.objective(features) / self.model.weights.scale).masked_fill(
-            proposals.value == IMPOSSIBLE, IMPOSSIBLE
-        )
+        explained = spread(explained, live, B * E).view(B, E)
+        value = self._value(proposals.value, proposals.log_prob, explained, log_language, length)
+        features = torch.stack([proposals.log_prob, explained, log_language, length.expand(B, E)], -1)
         after = RescorerState(
             rows, None if language is None else select_states(language, parent), log_language.flatten()[live]
         )
         place = spread(torch.arange(len(live), device=self.device), live, B * E)
         return proposals._replace(value=value, features=features), Pending(after, place)
 
-    def _read_language(
-        self, before: RescorerState, beam: Beam, extensions: Extensions
+    def _language_scores(
+        self, before: RescorerState, extensions: Extensions, prepared: Any
     ) -> tuple[LSTMState | None, Float[Tensor, "B E"]]:
-        """The language model after the hypotheses of the beam, and its log probability of every extension."""
-        if self.model.language_model is None or before.language is None:
+        """The state of the language model, and its log probability of every extension."""
+        if prepared is None:
             return None, torch.zeros_like(extensions.log_prob)
-        ids = self.model.output_in_language_model
-        sentence = beam.slot // self.settings.beam
-        log_next, state = self.model.language_model.step(
-            self.language_memory, before.language, ids[beam.token], sentence
-        )
-        log_token = log_next[extensions.parent, ids[extensions.token]]
+        log_next, state = prepared
+        log_token = log_next[extensions.parent, self.model.output_in_language_model[extensions.token]]
         return state, before.log_language[extensions.parent] + log_token
 
     def _propose(
@@ -142,14 +146,10 @@ class NoisyChannelRescorer:
         """
         value = extensions.log_prob
         if self.model.weights.direct:
-            nothing = torch.zeros_like(value)
-            features = self._stack(value, nothing, log_language, length.expand_as(value))
-            value = (self.model.objective(features) / self.model.weights.scale).masked_fill(
-                value == IMPOSSIBLE, IMPOSSIBLE
-            )
+            value = self._value(value, value, None, log_language, length)
         value = value.masked_fill(value < value.amax(1, keepdim=True) - self.settings.threshold, IMPOSSIBLE)
         value, chosen = value.topk(min(max(self.settings.proposals, self.settings.beam), value.shape[1]), 1)
-        return extensions.take(chosen)._replace(value=value), log_language.gather(1, chosen)
+        return extensions.take(chosen, value), log_language.gather(1, chosen)
 
     def _live(self, exists: Bool[Tensor, "B E"]) -> Int[Tensor, " M"]:
         """The extensions to work on, counted through all sentences; with static shapes, all of them."""
@@ -191,13 +191,14 @@ class NoisyChannelRescorer:
         so_far = scores[:, first_row : first_row + arrive.shape[1]]
         return torch.where(arrive > 0, arrive * so_far, 0.0).sum(1)
 
-    def _stack(self, *features: Float[Tensor, "B E"]) -> Float[Tensor, "B E 4"]:
-        """Direct, channel, language model and length, side by side."""
-        return torch.stack(features, -1)
+    def _value(self, before: Float[Tensor, "B E"], *features: Tensor | None) -> Float[Tensor, "B E"]:
+        """The objective in nats of the model that counts most; what was impossible before stays so."""
+        value = self.model.weigh(*features) / self.model.weights.scale  # type: ignore[arg-type]
+        return value.masked_fill(before == IMPOSSIBLE, IMPOSSIBLE)
 
     def final_score(self, extensions: Extensions, length: Tensor) -> Float[Tensor, "B E"]:
         """The objective."""
-        return self.model.objective(extensions.features)
+        return extensions.value * self.model.weights.scale
 
     def upper_bound(self, extensions: Extensions, length: Tensor, limits: Tensor) -> Float[Tensor, "B E"]:
         """The best objective that can still be reached, if no model has a negative weight.
@@ -205,7 +206,7 @@ class NoisyChannelRescorer:
         Direct model and language model only fall as an output grows, and the channel's log probability is at most 0.
         """
         weights = self.model.weights
-        direct, channel, language, _ = extensions.features.unbind(-1)
-        longest = (limits if weights.length > 0 else length).expand_as(direct).to(direct.dtype)
-        bound = self.model.objective(self._stack(direct, torch.zeros_like(channel), language, longest))
+        direct, _, language, _ = extensions.features.unbind(-1)
+        longest = (limits if weights.length > 0 else length).to(direct.dtype)
+        bound = self.model.weigh(direct, None, language, longest)
         return bound if min(weights[:3]) >= 0 else torch.full_like(bound, float("inf"))

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from antiphon.data.batch import Batch
 from antiphon.data.vocab import END, START
-from antiphon.search.beam_search import LeftToRight
+from antiphon.models.left_to_right import LeftToRight
 from antiphon.search.hypothesis import BeamSettings, Hypothesis, never_written
 
 _ATTEMPTS = 100

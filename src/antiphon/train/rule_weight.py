@@ -9,9 +9,9 @@ from antiphon.data.batch import Batch
 from antiphon.data.codec import PairCodec
 from antiphon.data.vocab import END
 from antiphon.kinds import KINDS
+from antiphon.models.left_to_right import LeftToRight
 from antiphon.models.suffix_rule import SuffixRules
 from antiphon.run import RunFolder
-from antiphon.search.beam_search import LeftToRight
 from antiphon.search.rule_mixture import Rivals, as_answer, fit_weight, rivals_of
 from antiphon.train.count import Example, read_examples
 
