@@ -214,13 +214,13 @@ class BeamSearch:
         self.limits = settings.length_limits(batch.source_lengths)
         with_kernels = has_kernel(next(cast(nn.Module, model).parameters()))
         self.static_shapes = with_kernels if static_shapes is None else static_shapes
+        self.width = max(self.K, settings.proposals) if self.rescorer.features else self.K
         self.is_long = hasattr(model, "is_long") and model.is_long(self.memory)
 
     def run(self) -> list[list[Hypothesis]]:
         """The best outputs of every sentence."""
-        step: Callable[[Beam], tuple[Beam, Written]] = self._step
-        if self.static_shapes and self.device.type == "cuda":
-            step = CapturedStep(self._step)
+        captures = self.static_shapes and self.device.type == "cuda"
+        step: Callable[[Beam], tuple[Beam, Written]] = CapturedStep(self._step) if captures else self._step
         beam, history = self._first_beam(), list[Written]()
         row: int | None = None
         interval = _DONE_CHECK_INTERVAL if self.static_shapes else 1
@@ -303,7 +303,7 @@ class BeamSearch:
     def _extend(self, beam: Beam, log_next: Float[Tensor, "N V"], is_last: Bool[Tensor, " B"]) -> Extensions:
         """The best words after every hypothesis, unless it must end here, and its end."""
         words = log_next[:, len(SPECIALS) :]
-        log_word, word = top_words(words, min(self._width, words.shape[1]))
+        log_word, word = top_words(words, min(self.width, words.shape[1]))
         word = word + len(SPECIALS)
         if copies_unknown(self.model):
             log_word = torch.cat([log_word, log_next[:, UNKNOWN, None]], 1)
@@ -319,11 +319,6 @@ class BeamSearch:
         no_features = log_prob.new_zeros(*log_prob.shape, 0)
         parent, token = (self._by_sentence(tensor, beam.slot) for tensor in (parent, token))
         return Extensions(parent, token, log_prob, log_prob, no_features)
-
-    @property
-    def _width(self) -> int:
-        """How many words after one hypothesis are looked at."""
-        return max(self.K, self.settings.proposals) if self.rescorer.features else self.K
 
     def _by_sentence(self, values: Float[Tensor, "N W"], slot: Int[Tensor, " N"], empty: float = 0) -> Tensor:
         """Values of hypotheses as those of sentences, ``K * W`` each."""
