@@ -38,7 +38,7 @@ def command(
     """Write how the inputs and outputs of given pairs go together.
 
     Of an attention model, JSON lines hold its weights, marked as attention, and the pairs are where it looked most.
-    Pharaoh pairs count source symbols and target tokens from 0; features, read first, count as source symbols.
+    Pharaoh pairs count source symbols and target tokens from 0.
 
     Example: antiphon align runs/g2p test.tsv --format png
     """
