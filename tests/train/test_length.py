@@ -41,6 +41,10 @@ def test_what_a_recipe_says_holds():
     assert settled(1_000, max_epochs=100, max_updates=1) == Length(passes=4, max_epochs=100, patience=20)
 
 
+def test_patience_is_longer_where_the_learning_rate_falls():
+    assert settled(1_000, max_epochs=60, final_learning_rate=0.1) == Length(passes=4, max_epochs=60, patience=30)
+
+
 @pytest.mark.parametrize(
     ("max_epochs", "epochs", "best", "longer"),
     [(3, 3, 2, 5), (3, 3, 1, None), (100, 100, 96, 150), (100, 100, 95, None), (100, 80, 79, None), (None, 1, 1, None)],

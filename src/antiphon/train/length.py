@@ -13,8 +13,9 @@ from antiphon.errors import count_of
 
 UPDATES_PER_EPOCH = 100
 """Updates of an epoch at least, where ``train.passes`` is unset."""
-PATIENCE_SHARE = 0.2
-"""Part of all epochs that may pass without a better dev metric, where ``train.patience`` is unset, ..."""
+PATIENCE_SHARE, ANNEALED_PATIENCE_SHARE = 0.2, 0.5
+"""Part of all epochs that may pass without a better dev metric, where ``train.patience`` is unset; more where the
+learning rate falls, since the best epochs are then the last, ..."""
 LEAST_PATIENCE = 10
 """... and epochs that may in any case."""
 
@@ -58,14 +59,15 @@ def settle_length(recipe: Recipe, updates_per_pass: int) -> Recipe:
     settings = recipe.train
     passes = settings.passes or ceil(UPDATES_PER_EPOCH / updates_per_pass)
     max_epochs = settings.max_epochs or _epochs(settings, updates_per_pass, passes)
-    patience = settings.patience or default_patience(max_epochs)
+    patience = settings.patience or default_patience(settings, max_epochs)
     settled = settings.model_copy(update={"passes": passes, "max_epochs": max_epochs, "patience": patience})
     return recipe.model_copy(update={"train": settled})
 
 
-def default_patience(max_epochs: int) -> int:
+def default_patience(settings: TrainSection, max_epochs: int) -> int:
     """The patience of a run of so many epochs."""
-    return max(LEAST_PATIENCE, ceil(PATIENCE_SHARE * max_epochs))
+    share = PATIENCE_SHARE if settings.final_learning_rate == 1 else ANNEALED_PATIENCE_SHARE
+    return max(LEAST_PATIENCE, ceil(share * max_epochs))
 
 
 def _epochs(settings: TrainSection, updates_per_pass: int, passes: int) -> int:

@@ -80,7 +80,7 @@ def _longer(stored: TrainSection, asked: TrainSection) -> dict[str, Any]:
         return {}
     if asked.max_epochs is None:
         higher["max_epochs"] = None
-    if asked.patience is None and stored.patience == default_patience(stored.max_epochs or 0):
+    if asked.patience is None and stored.patience == default_patience(stored, stored.max_epochs or 0):
         higher["patience"] = None
     return higher
 
