@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from antiphon.build import build_text_steps, count_parameters
 from antiphon.config import Recipe
-from antiphon.data.codec import NO_FEATURES, PairCodec
+from antiphon.data.codec import NO_FEATURES
 from antiphon.data.vocab import SPECIALS, Vocab
 from antiphon.errors import RunError, count_of
 from antiphon.kinds import KINDS
@@ -75,6 +75,8 @@ def load_combination(run: RunFolder, recipe: Recipe) -> NoisyChannel:
     if (ours.source.vocab, ours.target.vocab, ours.features) != (inputs, outputs, codecs["direct"].features):
         raise RunError(f"{run.path}: other vocabularies than those of its direct model, expected the same")
     nothing = Vocab(())
+    known = {name: codec.features for name, codec in codecs.items()}
+    features = known["direct"]
     return NoisyChannel(
         modules["direct"],
         cast(Transducer | None, modules.get("channel")),
@@ -82,8 +84,8 @@ def load_combination(run: RunFolder, recipe: Recipe) -> NoisyChannel:
         output_in_channel=_numbers(outputs, vocabs.get("channel", (outputs, nothing))[0], "channel", "output"),
         input_in_channel=_numbers(inputs, vocabs.get("channel", (nothing, inputs))[1], "channel", "input"),
         output_in_language_model=_numbers(outputs, vocabs.get("lm", (nothing, outputs))[1], "language", "output"),
-        features_in_channel=_feature_ids(codecs, "channel"),
-        features_in_language_model=_feature_ids(codecs, "lm"),
+        features_in_channel=_numbers(features, known.get("channel", features), "channel", "feature"),
+        features_in_language_model=_ids(features, known.get("lm", NO_FEATURES)),
         weights=Weights(*recipe.search.weights),
         reading=recipe.search.channel_prefix,
     )
@@ -213,11 +215,6 @@ def _check_tokens(parts: dict[str, RunFolder]) -> None:
         for side, kind in sides.get(name, ()):
             if kinds[side] != kind:
                 raise RunError(f"{name}: {kinds[side]} as {side} tokens, expected {kind} as in the direct model")
-
-
-def _feature_ids(codecs: dict[str, PairCodec], name: str) -> Tensor:
-    """The ids that a part has for our features: a language model of text without tags knows none of them."""
-    return _ids(codecs["direct"].features, codecs[name].features if name in codecs else NO_FEATURES)
 
 
 def _numbers(ours: Vocab, theirs: Vocab, name: str, what: str) -> Tensor:

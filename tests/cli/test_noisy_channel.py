@@ -175,7 +175,7 @@ def test_features_that_the_channel_does_not_know_are_refused(antiphon, train_sma
     channel = train_small("channel", ["a\tb\tN"], "data.swap=true", "model.encoder=unidirectional")
     result = antiphon("combine", "--direct", direct, "--channel", channel, "--out", tmp_path / "x")
     assert result.status == 2
-    assert "not in its vocabulary ('[V]')" in result.err
+    assert "1 feature tokens of the direct model are not in its vocabulary ('V')" in result.err
 
 
 def test_the_reading_of_the_channel_prefix_is_chosen_when_combining(antiphon, parts, tmp_path):

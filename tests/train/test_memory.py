@@ -11,7 +11,10 @@ from torch.profiler import ProfilerActivity, profile
 from antiphon.build import build_matcher, build_model
 from antiphon.config import ModelSection
 from antiphon.data.batch import Batch
+from antiphon.data.codec import PairCodec, TextCodec
 from antiphon.data.match_batch import MatchBatch
+from antiphon.data.tokenise import Chars, TextSteps
+from antiphon.data.vocab import SPECIALS, Vocab
 from antiphon.train.matching import MatchingTraining
 from antiphon.train.memory import forecast
 from antiphon.train.module import GenerationTraining, Optimisation
@@ -19,6 +22,12 @@ from tests.toy import write_pairs, write_questions, write_vectors
 
 CLOSE = 0.75, 1.25
 """How far the estimate may be from what was measured, as a factor."""
+
+
+def codec_of(size):
+    """A codec whose two sides have so many tokens."""
+    side = TextCodec(TextSteps(), Chars(), Vocab(map(str, range(size - len(SPECIALS)))))
+    return PairCodec(side, side)
 
 
 def fitting_of(module, sample, sizes):
@@ -67,7 +76,7 @@ def assert_estimate_is_close(make_module, sample, sizes):
 def test_the_estimate_is_what_a_real_step_takes(kind, sizes, V, H, layers, how):
     def make_module():
         return GenerationTraining(
-            build_model(ModelSection(kind=kind, hidden_size=H, layers=layers), V, V), how, None, sizes[0]
+            build_model(ModelSection(kind=kind, hidden_size=H, layers=layers), codec_of(V)), how, None, sizes[0]
         )
 
     if kind == "language_model":
@@ -88,7 +97,7 @@ def test_the_estimate_of_a_matcher_is_what_a_real_step_takes(sentence):
 
 def test_the_estimate_takes_the_memory_of_a_few_pairs():
     how = Optimisation(0.1, average=0.0, seed=1)
-    module = GenerationTraining(build_model(ModelSection(hidden_size=16), 50, 50), how, None, 32)
+    module = GenerationTraining(build_model(ModelSection(hidden_size=16), codec_of(50)), how, None, 32)
     made = []
 
     def sample(*sizes):
