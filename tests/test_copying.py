@@ -1,0 +1,102 @@
+"""Letters that training never saw are copied from the input, whatever writes the output."""
+
+import csv
+import random
+
+import pytest
+
+import antiphon as package
+from antiphon.combination import combine_runs, ensemble_runs
+from tests.subprocesses import run_python
+
+RECIPE = """
+[model]
+encoder = "unidirectional"
+hidden_size = 24
+dropout = 0.0
+[train]
+learning_rate = 0.01
+batch_size = 16
+max_epochs = 3
+passes = 4
+dev_metric = "accuracy"
+[search]
+beam = 4
+"""
+UNSEEN = ["daxe", "quma", "ßobi", "kiñ", "xexa", "tæsð"]
+
+
+def write_copies(path, number, seed, *more):
+    draw = random.Random(seed)
+    lines = [*more] + ["".join(draw.choice("abdegikmostu") for _ in range(draw.randint(2, 6))) for _ in range(number)]
+    path.write_text("".join(f"{word}\t{word}n\n" for word in lines), encoding="utf-8")
+    return path
+
+
+TRAIN = """
+import sys
+from antiphon.cli import main
+
+folder, *runs = sys.argv[1:]
+for run in runs:
+    name, setting = run.split(":")
+    sys.argv = ["antiphon", "train", f"{folder}/recipe.toml", "--set", setting, "--out", f"{folder}/{name}"]
+    try:
+        main()
+    except SystemExit as exit_:
+        assert not exit_.code
+"""
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Two models that copy words and add an ending, and a channel that takes it off."""
+    folder = tmp_path_factory.mktemp("copying")
+    write_copies(folder / "train.tsv", 300, 1)
+    write_copies(folder / "dev.tsv", 40, 2, *UNSEEN)
+    (folder / "recipe.toml").write_text(RECIPE + f'[data]\ntrain = "{folder}/train.tsv"\ndev = "{folder}/dev.tsv"\n')
+    run_python(TRAIN, folder, "one:train.seed=1", "two:train.seed=2", "channel:data.swap=true")
+    return folder
+
+
+def predicted(model):
+    return [prediction.text for prediction in model.predict(UNSEEN)]
+
+
+def test_predict_writes_the_unseen_letters_of_the_input(runs):
+    model = package.load(runs / "one")
+    assert model.recipe.model.copy_input
+    assert predicted(model) == [f"{word}n" for word in UNSEEN]
+
+
+@pytest.mark.parametrize("policy", ["greedy", "beam"])
+def test_a_stream_writes_the_unseen_letters_of_the_input(runs, policy):
+    model = package.load(runs / "one")
+    for word in UNSEEN:
+        stream = model.stream(policy=policy)
+        written = [token for letter in word for token in stream.read(letter)] + stream.finish()
+        assert "".join(written) == f"{word}n"
+
+
+def test_an_ensemble_writes_the_unseen_letters_of_the_input(runs, tmp_path):
+    ensemble_runs([runs / "one", runs / "two"], tmp_path / "both", "probabilities", force=False)
+    assert predicted(package.load(tmp_path / "both")) == [f"{word}n" for word in UNSEEN]
+
+
+def test_a_noisy_channel_writes_the_unseen_letters_of_the_input(runs, tmp_path):
+    combine_runs(runs / "one", runs / "channel", None, tmp_path / "combined", {}, force=False)
+    model = package.load(tmp_path / "combined")
+    assert predicted(model) == [f"{word}n" for word in UNSEEN]
+    stream = model.stream()
+    assert "".join([token for letter in "daxe" for token in stream.read(letter)] + stream.finish()) == "daxen"
+
+
+def test_what_validation_measures_is_what_evaluate_says_of_unseen_letters(runs):
+    with (runs / "one" / "log.csv").open() as log:
+        measured = [float(row["dev_accuracy"]) for row in csv.DictReader(log)]
+    evaluation = package.load(runs / "one").evaluate(
+        [tuple(line.split("\t")) for line in (runs / "dev.tsv").read_text(encoding="utf-8").splitlines()]
+    )
+    assert evaluation.unknown_source >= len(UNSEEN)
+    assert max(measured) == pytest.approx(evaluation.metrics["accuracy"].value)
+    assert max(measured) > 90
