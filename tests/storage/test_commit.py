@@ -9,7 +9,7 @@ from antiphon.run import RunFolder, claimed, new_run, writing
 from antiphon.storage.commit import changed_run, replaced_run
 from antiphon.storage.layout import RUN_FILES
 from antiphon.storage.manifest import read_manifest, read_verified, write_manifest
-from antiphon.storage.migrations import check_format, migrate
+from antiphon.storage.migrations import FORMAT, check_format, migrate
 from tests.campaign.bit_flips import flip_bits
 
 
@@ -152,8 +152,9 @@ def test_a_manifest_that_names_files_elsewhere_is_refused(run):
 
 
 def test_a_run_without_a_manifest_or_of_a_newer_format_is_refused(run):
-    write_manifest(run, type(read_manifest(run))({}, format=2))
-    with pytest.raises(RunError, match="a run of format 2, expected at most 1; it was written by a newer antiphon"):
+    write_manifest(run, type(read_manifest(run))({}, format=FORMAT + 1))
+    newer = f"a run of format {FORMAT + 1}, expected at most {FORMAT}; it was written by a newer antiphon"
+    with pytest.raises(RunError, match=newer):
         RunFolder.open(run)
     (run / "manifest.json").unlink()
     with pytest.raises(RunError, match=r"no manifest.json in it, .* earlier version has to be trained again"):

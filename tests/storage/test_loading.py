@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 import antiphon as package
 from antiphon.errors import AntiphonError, RunError
 from antiphon.run import claimed
+from antiphon.storage.migrations import FORMAT
 from antiphon.train.checkpoint import load_checkpoint, refuse_other_shapes
 from tests.sealing import seal_again
 from tests.subprocesses import run_python
@@ -146,7 +147,7 @@ def test_weights_have_the_mode_that_the_umask_asks_for(run):
 
 def test_the_manifest_lists_every_file_with_its_size(run):
     manifest = json.loads((run / "manifest.json").read_text())
-    assert manifest["format"] == 1
+    assert manifest["format"] == FORMAT
     sizes = {path.name: path.stat().st_size for path in run.iterdir() if path.name != "manifest.json"}
     assert {name: entry["bytes"] for name, entry in manifest["files"].items()} == sizes
     assert np.all([len(entry["sha256"]) == 64 for entry in manifest["files"].values()])

@@ -1,0 +1,102 @@
+"""Runs of older formats are read as they were meant, or refused in one sentence."""
+
+import json
+import shutil
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+import antiphon as package
+from antiphon.combination import combine_runs
+from antiphon.errors import RunError
+from antiphon.run import RunFolder, writing
+from antiphon.storage.migrations import FORMAT, migrate
+from tests.sealing import seal_again
+
+OF_COPYING = ("counterparts", "transition.written.weight", "transition.written.bias")
+RECIPE = {"data": {"features": False, "feature_order": "sorted"}, "model": {"kind": "transducer", "forget_bias": 1.0}}
+
+
+def make_old(run, features="false"):
+    """Turns a run into what format 1 would have left: no copying, and an order of features."""
+    lines = (run / "recipe.toml").read_text().splitlines()
+    lines = [line for line in lines if line.split(" ")[0] not in ("copy_input", "features", "forget_bias")]
+    lines.insert(lines.index("[data]") + 1, f'features = {features}\nfeature_order = "sorted"')
+    lines.insert(lines.index("[model]") + 1, "forget_bias = 0.5")
+    (run / "recipe.toml").write_text("\n".join(lines) + "\n")
+    weights = load_file(run / "model.safetensors")
+    save_file({name: weights[name] for name in weights if name not in OF_COPYING}, run / "model.safetensors")
+    seal_again(run, format=1)
+
+
+@pytest.fixture
+def old_run(toy_run, tmp_path):
+    run = shutil.copytree(toy_run, tmp_path / "old")
+    make_old(run)
+    return run
+
+
+def test_a_recipe_of_format_1_loses_the_order_of_features_and_copies_nothing():
+    migrated = migrate(RECIPE, 1)
+    assert migrated == {
+        "data": {"features": False},
+        "model": {"kind": "transducer", "forget_bias": 1.0, "copy_input": False},
+    }
+    assert RECIPE["data"]["feature_order"] == "sorted"
+    other = migrate({"data": {}, "model": {"kind": "attention"}}, 1)
+    assert other == {"data": {}, "model": {"kind": "attention"}}
+
+
+def test_weights_of_format_1_load_and_predict(old_run):
+    model = package.load(old_run)
+    assert model.recipe.model.copy_input is False
+    assert model.recipe.model.forget_bias == 0.5
+    assert model.predict(["badu"])[0].text
+
+
+def test_a_run_of_format_1_with_features_is_refused_in_one_sentence(antiphon, toy_run, tmp_path):
+    run = shutil.copytree(toy_run, tmp_path / "old")
+    make_old(run, features="true")
+    with pytest.raises(RunError, match=r"old: a run with features of format 1, expected .* train it again$"):
+        package.load(run)
+    result = antiphon("predict", run, stdin=b"badu\tN\n")
+    assert result.status == 2
+    assert result.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("damage", ["data = 3\nmodel = 4\ntrain = 5\nsearch = 6\n", "[data]\n[model]\n"])
+def test_a_damaged_recipe_of_format_1_is_one_sentence(old_run, damage):
+    (old_run / "recipe.toml").write_text(damage)
+    seal_again(old_run, format=1)
+    with pytest.raises(RunError, match=r"recipe.toml: damaged"):
+        package.load(old_run)
+
+
+def test_a_run_that_is_changed_gets_todays_format(old_run):
+    before = package.load(old_run).predict(["badu"])[0].text
+    with writing(old_run) as run, run.changed() as new:
+        new.save_metrics({"parameters": 1})
+    assert json.loads((old_run / "manifest.json").read_text())["format"] == FORMAT
+    assert "feature_order" not in (old_run / "recipe.toml").read_text()
+    assert package.load(old_run).predict(["badu"])[0].text == before
+
+
+def test_a_run_of_format_1_can_be_part_of_a_new_one(old_run, tmp_path):
+    combine_runs(old_run, None, None, tmp_path / "combined", {}, force=False)
+    model = package.load(tmp_path / "combined")
+    assert model.predict(["badu"])[0].text == package.load(old_run).predict(["badu"])[0].text
+
+
+def test_a_combined_run_of_format_1_is_changed_with_its_parts(toy_run, tmp_path):
+    run = tmp_path / "combined"
+    combine_runs(toy_run, None, None, run, {}, force=False)
+    make_old(run / "direct")
+    lines = [line for line in (run / "recipe.toml").read_text().splitlines() if not line.startswith("copy_input")]
+    lines.insert(lines.index("[data]") + 1, 'feature_order = "sorted"')
+    (run / "recipe.toml").write_text("\n".join(lines) + "\n")
+    seal_again(run, format=1)
+    before = package.load(run).predict(["badu"])[0].text
+    with writing(run) as folder, folder.changed() as new:
+        new.save_metrics({"parameters": 1})
+    assert RunFolder.open(run).format == FORMAT
+    assert package.load(run).predict(["badu"])[0].text == before
