@@ -20,8 +20,8 @@ from antiphon.train.memory import forecast
 from antiphon.train.module import GenerationTraining, Optimisation
 from tests.toy import write_pairs, write_questions, write_vectors
 
-CLOSE = 0.75, 1.25
-"""How far the estimate may be from what was measured, as a factor."""
+CLOSE = 0.7, 1.25
+"""How far the estimate may be from what was measured, as a factor; buffers inside LSTM operations are not seen."""
 
 
 def codec_of(size):
