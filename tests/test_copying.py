@@ -65,7 +65,7 @@ def predicted(model):
 
 def test_predict_writes_the_unseen_letters_of_the_input(runs):
     model = package.load(runs / "one")
-    assert model.recipe.model.copy_input
+    assert model.recipe.model.tie
     assert predicted(model) == [f"{word}n" for word in UNSEEN]
 
 

@@ -34,7 +34,7 @@ def test_the_table_says_what_a_model_is_made_of(kind):
         return
     from_data = {"source_size", "target_size", "feature_size", "counterparts", "emit_probability"}
     made_of = set(signature(KINDS[kind].model).parameters) - from_data
-    assert made_of == {{"copy_input": "copy"}.get(name, name) for name in MODEL_SETTINGS[kind]}
+    assert made_of == set(MODEL_SETTINGS[kind])
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_a_saved_recipe_holds_what_its_kind_has_and_loads_again(tmp_path, kind):
     recipe = Recipe(model=ModelSection(kind=kind))
     save_recipe(recipe, tmp_path / "saved.toml")
     saved = tomllib.loads((tmp_path / "saved.toml").read_text())["model"]
-    assert saved.keys() - {"kind"} == set(MODEL_SETTINGS[kind]) - {"embedding_size", "copy_input"}
+    assert saved.keys() - {"kind"} == set(MODEL_SETTINGS[kind]) - {"embedding_size", "tie"}
     assert load_recipe(tmp_path / "saved.toml") == recipe
 
 

@@ -11,7 +11,7 @@ from antiphon.config import DataSection, ModelSection, Recipe, SearchSection
 from antiphon.data.codec import NO_FEATURES, PairCodec
 from antiphon.data.corpus import Limits
 from antiphon.data.tokenise import TextSteps
-from antiphon.data.vocab import SPECIALS, UNKNOWN, Vocab
+from antiphon.data.vocab import NO_COUNTERPART, SPECIALS, UNKNOWN, Vocab
 from antiphon.errors import RecipeError
 from antiphon.kind_settings import MODEL_SETTINGS
 from antiphon.kinds import KINDS, Search
@@ -19,20 +19,21 @@ from antiphon.models.matcher import Matcher
 from antiphon.nn.bert import BertShape, PretrainedSentence
 from antiphon.nn.recurrent import Sizes
 from antiphon.nn.sentence import AttentiveState, BagOfWords, Bigram, FixedVectors, LastState
-from antiphon.nn.unknown_tokens import NO_COUNTERPART
 from antiphon.search.hypothesis import BeamSettings
 
 
 def build_model(settings: ModelSection, codec: PairCodec, *, emit_probability: float = 0.5) -> nn.Module:
     """An untrained model of the recipe's kind for the codec's vocabularies, with all settings that the kind has.
 
+    What tokens are tied to that are associated is known from the training pairs alone, and from trained weights.
+
     ``emit_probability`` is what a transducer's constant transition starts from.
     """
-    given = {name: getattr(settings, name) for name in MODEL_SETTINGS[settings.kind] if name != "copy_input"}
+    given = {name: getattr(settings, name) for name in MODEL_SETTINGS[settings.kind]}
     given["embedding_size"] = settings.embedding_size or settings.hidden_size
     if settings.kind == "transducer":
         given["emit_probability"] = emit_probability
-        given["copy"] = bool(settings.copy_input)
+        given["tie"] = settings.tie or "none"
         given["counterparts"] = find_counterparts(codec.source.vocab, codec.target.vocab)
     feature_size = 0 if codec.features == NO_FEATURES else len(codec.features)
     return KINDS[settings.kind].model(len(codec.source.vocab), len(codec.target.vocab), feature_size, **given)

@@ -133,8 +133,8 @@ class ModelSection(Section):
     """Width of token vectors; unset: as wide as ``hidden_size``."""
     layers: Annotated[int, Field(gt=0, le=64)] = 1
     """Layers of each LSTM."""
-    copy_input: bool | None = None
-    """Tie input and output tokens that are alike, and copy unknown ones; unset: if both sides share a vocabulary."""
+    tie: Literal["none", "same", "associated"] | None = None
+    """Target token that a source token is tied to: none, the same, or the one it goes with most; unset: by the data."""
     forget_bias: Annotated[float, Field(ge=-100, le=100)] = 0.0
     """Added to the forget gates at the start."""
     dropout: Annotated[float, Field(ge=0, le=0.99)] = 0.5

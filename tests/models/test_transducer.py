@@ -15,7 +15,7 @@ CHOICES = [
     for transition in ("geometric", "neural")
     for final_emit in ("learned", "forced")
 ]
-COPYING = {"feature_size": 8, "copy": True, "counterparts": torch.tensor([-1, UNKNOWN, -1, -1, 4, 5, 6, UNKNOWN])}
+COPYING = {"feature_size": 8, "tie": "same", "counterparts": torch.tensor([-1, UNKNOWN, -1, -1, 4, 5, 6, UNKNOWN])}
 
 
 def model_of(target_size=7, **settings):

@@ -4,8 +4,8 @@ import torch
 
 from antiphon.build import find_counterparts
 from antiphon.data.batch import Batch
-from antiphon.data.vocab import END, PAD, UNKNOWN, Vocab
-from antiphon.nn.unknown_tokens import NO_COUNTERPART, make_some_unknown
+from antiphon.data.vocab import END, NO_COUNTERPART, PAD, UNKNOWN, Vocab
+from antiphon.nn.unknown_tokens import make_some_unknown
 from tests.models.test_transducer import COPYING, ids, model_of
 
 COUNTERPARTS = torch.tensor([-1, UNKNOWN, -1, -1, 5, 4, UNKNOWN, 6])

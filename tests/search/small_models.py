@@ -17,7 +17,7 @@ MODELS = {
     "unidirectional": (Transducer, {"encoder": "unidirectional"}),
     "geometric": (Transducer, {"transition": "geometric"}),
     "forced": (Transducer, {"final_emit": "forced", "layers": 2}),
-    "copying": (Transducer, {"feature_size": 8, "copy": True}),
+    "copying": (Transducer, {"feature_size": 8, "tie": "same"}),
     "attention": (Attention, {}),
     "encoder_decoder": (EncoderDecoder, {}),
 }
@@ -27,7 +27,7 @@ ALIGNED = [name for name, (kind, _) in MODELS.items() if kind is Transducer]
 def small_model(name="transducer", seed=0, target_size=6, scale=4.0, **more):
     kind, settings = MODELS[name]
     settings = settings | more
-    if settings.get("copy"):
+    if settings.get("tie") == "same":
         settings["counterparts"] = torch.tensor([-1, UNKNOWN, -1, -1, *range(4, target_size), *[UNKNOWN] * 9][:9])
     torch.manual_seed(seed)
     model = kind(9, target_size, hidden_size=6, embedding_size=5, **settings).double()

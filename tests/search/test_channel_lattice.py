@@ -7,7 +7,13 @@ from antiphon.data.vocab import END
 from antiphon.search.channel_lattice import ChannelLattice
 from tests.search.test_rescoring import components, sources
 
-CHANNELS = [{}, {"final_emit": "forced"}, {"transition": "geometric"}, {"layers": 2}, {"copy": True, "feature_size": 8}]
+CHANNELS = [
+    {},
+    {"final_emit": "forced"},
+    {"transition": "geometric"},
+    {"layers": 2},
+    {"tie": "same", "feature_size": 8},
+]
 FEATURES = np.array([5, 7], np.int32)
 
 

@@ -12,7 +12,7 @@ from tests.search.small_models import small_model as any_model
 
 WIDE = BeamSettings(threshold=float("inf"), max_length_ratio=0.0, max_length_extra=6)
 POLICIES = [GreedyStreams, BeamStreams]
-COPYING = {"feature_size": 8, "copy": True}
+COPYING = {"feature_size": 8, "tie": "same"}
 NO_FEATURES = torch.zeros(1, 0, dtype=torch.long)
 
 

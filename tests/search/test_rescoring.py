@@ -5,11 +5,11 @@ import pytest
 import torch
 
 from antiphon.data.batch import Batch
-from antiphon.data.vocab import END, UNKNOWN
+from antiphon.data.vocab import END, NO_COUNTERPART, UNKNOWN
 from antiphon.models.language_model import LanguageModel
 from antiphon.models.noisy_channel import NoisyChannel, Weights
 from antiphon.models.transducer import Transducer
-from antiphon.nn.unknown_tokens import NO_COUNTERPART, copies_unknown
+from antiphon.nn.unknown_tokens import copies_unknown
 from antiphon.search.beam_search import BeamSearch, search_outputs
 from antiphon.search.hypothesis import BeamSettings
 from antiphon.search.rescoring import NoisyChannelRescorer, search_noisy_channel
@@ -17,7 +17,7 @@ from tests.search.small_models import batch_of, features_of
 from tests.search.test_beam_search import STATIC, assert_no_device_sync, assert_same_answers
 
 SOURCE_SIZE, TARGET_SIZE = 9, 6
-COPYING = {"feature_size": 8, "direct_settings": {"copy": True}, "copy": True}
+COPYING = {"feature_size": 8, "direct_settings": {"tie": "same"}, "tie": "same"}
 CHANNEL_FEATURES = torch.tensor([0, 1, 2, 3, 7, 6, 5, 4])
 LANGUAGE_FEATURES = torch.tensor([0, 1, 2, 3, 5, UNKNOWN, 4, 6])
 WIDE = {"beam": 300, "proposals": 300, "threshold": float("inf"), "max_length_ratio": 0.0, "max_length_extra": 4}
@@ -43,7 +43,7 @@ def components(seed=0, target_size=TARGET_SIZE, feature_size=0, direct_settings=
 
 def tied(settings, source_size, target_size):
     """Settings of a transducer, with the tokens that both sides have if it copies; both have the same ids here."""
-    if not settings.get("copy"):
+    if settings.get("tie") != "same":
         return settings
     ids = torch.arange(source_size)
     counterparts = torch.where(ids < target_size, ids, UNKNOWN)

@@ -20,7 +20,7 @@ RECIPE = {"data": {"features": False, "feature_order": "sorted"}, "model": {"kin
 def make_old(run, features="false"):
     """Turns a run into what format 1 would have left: no copying, and an order of features."""
     lines = (run / "recipe.toml").read_text().splitlines()
-    lines = [line for line in lines if line.split(" ")[0] not in ("copy_input", "features", "forget_bias")]
+    lines = [line for line in lines if line.split(" ")[0] not in ("tie", "features", "forget_bias")]
     lines.insert(lines.index("[data]") + 1, f'features = {features}\nfeature_order = "sorted"')
     lines.insert(lines.index("[model]") + 1, "forget_bias = 0.5")
     (run / "recipe.toml").write_text("\n".join(lines) + "\n")
@@ -40,7 +40,7 @@ def test_a_recipe_of_format_1_loses_the_order_of_features_and_copies_nothing():
     migrated = migrate(RECIPE, 1)
     assert migrated == {
         "data": {"features": False},
-        "model": {"kind": "transducer", "forget_bias": 1.0, "copy_input": False},
+        "model": {"kind": "transducer", "forget_bias": 1.0, "tie": False},
     }
     assert RECIPE["data"]["feature_order"] == "sorted"
     other = migrate({"data": {}, "model": {"kind": "attention"}}, 1)
@@ -49,7 +49,7 @@ def test_a_recipe_of_format_1_loses_the_order_of_features_and_copies_nothing():
 
 def test_weights_of_format_1_load_and_predict(old_run):
     model = package.load(old_run)
-    assert model.recipe.model.copy_input is False
+    assert model.recipe.model.tie is False
     assert model.recipe.model.forget_bias == 0.5
     assert model.predict(["badu"])[0].text
 
@@ -91,7 +91,7 @@ def test_a_combined_run_of_format_1_is_changed_with_its_parts(toy_run, tmp_path)
     run = tmp_path / "combined"
     combine_runs(toy_run, None, None, run, {}, force=False)
     make_old(run / "direct")
-    lines = [line for line in (run / "recipe.toml").read_text().splitlines() if not line.startswith("copy_input")]
+    lines = [line for line in (run / "recipe.toml").read_text().splitlines() if not line.startswith("tie")]
     lines.insert(lines.index("[data]") + 1, 'feature_order = "sorted"')
     (run / "recipe.toml").write_text("\n".join(lines) + "\n")
     seal_again(run, format=1)

@@ -13,6 +13,8 @@ from antiphon.errors import InputError
 
 PAD, UNKNOWN, START, END = range(4)
 SPECIALS = ("<pad>", "<unk>", "<s>", "</s>")
+NO_COUNTERPART = -1
+"""In place of the target id that a source token is tied to, where there is none."""
 
 
 class Vocab:

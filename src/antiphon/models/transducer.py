@@ -7,9 +7,9 @@
     shift(i, j)       1 - emit(i, j)
 
 Features, where there are any, are in every cell: a vector of theirs is added to that of every token of both sides.
-With ``copy``, tokens that stand in the input are tied to those that are written: the transition sees whether ``x_i``
-has just been written (``nn/transition.py``), and what is unknown to the vocabularies can be copied
-(``nn/unknown_tokens.py``).
+Input tokens can be tied to output tokens: to the same ones, or to those that they go with most often. The transition
+then sees whether what ``x_i`` is tied to has just been written (``nn/transition.py``). Where they are the same, what is
+unknown to the vocabularies can be copied (``nn/unknown_tokens.py``).
 
 Thesis: chapter 5. The four models it names are the choices of ``encoder`` (uni, bi) and ``transition`` (geometric;
 neural, there marked ``+``).
@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn.functional import logsigmoid, pad
 
 from antiphon.data.batch import Batch
-from antiphon.data.vocab import END, PAD
+from antiphon.data.vocab import END, NO_COUNTERPART, PAD
 from antiphon.lattice import log_marginal
 from antiphon.lattice.grid import IMPOSSIBLE
 from antiphon.lattice.recurrence import forward_along
@@ -34,7 +34,7 @@ from antiphon.nn.next_words import WordTable, kernels_fit, next_words
 from antiphon.nn.recurrent import FeatureEmbedding, PrefixEncoder, Sizes, SourceEncoder
 from antiphon.nn.side_by_side import side_by_side
 from antiphon.nn.transition import GeometricTransition, NeuralTransition, TransitionTable
-from antiphon.nn.unknown_tokens import NO_COUNTERPART, make_some_unknown
+from antiphon.nn.unknown_tokens import make_some_unknown
 from antiphon.nn.word_logits import WordLogits
 
 _TRANSITION_NUMBERS = 2**26
@@ -89,7 +89,7 @@ class Transducer(nn.Module):
         encoder: Literal["unidirectional", "bidirectional"] = "bidirectional",
         transition: Literal["geometric", "neural"] = "neural",
         final_emit: Literal["learned", "forced"] = "learned",
-        copy: bool = False,
+        tie: Literal["none", "same", "associated"] = "none",
         hidden_size: int = 128,
         embedding_size: int = 128,
         layers: int = 1,
@@ -98,22 +98,22 @@ class Transducer(nn.Module):
         emit_probability: float = 0.5,
         counterparts: Int[Tensor, " S"] | None = None,
     ) -> None:
-        """``counterparts`` has the target id of every source token, ``NO_COUNTERPART`` for those without one."""
+        """``counterparts`` has the target id that every source token is tied to, or ``NO_COUNTERPART``."""
         super().__init__()
         sizes = Sizes(embedding_size, hidden_size, layers, dropout, forget_bias)
         self.encoder = SourceEncoder(source_size, sizes, bidirectional=encoder == "bidirectional")
         self.decoder = PrefixEncoder(target_size, sizes)
         self.source_features = FeatureEmbedding(feature_size, embedding_size) if feature_size else None
         self.target_features = FeatureEmbedding(feature_size, embedding_size) if feature_size else None
-        self.copies = copy
+        self.copies = tie == "same"
         if counterparts is None:
             counterparts = torch.full((source_size,), NO_COUNTERPART)
-        self.register_buffer("counterparts", counterparts, persistent=copy)
+        self.register_buffer("counterparts", counterparts, persistent=tie != "none")
         self.source_logits = WordLogits(self.encoder.output_size, target_size, bias=False)
         self.target_logits = WordLogits(hidden_size, target_size)
         self.final_emit_forced = final_emit == "forced"
         self.transition: NeuralTransition | GeometricTransition = (
-            NeuralTransition(self.encoder.output_size, hidden_size, units=hidden_size, compares=copy)
+            NeuralTransition(self.encoder.output_size, hidden_size, units=hidden_size, compares=tie != "none")
             if transition == "neural"
             else GeometricTransition(emit_probability)
         )

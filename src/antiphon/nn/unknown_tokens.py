@@ -12,8 +12,6 @@ from torch import Tensor
 from antiphon.data.batch import Batch
 from antiphon.data.vocab import UNKNOWN
 
-NO_COUNTERPART = -1
-"""In place of the target id of a source token that can be no target token, such as the end symbol."""
 _SHARE = 0.05
 """Part of the pairs in which a token is made unknown while a model learns."""
 

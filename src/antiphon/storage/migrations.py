@@ -28,7 +28,7 @@ def _from_format_1(recipe: Table) -> Table:
         )
     data.pop("feature_order", None)
     if model.get("kind") == "transducer":
-        model["copy_input"] = False
+        model["tie"] = "none"
     return {**recipe, "data": data, "model": model}
 
 

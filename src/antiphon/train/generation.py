@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from antiphon.build import build_beam, build_model, build_search, fitting_measures
 from antiphon.config import Recipe
+from antiphon.data.association import associate
 from antiphon.data.batch import Batch
 from antiphon.data.corpus import Corpus, plan_batches
 from antiphon.data.hallucination import Hallucinator
@@ -97,6 +98,9 @@ class GenerationTask:
             int(lengths.sum()) for lengths in (self.prepared.train.target_lengths, self.prepared.train.source_lengths)
         )
         model = build_model(recipe.model, codec, emit_probability=written / (written + read))
+        if isinstance(model, Transducer) and recipe.model.tie == "associated":
+            sizes = len(codec.source.vocab), len(codec.target.vocab)
+            model.counterparts.copy_(torch.from_numpy(associate(self.prepared.train, *sizes)))
         metric = recipe.train.dev_metric
         validation = Validation(
             metric,

@@ -22,6 +22,8 @@ _MOST_MADE_UP, _LEAST_MADE_UP = 0.5, 0.05
 """Parts of the pairs that are made up, where any are; in between, ..."""
 _MADE_UP_PAIRS = 200
 """... as many as are so many pairs."""
+_MOST_ASSOCIATIONS = 10**6
+"""Source tokens times target tokens of vocabularies small enough to count what goes with what: letters, phonemes."""
 _SHARED = 0.5
 """Part of the target vocabulary that must be in the source vocabulary as well, for copying to make sense."""
 
@@ -76,21 +78,28 @@ def settle_features(recipe: Recipe) -> Recipe:
     return recipe.model_copy(update={"data": data.model_copy(update={"features": found})})
 
 
-def settle_copying(recipe: Recipe, codec: PairCodec, pairs: int) -> Recipe:
+def settle_model(recipe: Recipe, codec: PairCodec, pairs: int) -> Recipe:
     """The recipe of a transducer with what follows from its vocabularies and pairs decided, where it left that open.
 
-    That is ``model.copy_input`` and ``train.hallucination``: 100 pairs with features profit from a half that is made
-    up, 1,000 from a fifth, more than 4,000 from none.
+    That is ``model.tie`` and ``train.hallucination``: 100 pairs with features profit from a half that is made up,
+    1,000 from a fifth, more than 4,000 from none.
     """
     model, train = recipe.model, recipe.train
     if model.kind != "transducer":
         return recipe
-    if model.copy_input is None:
-        model = model.model_copy(update={"copy_input": share_vocabulary(recipe, codec)})
+    if model.tie is None:
+        model = model.model_copy(update={"tie": _choose_tie(recipe, codec)})
     if train.hallucination is None:
-        share = min(_MOST_MADE_UP, _MADE_UP_PAIRS / pairs) if model.copy_input and recipe.data.features else 0.0
+        share = min(_MOST_MADE_UP, _MADE_UP_PAIRS / pairs) if model.tie == "same" and recipe.data.features else 0.0
         train = train.model_copy(update={"hallucination": round(share, 2) if share >= _LEAST_MADE_UP else 0.0})
     return recipe.model_copy(update={"model": model, "train": train})
+
+
+def _choose_tie(recipe: Recipe, codec: PairCodec) -> str:
+    if share_vocabulary(recipe, codec):
+        return "same"
+    is_small = len(codec.source.vocab) * len(codec.target.vocab) <= _MOST_ASSOCIATIONS
+    return "associated" if is_small and recipe.model.transition == "neural" else "none"
 
 
 def share_vocabulary(recipe: Recipe, codec: PairCodec) -> bool:
@@ -218,7 +227,7 @@ def _refuse_no_pairs(files: Files | None, census: Census) -> None:
 def _open_new(recipe: Recipe, run: RunFolder, corpus: Path, say: Say) -> Prepared:
     """What a new run has, whose vocabularies decide what the recipe left open."""
     prepared = _open(recipe, run, corpus, say)
-    recipe = settle_copying(recipe, prepared.codec, len(prepared.train))
+    recipe = settle_model(recipe, prepared.codec, len(prepared.train))
     run.save_recipe(recipe)
     return replace(prepared, recipe=recipe)
 

@@ -11,7 +11,7 @@ from antiphon.run import RunFolder
 from antiphon.train.length import Length, default_patience
 from antiphon.train.preconditions import COUNTED_KINDS
 
-_DECIDED_BY_DATA = {"features", "copy_input", "hallucination", "rule_weight", "passes", "max_epochs", "patience"}
+_DECIDED_BY_DATA = {"features", "tie", "hallucination", "rule_weight", "passes", "max_epochs", "patience"}
 """Settings that a recipe may leave open and a run has decided."""
 _LENGTHS = ("max_epochs", "max_updates", "min_passes")
 """Settings that a run may be given higher ones of."""
