@@ -40,7 +40,7 @@ def test_a_recipe_of_format_1_loses_the_order_of_features_and_copies_nothing():
     migrated = migrate(RECIPE, 1)
     assert migrated == {
         "data": {"features": False},
-        "model": {"kind": "transducer", "forget_bias": 1.0, "tie": False},
+        "model": {"kind": "transducer", "forget_bias": 1.0, "tie": "none"},
     }
     assert RECIPE["data"]["feature_order"] == "sorted"
     other = migrate({"data": {}, "model": {"kind": "attention"}}, 1)
@@ -49,7 +49,7 @@ def test_a_recipe_of_format_1_loses_the_order_of_features_and_copies_nothing():
 
 def test_weights_of_format_1_load_and_predict(old_run):
     model = package.load(old_run)
-    assert model.recipe.model.tie is False
+    assert model.recipe.model.tie == "none"
     assert model.recipe.model.forget_bias == 0.5
     assert model.predict(["badu"])[0].text
 
