@@ -198,7 +198,7 @@ class TrainSection(Section):
     warmup_updates: Annotated[int, Field(ge=0, le=10**9)] = 0
     """Updates at the start in which the learning rate rises from 0 in equal steps; the curve falls after them."""
     hallucination: Annotated[float, Field(ge=0, le=1)] | None = None
-    """Part of the pairs whose shared letters are made up; unset: up to a half, for few pairs with features."""
+    """Part of the pairs whose shared letters are made up; unset: up to a half, for few inflected words."""
     clip: Annotated[float, Field(gt=0, le=1e9)] = 5.0
     """Largest gradient norm."""
     precision: Literal["float32", "tf32", "bfloat16"] = "tf32"

@@ -81,8 +81,8 @@ def settle_features(recipe: Recipe) -> Recipe:
 def settle_model(recipe: Recipe, codec: PairCodec, pairs: int) -> Recipe:
     """The recipe of a transducer with what follows from its vocabularies and pairs decided, where it left that open.
 
-    That is ``model.tie`` and ``train.hallucination``: 100 pairs with features profit from a half that is made up,
-    1,000 from a fifth, more than 4,000 from none.
+    That is ``model.tie`` and ``train.hallucination``: 100 inflected words profit from a half that is made up, 1,000
+    from a fifth, more than 4,000 from none.
     """
     model, train = recipe.model, recipe.train
     if model.kind != "transducer":
@@ -90,7 +90,11 @@ def settle_model(recipe: Recipe, codec: PairCodec, pairs: int) -> Recipe:
     if model.tie is None:
         model = model.model_copy(update={"tie": _choose_tie(recipe, codec)})
     if train.hallucination is None:
-        share = min(_MOST_MADE_UP, _MADE_UP_PAIRS / pairs) if model.tie == "same" and recipe.data.features else 0.0
+        share = (
+            min(_MOST_MADE_UP, _MADE_UP_PAIRS / pairs)
+            if model.tie == "same" and recipe.data.target_tokens == "chars"
+            else 0.0
+        )
         train = train.model_copy(update={"hallucination": round(share, 2) if share >= _LEAST_MADE_UP else 0.0})
     return recipe.model_copy(update={"model": model, "train": train})
 

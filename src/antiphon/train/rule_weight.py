@@ -14,16 +14,17 @@ from antiphon.models.suffix_rule import SuffixRules
 from antiphon.run import RunFolder
 from antiphon.search.rule_mixture import Rivals, as_answer, fit_weight, rivals_of
 from antiphon.train.count import Example, read_examples
+from antiphon.train.prepare import share_vocabulary
 
 _BATCH = 64
 
 
-def has_rules(recipe: Recipe) -> bool:
-    """Whether suffix rules are a rival: they change endings of words by their features, and copy the rest."""
-    data, kind = recipe.data, KINDS.get(recipe.model.kind)
-    is_inflection = data.features and data.source_tokens == data.target_tokens == "chars"
+def has_rules(recipe: Recipe, codec: PairCodec) -> bool:
+    """Whether suffix rules are a rival: they change endings of words, by their features if any, and copy the rest."""
+    is_inflection = recipe.data.target_tokens == "chars" and share_vocabulary(recipe, codec)
+    kind = KINDS.get(recipe.model.kind)
     answers = kind is not None and kind.search is not None and recipe.search.over == "outputs"
-    return bool(is_inflection and answers and recipe.train.dev_metric == "accuracy")
+    return is_inflection and answers and recipe.train.dev_metric == "accuracy"
 
 
 def weigh_rules(recipe: Recipe, run: RunFolder, new: RunFolder, device: str) -> dict[str, float]:
@@ -31,7 +32,7 @@ def weigh_rules(recipe: Recipe, run: RunFolder, new: RunFolder, device: str) -> 
 
     A weight that the recipe gives is left as it is; one of 0 means no rules.
     """
-    if not has_rules(recipe) or recipe.search.rule_weight == 0:
+    if recipe.search.rule_weight == 0 or not has_rules(recipe, run.codec(recipe)):
         return {}
     rules = SuffixRules.learn(example[:3] for example in read_examples(recipe, run, "train"))
     rivals = list(_rivals(recipe, run, rules, device))
