@@ -128,12 +128,13 @@ def report_training(run: "RunFolder", recipe: "config.Recipe", console: "Console
 def report_rules(run: "RunFolder", console: "Console") -> None:
     """Says what suffix rules of the same pairs get on dev, and what network and rules get together."""
     metrics = run.metrics()
-    if "dev_rule_accuracy" in metrics:
-        console.print(
-            f"suffix rules of the same pairs: dev accuracy {metrics['dev_rule_accuracy']:.4g}; together, with "
-            f"search.rule_weight = {run.recipe().search.rule_weight:g}: {metrics['dev_accuracy_with_rules']:.4g}",
-            soft_wrap=True,
-        )
+    if "dev_rule_accuracy" not in metrics:
+        return
+    line = f"suffix rules of the same pairs: dev accuracy {metrics['dev_rule_accuracy']:.4g}"
+    if "dev_accuracy_with_rules" in metrics:
+        weight, together = run.recipe().search.rule_weight, metrics["dev_accuracy_with_rules"]
+        line += f"; together, with search.rule_weight = {weight:g}: {together:.4g}"
+    console.print(line, soft_wrap=True)
 
 
 def report_test(run: "RunFolder", console: "Console", device: str, threads: int | None) -> None:

@@ -1,6 +1,7 @@
 """Suffix rules beside a network that inflects words: learnt from the same pairs, weighed on the held-out ones."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from statistics import fmean
 from typing import cast
 
 from antiphon.build import build_beam, build_search
@@ -39,11 +40,16 @@ def weigh_rules(recipe: Recipe, run: RunFolder, new: RunFolder, device: str) -> 
     weight = fit_weight(rivals) if recipe.search.rule_weight is None else recipe.search.rule_weight
     settled = recipe.search.model_copy(update={"rule_weight": round(weight, 4)})
     new.save_recipe(recipe.model_copy(update={"search": settled}))
+    measured = {"rule_accuracy": _percent(rival.rule_is_right for rival in rivals)}
     if weight:
         rules.save(new.rules)
-    alone = sum(rival.rule_is_right for rival in rivals)
-    together = sum(rival.rule_is_right if weight > rival.turn else rival.is_right for rival in rivals)
-    return {"rule_accuracy": 100 * alone / len(rivals), "accuracy_with_rules": 100 * together / len(rivals)}
+        right = (rival.rule_is_right if weight > rival.turn else rival.is_right for rival in rivals)
+        measured["accuracy_with_rules"] = _percent(right)
+    return measured
+
+
+def _percent(right: Iterable[bool]) -> float:
+    return 100 * fmean(right)
 
 
 def _rivals(recipe: Recipe, run: RunFolder, rules: SuffixRules, device: str) -> Iterator[Rivals]:
