@@ -9,8 +9,8 @@ from antiphon.data.batch import Batch
 from antiphon.data.vocab import END, SPECIALS, UNKNOWN
 from antiphon.models.attention import Attention
 from antiphon.models.encoder_decoder import EncoderDecoder
+from antiphon.models.left_to_right import copies_unknown
 from antiphon.models.transducer import Transducer
-from antiphon.nn.unknown_tokens import copies_unknown
 
 MODELS = {
     "transducer": (Transducer, {}),

@@ -5,7 +5,7 @@ import torch
 
 from antiphon.data.vocab import END
 from antiphon.lattice import best_path
-from antiphon.nn.unknown_tokens import copies_unknown
+from antiphon.models.left_to_right import copies_unknown
 from antiphon.search.hypothesis import BeamSettings
 from antiphon.search.path_search import search_paths
 from tests.search.small_models import batch_of, every_target, pair, small_model, sources

@@ -7,9 +7,9 @@ import torch
 from antiphon.data.batch import Batch
 from antiphon.data.vocab import END, NO_COUNTERPART, UNKNOWN
 from antiphon.models.language_model import LanguageModel
+from antiphon.models.left_to_right import copies_unknown
 from antiphon.models.noisy_channel import NoisyChannel, Weights
 from antiphon.models.transducer import Transducer
-from antiphon.nn.unknown_tokens import copies_unknown
 from antiphon.search.beam_search import BeamSearch, search_outputs
 from antiphon.search.hypothesis import BeamSettings
 from antiphon.search.rescoring import NoisyChannelRescorer, search_noisy_channel

@@ -79,7 +79,8 @@ def test_features_stay_however_rare(recipe, fresh_run, tmp_path):
     (tmp_path / "train.tsv").write_text("aa\taa\tPL\naa\tab\tSG\naa\taa\tSG\n")
     run = fresh_run()
     prepare(recipe("data.min_count=2"), run, print)
-    assert run.vocab("source").tokens[4:] == ("a", "[SG]", "[PL]")
+    assert run.vocab("source").tokens[4:] == ("a",)
+    assert run.vocab("features").tokens[4:] == ("SG", "PL")
     assert run.vocab("target").tokens[4:] == ("a",)
 
 

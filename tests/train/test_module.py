@@ -39,7 +39,7 @@ def test_an_epoch_of_several_passes_sees_every_pair_in_each_by_an_order_of_its_o
     def plan(order):
         return np.split(order.permutation(12), 3)
 
-    batches = EpochBatches(lambda numbers: numbers, plan, seed=1, epoch=lambda: 4, passes=3)
+    batches = EpochBatches(lambda numbers, _: numbers, plan, seed=1, epoch=lambda: 4, passes=3)
     found = list(batches)
     assert batches.planned == len(found) == 9
     passes = [np.concatenate(found[first : first + 3]) for first in (0, 3, 6)]
@@ -47,5 +47,5 @@ def test_an_epoch_of_several_passes_sees_every_pair_in_each_by_an_order_of_its_o
     assert len({tuple(each) for each in passes}) == 3
     assert np.array_equal(found, batches.plan_epoch(4))
     assert not np.array_equal(found, batches.plan_epoch(5))
-    one_pass = EpochBatches(lambda numbers: numbers, plan, seed=1, epoch=lambda: 4)
+    one_pass = EpochBatches(lambda numbers, _: numbers, plan, seed=1, epoch=lambda: 4)
     assert np.array_equal(list(one_pass), found[:3])

@@ -97,7 +97,7 @@ def test_bad_data_end_all_processes_with_one_sentence(folder):
 @pytest.mark.parametrize("pairs", [1, 2, 3, 10])
 def test_the_mean_over_weighed_shares_is_the_mean_over_the_batch(monkeypatch, size, pairs):
     losses = np.arange(1.0, 1.0 + pairs) ** 2
-    batches = EpochBatches(lambda numbers: losses[numbers], lambda _: [np.arange(pairs)], seed=1, epoch=lambda: 0)
+    batches = EpochBatches(lambda numbers, _: losses[numbers], lambda _: [np.arange(pairs)], seed=1, epoch=lambda: 0)
     for module in (shares, step):
         monkeypatch.setattr(module, "size", lambda: size)
     found = []

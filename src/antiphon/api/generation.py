@@ -74,7 +74,7 @@ class NeuralModel(Model):
         """The best outputs of one batch, or samples."""
         batch = self.codec.batch(sources).to(self.device)
         found = self._search(batch, options)
-        if self.rules is not None:
+        if self.rules is not None and self.recipe.search.over == "outputs":
             found = self._add_rules(self.rules, sources, batch, found, options)
         if options.cover is not None:
             found = [covering(hypotheses, options.cover) for hypotheses in found]

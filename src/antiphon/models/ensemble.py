@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from antiphon.data.batch import Batch
 from antiphon.data.vocab import START
+from antiphon.models.left_to_right import copies_unknown
 from antiphon.models.transducer import Transducer
-from antiphon.nn.unknown_tokens import copies_unknown
 
 Mean = Literal["probabilities", "logs"]
 

@@ -40,3 +40,12 @@ class AlignedModel(LeftToRight, Protocol):
     ) -> tuple[int, Float[Tensor, "N R"]]:
         """The first row, and log probabilities of the rows of one more token after each parent."""
         ...
+
+
+def copies_unknown(model: object) -> bool:
+    """Whether a model copies: it writes the unknown token, which stands for the input token of the row.
+
+    Source and target have one symbol for all that they do not know; a model learns to copy it from pairs in which a
+    token of both sides was made unknown (``data/changing_pairs.py``).
+    """
+    return bool(getattr(model, "copies", False))

@@ -9,7 +9,7 @@
 Features, where there are any, are in every cell: a vector of theirs is added to that of every token of both sides.
 Input tokens can be tied to output tokens: to the same ones, or to those that they go with most often. The transition
 then sees whether what ``x_i`` is tied to has just been written (``nn/transition.py``). Where they are the same, what is
-unknown to the vocabularies can be copied (``nn/unknown_tokens.py``).
+unknown to the vocabularies can be copied (``models/left_to_right.py``).
 
 Thesis: chapter 5. The four models it names are the choices of ``encoder`` (uni, bi) and ``transition`` (geometric;
 neural, there marked ``+``).
@@ -34,7 +34,6 @@ from antiphon.nn.next_words import WordTable, kernels_fit, next_words
 from antiphon.nn.recurrent import FeatureEmbedding, PrefixEncoder, Sizes, SourceEncoder
 from antiphon.nn.side_by_side import side_by_side
 from antiphon.nn.transition import GeometricTransition, NeuralTransition, TransitionTable
-from antiphon.nn.unknown_tokens import make_some_unknown
 from antiphon.nn.word_logits import WordLogits
 
 _TRANSITION_NUMBERS = 2**26
@@ -124,8 +123,6 @@ class Transducer(nn.Module):
 
     def moves(self, batch: Batch) -> Moves:
         """The log scores of both moves in every cell."""
-        if self.copies and self.training:
-            batch = make_some_unknown(batch, self.counterparts)
         source, target = side_by_side(
             lambda: self.encode(batch),
             lambda: self.decode_prefix(batch.shifted_target, self.target_state(batch.features))[0],

@@ -29,12 +29,11 @@ from torch.nn.functional import pad
 from antiphon.data.batch import Batch
 from antiphon.data.vocab import END, PAD, SPECIALS, START, UNKNOWN
 from antiphon.lattice.grid import IMPOSSIBLE
-from antiphon.models.left_to_right import AlignedModel, LeftToRight
+from antiphon.models.left_to_right import AlignedModel, LeftToRight, copies_unknown
 from antiphon.nn.factored_softmax import has_kernel
 from antiphon.nn.next_words import top_words
 from antiphon.nn.side_by_side import side_by_side
 from antiphon.nn.slots import spread
-from antiphon.nn.unknown_tokens import copies_unknown
 from antiphon.search.cuda_graph import CapturedStep
 from antiphon.search.hypothesis import BeamSettings, Hypothesis
 

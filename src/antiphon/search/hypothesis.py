@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from antiphon.data.vocab import END, PAD, START, UNKNOWN
-from antiphon.nn.unknown_tokens import copies_unknown
+from antiphon.models.left_to_right import copies_unknown
 
 
 def never_written(model: object) -> list[int]:

@@ -18,8 +18,7 @@ import torch
 
 from antiphon.data.batch import Batch
 from antiphon.data.vocab import END, START, UNKNOWN
-from antiphon.models.left_to_right import LeftToRight
-from antiphon.nn.unknown_tokens import copies_unknown
+from antiphon.models.left_to_right import LeftToRight, copies_unknown
 from antiphon.search.hypothesis import Hypothesis
 
 Ids = tuple[int, ...]

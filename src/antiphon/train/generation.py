@@ -14,8 +14,8 @@ from antiphon.build import build_beam, build_model, build_search, fitting_measur
 from antiphon.config import Recipe
 from antiphon.data.association import associate
 from antiphon.data.batch import Batch
+from antiphon.data.changing_pairs import ChangingPairs
 from antiphon.data.corpus import Corpus, plan_batches
-from antiphon.data.hallucination import Hallucinator
 from antiphon.models.transducer import Transducer
 from antiphon.run import RunFolder
 from antiphon.train.checkpoint import Checkpoint
@@ -73,9 +73,9 @@ class GenerationTask:
 
     def _batch(self, model: nn.Module) -> Callable[[Numbers, Numbers], Batch]:
         """What makes the batches to learn from."""
-        corpus, share = self.prepared.train, self.recipe.train.hallucination
-        if share and isinstance(model, Transducer):
-            return Hallucinator(corpus, model.counterparts.numpy(), share).batch
+        corpus, share = self.prepared.train, self.recipe.train.hallucination or 0.0
+        if isinstance(model, Transducer) and model.copies:
+            return ChangingPairs(corpus, model.counterparts.numpy(), share).batch
         return lambda numbers, _: corpus.batch(numbers)
 
     def finish(self, run: RunFolder, new: RunFolder, device: str) -> dict[str, float]:

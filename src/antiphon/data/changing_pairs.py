@@ -1,9 +1,14 @@
-"""Made-up training pairs: the letters that a word and its form share are replaced by random ones.
+"""Training pairs that are changed each time they are seen, for models whose source and target share tokens.
+
+Some are made up: the letters that a word and its form share are replaced by random ones. ::
 
     schenken -> geschenkt     becomes, say,     sbörfken -> gesbörfkt
 
 What changes between the two, and what stands at the edges of what does not, is kept. So a model learns from few pairs
 that stems are copied whatever their letters. Known as data hallucination (Anastasopoulos and Neubig, 2019).
+
+In some others one token that both sides have is made unknown wherever it stands, so that a model learns to copy tokens
+that are in no vocabulary (``models/left_to_right.py``).
 """
 
 from collections.abc import Sequence
@@ -15,10 +20,12 @@ from numpy.typing import NDArray
 
 from antiphon.data.batch import Batch, Ids
 from antiphon.data.corpus import Corpus
-from antiphon.data.vocab import SPECIALS
+from antiphon.data.vocab import SPECIALS, UNKNOWN
 
 _LEAST_SHARED = 3
 """Letters in a row that a pair must share: the first and the last of them stay."""
+_UNKNOWN_SHARE = 0.05
+"""Part of the pairs in which a token is made unknown."""
 
 
 class Shared(NamedTuple):
@@ -43,21 +50,35 @@ def longest_shared(source: NDArray[np.integer], target: NDArray[np.integer]) -> 
     return best
 
 
-class Hallucinator:
-    """The pairs of a corpus, some of them made up anew each time; ``counterparts`` has the target id of source ids."""
+class ChangingPairs:
+    """The pairs of a corpus, some of them changed; ``counterparts`` has the target id of source ids.
+
+    ``share`` is the part of them that is made up.
+    """
 
     def __init__(self, corpus: Corpus, counterparts: NDArray[np.int64], share: float) -> None:
         self.corpus, self.counterparts, self.share = corpus, counterparts, share
         self._found: dict[int, Shared] = {}
 
     def batch(self, numbers: NDArray[np.int64], seeds: NDArray[np.int64]) -> Batch:
-        """The pairs of these numbers, padded; the seed of each decides whether it is made up, and how."""
+        """The pairs of these numbers, padded; the seed of each, drawn below 2^63, decides if and how it changes."""
         sources, targets, features = self.corpus.sequences(numbers)
-        for place, (number, seed) in enumerate(zip(numbers.tolist(), seeds.tolist(), strict=True)):
-            random = np.random.default_rng(seed)
-            if random.random() < self.share:
-                sources[place], targets[place] = self._make_up(number, sources[place], targets[place], random)
+        chance = seeds / 2**63
+        for place in np.flatnonzero(chance < self.share + (1 - self.share) * _UNKNOWN_SHARE).tolist():
+            random = np.random.default_rng(seeds[place])
+            pair = sources[place], targets[place]
+            is_made_up = chance[place] < self.share
+            changed = self._make_up(int(numbers[place]), *pair, random) if is_made_up else self._hide(*pair, random)
+            sources[place], targets[place] = changed
         return Batch.of(sources, targets, features, most_features=self.corpus.most_features)
+
+    def _hide(self, source: Ids, target: Ids, random: np.random.Generator) -> tuple[Ids, Ids]:
+        """A pair in which a token of both sides is unknown; the pair itself if the one drawn is not on both."""
+        token = random.choice(source)
+        written = self.counterparts[token]
+        if written not in target:
+            return source, target
+        return np.where(source == token, UNKNOWN, source), np.where(target == written, UNKNOWN, target)
 
     def _make_up(self, number: int, source: Ids, target: Ids, random: np.random.Generator) -> tuple[Ids, Ids]:
         if number not in self._found:

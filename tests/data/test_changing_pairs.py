@@ -1,15 +1,18 @@
 import numpy as np
 import pytest
 
+from antiphon.build import find_counterparts
+from antiphon.data.changing_pairs import ChangingPairs, Shared, longest_shared
 from antiphon.data.codec import PairCodec, TextCodec
 from antiphon.data.corpus import Corpus, Limits, write_corpus
-from antiphon.data.hallucination import Hallucinator, Shared, longest_shared
 from antiphon.data.readers import Pair
 from antiphon.data.tokenise import Chars, TextSteps
-from antiphon.data.vocab import Vocab
+from antiphon.data.vocab import NO_COUNTERPART, UNKNOWN, Vocab
 
 SOURCE = TextCodec(TextSteps(), Chars(), Vocab("abcdefghijklmn"))
 TARGET = TextCodec(TextSteps(), Chars(), Vocab("nmlkjihgfedcbax"))
+SEEDS = np.random.default_rng(0).integers(2**63, size=2000)
+NEVER = np.array([2**63 - 1, 2**63 - 2, 2**63 - 3])  # seeds of pairs that stay as they are
 PAIRS = [("abcdef", "xxabcdefx"), ("ab", "abx"), ("ghijk", "ghixjk")]
 COUNTERPARTS = np.array([-1, 1, -1, -1, *TARGET.vocab.encode("abcdefghijklmn")])
 
@@ -48,7 +51,7 @@ def texts(batch):
 
 
 def test_what_is_shared_is_replaced_alike_but_for_its_edges(corpus):
-    made = texts(Hallucinator(corpus, COUNTERPARTS, 1.0).batch(np.array([0] * 20), np.arange(20)))
+    made = texts(ChangingPairs(corpus, COUNTERPARTS, 1.0).batch(np.array([0] * 20), SEEDS[:20]))
     assert len(set(made)) > 15
     for source, target in made:
         assert (source[0], source[-1]) == ("a", "f")
@@ -57,21 +60,38 @@ def test_what_is_shared_is_replaced_alike_but_for_its_edges(corpus):
 
 
 def test_short_stems_and_features_stay(corpus):
-    batch = Hallucinator(corpus, COUNTERPARTS, 1.0).batch(np.array([1, 2]), np.array([5, 6]))
+    batch = ChangingPairs(corpus, COUNTERPARTS, 1.0).batch(np.array([1, 2]), SEEDS[:2])
     assert texts(batch)[0] == PAIRS[1]
     assert texts(batch)[1][0][3:] == "jk"
     assert batch.features.tolist() == [[4], [4]]
 
 
 def test_the_share_says_how_many_are_made_up(corpus):
-    some = Hallucinator(corpus, COUNTERPARTS, 0.3).batch(np.array([0] * 400), np.arange(400))
-    assert 90 < sum(pair != PAIRS[0] for pair in texts(some)) < 150
-    none = Hallucinator(corpus, COUNTERPARTS, 0.0).batch(np.array([0, 1, 2]), np.arange(3))
+    some = ChangingPairs(corpus, COUNTERPARTS, 0.3).batch(np.array([0] * 400), SEEDS[:400])
+    assert 90 < sum("<unk>" not in pair[0] and pair != PAIRS[0] for pair in texts(some)) < 150
+    none = ChangingPairs(corpus, COUNTERPARTS, 0.0).batch(np.array([0, 1, 2]), NEVER)
     assert texts(none) == PAIRS
 
 
 def test_the_seed_of_a_pair_decides_alone(corpus):
-    hallucinator = Hallucinator(corpus, COUNTERPARTS, 0.8)
-    together = texts(hallucinator.batch(np.array([0, 2, 0]), np.array([7, 8, 9])))
-    alone = [texts(hallucinator.batch(np.array([n]), np.array([s])))[0] for n, s in ((0, 7), (2, 8), (0, 9))]
+    pairs_ = ChangingPairs(corpus, COUNTERPARTS, 0.8)
+    together = texts(pairs_.batch(np.array([0, 2, 0]), SEEDS[7:10]))
+    alone = [texts(pairs_.batch(np.array([n]), np.array([s])))[0] for n, s in zip((0, 2, 0), SEEDS[7:10], strict=True)]
     assert together == alone
+
+
+def test_a_token_of_both_sides_is_unknown_in_one_pair_of_twenty(corpus):
+    made = texts(ChangingPairs(corpus, COUNTERPARTS, 0.0).batch(np.array([0] * 2000), SEEDS))
+    hidden = [pair for pair in made if pair != PAIRS[0]]
+    assert 60 < len(hidden) < 140
+    for source, target in hidden:
+        assert source.count("<unk>") == 1
+        assert target == f"xx{source}x"
+    assert len(set(hidden)) == 6  # any letter of the six
+    kept = texts(ChangingPairs(corpus, np.full(18, -1), 0.0).batch(np.array([0] * 2000), SEEDS))
+    assert set(kept) == {PAIRS[0]}
+
+
+def test_counterparts_are_the_same_tokens_of_the_other_side():
+    found = find_counterparts(Vocab("abc"), Vocab("cxa"))
+    assert found.tolist() == [NO_COUNTERPART, UNKNOWN, NO_COUNTERPART, NO_COUNTERPART, 6, UNKNOWN, 4]
