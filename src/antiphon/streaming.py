@@ -1,7 +1,8 @@
 """Text in, text out, while the text still arrives: ``stream = antiphon.load("runs/x").stream()``.
 
-An unknown token that is written stands for a token of the input. Where streams write a row as soon as they have read its token, it is that token. A beam commits later, when the row is no longer known: unknown
-tokens then stand for the unknown tokens of the input, one after the other in the order in which they were read.
+An unknown token that is written stands for a token of the input. Where streams write a row as soon as they have read
+its token, it is that token. A beam commits later, when the row is no longer known: unknown tokens then stand for the
+unknown tokens of the input, one after the other in the order in which they were read.
 """
 
 from collections import deque

@@ -99,6 +99,12 @@ def test_rules_alone_are_taken_if_they_are_always_better():
     assert fit_weight(rivals) > 0.5
 
 
+def test_what_a_search_missed_wins_with_any_weight():
+    missed = right(False, True, math.log(0.1), math.log(0.6))
+    assert missed.turn == 0.0
+    assert 0.0 < fit_weight([missed, right(True, False, math.log(0.9))]) < 9 / 19
+
+
 def test_rivals_say_who_is_right():
     model, inputs = small_model(seed=3), sources(3, 4)
     batch = batch_of(inputs)

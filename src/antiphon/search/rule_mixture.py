@@ -36,10 +36,11 @@ class Rivals(NamedTuple):
     def turn(self) -> float:
         """The weight from which on the rules' answer wins.
 
-        With ``d`` the network's probability of its own answer less that of the rules', it is ``d / (1 + d)``.
+        With ``d`` the network's probability of its own answer less that of the rules', it is ``d / (1 + d)``; a search
+        that misses a more probable answer of the rules loses to any weight.
         """
         lead = math.exp(self.log_prob) - math.exp(self.rule_log_prob)
-        return lead / (1 + lead)
+        return max(0.0, lead / (1 + lead))
 
 
 @torch.inference_mode()
