@@ -22,6 +22,8 @@ _MOST_MADE_UP, _LEAST_MADE_UP = 0.5, 0.05
 """Parts of the pairs that are made up, where any are; in between, ..."""
 _MADE_UP_PAIRS = 200
 """... as many as are so many pairs."""
+_FEW_PAIRS = 2000
+"""Up to so many pairs, source tokens are tied to the target tokens that they go with most."""
 _MOST_ASSOCIATIONS = 10**6
 """Source tokens times target tokens of vocabularies small enough to count what goes with what: letters, phonemes."""
 _SHARED = 0.5
@@ -88,7 +90,7 @@ def settle_model(recipe: Recipe, codec: PairCodec, pairs: int) -> Recipe:
     if model.kind != "transducer":
         return recipe
     if model.tie is None:
-        model = model.model_copy(update={"tie": _choose_tie(recipe, codec)})
+        model = model.model_copy(update={"tie": _choose_tie(recipe, codec, pairs)})
     if train.hallucination is None:
         share = (
             min(_MOST_MADE_UP, _MADE_UP_PAIRS / pairs)
@@ -99,10 +101,11 @@ def settle_model(recipe: Recipe, codec: PairCodec, pairs: int) -> Recipe:
     return recipe.model_copy(update={"model": model, "train": train})
 
 
-def _choose_tie(recipe: Recipe, codec: PairCodec) -> str:
+def _choose_tie(recipe: Recipe, codec: PairCodec, pairs: int) -> str:
+    """The same tokens where there are such; few pairs profit from associated ones, with many they do harm."""
     if share_vocabulary(recipe, codec):
         return "same"
-    is_small = len(codec.source.vocab) * len(codec.target.vocab) <= _MOST_ASSOCIATIONS
+    is_small = pairs <= _FEW_PAIRS and len(codec.source.vocab) * len(codec.target.vocab) <= _MOST_ASSOCIATIONS
     return "associated" if is_small and recipe.model.transition == "neural" else "none"
 
 
