@@ -102,7 +102,7 @@ def settle_model(recipe: Recipe, codec: PairCodec, pairs: int) -> Recipe:
 
 
 def _choose_tie(recipe: Recipe, codec: PairCodec, pairs: int) -> str:
-    """The same tokens where there are such; few pairs profit from associated ones, with many they do harm."""
+    """The same tokens where there are such; few pairs profit from associated ones, many do not."""
     if share_vocabulary(recipe, codec):
         return "same"
     is_small = pairs <= _FEW_PAIRS and len(codec.source.vocab) * len(codec.target.vocab) <= _MOST_ASSOCIATIONS
