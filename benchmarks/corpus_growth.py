@@ -131,8 +131,8 @@ def timed(module, name):
 
 
 def recipe(folder):
-    from antiphon.config import load_recipe
-    from antiphon.recipes import find_recipe
+    from antiphon.recipe.recipe_file import load_recipe
+    from antiphon.recipe.shipped_recipes import find_recipe
 
     return load_recipe(find_recipe("summarisation"), data_settings(folder))
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from rich.console import Console
 
 import antiphon
-from antiphon.config import load_recipe
-from antiphon.recipes import find_recipe
+from antiphon.recipe.recipe_file import load_recipe
+from antiphon.recipe.shipped_recipes import find_recipe
 from antiphon.train.fit import train
 
 LETTERS = "aeioubdgkmst"

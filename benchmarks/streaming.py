@@ -13,13 +13,14 @@ from pathlib import Path
 
 import torch
 
-from antiphon.config import load_recipe
 from antiphon.data.vocab import SPECIALS
+from antiphon.decode.hypothesis import BeamSettings
+from antiphon.decode.streaming.beam_streams import BeamStreams
+from antiphon.decode.streaming.greedy_streams import GreedyStreams
+from antiphon.decode.streaming.text_streams import run_streams
 from antiphon.demo import FOLDER, pairs_of
 from antiphon.models.transducer import Transducer
-from antiphon.search.hypothesis import BeamSettings
-from antiphon.search.online import BeamStreams, GreedyStreams
-from antiphon.streaming import run_streams
+from antiphon.recipe.recipe_file import load_recipe
 
 WORDS, LONG, VOCABULARY = 200, 5_000, 10_000
 SURENESS, EAGERNESS = 100.0, 5.0

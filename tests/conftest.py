@@ -1,4 +1,7 @@
-"""Settings and fixtures for every test: one thread, and hypothesis examples that are the same each time."""
+"""Settings and fixtures for every test: one thread, and hypothesis examples that are the same each time.
+
+Triton kernels run on the GPU, if there is one; otherwise Triton's interpreter runs them line by line.
+"""
 
 import io
 import os
@@ -14,10 +17,20 @@ import torch
 from hypothesis import settings
 from jaxtyping import install_import_hook
 
-# Every shape written in a signature of these packages is checked whenever a test calls it.
-install_import_hook(["antiphon.lattice", "antiphon.nn", "antiphon.models"], "beartype.beartype")
+# Shapes written in signatures are checked whenever a test calls a function of these modules; not in Triton's kernels,
+# whose source is compiled.
+PACKAGE = Path(__file__).parent.parent / "src/antiphon"
+SHAPED = [
+    f"antiphon.{folder}.{path.stem}"
+    for folder in ("lattice", "nn", "models", "ranking")
+    for path in (PACKAGE / folder).glob("[!_]*.py")
+    if "jaxtyping" in path.read_text(encoding="utf-8") and not path.stem.endswith("_triton")
+]
+install_import_hook(SHAPED, "beartype.beartype")
 
 torch.set_num_threads(1)
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # read when a kernel is defined
 settings.register_profile("repeatable", deadline=None, derandomize=True, max_examples=60)
 settings.load_profile("repeatable")
 
@@ -30,6 +43,12 @@ def toy_run(tmp_path_factory):
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parent.parent)
     assert done.returncode == 0, done.stderr
     return out
+
+
+@pytest.fixture
+def device():
+    """Where kernels are tested."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 @pytest.fixture

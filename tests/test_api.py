@@ -7,9 +7,9 @@ import pytest
 import torch
 
 import antiphon as package
-from antiphon.config import load_recipe
 from antiphon.data.readers import Pair, Source
-from antiphon.recipes import find_recipe
+from antiphon.recipe.recipe_file import load_recipe
+from antiphon.recipe.shipped_recipes import find_recipe
 from antiphon.train.fit import train
 from tests.toy import words
 

@@ -6,7 +6,7 @@ import random
 import pytest
 
 import antiphon as package
-from antiphon.combination import combine_runs, ensemble_runs
+from antiphon.runs.combination import combine_runs, ensemble_runs
 from tests.subprocesses import run_python
 
 RECIPE = """

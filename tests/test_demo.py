@@ -6,10 +6,10 @@ import sys
 
 from rich.console import Console
 
-from antiphon.config import load_recipe
 from antiphon.demo import FOLDER, pairs_of
 from antiphon.demo.pronunciation import closest_pronunciations, learn_to_pronounce
 from antiphon.demo.spelling import accuracies, words_won
+from antiphon.recipe.recipe_file import load_recipe
 
 
 def words_of(part):

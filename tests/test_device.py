@@ -6,9 +6,9 @@ import sys
 import pytest
 import torch
 
-from antiphon.config import Recipe
 from antiphon.device import available_cores, choose_device, choose_threads, let_memory_grow
-from antiphon.errors import RecipeError
+from antiphon.exceptions import RecipeError
+from antiphon.recipe.schema import Recipe
 
 
 def recipe_of(hidden_size, batch_size):

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.config import load_recipe
-from antiphon.schema import all_settings
+from antiphon.recipe.recipe_file import load_recipe
+from antiphon.recipe.settings_list import all_settings
 
 ROOT = Path(__file__).parent.parent
 
@@ -17,7 +17,9 @@ def test_every_setting_is_described(setting):
     assert row in (ROOT / "docs/recipes.md").read_text(encoding="utf-8").splitlines()
 
 
-@pytest.mark.parametrize("recipe", sorted((ROOT / "src/antiphon/recipes").glob("*.toml")), ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "recipe", sorted((ROOT / "src/antiphon/recipe/shipped").glob("*.toml")), ids=lambda path: path.name
+)
 def test_every_recipe_is_valid(recipe):
     load_recipe(recipe)
 

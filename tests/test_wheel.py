@@ -25,8 +25,8 @@ def test_the_wheel_holds_recipes_toy_data_types_and_demo_data(names):
     package = ROOT / "src/antiphon"
     wanted = [
         package / "py.typed",
-        *package.glob("recipes/*.toml"),
-        *package.glob("recipes/toy/*.tsv"),
+        *package.glob("recipe/shipped/*.toml"),
+        *package.glob("recipe/shipped/toy/*.tsv"),
         *package.glob("demo/*.gz"),
         *package.glob("demo/*.toml"),
         *package.glob("demo/*.LICENSE"),

@@ -3,7 +3,7 @@
 import random
 from pathlib import Path
 
-from antiphon.recipes import FOLDER
+from antiphon.recipe.shipped_recipes import FOLDER
 
 VOWELS = "aeiou"
 TOY = FOLDER / "toy"

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from antiphon.errors import AntiphonError, InputError, RecipeError, RunError
+from antiphon.exceptions import AntiphonError, InputError, RecipeError, RunError
 
 __version__ = "0.1.0"
 __all__ = [

@@ -6,8 +6,8 @@ import sys
 
 import torch
 
-from antiphon.config import Recipe
-from antiphon.errors import RecipeError
+from antiphon.exceptions import RecipeError
+from antiphon.recipe.schema import Recipe
 
 _WORK_WORTH_SHARING = 50_000_000
 """Multiplications of one step of a batch below which a second thread costs more than it gives."""

@@ -3,8 +3,8 @@
 import random
 from dataclasses import dataclass, field
 
-from antiphon.errors import AntiphonError
-from antiphon.run import RunFolder
+from antiphon.exceptions import AntiphonError
+from antiphon.runs.run_folder import RunFolder
 from antiphon.train.encoded import Origin, find_fault
 
 

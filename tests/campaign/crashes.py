@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from antiphon.api import load
-from antiphon.run import RunFolder
+from antiphon.runs.run_folder import RunFolder
 from antiphon.storage.commit import holds_run
 from tests.campaign.forks import call, in_fork, scratch_left
 from tests.campaign.operations import watch

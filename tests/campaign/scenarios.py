@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest.mock import MagicMock
 
-from antiphon import grid
 from antiphon.api import load
 from antiphon.report import plots
 from antiphon.storage.commit import holds_run
+from antiphon.tune import grid_search
 from tests.campaign.forks import ForkedCommand, call, in_fork
 from tests.toy import write_pairs, write_questions, write_vectors
 
@@ -155,7 +155,7 @@ def make_cheap():
     figure.subplots.return_value = MagicMock(), MagicMock()
     figure.savefig.side_effect = lambda path, **_: Path(path).write_bytes(b"a picture")
     plots._figure = lambda *_: figure
-    grid.subprocess.Popen = ForkedCommand
+    grid_search.subprocess.Popen = ForkedCommand
 
 
 def make_runs_of_every_kind(shop):

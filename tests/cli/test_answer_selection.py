@@ -11,8 +11,8 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 import antiphon as package
-from antiphon.errors import InputError, RunError
-from tests.nn.test_sentence import SHAPE, published_weights
+from antiphon.exceptions import InputError, RunError
+from tests.ranking.test_sentence_models import SHAPE, published_weights
 from tests.sealing import seal_again
 from tests.toy import KINDS_OF_WORDS, write_questions, write_vectors
 
@@ -111,7 +111,7 @@ def test_attention_learns_toy_questions_and_says_what_it_looks_at(antiphon, toy,
 def test_in_a_terminal_the_words_looked_at_most_are_the_brightest():
     from antiphon.api import Ranked
     from antiphon.cli.ranking import coloured
-    from antiphon.data.questions import Answer, Question
+    from antiphon.ranking.question_files import Answer, Question
 
     ranked = Ranked("red owl", 0, 0.0, 0.5, (("red", 0.8), ("owl", 0.2)))
     text = coloured([Question("1", "which colour ?", (Answer("1-0", "red owl"),))], [[ranked]])
@@ -350,7 +350,7 @@ def test_a_strange_encoder_is_refused(antiphon, toy, tmp_path, encoder, message)
 
 
 def test_an_encoder_inside_a_package_is_found_without_importing_it(toy, tmp_path, monkeypatch):
-    from antiphon.data.encoder import find_encoder
+    from antiphon.ranking.pretrained_encoder import find_encoder
 
     package_folder = tmp_path / "carrier"
     shutil.copytree(toy / "encoder", package_folder / "model")

@@ -24,8 +24,8 @@ def runs(folder):
     """Suffix rules of few and of many pairs."""
     from rich.console import Console
 
-    from antiphon.config import load_recipe
-    from antiphon.recipes import find_recipe
+    from antiphon.recipe.recipe_file import load_recipe
+    from antiphon.recipe.shipped_recipes import find_recipe
     from antiphon.train.fit import train
 
     for name in ("few", "many"):

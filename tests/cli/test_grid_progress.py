@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 
 from antiphon.cli.grid_progress import GridProgress
-from antiphon.config import Recipe
-from antiphon.grid import Result
+from antiphon.recipe.schema import Recipe
+from antiphon.tune.grid_search import Result
 
 CELLS = [SimpleNamespace(settings=(f"train.seed={seed}",), recipe=Recipe()) for seed in range(4)]
 

@@ -1,7 +1,8 @@
 """What info and compare show is what applies and what is known."""
 
 from antiphon.cli.info import applying
-from antiphon.config import Recipe, as_table
+from antiphon.recipe.recipe_file import as_table
+from antiphon.recipe.schema import Recipe
 from antiphon.report.comparison import Compared, System, as_markdown
 
 
@@ -24,7 +25,7 @@ def test_info_shows_what_was_changed_and_cuts_no_path(toy_run, antiphon):
     assert "train.clip" not in shown
     assert "train.clip" in antiphon("info", toy_run, "--all").out
     joined = "".join(line.split("│")[2].strip() for line in shown.splitlines() if line.count("│") == 3)
-    assert "recipes/toy/train.tsv" in joined
+    assert "shipped/toy/train.tsv" in joined
     assert "…" not in shown
 
 

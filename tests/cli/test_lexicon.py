@@ -13,8 +13,8 @@ def lowercase_rules(tmp_path_factory):
     """Suffix rules of lower-cased text."""
     from rich.console import Console
 
-    from antiphon.config import load_recipe
-    from antiphon.recipes import find_recipe
+    from antiphon.recipe.recipe_file import load_recipe
+    from antiphon.recipe.shipped_recipes import find_recipe
     from antiphon.train.fit import train
 
     out = tmp_path_factory.mktemp("lexicon") / "run"

@@ -10,9 +10,9 @@ from threading import Thread
 
 import pytest
 
-from antiphon.errors import RunError
-from antiphon.run import RunFolder
-from antiphon.workers import predict_in_processes
+from antiphon.api.workers import predict_in_processes
+from antiphon.exceptions import RunError
+from antiphon.runs.run_folder import RunFolder
 from tests.interrupts import feed_without_end, hear_ctrl_c
 from tests.toy import words
 

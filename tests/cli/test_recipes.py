@@ -4,8 +4,8 @@ import tomllib
 
 import pytest
 
-from antiphon.config import load_recipe
-from antiphon.recipes import FOLDER, find_recipe, recipe_names
+from antiphon.recipe.recipe_file import load_recipe
+from antiphon.recipe.shipped_recipes import FOLDER, find_recipe, recipe_names
 
 
 def test_recipes_lists_every_recipe_with_its_task_and_kind(antiphon):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import antiphon as package
 from antiphon.cli.stream import without_blanks
 from antiphon.data.files import decode_lines
-from antiphon.errors import RunError
+from antiphon.exceptions import RunError
 from tests.interrupts import hear_ctrl_c
 from tests.toy import words, write_pairs
 

@@ -1,13 +1,13 @@
 import numpy as np
 import pytest
 
-from antiphon.build import find_counterparts
 from antiphon.data.changing_pairs import ChangingPairs, Shared, longest_shared
 from antiphon.data.codec import PairCodec, TextCodec
 from antiphon.data.corpus import Corpus, Limits, write_corpus
 from antiphon.data.readers import Pair
 from antiphon.data.tokenise import Chars, TextSteps
 from antiphon.data.vocab import NO_COUNTERPART, UNKNOWN, Vocab
+from antiphon.runs.build import find_counterparts
 
 SOURCE = TextCodec(TextSteps(), Chars(), Vocab("abcdefghijklmn"))
 TARGET = TextCodec(TextSteps(), Chars(), Vocab("nmlkjihgfedcbax"))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from antiphon.data.files import MAX_LINE_BYTES, is_count, is_pipe, read_lines, read_text
-from antiphon.errors import InputError
+from antiphon.exceptions import InputError
 
 
 def test_a_line_of_bounded_length_is_read_and_a_longer_one_named(tmp_path):

@@ -13,7 +13,7 @@ from antiphon.data.readers import (
     read_targets,
     split_features,
 )
-from antiphon.errors import InputError
+from antiphon.exceptions import InputError
 
 
 def write(path, text):

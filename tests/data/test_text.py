@@ -4,7 +4,7 @@ from antiphon.data.codec import PairCodec, TextCodec, TextCutter
 from antiphon.data.readers import Source
 from antiphon.data.tokenise import Chars, SentencePiece, TextSteps, Words, train_sentencepiece
 from antiphon.data.vocab import END, PAD, SPECIALS, UNKNOWN, Tally, Vocab
-from antiphon.errors import InputError
+from antiphon.exceptions import InputError
 
 
 def test_text_steps_are_those_asked_for():

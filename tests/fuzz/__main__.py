@@ -48,9 +48,9 @@ def parse() -> argparse.Namespace:
 def prepare(template: Path) -> None:
     """Makes the sandbox, and keeps cases from waiting, drawing, or starting other processes."""
     import antiphon.data.files
-    import antiphon.grid
     import antiphon.train.fit
-    from antiphon.errors import RunError
+    import antiphon.tune.grid_search
+    from antiphon.exceptions import RunError
     from tests.fuzz import sandbox
     from tests.fuzz.judge import heed_timers
 
@@ -63,7 +63,7 @@ def prepare(template: Path) -> None:
     os.chdir(template)
     sandbox.build(template)
     antiphon.data.files.WRITER_SECONDS = 0.05
-    antiphon.grid.run_grid = no_grid
+    antiphon.tune.grid_search.run_grid = no_grid
 
 
 def campaign(options: argparse.Namespace, template: Path, folder: Path) -> tuple[Counter[tuple[str, str]], int]:

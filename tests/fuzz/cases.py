@@ -7,9 +7,9 @@ from contextlib import suppress
 from pathlib import Path
 from random import Random
 
-from antiphon.config import Recipe
-from antiphon.errors import RunError
-from antiphon.kind_settings import unused_settings
+from antiphon.exceptions import RunError
+from antiphon.recipe.kind_settings import unused_settings
+from antiphon.recipe.schema import Recipe
 from tests.fuzz.judge import Case
 from tests.fuzz.mutations import LINES, NUMBERS, TEXTS, damaged_npz, mutate, toml_value
 from tests.fuzz.sandbox import RANKERS, RUNS, WRITERS

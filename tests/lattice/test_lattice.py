@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.lattice import best_path, log_marginal, posteriors
-from antiphon.lattice.grid import from_diagonals, to_diagonals
+from antiphon.lattice.moves import from_diagonals, to_diagonals
 from tests.lattice.every_path import listed_best, listed_log_marginal, path_score, thesis_log_marginal
 
 sizes = st.integers(1, 4)

@@ -7,7 +7,7 @@ from rapidfuzz.distance import Levenshtein
 
 from antiphon.metrics.breakdown import Traits, break_down
 from antiphon.metrics.edits import count_edits, edits_between
-from antiphon.metrics.generation import Outputs, score_outputs
+from antiphon.metrics.output_metrics import Outputs, score_outputs
 
 TRAITS = [
     Traits(("N", "PL"), 3, ()),

@@ -1,6 +1,6 @@
 import pytest
 
-from antiphon.errors import AntiphonError, RunError
+from antiphon.exceptions import AntiphonError, RunError
 from antiphon.models.suffix_rule import SuffixRules
 
 DATIVE_PLURAL = [

@@ -3,7 +3,7 @@ import builtins
 import numpy as np
 import pytest
 
-from antiphon.errors import InputError
+from antiphon.exceptions import InputError
 from antiphon.report.plots import optional_picture, plot_alignment, plot_curves, plot_training
 
 ROWS = [{"epoch": n, "train_loss": 5.0 / n, "dev_accuracy": 10.0 * n} for n in range(1, 6)]

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from antiphon.errors import RunError
+from antiphon.exceptions import RunError
 from antiphon.storage.atomic import replaced_whole, scratch_folder, scratch_name, sweep, write_whole
 from antiphon.storage.folder_lock import locked
 from tests.subprocesses import run_python

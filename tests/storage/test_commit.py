@@ -4,8 +4,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from antiphon.errors import RunError
-from antiphon.run import RunFolder, claimed, new_run, writing
+from antiphon.exceptions import RunError
+from antiphon.runs.run_folder import RunFolder, claimed, new_run, writing
 from antiphon.storage.commit import changed_run, replaced_run
 from antiphon.storage.layout import RUN_FILES
 from antiphon.storage.manifest import read_manifest, read_verified, write_manifest

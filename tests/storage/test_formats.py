@@ -7,9 +7,9 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 import antiphon as package
-from antiphon.combination import combine_runs
-from antiphon.errors import RunError
-from antiphon.run import RunFolder, writing
+from antiphon.exceptions import RunError
+from antiphon.runs.combination import combine_runs
+from antiphon.runs.run_folder import RunFolder, writing
 from antiphon.storage.migrations import FORMAT, migrate
 from tests.sealing import seal_again
 

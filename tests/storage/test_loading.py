@@ -10,8 +10,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import antiphon as package
-from antiphon.errors import AntiphonError, RunError
-from antiphon.run import claimed
+from antiphon.exceptions import AntiphonError, RunError
+from antiphon.runs.run_folder import claimed
 from antiphon.storage.migrations import FORMAT
 from antiphon.train.checkpoint import load_checkpoint, refuse_other_shapes
 from tests.sealing import seal_again
@@ -158,7 +158,7 @@ def test_a_full_disk_is_an_error_of_the_system_whatever_writes(tmp_path):
 import resource, sys
 from pathlib import Path
 import torch
-from antiphon.errors import is_disk_full
+from antiphon.exceptions import is_disk_full
 from antiphon.storage.tensors import save_tensors
 from antiphon.train.checkpoint import save_checkpoint
 

@@ -7,9 +7,9 @@ import pytest
 from rich.console import Console
 
 from antiphon.api import load
-from antiphon.config import load_recipe
 from antiphon.data.readers import read_pairs
-from antiphon.errors import RecipeError
+from antiphon.exceptions import RecipeError
+from antiphon.recipe.recipe_file import load_recipe
 from antiphon.train.fit import train
 from tests.toy import words, write_questions, write_vectors
 

@@ -5,10 +5,10 @@ import io
 import pytest
 from rich.console import Console
 
-from antiphon.config import load_recipe
 from antiphon.data.vocab import END, UNKNOWN
-from antiphon.errors import InputError, RecipeError
-from antiphon.run import RunFolder
+from antiphon.exceptions import InputError, RecipeError
+from antiphon.recipe.recipe_file import load_recipe
+from antiphon.runs.run_folder import RunFolder
 from antiphon.train import prepare as preparation
 from antiphon.train.fit import train
 from antiphon.train.prepare import prepare, prepare_again

@@ -11,10 +11,10 @@ from rich.console import Console
 from safetensors.torch import load_file
 
 from antiphon.api import load
-from antiphon.config import load_recipe
 from antiphon.data.readers import Pair
-from antiphon.errors import InputError, RecipeError, RunError
-from antiphon.metrics.generation import SHARED_MEASURES
+from antiphon.exceptions import InputError, RecipeError, RunError
+from antiphon.metrics.output_metrics import SHARED_MEASURES
+from antiphon.recipe.recipe_file import load_recipe
 from antiphon.train.fit import Interrupted, train
 from tests.sealing import seal_again
 from tests.toy import write_pairs

@@ -2,7 +2,7 @@
 
 import pytest
 
-from antiphon.config import Recipe
+from antiphon.recipe.schema import Recipe
 from antiphon.train.length import Length, longer_than, settle_length
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from antiphon.config import load_recipe
+from antiphon.recipe.recipe_file import load_recipe
 from antiphon.train.fit import train
 from tests.cli.test_answer_selection import SMALL
 from tests.toy import write_questions, write_vectors
@@ -39,7 +39,7 @@ def test_the_best_epoch_is_that_of_the_whole_model_words_in_common_included(reci
     metrics = run.metrics()
     assert {"dev_map", "dev_mrr", "dev_p_at_1", "dev_network_map", "dev_perplexity"} <= metrics.keys()
     from antiphon.api import load
-    from antiphon.data.questions import read_questions
+    from antiphon.ranking.question_files import read_questions
 
     questions = read_questions(tmp_path / "dev.tsv", print)
     found = load(run.path).evaluate_questions(questions, which="mixed").metrics["map"].value

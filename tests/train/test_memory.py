@@ -8,13 +8,14 @@ import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from antiphon.build import build_matcher, build_model
-from antiphon.config import ModelSection
 from antiphon.data.batch import Batch
 from antiphon.data.codec import PairCodec, TextCodec
-from antiphon.data.match_batch import MatchBatch
 from antiphon.data.tokenise import Chars, TextSteps
 from antiphon.data.vocab import SPECIALS, Vocab
+from antiphon.ranking.build_matchers import build_matcher
+from antiphon.ranking.question_batches import MatchBatch
+from antiphon.recipe.schema import ModelSection
+from antiphon.runs.build import build_model
 from antiphon.train.matching import MatchingTraining
 from antiphon.train.memory import forecast
 from antiphon.train.module import GenerationTraining, Optimisation

@@ -8,9 +8,9 @@ import torch
 from rich.console import Console
 from safetensors.torch import load_file
 
-from antiphon.config import load_recipe
-from antiphon.errors import RunError
+from antiphon.exceptions import RunError
 from antiphon.metrics import perplexity
+from antiphon.recipe.recipe_file import load_recipe
 from antiphon.train.fit import train
 from antiphon.train.matching import MatchingTraining
 from antiphon.train.module import GenerationTraining

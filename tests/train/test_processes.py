@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from antiphon.config import load_recipe
+from antiphon.recipe.recipe_file import load_recipe
 from antiphon.train import shares, step
 from antiphon.train.fit import train
 from antiphon.train.module import EpochBatches

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.config import Recipe, load_recipe
-from antiphon.errors import RecipeError
+from antiphon.exceptions import RecipeError
+from antiphon.recipe.recipe_file import load_recipe
+from antiphon.recipe.schema import Recipe
 from antiphon.train.fit import train
 from antiphon.train.length import Length, settle_length
 from antiphon.train.resume import settings_to_resume

@@ -3,7 +3,7 @@
 import lightning as L
 import pytest
 
-from antiphon.config import load_recipe
+from antiphon.recipe.recipe_file import load_recipe
 from antiphon.train.fit import train
 from antiphon.train.schedule import Schedule
 from tests.toy import write_pairs

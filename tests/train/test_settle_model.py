@@ -2,10 +2,10 @@
 
 import pytest
 
-from antiphon.config import parse_recipe
 from antiphon.data.codec import PairCodec, TextCodec
 from antiphon.data.tokenise import Chars, TextSteps
 from antiphon.data.vocab import Vocab
+from antiphon.recipe.recipe_file import parse_recipe
 from antiphon.train.prepare import settle_model
 
 LETTERS, OTHERS = (TextCodec(TextSteps(), Chars(), Vocab(letters)) for letters in ("abcdef", "uvwxyz"))

@@ -10,12 +10,12 @@ import torch
 from rich.console import Console
 from safetensors.torch import load_file
 
-from antiphon.config import load_recipe
 from antiphon.data.batch import Batch
-from antiphon.data.match_batch import MatchCorpus
 from antiphon.data.vocab import PAD
-from antiphon.errors import RunError
-from antiphon.kinds import log_prob
+from antiphon.exceptions import RunError
+from antiphon.ranking.question_batches import MatchCorpus
+from antiphon.recipe.recipe_file import load_recipe
+from antiphon.runs.kinds import log_prob
 from antiphon.train import module
 from antiphon.train.fit import train
 from antiphon.train.module import GenerationTraining

@@ -10,11 +10,11 @@ from antiphon.api.lexicon import Lexicon
 from antiphon.api.model import Model
 from antiphon.api.ranking import RankingModel
 from antiphon.api.results import Alignment, Candidate, Evaluation, Prediction, Ranked
-from antiphon.combination import load_combination, load_part
 from antiphon.device import choose_device
-from antiphon.kinds import RANKING_KINDS
 from antiphon.report.error_report import ErrorReport, Suspect
-from antiphon.run import RunFolder
+from antiphon.runs.combination import load_combination, load_part
+from antiphon.runs.kinds import RANKING_KINDS
+from antiphon.runs.run_folder import RunFolder
 
 __all__ = [
     "STREAMS",

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from antiphon.api.results import Prediction
 from antiphon.data.readers import Source
-from antiphon.errors import InputError
-from antiphon.kinds import KINDS
+from antiphon.exceptions import InputError
 from antiphon.metrics.breakdown import By, Traits, break_down
 from antiphon.metrics.edits import count_edits
-from antiphon.metrics.generation import Outputs, accuracy
+from antiphon.metrics.output_metrics import Outputs, accuracy
 from antiphon.report.error_report import Against, Difference, ErrorReport, Mistake, Suspect
+from antiphon.runs.kinds import KINDS
 
 if TYPE_CHECKING:
     from antiphon.api.model import Model

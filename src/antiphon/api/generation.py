@@ -12,28 +12,30 @@ from torch import Tensor, nn
 from antiphon.api.inputs import PredictOptions, StreamOptions
 from antiphon.api.model import MAX_BATCH_CELLS, Model
 from antiphon.api.results import END_SYMBOL, Alignment, Candidate, Prediction
-from antiphon.build import build_beam, build_search
-from antiphon.config import Recipe
 from antiphon.data.batch import Batch
 from antiphon.data.codec import PairCodec
 from antiphon.data.corpus import plan_batches
 from antiphon.data.readers import Source
 from antiphon.data.vocab import END
-from antiphon.errors import RecipeError, RunError
-from antiphon.kinds import KINDS, log_prob
-from antiphon.models.ensemble import Ensemble
+from antiphon.decode.best_alignments import add_alignments, have_unknown
+from antiphon.decode.hypothesis import BeamSettings, Hypothesis, covering
+from antiphon.decode.rescoring import search_noisy_channel
+from antiphon.decode.rule_mixture import add_rules, as_answer, draw_rules, mix_log_prob
+from antiphon.decode.sampling import sample_outputs
+from antiphon.decode.streaming.beam_streams import BeamStreams
+from antiphon.decode.streaming.greedy_streams import GreedyStreams
+from antiphon.decode.streaming.noisy_channel_streams import NoisyChannelStream, NoisyChannelStreams
+from antiphon.decode.streaming.text_streams import StreamGroup
+from antiphon.decode.streaming.token_streams import Streams
+from antiphon.exceptions import RecipeError, RunError
+from antiphon.models.ensemble_model import Ensemble
 from antiphon.models.left_to_right import LeftToRight
 from antiphon.models.noisy_channel import NoisyChannel, Weights
 from antiphon.models.suffix_rule import SuffixRules
 from antiphon.models.transducer import Transducer
-from antiphon.search.alignments import add_alignments, have_unknown
-from antiphon.search.hypothesis import BeamSettings, Hypothesis, covering
-from antiphon.search.online import BeamStreams, GreedyStreams, Streams
-from antiphon.search.online_noisy_channel import NoisyChannelStream, NoisyChannelStreams
-from antiphon.search.rescoring import search_noisy_channel
-from antiphon.search.rule_mixture import add_rules, as_answer, draw_rules, mix_log_prob
-from antiphon.search.sampling import sample_outputs
-from antiphon.streaming import StreamGroup
+from antiphon.recipe.schema import Recipe
+from antiphon.runs.build import build_beam, build_search
+from antiphon.runs.kinds import KINDS, log_prob
 
 STREAMS: dict[str, type[Streams]] = {"greedy": GreedyStreams, "beam": BeamStreams}
 

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from typing import Literal, TypedDict, get_args
 
 from antiphon.data.readers import Pair, Source, split_features
-from antiphon.errors import InputError
+from antiphon.exceptions import InputError
 from antiphon.terminal import one_line
 
 FeaturesLike = str | Sequence[str]

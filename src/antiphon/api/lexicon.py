@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from antiphon.data.codec import PairCodec
 from antiphon.data.readers import Pair, Source
-from antiphon.errors import InputError
+from antiphon.exceptions import InputError
 
 Key = tuple[tuple[str, ...], tuple[str, ...]]
 

@@ -26,18 +26,18 @@ from antiphon.api.inputs import (
 )
 from antiphon.api.lexicon import Lexicon, check_lexicon_features
 from antiphon.api.results import END_SYMBOL, Alignment, Candidate, Evaluation, Prediction, Ranked
-from antiphon.build import fitting_measures
-from antiphon.config import Recipe
 from antiphon.data.codec import PairCodec
 from antiphon.data.corpus import plan_batches
 from antiphon.data.readers import Pair, Source, keep_filled
-from antiphon.errors import InputError, RunError
-from antiphon.kinds import KINDS
+from antiphon.decode.streaming.text_streams import Stream, StreamGroup, Timed, run_streams
+from antiphon.exceptions import InputError, RunError
 from antiphon.metrics import Outputs, Score, perplexity, score_outputs
 from antiphon.metrics.breakdown import EVERY_BREAKDOWN, By, Group, break_down
 from antiphon.metrics.delay import Delays, score_delays
+from antiphon.recipe.schema import Recipe
 from antiphon.report.error_report import ErrorReport, Suspect
-from antiphon.streaming import Stream, StreamGroup, Timed, run_streams
+from antiphon.runs.build import fitting_measures
+from antiphon.runs.kinds import KINDS
 from antiphon.train.prepare import pairs_of
 
 LexiconLike = Lexicon | str | Path | Iterable[PairLike]

@@ -6,18 +6,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from antiphon.api.inputs import PairLike
 from antiphon.api.model import Model
 from antiphon.api.results import Alignment, Evaluation, Ranked
-from antiphon.build import build_text_steps
-from antiphon.config import Recipe
 from antiphon.data.codec import PairCodec, TextCodec
-from antiphon.data.questions import Answer, Judgements, Question, QuestionSet, judgements_of, select_questions
 from antiphon.data.tokenise import Words
 from antiphon.data.vocab import Vocab
-from antiphon.errors import InputError
-from antiphon.metrics import Shares, rank_measures
+from antiphon.exceptions import InputError
+from antiphon.metrics import Shares
 from antiphon.metrics.breakdown import By
-from antiphon.models.rankers import MatchRanker, rankings_of
-from antiphon.ranker import load_ranker
-from antiphon.run import RunFolder
+from antiphon.ranking.question_files import Answer, Judgements, Question, QuestionSet, judgements_of, select_questions
+from antiphon.ranking.rankers import MatchRanker, rankings_of
+from antiphon.ranking.ranking_metrics import rank_measures
+from antiphon.ranking.saved_rankers import load_ranker
+from antiphon.recipe.schema import Recipe
+from antiphon.runs.build import build_text_steps
+from antiphon.runs.run_folder import RunFolder
 
 Attention = list[tuple[tuple[str, float], ...]]
 """For each candidate, its words and how much the question looks at each."""

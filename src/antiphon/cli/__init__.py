@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from antiphon import __version__
+from antiphon.child_processes import raise_on_sigterm
 from antiphon.cli import (
     align,
     combine,
@@ -27,8 +28,7 @@ from antiphon.cli import (
     tune,
 )
 from antiphon.cli.failures import failure_of, report, secure_standard_streams
-from antiphon.errors import InputError
-from antiphon.lifeline import raise_on_sigterm
+from antiphon.exceptions import InputError
 
 app = typer.Typer(
     name="antiphon",

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from antiphon.cli.options import MOST_HYPOTHESES, parse_numbers
-from antiphon.errors import RecipeError
+from antiphon.exceptions import RecipeError
 from antiphon.terminal import one_line
 
 
@@ -45,7 +45,7 @@ def command(
 
     Example: antiphon combine --direct runs/a --lm runs/b --out runs/noisy
     """
-    from antiphon.combination import combine_runs
+    from antiphon.runs.combination import combine_runs
     from antiphon.terminal import printable
 
     search: dict[str, object] = {

@@ -11,7 +11,7 @@ import typer
 from antiphon.cli.loading import load_run
 from antiphon.cli.options import Beam, Device, Qrels, Questions, QuestionsOption, References, Threads
 from antiphon.data.files import is_pipe
-from antiphon.errors import InputError, RunError
+from antiphon.exceptions import InputError, RunError
 
 if TYPE_CHECKING:
     from antiphon.cli.test_set import TestSet
@@ -44,9 +44,9 @@ def command(
     Example: antiphon compare runs/one runs/other test.tsv
     """
     from antiphon.cli import ranking
-    from antiphon.kinds import RANKING_KINDS
     from antiphon.report.comparison import as_json, as_markdown, as_table
-    from antiphon.run import RunFolder
+    from antiphon.runs.kinds import RANKING_KINDS
+    from antiphon.runs.run_folder import RunFolder
     from antiphon.terminal import PlainConsole, printable
 
     *runs, file = paths
@@ -92,7 +92,7 @@ def compare_outputs(
 def read_system(run: Path, device: str, threads: int | None) -> "System":
     """A run to compare."""
     from antiphon.report.comparison import System
-    from antiphon.run import RunFolder
+    from antiphon.runs.run_folder import RunFolder
 
     return System(str(run), load_run(run, device, threads), RunFolder.open(run).metrics())
 

@@ -32,7 +32,7 @@ def command(
 
     Example: antiphon ensemble runs/seed1 runs/seed2 runs/seed3 --out runs/three
     """
-    from antiphon.combination import ensemble_runs
+    from antiphon.runs.combination import ensemble_runs
     from antiphon.terminal import printable
 
     ensemble_runs(runs, out, mean.value, force=force)

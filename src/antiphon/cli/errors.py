@@ -10,7 +10,7 @@ import typer
 
 from antiphon.cli.loading import load_run
 from antiphon.cli.options import Beam, ByOption, Device, Run, Threads, parse_breakdowns
-from antiphon.errors import InputError, RunError
+from antiphon.exceptions import InputError, RunError
 
 if TYPE_CHECKING:
     from antiphon.api import Model

@@ -27,13 +27,13 @@ from antiphon.cli.options import (
     parse_breakdowns,
     parse_numbers,
 )
-from antiphon.errors import InputError, RecipeError
+from antiphon.exceptions import InputError, RecipeError
 from antiphon.terminal import one_line
 
 if TYPE_CHECKING:
     from antiphon.api import Evaluation, Model, StreamOptions
     from antiphon.cli.test_set import TestSet
-    from antiphon.run import RunFolder
+    from antiphon.runs.run_folder import RunFolder
 
 
 def command(
@@ -72,11 +72,11 @@ def command(
     Example: antiphon evaluate runs/g2p test.tsv
     """
     from antiphon.api import RankingModel
-    from antiphon.build import fitting_measures
     from antiphon.cli import ranking
     from antiphon.cli.test_set import note_unknown_features, read_test_set
     from antiphon.metrics import why_left_out
-    from antiphon.run import writing
+    from antiphon.runs.build import fitting_measures
+    from antiphon.runs.run_folder import writing
 
     breakdowns = parse_breakdowns(by)
     if breakdowns and (online or sweep is not None):

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import typer
 
-from antiphon.errors import AntiphonError
-from antiphon.lifeline import interrupt_status
+from antiphon.child_processes import interrupt_status
+from antiphon.exceptions import AntiphonError
 from antiphon.terminal import printable
 
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]

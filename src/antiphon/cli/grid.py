@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from antiphon.child_processes import interrupt_status
 from antiphon.cli.options import MOST_AT_ONCE, Recipe, Settings
-from antiphon.errors import RunError
-from antiphon.lifeline import interrupt_status
+from antiphon.exceptions import RunError
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from antiphon.grid import Result
+    from antiphon.tune.grid_search import Result
 
 
 def command(
@@ -36,10 +36,10 @@ def command(
     Example: antiphon grid toy --grid model.layers=1,2 --grid train.seed=1,2
     """
     from antiphon.cli.grid_progress import GridProgress
-    from antiphon.grid import plan_grid, run_grid, save_grid
-    from antiphon.recipes import find_recipe
-    from antiphon.run import claimed
+    from antiphon.recipe.shipped_recipes import find_recipe
+    from antiphon.runs.run_folder import claimed
     from antiphon.terminal import PlainConsole, printable
+    from antiphon.tune.grid_search import plan_grid, run_grid, save_grid
 
     folder = out or Path("runs") / f"{Path(recipe).stem}-grid"
     cells = plan_grid(find_recipe(recipe), settings or (), grid, folder)

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from antiphon.terminal import duration
 
 if TYPE_CHECKING:
-    from antiphon.grid import Cell, Result
+    from antiphon.tune.grid_search import Cell, Result
 
 _EPOCH = re.compile(r"epoch (\d+)/(\d+)")
 

@@ -34,10 +34,11 @@ def command(
 
     Example: antiphon info runs/mine
     """
-    from antiphon.config import Recipe, as_table
-    from antiphon.kind_settings import changed_settings
+    from antiphon.recipe.kind_settings import changed_settings
+    from antiphon.recipe.recipe_file import as_table
+    from antiphon.recipe.schema import Recipe
     from antiphon.report.tables import info_table
-    from antiphon.run import RunFolder
+    from antiphon.runs.run_folder import RunFolder
     from antiphon.terminal import PlainConsole
 
     folder = RunFolder.open(run)

@@ -13,7 +13,7 @@ def load_run(run: Path, device: str, threads: int | None) -> "Model":
 
     from antiphon.api import load
     from antiphon.device import choose_threads
-    from antiphon.kinds import RANKING_KINDS
+    from antiphon.runs.kinds import RANKING_KINDS
 
     model = load(run, device=device, threads=threads)
     if threads is None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from antiphon.errors import InputError
+from antiphon.exceptions import InputError
 from antiphon.terminal import one_line
 
 if TYPE_CHECKING:

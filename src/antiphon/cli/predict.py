@@ -13,13 +13,13 @@ import typer
 from antiphon.cli.loading import load_run
 from antiphon.cli.long_input import Progress, UnknownSymbols, count_lines
 from antiphon.cli.options import MOST_AT_ONCE, MOST_HYPOTHESES, Beam, Device, Run, Threads
-from antiphon.errors import count_of
+from antiphon.exceptions import count_of
 from antiphon.terminal import printable
 
 if TYPE_CHECKING:
     from antiphon.api import Prediction
-    from antiphon.config import DataSection
     from antiphon.data.readers import Source
+    from antiphon.recipe.schema import DataSection
 
 
 _MOST_COVERING = 100
@@ -93,10 +93,10 @@ def command(
     Example: antiphon predict runs/g2p words.txt > phonemes.txt
     """
     from antiphon.api import PredictOptions, RankingModel, load_planner
+    from antiphon.api.workers import predict_in_processes
     from antiphon.cli import ranking
-    from antiphon.kinds import RANKING_KINDS
-    from antiphon.run import RunFolder
-    from antiphon.workers import predict_in_processes
+    from antiphon.runs.kinds import RANKING_KINDS
+    from antiphon.runs.run_folder import RunFolder
 
     recipe = RunFolder.open(run).recipe()
     kind = recipe.model.kind

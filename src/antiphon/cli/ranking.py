@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from antiphon.data.files import STANDARD_INPUT, read_standard_input
-from antiphon.data.questions import (
+from antiphon.exceptions import RunError, count_of
+from antiphon.ranking.question_files import (
     Judgements,
     Question,
     QuestionSet,
@@ -19,9 +20,8 @@ from antiphon.data.questions import (
     read_questions,
     select_questions,
 )
-from antiphon.errors import RunError, count_of
-from antiphon.metrics import RANKING_MEASURES
-from antiphon.models.rankers import rankings_of
+from antiphon.ranking.rankers import rankings_of
+from antiphon.ranking.ranking_metrics import RANKING_MEASURES
 from antiphon.terminal import PlainConsole, printable
 
 if TYPE_CHECKING:

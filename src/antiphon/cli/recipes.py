@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from antiphon.errors import RecipeError
+from antiphon.exceptions import RecipeError
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from antiphon.config import Recipe
+    from antiphon.recipe.schema import Recipe
 
 
 def command(
@@ -28,7 +28,7 @@ def command(
 
     Example: antiphon recipes g2p
     """
-    from antiphon.recipes import copy_recipe, read_recipe
+    from antiphon.recipe.shipped_recipes import copy_recipe, read_recipe
     from antiphon.terminal import PlainConsole, printable
 
     if copy is not None and name is None:
@@ -46,7 +46,7 @@ def recipe_table() -> "Table":
     """Every recipe with its task, its tokens and its kind of model."""
     from rich.table import Table
 
-    from antiphon.recipes import shipped_recipes
+    from antiphon.recipe.shipped_recipes import shipped_recipes
 
     table = Table(caption="antiphon recipes NAME prints one; antiphon train NAME trains it", caption_justify="left")
     table.add_column("recipe", no_wrap=True)

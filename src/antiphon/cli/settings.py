@@ -7,7 +7,7 @@ import typer
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from antiphon.schema import Setting
+    from antiphon.recipe.settings_list import Setting
 
 
 def command(
@@ -22,7 +22,7 @@ def command(
 
     Example: antiphon settings train.average
     """
-    from antiphon.schema import all_settings, find_settings
+    from antiphon.recipe.settings_list import all_settings, find_settings
     from antiphon.terminal import PlainConsole
 
     PlainConsole().print(settings_table(list(all_settings()) if key is None else find_settings(key)))

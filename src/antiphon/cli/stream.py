@@ -16,11 +16,11 @@ from antiphon.cli.loading import load_run
 from antiphon.cli.long_input import UnknownSymbols
 from antiphon.cli.options import Beam, Device, EmitBias, Margin, Policy, Run, StreamPolicy, Threads
 from antiphon.data.files import MAX_LINE_BYTES, STANDARD_INPUT, named_errors
-from antiphon.errors import InputError
+from antiphon.exceptions import InputError
 
 if TYPE_CHECKING:
     from antiphon.data.codec import TextCodec
-    from antiphon.streaming import Stream
+    from antiphon.decode.streaming.text_streams import Stream
 
 END_OF_LINE = "\n"
 _BYTES_AT_ONCE = 4096

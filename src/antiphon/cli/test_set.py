@@ -7,11 +7,11 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from antiphon.build import reads_source
-from antiphon.config import Recipe
 from antiphon.data.files import read_lines
 from antiphon.data.readers import Pair, keep_filled, pair_files
-from antiphon.errors import InputError, count_of
+from antiphon.exceptions import InputError, count_of
+from antiphon.recipe.schema import Recipe
+from antiphon.runs.build import reads_source
 from antiphon.terminal import one_line
 from antiphon.train.prepare import pairs_of
 

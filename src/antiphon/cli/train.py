@@ -14,8 +14,8 @@ from antiphon.cli.options import Device, Recipe, Settings, Threads
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from antiphon import config
-    from antiphon.run import RunFolder
+    from antiphon.recipe.schema import Recipe as RecipeSettings
+    from antiphon.runs.run_folder import RunFolder
 
 
 def command(
@@ -42,8 +42,8 @@ def command(
 
     Example: antiphon train g2p --set data.train=a.tsv --set data.dev=b.tsv
     """
-    from antiphon.config import load_recipe
-    from antiphon.recipes import find_recipe
+    from antiphon.recipe.recipe_file import load_recipe
+    from antiphon.recipe.shipped_recipes import find_recipe
     from antiphon.terminal import PlainConsole
     from antiphon.train.fit import Interrupted, dry_run, train
     from antiphon.train.processes import by_first, first_alone, is_first, joined
@@ -114,7 +114,7 @@ def next_steps(run: Path, kind: str) -> str:
     return "\n".join(f"  antiphon {verb}" for verb in verbs.get(kind, writers))
 
 
-def report_training(run: "RunFolder", recipe: "config.Recipe", console: "Console") -> None:
+def report_training(run: "RunFolder", recipe: "RecipeSettings", console: "Console") -> None:
     """Says what came out of training."""
     metrics = run.metrics()
     name = recipe.train.dev_metric
@@ -143,7 +143,7 @@ def report_test(run: "RunFolder", console: "Console", device: str, threads: int 
     from antiphon.cli import ranking
     from antiphon.data.readers import keep_filled
     from antiphon.report.tables import metrics_table
-    from antiphon.run import writing
+    from antiphon.runs.run_folder import writing
     from antiphon.train.prepare import pairs_of
 
     model = load_run(run.path, device, threads)

@@ -7,7 +7,7 @@ import typer
 
 from antiphon.cli.loading import load_run
 from antiphon.cli.options import MOST_HYPOTHESES, Device, Run, Threads
-from antiphon.errors import RunError
+from antiphon.exceptions import RunError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -43,7 +43,7 @@ def command(
     """
     from antiphon.api import NoisyChannelModel
     from antiphon.cli.test_set import read_test_set
-    from antiphon.run import writing
+    from antiphon.runs.run_folder import writing
     from antiphon.terminal import PlainConsole
     from antiphon.tune.mert import save_tuning, start_lists, tune, tune_on_lists
 

@@ -13,7 +13,7 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import BinaryIO, cast
 
-from antiphon.errors import InputError
+from antiphon.exceptions import InputError
 
 STANDARD_INPUT = "standard input"
 MAX_LINE_BYTES = 2**20

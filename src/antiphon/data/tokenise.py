@@ -9,7 +9,7 @@ from typing import Protocol
 
 import sentencepiece
 
-from antiphon.errors import InputError
+from antiphon.exceptions import InputError
 
 
 class Tokeniser(Protocol):

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow
 from numpy.typing import NDArray
 
-from antiphon.errors import InputError
+from antiphon.exceptions import InputError
 
 PAD, UNKNOWN, START, END = range(4)
 SPECIALS = ("<pad>", "<unk>", "<s>", "</s>")

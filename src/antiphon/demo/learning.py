@@ -8,9 +8,10 @@ from rich.console import Console
 from rich.text import Text
 
 from antiphon.api.generation import NeuralModel
-from antiphon.config import Recipe, load_recipe
 from antiphon.demo import FOLDER
-from antiphon.run import RunFolder
+from antiphon.recipe.recipe_file import load_recipe
+from antiphon.recipe.schema import Recipe
+from antiphon.runs.run_folder import RunFolder
 from antiphon.train.fit import train
 from antiphon.train.module import TrainingModule
 

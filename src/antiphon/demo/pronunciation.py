@@ -15,7 +15,7 @@ from antiphon.demo import pairs_of
 from antiphon.demo.learning import learn
 from antiphon.metrics import Outputs, score_outputs
 from antiphon.report.plots import optional_picture, plot_alignment
-from antiphon.run import writing
+from antiphon.runs.run_folder import writing
 
 WORDS_TO_SHOW = ("knight", "phoneme", "thorough", "quixotic", "antiphon")
 

@@ -12,7 +12,7 @@ from simuleval.agents import Action, AgentStates, ReadAction, TextToTextAgent, W
 
 from antiphon.api import STREAMS, load
 from antiphon.data.tokenise import Chars, SentencePiece, Tokeniser, Words
-from antiphon.streaming import Stream
+from antiphon.decode.streaming.text_streams import Stream
 
 UNITS: dict[type[Tokeniser], str] = {Words: "word", Chars: "char", SentencePiece: "spm"}
 """What SimulEval's ``--eval-latency-unit`` calls each kind of target token."""

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from antiphon.lattice.grid import IMPOSSIBLE, end_cells, forbid_impossible_moves, to_diagonals
+from antiphon.lattice.moves import IMPOSSIBLE, end_cells, forbid_impossible_moves, to_diagonals
 
 
 class BestPath(NamedTuple):

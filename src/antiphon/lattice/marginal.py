@@ -9,14 +9,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
 
-from antiphon.kernels import kernels_can_run
-from antiphon.lattice.grid import (
-    IMPOSSIBLE,
-    end_cells,
-    forbid_impossible_moves,
-    from_diagonals,
-    to_diagonals,
-)
+from antiphon.lattice.moves import IMPOSSIBLE, end_cells, forbid_impossible_moves, from_diagonals, to_diagonals
+from antiphon.triton_support import kernels_can_run
 
 
 class Posteriors(NamedTuple):
@@ -44,9 +38,9 @@ def log_marginal(
     Cost: O(I J) cells in I + J vector steps.
     """
     if kernels_can_run(log_write):
-        from antiphon.kernels import marginal
+        from antiphon.lattice import marginal_triton
 
-        return marginal.log_marginal(log_write, log_shift, source_lengths, target_lengths)
+        return marginal_triton.log_marginal(log_write, log_shift, source_lengths, target_lengths)
     result: Tensor = _LogMarginal.apply(log_write, log_shift, source_lengths, target_lengths)  # type: ignore[no-untyped-call]
     return result
 

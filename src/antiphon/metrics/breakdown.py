@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
-from antiphon.metrics.generation import Outputs, score_outputs
+from antiphon.metrics.output_metrics import Outputs, score_outputs
 
 By = Literal["features", "length", "unseen"]
 EVERY_BREAKDOWN: tuple[By, ...] = get_args(By)

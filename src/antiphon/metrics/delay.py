@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from antiphon.metrics.generation import Score
+from antiphon.metrics.output_metrics import Score
 
 
 class Delays(NamedTuple):

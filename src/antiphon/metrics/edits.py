@@ -7,7 +7,7 @@ from typing import Any
 
 from rapidfuzz.distance import Levenshtein
 
-from antiphon.metrics.generation import Outputs, nfc
+from antiphon.metrics.output_metrics import Outputs, nfc
 
 
 @dataclass(frozen=True)

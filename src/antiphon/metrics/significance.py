@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sacrebleu.significance import PairedTest, Result
 
-from antiphon.metrics.generation import SHARED_MEASURES, Outputs, Score, Shares, corpus_metric, reference_streams
+from antiphon.metrics.output_metrics import SHARED_MEASURES, Outputs, Score, Shares, corpus_metric, reference_streams
 
 SAMPLES = 1000
 _MOST_DRAWN = 2**20

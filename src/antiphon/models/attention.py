@@ -16,10 +16,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from antiphon.data.batch import Batch
+from antiphon.models.token_likelihood import log_likelihood
 from antiphon.nn.dropout import Dropout
 from antiphon.nn.recurrent import Embedding, FeatureEmbedding, Sizes, SourceEncoder, valid_positions
-from antiphon.nn.token_likelihood import log_likelihood
-from antiphon.nn.word_logits import Projection
+from antiphon.nn.token_logits import Projection
 
 
 class Memory(NamedTuple):

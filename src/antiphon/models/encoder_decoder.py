@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from antiphon.data.batch import Batch
+from antiphon.models.token_likelihood import log_likelihood
 from antiphon.nn.dropout import Dropout
 from antiphon.nn.recurrent import (
     LSTM,
@@ -22,8 +23,7 @@ from antiphon.nn.recurrent import (
     select_states,
     with_features,
 )
-from antiphon.nn.token_likelihood import log_likelihood
-from antiphon.nn.word_logits import Projection
+from antiphon.nn.token_logits import Projection
 
 
 class EncoderDecoder(nn.Module):

@@ -10,9 +10,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from antiphon.data.batch import Batch
+from antiphon.models.token_likelihood import log_likelihood
 from antiphon.nn.recurrent import FeatureEmbedding, LSTMState, PrefixEncoder, Sizes, select_states
-from antiphon.nn.token_likelihood import log_likelihood
-from antiphon.nn.word_logits import Projection
+from antiphon.nn.token_logits import Projection
 
 
 class LanguageModel(nn.Module):

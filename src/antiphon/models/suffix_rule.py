@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from antiphon.data.files import is_count, read_lines
-from antiphon.errors import RunError
+from antiphon.exceptions import RunError
 
 Tokens = tuple[str, ...]
 _SEPARATOR = "\x1f"

@@ -26,15 +26,15 @@ from torch.nn.functional import logsigmoid, pad
 from antiphon.data.batch import Batch
 from antiphon.data.vocab import END, NO_COUNTERPART, PAD
 from antiphon.lattice import log_marginal
-from antiphon.lattice.grid import IMPOSSIBLE
+from antiphon.lattice.moves import IMPOSSIBLE
 from antiphon.lattice.recurrence import forward_along
+from antiphon.nn.cell_factors import CellFactors, SideState, run_keys
+from antiphon.nn.cuda_streams import side_by_side
 from antiphon.nn.factored_softmax import has_kernel, log_word_probabilities
-from antiphon.nn.lattice_sides import CellFactors, SideState, run_keys
-from antiphon.nn.next_words import WordTable, kernels_fit, next_words
+from antiphon.nn.next_tokens import WordTable, kernels_fit, next_words
 from antiphon.nn.recurrent import FeatureEmbedding, PrefixEncoder, Sizes, SourceEncoder
-from antiphon.nn.side_by_side import side_by_side
+from antiphon.nn.token_logits import WordLogits
 from antiphon.nn.transition import GeometricTransition, NeuralTransition, TransitionTable
-from antiphon.nn.word_logits import WordLogits
 
 _TRANSITION_NUMBERS = 2**26
 """How many hidden transition units are computed at once when no gradient is wanted."""
@@ -242,11 +242,11 @@ class Transducer(nn.Module):
         """``log ready(i)`` after these tokens in a band of rows, and the first row of the band."""
         compares = memory.transition.rest.shape[-1] > 0
         if kernels_fit(units, sentence, len(memory.lengths)) and not (compares or memory.transition.is_exponential):
-            from antiphon.kernels import ready_rows
+            from antiphon.models import ready_rows_triton
 
             table, readout = memory.words.logits, self.transition.readout
             given = state.log_weight, table, tokens, memory.transition.units, units, readout, memory.lengths
-            return 0, ready_rows.log_ready(*given, final_emit_forced=self.final_emit_forced, padding=PAD)
+            return 0, ready_rows_triton.log_ready(*given, final_emit_forced=self.final_emit_forced, padding=PAD)
         first_row, log_arrive = self.log_rows(memory, state, slice(None), tokens, sentence)
         if not self.is_long(memory):
             return 0, self._log_forward(memory, 0, log_arrive, units, sentence)[1]

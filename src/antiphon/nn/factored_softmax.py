@@ -19,7 +19,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from antiphon.kernels import kernels_can_run
+from antiphon.triton_support import kernels_can_run
 
 _BLOCK_NUMBERS = 2**22
 """How many numbers one block of recomputed cells may hold."""
@@ -34,9 +34,9 @@ def log_word_probabilities(
     """
     with torch.autocast(source_logits.device.type, enabled=False):
         if has_kernel(source_logits):
-            from antiphon.kernels import factored_softmax
+            from antiphon.nn import factored_softmax_triton as kernels
 
-            return factored_softmax.log_word_probabilities(source_logits, target_logits, targets)
+            return kernels.log_word_probabilities(source_logits, target_logits, targets)
         logits = (_at_least_single(side) for side in (source_logits, target_logits))
         result: Tensor = _LogWordProbabilities.apply(*logits, targets)  # type: ignore[no-untyped-call]
         return result

@@ -11,9 +11,9 @@ from torch.nn.functional import dropout, linear
 from torch.nn.utils.rnn import pack_padded_sequence
 
 from antiphon.data.vocab import SPECIALS
-from antiphon.kernels import kernels_can_run
+from antiphon.nn.cuda_streams import side_by_side
 from antiphon.nn.dropout import Dropout
-from antiphon.nn.side_by_side import side_by_side
+from antiphon.triton_support import kernels_can_run
 
 LSTMState = tuple[Tensor, Tensor]
 """Hidden and cell values, both ``(layers, B, H)``."""
@@ -93,19 +93,19 @@ class LSTM(nn.LSTM):
     def _has_kernel(self, inputs: Tensor) -> bool:
         if not kernels_can_run(inputs) or self.weight_hh_l0.dtype != torch.float32:
             return False
-        from antiphon.kernels import lstm
+        from antiphon.nn import lstm_triton
 
-        return lstm.can_sweep(len(inputs), self.hidden_size, inputs.device)
+        return lstm_triton.can_sweep(len(inputs), self.hidden_size, inputs.device)
 
     def _layers(self, inputs: Float[Tensor, "B T E"], state: LSTMState | None) -> Iterator[tuple[Tensor, Tensor]]:
         """Hidden and cell values of each layer, by a kernel; all its inputs are multiplied at once before it."""
-        from antiphon.kernels import lstm
+        from antiphon.nn import lstm_triton
 
         for layer, (from_inputs, from_states, *biases) in enumerate(self.all_weights):
             before = (None, None) if state is None else (state[0][layer], state[1][layer])
             inputs = self._between(inputs) if layer else inputs
             gates = linear(inputs, from_inputs, biases[0] + biases[1])
-            inputs, cells = lstm.lstm_states(gates.float(), from_states, *before)
+            inputs, cells = lstm_triton.lstm_states(gates.float(), from_states, *before)
             yield inputs, cells
 
     def _between(self, states: Tensor) -> Tensor:

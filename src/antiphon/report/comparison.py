@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from antiphon.build import fitting_measures
-from antiphon.errors import RunError
+from antiphon.exceptions import RunError
 from antiphon.metrics import Outputs, perplexity
 from antiphon.metrics.significance import Comparison, compare_systems
 from antiphon.report.tables import shown
+from antiphon.runs.build import fitting_measures
 
 if TYPE_CHECKING:
     from antiphon.api import Model

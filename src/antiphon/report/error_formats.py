@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal
 
-from antiphon.errors import count_of
+from antiphon.exceptions import count_of
 from antiphon.metrics.breakdown import By, Group
 from antiphon.metrics.edits import Edit
 from antiphon.report.error_report import Against, ErrorReport, Listed, Suspect

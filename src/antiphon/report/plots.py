@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from antiphon.errors import InputError
+from antiphon.exceptions import InputError
 from antiphon.storage.atomic import replaced_whole
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from antiphon.metrics import RANKING_MEASURES
+from antiphon.ranking.ranking_metrics import RANKING_MEASURES
 
 if TYPE_CHECKING:
     from antiphon.api import Evaluation

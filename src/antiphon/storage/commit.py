@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from antiphon.errors import RunError
+from antiphon.exceptions import RunError
 from antiphon.storage.atomic import remove_tree, scratch_folder, sweep, sync_folder
 from antiphon.storage.layout import FOLDERS, MANIFEST, PARTS, RUN_FILES
 from antiphon.storage.manifest import Entry, Manifest, measure, read_manifest, refuse_links, write_manifest

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from antiphon.errors import RunError
+from antiphon.exceptions import RunError
 from antiphon.storage.atomic import is_same_file, lock_descriptor
 
 

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from antiphon.errors import RunError
+from antiphon.exceptions import RunError
 from antiphon.storage.atomic import is_in_use, is_scratch, write_whole
 from antiphon.storage.layout import FOLDERS, MANIFEST, REPORTS, RUN_FILES
 from antiphon.storage.migrations import FORMAT, check_format

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from antiphon.errors import RunError
+from antiphon.exceptions import RunError
 
 Table = dict[str, Any]
 

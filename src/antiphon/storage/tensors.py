@@ -10,7 +10,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from antiphon.errors import RunError
+from antiphon.exceptions import RunError
 
 Shapes = dict[str, tuple[int, ...]]
 

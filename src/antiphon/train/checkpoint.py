@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 
 import torch
 
-from antiphon.errors import RunError
+from antiphon.exceptions import RunError
 
 
 class Checkpoint(TypedDict):

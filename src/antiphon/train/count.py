@@ -4,17 +4,18 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from antiphon.build import fitting_measures
-from antiphon.config import Recipe
-from antiphon.data.questions import judgements_of
 from antiphon.data.readers import Pair
 from antiphon.data.vocab import Tally
-from antiphon.errors import InputError
-from antiphon.metrics import Outputs, rank_measures, score_outputs
-from antiphon.models.rankers import rankings_of
+from antiphon.exceptions import InputError
+from antiphon.metrics import Outputs, score_outputs
 from antiphon.models.suffix_rule import SuffixRules
-from antiphon.ranker import load_ranker
-from antiphon.run import RunFolder
+from antiphon.ranking.question_files import judgements_of
+from antiphon.ranking.rankers import rankings_of
+from antiphon.ranking.ranking_metrics import rank_measures
+from antiphon.ranking.saved_rankers import load_ranker
+from antiphon.recipe.schema import Recipe
+from antiphon.runs.build import fitting_measures
+from antiphon.runs.run_folder import RunFolder
 from antiphon.train.prepare import Say, dev_pairs, place_sentencepiece_models, settle_features, training_pairs
 from antiphon.train.questions import dev_questions, learn_overlap, training_questions
 from antiphon.train.summary import save_summary

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from antiphon import __version__
-from antiphon.build import build_limits, reads_source
-from antiphon.config import Recipe
 from antiphon.data.files import read_text
-from antiphon.errors import RecipeError, is_disk_full
-from antiphon.run import RunFolder
+from antiphon.exceptions import RecipeError, is_disk_full
+from antiphon.recipe.schema import Recipe
+from antiphon.runs.build import build_limits, reads_source
+from antiphon.runs.run_folder import RunFolder
 from antiphon.storage.atomic import remove_tree, scratch_folder, sweep, sync_folder, write_whole
 from antiphon.storage.folder_lock import locked
 from antiphon.storage.manifest import measure

@@ -11,12 +11,12 @@ import lightning as L
 import torch
 from rich.console import Console
 
-from antiphon.build import count_parameters
-from antiphon.config import Recipe
 from antiphon.device import choose_device, choose_threads
-from antiphon.errors import RecipeError, RunError, count_of
+from antiphon.exceptions import RecipeError, RunError, count_of
+from antiphon.recipe.schema import Recipe
 from antiphon.report.plots import optional_picture, plot_training
-from antiphon.run import RunFolder, claimed, new_run
+from antiphon.runs.build import count_parameters
+from antiphon.runs.run_folder import RunFolder, claimed, new_run
 from antiphon.storage.commit import holds_run
 from antiphon.train.checkpoint import load_checkpoint, refuse_other_shapes
 from antiphon.train.count import train_overlap, train_suffix_rules

@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from antiphon.build import build_beam, build_model, build_search, fitting_measures
-from antiphon.config import Recipe
 from antiphon.data.association import associate
 from antiphon.data.batch import Batch
 from antiphon.data.changing_pairs import ChangingPairs
 from antiphon.data.corpus import Corpus, plan_batches
 from antiphon.models.transducer import Transducer
-from antiphon.run import RunFolder
+from antiphon.recipe.schema import Recipe
+from antiphon.runs.build import build_beam, build_model, build_search, fitting_measures
+from antiphon.runs.run_folder import RunFolder
 from antiphon.train.checkpoint import Checkpoint
 from antiphon.train.length import Length
 from antiphon.train.loop import Fitting

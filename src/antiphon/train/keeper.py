@@ -7,7 +7,7 @@ from pathlib import Path
 import lightning as L
 
 from antiphon.metrics import LOWER_IS_BETTER
-from antiphon.run import RunFolder
+from antiphon.runs.run_folder import RunFolder
 from antiphon.train.checkpoint import Checkpoint, save_checkpoint
 from antiphon.train.module import TrainingModule
 from antiphon.train.processes import agreed, first_alone

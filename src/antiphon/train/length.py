@@ -8,8 +8,8 @@ it ``UPDATES_PER_EPOCH`` updates, so that validation and checkpoints cost little
 from dataclasses import dataclass
 from math import ceil
 
-from antiphon.config import Recipe, TrainSection
-from antiphon.errors import count_of
+from antiphon.exceptions import count_of
+from antiphon.recipe.schema import Recipe, TrainSection
 
 UPDATES_PER_EPOCH = 100
 """Updates of an epoch at least, where ``train.passes`` is unset."""

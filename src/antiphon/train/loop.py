@@ -13,11 +13,11 @@ import torch
 from rich.console import Console
 from torch.utils.data import DataLoader
 
-from antiphon.config import Recipe, TrainSection
+from antiphon.child_processes import interrupt_status
 from antiphon.device import choose_device, keep_freed_memory, let_memory_grow
-from antiphon.errors import RunError, is_disk_full
-from antiphon.lifeline import interrupt_status
-from antiphon.run import RunFolder
+from antiphon.exceptions import RunError, is_disk_full
+from antiphon.recipe.schema import Recipe, TrainSection
+from antiphon.runs.run_folder import RunFolder
 from antiphon.train.checkpoint import Checkpoint
 from antiphon.train.keeper import Keeper
 from antiphon.train.length import Length

@@ -10,13 +10,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from antiphon.config import Recipe
-from antiphon.data.match_batch import MatchBatch, MatchCorpus
-from antiphon.data.questions import Question, judgements_of
-from antiphon.metrics import perplexity, rank_measures
-from antiphon.models.logistic import Logistic
-from antiphon.models.matcher import Matcher
-from antiphon.models.rankers import (
+from antiphon.metrics import perplexity
+from antiphon.ranking.logistic import Logistic
+from antiphon.ranking.matcher import Matcher
+from antiphon.ranking.question_batches import MatchBatch, MatchCorpus
+from antiphon.ranking.question_files import Question, judgements_of
+from antiphon.ranking.rankers import (
     FEATURES,
     Scores,
     by_question,
@@ -26,8 +25,10 @@ from antiphon.models.rankers import (
     plan_match_batches,
     with_probability,
 )
-from antiphon.ranker import load_matcher, load_overlap, new_matcher, text_encoder, word_splitter
-from antiphon.run import RunFolder
+from antiphon.ranking.ranking_metrics import rank_measures
+from antiphon.ranking.saved_rankers import load_matcher, load_overlap, new_matcher, text_encoder, word_splitter
+from antiphon.recipe.schema import Recipe
+from antiphon.runs.run_folder import RunFolder
 from antiphon.train.checkpoint import Checkpoint
 from antiphon.train.length import Length
 from antiphon.train.loop import Fitting

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from antiphon.build import count_parameters
-from antiphon.errors import RunError
+from antiphon.exceptions import RunError
+from antiphon.runs.build import count_parameters
 from antiphon.train.loop import Fitting
 from antiphon.train.module import TrainingModule
 from antiphon.train.within_memory import is_out_of_memory

@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.data import IterableDataset
 
-from antiphon.config import TrainSection
 from antiphon.data.batch import Batch
 from antiphon.data.codec import PairCodec
 from antiphon.data.readers import Pair
-from antiphon.kinds import Search, SequenceModel, log_prob
+from antiphon.decode.best_alignments import add_alignments, have_unknown
+from antiphon.decode.hypothesis import BeamSettings, Hypothesis
 from antiphon.metrics import Outputs, perplexity, score_outputs
 from antiphon.models.transducer import Transducer
-from antiphon.search.alignments import add_alignments, have_unknown
-from antiphon.search.hypothesis import BeamSettings, Hypothesis
+from antiphon.recipe.schema import TrainSection
+from antiphon.runs.kinds import Search, SequenceModel, log_prob
 from antiphon.train.checkpoint import Checkpoint
 from antiphon.train.processes import added_up, gathered, rank, size
 from antiphon.train.recorded import RecordedSteps

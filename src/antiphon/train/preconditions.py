@@ -3,14 +3,14 @@
 from collections.abc import Iterator
 from importlib.util import find_spec
 
-from antiphon.build import fitting_measures, reads_source
-from antiphon.config import Recipe
-from antiphon.data.questions import read_questions, select_questions
 from antiphon.data.readers import keep_filled
-from antiphon.errors import InputError, RecipeError
-from antiphon.kinds import RANKING_KINDS
+from antiphon.exceptions import InputError, RecipeError
 from antiphon.metrics import why_left_out
-from antiphon.metrics.ranking import RANKING_MEASURES
+from antiphon.ranking.question_files import read_questions, select_questions
+from antiphon.ranking.ranking_metrics import RANKING_MEASURES
+from antiphon.recipe.schema import Recipe
+from antiphon.runs.build import fitting_measures, reads_source
+from antiphon.runs.kinds import RANKING_KINDS
 from antiphon.train.prepare import pairs_of
 
 COUNTED_KINDS = frozenset({"suffix_rule", "overlap"})

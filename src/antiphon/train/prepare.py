@@ -6,15 +6,15 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
-from antiphon.build import build_limits, build_text_steps, reads_source
-from antiphon.config import DataSection, Recipe
 from antiphon.data.codec import NO_FEATURES, PairCodec
 from antiphon.data.corpus import Census, Corpus, Limits, renumber_corpus, tally_corpus, write_corpus
 from antiphon.data.readers import Files, Pair, has_features, read_pairs, read_targets, read_unpaired
 from antiphon.data.tokenise import SentencePiece, train_sentencepiece
 from antiphon.data.vocab import SPECIALS
-from antiphon.errors import InputError, RecipeError
-from antiphon.run import RunFolder, token_kinds
+from antiphon.exceptions import InputError, RecipeError
+from antiphon.recipe.schema import DataSection, Recipe
+from antiphon.runs.build import build_limits, build_text_steps, reads_source
+from antiphon.runs.run_folder import RunFolder, token_kinds
 from antiphon.train.encoded import Origin, find_fault, load_pairs, save_contents, staged_entry, vocabulary_files
 
 Say = Callable[[str], None]

@@ -4,18 +4,18 @@ import shutil
 from collections.abc import Iterable
 from typing import cast
 
-from antiphon.build import build_pretrained_matcher
-from antiphon.config import DataSection, Recipe
-from antiphon.data.encoder import ENCODER_FILES, WEIGHTS, WordPieces, find_encoder, read_encoder_config
-from antiphon.data.questions import Question, read_questions, select_questions
-from antiphon.data.stop_words import read_stop_words
-from antiphon.data.vectors import read_vectors
-from antiphon.errors import InputError, RecipeError, count_of
-from antiphon.models.matcher import Matcher
-from antiphon.models.overlap import Overlap
-from antiphon.nn.bert import PretrainedSentence, bert_weights
-from antiphon.ranker import save_words, word_splitter
-from antiphon.run import RunFolder
+from antiphon.exceptions import InputError, RecipeError, count_of
+from antiphon.ranking.bert import PretrainedSentence, bert_weights
+from antiphon.ranking.build_matchers import build_pretrained_matcher
+from antiphon.ranking.matcher import Matcher
+from antiphon.ranking.pretrained_encoder import ENCODER_FILES, WEIGHTS, WordPieces, find_encoder, read_encoder_config
+from antiphon.ranking.question_files import Question, read_questions, select_questions
+from antiphon.ranking.saved_rankers import save_words, word_splitter
+from antiphon.ranking.stop_words import read_stop_words
+from antiphon.ranking.word_overlap import Overlap
+from antiphon.ranking.word_vectors import read_vectors
+from antiphon.recipe.schema import DataSection, Recipe
+from antiphon.runs.run_folder import RunFolder
 from antiphon.storage.tensors import load_finite
 from antiphon.train.prepare import Say
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from antiphon.data.batch import Batch
-from antiphon.nn.side_by_side import join_lanes
+from antiphon.nn.cuda_streams import join_lanes
 from antiphon.train.step import Learned, Step
 
 _MOST_RECORDINGS = 128

@@ -5,9 +5,9 @@ from typing import Any
 
 from rich.console import Console
 
-from antiphon.config import Recipe, TrainSection
-from antiphon.errors import RecipeError, RunError, count_of
-from antiphon.run import RunFolder
+from antiphon.exceptions import RecipeError, RunError, count_of
+from antiphon.recipe.schema import Recipe, TrainSection
+from antiphon.runs.run_folder import RunFolder
 from antiphon.train.length import Length, default_patience
 from antiphon.train.preconditions import COUNTED_KINDS
 

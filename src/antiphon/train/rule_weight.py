@@ -4,16 +4,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from statistics import fmean
 from typing import cast
 
-from antiphon.build import build_beam, build_search
-from antiphon.config import Recipe
 from antiphon.data.batch import Batch
 from antiphon.data.codec import PairCodec
 from antiphon.data.vocab import END
-from antiphon.kinds import KINDS
+from antiphon.decode.rule_mixture import Rivals, as_answer, fit_weight, rivals_of
 from antiphon.models.left_to_right import LeftToRight
 from antiphon.models.suffix_rule import SuffixRules
-from antiphon.run import RunFolder
-from antiphon.search.rule_mixture import Rivals, as_answer, fit_weight, rivals_of
+from antiphon.recipe.schema import Recipe
+from antiphon.runs.build import build_beam, build_search
+from antiphon.runs.kinds import KINDS
+from antiphon.runs.run_folder import RunFolder
 from antiphon.train.count import Example, read_examples
 from antiphon.train.prepare import share_vocabulary
 

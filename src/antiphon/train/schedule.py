@@ -6,7 +6,7 @@ from typing import Any
 
 import lightning as L
 
-from antiphon.config import TrainSection
+from antiphon.recipe.schema import TrainSection
 from antiphon.train.length import Length
 from antiphon.train.module import EpochBatches, TrainingModule
 from antiphon.train.step import set_learning_rate

@@ -6,8 +6,8 @@ from datetime import date
 import torch
 
 from antiphon import __version__
-from antiphon.config import TrainSection
-from antiphon.run import RunFolder
+from antiphon.recipe.schema import TrainSection
+from antiphon.runs.run_folder import RunFolder
 
 
 def save_summary(

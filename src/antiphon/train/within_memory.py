@@ -12,7 +12,7 @@ from typing import Any, Protocol, Self, TypeVar
 import torch
 from torch import nn
 
-from antiphon.errors import RunError
+from antiphon.exceptions import RunError
 from antiphon.train.recorded import RecordedSteps
 from antiphon.train.step import Learned, Step
 

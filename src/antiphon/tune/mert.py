@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 
 from antiphon.api import NoisyChannelModel
-from antiphon.build import fitting_measures
-from antiphon.config import Recipe
 from antiphon.data.readers import Pair, Source
-from antiphon.errors import RecipeError
+from antiphon.exceptions import RecipeError
 from antiphon.metrics import LOWER_IS_BETTER, Outputs, score_outputs
 from antiphon.models.noisy_channel import Weights
-from antiphon.run import RunFolder
+from antiphon.recipe.schema import Recipe
+from antiphon.runs.build import fitting_measures
+from antiphon.runs.run_folder import RunFolder
 from antiphon.tune.nbest_lists import NBestLists
 from antiphon.tune.weight_search import find_weights
 

@@ -11,9 +11,9 @@ from antiphon.api import Prediction
 from antiphon.data.codec import TextCodec
 from antiphon.data.files import read_lines
 from antiphon.data.readers import Pair
-from antiphon.errors import InputError
+from antiphon.exceptions import InputError
 from antiphon.metrics import Outputs
-from antiphon.metrics.statistics import Rows, Statistics, statistics_of
+from antiphon.metrics.output_statistics import Rows, Statistics, statistics_of
 from antiphon.storage.atomic import write_whole
 from antiphon.tune.weight_search import CandidateTable
 

@@ -19,7 +19,7 @@ _DRAWS, _ROUNDS = 400, 6
 class CandidateTable:
     """The candidates of every sentence: four scores, -inf where a list is shorter, statistics of a metric, and gain.
 
-    ``metric`` is the value of a sum of statistics (``metrics/statistics.py``), ``gain`` how good each is by itself.
+    ``metric`` is the value of a sum of statistics (``metrics/output_statistics.py``), ``gain`` how good each is alone.
     """
 
     scores: Array

@@ -1,0 +1,157 @@
+"""Prediction by several processes, each of which holds the run: the same outputs in the same order.
+
+Batches of inputs are those that one process would form, so that outputs are the same to the last digit; whichever
+process is free takes the next batch. Weights are loaded by the processes alone.
+"""
+
+import os
+import signal
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from multiprocessing import get_context, resource_tracker
+from pathlib import Path
+from typing import NamedTuple, Self
+
+import torch
+
+from antiphon.api import Lexicon, Model, Prediction, PredictOptions, SourceLike, load, load_planner
+from antiphon.child_processes import start_worker
+from antiphon.data.readers import Source
+from antiphon.device import choose_device
+from antiphon.exceptions import AntiphonError, RunError
+
+
+@dataclass(frozen=True)
+class Job:
+    """What every process does: load a run, and answer with it."""
+
+    run: Path
+    device: str
+    threads: int
+    options: PredictOptions
+
+
+def predict_in_processes(
+    run: str | Path,
+    sources: Iterable[SourceLike],
+    *,
+    processes: int,
+    options: PredictOptions | None = None,
+    lexicon: Lexicon | None = None,
+    device: str = "auto",
+    threads: int = 1,
+) -> Generator[Prediction, None, None]:
+    """Predictions one by one and in order, while only some thousand inputs are held in memory.
+
+    Every process has so many ``threads``, and where there are GPUs, one of them in turn. Processes start anew, so a
+    script that calls this does so under ``if __name__ == "__main__":``.
+    """
+    job = Job(Path(run), choose_device(device), threads, options or PredictOptions())
+    model = load_planner(run)
+    model.check_answers()
+    planner = _Planner(model, lexicon or Lexicon(model.codec))
+    with Workers(job, processes) as workers:
+        yield from _predict(planner, workers, model.windows(sources, job.options, planner.lexicon))
+
+
+class Workers:
+    """Processes that answer batches until the end of a ``with`` block, or of this process."""
+
+    def __init__(self, job: Job, number: int) -> None:
+        context = get_context("spawn")
+        self.job = job
+        self._given, self._held = context.Pipe(duplex=False)
+        arguments = self._given, context.Value("i", 0), _gpus() if job.device == "cuda" else []
+        self._pool = ProcessPoolExecutor(number, context, initializer=start_worker, initargs=arguments)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._held.close()  # ends them, busy or not
+        self._pool.shutdown(cancel_futures=True)
+        self._given.close()
+
+    def answer(self, batch: Sequence[Source]) -> "Future[list[Prediction]]":
+        """The predictions of a batch, as soon as a process has had time for it."""
+        with _ctrl_c_blocked():
+            return self._pool.submit(answer_batch, self.job, batch)
+
+
+def answer_batch(job: Job, batch: Sequence[Source]) -> list[Prediction]:
+    """The predictions of a batch, by the model that this process has loaded."""
+    return _model(job).answer(batch, job.options)
+
+
+@cache
+def _model(job: Job) -> Model:
+    return load(job.run, device=job.device, threads=job.threads)
+
+
+class _Planner(NamedTuple):
+    """What forms batches of inputs and completes their predictions."""
+
+    model: Model
+    lexicon: Lexicon
+
+
+class _Window(NamedTuple):
+    """Inputs that are being answered."""
+
+    sources: list[Source]
+    answers: list[tuple[list[int], "Future[list[Prediction]]"]]
+
+    @classmethod
+    def send(cls, sources: list[Source], planner: _Planner, workers: Workers) -> "_Window":
+        plan = planner.model.plan(sources, planner.lexicon)
+        return cls(sources, [(numbers, workers.answer([sources[n] for n in numbers])) for numbers in plan])
+
+    def receive(self, planner: _Planner) -> Iterator[Prediction]:
+        found: dict[int, Prediction] = {}
+        for numbers, answers in self.answers:
+            found.update(zip(numbers, _result(answers), strict=True))
+        return planner.model.complete(self.sources, found, planner.lexicon)
+
+
+def _result(answers: "Future[list[Prediction]]") -> list[Prediction]:
+    try:
+        return answers.result()
+    except BrokenProcessPool:
+        raise RunError(
+            "--processes: one of them ended before its work was done, expected all to go on; "
+            "where memory is short, use fewer"
+        ) from None
+
+
+def _predict(planner: _Planner, workers: Workers, ahead: Iterator[list[Source]]) -> Iterator[Prediction]:
+    """Predictions in order; while some are waited for, the inputs of the next window are on their way already."""
+    current = _Window.send(next(ahead, []), planner, workers)
+    while current.sources:
+        try:
+            following = _Window.send(next(ahead, []), planner, workers)
+        except AntiphonError:  # an input that is wrong takes nothing away from those before it
+            yield from current.receive(planner)
+            raise
+        yield from current.receive(planner)
+        current = following
+
+
+def _gpus() -> list[str]:
+    """The GPUs that this process sees, by the names that CUDA_VISIBLE_DEVICES has for them."""
+    named = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    return named or [str(number) for number in range(torch.cuda.device_count())]
+
+
+@contextmanager
+def _ctrl_c_blocked() -> Iterator[None]:
+    """Processes started inside never get Ctrl-C, which is for the one that started them and ends them."""
+    resource_tracker.ensure_running()  # if it started along with the first process, it would undo the mask
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -1,0 +1,1 @@
+"""Decoding: finds outputs, given a trained model."""

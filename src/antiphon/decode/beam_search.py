@@ -1,0 +1,399 @@
+"""Beam search for every model that predicts one token after another, for a batch of sentences.
+
+A model offers log probabilities of the next token after each prefix (``models/left_to_right.py``); the transducer sums
+over its alignments, so that scores are ``log p(y | x)`` for every kind. One step takes hypotheses to the next length::
+
+    extensions   the best ``beam`` words after every hypothesis, and its end
+    value        log p of the extension, or what a rescorer says of it
+    finished     extensions by the end symbol that are among the best ``beam``, or must end here
+    kept         the best ``beam`` others of each sentence, at most ``threshold`` behind its (``nbest``-th) best
+
+Finished outputs are ranked by ``(log p + length_bias * |y|) / |y| ** length_normalisation``, the end symbol counted in
+``|y|``. A sentence is done when no unfinished hypothesis can still enter its list of answers, however long it grows.
+
+On a GPU with kernels, shapes are static and a step is captured as a CUDA graph; elsewhere a step works on the
+hypotheses that are left.
+
+Thesis: section 3.4.1; ``beam = 1`` is greedy search.
+"""
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any, NamedTuple, Protocol, cast
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn.functional import pad
+
+from antiphon.data.batch import Batch
+from antiphon.data.vocab import END, PAD, SPECIALS, START, UNKNOWN
+from antiphon.decode.captured_step import CapturedStep
+from antiphon.decode.hypothesis import BeamSettings, Hypothesis
+from antiphon.lattice.moves import IMPOSSIBLE
+from antiphon.models.left_to_right import AlignedModel, LeftToRight, copies_unknown
+from antiphon.nn.cuda_streams import side_by_side
+from antiphon.nn.factored_softmax import has_kernel
+from antiphon.nn.next_tokens import top_words
+from antiphon.nn.slots import spread
+
+_LEAST = torch.finfo(torch.float64).min
+"""Below every value that is possible."""
+_STUCK_AFTER = 200
+"""Tokens in one row of a long input after which a search gives up."""
+_DONE_CHECK_INTERVAL = 4
+"""Steps replayed between device syncs that check whether all sentences are done."""
+
+
+class Extensions(NamedTuple):
+    """Hypotheses with one more token, ``E`` of each sentence: the hypothesis that each extends, and its token.
+
+    ``value`` is what they are compared by, and ``features`` what it was made of, if anything.
+    """
+
+    parent: Int[Tensor, "B E"]
+    token: Int[Tensor, "B E"]
+    log_prob: Float[Tensor, "B E"]
+    value: Float[Tensor, "B E"]
+    features: Float[Tensor, "B E F"]
+
+    def take(self, index: Int[Tensor, "B K"], value: Float[Tensor, "B K"]) -> "Extensions":
+        """Some of each sentence, which have new values; features are left behind."""
+        parent, token, log_prob = (tensor.gather(1, index) for tensor in self[:3])
+        return Extensions(parent, token, log_prob, value, self.features[:, :0])
+
+
+class Finished(NamedTuple):
+    """The best finished outputs of each sentence, best first; where there are fewer, scores are impossible.
+
+    An output has score, value, log probability, the step and the slot of the hypothesis that was extended by the end
+    symbol, and features, side by side in one tensor, which moves as a whole.
+    """
+
+    outputs: Float[Tensor, "B n 5+F"]
+
+    @property
+    def score(self) -> Float[Tensor, "B n"]:
+        """What outputs are ranked by."""
+        return self.outputs[:, :, 0]
+
+    @property
+    def value(self) -> Float[Tensor, "B n"]:
+        """What they were compared by while they grew."""
+        return self.outputs[:, :, 1]
+
+    def add(self, outputs: Float[Tensor, "B E 5+F"]) -> "Finished":
+        """The best of these and others, as many as there were."""
+        both = torch.cat([self.outputs, outputs], 1)
+        best = both[:, :, 0].topk(self.outputs.shape[1], 1).indices
+        return Finished(both.gather(1, best[:, :, None].expand(-1, -1, both.shape[2])))
+
+
+class Beam(NamedTuple):
+    """Unfinished hypotheses of one length, each in a slot of its sentence: slot ``s * K + rank`` of sentence ``s``.
+
+    A hypothesis whose ``log_prob`` is impossible is none: it only fills a slot, and its token is padding.
+    """
+
+    length: Float[Tensor, ""]
+    slot: Int[Tensor, " N"]
+    sentence: Int[Tensor, " N"]
+    token: Int[Tensor, " N"]
+    log_prob: Float[Tensor, " N"]
+    state: Any
+    rescorer_state: Any
+    finished: Finished
+
+
+class Written(NamedTuple):
+    """What is remembered of a step: token, parent slot and log probability of the hypothesis in every slot."""
+
+    token: Int[Tensor, "B K"]
+    parent: Int[Tensor, "B K"]
+    log_prob: Float[Tensor, "B K"]
+
+
+class Rescorer(Protocol):
+    """Other models that have a say in which extensions are kept."""
+
+    features: int
+    """How many scores it gives every extension."""
+
+    def start(self) -> Any:
+        """Its state before the start symbol of every sentence."""
+        ...
+
+    def prepare(self, beam: Beam) -> Any:
+        """What it can compute beside the model: it needs the hypotheses of the beam alone."""
+        ...
+
+    def choose(
+        self, extensions: Extensions, beam: Beam, memory: Any, state: Any, prepared: Any
+    ) -> tuple[Extensions, Any]:
+        """The extensions to look at, with their values and features, and its own state after each of them.
+
+        ``memory`` and ``state`` are the model's, after the hypotheses of the beam.
+        """
+        ...
+
+    def select(self, state: Any, index: Tensor) -> Any:
+        """The states of some extensions, counted through all sentences."""
+        ...
+
+    def final_score(self, extensions: Extensions, length: Tensor) -> Float[Tensor, "B E"]:
+        """What extensions that end are ranked by."""
+        ...
+
+    def upper_bound(self, extensions: Extensions, length: Tensor, limits: Tensor) -> Float[Tensor, "B E"]:
+        """The best final score that each can still reach."""
+        ...
+
+
+@torch.inference_mode()
+def search_outputs(model: LeftToRight, batch: Batch, settings: BeamSettings) -> list[list[Hypothesis]]:
+    """The ``nbest`` best outputs of every source in the batch, best first."""
+    return BeamSearch(model, batch, settings).run()
+
+
+class LogProbability:
+    """No other models: extensions are compared by their log probability."""
+
+    features = 0
+
+    def __init__(self, settings: BeamSettings) -> None:
+        self.settings = settings
+
+    def start(self) -> tuple[()]:
+        """Nothing."""
+        return ()
+
+    def prepare(self, beam: Beam) -> None:
+        """Nothing."""
+
+    def choose(
+        self, extensions: Extensions, beam: Beam, memory: Any, state: Any, prepared: None
+    ) -> tuple[Extensions, tuple[()]]:
+        """All of them."""
+        return extensions, ()
+
+    def select(self, state: tuple[()], index: Tensor) -> tuple[()]:
+        """Nothing."""
+        return ()
+
+    def final_score(self, extensions: Extensions, length: Tensor) -> Float[Tensor, "B E"]:
+        """The log probability with length bias and normalisation."""
+        return self.settings.normalise(extensions.log_prob, length)
+
+    def upper_bound(self, extensions: Extensions, length: Tensor, limits: Tensor) -> Float[Tensor, "B E"]:
+        """The log probability can only fall."""
+        return self.settings.upper_bound(extensions.log_prob, length, limits)
+
+
+class BeamSearch:
+    """One search over a batch of sentences, token by token.
+
+    With ``static_shapes``, every sentence has ``beam`` hypotheses from the start, of which some are none.
+    """
+
+    def __init__(
+        self,
+        model: LeftToRight,
+        batch: Batch,
+        settings: BeamSettings,
+        rescorer: Rescorer | None = None,
+        *,
+        static_shapes: bool | None = None,
+    ) -> None:
+        self.model, self.settings = model, settings
+        self.rescorer = rescorer or LogProbability(settings)
+        self.memory, self.first_state = model.start(batch)
+        self.B, self.K = len(batch.source), settings.beam
+        self.device = batch.source.device
+        self.sentences = torch.arange(self.B, device=self.device)
+        self.limits = settings.length_limits(batch.source_lengths)
+        with_kernels = has_kernel(next(cast(nn.Module, model).parameters()))
+        self.static_shapes = with_kernels if static_shapes is None else static_shapes
+        self.width = max(self.K, settings.proposals) if self.rescorer.features else self.K
+        self.is_long = hasattr(model, "is_long") and model.is_long(self.memory)
+
+    def run(self) -> list[list[Hypothesis]]:
+        """The best outputs of every sentence."""
+        captures = self.static_shapes and self.device.type == "cuda"
+        step: Callable[[Beam], tuple[Beam, Written]] = CapturedStep(self._step) if captures else self._step
+        beam, history = self._first_beam(), list[Written]()
+        row: int | None = None
+        interval = _DONE_CHECK_INTERVAL if self.static_shapes else 1
+        for length in range(1, int(self.limits.max()) + 1):
+            beam, written = step(beam)
+            history.append(written)
+            if length % interval == 0 and not (beam.log_prob > IMPOSSIBLE).any():
+                break
+            if self.is_long and length % _STUCK_AFTER == 0:
+                before, row = row, cast(AlignedModel, self.model).unfinished_row(self.memory, beam.state)
+                if row is not None and row == before:
+                    break
+        return self._trace_back(beam.finished, history)
+
+    def _first_beam(self) -> Beam:
+        """One empty hypothesis of each sentence, in its first slot."""
+        copies = self.K if self.static_shapes else 1
+        sentence = self.sentences.repeat_interleave(copies)
+        rank = torch.arange(copies, device=self.device).repeat(self.B)
+        return Beam(
+            length=torch.zeros((), dtype=torch.float64, device=self.device),
+            slot=sentence * self.K + rank,
+            sentence=sentence,
+            token=torch.full_like(sentence, START),
+            log_prob=torch.where(rank == 0, 0.0, IMPOSSIBLE).double(),
+            state=self.model.select(self.first_state, sentence),
+            rescorer_state=self.rescorer.select(self.rescorer.start(), sentence),
+            finished=self._none_finished(),
+        )
+
+    def _none_finished(self) -> Finished:
+        shape = self.B, self.settings.nbest, 5 + self.rescorer.features
+        outputs = torch.zeros(shape, dtype=torch.float64, device=self.device)
+        outputs[:, :, :2] = IMPOSSIBLE
+        return Finished(outputs)
+
+    def _step(self, beam: Beam) -> tuple[Beam, Written]:
+        """Hypotheses that are one token longer."""
+        (log_next, state), prepared = side_by_side(
+            lambda: self.model.step(self.memory, beam.state, beam.token, beam.sentence),
+            lambda: self.rescorer.prepare(beam),
+            lane=0,
+        )
+        length = beam.length + 1
+        is_last = self.limits == length
+        extensions = self._extend(beam, log_next, is_last)
+        extensions, rescorer_state = self.rescorer.choose(extensions, beam, self.memory, state, prepared)
+        finished = self._finish(beam, extensions, length, is_last)
+        value, chosen = self._keep(extensions, finished, length, state)
+        kept, is_none = extensions.take(chosen, value), value == IMPOSSIBLE
+        log_prob, tokens = kept.log_prob.masked_fill(is_none, IMPOSSIBLE), kept.token.masked_fill(is_none, PAD)
+        written = Written(tokens, self._slots_of(beam, kept.parent), log_prob)
+        place = chosen + self.sentences[:, None] * extensions.token.shape[1]
+        filled = self._filled_slots(beam, log_prob)
+        parent, token, log_prob, place = (
+            tensor.flatten() if self.static_shapes else tensor.flatten()[filled.slot]
+            for tensor in (kept.parent, tokens, log_prob, place)
+        )
+        after = filled._replace(
+            length=length,
+            token=token,
+            log_prob=log_prob,
+            state=self.model.select(state, parent),
+            rescorer_state=self.rescorer.select(rescorer_state, place),
+            finished=finished,
+        )
+        return after, written
+
+    def _slots_of(self, beam: Beam, index: Int[Tensor, "B E"]) -> Int[Tensor, "B E"]:
+        """The slots of some hypotheses; with static shapes, every slot has one."""
+        return index if self.static_shapes else beam.slot[index]
+
+    def _filled_slots(self, beam: Beam, log_prob: Float[Tensor, "B K"]) -> Beam:
+        """The beam with the slots that hold a hypothesis now; with static shapes, every slot."""
+        if self.static_shapes:
+            return beam
+        slot = (log_prob > IMPOSSIBLE).flatten().nonzero()[:, 0]
+        return beam._replace(slot=slot, sentence=slot // self.K)
+
+    def _extend(self, beam: Beam, log_next: Float[Tensor, "N V"], is_last: Bool[Tensor, " B"]) -> Extensions:
+        """The best words after every hypothesis, unless it must end here, and its end."""
+        words = log_next[:, len(SPECIALS) :]
+        log_word, word = top_words(words, min(self.width, words.shape[1]))
+        word = word + len(SPECIALS)
+        if copies_unknown(self.model):
+            log_word = torch.cat([log_word, log_next[:, UNKNOWN, None]], 1)
+            word = pad(word, (0, 1), value=UNKNOWN)
+        if self.static_shapes or is_last.any():
+            log_word = log_word.masked_fill(is_last[beam.sentence, None], IMPOSSIBLE)
+        log_prob = beam.log_prob[:, None] + torch.cat([log_word, log_next[:, END, None]], 1)
+        if self.static_shapes:  # what only fills a slot may be NaN
+            log_prob = log_prob.masked_fill((beam.log_prob == IMPOSSIBLE)[:, None], IMPOSSIBLE)
+        token = pad(word, (0, 1), value=END)
+        parent = torch.arange(len(token), device=self.device)[:, None].expand_as(token)
+        log_prob = self._by_sentence(log_prob, beam.slot, IMPOSSIBLE)
+        no_features = log_prob.new_zeros(*log_prob.shape, 0)
+        parent, token = (self._by_sentence(tensor, beam.slot) for tensor in (parent, token))
+        return Extensions(parent, token, log_prob, log_prob, no_features)
+
+    def _by_sentence(self, values: Float[Tensor, "N W"], slot: Int[Tensor, " N"], empty: float = 0) -> Tensor:
+        """Values of hypotheses as those of sentences, ``K * W`` each."""
+        return spread(values, slot, self.B * self.K, empty=empty).reshape(self.B, -1)
+
+    def _finish(
+        self, beam: Beam, extensions: Extensions, length: Float[Tensor, ""], is_last: Bool[Tensor, " B"]
+    ) -> Finished:
+        """The best finished outputs, with those that end here.
+
+        An end counts only among the best ``beam`` extensions, so that a wide search is not lured by short outputs that
+        no narrow one would look at.
+        """
+        value = extensions.value
+        counts = (extensions.token == END) & (value > IMPOSSIBLE)
+        if not self.static_shapes and not counts.any():
+            return beam.finished
+        worst = value.topk(self.K, 1).values[:, -1:]
+        counts &= (value >= worst) | is_last[:, None]
+        score = self.rescorer.final_score(extensions, length)
+        score, value = (each.where(counts, IMPOSSIBLE) for each in (score, value))
+        slot = self._slots_of(beam, extensions.parent).to(value.dtype)
+        ended = torch.stack([score, value, extensions.log_prob, beam.length.expand_as(value), slot], 2)
+        return beam.finished.add(torch.cat([ended, extensions.features], 2) if self.rescorer.features else ended)
+
+    def _keep(
+        self, extensions: Extensions, finished: Finished, length: Float[Tensor, ""], state: Any
+    ) -> tuple[Float[Tensor, "B K"], Int[Tensor, "B K"]]:
+        """Values and places of the best ``beam`` extensions that go on; values are impossible where there are fewer."""
+        value = extensions.value
+        nbest = min(self.settings.nbest, value.shape[1])
+        wanted = value.topk(nbest, 1).values[:, -1] if nbest > 1 else value.amax(1)
+        best = torch.maximum(wanted, finished.value.amin(1))
+        bound = self.rescorer.upper_bound(extensions, length, self.limits[:, None])
+        worst = (best - self.settings.threshold).clamp(min=_LEAST)[:, None]
+        goes_on = (extensions.token != END) & (value >= worst) & (bound > finished.score[:, -1:])
+        value = value.where(goes_on, IMPOSSIBLE)
+        if self.is_long:
+            value = self._limit_rows(value, extensions, state)
+        return value.topk(self.K, 1)
+
+    def _limit_rows(self, value: Float[Tensor, "B E"], extensions: Extensions, state: Any) -> Float[Tensor, "B E"]:
+        """Values of extensions, of which at most half a beam may have been written in one row.
+
+        On a long input all hypotheses could otherwise repeat themselves in a row that is hard to leave.
+        """
+        best, place = value.topk(min(4 * self.K, value.shape[1]), 1)
+        parent, token = (tensor.gather(1, place) for tensor in (extensions.parent, extensions.token))
+        sentence = self.sentences.repeat_interleave(place.shape[1])
+        model = cast(AlignedModel, self.model)
+        _, log_rows = model.log_rows(self.memory, state, parent.flatten(), token.flatten(), sentence)
+        row = log_rows.argmax(1).view_as(place)
+        before = (row[:, :, None] == row[:, None]).tril(-1).sum(2)
+        kept = best.masked_fill(before >= max(1, self.K // 2), IMPOSSIBLE)
+        return torch.full_like(value, IMPOSSIBLE).scatter(1, place, kept)
+
+    def _trace_back(self, finished: Finished, history: list[Written]) -> list[list[Hypothesis]]:
+        """The hypotheses that finished, by following parents from their ends."""
+        parts = (torch.stack(part).tolist() for part in zip(*history, strict=True))
+        steps = list(zip(*parts, strict=True))
+        answers: list[list[Hypothesis]] = []
+        for b, outputs in enumerate(finished.outputs.tolist()):
+            answers.append([])
+            for score, _, log_prob, step, slot, *features in outputs:
+                if score > IMPOSSIBLE:
+                    tokens, log_probs = self._path(steps[: int(step)], b, int(slot))
+                    each = tuple(after - before for before, after in pairwise([0.0, *log_probs, log_prob]))
+                    answers[b].append(Hypothesis((*tokens, END), score, log_prob, each, features=tuple(features)))
+        return answers
+
+    def _path(self, steps: list[tuple[Any, ...]], sentence: int, slot: int) -> tuple[list[int], list[float]]:
+        """The tokens of a hypothesis, and its log probability after each."""
+        tokens, log_probs = [], []
+        for token, parent, log_prob in reversed(steps):
+            rank = slot - sentence * self.K
+            tokens.append(token[sentence][rank])
+            log_probs.append(log_prob[sentence][rank])
+            slot = parent[sentence][rank]
+        return tokens[::-1], log_probs[::-1]

@@ -1,0 +1,168 @@
+"""``log p(x | y)`` of a channel model while outputs ``y`` and inputs ``x`` grow token by token.
+
+The channel is a transducer from outputs to inputs. Its lattice has a row for every output token and a column for every
+input token. Appending a token to an output adds one row, computed from that of the output before it::
+
+    forward(j, i)  = logaddexp(forward(j, i-1) + log_write(j, i-1), leave(j-1, i))
+    leave(j, i)    = forward(j, i) + log_shift(j, i)
+    last(j, i)     = forward(j, i) + log_write(j, i)              x_i is written at y_j
+    anywhere(j, i) = log of the sum over j' <= j of last(j', i)   x_i is written at y_j or before
+
+One more input token adds a column to all rows of a tree of outputs, from the top of the tree downwards. No prefix is
+scored twice and no cell is computed again.
+
+Thesis: chapter 6, there by a forward pass for every prefix.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from antiphon.data.vocab import END, START
+from antiphon.lattice.moves import IMPOSSIBLE
+from antiphon.lattice.recurrence import forward_along
+from antiphon.models.transducer import Transducer
+from antiphon.nn.cell_factors import CellFactors, SideState
+from antiphon.nn.next_tokens import WordTable, log_normalisers_by_sentence
+
+_NEGLIGIBLE = 30.0
+"""Nats by which a part of the channel's probability may be behind the rest to be forgotten."""
+
+
+class RowScores(NamedTuple):
+    """Scores of the cells of ``N`` rows, as the equations above name them."""
+
+    leave: Float[Tensor, "N I"]
+    last: Float[Tensor, "N I"]
+    anywhere: Float[Tensor, "N I"]
+
+
+class ChannelRows(NamedTuple):
+    """Rows of the lattice, one for each of ``N`` output prefixes; factors are kept where columns will be added."""
+
+    state: SideState
+    scores: RowScores
+    factors: CellFactors | None
+
+    def select(self, index: Int[Tensor, " M"]) -> "ChannelRows":
+        """Some of them."""
+        factors = self.factors and CellFactors(*(part[index] for part in self.factors))
+        return ChannelRows(self.state.select(index), RowScores(*(part[index] for part in self.scores)), factors)
+
+    def join(self, others: "ChannelRows") -> "ChannelRows":
+        """These and others."""
+        assert self.factors is not None
+        assert others.factors is not None
+        factors = CellFactors(*(torch.cat(parts) for parts in zip(self.factors, others.factors, strict=True)))
+        scores = RowScores(*(torch.cat(parts) for parts in zip(self.scores, others.scores, strict=True)))
+        return ChannelRows(self.state.join(others.state), scores, factors)
+
+
+class ChannelLattice:
+    """The columns of ``B`` inputs, and how rows of outputs run through them; ``grows`` if inputs are not yet known.
+
+    ``features`` are those of each input, in the ids of the channel.
+    """
+
+    def __init__(
+        self, model: Transducer, inputs: Int[Tensor, "B I"], features: Int[Tensor, "B F"], *, grows: bool = False
+    ) -> None:
+        self.model, self.inputs, self.features, self.grows = model, inputs, features, grows
+        start = inputs.new_full((len(inputs), 1), START)
+        read = torch.cat([start, inputs], 1)
+        columns, self._decoder = model.decode_prefix(read if grows else read[:, :-1], model.target_state(features))
+        self.next_column = CellFactors(*(part[:, -1:] for part in columns))
+        if grows:  # what follows the last known input belongs to a column that is still to come
+            columns = CellFactors(*(part[:, :-1] for part in columns))
+        self.words, self.transition = WordTable.of(columns.logits), model.transition.table(columns.transition)
+
+    def start(self) -> ChannelRows:
+        """The row above the first of every input: nothing of it is written, and the first row is certain to come."""
+        B, I = self.inputs.shape
+        nothing = self.words.logits.new_full((B, I), IMPOSSIBLE, dtype=torch.float64)
+        leave = nothing.clone()
+        leave[:, :1] = 0.0
+        factors = CellFactors(self.next_column.logits[:, 0], self.next_column.transition[:, 0]) if self.grows else None
+        return ChannelRows(self.model.source_state(self.features), RowScores(leave, nothing, nothing), factors)
+
+    def append_rows(
+        self, rows: ChannelRows, parent: Int[Tensor, " M"], tokens: Int[Tensor, " M"], sentence: Int[Tensor, " M"]
+    ) -> ChannelRows:
+        """The rows of prefixes that extend ``parent`` by a token each, and belong to an input of the batch."""
+        factors, state = self.model.encode_step(tokens, rows.state.select(parent))
+        log_write, log_shift = self._cells(factors, slice(None), tokens == END, sentence)
+        log_forward = forward_along(rows.scores.leave[parent], log_write)
+        last = log_forward + log_write
+        scores = RowScores(log_forward + log_shift, last, torch.logaddexp(rows.scores.anywhere[parent], last))
+        return ChannelRows(state, scores, factors if self.grows else None)
+
+    def append_column(
+        self, rows: ChannelRows, token: int, parent: Sequence[int], levels: Sequence[Sequence[int]], above: int | None
+    ) -> ChannelRows:
+        """The rows of a tree with one more input token, level by level from the top.
+
+        ``parent`` of a node is -1 at the top; ``above`` is the node before any output, as long as it is there::
+
+            forward(n, i) = logaddexp(last(n, i-1), leave(parent of n, i))
+        """
+        is_first = not self.inputs.shape[1]
+        self._read(token)
+        assert rows.factors is not None
+        nodes = torch.arange(len(parent), device=self.inputs.device)
+        none_ends = torch.zeros_like(nodes, dtype=torch.bool)
+        cells = self._cells(rows.factors, slice(-1, None), none_ends, torch.zeros_like(nodes))
+        log_write, log_shift = (cell[:, 0] for cell in cells)
+        before = rows.scores.last.new_full((len(parent),), IMPOSSIBLE) if is_first else rows.scores.last[:, -1]
+        leave, last, anywhere = (torch.full_like(before, IMPOSSIBLE) for _ in range(3))
+        for level in levels:
+            parents = torch.tensor([parent[node] for node in level], device=nodes.device)
+            log_forward = torch.logaddexp(before[level], torch.where(parents >= 0, leave[parents], IMPOSSIBLE))
+            last[level] = log_forward + log_write[level]
+            leave[level] = log_forward + log_shift[level]
+            anywhere[level] = torch.logaddexp(torch.where(parents >= 0, anywhere[parents], IMPOSSIBLE), last[level])
+            if above in level:
+                last[above] = anywhere[above] = IMPOSSIBLE
+                leave[above] = 0.0 if is_first else IMPOSSIBLE
+        column = (leave, last, anywhere)
+        scores = (torch.cat([old, new[:, None]], 1) for old, new in zip(rows.scores, column, strict=True))
+        return rows._replace(scores=RowScores(*scores))
+
+    def drop_columns(self, rows: ChannelRows) -> ChannelRows:
+        """Forgets the columns from which no row can profit any more."""
+        if not self.inputs.shape[1]:
+            return rows
+        leave = rows.scores.leave
+        matters = (leave >= leave.amax(1, keepdim=True) - _NEGLIGIBLE).any(0)
+        kept = slice(int(matters.int().argmax()), None)
+        self.inputs, self.transition = self.inputs[:, kept], self.transition.slice_rows(kept)
+        self.words = self.words.slice_rows(kept)
+        return rows._replace(scores=RowScores(*(part[:, kept] for part in rows.scores)))
+
+    def passes(self, rows: ChannelRows, node: int, below: int) -> bool:
+        """Whether a node's row still adds to those below it."""
+        leave = rows.scores.leave
+        return not leave.shape[1] or bool(leave[node, -1] >= leave[below].amax() - _NEGLIGIBLE)
+
+    def _read(self, token: int) -> None:
+        """One more column, and what the one after it will be made from."""
+        column = self.next_column
+        self.words = self.words.append(column.logits)
+        self.transition = self.transition.append(self.model.transition.table(column.transition))
+        given = self.inputs.new_tensor([[token]])
+        self.inputs = torch.cat([self.inputs, given], 1)
+        self.next_column, self._decoder = self.model.decode_prefix(given, self._decoder)
+
+    def _cells(
+        self, factors: CellFactors, columns: slice, is_end: Bool[Tensor, " N"], sentence: Int[Tensor, " N"]
+    ) -> tuple[Float[Tensor, "N I"], Float[Tensor, "N I"]]:
+        """Log probabilities of writing each column's token in a row, and of going on to the next row, as doubles."""
+        words, inputs = self.words.slice_rows(columns), self.inputs[:, columns]
+        log_odds = self.model.transition.log_odds_by_sentence(self.transition, columns, factors.transition, sentence)
+        log_emit, log_shift = self.model.split_odds(log_odds, is_end[:, None])
+        log_z = log_normalisers_by_sentence(words, factors.logits, sentence)
+        from_input = words.logits.gather(2, inputs[:, :, None])[:, :, 0]
+        log_word = factors.logits.gather(1, inputs[sentence]) + from_input[sentence] - log_z
+        return (log_emit + log_word).double(), log_shift.double()

@@ -1,0 +1,180 @@
+"""The thesis's search in the transducer, over outputs *and* alignments: an output is worth its best path.
+
+Column ``j`` holds, for every input row ``i``, the ``beam`` best outputs of length ``j`` whose last token was written in
+row ``i``. One step takes a column to the next::
+
+    forward(i, m)  = max over r <= i of  arrive(r, m) + sum of log shift(r..i-1, m)
+    ready(i, m)    = forward(i, m) + log emit(i, m)
+    score(i, m, y) = ready(i, m) + log word(y | i, m)          keep the best ``beam`` of (m, y) for every i
+
+where ``m`` counts the distinct prefixes of the column. The end symbol can be written in the last row alone. This is
+kept for comparison with ``beam_search.py``, which sums over alignments instead, and is written to be read.
+
+Thesis: section 5.4; ``beam = 1`` is its Algorithm 1, a wider one its beam search.
+"""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from antiphon.data.batch import Batch
+from antiphon.data.vocab import END, START
+from antiphon.decode.hypothesis import BeamSettings, Hypothesis, is_no_end, never_written
+from antiphon.lattice.moves import IMPOSSIBLE
+from antiphon.models.transducer import Transducer
+from antiphon.nn.cell_factors import CellFactors, SideState
+
+_NUMBERS_AT_ONCE = 2**22
+"""How many word scores are computed at once."""
+
+
+class Column(NamedTuple):
+    """The ``M`` distinct prefixes of one length: their last tokens, and their scores in the rows of these."""
+
+    token: Int[Tensor, " M"]
+    parent: Int[Tensor, " M"]
+    state: SideState
+    arrive: Float[Tensor, "I M"]
+
+
+class Entries(NamedTuple):
+    """The best extensions of every row: their scores, the prefixes that they extend, and their tokens."""
+
+    score: Float[Tensor, "I W"]
+    parent: Int[Tensor, "I W"]
+    token: Int[Tensor, "I W"]
+
+
+class Visited(NamedTuple):
+    """What is remembered of a column: tokens, parents, and the row of arrival of each prefix ready in each row."""
+
+    token: list[int]
+    parent: list[int]
+    origin: Int[Tensor, "I M"]
+
+
+@torch.inference_mode()
+def search_paths(model: Transducer, batch: Batch, settings: BeamSettings) -> list[list[Hypothesis]]:
+    """The ``nbest`` best outputs of every source in the batch, best first, each with its best path."""
+    factors = model.encode(batch)
+    first = model.target_state(batch.features)
+    limits = settings.length_limits(batch.source_lengths).tolist()
+    return [
+        PathSearch(
+            model,
+            CellFactors(*(side[b, :length] for side in factors)),
+            first.select(torch.tensor([b], device=batch.source.device)),
+            limits[b],
+            settings,
+        ).run()
+        for b, length in enumerate(batch.source_lengths.tolist())
+    ]
+
+
+class PathSearch:
+    """One search for the outputs of one source."""
+
+    def __init__(
+        self, model: Transducer, source: CellFactors, first: SideState, limit: int, settings: BeamSettings
+    ) -> None:
+        self.model, self.source, self.first, self.limit, self.settings = model, source, first, limit, settings
+        self.I, self.V = source.logits.shape
+        self.device = source.logits.device
+        self.visited: list[Visited] = []
+        self.finished: list[Hypothesis] = []
+
+    def run(self) -> list[Hypothesis]:
+        """The best outputs."""
+        column: Column | None = self._first_column()
+        length = 0
+        while column is not None:
+            length += 1
+            column = self._step(column, length)
+        return self.finished
+
+    def _first_column(self) -> Column:
+        nothing = torch.zeros(1, dtype=torch.long, device=self.device)
+        arrive = torch.full((self.I, 1), IMPOSSIBLE, dtype=torch.float64, device=self.device)
+        arrive[0] = 0.0
+        return Column(nothing + START, nothing, self.first, arrive)
+
+    def _step(self, column: Column, length: int) -> Column | None:
+        """The next column; none if no better output can come."""
+        target, state = self.model.decode_prefix(column.token[:, None], column.state)
+        ready, origin = self._ready(column, target.transition[:, 0])
+        self.visited.append(Visited(column.token.tolist(), column.parent.tolist(), origin))
+        entries = self._best_entries(ready, target.logits[:, 0], is_last=length == self.limit)
+        self._finish(entries, length)
+        goes_on = (entries.token != END) & (entries.score > IMPOSSIBLE)
+        if not goes_on.any() or self._is_done(entries.score[goes_on].amax(), length):
+            return None
+        return self._next_column(entries, goes_on, state)
+
+    def _ready(self, column: Column, units: Float[Tensor, "M T"]) -> tuple[Float[Tensor, "I M"], Int[Tensor, "I M"]]:
+        """Best scores of being about to write in each row, and the rows of arrival they come from.
+
+        With ``S(i)`` the sum of log shifts before ``i``: ``forward(i) = S(i) + max over r <= i of arrive(r) - S(r)``.
+        """
+        log_odds = self.model.transition.log_odds(self.source.transition[:, None], units[None])
+        in_last_row = (torch.arange(self.I, device=self.device) == self.I - 1)[:, None]
+        log_emit, log_shift = self.model.split_odds(log_odds.double(), in_last_row)
+        shifts_before = log_shift.cumsum(0) - log_shift
+        best, origin = (column.arrive - shifts_before).cummax(0)
+        return best + shifts_before + log_emit, origin
+
+    def _best_entries(self, ready: Float[Tensor, "I M"], logits: Float[Tensor, "M V"], *, is_last: bool) -> Entries:
+        """The best ``beam`` extensions of every row, at most ``threshold`` behind the best of all."""
+        width = min(self.settings.beam, ready.shape[1] * self.V)
+        scores, places = [], []
+        for rows in torch.arange(self.I, device=self.device).split(max(1, _NUMBERS_AT_ONCE // logits.numel())):
+            log_word = (self.source.logits[rows, None] + logits).log_softmax(2)
+            log_word[:, :, never_written(self.model)] = IMPOSSIBLE
+            log_word[rows < self.I - 1, :, END] = IMPOSSIBLE
+            if is_last:
+                log_word = log_word.masked_fill(is_no_end(log_word), IMPOSSIBLE)
+            score, place = (ready[rows, :, None] + log_word).flatten(1).topk(width, 1)
+            scores.append(score)
+            places.append(place)
+        score, place = torch.cat(scores), torch.cat(places)
+        score = score.masked_fill(score < score.amax() - self.settings.threshold, IMPOSSIBLE)
+        return Entries(score, place // self.V, place % self.V)
+
+    def _finish(self, entries: Entries, length: int) -> None:
+        """Adds the outputs that end here, which is in the last row, and keeps the best."""
+        ends = (entries.token[-1] == END) & (entries.score[-1] > IMPOSSIBLE)
+        for log_prob, parent in zip(entries.score[-1][ends], entries.parent[-1][ends].tolist(), strict=True):
+            tokens, rows = self._path(parent)
+            score = self.settings.normalise(log_prob, length).item()
+            self.finished.append(Hypothesis((*tokens, END), score, log_prob.item(), alignment=(*rows, self.I - 1)))
+        self.finished = sorted(self.finished, key=lambda each: -each.score)[: self.settings.nbest]
+
+    def _path(self, slot: int) -> tuple[list[int], list[int]]:
+        """The tokens written before a prefix of the last column writes in the last row, and the row of each."""
+        tokens, rows = [], []
+        row = self.I - 1
+        for column in self.visited[:0:-1]:
+            row = int(column.origin[row, slot])
+            tokens.append(column.token[slot])
+            rows.append(row)
+            slot = column.parent[slot]
+        return tokens[::-1], rows[::-1]
+
+    def _is_done(self, best: Float[Tensor, ""], length: int) -> bool:
+        """Whether nothing unfinished can still enter the list, or all of it is too far behind."""
+        if not self.finished:
+            return False
+        if best < max(each.log_prob for each in self.finished) - self.settings.threshold:
+            return True
+        bound = self.settings.upper_bound(best[None], length, torch.tensor([self.limit], device=self.device))
+        return len(self.finished) == self.settings.nbest and self.finished[-1].score >= bound.item()
+
+    def _next_column(self, entries: Entries, goes_on: Tensor, state: SideState) -> Column:
+        """Distinct outputs, each with its score in every row."""
+        rows, _ = goes_on.nonzero(as_tuple=True)
+        key, slot = torch.unique((entries.parent * self.V + entries.token)[goes_on], return_inverse=True)
+        arrive = torch.full((self.I, len(key)), IMPOSSIBLE, dtype=torch.float64, device=self.device)
+        arrive[rows, slot] = entries.score[goes_on]
+        parent = key // self.V
+        return Column(key % self.V, parent, state.select(parent), arrive)

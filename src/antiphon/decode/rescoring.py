@@ -1,0 +1,212 @@
+"""A noisy channel in the beam search: the direct model proposes, all models together decide.
+
+Of the extensions of each sentence, the best ``proposals`` by direct model and language model are rescored:
+
+    O = l1 log p(y_1^j | x) + l2 c + l3 log p(y_1^j) + l4 j
+
+A finished output has read all of the input: ``c`` is then ``log p(x | y)``, and ``O`` the objective of
+``models/noisy_channel.py`` with the marginals of both transducers. An unfinished one has read some of it, and one that
+has read less has less to explain. So the channel compares only what was last written in the same row of the direct
+model, and counts half, since later tokens may explain what is badly explained so far:
+
+    e = sum_i arrive(i) log p(x_1^i | y_1^j)            arrive(i): the direct model wrote y_j in row i
+    c = (e - max of e over the proposals of the same row) / 2
+
+Thesis: section 6.2, Algorithm 2, there with a beam for every cell of the lattice and with best paths.
+"""
+
+from typing import Any, NamedTuple, cast
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from antiphon.data.batch import Batch
+from antiphon.data.vocab import END
+from antiphon.decode.beam_search import Beam, BeamSearch, Extensions
+from antiphon.decode.channel_lattice import ChannelLattice, ChannelRows
+from antiphon.decode.hypothesis import BeamSettings, Hypothesis
+from antiphon.lattice.moves import IMPOSSIBLE
+from antiphon.models.left_to_right import AlignedModel
+from antiphon.models.noisy_channel import NoisyChannel
+from antiphon.nn.recurrent import LSTMState, select_states
+from antiphon.nn.slots import spread
+
+_UNFINISHED = 0.5
+"""How much the channel counts for an unfinished output, beside a finished one."""
+
+
+class RescorerState(NamedTuple):
+    """Channel and language model after each of ``N`` prefixes; the latter has not read the last token yet."""
+
+    rows: ChannelRows | None
+    language: LSTMState | None
+    log_language: Float[Tensor, " N"]
+
+
+class Pending(NamedTuple):
+    """The state of some extensions; ``place`` says where each of all extensions has its state."""
+
+    state: RescorerState
+    place: Int[Tensor, " E"]
+
+
+@torch.inference_mode()
+def search_noisy_channel(
+    model: NoisyChannel, batch: Batch, settings: BeamSettings, *, static_shapes: bool | None = None
+) -> list[list[Hypothesis]]:
+    """The ``nbest`` best outputs of every source in the batch, each with its four features."""
+    rescorer = NoisyChannelRescorer(model, batch, settings)
+    search = BeamSearch(model.direct, batch, settings, rescorer, static_shapes=static_shapes)  # type: ignore[arg-type]
+    rescorer.static_shapes = search.static_shapes
+    return search.run()
+
+
+class NoisyChannelRescorer:
+    """Channel model, language model and length, which have their say in a beam search of the direct model."""
+
+    features = 4
+    static_shapes = False
+
+    def __init__(self, model: NoisyChannel, batch: Batch, settings: BeamSettings) -> None:
+        self.model, self.settings, self.lengths = model, settings, batch.source_lengths
+        self.device, self.rows = batch.source.device, batch.source.shape[1]
+        self.channel: ChannelLattice | None = None
+        self.language_memory, self.first_language = None, None
+        if model.channel is not None:
+            inputs, features = model.input_in_channel[batch.source], model.features_in_channel[batch.features]
+            self.channel = ChannelLattice(model.channel, inputs, features)
+        if model.language_model is not None:
+            theirs = batch._replace(features=model.features_in_language_model[batch.features])
+            self.language_memory, self.first_language = model.language_model.start(theirs)
+
+    def start(self) -> Pending:
+        """Channel and language model before the first token."""
+        sentence = torch.arange(len(self.lengths), device=self.device)
+        rows = None if self.channel is None else self.channel.start()
+        nothing = torch.zeros_like(sentence, dtype=torch.float64)
+        return Pending(RescorerState(rows, self.first_language, nothing), sentence)
+
+    def select(self, pending: Pending, index: Int[Tensor, " N"]) -> RescorerState:
+        """The states of some extensions."""
+        place = pending.place[index]
+        rows, language, log_language = pending.state
+        return RescorerState(
+            None if rows is None else rows.select(place),
+            None if language is None else select_states(language, place),
+            log_language[place],
+        )
+
+    def prepare(self, beam: Beam) -> tuple[Float[Tensor, "N V"], LSTMState] | None:
+        """The language model after the hypotheses of the beam: log probabilities of the next word, and its state."""
+        language: LSTMState | None = beam.rescorer_state.language
+        if self.model.language_model is None or language is None:
+            return None
+        token = self.model.output_in_language_model[beam.token]
+        return self.model.language_model.step(self.language_memory, language, token, beam.sentence)
+
+    def choose(
+        self, extensions: Extensions, beam: Beam, memory: Any, state: Any, prepared: Any
+    ) -> tuple[Extensions, Pending]:
+        """The best ``proposals`` extensions of each sentence, rescored."""
+        before: RescorerState = beam.rescorer_state
+        length = beam.length + 1
+        language, log_language = self._language_scores(before, extensions, prepared)
+        proposals, log_language = self._propose(extensions, log_language, length)
+        B, E = proposals.token.shape
+        live = self._live(proposals.value > IMPOSSIBLE)
+        sentence, parent, token = live // E, proposals.parent.flatten()[live], proposals.token.flatten()[live]
+        rows = self._append(before, parent, token, sentence)
+        explained = self._channel_scores(rows, memory, state, parent, token, sentence)
+        explained = spread(explained, live, B * E).view(B, E)
+        value = self._value(proposals.value, proposals.log_prob, explained, log_language, length)
+        features = torch.stack([proposals.log_prob, explained, log_language, length.expand(B, E)], -1)
+        after = RescorerState(
+            rows, None if language is None else select_states(language, parent), log_language.flatten()[live]
+        )
+        place = spread(torch.arange(len(live), device=self.device), live, B * E)
+        return proposals._replace(value=value, features=features), Pending(after, place)
+
+    def _language_scores(
+        self, before: RescorerState, extensions: Extensions, prepared: Any
+    ) -> tuple[LSTMState | None, Float[Tensor, "B E"]]:
+        """The state of the language model, and its log probability of every extension."""
+        if prepared is None:
+            return None, torch.zeros_like(extensions.log_prob)
+        log_next, state = prepared
+        log_token = log_next[extensions.parent, self.model.output_in_language_model[extensions.token]]
+        return state, before.log_language[extensions.parent] + log_token
+
+    def _propose(
+        self, extensions: Extensions, log_language: Float[Tensor, "B E"], length: Float[Tensor, ""]
+    ) -> tuple[Extensions, Float[Tensor, "B P"]]:
+        """The best ``proposals`` by what direct model and language model say together, and the latter's part.
+
+        Where the direct model weighs nothing it still proposes, by its own score alone.
+        """
+        value = extensions.log_prob
+        if self.model.weights.direct:
+            value = self._value(value, value, None, log_language, length)
+        value = value.masked_fill(value < value.amax(1, keepdim=True) - self.settings.threshold, IMPOSSIBLE)
+        value, chosen = value.topk(min(max(self.settings.proposals, self.settings.beam), value.shape[1]), 1)
+        return extensions.take(chosen, value), log_language.gather(1, chosen)
+
+    def _live(self, exists: Bool[Tensor, "B E"]) -> Int[Tensor, " M"]:
+        """The extensions to work on, counted through all sentences; with static shapes, all of them."""
+        if self.static_shapes:
+            return torch.arange(exists.numel(), device=self.device)
+        return exists.flatten().nonzero()[:, 0]
+
+    def _append(
+        self, before: RescorerState, parent: Int[Tensor, " M"], token: Int[Tensor, " M"], sentence: Int[Tensor, " M"]
+    ) -> ChannelRows | None:
+        if self.channel is None or before.rows is None:
+            return None
+        return self.channel.append_rows(before.rows, parent, self.model.output_in_channel[token], sentence)
+
+    def _channel_scores(
+        self,
+        rows: ChannelRows | None,
+        memory: Any,
+        state: Any,
+        parent: Int[Tensor, " M"],
+        token: Int[Tensor, " M"],
+        sentence: Int[Tensor, " M"],
+    ) -> Float[Tensor, " M"]:
+        """``c`` of each extension; of one that ends, ``log p(x | y)`` of all of both."""
+        if rows is None:
+            return torch.zeros_like(token, dtype=torch.float64)
+        first_row, log_arrive = cast(AlignedModel, self.model.direct).log_rows(memory, state, parent, token, sentence)
+        whole = rows.scores.last.gather(1, self.lengths[sentence, None] - 1)[:, 0]
+        explained = self._explained(rows, first_row, log_arrive.exp())
+        explained = explained.masked_fill(token == END, IMPOSSIBLE)
+        cell = sentence * self.rows + first_row + log_arrive.argmax(1)
+        best = torch.full((len(self.lengths) * self.rows,), IMPOSSIBLE, dtype=explained.dtype, device=self.device)
+        best = best.scatter_reduce(0, cell, explained, "amax")
+        return torch.where(token == END, whole, _UNFINISHED * (explained - best[cell]))
+
+    def _explained(self, rows: ChannelRows, first_row: int, arrive: Float[Tensor, "M R"]) -> Float[Tensor, " M"]:
+        """``e`` of each extension."""
+        scores = rows.scores.last if self.model.reading == "last" else rows.scores.anywhere
+        so_far = scores[:, first_row : first_row + arrive.shape[1]]
+        return torch.where(arrive > 0, arrive * so_far, 0.0).sum(1)
+
+    def _value(self, before: Float[Tensor, "B E"], *features: Tensor | None) -> Float[Tensor, "B E"]:
+        """The objective in nats of the model that counts most; what was impossible before stays so."""
+        value = self.model.weigh(*features) / self.model.weights.scale  # type: ignore[arg-type]
+        return value.masked_fill(before == IMPOSSIBLE, IMPOSSIBLE)
+
+    def final_score(self, extensions: Extensions, length: Tensor) -> Float[Tensor, "B E"]:
+        """The objective."""
+        return extensions.value * self.model.weights.scale
+
+    def upper_bound(self, extensions: Extensions, length: Tensor, limits: Tensor) -> Float[Tensor, "B E"]:
+        """The best objective that can still be reached, if no model has a negative weight.
+
+        Direct model and language model only fall as an output grows, and the channel's log probability is at most 0.
+        """
+        weights = self.model.weights
+        direct, _, language, _ = extensions.features.unbind(-1)
+        longest = (limits if weights.length > 0 else length).to(direct.dtype)
+        bound = self.model.weigh(direct, None, language, longest)
+        return bound if min(weights[:3]) >= 0 else torch.full_like(bound, float("inf"))

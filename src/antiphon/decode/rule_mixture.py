@@ -1,0 +1,161 @@
+"""A network's outputs together with the answer of suffix rules.
+
+    p(y | x) = (1 - w) p_network(y | x) + w [y is the rules' answer to x]
+
+A mixture of whole outputs: what it says is still a probability, of every output, prefix and token. Few pairs teach
+rules more than a network, so ``w`` is fitted on held-out pairs: with 0 the answers are the network's, with 1 the
+rules', and the best weight is never worse on those pairs than either of them alone.
+"""
+
+import math
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from antiphon.data.batch import Batch
+from antiphon.data.vocab import END, START, UNKNOWN
+from antiphon.decode.hypothesis import Hypothesis
+from antiphon.models.left_to_right import LeftToRight, copies_unknown
+
+Ids = tuple[int, ...]
+
+
+class Rivals(NamedTuple):
+    """A held-out pair: what network and rules answer, with the network's probability of both, and who is right."""
+
+    log_prob: float
+    rule_log_prob: float
+    is_right: bool
+    rule_is_right: bool
+
+    @property
+    def turn(self) -> float:
+        """The weight from which on the rules' answer wins.
+
+        With ``d`` the network's probability of its own answer less that of the rules', it is ``d / (1 + d)``; a search
+        that misses a more probable answer of the rules loses to any weight.
+        """
+        lead = math.exp(self.log_prob) - math.exp(self.rule_log_prob)
+        return max(0.0, lead / (1 + lead))
+
+
+@torch.inference_mode()
+def token_log_probs(model: LeftToRight, batch: Batch) -> list[tuple[float, ...]]:
+    """Log probabilities of the tokens of each target, given those before them; the end symbol's is the last."""
+    memory, state = model.start(batch)
+    sentence = torch.arange(len(batch.target), device=batch.target.device)
+    token, columns = torch.full_like(sentence, START), []
+    for following in batch.target.unbind(1):
+        log_next, state = model.step(memory, state, token, sentence)
+        columns.append(log_next.gather(1, following[:, None])[:, 0].double())
+        token = following
+    rows = torch.stack(columns, 1).tolist()
+    return [tuple(row[:length]) for row, length in zip(rows, batch.target_lengths.tolist(), strict=True)]
+
+
+def add_rules(
+    model: LeftToRight,
+    batch: Batch,
+    found: Sequence[list[Hypothesis]],
+    rules: Sequence[Ids],
+    weight: float,
+    nbest: int,
+) -> list[list[Hypothesis]]:
+    """The ``nbest`` best outputs of network and rules together; ``rules`` has the answer of each source."""
+    listed = _with_answers(model, batch, found, rules)
+    mixed = [[_mix(each, answer, weight) for each in some] for some, answer in zip(listed, rules, strict=True)]
+    return [sorted(some, key=lambda each: -each.score)[:nbest] for some in mixed]
+
+
+def draw_rules(
+    model: LeftToRight,
+    batch: Batch,
+    found: Sequence[list[Hypothesis]],
+    rules: Sequence[Ids],
+    weight: float,
+    seed: int,
+) -> list[list[Hypothesis]]:
+    """Samples of the network as those of both: some, drawn by the weight, become the rules' answer."""
+    drawn = []
+    for listed, own, answer in zip(_with_answers(model, batch, found, rules), found, rules, strict=True):
+        random = np.random.default_rng([seed, zlib.crc32(repr(answer).encode())]).random(len(own))
+        by_rule = next((each for each in listed if each.tokens == answer), None)
+        chosen = [by_rule if by_rule and value < weight else each for each, value in zip(own, random, strict=True)]
+        drawn.append([_mix(each, answer, weight) for each in chosen])
+    return drawn
+
+
+def mix_log_prob(log_prob: float, weight: float, *, is_answer: bool) -> float:
+    """The log probability of an output that is the rules' answer, or is not."""
+    from_network = math.log1p(-weight) + log_prob if weight < 1 else -math.inf
+    return float(np.logaddexp(from_network, math.log(weight))) if is_answer and weight else from_network
+
+
+def as_answer(tokens: Sequence[int], model: object) -> Ids:
+    """Rules' tokens as an output; empty if they hold an unknown one, and the network cannot write it."""
+    return () if UNKNOWN in tokens and not copies_unknown(model) else (*tokens, END)
+
+
+def rivals_of(
+    model: LeftToRight, batch: Batch, found: Sequence[list[Hypothesis]], rules: Sequence[Ids], references: Sequence[Ids]
+) -> list[Rivals]:
+    """Network and rules on held-out pairs of one batch."""
+    rivals = []
+    for own, listed, answer, wanted in zip(
+        found, _with_answers(model, batch, found, rules), rules, references, strict=True
+    ):
+        best = own[0] if own else None
+        log_prob = next((each.log_prob for each in listed if each.tokens == answer), -math.inf)
+        is_right = best is not None and best.tokens == wanted
+        rivals.append(Rivals(best.log_prob if best else -math.inf, log_prob, is_right, answer == wanted))
+    return rivals
+
+
+def fit_weight(rivals: Iterable[Rivals]) -> float:
+    """The weight of the rules that gets most held-out pairs right: the middle of the best ones, 0 if none is better."""
+    pairs = sorted(rivals, key=lambda rival: rival.turn)
+    turns = np.array([0.0, *(pair.turn for pair in pairs), 1.0])
+    total = np.cumsum([0, *(int(pair.rule_is_right) - int(pair.is_right) for pair in pairs)])
+    can_be = np.diff(turns) > 0  # between these turns lies a weight
+    total = np.where(can_be, total, total.min() - 1)
+    best = int(total.argmax())
+    return 0.0 if total[best] <= 0 else float(turns[best] + turns[best + 1]) / 2
+
+
+def _with_answers(
+    model: LeftToRight, batch: Batch, found: Sequence[list[Hypothesis]], rules: Sequence[Ids]
+) -> list[list[Hypothesis]]:
+    """What was found, and the rules' answers among it, scored by the network."""
+    missing = [
+        b
+        for b, (hypotheses, answer) in enumerate(zip(found, rules, strict=True))
+        if answer and all(each.tokens != answer for each in hypotheses)
+    ]
+    listed = [list(hypotheses) for hypotheses in found]
+    if missing:
+        index = torch.tensor(missing, device=batch.source.device)
+        targets = Batch.of([], [np.array(rules[b][:-1], np.int32) for b in missing]).to(index.device)
+        pairs = Batch(*(tensor[index] for tensor in batch))
+        pairs = pairs._replace(target=targets.target, target_lengths=targets.target_lengths)
+        for b, log_probs in zip(missing, token_log_probs(model, pairs), strict=True):
+            log_prob = sum(log_probs)
+            listed[b].append(Hypothesis(rules[b], log_prob, log_prob, log_probs))
+    return listed
+
+
+def _mix(hypothesis: Hypothesis, answer: Ids, weight: float) -> Hypothesis:
+    """A hypothesis of the network as one of both."""
+    before, written, mixed = 0.0, 0.0, []
+    for place, log_prob in enumerate(hypothesis.token_log_probs, 1):
+        written += log_prob
+        agrees = hypothesis.tokens[:place] == answer[:place]
+        prefix = mix_log_prob(written, weight, is_answer=agrees)
+        mixed.append(prefix - before)
+        before = prefix
+    log_prob = mix_log_prob(hypothesis.log_prob, weight, is_answer=hypothesis.tokens == answer)
+    score = hypothesis.score + log_prob - hypothesis.log_prob
+    return replace(hypothesis, score=score, log_prob=log_prob, token_log_probs=tuple(mixed))

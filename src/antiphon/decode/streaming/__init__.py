@@ -1,0 +1,1 @@
+"""Online decoding: writes outputs while inputs still arrive."""

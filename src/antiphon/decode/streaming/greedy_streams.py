@@ -1,0 +1,59 @@
+"""Greedy online decoding: writes the most probable token as long as writing is more probable than reading on."""
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from antiphon.data.vocab import END
+from antiphon.decode.hypothesis import BeamSettings
+from antiphon.decode.streaming.token_streams import Streams, select_factors, start_decoder, step_decoder
+from antiphon.models.transducer import Transducer
+from antiphon.nn.cell_factors import CellFactors
+
+
+class GreedyStreams(Streams):
+    """Every stream has one output, which grows whenever writing is more probable than reading on."""
+
+    writes_at_once = True
+
+    def __init__(
+        self, model: Transducer, features: Int[Tensor, "N F"], settings: BeamSettings, emit_bias: float = 0.0
+    ) -> None:
+        super().__init__(model, features, settings, emit_bias)
+        self.tokens_written = [0] * len(features)
+        self._target, self._state = start_decoder(model, features)
+
+    def _write(self, streams: list[int], row: CellFactors, *, is_last: bool) -> list[list[int]]:
+        written: list[list[int]] = [[] for _ in streams]
+        places = list(range(len(streams)))
+        while places := [place for place in places if self._has_room(streams[place])]:
+            tokens = self._choose([streams[place] for place in places], select_factors(row, places), is_last=is_last)
+            writing = [(place, token) for place, token in zip(places, tokens, strict=True) if token is not None]
+            for place, token in writing:
+                written[place].append(token)
+                self.tokens_written[streams[place]] += 1
+            places = [place for place, _ in writing]
+            self._go_on([streams[place] for place in places], [token for _, token in writing])
+        return written
+
+    def _has_room(self, stream: int) -> bool:
+        return self.tokens_written[stream] + 1 < self._longest_output(stream)
+
+    def _choose(self, streams: list[int], row: CellFactors, *, is_last: bool) -> list[int | None]:
+        """The token that each stream writes next; nothing if it reads on, or ends."""
+        target = select_factors(self._target, streams)
+        log_emit, log_shift = self._log_moves(row.transition, target.transition, is_last=is_last)
+        best = self._log_words(row.logits, target.logits, can_end=is_last).argmax(1)
+        writes = ((log_emit > log_shift) | is_last) & (best != END)
+        return [token if does else None for token, does in zip(best.tolist(), writes.tolist(), strict=True)]
+
+    def _go_on(self, streams: list[int], tokens: list[int]) -> None:
+        """The decoders after the tokens that streams have written."""
+        if not streams:
+            return
+        index = torch.tensor(streams, device=self.device)
+        given = torch.tensor(tokens, device=self.device)
+        target, state = step_decoder(self.model, given, self._state.select(index))
+        for whole, part in zip(self._target, target, strict=True):
+            whole[index] = part
+        self._state.put(index, state)

@@ -1,0 +1,193 @@
+"""Direct model, channel model and language model together, while the input still arrives.
+
+The active outputs form a tree. The channel's lattice (``channel_lattice.py``) has a row for every node of it and a
+column for every input token read. A node above what is written out is forgotten once next to nothing of the channel
+passes through it any more, and so is a column that no active output can still profit from: neither tree nor rows grow
+with what was read before. Outputs of one cell are ranked by the objective; those of different lengths are compared by
+the direct model alone, since a language model would always prefer the output that has written less.
+
+Thesis: section 6.2, with a unidirectional proposer.
+"""
+
+from collections.abc import Sequence
+from heapq import nlargest
+from operator import attrgetter
+from typing import NamedTuple, cast
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from antiphon.data.batch import Batch
+from antiphon.data.vocab import END, START
+from antiphon.decode.channel_lattice import ChannelLattice
+from antiphon.decode.hypothesis import BeamSettings
+from antiphon.decode.streaming.beam_streams import BeamStreams, Candidate
+from antiphon.decode.streaming.prefix_tree import PrefixTree
+from antiphon.models.noisy_channel import NoisyChannel
+from antiphon.models.transducer import Transducer
+from antiphon.nn.cell_factors import CellFactors
+from antiphon.nn.recurrent import LSTMState, join_states, select_states
+
+
+class LanguageState(NamedTuple):
+    """The language model after each of ``N`` output prefixes."""
+
+    state: LSTMState
+    log_prob: Float[Tensor, " N"]
+    log_next: Float[Tensor, "N V"]
+
+    def select(self, index: Int[Tensor, " M"]) -> "LanguageState":
+        """Some of them."""
+        return LanguageState(select_states(self.state, index), self.log_prob[index], self.log_next[index])
+
+    def join(self, others: "LanguageState") -> "LanguageState":
+        """These and others."""
+        rest = (torch.cat(parts) for parts in zip(self[1:], others[1:], strict=True))
+        return LanguageState(join_states(self.state, others.state), *rest)
+
+
+class ScoredTree(PrefixTree):
+    """The active outputs of one stream, with what channel and language model say of them."""
+
+    def __init__(self, model: NoisyChannel, features: Int[Tensor, "1 F"]) -> None:
+        super().__init__(cast(Transducer, model.direct), features)
+        self.combined = model
+        self.device = self.target.logits.device
+        features = features.to(self.device)
+        self.language_memory: Tensor | None = None
+        self.language = self._start_language_model(model.features_in_language_model[features])
+        self.channel: ChannelLattice | None = None
+        self.above: int | None = 0
+        if model.channel is not None:
+            no_inputs = torch.zeros(1, 0, dtype=torch.long, device=self.device)
+            self.channel = ChannelLattice(model.channel, no_inputs, model.features_in_channel[features], grows=True)
+            self.rows = self.channel.start()
+
+    def _start_language_model(self, features: Int[Tensor, "1 F"]) -> LanguageState | None:
+        """The language model after the start symbol."""
+        if self.combined.language_model is None:
+            return None
+        batch = Batch.of([np.zeros(0, np.int32)]).to(self.device)._replace(features=features)
+        self.language_memory, state = self.combined.language_model.start(batch)
+        first = torch.zeros_like(batch.source_lengths)
+        log_next, state = self.combined.language_model.step(self.language_memory, state, first + START, first)
+        return LanguageState(state, torch.zeros_like(log_next[:, 0], dtype=torch.float64), log_next)
+
+    def _append_rows(self, parents: list[int], tokens: Int[Tensor, " M"]) -> None:
+        assert self.channel is not None
+        index = torch.tensor(parents, device=self.device)
+        self.rows = self.rows.join(self.channel.append_rows(self.rows, index, tokens, torch.zeros_like(index)))
+
+    def read(self, token: int) -> None:
+        """One more input token, for the channel to write."""
+        if self.channel is None:
+            return
+        levels: dict[int, list[int]] = {}
+        for node, length in enumerate(self.length):
+            levels.setdefault(length, []).append(node)
+        ids = int(self.combined.input_in_channel[token])
+        by_length = [levels[length] for length in sorted(levels)]
+        self.rows = self.channel.append_column(self.rows, ids, self.parent, by_length, self.above)
+
+    def keep(self, nodes: list[int]) -> dict[int, int]:
+        """Drops all other nodes, here and in channel and language model."""
+        index = torch.tensor(nodes, device=self.device)
+        if self.channel is not None:
+            self.above = nodes.index(self.above) if self.above in nodes else None
+            self.rows = self.channel.drop_columns(self.rows.select(index))
+        self.language = self.language and self.language.select(index)
+        return super().keep(nodes)
+
+    def passes(self, node: int, below: int) -> bool:
+        """Whether the channel still passes through a node above another one."""
+        return self.channel is not None and self.channel.passes(self.rows, node, below)
+
+    def _add(self, parents: list[int], tokens: list[int]) -> None:
+        index, given = (torch.tensor(part, device=self.device) for part in (parents, tokens))
+        if self.channel is not None:
+            self._append_rows(parents, self.combined.output_in_channel[given])
+        if self.language is not None:
+            self.language = self.language.join(self._step_language_model(self.language, index, given))
+        super()._add(parents, tokens)
+
+    def _step_language_model(
+        self, before: LanguageState, parent: Int[Tensor, " M"], tokens: Int[Tensor, " M"]
+    ) -> LanguageState:
+        """The language model after one more token of each prefix."""
+        assert self.combined.language_model is not None
+        ids = self.combined.output_in_language_model[tokens]
+        state = select_states(before.state, parent)
+        log_next, state = self.combined.language_model.step(self.language_memory, state, ids, torch.zeros_like(parent))
+        return LanguageState(state, before.log_prob[parent] + before.log_next[parent, ids], log_next)
+
+    def values(self, candidates: list[Candidate]) -> list[float]:
+        """The objective of candidates, in nats of the model that counts most."""
+        log_scores, parents, tokens = zip(*(candidate[:3] for candidate in candidates), strict=True)
+        direct = torch.tensor(log_scores, dtype=torch.float64, device=self.device)
+        parent, given = (torch.tensor(part, device=self.device) for part in (parents, tokens))
+        lengths = direct.new_tensor([self.length[node] + 1 for node in parents])
+        channel, language = torch.zeros_like(direct), torch.zeros_like(direct)
+        if self.channel is not None:
+            ids = self.combined.output_in_channel[given]
+            rows = self.channel.append_rows(self.rows, parent, ids, torch.zeros_like(parent))
+            reads_last = (given == END) | (self.combined.reading == "last")
+            channel = torch.where(reads_last, rows.scores.last[:, -1], rows.scores.anywhere[:, -1])
+        if self.language is not None:
+            ids = self.combined.output_in_language_model[given]
+            language = self.language.log_prob[parent] + self.language.log_next[parent, ids]
+        objective = self.combined.objective(torch.stack([direct, channel, language, lengths], 1))
+        nats: list[float] = (objective / self.combined.weights.scale).tolist()
+        return nats
+
+
+class NoisyChannelStream(BeamStreams):
+    """One stream, in which the direct model proposes and the objective keeps."""
+
+    def __init__(
+        self, model: NoisyChannel, features: Int[Tensor, "1 F"], settings: BeamSettings, emit_bias: float = 0.0
+    ) -> None:
+        super().__init__(cast(Transducer, model.direct), features, settings, emit_bias)
+        self.width = max(settings.proposals, settings.beam)
+        self.tree: ScoredTree = ScoredTree(model, features)
+
+    def _read(self, streams: Sequence[int], tokens: Sequence[int]) -> CellFactors:
+        row = super()._read(streams, tokens)
+        self.tree.read(tokens[0])
+        return row
+
+    def _keep(self, candidates: list[Candidate]) -> list[Candidate]:
+        """The proposals with the best objective."""
+        values = self.tree.values(candidates)
+        scored = [candidate._replace(value=value) for candidate, value in zip(candidates, values, strict=True)]
+        best = nlargest(self.settings.beam, scored, key=attrgetter("value"))
+        worst = best[0].value - self.settings.threshold
+        return [candidate for candidate in best if candidate.value >= worst]
+
+    def _final_score(self, candidate: Candidate) -> float:
+        return candidate.value
+
+    def _needed(self) -> set[int]:
+        """Also the nodes above what is written out through which the channel still passes."""
+        needed, node = super()._needed(), self.root[0]
+        while (node := self.tree.parent[node]) >= 0 and self.tree.passes(node, self.root[0]):
+            needed.add(node)
+        return needed
+
+
+class NoisyChannelStreams:
+    """Several streams of a noisy channel; each is searched by itself."""
+
+    writes_at_once = False
+
+    def __init__(self, streams: Sequence[NoisyChannelStream]) -> None:
+        self._streams = streams
+
+    def read(self, streams: Sequence[int], tokens: Sequence[int]) -> list[list[int]]:
+        """One more input token of some streams; what each of them has newly decided to write."""
+        return [self._streams[stream].read([0], [token])[0] for stream, token in zip(streams, tokens, strict=True)]
+
+    def finish(self, streams: Sequence[int]) -> list[list[int]]:
+        """The end of some inputs; the rest of what each of them writes, without the end symbol."""
+        return [self._streams[stream].finish([0])[0] for stream in streams]

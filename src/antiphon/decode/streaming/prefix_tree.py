@@ -1,0 +1,64 @@
+"""The tree of output prefixes that online beam search keeps, with the decoder state after each."""
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from antiphon.data.vocab import START
+from antiphon.decode.streaming.token_streams import select_factors, start_decoder, step_decoder
+from antiphon.models.transducer import Transducer
+from antiphon.nn.cell_factors import CellFactors
+
+
+class PrefixTree:
+    """The active outputs and what they grew from: a node for each, and what the decoder says after it."""
+
+    def __init__(self, model: Transducer, features: Int[Tensor, "N F"]) -> None:
+        self.model, count = model, len(features)
+        self.owner = list(range(count))
+        self.parent, self.token, self.length = [-1] * count, [START] * count, [0] * count
+        self.children: list[dict[int, int]] = [{} for _ in range(count)]
+        self.target, self.state = start_decoder(model, features)
+
+    def grow(self, parents: list[int], tokens: list[int]) -> list[int]:
+        """The nodes after one more token each; those that are not there yet are added."""
+        grown = list(zip(parents, tokens, strict=True))
+        new = [(parent, token) for parent, token in grown if token not in self.children[parent]]
+        if new:
+            self._add(*map(list, zip(*new, strict=True)))
+        return [self.children[parent][token] for parent, token in grown]
+
+    def _add(self, parents: list[int], tokens: list[int]) -> None:
+        index, given = (torch.tensor(part, device=self.target.logits.device) for part in (parents, tokens))
+        target, state = step_decoder(self.model, given, self.state.select(index))
+        for node, (parent, token) in enumerate(zip(parents, tokens, strict=True), len(self.owner)):
+            self.children[parent][token] = node
+            self.children.append({})
+            self.owner.append(self.owner[parent])
+            self.parent.append(parent)
+            self.token.append(token)
+            self.length.append(self.length[parent] + 1)
+        self.target = CellFactors(*(torch.cat(parts) for parts in zip(self.target, target, strict=True)))
+        self.state = self.state.join(state)
+
+    def path(self, node: int, above: int) -> list[int]:
+        """The tokens below one node, down to another."""
+        tokens = []
+        while node != above:
+            tokens.append(self.token[node])
+            node = self.parent[node]
+        return tokens[::-1]
+
+    def keep(self, nodes: list[int]) -> dict[int, int]:
+        """Drops all other nodes and renumbers these, in order; the new index of each."""
+        moved = {node: number for number, node in enumerate(nodes)}
+        self.owner = [self.owner[node] for node in nodes]
+        self.parent = [moved.get(self.parent[node], -1) for node in nodes]
+        self.token = [self.token[node] for node in nodes]
+        self.length = [self.length[node] for node in nodes]
+        self.children = [
+            {token: moved[child] for token, child in self.children[node].items() if child in moved} for node in nodes
+        ]
+        self.target = select_factors(self.target, nodes)
+        self.state = self.state.select(torch.tensor(nodes, device=self.target.logits.device))
+        return moved

@@ -1,0 +1,179 @@
+"""Probabilities of the next word after many prefixes, summed over the input rows in which it may be written.
+
+    P(n, v) = sum_i weight(n, i) word(v | i, n)
+            = exp(C[n, v]) sum_i (weight(n, i) / Z(i, n)) exp(A[i, v])        Z = exp(C) exp(A)^T
+
+Because the softmax is factored, ``Z`` and ``P`` of all prefixes and all words are one matrix product each. Cells whose
+``Z`` underflows are added word by word, so the result is exact for any logits (``factored_softmax.py``).
+"""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from antiphon.nn.factored_softmax import Exponentials, cell_blocks, has_kernel, underflows
+
+_SMALL_GATHER = 2**18
+"""Up to so many numbers, copying a source for each of its prefixes is cheaper than a loop over sources."""
+_BLOCK = 64
+"""Words of which only the best is looked at, unless it is among the best of all."""
+
+
+class WordTable(NamedTuple):
+    """One side's part of the word logits of all cells, prepared once for many prefixes of the other side."""
+
+    logits: Float[Tensor, "B I V"]
+    exp: Float[Tensor, "B I V"]
+    peak: Float[Tensor, "B I"]
+
+    @classmethod
+    def of(cls, logits: Float[Tensor, "B I V"]) -> "WordTable":
+        """Those of some logits; kernels want rows of a multiple of 8 words."""
+        if has_kernel(logits):
+            from antiphon.nn.factored_softmax_triton import aligned
+
+            logits = aligned(logits)
+        exp, peak = Exponentials.of(logits)
+        return cls(logits, exp, peak[:, :, 0])
+
+    def slice_rows(self, rows: slice) -> "WordTable":
+        """Some rows of every sentence."""
+        return WordTable(*(tensor[:, rows] for tensor in self))
+
+    def append(self, logits: Float[Tensor, "B 1 V"]) -> "WordTable":
+        """The same with one more row of every sentence."""
+        return WordTable(*(torch.cat(pair, 1) for pair in zip(self, WordTable.of(logits), strict=True)))
+
+
+def kernels_fit(logits: Float[Tensor, "N V"], sentence: Int[Tensor, " N"], B: int) -> bool:
+    """Whether kernels serve these prefixes: they are in order, and every one of ``B`` sentences has as many.
+
+    While a step is captured this is not asked, since the same step ran before.
+    """
+    if not has_kernel(logits) or not len(sentence) or len(sentence) % B:
+        return False
+    if sentence.is_cuda and torch.cuda.is_current_stream_capturing():
+        return True
+    by_sentence = sentence.view(B, -1)
+    return bool((by_sentence == torch.arange(B, device=sentence.device)[:, None]).all())
+
+
+class NextWords(NamedTuple):
+    """``log P`` of every word, and the log normaliser of every cell."""
+
+    log_prob: Float[Tensor, "N V"]
+    log_z: Float[Tensor, "N R"]
+
+
+class _Cells(NamedTuple):
+    """Factors of the cells of some prefixes: exponentials, ``Z`` without peaks, ``log Z``, and where ``Z`` is lost."""
+
+    exp_source: Float[Tensor, "B R V"]
+    exp_target: Float[Tensor, "N V"]
+    z: Float[Tensor, "N R"]
+    log_z: Float[Tensor, "N R"]
+    lost: Bool[Tensor, "N R"]
+
+
+def next_words(
+    source: WordTable,
+    first_row: int,
+    target_logits: Float[Tensor, "N V"],
+    sentence: Int[Tensor, " N"],
+    log_weight: Float[Tensor, "N R"],
+) -> NextWords:
+    """The next words of prefixes that belong to ``sentence`` and have weights in ``R`` rows from ``first_row`` on.
+
+    No gradient. With kernels, all rows are there.
+    """
+    if kernels_fit(target_logits, sentence, len(source.logits)):
+        from antiphon.nn import next_tokens_triton as kernels
+
+        return NextWords(*kernels.mix_words(source.logits, source.exp, source.peak, target_logits, log_weight))
+    peak = log_weight.amax(1, keepdim=True).clamp(min=torch.finfo(log_weight.dtype).min)
+    weight = (log_weight - peak).exp().to(target_logits.dtype)
+    words, log_z = _mix_words(source, first_row, target_logits, sentence, weight)
+    return NextWords(words.log_().add_(peak.to(words.dtype)), log_z)
+
+
+def log_normalisers_by_sentence(
+    source: WordTable, target_logits: Float[Tensor, "N V"], sentence: Int[Tensor, " N"]
+) -> Float[Tensor, "N I"]:
+    """``log Z(i, n)`` of every row ``i`` of the sentence of each prefix ``n``."""
+    if kernels_fit(target_logits, sentence, len(source.logits)):
+        from antiphon.nn import next_tokens_triton as kernels
+
+        return kernels.log_normalisers(source.logits, source.exp, source.peak, target_logits)
+    cells = _factor_cells(source, slice(None), target_logits, sentence)
+    V = target_logits.shape[1]
+    for n, i in cell_blocks(cells.lost, V):
+        cells.log_z[n, i] = (source.logits[sentence[n], i, :V] + target_logits[n]).logsumexp(1)
+    return cells.log_z
+
+
+def _factor_cells(
+    source: WordTable, rows: slice, target_logits: Float[Tensor, "N V"], sentence: Int[Tensor, " N"]
+) -> _Cells:
+    exp_source = source.exp[:, rows, : target_logits.shape[1]]
+    exp_target, peak = Exponentials.of(target_logits)
+    z = multiply_by_sentence(exp_target, exp_source.mT, sentence)
+    log_z = z.log() + source.peak[:, rows].index_select(0, sentence) + peak
+    return _Cells(exp_source, exp_target, z, log_z, underflows(z, target_logits.shape[1]))
+
+
+def _mix_words(
+    source: WordTable,
+    first_row: int,
+    target_logits: Float[Tensor, "N V"],
+    sentence: Int[Tensor, " N"],
+    weight: Float[Tensor, "N R"],
+) -> tuple[Float[Tensor, "N V"], Float[Tensor, "N R"]]:
+    rows = slice(first_row, first_row + weight.shape[1])
+    cells = _factor_cells(source, rows, target_logits, sentence)
+    per_z = (weight / cells.z).masked_fill(cells.lost, 0.0)
+    words = multiply_by_sentence(per_z, cells.exp_source, sentence).mul_(cells.exp_target)
+    for n, i in cell_blocks(cells.lost, words.shape[1]):
+        logits = source.logits[sentence[n], i + first_row, : words.shape[1]] + target_logits[n]
+        cells.log_z[n, i] = logits.logsumexp(1)
+        words.index_add_(0, n, logits.softmax(1).mul_(weight[n, i][:, None]))
+    return words, cells.log_z
+
+
+def multiply_by_sentence(
+    left: Float[Tensor, "N X"], right: Float[Tensor, "B X Y"], sentence: Int[Tensor, " N"]
+) -> Float[Tensor, "N Y"]:
+    """``left[n] @ right[sentence[n]]`` for every ``n``; sentences stand in order."""
+    B, X, Y = right.shape
+    if B == 1:
+        return left @ right[0]
+    if len(left) * X * Y <= _SMALL_GATHER:
+        return torch.bmm(left[:, None], right.index_select(0, sentence))[:, 0]
+    result = left.new_empty(len(left), Y)
+    done = 0
+    for b, count in enumerate(torch.bincount(sentence, minlength=B).tolist()):
+        if count:
+            torch.mm(left[done : done + count], right[b], out=result[done : done + count])
+            done += count
+    return result
+
+
+def top_words(scores: Float[Tensor, "N V"], width: int) -> tuple[Float[Tensor, "N W"], Int[Tensor, "N W"]]:
+    """The ``width`` highest scores and their places: those of the ``width`` blocks with the highest maxima."""
+    N, V = scores.shape
+    number, rest = divmod(V, _BLOCK)
+    if number < 2 * width:
+        best, place = scores.topk(width, 1)
+        return best, place
+    if has_kernel(scores):
+        from antiphon.nn import next_tokens_triton as kernels
+
+        return kernels.top_words(scores, width)
+    blocks = scores[:, : V - rest].unflatten(1, (number, _BLOCK))
+    chosen = blocks.amax(2).topk(width, 1).indices
+    every_place = torch.arange(V, device=scores.device)
+    place = (chosen[:, :, None] * _BLOCK + every_place[:_BLOCK]).flatten(1)
+    place = torch.cat([place, every_place[V - rest :].expand(N, rest)], 1)
+    best, which = scores.gather(1, place).topk(width, 1)
+    return best, place.gather(1, which)

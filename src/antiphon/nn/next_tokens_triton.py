@@ -1,0 +1,352 @@
+"""Decoding steps as Triton kernels: the next words after many prefixes, and the best of them.
+
+    Z(i, n)      = sum_v E[i, v] exp(C[n, v] - peak_n)                   E = exp(A - peak), computed once per source
+    log P(n, v)  = log sum_i (weight(n, i) / Z(i, n)) E[i, v] + C[n, v] - peak_n
+
+A launch sums ``Z`` over parts of the vocabulary, one adds the parts up and divides the weights, and one mixes the words
+and takes the logarithm. Cells whose ``Z`` underflows are computed again word by word, so the result is exact for any
+logits. Products are in single precision, without tensor cores: a tile has few rows, and passes by once.
+
+``N = B * K`` prefixes stand in order, ``K`` of each source. Reference: ``nn/next_tokens.py``.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from antiphon.nn.factored_softmax_triton import aligned, least_sum
+
+_PROGRAMS = 2048
+"""How many programs a launch should have at least, so that every processor of a large GPU has several."""
+_UNIT = tl.constexpr(8)
+"""Rows hold a multiple of so many words, and kernels know it, so that loads can be wide."""
+_MIXED_WORDS = 128
+"""Words of a tile of probabilities."""
+_BLOCK = 64
+"""Words of which only the best is looked at, unless it is among the best of all."""
+
+
+def mix_words(
+    source: Float[Tensor, "B I W"],
+    source_exp: Float[Tensor, "B I W"],
+    source_peak: Float[Tensor, "B I"],
+    target_logits: Float[Tensor, "N V"],
+    log_weight: Float[Tensor, "N I"],
+) -> tuple[Float[Tensor, "N V"], Float[Tensor, "N I"]]:
+    """``log sum_i weight(n, i) softmax(A[i] + C[n])``, and the log normaliser of every cell.
+
+    ``source`` and ``source_exp`` are aligned already. A source none of whose prefixes has any weight is skipped, and
+    its normalisers are impossible: a search that is done with a source goes on with the others.
+    """
+    B, I, V = source.shape
+    N = len(target_logits)
+    target, peak = _with_peak(target_logits)
+    per_z, for_lost = (peak.new_empty(N, I) for _ in range(2))
+    highest, has_lost = log_weight.amax(1).float(), torch.empty(N, dtype=torch.int32, device=peak.device)
+    log_z = _cells(source, source_exp, source_peak, target, peak, highest, log_weight, per_z, for_lost, has_lost)
+    log_prob, prefixes = torch.empty(N, V, device=target.device), _tile(N // B)
+    _mix[(B, triton.cdiv(N // B, prefixes), triton.cdiv(V, _MIXED_WORDS))](
+        source, source_exp, target, peak, per_z, for_lost, log_z, highest, has_lost, log_prob,
+        N // B, I, V // _UNIT.value, PREFIXES=prefixes, ROWS=_rows(I), WORDS=_MIXED_WORDS, num_stages=1,
+    )  # fmt: skip
+    return log_prob[:, : target_logits.shape[1]], log_z
+
+
+def log_normalisers(
+    source: Float[Tensor, "B I W"],
+    source_exp: Float[Tensor, "B I W"],
+    source_peak: Float[Tensor, "B I"],
+    target_logits: Float[Tensor, "N V"],
+) -> Float[Tensor, "N I"]:
+    """The log normaliser of every cell alone."""
+    target, peak = _with_peak(target_logits)
+    return _cells(source.contiguous(), source_exp.contiguous(), source_peak.contiguous(), target, peak, peak)
+
+
+def _with_peak(target_logits: Float[Tensor, "N V"]) -> tuple[Float[Tensor, "N W"], Float[Tensor, " N"]]:
+    return (target := aligned(target_logits[None])[0]), target.amax(1).float()
+
+
+def _cells(
+    source: Tensor,
+    source_exp: Tensor,
+    source_peak: Tensor,
+    target: Tensor,
+    peak: Tensor,
+    highest: Tensor,
+    *weights: Tensor,
+) -> Float[Tensor, "N I"]:
+    """The log normaliser of every cell; with weights, also what is made of them, in the tensors that follow them."""
+    B, I, V = source.shape
+    N, rows = len(target), triton.next_power_of_2(I)
+    sums = _sums(source_exp, target, peak, highest)
+    log_z = peak.new_empty(N, I)
+    _weigh[(N,)](
+        source, source_peak, target, peak, highest, sums, log_z, *(weights or [peak] * 4), N, N // B, I, V, len(sums),
+        least_sum(V), WEIGHTED=len(weights) > 0, ROWS=rows, WORDS=max(1, 2048 // rows),
+    )  # fmt: skip
+    return log_z
+
+
+def _sums(
+    source_exp: Float[Tensor, "B I W"],
+    target: Float[Tensor, "N W"],
+    peak: Float[Tensor, " N"],
+    highest: Float[Tensor, " N"],
+) -> Float[Tensor, "parts N I"]:
+    """``Z`` of every cell over each part of the vocabulary; 0 for prefixes whose weights are all 0."""
+    B, I, V = source_exp.shape
+    K = len(target) // B
+    prefixes = _tile(K)
+    multiplies_tiles = prefixes == 16
+    rows, words = (_rows(I), 32) if multiplies_tiles else (8, min(1024, 2048 // prefixes))
+    tiles = triton.cdiv(I, rows) * triton.cdiv(K, prefixes)
+    parts = max(1, min(triton.cdiv(V, 4 * words), triton.cdiv(_PROGRAMS, B * tiles)))
+    words_per_part = triton.cdiv(triton.cdiv(V, parts), words) * words
+    parts = triton.cdiv(V, words_per_part)
+    sums = torch.empty(parts, B * K, I, device=target.device)
+    _sum_parts[(B, tiles, parts)](
+        source_exp, target, peak, highest, sums, B, K, I, V // _UNIT.value, words_per_part,
+        ROWS=rows, PREFIXES=prefixes, WORDS=words, TILES=multiplies_tiles,
+        num_warps=1 if multiplies_tiles else 4,
+    )  # fmt: skip
+    return sums
+
+
+def top_words(scores: Float[Tensor, "N V"], width: int) -> tuple[Float[Tensor, "N W"], Int[Tensor, "N W"]]:
+    """The ``width`` highest scores and their places: those of the ``width`` blocks with the highest maxima.
+
+    There are at least ``width`` blocks. What is no number counts as impossible.
+    """
+    N, V = scores.shape
+    blocks, at_once = triton.cdiv(V, _BLOCK), 32
+    maxima = torch.empty(N, blocks, device=scores.device)
+    _block_maxima[(N, triton.cdiv(blocks, at_once))](scores, maxima, scores.stride(0), V, blocks, at_once, _BLOCK)
+    best, place = scores.new_empty(N, width), torch.empty(N, width, dtype=torch.int64, device=scores.device)
+    sizes = {"WIDTH": triton.next_power_of_2(width), "BLOCKS": triton.next_power_of_2(blocks), "BLOCK": _BLOCK}
+    _best_of_blocks[(N,)](scores, maxima, best, place, scores.stride(0), V, blocks, width, **sizes, num_warps=2)
+    return best, place
+
+
+def _rows(I: int) -> int:
+    """Rows of a tile of a product."""
+    return 16 if I <= 16 else 32
+
+
+def _tile(K: int) -> int:
+    """Prefixes of a tile; products of tiles need sixteen, fewer are multiplied one by one."""
+    return 16 if K > 4 else 1 << (K - 1).bit_length()
+
+
+@triton.jit(do_not_specialize=["B", "K", "I", "units", "words_per_part"])
+def _sum_parts(
+    source_exp,
+    target,
+    target_peak,
+    highest,
+    sums,
+    B,
+    K,
+    I,
+    units,
+    words_per_part,
+    ROWS: tl.constexpr,
+    PREFIXES: tl.constexpr,
+    WORDS: tl.constexpr,
+    TILES: tl.constexpr,
+):
+    """Z(i, n) over one part of the vocabulary, for some rows and prefixes of a source; lanes add up at the end."""
+    V = units * _UNIT
+    b = tl.program_id(0).to(tl.int64)
+    tiles_across = tl.cdiv(K, PREFIXES)
+    i = tl.program_id(1) // tiles_across * ROWS + tl.arange(0, ROWS)
+    k = tl.program_id(1) % tiles_across * PREFIXES + tl.arange(0, PREFIXES)
+    part = tl.program_id(2).to(tl.int64)
+    first = tl.program_id(2) * words_per_part
+    peak = tl.load(target_peak + b * K + k, k < K, 0.0)[:, None]
+    has_mass = tl.max(tl.load(highest + b * K + k, k < K, float("-inf")), 0) > float("-inf")
+    stop = tl.where(has_mass, min(first + words_per_part, V), first)
+    z = tl.zeros((ROWS, PREFIXES), tl.float32)
+    by_lane = tl.zeros((ROWS, 1 if TILES else PREFIXES, WORDS), tl.float32)
+    for word in tl.range(first, stop, WORDS, num_stages=4 if TILES else 1):
+        v = word + tl.arange(0, WORDS)[None, :]
+        e = tl.load(source_exp + (b * I + i[:, None]) * V + v, (i[:, None] < I) & (v < V), 0.0)
+        c = tl.load(target + (b * K + k[:, None]) * V + v, (k[:, None] < K) & (v < V), float("-inf")).to(tl.float32)
+        if TILES:
+            z = tl.dot(e, tl.trans(tl.exp(c - peak)), z, input_precision="tf32x3")
+        else:
+            by_lane += e[:, None, :] * tl.exp(c - peak)[None, :, :]
+    if not TILES:
+        z = tl.sum(by_lane, 2)
+    cells = ((part * B + b) * K + k[None, :]) * I + i[:, None]
+    tl.store(sums + cells, z, (i[:, None] < I) & (k[None, :] < K))
+
+
+@triton.jit(do_not_specialize=["N", "K", "I", "V", "parts"])
+def _weigh(
+    source,
+    source_peak,
+    target,
+    target_peak,
+    highest,
+    sums,
+    log_z,
+    log_weight,
+    per_z,
+    for_lost,
+    has_lost,
+    N,
+    K,
+    I,
+    V,
+    parts,
+    least,
+    WEIGHTED: tl.constexpr,
+    ROWS: tl.constexpr,
+    WORDS: tl.constexpr,
+):
+    """log Z(i, n) and weight(n, i) / Z(i, n) of one prefix; where the sum underflowed, the weight is set apart."""
+    n = tl.program_id(0).to(tl.int64)
+    b = n // K
+    i = tl.arange(0, ROWS)
+    inside = i < I
+    z = tl.zeros((ROWS,), tl.float32)
+    for part in range(parts):
+        z += tl.load(sums + (part * N.to(tl.int64) + n) * I + i, inside, 0.0)
+    own_peak = tl.load(target_peak + n)
+    normaliser = tl.log(z) + tl.load(source_peak + b * I + i, inside, 0.0) + own_peak
+    own_highest = tl.load(highest + n)
+    lost = inside & (z < tl.where(own_highest > float("-inf"), least, 0.0))
+    any_lost = tl.max(lost.to(tl.int32), 0)
+    if any_lost > 0:
+        peak = tl.full((ROWS,), float("-inf"), tl.float32)
+        total = tl.zeros((ROWS,), tl.float32)
+        for first in range(0, V, WORDS):
+            v = first + tl.arange(0, WORDS)
+            a = tl.load(source + (b * I + i[:, None]) * V + v[None, :], lost[:, None] & (v < V)[None, :], float("-inf"))
+            c = tl.load(target + n * V + v, v < V, float("-inf")).to(tl.float32)
+            logits = a.to(tl.float32) + c[None, :]
+            higher = tl.maximum(peak, tl.max(logits, 1))
+            base = tl.where(higher == float("-inf"), 0.0, higher)
+            total = total * tl.exp(peak - base) + tl.sum(tl.exp(logits - base[:, None]), 1)
+            peak = higher
+        normaliser = tl.where(lost, peak + tl.log(total), normaliser)
+    tl.store(log_z + n * I + i, normaliser, inside)
+    if WEIGHTED:
+        log_weights = tl.load(log_weight + n * I + i, inside, float("-inf"))
+        weight = tl.exp((log_weights - tl.maximum(own_highest, -3e38)).to(tl.float32))
+        tl.store(per_z + n * I + i, tl.where(lost, 0.0, weight / z), inside)
+        tl.store(for_lost + n * I + i, tl.where(lost, weight, 0.0), inside)
+        tl.store(has_lost + n, any_lost)
+
+
+@triton.jit(do_not_specialize=["K", "I", "units"])
+def _mix(
+    source,
+    source_exp,
+    target,
+    target_peak,
+    per_z,
+    for_lost,
+    log_z,
+    highest,
+    has_lost,
+    log_prob,
+    K,
+    I,
+    units,
+    PREFIXES: tl.constexpr,
+    ROWS: tl.constexpr,
+    WORDS: tl.constexpr,
+):
+    """log P of some words after some prefixes of a source; lost cells one by one."""
+    V = units * _UNIT
+    b = tl.program_id(0).to(tl.int64)
+    k = tl.program_id(1) * PREFIXES + tl.arange(0, PREFIXES)
+    v = tl.program_id(2) * WORDS + tl.arange(0, WORDS)
+    n = b * K + k
+    own_highest = tl.load(highest + n, k < K, float("-inf"))
+    stop = tl.where(tl.max(own_highest, 0) > float("-inf"), I, 0)
+    total = tl.zeros((PREFIXES, WORDS), tl.float32)
+    if PREFIXES < 16:
+        for i in range(stop):
+            e = tl.load(source_exp + (b * I + i) * V + v, v < V, 0.0)
+            total += tl.load(per_z + n * I + i, k < K, 0.0)[:, None] * e[None, :]
+    else:
+        for first in range(0, stop, ROWS):
+            i = first + tl.arange(0, ROWS)
+            rows = (b * I + i[:, None]) * V + v[None, :]
+            e = tl.load(source_exp + rows, (i < I)[:, None] & (v < V)[None, :], 0.0)
+            w = tl.load(per_z + n[:, None] * I + i[None, :], (k < K)[:, None] & (i < I)[None, :], 0.0)
+            total = tl.dot(w, e, total, input_precision="tf32x3")
+    mask = (k < K)[:, None] & (v < V)[None, :]
+    places = n[:, None] * V + v[None, :]
+    c = tl.load(target + places, mask, float("-inf")).to(tl.float32)
+    own = c - tl.load(target_peak + n, k < K, 0.0)[:, None]
+    result = tl.log(total) + own
+    if tl.max(tl.load(has_lost + n, k < K, 0), 0) > 0:
+        total *= tl.exp(own)
+        for i in range(I):
+            logits = c + tl.load(source + (b * I + i) * V + v, v < V, float("-inf")).to(tl.float32)[None, :]
+            weight = tl.load(for_lost + n * I + i, k < K, 0.0)[:, None]
+            softmax = tl.exp(logits - tl.load(log_z + n * I + i, k < K, 0.0)[:, None])
+            total += tl.where(weight == 0.0, 0.0, weight * softmax)
+        result = tl.log(total)
+    tl.store(log_prob + places, result + own_highest[:, None], mask)
+
+
+@triton.jit
+def _block_maxima(scores, maxima, stride, V, blocks, AT_ONCE: tl.constexpr, BLOCK: tl.constexpr):
+    """The highest score of each of some blocks of words."""
+    n = tl.program_id(0).to(tl.int64)
+    block = tl.program_id(1) * AT_ONCE + tl.arange(0, AT_ONCE)
+    v = block[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :]
+    values = tl.load(scores + n * stride + v, v < V, float("-inf"))
+    tl.store(maxima + n * blocks + block, tl.max(values, 1), block < blocks)
+
+
+@triton.jit
+def _take_best(values, places, rank, found, found_place):
+    """The highest value and its place noted at a rank, and the values without it."""
+    best, at = tl.max(values, 0, return_indices=True)
+    place = tl.sum(tl.where(tl.arange(0, values.shape[0]) == at, places, 0), 0)
+    is_here = tl.arange(0, found.shape[0]) == rank
+    left = tl.where(tl.arange(0, values.shape[0]) == at, float("-inf"), values)
+    return left, tl.where(is_here, best, found), tl.where(is_here, place, found_place)
+
+
+@triton.jit
+def _best_of_blocks(
+    scores,
+    maxima,
+    best,
+    place,
+    stride,
+    V,
+    blocks,
+    width,
+    WIDTH: tl.constexpr,
+    BLOCKS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """The highest scores after one prefix, best first; what is impossible is the lowest number until the end."""
+    n = tl.program_id(0).to(tl.int64)
+    lowest: tl.constexpr = -3.4e38
+    block, rank = tl.arange(0, BLOCKS), tl.arange(0, WIDTH)
+    values = tl.maximum(tl.load(maxima + n * blocks + block, block < blocks, float("-inf")), lowest)
+    values = tl.where(block < blocks, values, float("-inf"))
+    chosen, found = tl.zeros((WIDTH,), tl.int32), tl.zeros((WIDTH,), tl.float32)
+    for k in range(width):
+        values, found, chosen = _take_best(values, block, k, found, chosen)
+    v = tl.reshape(chosen[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :], (WIDTH * BLOCK,))
+    exists = tl.reshape((rank < width)[:, None] & (tl.arange(0, BLOCK) >= 0)[None, :], (WIDTH * BLOCK,)) & (v < V)
+    values = tl.maximum(tl.load(scores + n * stride + v, exists, float("-inf")), lowest)
+    values = tl.where(exists, values, float("-inf"))
+    words = tl.zeros((WIDTH,), tl.int32)
+    for k in range(width):
+        values, found, words = _take_best(values, v, k, found, words)
+    found = tl.where(found <= lowest, float("-inf"), found)
+    tl.store(best + n * width + rank, found, rank < width)
+    tl.store(place + n * width + rank, words.to(tl.int64), rank < width)

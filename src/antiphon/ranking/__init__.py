@@ -1,0 +1,1 @@
+"""Answer selection: ranks given answers to questions."""

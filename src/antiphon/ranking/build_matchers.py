@@ -1,0 +1,31 @@
+"""From a recipe to an untrained matcher."""
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from torch import Tensor
+
+from antiphon.nn.recurrent import Sizes
+from antiphon.ranking.bert import BertShape, PretrainedSentence
+from antiphon.ranking.matcher import Matcher
+from antiphon.ranking.sentence_models import AttentiveState, BagOfWords, Bigram, FixedVectors, LastState
+from antiphon.recipe.schema import ModelSection
+
+
+def build_matcher(settings: ModelSection, vectors: Tensor, stops: Tensor) -> Matcher:
+    """An untrained matcher over word vectors, of which ``stops`` are those of stop words."""
+    words = FixedVectors(vectors)
+    if settings.sentence == "bag_of_words":
+        return Matcher(BagOfWords(words, stops))
+    if settings.sentence == "bigram":
+        return Matcher(Bigram(words, settings.dropout))
+    sentence = LastState if settings.sentence == "lstm" else AttentiveState
+    sizes = Sizes(words.size, settings.hidden_size, settings.layers, settings.dropout, settings.forget_bias)
+    return Matcher(sentence(words, sizes, shared=settings.shared))
+
+
+def build_pretrained_matcher(settings: ModelSection, encoder: Mapping[str, Any]) -> Matcher:
+    """A matcher over a sentence encoder with the sizes of its ``config.json``; its weights are still to be loaded."""
+    sizes = {field.name: encoder[field.name] for field in fields(BertShape) if field.name in encoder}
+    return Matcher(PretrainedSentence(BertShape(**sizes), frozen=settings.frozen))

@@ -1,0 +1,37 @@
+"""Whether a sentence answers a question: a bilinear match of their vectors."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from antiphon.ranking.question_batches import MatchBatch
+from antiphon.ranking.sentence_models import AttentiveState, SentenceModel
+
+
+class Matcher(nn.Module):
+    """``p(right | x, y) = sigmoid(x^T W y + b)`` with the sentence vectors ``x`` and ``y`` of question and answer.
+
+    Thesis: section 4.3, equation of QA matching.
+    """
+
+    def __init__(self, sentence: SentenceModel) -> None:
+        super().__init__()
+        self.sentence = sentence
+        self.match = nn.Parameter(sentence.initial_match())
+        self.bias = nn.Parameter(torch.tensor(sentence.initial_bias))
+
+    def forward(self, batch: MatchBatch) -> Float[Tensor, " B"]:
+        """The log odds that each sentence answers its question."""
+        questions = self.sentence.question(batch.questions, batch.question_lengths)[batch.question]
+        answers = self.sentence.answer(batch.sentences, batch.sentence_lengths, questions)
+        return torch.einsum("bd,de,be->b", questions, self.match, answers) + self.bias
+
+    def attention(self, batch: MatchBatch) -> Float[Tensor, "B I"]:
+        """How much each question looks at the words of its sentence, of a model that does."""
+        assert isinstance(self.sentence, AttentiveState)
+        questions = self.sentence.question(batch.questions, batch.question_lengths)[batch.question]
+        return self.sentence.attention(batch.sentences, batch.sentence_lengths, questions)
+
+    def cross_entropy(self, batch: MatchBatch) -> Float[Tensor, " B"]:
+        """``-log p(label)`` of each pair."""
+        return nn.functional.binary_cross_entropy_with_logits(self(batch), batch.labels, reduction="none")

@@ -1,0 +1,110 @@
+"""Pairs of a question and a candidate sentence, encoded and in batches."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from antiphon.data.batch import Ids
+from antiphon.data.vocab import PAD, UNKNOWN
+from antiphon.ranking.question_files import Question
+
+
+class MatchBatch(NamedTuple):
+    """Padded sentences, and every distinct question once: pair ``n`` is sentence ``n`` and question ``question[n]``.
+
+    An empty text counts as one blank, whose word vector is zero, so every length is at least 1.
+    """
+
+    questions: Tensor
+    question_lengths: Tensor
+    question: Tensor
+    sentences: Tensor
+    sentence_lengths: Tensor
+    labels: Tensor
+
+    @classmethod
+    def sample(cls, pairs: int, rows: int, columns: int) -> "MatchBatch":
+        """A batch of pairs of nothing but unknown tokens, each with a question of its own."""
+        questions, sentences = (torch.full((pairs, max(1, length)), UNKNOWN) for length in (rows, columns))
+        lengths = [torch.full((pairs,), side.shape[1]) for side in (questions, sentences)]
+        return cls(questions, lengths[0], torch.arange(pairs), sentences, lengths[1], torch.zeros(pairs))
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Pairs, question positions, sentence positions: as many cells as their product."""
+        pairs, columns = self.sentences.shape
+        return pairs, self.questions.shape[1], columns
+
+    def parts(self, pairs: int) -> "list[MatchBatch]":
+        """The same pairs in batches of at most so many, each with the questions it needs."""
+        return [self._part(slice(first, first + pairs)) for first in range(0, len(self.labels), pairs)]
+
+    def _part(self, pairs: slice) -> "MatchBatch":
+        distinct, place = torch.unique(self.question[pairs], return_inverse=True)
+        of_pairs = self.sentences[pairs], self.sentence_lengths[pairs], self.labels[pairs]
+        return MatchBatch(self.questions[distinct], self.question_lengths[distinct], place, *of_pairs)
+
+    def to(self, device: torch.device | str) -> "MatchBatch":
+        """The same batch on another device."""
+        return MatchBatch(*(tensor.to(device, non_blocking=True) for tensor in self))
+
+
+@dataclass(frozen=True)
+class MatchCorpus:
+    """Every pair of a set of questions, as numbers of encoded texts."""
+
+    questions: Sequence[Ids]
+    sentences: Sequence[Ids]
+    question: NDArray[np.int64]
+    labels: NDArray[np.float32]
+
+    @classmethod
+    def of(cls, questions: Iterable[Question], encode: Callable[[str], Ids]) -> "MatchCorpus":
+        """All pairs, in the order of the questions and their candidates."""
+        questions = list(questions)
+        answers = [(number, answer) for number, question in enumerate(questions) for answer in question.answers]
+        return cls(
+            [encode(question.text) for question in questions],
+            [encode(answer.text) for _, answer in answers],
+            np.array([number for number, _ in answers], np.int64),
+            np.array([answer.label or 0 for _, answer in answers], np.float32),
+        )
+
+    def __len__(self) -> int:
+        return len(self.sentences)
+
+    @property
+    def question_lengths(self) -> NDArray[np.int64]:
+        """Tokens of the question of each pair."""
+        return np.array([len(ids) for ids in self.questions], np.int64)[self.question]
+
+    @property
+    def sentence_lengths(self) -> NDArray[np.int64]:
+        """Tokens of the sentence of each pair."""
+        return np.array([len(ids) for ids in self.sentences], np.int64)
+
+    def batch(self, numbers: NDArray[np.int64]) -> MatchBatch:
+        """The pairs of these numbers."""
+        distinct, place = np.unique(self.question[numbers], return_inverse=True)
+        return MatchBatch(
+            *_pad([self.questions[n] for n in distinct]),
+            torch.from_numpy(place),
+            *_pad([self.sentences[n] for n in numbers]),
+            torch.from_numpy(self.labels[numbers]),
+        )
+
+    def __getitem__(self, numbers: NDArray[np.int64]) -> MatchBatch:
+        return self.batch(numbers)
+
+
+def _pad(sequences: Sequence[Ids]) -> tuple[Tensor, Tensor]:
+    lengths = np.array([max(1, len(sequence)) for sequence in sequences], np.int64)
+    padded = np.full((len(sequences), int(lengths.max(initial=1))), PAD, np.int64)
+    for row, sequence in zip(padded, sequences, strict=True):
+        row[: len(sequence)] = sequence
+    return torch.from_numpy(padded), torch.from_numpy(lengths)

@@ -1,0 +1,176 @@
+"""Rankers: a score for every candidate of a question, higher for likelier answers."""
+
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from antiphon.data.batch import Ids
+from antiphon.data.corpus import plan_batches
+from antiphon.exceptions import InputError
+from antiphon.ranking.logistic import Logistic
+from antiphon.ranking.matcher import Matcher
+from antiphon.ranking.question_batches import MatchCorpus
+from antiphon.ranking.question_files import Question
+from antiphon.ranking.sentence_models import AttentiveState
+from antiphon.ranking.word_overlap import Overlap
+
+Scores = NDArray[np.float64]
+Words = Callable[[str], list[str]]
+"""Cuts a text into words."""
+FEATURES = ("words in common", "idf of words in common", "probability")
+"""What the logistic regression of a ``+ count`` model weighs."""
+_BATCH_SIZE = 256
+_MAX_TOKENS = 32_768
+
+
+@runtime_checkable
+class Ranker(Protocol):
+    """Whatever scores the candidates of questions."""
+
+    def score(self, questions: Sequence[Question]) -> list[Scores]:
+        """The scores of each question's candidates, in their order."""
+        ...
+
+
+@dataclass(frozen=True)
+class MatchRanker:
+    """A matcher's log odds that a candidate is right; with ``overlap``, those of the logistic regression on top."""
+
+    matcher: Matcher
+    encode: Callable[[str], Ids]
+    words: Words
+    overlap: Overlap | None = None
+    logistic: Logistic | None = None
+
+    def score(self, questions: Sequence[Question]) -> list[Scores]:
+        """Log odds."""
+        corpus = MatchCorpus.of(questions, self.encode)
+        scores = match_log_odds(self.matcher, corpus)
+        if self.overlap is not None and self.logistic is not None:
+            counts = overlap_counts(self.overlap, self.words, questions)
+            scores = self.logistic.log_odds(with_probability(counts, scores))
+        return by_question(scores, questions)
+
+    @property
+    def attends(self) -> bool:
+        """Whether the matcher looks at the words of an answer one by one."""
+        return isinstance(self.matcher.sentence, AttentiveState)
+
+    @torch.inference_mode()
+    def attention(self, questions: Sequence[Question]) -> list[Scores]:
+        """How much each question looks at every word of each of its candidates."""
+        corpus = MatchCorpus.of(questions, self.encode)
+        weights: list[Scores] = [np.zeros(0)] * len(corpus)
+        for numbers in plan_match_batches(corpus, _BATCH_SIZE):
+            found = self.matcher.attention(corpus.batch(numbers).to(self.matcher.bias.device)).double().cpu().numpy()
+            for number, row in zip(numbers, found, strict=True):
+                weights[number] = row[: len(corpus.sentences[number])]
+        return weights
+
+
+@dataclass(frozen=True)
+class OverlapRanker:
+    """Words in common, or with ``weighted`` the sum of their idf."""
+
+    overlap: Overlap
+    words: Words
+    weighted: bool
+
+    def score(self, questions: Sequence[Question]) -> list[Scores]:
+        """Counts or weighted counts."""
+        counts = overlap_counts(self.overlap, self.words, questions)
+        return by_question(counts[:, int(self.weighted)], questions)
+
+
+@dataclass(frozen=True)
+class RandomRanker:
+    """Scores by chance, but always the same for the same question and sentence."""
+
+    seed: int
+
+    def score(self, questions: Sequence[Question]) -> list[Scores]:
+        """Numbers between 0 and 1."""
+        return [
+            np.array([self._draw(question.text, answer.text) for answer in question.answers]) for question in questions
+        ]
+
+    def _draw(self, question: str, sentence: str) -> float:
+        return zlib.crc32(f"{self.seed}\t{question}\t{sentence}".encode()) / 2**32
+
+
+@dataclass(frozen=True)
+class BM25Ranker:
+    """BM25 by the bm25s library, each question's candidates being the collection."""
+
+    words: Words
+
+    def score(self, questions: Sequence[Question]) -> list[Scores]:
+        """BM25 scores with the library's own k1 and b."""
+        return [self._score(question) for question in questions]
+
+    def _score(self, question: Question) -> Scores:
+        try:
+            import bm25s
+        except ImportError:
+            raise InputError("model.baseline = bm25: bm25s is missing, expected it from antiphon[qa]") from None
+        sentences = [self.words(answer.text) for answer in question.answers]
+        index = bm25s.BM25()
+        index.index(sentences, show_progress=False)
+        scores: Scores = index.get_scores(self.words(question.text)).astype(np.float64)
+        return scores
+
+
+def rankings_of(ranker: Ranker, questions: Sequence[Question]) -> dict[str, dict[str, float]]:
+    """The score of every candidate of every question, by their ids."""
+    return name_scores(ranker.score(questions), questions)
+
+
+def name_scores(scores: Sequence[Scores], questions: Sequence[Question]) -> dict[str, dict[str, float]]:
+    """Scores by the ids of their questions and candidates."""
+    return {
+        question.id: {answer.id: float(score) for answer, score in zip(question.answers, row, strict=True)}
+        for question, row in zip(questions, scores, strict=True)
+    }
+
+
+@torch.inference_mode()
+def match_log_odds(matcher: Matcher, corpus: MatchCorpus) -> Scores:
+    """A matcher's log odds for every pair."""
+    device = matcher.bias.device
+    scores = np.zeros(len(corpus))
+    for numbers in plan_match_batches(corpus, _BATCH_SIZE):
+        scores[numbers] = matcher(corpus.batch(numbers).to(device)).double().cpu().numpy()
+    return scores
+
+
+def plan_match_batches(
+    corpus: MatchCorpus, batch_size: int, order: np.random.Generator | None = None
+) -> list[NDArray[np.int64]]:
+    """Pairs of sentences of like length, for each batch."""
+    lengths = corpus.sentence_lengths
+    return plan_batches(lengths, np.ones_like(lengths), batch_size=batch_size, max_cells=_MAX_TOKENS, order=order)
+
+
+def overlap_counts(overlap: Overlap, words: Words, questions: Sequence[Question]) -> NDArray[np.float64]:
+    """Words in common and their idf, a row for every pair."""
+    rows = []
+    for question in questions:
+        asked = words(question.text)
+        rows += [overlap.features(asked, words(answer.text)) for answer in question.answers]
+    return np.array(rows).reshape(-1, 2)
+
+
+def with_probability(counts: NDArray[np.float64], log_odds: Scores) -> NDArray[np.float64]:
+    """``FEATURES`` of every pair: the counts of ``overlap_counts``, and the probability of the matcher's log odds."""
+    return np.column_stack([counts, 0.5 + 0.5 * np.tanh(log_odds / 2)])
+
+
+def by_question(scores: Scores, questions: Sequence[Question]) -> list[Scores]:
+    """The scores of all pairs, cut into those of each question."""
+    ends = np.cumsum([len(question.answers) for question in questions])
+    return np.split(scores, ends[:-1])

@@ -1,0 +1,37 @@
+"""Mean average precision, mean reciprocal rank and precision at 1, by the official ``trec_eval`` through ir-measures.
+
+Equal scores are ordered as ``trec_eval`` orders them, by candidate id descending, so the order of a file plays no part.
+A judged question without a ranking counts 0.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from antiphon.exceptions import InputError
+from antiphon.metrics.output_metrics import Shares
+
+Rankings = Mapping[str, Mapping[str, float]]
+"""The score of every candidate of every question, by their ids; higher is better."""
+
+RANKING_MEASURES = {"map": "AP", "mrr": "RR", "p_at_1": "P@1"}
+"""Our names and those of ir-measures."""
+
+
+def rank_measures(judged: Mapping[str, Mapping[str, int]], rankings: Rankings, about: str = "all") -> dict[str, Shares]:
+    """Every measure over the judged questions, one share for each; ``about`` names them in the signature."""
+    try:
+        import ir_measures
+    except ImportError:
+        raise InputError("MAP and MRR: ir-measures is missing, expected it from antiphon[qa]") from None
+    measures = {ir_measures.parse_measure(theirs): ours for ours, theirs in RANKING_MEASURES.items()}
+    found: dict[str, dict[str, float]] = {name: {} for name in RANKING_MEASURES}
+    for value in ir_measures.iter_calc(list(measures), judged, rankings):
+        found[measures[value.measure]][value.query_id] = float(value.value)
+    signature = (
+        f"{len(judged)} questions ({about})|ties by id descending|trec_eval, ir-measures {ir_measures.__version__}"
+    )
+    return {
+        name: Shares(np.array([values.get(question, 0.0) for question in judged]), np.ones(len(judged)), 1.0, signature)
+        for name, values in found.items()
+    }

@@ -1,0 +1,110 @@
+"""Rankers in run folders: what answer selection leaves there, and how it is read back."""
+
+from collections.abc import Callable
+from typing import cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from antiphon.data.batch import Ids
+from antiphon.data.vocab import PAD, SPECIALS, UNKNOWN, Vocab
+from antiphon.exceptions import RunError
+from antiphon.ranking.build_matchers import build_matcher, build_pretrained_matcher
+from antiphon.ranking.logistic import Logistic
+from antiphon.ranking.matcher import Matcher
+from antiphon.ranking.pretrained_encoder import WordPieces, read_encoder_config
+from antiphon.ranking.rankers import BM25Ranker, MatchRanker, OverlapRanker, RandomRanker, Ranker, Words
+from antiphon.ranking.stop_words import read_stop_words
+from antiphon.ranking.word_overlap import Overlap
+from antiphon.ranking.word_vectors import WordVectors
+from antiphon.recipe.schema import DataSection, Recipe
+from antiphon.runs.build import build_text_steps
+from antiphon.runs.run_folder import RunFolder
+from antiphon.storage.tensors import load_finite, load_into, save_tensors
+
+
+def load_ranker(run: RunFolder, recipe: Recipe, device: str = "cpu") -> Ranker:
+    """The trained ranker of a run, whatever its kind."""
+    words = word_splitter(recipe.data)
+    if recipe.model.kind == "matcher":
+        matcher = load_matcher(run, recipe)
+        counts = (load_overlap(run), _load_logistic(run)) if recipe.model.overlap else (None, None)
+        return MatchRanker(matcher.to(device), text_encoder(run, recipe), words, *counts)
+    if recipe.model.baseline == "random":
+        return RandomRanker(recipe.train.seed)
+    if recipe.model.baseline == "bm25":
+        return BM25Ranker(words)
+    return OverlapRanker(load_overlap(run), words, weighted=recipe.model.baseline == "idf_word_count")
+
+
+def new_matcher(run: RunFolder, recipe: Recipe) -> Matcher:
+    """An untrained matcher over the word vectors, or the encoder, that the run holds."""
+    if recipe.model.sentence == "pretrained":
+        return _new_pretrained_matcher(run, recipe)
+    vocab, vectors = run.vocab("words"), _load_vectors(run)
+    if len(vocab) != len(vectors):
+        raise RunError(f"{run.vectors}: {len(vectors)} vectors, expected {len(vocab)} as in {run.words.name}")
+    stops = vocab.encode(word for word in sorted(read_stop_words()) if word in vocab)
+    return build_matcher(recipe.model, vectors, torch.from_numpy(stops.astype(np.int64)))
+
+
+def load_matcher(run: RunFolder, recipe: Recipe) -> Matcher:
+    """The trained matcher of a run."""
+    layers = recipe.model.layers
+    if recipe.model.sentence == "pretrained":
+        layers = read_encoder_config(run.encoder_config).get("num_hidden_layers", 0)
+    elif recipe.model.sentence in ("bag_of_words", "bigram"):
+        layers = 1
+    return cast(Matcher, load_into(lambda: new_matcher(run, recipe), run.trained_weights(), layers))
+
+
+def text_encoder(run: RunFolder, recipe: Recipe) -> Callable[[str], Ids]:
+    """From text to the ids that the run's matcher reads."""
+    if recipe.model.sentence == "pretrained":
+        return WordPieces(run.encoder_tokeniser, read_encoder_config(run.encoder_config)).encode
+    vocab, words = run.vocab("words"), word_splitter(recipe.data)
+    return lambda text: vocab.encode(words(text))
+
+
+def word_splitter(data: DataSection) -> Words:
+    """From text to words: what stands between spaces after the text steps."""
+    steps = build_text_steps(data)
+    return lambda text: steps(text).split()
+
+
+def save_words(run: RunFolder, known: WordVectors) -> None:
+    """Writes words and their vectors; padding is zero, and all other words are one."""
+    special = np.zeros((len(SPECIALS), known.vectors.shape[1]), np.float32)
+    special[UNKNOWN] = known.unknown
+    assert not special[PAD].any()
+    Vocab(known.words).save(run.words)
+    vectors = torch.from_numpy(np.concatenate([special, known.vectors]))
+    save_tensors({"vectors": vectors}, run.vectors)
+
+
+def load_overlap(run: RunFolder) -> Overlap:
+    """The word frequencies of the run."""
+    if not run.overlap.is_file():
+        raise RunError(f"{run.overlap}: missing, expected the word frequencies of a run that counts words in common")
+    return Overlap.load(run.overlap, read_stop_words())
+
+
+def _load_logistic(run: RunFolder) -> Logistic:
+    if not run.logistic.is_file():
+        raise RunError(f"{run.logistic}: missing, expected the weights of words in common; train again with --resume")
+    return Logistic.load(run.logistic)
+
+
+def _load_vectors(run: RunFolder) -> Tensor:
+    try:
+        return load_finite(run.vectors)["vectors"]
+    except (OSError, KeyError) as error:
+        raise RunError(f"{run.vectors}: missing or damaged ({error}), expected word vectors") from None
+
+
+def _new_pretrained_matcher(run: RunFolder, recipe: Recipe) -> Matcher:
+    try:
+        return build_pretrained_matcher(recipe.model, read_encoder_config(run.encoder_config))
+    except (AssertionError, TypeError, ValueError) as error:
+        raise RunError(f"{run.encoder_config}: no network can be built of it ({error}), expected sizes") from None

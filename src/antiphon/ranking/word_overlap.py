@@ -1,0 +1,57 @@
+"""Words that a question and a sentence have in common, counted and weighted by how rare they are."""
+
+import math
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
+
+from antiphon.data.files import is_count, read_lines
+from antiphon.exceptions import RunError
+
+
+class Overlap:
+    """Counts of shared words; ``document_frequency`` says in how many of ``sentences`` each word was seen.
+
+    ``idf(w) = log((sentences + 1) / (document_frequency(w) + 1))``
+    """
+
+    def __init__(self, sentences: int, document_frequency: dict[str, int], stop_words: Collection[str]) -> None:
+        self.sentences, self.document_frequency = sentences, document_frequency
+        self.stop_words = frozenset(stop_words)
+
+    @classmethod
+    def learn(cls, sentences: Iterable[Sequence[str]], stop_words: Collection[str]) -> "Overlap":
+        """The frequencies of words in sentences."""
+        counts, number = Counter[str](), 0
+        for words in sentences:
+            counts.update(set(words))
+            number += 1
+        return cls(number, dict(counts), stop_words)
+
+    def idf(self, word: str) -> float:
+        """How rare a word is; one never seen is the rarest."""
+        return math.log((self.sentences + 1) / (self.document_frequency.get(word, 0) + 1))
+
+    def features(self, question: Sequence[str], sentence: Sequence[str]) -> tuple[float, float]:
+        """How many distinct words of the question stand in the sentence, stop words apart, and the sum of their idf."""
+        shared = (set(question) & set(sentence)) - self.stop_words
+        return float(len(shared)), sum((self.idf(word) for word in sorted(shared)), 0.0)
+
+    def save(self, path: Path) -> None:
+        """Writes the number of sentences, then one word per line with the number that it stands in."""
+        ordered = sorted(self.document_frequency.items(), key=lambda item: (-item[1], item[0]))
+        lines = [f"sentences\t{self.sentences}", *(f"{word}\t{count}" for word, count in ordered)]
+        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
+
+    @classmethod
+    def load(cls, path: Path, stop_words: Collection[str]) -> "Overlap":
+        """Reads what ``save`` wrote."""
+        counts: list[tuple[str, int]] = []
+        for number, line in enumerate(read_lines(path), 1):
+            word, _, count = line.partition("\t")
+            if not is_count(count):
+                raise RunError(f"{path}:{number}: no word frequency, expected word<TAB>sentences")
+            counts.append((word, int(count)))
+        if not counts or counts[0][0] != "sentences":
+            raise RunError(f"{path}: no word frequencies, expected a first line that counts the sentences")
+        return cls(counts[0][1], dict(counts[1:]), stop_words)

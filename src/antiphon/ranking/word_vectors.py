@@ -1,0 +1,156 @@
+"""Word vectors made elsewhere: GloVe text, word2vec text and binary, npz.
+
+Only the vectors that are asked for are kept, so a file of any size can be read.
+"""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from antiphon.data.files import is_count, named_errors, open_file, read_lines
+from antiphon.exceptions import InputError
+from antiphon.ranking.npz import read_arrays
+
+Vector = NDArray[np.float32]
+_MOST_NUMBERS = 2**15
+"""Numbers of a vector at most."""
+_LARGEST = 1_000_000
+"""Numbers in vectors at most, on either side of 0: with larger ones nothing can be learnt."""
+_LONGEST_WORD = 2**12
+"""Bytes of a word of a binary file at most."""
+_NAMES_OF_UNKNOWN = ("<unk>", "unk", "UNKNOWN", "*UNKNOWN*")
+
+
+@dataclass(frozen=True)
+class WordVectors:
+    """Words, the vector of each, and one for all other words."""
+
+    words: tuple[str, ...]
+    vectors: NDArray[np.float32]
+    unknown: Vector
+
+
+def read_vectors(path: Path, wanted: Collection[str], more: int = 0) -> WordVectors:
+    """The vectors of the wanted words, and of the first ``more`` other words, in the file's order.
+
+    Unknown words get the file's own vector for them, or else the mean of all that were kept.
+    """
+    kept: dict[str, Vector] = {}
+    unknown: Vector | None = None
+    room = more
+    for word, vector in _read(path):
+        if word in _NAMES_OF_UNKNOWN:
+            unknown = vector
+        elif word in wanted:
+            kept.setdefault(word, vector)
+        elif room and word not in kept and _is_word(word):
+            kept[word] = vector
+            room -= 1
+    if not any(word in kept for word in wanted):
+        raise InputError(f"{path}: knows none of the {len(wanted)} words of the data, expected vectors of its language")
+    vectors = np.stack(list(kept.values()))
+    return WordVectors(tuple(kept), vectors, vectors.mean(0) if unknown is None else unknown)
+
+
+def _read(path: Path) -> Iterator[tuple[str, Vector]]:
+    if path.suffix == ".npz":
+        yield from _read_npz(path)
+    elif path.name.endswith((".bin", ".bin.gz")):
+        yield from _read_binary(path)
+    else:
+        yield from _read_text(path)
+
+
+def _read_text(path: Path) -> Iterator[tuple[str, Vector]]:
+    """Lines of a word and its numbers; word2vec puts a line of two counts before them."""
+    width = 0
+    for number, line in enumerate(read_lines(path), 1):
+        where = f"{path}:{number}"
+        word, *numbers = line.rstrip().split(" ")
+        if number == 1 and len(numbers) == 1 and is_count(word) and is_count(numbers[0]):
+            width = int(numbers[0])
+            _check_width(width, where)
+            continue
+        width = width or len(numbers)
+        if len(numbers) != width or not width:
+            raise InputError(f"{where}: {len(numbers)} numbers after {word[:60]!r}, expected {width or 'some'}")
+        yield word, _bounded(_parse_numbers(numbers, where), where)
+
+
+def _read_binary(path: Path) -> Iterator[tuple[str, Vector]]:
+    """A line of two counts; then each word, a space, and its numbers as bytes."""
+    with named_errors(path, "a word2vec file"), open_file(path) as file:
+        header = file.readline(_LONGEST_WORD).decode("ascii", "replace").split()
+        if len(header) != 2 or not all(map(is_count, header)):
+            raise InputError(f"{path}: no word2vec file, expected a first line of two counts")
+        words, width = map(int, header)
+        _check_width(width, f"{path}:1")
+        for place in range(1, words + 1):
+            word = _read_word(file, f"{path}: word {place}")
+            numbers = file.read(4 * width)
+            if len(numbers) != 4 * width:
+                raise InputError(f"{path}: ends in word {place} of {words}, expected {width} numbers for each")
+            yield word, _bounded(np.frombuffer(numbers, "<f4"), f"{path}: word {place}")
+
+
+def _read_word(file: BinaryIO, where: str) -> str:
+    letters = bytearray()
+    while (letter := file.read(1)) not in (b" ", b""):
+        letters += letter
+        if len(letters) > _LONGEST_WORD:
+            raise InputError(f"{where}: more than {_LONGEST_WORD:,} bytes without a space, expected a word")
+    return letters.decode("utf-8", "replace").lstrip("\n")
+
+
+def _read_npz(path: Path) -> Iterator[tuple[str, Vector]]:
+    """Arrays ``words`` and ``vectors``, and perhaps ``unknown``."""
+    arrays = read_arrays(path, ("words", "vectors", "unknown"))
+    if not {"words", "vectors"} <= arrays.keys():
+        raise InputError(f"{path}: no arrays named words and vectors, expected both")
+    words, vectors = arrays["words"], arrays["vectors"]
+    if words.dtype.kind not in "US" or words.ndim != 1 or vectors.ndim != 2 or len(words) != len(vectors):
+        shapes = f"words of shape {words.shape} and vectors of shape {vectors.shape}"
+        raise InputError(f"{path}: {shapes}, expected one row for each word")
+    rows = _bounded(_as_floats(vectors, path), str(path))
+    _check_width(vectors.shape[1], str(path))
+    if (unknown := arrays.get("unknown")) is not None:
+        if unknown.shape != vectors.shape[1:]:
+            raise InputError(f"{path}: unknown has shape {unknown.shape}, expected {vectors.shape[1:]}")
+        yield _NAMES_OF_UNKNOWN[0], _bounded(_as_floats(unknown, path), str(path))
+    texts = words.tolist() if words.dtype.kind == "U" else [word.decode("utf-8", "replace") for word in words.tolist()]
+    yield from zip(texts, rows, strict=True)
+
+
+def _is_word(word: str) -> bool:
+    """Whether a word can stand on a line of a vocabulary."""
+    return word.split() == [word] and word.isprintable()
+
+
+def _as_floats(numbers: NDArray[np.generic], path: Path) -> NDArray[np.float32]:
+    if numbers.dtype.kind not in "fiu":
+        raise InputError(f"{path}: numbers of type {numbers.dtype}, expected floats")
+    with np.errstate(over="ignore"):
+        return numbers.astype(np.float32)
+
+
+def _bounded(numbers: NDArray[np.float32], where: str) -> NDArray[np.float32]:
+    if not (np.abs(numbers) <= _LARGEST).all():
+        raise InputError(f"{where}: a number that is not finite or huge, expected numbers up to {_LARGEST:,}")
+    return numbers
+
+
+def _parse_numbers(numbers: list[str], where: str) -> Vector:
+    try:
+        with np.errstate(over="ignore"):
+            return np.array(numbers, np.float32)
+    except ValueError:
+        raise InputError(f"{where}: a number that is none, expected a word and its numbers") from None
+
+
+def _check_width(width: int, where: str) -> None:
+    if not 1 <= width <= _MOST_NUMBERS:
+        raise InputError(f"{where}: vectors of {width} numbers, expected 1 to {_MOST_NUMBERS:,}")

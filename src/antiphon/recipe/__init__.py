@@ -1,0 +1,1 @@
+"""Recipes: the settings of a run, read from TOML files and checked."""

@@ -1,0 +1,88 @@
+"""Every setting with its type, default and meaning, read off the recipe's own classes."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from antiphon.exceptions import RecipeError
+from antiphon.recipe.schema import Recipe
+
+_NAMES: dict[Any, str] = {str: "text", int: "whole number", float: "number", bool: "true or false", Path: "path"}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A setting: its key, such as ``train.seed``, what it can be, what it is if nothing is said, and what it does."""
+
+    key: str
+    type: str
+    default: str
+    meaning: str
+
+
+def all_settings() -> Iterator[Setting]:
+    """Every setting, section by section."""
+    for section, field in Recipe.model_fields.items():
+        settings = field.annotation
+        assert isinstance(settings, type)
+        assert issubclass(settings, BaseModel)
+        for name, setting in settings.model_fields.items():
+            default = "unset" if setting.default is None else str(setting.default).lower()
+            yield Setting(f"{section}.{name}", _type_of(setting), default, setting.description or "")
+
+
+def find_settings(key: str) -> list[Setting]:
+    """The setting of a key, or those of a section; a key that there is not is answered with the nearest."""
+    settings = list(all_settings())
+    found = [each for each in settings if key in (each.key, each.key.partition(".")[0])]
+    if found:
+        return found
+    keys = [each.key for each in settings]
+    same_name = [each for each in keys if each.partition(".")[2] == key]
+    near = same_name or get_close_matches(key, keys, n=3)
+    hint = (
+        f"did you mean {' or '.join(near)}?" if near else f"expected a key or one of {', '.join(Recipe.model_fields)}"
+    )
+    raise RecipeError(f"{key}: no such setting, {hint}")
+
+
+def _type_of(setting: FieldInfo) -> str:
+    """What a setting can be, for people; bounds stand behind."""
+    return _name(setting.annotation) + _bounds(setting.metadata)
+
+
+def _name(annotation: Any) -> str:
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _name(arguments[0]) + _bounds(arguments[1:])
+    if origin is Literal:
+        return " | ".join(map(str, arguments))
+    if origin in (Union, UnionType):
+        return " | ".join(_name(each) for each in arguments if each is not NoneType)
+    if origin is tuple:
+        return _tuple_name(arguments)
+    return _NAMES.get(annotation, str(annotation))
+
+
+def _tuple_name(arguments: tuple[Any, ...]) -> str:
+    if arguments[-1] is Ellipsis:
+        return f"list of {_name(arguments[0])}s"
+    return f"list of {len(arguments)} {_name(get_args(arguments[0])[0] if get_args(arguments[0]) else arguments[0])}s"
+
+
+def _bounds(metadata: Any) -> str:
+    signs = {"gt": "> {}", "ge": ">= {}", "lt": "< {}", "le": "<= {}"}
+    constraints = [part for each in metadata for part in getattr(each, "metadata", [each])]
+    found = [
+        sign.format(f"{getattr(constraint, name):g}")
+        for constraint in constraints
+        for name, sign in signs.items()
+        if getattr(constraint, name, None) is not None
+    ]
+    return f" ({', '.join(found)})" if found else ""

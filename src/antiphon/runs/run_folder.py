@@ -1,0 +1,262 @@
+"""Run folders: what a trained model leaves on disk, and how it is read back without executing anything.
+
+manifest.json        format version, and size and SHA-256 of every file below; all are checked when a run is opened
+recipe.toml          every setting
+source.vocab         one token per line; also target.vocab, and features.vocab where features are read
+source.spm           SentencePiece model, where one is used; also target.spm
+model.safetensors    the best weights so far; suffix rules are in rules.tsv instead
+words.vocab          words of a matcher, whose vectors are in vectors.safetensors
+encoder/             sizes and word pieces of a pretrained sentence encoder
+overlap.tsv          in how many sentences each word stands; logistic.json weighs words in common
+metrics.json         how training went
+log.csv              one row per epoch, drawn in training.png
+last.ckpt            all that is needed to go on training
+direct/ channel/ lm/ the runs that a noisy channel is made of
+corpus/              encoded corpora, until training ends; with data.cache they are there instead
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from antiphon.data.codec import NO_FEATURES, PairCodec, PairCutter, TextCodec, TextCutter
+from antiphon.data.tokenise import Chars, SentencePiece, Tokeniser, Words
+from antiphon.data.vocab import Vocab
+from antiphon.exceptions import RunError, is_disk_full
+from antiphon.models.suffix_rule import SuffixRules
+from antiphon.recipe.recipe_file import parse_recipe, parse_toml, save_recipe
+from antiphon.recipe.schema import DataSection, Recipe, TokenKind
+from antiphon.runs.build import build_model, build_text_steps
+from antiphon.storage.commit import changed_run, holds_run, recover, replaced_run
+from antiphon.storage.folder_lock import locked
+from antiphon.storage.layout import MANIFEST, PARTS
+from antiphon.storage.manifest import read_verified
+from antiphon.storage.migrations import FORMAT, migrate
+from antiphon.storage.tensors import load_into, save_tensors
+
+
+class RunFolder:
+    """Paths and contents of one run.
+
+    ``waiting`` is a folder with files of the run that are still to be moved into place: a change that was committed
+    and interrupted.
+    """
+
+    def __init__(self, path: Path, waiting: Path | None = None, format: int = FORMAT) -> None:
+        self.path, self.format = path, format
+        self._waiting = waiting
+        self.weights = self.file("model.safetensors")
+        self.rules = self.file("rules.tsv")
+        self.words = self.file("words.vocab")
+        self.vectors = self.file("vectors.safetensors")
+        self.encoder_config = self.file("encoder/config.json")
+        self.encoder_tokeniser = self.file("encoder/tokenizer.json")
+        self.overlap = self.file("overlap.tsv")
+        self.logistic = self.file("logistic.json")
+        self.checkpoint = self.file("last.ckpt")
+        self.log = self.file("log.csv")
+        self.plot = self.file("training.png")
+        self.corpus = path / "corpus"
+
+    @classmethod
+    def open(cls, path: Path) -> "RunFolder":
+        """A folder that holds a run, every file of which is what was written."""
+        if not path.exists():
+            raise RunError(f"{path}: no such folder, expected a run folder")
+        if not holds_run(path):
+            if (path / "recipe.toml").is_file():
+                raise RunError(
+                    f"{path}: no {MANIFEST} in it, expected a run of this version of antiphon; one of an earlier "
+                    "version has to be trained again"
+                )
+            raise RunError(f"{path}: no run folder, expected one with a {MANIFEST} in it")
+        manifest = read_verified(path)
+        return cls(path, path / manifest.staged if manifest.staged else None, manifest.format)
+
+    def file(self, name: str) -> Path:
+        """Where a file of the run is."""
+        if self._waiting is not None and (self._waiting / name).exists():
+            return self._waiting / name
+        return self.path / name
+
+    def parts(self) -> dict[str, "RunFolder"]:
+        """The runs that a noisy channel or an ensemble is made of."""
+        return {name: self._part(name) for name in PARTS if self._part(name).file("recipe.toml").exists()}
+
+    def _part(self, name: str) -> "RunFolder":
+        return RunFolder(self.path / name, self._waiting and self._waiting / name, self.format)
+
+    @contextmanager
+    def changed(self, remove: Iterable[str] = ()) -> Iterator["RunFolder"]:
+        """An empty folder; what is saved into it becomes part of this run at the end, as a whole or not at all.
+
+        Files named in ``remove`` are deleted in the same change. Only for who holds the run's lock.
+        """
+        with changed_run(self.path, remove) as stage:
+            self.save_migrated(stage)
+            yield RunFolder(stage)
+
+    def save_migrated(self, target: Path) -> None:
+        """Writes the recipes of a run of an older format, and of its parts, as those of today; else nothing."""
+        if self.format < FORMAT:
+            target.mkdir(exist_ok=True)
+            RunFolder(target).save_recipe(self.recipe())
+            for name, part in self.parts().items():
+                part.save_migrated(target / name)
+
+    def recipe(self) -> Recipe:
+        """The run's settings."""
+        path = self.file("recipe.toml")
+        try:
+            table = parse_toml(path)
+        except ValueError as error:
+            raise RunError(f"{path}: damaged ({error}), expected the recipe of a run") from None
+        missing = [section for section in Recipe.model_fields if section not in table]
+        if missing:
+            raise RunError(f"{path}: damaged (no section [{missing[0]}]), expected the recipe of a run")
+        try:
+            table = migrate(table, self.format)
+        except ValueError as error:
+            raise RunError(f"{self.path}: {error}") from None
+        except TypeError:
+            raise RunError(f"{path}: damaged, expected the recipe of a run") from None
+        return parse_recipe(table, str(path))
+
+    def save_recipe(self, recipe: Recipe) -> None:
+        """Writes the run's settings."""
+        save_recipe(recipe, self.path / "recipe.toml")
+
+    def save_vocabs(self, source: Vocab, target: Vocab, features: Vocab = NO_FEATURES) -> None:
+        """Writes the vocabularies; that of features only if there are any."""
+        source.save(self.path / "source.vocab")
+        target.save(self.path / "target.vocab")
+        if features != NO_FEATURES:
+            features.save(self.path / "features.vocab")
+
+    def cutter(self, recipe: Recipe) -> PairCutter:
+        """Text to tokens, while the run has no vocabularies yet."""
+        steps = build_text_steps(recipe.data)
+        source, target = (TextCutter(steps, self.tokeniser(side, kind)) for side, kind in token_kinds(recipe.data))
+        return PairCutter(source, target)
+
+    def codec(self, recipe: Recipe) -> PairCodec:
+        """Text to ids and back, as the run was trained."""
+        data = recipe.data
+        steps = build_text_steps(data)
+        source, target = (
+            TextCodec(steps, self.tokeniser(side, kind), self.vocab(side)) for side, kind in token_kinds(data)
+        )
+        features = self.vocab("features") if self.file("features.vocab").exists() else NO_FEATURES
+        return PairCodec(source, target, features)
+
+    def sentencepiece_path(self, side: str) -> Path:
+        """Where a side keeps its SentencePiece model."""
+        return self.file(f"{side}.spm")
+
+    def tokeniser(self, side: str, kind: str) -> Tokeniser:
+        """The tokeniser of one side."""
+        if kind == "sentencepiece":
+            return SentencePiece(self.sentencepiece_path(side))
+        return Chars() if kind == "chars" else Words()
+
+    def save_weights(self, weights: Mapping[str, Tensor]) -> None:
+        """Writes the weights."""
+        save_tensors(weights, self.weights)
+
+    def load_module(self, recipe: Recipe, codec: PairCodec) -> nn.Module:
+        """The trained network of the run, ready to use."""
+        return load_into(lambda: build_model(recipe.model, codec), self.trained_weights(), recipe.model.layers)
+
+    def trained_weights(self) -> Path:
+        """The file of the best weights; a run that has none yet is refused."""
+        if not self.weights.is_file():
+            raise RunError(f"{self.path}: no model.safetensors yet, expected a run that finished at least one epoch")
+        return self.weights
+
+    def load_rules(self) -> SuffixRules:
+        """The suffix rules."""
+        if not self.rules.is_file():
+            raise RunError(f"{self.rules}: missing, expected the rules of a run of suffix rules")
+        return SuffixRules.load(self.rules)
+
+    def save_metrics(self, metrics: Mapping[str, Any]) -> None:
+        """Writes how training went."""
+        text = json.dumps(metrics, indent=2, ensure_ascii=False)
+        (self.path / "metrics.json").write_text(text + "\n", encoding="utf-8")
+
+    def metrics(self) -> dict[str, Any]:
+        """How training went; empty while it has not ended."""
+        path = self.file("metrics.json")
+        if not path.is_file():
+            return {}
+        try:
+            metrics = json.loads(path.read_text(encoding="utf-8"))
+        except (ValueError, RecursionError) as error:
+            raise RunError(f"{path}: damaged ({error}), expected JSON") from None
+        if not isinstance(metrics, dict):
+            raise RunError(f"{path}: no JSON object, expected the metrics of a run")
+        return metrics
+
+    def state(self) -> str:
+        """How far training has come."""
+        if self.metrics():
+            return "trained"
+        return "in training, or stopped: --resume goes on" if self.checkpoint.exists() else "no epoch finished yet"
+
+    def vocabulary_sizes(self) -> dict[str, int]:
+        """How many tokens each vocabulary of the run has."""
+        sides = ("source", "target", "features", "words")
+        return {side: len(self.vocab(side)) for side in sides if self.file(f"{side}.vocab").exists()}
+
+    def vocab(self, side: str) -> Vocab:
+        """The vocabulary of the source, the target or the features, or the words of a matcher."""
+        path = self.file(f"{side}.vocab")
+        if not path.is_file():
+            raise RunError(f"{path}: missing, expected the vocabulary of a run")
+        return Vocab.load(path)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[RunFolder]:
+    """The run in a folder, held against all other writers."""
+    if not holds_run(path):
+        RunFolder.open(path)
+    with claimed(path):
+        yield RunFolder.open(path)
+
+
+@contextmanager
+def claimed(path: Path) -> Iterator[None]:
+    """Inside, this process alone writes into a folder, in which whatever was interrupted before is finished first."""
+    try:
+        with locked(path):
+            recover(path)
+            yield
+    except OSError as error:
+        if is_disk_full(error):
+            raise RunError(
+                f"{path}: the disk is full; nothing is lost, make room and give the command again"
+            ) from error
+        raise
+
+
+@contextmanager
+def new_run(path: Path, *, force: bool = False) -> Iterator[RunFolder]:
+    """An empty run folder inside ``path`` whose files become the run in ``path`` at the end, all at once.
+
+    If preparing it fails, nothing has changed. A run that is in ``path`` already is refused, or with ``force`` replaced
+    at the end; other files there stay. Only for who holds the folder's lock.
+    """
+    with replaced_run(path, force=force) as stage:
+        yield RunFolder(stage)
+
+
+def token_kinds(data: DataSection) -> list[tuple[str, TokenKind]]:
+    """The kind of token of the model's source and of its target."""
+    columns = data.source_tokens, data.target_tokens
+    source, target = reversed(columns) if data.swap else columns
+    return [("source", source), ("target", target)]

@@ -1,0 +1,97 @@
+from dataclasses import replace
+
+import pytest
+import torch
+
+from antiphon.data.vocab import END
+from antiphon.decode.hypothesis import BeamSettings
+from antiphon.decode.rescoring import search_noisy_channel
+from antiphon.decode.streaming.beam_streams import BeamStreams
+from antiphon.decode.streaming.noisy_channel_streams import NoisyChannelStream, NoisyChannelStreams
+from tests.decode.small_models import batch_of
+from tests.decode.test_rescoring import COPYING, combine, components, sources
+
+WIDE = BeamSettings(beam=200, proposals=400, threshold=float("inf"), max_length_ratio=0.0, max_length_extra=4)
+NO_FEATURES = torch.zeros(1, 0, dtype=torch.long)
+
+
+def online_components(seed, **settings):
+    """A proposer that reads from the left alone, a channel and a language model."""
+    directly = settings.pop("direct_settings", {}) | {"encoder": "unidirectional"}
+    return components(seed, direct_settings=directly, **settings)
+
+
+class EveryOutputLives(NoisyChannelStream):
+    """A stream without a bound on the active outputs, as the search of whole inputs has none."""
+
+    def _best_live(self, outputs):
+        return outputs
+
+
+def stream(streams, source):
+    written = [streams.read([0], [int(token)])[0] for token in source]
+    return [*written, streams.finish([0])[0]]
+
+
+def whole(written):
+    return [token for part in written for token in part]
+
+
+@pytest.mark.parametrize("reading", ["last", "anywhere"])
+@pytest.mark.parametrize("weights", [(1.0, 1.0, 1.0, 0.5), (0.0, 1.0, 0.7, 1.0), (1.0, 0.0, 0.5, 0.0)])
+@pytest.mark.parametrize(("seed", "parts"), [(0, {}), (1, {}), (2, COPYING), (3, COPYING)])
+def test_a_stream_ends_where_the_search_of_the_whole_input_ends(seed, weights, reading, parts):
+    model = combine(online_components(seed, **parts), weights, reading)
+    (source,) = sources(4, seed=seed)
+    batch = batch_of([source])
+    (found,) = search_noisy_channel(model, batch, WIDE)
+    streamed = stream(EveryOutputLives(model, batch.features, WIDE), source)
+    assert [*whole(streamed), END] == list(found[0].tokens)
+
+
+def test_without_channel_and_language_model_it_is_the_direct_stream():
+    direct, _, _ = online_components(2)
+    model = combine((direct, None, None), (1.0, 0.0, 0.0, 0.0))
+    settings = replace(WIDE, proposals=4, threshold=6.0)
+    for seed in range(5):
+        (source,) = sources(6, seed=seed)
+        alone = stream(BeamStreams(direct, NO_FEATURES, settings), source)
+        assert stream(NoisyChannelStream(model, NO_FEATURES, settings), source) == alone
+
+
+def test_input_not_yet_read_never_changes_what_was_written():
+    model = combine(online_components(3), (1.0, 0.5, 0.5, 0.5))
+    settings = BeamSettings(beam=3, proposals=6, threshold=1.0)
+    (one,), (other,) = sources(9, seed=3), sources(9, seed=4)
+    first, second = (
+        stream(NoisyChannelStream(model, NO_FEATURES, settings), source) for source in (one, [*one[:6], *other[6:]])
+    )
+    assert first[:6] == second[:6]
+
+
+def test_work_and_memory_stay_the_same_however_long_the_input():
+    model = combine(online_components(4), (1.0, 0.5, 0.5, 0.5))
+    (source,) = sources(200, seed=4)
+    streams = NoisyChannelStream(model, NO_FEATURES, BeamSettings(beam=3, proposals=6, threshold=4.0))
+    sizes = []
+    for token in source:
+        streams.read([0], [int(token)])
+        sizes.append(streams.tree.rows.scores.leave.numel())
+    assert max(sizes[100:]) <= 3 * max(sizes[:100])
+
+
+def test_several_streams_are_searched_each_by_itself():
+    model = combine(online_components(5), (1.0, 1.0, 1.0, 0.0))
+    settings = BeamSettings(beam=3, proposals=6)
+    inputs = sources(5, 3, seed=5)
+    alone = [stream(NoisyChannelStream(model, NO_FEATURES, settings), source) for source in inputs]
+    together = NoisyChannelStreams([NoisyChannelStream(model, NO_FEATURES, settings) for _ in inputs])
+    written = [[], []]
+    for position in range(3):
+        for n, part in enumerate(together.read([0, 1], [int(source[position]) for source in inputs])):
+            written[n].append(part)
+    written[1] += together.finish([1])
+    for token in inputs[0][3:]:
+        written[0] += together.read([0], [int(token)])
+    written[0] += together.finish([0])
+    assert written == alone

@@ -1,0 +1,82 @@
+"""Text in and out of streams."""
+
+from antiphon.data.codec import PairCodec, TextCodec
+from antiphon.data.tokenise import Chars, SentencePiece, TextSteps, train_sentencepiece
+from antiphon.data.vocab import UNKNOWN, Vocab
+from antiphon.decode.streaming.text_streams import StreamGroup, run_streams
+
+
+class Echo:
+    """Streams that write what they read."""
+
+    writes_at_once = True
+
+    def read(self, streams, tokens):
+        return [[token] for token in tokens]
+
+    def finish(self, streams):
+        return [[] for _ in streams]
+
+
+def test_subwords_are_read_as_they_are(tmp_path):
+    text = "barol baronit celiro celinit"
+    train_sentencepiece([text] * 20, tmp_path / "pieces.model", 20)
+    tokeniser = SentencePiece(tmp_path / "pieces.model")
+    pieces = tokeniser.split(text)
+    side = TextCodec(TextSteps(), tokeniser, Vocab(sorted(set(pieces))))
+    assert any(tokeniser.split(piece) != [piece] for piece in pieces)
+    (timed,) = run_streams(StreamGroup(Echo(), PairCodec(side, side), 1), [pieces])
+    assert timed.tokens == pieces
+    assert timed.read == list(range(1, len(pieces) + 1))
+    group = StreamGroup(Echo(), PairCodec(side, side), 1)
+    assert [token for word in text.split() for token in group.read([word])[0]] == pieces
+
+
+class Late:
+    """Streams that write all but their first letters when the input has ended, and add an unknown token."""
+
+    writes_at_once = False
+
+    def __init__(self):
+        self.held = []
+
+    def read(self, streams, tokens):
+        self.held += tokens
+        return [[] for _ in streams]
+
+    def finish(self, streams):
+        return [[*self.held, UNKNOWN] for _ in streams]
+
+
+class Doubling(Echo):
+    """Streams that write what they read twice, and at the end an unknown token."""
+
+    def read(self, streams, tokens):
+        return [[token] * 2 for token in tokens]
+
+    def finish(self, streams):
+        return [[UNKNOWN] for _ in streams]
+
+
+LETTERS = TextCodec(TextSteps(), Chars(), Vocab("ab"))
+
+
+def stream_letters(streams, text):
+    (timed,) = run_streams(StreamGroup(streams, PairCodec(LETTERS, LETTERS), 1), [list(text)])
+    return "".join(timed.tokens)
+
+
+def test_an_unknown_token_written_at_once_is_the_token_just_read():
+    assert stream_letters(Doubling(), "axyb") == "aaxxyybby"
+    assert stream_letters(Doubling(), "ab") == "aabbb"
+
+
+def test_unknown_tokens_written_late_are_those_of_the_input_in_order():
+    assert stream_letters(Late(), "axyxb") == "axyxbx"
+    assert stream_letters(Late(), "ab") == "abb"
+
+
+def test_every_stream_copies_from_its_own_input():
+    group = StreamGroup(Echo(), PairCodec(LETTERS, LETTERS), 2)
+    assert group.read(["ax", "yb"]) == [["a", "x"], ["y", "b"]]
+    assert group.read([None, "z"]) == [[], ["z"]]

@@ -1,0 +1,231 @@
+from dataclasses import replace
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from antiphon.data.vocab import END
+from antiphon.decode.beam_search import BeamSearch, search_outputs
+from antiphon.decode.hypothesis import BeamSettings, Hypothesis, covering
+from tests.decode.small_models import MODELS, batch_of, every_output, pair, small_model, sources
+
+WIDE = BeamSettings(beam=200, nbest=8, threshold=float("inf"), max_length_ratio=0.0, max_length_extra=4)
+RANKINGS = [(0.0, 0.0), (1.0, 0.0), (0.6, 0.5), (0.0, 2.0), (0.5, -0.3), (1.5, 0.4)]
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("name", MODELS)
+def test_with_a_wide_beam_the_list_equals_listing_all_outputs_with_their_sums(name, seed):
+    model = small_model(name, seed)
+    inputs = sources(3, 1, 5, seed=seed)
+    for source, found in zip(inputs, search_outputs(model, batch_of(inputs), WIDE), strict=True):
+        listed = every_output(model, source, longest=4)[:8]
+        assert [hypothesis.tokens for hypothesis in found] == [tokens for *_, tokens in listed]
+        assert [hypothesis.log_prob for hypothesis in found] == pytest.approx([p for _, p, _ in listed], abs=1e-9)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_log_probability_of_every_candidate_is_that_of_a_forward_pass(name):
+    model = small_model(name, 1, target_size=12)
+    inputs = sources(6, 0, 9, 4)
+    found = search_outputs(model, batch_of(inputs), BeamSettings(beam=5, nbest=5, threshold=float("inf")))
+    for source, hypotheses in zip(inputs, found, strict=True):
+        assert len({hypothesis.tokens for hypothesis in hypotheses}) == len(hypotheses) > 1
+        for hypothesis in hypotheses:
+            with torch.no_grad():
+                log_prob = model.log_prob(pair(source, hypothesis.tokens[:-1])).item()
+            assert hypothesis.log_prob == pytest.approx(log_prob, abs=1e-9)
+            assert sum(hypothesis.token_log_probs) == pytest.approx(log_prob, abs=1e-9)
+            assert len(hypothesis.token_log_probs) == len(hypothesis.tokens)
+
+
+@pytest.mark.parametrize("name", ["transducer", "geometric", "forced"])
+def test_logits_of_magnitude_100_change_nothing(name):
+    model = small_model(name, 2)
+    with torch.no_grad():
+        model.source_logits.weight.mul_(300.0)
+        model.target_logits.weight.mul_(300.0)
+    (source,) = sources(4, seed=2)
+    assert model.encode(batch_of([source])).logits.abs().max() > 100
+    (found,) = search_outputs(model, batch_of([source]), WIDE)
+    listed = every_output(model, source, longest=4)[: len(found)]
+    assert [hypothesis.tokens for hypothesis in found] == [tokens for *_, tokens in listed]
+    assert [hypothesis.log_prob for hypothesis in found] == pytest.approx([p for _, p, _ in listed], abs=1e-9)
+
+
+@pytest.mark.parametrize(("normalisation", "bias"), RANKINGS)
+@pytest.mark.parametrize("name", ["transducer", "attention"])
+def test_finished_outputs_are_ranked_with_length_bias_and_normalisation(name, normalisation, bias):
+    settings = replace(WIDE, nbest=6, length_normalisation=normalisation, length_bias=bias)
+    for seed in range(3):
+        model = small_model(name, seed)
+        (source,) = sources(3, seed=seed)
+        (found,) = search_outputs(model, batch_of([source]), settings)
+        listed = every_output(model, source, 4, lambda p, n: (p + bias * n) / n**normalisation)[:6]
+        assert [hypothesis.tokens for hypothesis in found] == [tokens for *_, tokens in listed]
+        assert [hypothesis.score for hypothesis in found] == pytest.approx([score for score, *_ in listed])
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+@pytest.mark.parametrize("name", MODELS)
+def test_a_batch_gives_what_single_sentences_give_in_any_order(name, beam):
+    model = small_model(name, target_size=12)
+    settings = BeamSettings(beam=beam, nbest=3, length_normalisation=1.0)
+    inputs = sources(1, 7, 3, 0, 12)
+    together = search_outputs(model, batch_of(inputs), settings)
+    backwards = search_outputs(model, batch_of(inputs[::-1]), settings)[::-1]
+    for source, found, other in zip(inputs, together, backwards, strict=True):
+        (alone,) = search_outputs(model, batch_of([source]), settings)
+        assert [h.tokens for h in found] == [h.tokens for h in alone] == [h.tokens for h in other]
+        assert [h.score for h in found] == pytest.approx([h.score for h in alone])
+
+
+@pytest.mark.parametrize("name", ["attention", "transducer"])
+@torch.no_grad()
+def test_a_beam_of_one_is_greedy(name):
+    model = small_model(name, 3, target_size=12)
+    (source,) = sources(5)
+    (memory, state), token, written = model.start(batch_of([source])), torch.tensor([2]), []
+    for _ in range(20):
+        log_next, state = model.step(memory, state, token, torch.tensor([0]))
+        log_next[:, :3] = float("-inf")
+        token = log_next.argmax(1)
+        written.append(token.item())
+        if written[-1] == END:
+            break
+    settings = BeamSettings(beam=1, max_length_ratio=0.0, max_length_extra=20)
+    (found,) = search_outputs(model, batch_of([source]), settings)
+    assert list(found[0].tokens) == (written if written[-1] == END else [*written[:19], END])
+
+
+@pytest.mark.parametrize("limit", [1, 2, 5])
+@pytest.mark.parametrize("name", ["encoder_decoder", "transducer"])
+def test_outputs_end_by_the_longest_length_allowed(name, limit):
+    model = small_model(name, 1, target_size=12)
+    settings = BeamSettings(beam=3, nbest=3, max_length_ratio=0.0, max_length_extra=limit)
+    (found,) = search_outputs(model, batch_of(sources(3)), settings)
+    assert max(len(hypothesis.tokens) for hypothesis in found) <= limit
+    assert all(hypothesis.tokens[-1] == END for hypothesis in found)
+
+
+def test_the_default_threshold_changes_no_answer_here():
+    model, batch = small_model(seed=2, target_size=30), batch_of(sources(5, 9, 2, 7))
+    with_threshold = search_outputs(model, batch, BeamSettings(beam=5))
+    without = search_outputs(model, batch, BeamSettings(beam=5, threshold=float("inf")))
+    assert [f[0].tokens for f in with_threshold] == [f[0].tokens for f in without]
+
+
+@pytest.mark.parametrize(("normalisation", "bias"), RANKINGS)
+def test_the_bound_is_never_below_what_can_still_be_reached(normalisation, bias):
+    log_prob, limits = torch.tensor([-3.0, -0.1, -20.0]).double(), torch.tensor([9, 5, 40])
+    settings = BeamSettings(length_normalisation=normalisation, length_bias=bias)
+    bound = settings.upper_bound(log_prob, 3, limits)
+    for sentence, limit in enumerate(limits.tolist()):
+        reachable = max(settings.normalise(log_prob[sentence], n).item() for n in range(4, limit + 1))
+        assert reachable - 1e-12 <= bound[sentence].item() <= reachable + 0.05
+
+
+def test_cover_takes_the_most_probable_until_they_have_the_mass():
+    hypotheses = [Hypothesis((n,), 0.0, torch.tensor(p).log().item()) for n, p in enumerate((0.1, 0.501, 0.3))]
+    assert [h.tokens for h in covering(hypotheses, 0.5)] == [(1,)]
+    assert [h.tokens for h in covering(hypotheses, 0.6)] == [(1,), (2,)]
+    assert [h.tokens for h in covering(hypotheses, 1.0)] == [(1,), (2,), (0,)]
+
+
+STATIC = [
+    {"beam": 1},
+    {"beam": 4, "nbest": 3},
+    {"beam": 4, "nbest": 3, "length_normalisation": 1.0},
+    {"beam": 3, "threshold": 2.0, "max_length_ratio": 0.5, "max_length_extra": 2},
+]
+
+
+@pytest.mark.parametrize("settings", STATIC)
+@pytest.mark.parametrize("name", MODELS)
+@torch.inference_mode()
+def test_static_shapes_change_no_answer(name, settings):
+    model, batch = small_model(name, 2, target_size=30), batch_of(sources(5, 9, 0, 7))
+    wanted = search_outputs(model, batch, BeamSettings(**settings))
+    found = BeamSearch(model, batch, BeamSettings(**settings), static_shapes=True).run()
+    assert_same_answers(found, wanted)
+
+
+def assert_same_answers(found, wanted):
+    assert [[h.tokens for h in each] for each in found] == [[h.tokens for h in each] for each in wanted]
+    for ours, theirs in zip(found, wanted, strict=True):
+        assert [h.score for h in ours] == pytest.approx([h.score for h in theirs])
+        assert [h.features for h in ours] == [pytest.approx(h.features) for h in theirs]
+
+
+def assert_no_device_sync(search):
+    """Steps on tensors without values, of which nothing can be asked; shapes stay as they are."""
+    beam = search._first_beam()
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        after, _ = search._step(search._step(beam)[0])
+    for leaf, leaf_after in zip(leaves(beam), leaves(after), strict=True):
+        assert (leaf.shape, leaf.dtype) == (leaf_after.shape, leaf_after.dtype)
+
+
+def leaves(tree):
+    if isinstance(tree, tuple):
+        return [leaf for branch in tree for leaf in leaves(branch)]
+    return [tree] if isinstance(tree, torch.Tensor) else []
+
+
+@pytest.mark.parametrize("name", ["attention", "encoder_decoder"])
+@torch.inference_mode()
+def test_a_step_of_static_shapes_has_no_device_sync(name):
+    model, batch = small_model(name, 2, target_size=30), batch_of(sources(5, 9, 2))
+    assert_no_device_sync(BeamSearch(model, batch, BeamSettings(beam=4, nbest=2), static_shapes=True))
+
+
+@pytest.mark.parametrize("name", ["transducer", "geometric", "forced"])
+@torch.inference_mode()
+def test_a_transducer_step_of_static_shapes_has_no_device_sync_but_for_lost_cells(name, monkeypatch):
+    monkeypatch.setattr("antiphon.nn.next_tokens.cell_blocks", lambda *_: [])  # kernels see to them on a GPU
+    monkeypatch.setattr("antiphon.nn.next_tokens._SMALL_GATHER", 2**40)
+    model, batch = small_model(name, 2, target_size=30), batch_of(sources(5, 9, 2))
+    assert_no_device_sync(BeamSearch(model, batch, BeamSettings(beam=4, nbest=2), static_shapes=True))
+
+
+def test_on_a_long_input_at_most_half_a_beam_is_written_in_one_row(monkeypatch):
+    monkeypatch.setattr("antiphon.models.transducer._BANDED_FROM", 4)
+    model, batch = small_model(seed=4, target_size=12), batch_of(sources(30))
+    search, rows = BeamSearch(model, batch, BeamSettings(beam=4, threshold=float("inf"))), []
+    keep = search._keep
+
+    def noted(extensions, finished, length, state):
+        value, chosen = keep(extensions, finished, length, state)
+        kept = extensions.take(chosen, value)
+        index = kept.parent.flatten(), kept.token.flatten(), torch.zeros(4, dtype=torch.long)
+        written = model.log_rows(search.memory, state, *index)[1].argmax(1)[value.flatten() > float("-inf")]
+        rows.append(max(torch.bincount(written).tolist(), default=0))
+        return value, chosen
+
+    monkeypatch.setattr(search, "_keep", noted)
+    with torch.inference_mode():
+        search.run()
+    assert max(rows[1:]) <= 2
+
+
+@torch.inference_mode()
+def test_a_search_that_never_reads_on_gives_up(monkeypatch):
+    model = small_model("geometric", seed=1, target_size=12)
+    model.transition.constant_log_odds.fill_(200.0)
+    batch = batch_of(sources(2000))
+    search = BeamSearch(model, batch, BeamSettings(beam=2))
+    steps, step = [], search._step
+    monkeypatch.setattr(search, "_step", lambda beam: steps.append(1) or step(beam))
+    assert search.run() == [[]]
+    assert len(steps) <= 600
+
+
+@pytest.mark.parametrize("name", ["transducer", "geometric", "unidirectional"])
+def test_a_band_of_rows_gives_what_all_rows_give(name, monkeypatch):
+    model, batch = small_model(name, 4, target_size=12, scale=3.0), batch_of(sources(40, 25, 1))
+    settings = BeamSettings(beam=4, nbest=3, max_length_ratio=1.0, max_length_extra=3)
+    wanted = search_outputs(model, batch, settings)
+    monkeypatch.setattr("antiphon.models.transducer._BANDED_FROM", 4)
+    monkeypatch.setattr("antiphon.models.transducer._log_negligible", lambda dtype: -40.0)
+    monkeypatch.setattr(BeamSearch, "_limit_rows", lambda self, value, *_: value)
+    assert_same_answers(search_outputs(model, batch, settings), wanted)

@@ -1,0 +1,179 @@
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+
+from antiphon.data.batch import Batch
+from antiphon.data.vocab import END, NO_COUNTERPART, UNKNOWN
+from antiphon.decode.beam_search import BeamSearch, search_outputs
+from antiphon.decode.hypothesis import BeamSettings
+from antiphon.decode.rescoring import NoisyChannelRescorer, search_noisy_channel
+from antiphon.models.language_model import LanguageModel
+from antiphon.models.left_to_right import copies_unknown
+from antiphon.models.noisy_channel import NoisyChannel, Weights
+from antiphon.models.transducer import Transducer
+from tests.decode.small_models import batch_of, features_of
+from tests.decode.test_beam_search import STATIC, assert_no_device_sync, assert_same_answers
+
+SOURCE_SIZE, TARGET_SIZE = 9, 6
+COPYING = {"feature_size": 8, "direct_settings": {"tie": "same"}, "tie": "same"}
+CHANNEL_FEATURES = torch.tensor([0, 1, 2, 3, 7, 6, 5, 4])
+LANGUAGE_FEATURES = torch.tensor([0, 1, 2, 3, 5, UNKNOWN, 4, 6])
+WIDE = {"beam": 300, "proposals": 300, "threshold": float("inf"), "max_length_ratio": 0.0, "max_length_extra": 4}
+
+
+def enlarge(model):
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(3.0)
+    return model.double().eval()
+
+
+def components(seed=0, target_size=TARGET_SIZE, feature_size=0, direct_settings=None, **channel_settings):
+    torch.manual_seed(seed)
+    sizes = {"hidden_size": 6, "embedding_size": 5, "feature_size": feature_size}
+    direct = Transducer(SOURCE_SIZE, target_size, **sizes, **tied(direct_settings or {}, SOURCE_SIZE, target_size))
+    channel = Transducer(
+        target_size, SOURCE_SIZE, encoder="unidirectional", **sizes, **tied(channel_settings, target_size, SOURCE_SIZE)
+    )
+    language_model = LanguageModel(SOURCE_SIZE, target_size, layers=2, **sizes)
+    return enlarge(direct), enlarge(channel), enlarge(language_model)
+
+
+def tied(settings, source_size, target_size):
+    """Settings of a transducer, with the tokens that both sides have if it copies; both have the same ids here."""
+    if settings.get("tie") != "same":
+        return settings
+    ids = torch.arange(source_size)
+    counterparts = torch.where(ids < target_size, ids, UNKNOWN)
+    counterparts[[0, 2, 3]] = NO_COUNTERPART
+    return settings | {"counterparts": counterparts}
+
+
+def combine(parts, weights, reading="last"):
+    direct, channel, language_model = parts
+    outputs = torch.arange(direct.target_logits.out_features)
+    return NoisyChannel(
+        direct,
+        channel,
+        language_model,
+        output_in_channel=outputs,
+        input_in_channel=torch.arange(SOURCE_SIZE),
+        output_in_language_model=outputs,
+        features_in_channel=CHANNEL_FEATURES,
+        features_in_language_model=LANGUAGE_FEATURES,
+        weights=Weights(*weights),
+        reading=reading,
+    )
+
+
+def sources(*lengths, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randint(4, SOURCE_SIZE, (length,), generator=generator).numpy() for length in lengths]
+
+
+@torch.no_grad()
+def every_output(parts, weights, source, longest):
+    """Every output up to a length, with its objective and parts, each model asked from scratch."""
+    direct, channel, language_model = parts
+    scored = []
+    for length in range(longest):
+        tokens = [UNKNOWN] * copies_unknown(direct) + [*range(4, direct.target_logits.out_features)]
+        for words in product(tokens, repeat=length):
+            target = np.array(words, np.int32)
+            given = features_of(source)
+            features = (
+                direct.log_prob(Batch.of([source], [target], [given])).item(),
+                channel.log_prob(Batch.of([target], [source], [CHANNEL_FEATURES.numpy()[given]])).item(),
+                language_model.log_prob(Batch.of([source[:0]], [target], [LANGUAGE_FEATURES.numpy()[given]])).item(),
+                float(length + 1),
+            )
+            scored.append((sum(w * f for w, f in zip(weights, features, strict=True)), (*words, END), features))
+    return sorted(scored, reverse=True)
+
+
+@pytest.mark.parametrize("weights", [(1.0, 1.0, 1.0, 0.5), (0.0, 1.0, 0.7, 1.0), (1.0, 0.0, 0.5, 0.0)])
+@pytest.mark.parametrize("reading", ["last", "anywhere"])
+@pytest.mark.parametrize(("seed", "settings"), [(0, {}), (1, {}), (2, COPYING)])
+def test_with_wide_beams_the_search_equals_brute_force(weights, reading, seed, settings):
+    parts = components(seed, **settings)
+    (source,) = sources(3, seed=seed)
+    model = combine(parts, weights, reading)
+    (found,) = search_noisy_channel(model, batch_of([source]), BeamSettings(nbest=5, **WIDE))
+    listed = every_output(parts, weights, source, longest=4)[:5]
+    assert [h.tokens for h in found] == [tokens for _, tokens, _ in listed]
+    assert [h.score for h in found] == pytest.approx([score for score, _, _ in listed])
+    for hypothesis, (_, _, features) in zip(found, listed, strict=True):
+        assert hypothesis.features == pytest.approx(features)
+
+
+def test_every_part_has_ids_of_its_own_for_the_same_features():
+    model = combine(components(feature_size=8), (1.0, 1.0, 1.0, 0.0))
+    source, *_ = sources(3, seed=5)
+    settings = BeamSettings(beam=4, proposals=6)
+
+    def parts_with(*given):
+        batch = Batch.of([source], None, [np.array(given, np.int32)])
+        return np.array(search_noisy_channel(model, batch, settings)[0][0].features)
+
+    assert (parts_with(4) != parts_with())[:3].all()
+    assert parts_with(5, 6) == pytest.approx(parts_with(6, 5))
+    assert parts_with(UNKNOWN) == pytest.approx(parts_with())
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_the_direct_weight_alone_gives_the_direct_models_own_beam(beam):
+    parts = components(target_size=12)
+    batch = Batch.of(sources(5, 2, 8))
+    settings = BeamSettings(beam=beam, proposals=beam, nbest=2)
+    combined = search_noisy_channel(combine(parts, (1.0, 0.0, 0.0, 0.0)), batch, settings)
+    direct = search_outputs(parts[0], batch, settings)
+    assert [h[0].tokens for h in combined] == [h[0].tokens for h in direct]
+    assert [h[0].score for h in combined] == pytest.approx([h[0].score for h in direct])
+
+
+@pytest.mark.parametrize("parts", [{}, COPYING], ids=["plain", "copying"])
+def test_a_batch_gives_what_single_sentences_give(parts):
+    model = combine(components(target_size=12, **parts), (1.0, 0.8, 0.6, 0.4))
+    settings = BeamSettings(beam=3, proposals=6, nbest=3)
+    inputs = sources(1, 7, 3, 0, 9)
+    together = search_noisy_channel(model, batch_of(inputs), settings)
+    for source, found in zip(inputs, together, strict=True):
+        (alone,) = search_noisy_channel(model, batch_of([source]), settings)
+        assert [h.tokens for h in found] == [h.tokens for h in alone]
+        assert [h.score for h in found] == pytest.approx([h.score for h in alone])
+
+
+@pytest.mark.parametrize("missing", ["channel", "language_model"])
+def test_any_part_but_the_direct_model_may_be_missing(missing):
+    direct, channel, language_model = components()
+    parts = (direct, None if missing == "channel" else channel, None if missing == "language_model" else language_model)
+    weights = (1.0, 0.0 if missing == "channel" else 1.0, 0.0 if missing == "language_model" else 1.0, 0.2)
+    (source,) = sources(3)
+    (found,) = search_noisy_channel(combine(parts, weights), Batch.of([source]), BeamSettings(nbest=3, **WIDE))
+    listed = every_output((direct, channel, language_model), weights, source, longest=4)[:3]
+    assert [h.tokens for h in found] == [tokens for _, tokens, _ in listed]
+
+
+@pytest.mark.parametrize("settings", STATIC)
+@pytest.mark.parametrize("weights", [(1.0, 0.8, 0.6, 0.4), (0.0, 1.0, 0.7, 1.0)])
+@pytest.mark.parametrize("reading", ["last", "anywhere"])
+def test_static_shapes_change_no_answer(settings, weights, reading):
+    model = combine(components(target_size=12, **COPYING), weights, reading)
+    batch = batch_of(sources(5, 9, 3, 7))
+    settings = BeamSettings(proposals=6, **settings)
+    wanted = search_noisy_channel(model, batch, settings)
+    assert_same_answers(search_noisy_channel(model, batch, settings, static_shapes=True), wanted)
+
+
+@torch.inference_mode()
+def test_a_step_of_static_shapes_has_no_device_sync_but_for_lost_cells(monkeypatch):
+    monkeypatch.setattr("antiphon.nn.next_tokens.cell_blocks", lambda *_: [])  # kernels see to them on a GPU
+    monkeypatch.setattr("antiphon.nn.next_tokens._SMALL_GATHER", 2**40)
+    model = combine(components(target_size=12, **COPYING), (1.0, 0.8, 0.6, 0.4))
+    batch = batch_of(sources(5, 9, 3, 7))
+    settings = BeamSettings(beam=4, proposals=6)
+    rescorer = NoisyChannelRescorer(model, batch, settings)
+    rescorer.static_shapes = True
+    assert_no_device_sync(BeamSearch(model.direct, batch, settings, rescorer, static_shapes=True))

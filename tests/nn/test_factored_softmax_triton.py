@@ -1,0 +1,54 @@
+"""The softmax kernel gives what its reference gives, in value and gradient."""
+
+import pytest
+import torch
+
+from antiphon.nn import factored_softmax_triton
+from antiphon.nn.factored_softmax import log_word_probabilities
+from tests.gradients import value_and_gradients
+from tests.nn.test_factored_softmax import draw
+
+pytestmark = pytest.mark.filterwarnings("ignore:divide by zero encountered in log")  # of the interpreter
+
+
+@pytest.mark.parametrize("scale", [1.0, 30.0, 100.0, 1000.0])
+@pytest.mark.parametrize(("B", "I", "J", "V"), [(1, 1, 1, 1), (2, 5, 3, 40), (2, 66, 17, 130)])
+def test_the_softmax_kernel_equals_its_reference(B, I, J, V, scale, device):
+    """As close to double precision as single precision allows with logits that large."""
+    source, target, words = draw(1, B, I, J, V, scale, torch.float32)
+    weight = torch.linspace(-1, 1, I * J).view(I, J)
+    exact = value_and_gradients(log_word_probabilities, (source.double(), target.double()), words, weight=weight)
+    found = value_and_gradients(
+        factored_softmax_triton.log_word_probabilities,
+        (source.to(device), target.to(device)),
+        words.to(device),
+        weight=weight.to(device),
+    )
+    rounding = 8 * scale * torch.finfo(torch.float32).eps
+    for ours, reference in zip(found, exact, strict=True):
+        torch.testing.assert_close(ours, reference.float(), rtol=1e-4, atol=rounding + 1e-5)
+
+
+def test_rows_that_peak_on_different_words_are_rescued_in_the_kernel(device):
+    source, target, words = torch.full((1, 1, 3), -200.0), torch.full((1, 1, 3), -200.0), torch.tensor([[2]])
+    source[0, 0, 0] = target[0, 0, 1] = 200.0
+    log_word = factored_softmax_triton.log_word_probabilities(*(given.to(device) for given in (source, target, words)))
+    torch.testing.assert_close(log_word.cpu(), log_word_probabilities(source.double(), target.double(), words).float())
+
+
+def test_the_softmax_kernel_takes_half_precision_and_sums_in_single(device):
+    source, target, words = draw(1, 2, 5, 3, 40, 1.0, torch.float32)
+    rounded = source.bfloat16(), target.bfloat16()
+    weight = torch.linspace(-1, 1, 15).view(5, 3)
+    exact = value_and_gradients(log_word_probabilities, [side.double() for side in rounded], words, weight=weight)
+    found = value_and_gradients(
+        factored_softmax_triton.log_word_probabilities,
+        [side.to(device) for side in rounded],
+        words.to(device),
+        weight=weight.to(device),
+    )
+    assert found[0].dtype == torch.float32
+    assert found[1].dtype == torch.bfloat16
+    torch.testing.assert_close(found[0], exact[0].float())
+    for ours, reference in zip(found[1:], exact[1:], strict=True):
+        torch.testing.assert_close(ours.float(), reference.float(), rtol=0.02, atol=0.01)

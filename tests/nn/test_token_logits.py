@@ -1,0 +1,40 @@
+import pytest
+import torch
+
+from antiphon.data.batch import Batch
+from antiphon.models.transducer import Transducer
+from antiphon.nn import token_logits
+
+
+@pytest.mark.parametrize("words", [9, 15, 16])
+def test_words_that_cannot_be_change_neither_loss_nor_gradient(words, monkeypatch):
+    torch.manual_seed(1)
+    model = Transducer(10, words, hidden_size=6, embedding_size=6)
+    batch = Batch.of([[4, 5, 6], [7]], [[4, 5], [8, 6, 7]])
+    ways = []
+    for has_kernel in (False, True):
+        monkeypatch.setattr(token_logits, "kernels_can_run", lambda _, answer=has_kernel: answer)
+        losses = model.log_prob(batch)
+        ways.append((losses, *torch.autograd.grad(losses.sum(), model.parameters())))
+    for ours, wanted in zip(*ways, strict=True):
+        torch.testing.assert_close(ours, wanted)
+
+
+def test_rows_are_filled_up_to_a_round_number_only_while_learning(monkeypatch):
+    monkeypatch.setattr(token_logits, "kernels_can_run", lambda _: True)
+    layer = token_logits.WordLogits(3, 5)
+    assert layer(torch.ones(2, 3)).shape == (2, 8)
+    assert layer.eval()(torch.ones(2, 3)).shape == (2, 5)
+
+
+@torch.no_grad()
+def test_a_product_in_three_parts_is_that_of_single_precision(monkeypatch):
+    """On a CPU the parts are multiplied exactly; what is left is what two halves of 11 bits cannot hold."""
+    monkeypatch.setattr(token_logits, "kernels_can_run", lambda _: True)
+    torch.manual_seed(1)
+    layer, states = token_logits.Projection(40, 7).eval(), torch.randn(5, 40)
+    wanted = torch.nn.functional.linear(states.double(), layer.weight.double(), layer.bias.double()).float()
+    torch.testing.assert_close(layer(states), wanted, rtol=2e-6, atol=2e-6)
+    layer.weight.mul_(2.0)
+    layer.bias.mul_(2.0)
+    torch.testing.assert_close(layer(states), 2 * wanted, rtol=2e-6, atol=4e-6)

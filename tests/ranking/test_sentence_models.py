@@ -1,0 +1,261 @@
+"""Every sentence model against an example computed by hand, and on the shortest texts there are."""
+
+import pytest
+import torch
+
+from antiphon.nn.recurrent import Sizes
+from antiphon.ranking.bert import Bert, BertShape, PretrainedSentence, bert_weights
+from antiphon.ranking.matcher import Matcher
+from antiphon.ranking.question_batches import MatchBatch
+from antiphon.ranking.sentence_models import AttentiveState, BagOfWords, Bigram, FixedVectors, LastState
+
+VECTORS = torch.tensor([[0.0, 0.0], [9.0, 9.0], [1.0, 2.0], [3.0, -1.0], [0.5, 0.5]])
+SHAPE = BertShape(
+    vocab_size=20,
+    hidden_size=8,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=12,
+    max_position_embeddings=10,
+)
+
+
+def fixed():
+    return FixedVectors(VECTORS)
+
+
+def bag_of_words():
+    return BagOfWords(fixed(), torch.tensor([4]))
+
+
+def bigram():
+    return Bigram(fixed(), dropout=0.0)
+
+
+def last_state():
+    return LastState(fixed(), Sizes(2, 3, layers=2))
+
+
+def attentive():
+    return AttentiveState(fixed(), Sizes(2, 3))
+
+
+def pretrained():
+    return PretrainedSentence(SHAPE, frozen=False).eval()
+
+
+ALL = [bag_of_words, bigram, last_state, attentive, pretrained]
+
+
+def lstm_by_hand(lstm, vectors):
+    """The states of a one-layer LSTM, gate by gate."""
+    hidden = cell = torch.zeros(lstm.hidden_size)
+    states = []
+    for vector in vectors:
+        gates = lstm.weight_ih_l0 @ vector + lstm.bias_ih_l0 + lstm.weight_hh_l0 @ hidden + lstm.bias_hh_l0
+        write, forget, new, show = gates.chunk(4)
+        cell = forget.sigmoid() * cell + write.sigmoid() * new.tanh()
+        hidden = show.sigmoid() * cell.tanh()
+        states.append(hidden)
+    return torch.stack(states)
+
+
+def test_a_bag_of_words_is_the_mean_without_stop_words():
+    vector = bag_of_words().read(torch.tensor([[2, 4, 3, 0]]), torch.tensor([3]))
+    torch.testing.assert_close(vector, torch.tensor([[2.0, 0.5]]))
+
+
+def test_a_bigram_model_is_the_mean_over_neighbours():
+    model = bigram()
+    with torch.no_grad():
+        model.left.weight.copy_(torch.eye(2))
+        model.right.weight.copy_(2 * torch.eye(2))
+        model.left.bias.fill_(0.1)
+    vector = model.read(torch.tensor([[2, 4, 3, 0]]), torch.tensor([3]))
+    pairs = torch.tensor([[1 + 2 * 0.5 + 0.1, 2 + 2 * 0.5 + 0.1], [0.5 + 2 * 3 + 0.1, 0.5 - 2 * 1 + 0.1]])
+    torch.testing.assert_close(vector[0], pairs.tanh().mean(0))
+
+
+def test_an_lstm_gives_its_last_state_and_questions_have_their_own():
+    model = LastState(fixed(), Sizes(2, 3))
+    tokens, lengths = torch.tensor([[2, 4, 3, 0]]), torch.tensor([3])
+    question, answer = model.question(tokens, lengths), model.answer(tokens, lengths, torch.zeros(1, 3))
+    vectors = VECTORS[[2, 4, 3]]
+    torch.testing.assert_close(question[0], lstm_by_hand(model.question_reader.lstm, vectors)[-1])
+    torch.testing.assert_close(answer[0], lstm_by_hand(model.answer_reader.lstm, vectors)[-1])
+    assert not torch.equal(question, answer)
+
+
+def test_a_shared_lstm_reads_both():
+    model = LastState(fixed(), Sizes(2, 3, layers=2), shared=True)
+    tokens, lengths = torch.tensor([[2, 4]]), torch.tensor([2])
+    assert torch.equal(model.question(tokens, lengths), model.answer(tokens, lengths, torch.zeros(1, 3)))
+
+
+def test_attention_combines_the_states_that_the_question_looks_at_with_the_last():
+    model = attentive()
+    tokens, lengths, question = torch.tensor([[2, 4, 3, 0]]), torch.tensor([3]), torch.tensor([[0.3, -0.2, 0.9]])
+    states = lstm_by_hand(model.answer_reader.lstm, VECTORS[[2, 4, 3]])
+    scores = torch.stack(
+        [
+            model.weight.weight[0] @ (model.of_question.weight @ question[0] + model.of_state.weight @ s).tanh()
+            for s in states
+        ]
+    )
+    alpha = scores.softmax(0)
+    context = alpha @ states
+    torch.testing.assert_close(model.attention(tokens, lengths, question)[0], torch.cat([alpha, torch.zeros(1)]))
+    expected = (model.of_context.weight @ context + model.of_last.weight @ states[-1]).tanh()
+    torch.testing.assert_close(model.answer(tokens, lengths, question)[0], expected)
+
+
+def test_the_match_is_bilinear():
+    matcher = Matcher(bag_of_words())
+    with torch.no_grad():
+        matcher.match.copy_(torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
+        matcher.bias.fill_(0.5)
+    batch = match_batch([[2]], [0, 0], [[3], [2]])
+    x, y = VECTORS[2], VECTORS[[3, 2]]
+    torch.testing.assert_close(matcher(batch), (x @ matcher.match @ y.T + 0.5).detach())
+
+
+@pytest.mark.parametrize("make", ALL)
+def test_gradients_are_finite_for_one_word_and_for_none(make):
+    torch.manual_seed(0)
+    matcher = Matcher(make())
+    matcher.cross_entropy(match_batch([[2], []], [0, 1, 1], [[3], [], [2, 3, 4]])).sum().backward()
+    gradients = [parameter.grad for parameter in matcher.parameters() if parameter.grad is not None]
+    assert gradients
+    assert all(gradient.isfinite().all() for gradient in gradients)
+
+
+@pytest.mark.parametrize("make", ALL)
+def test_padding_and_batching_change_nothing(make):
+    torch.manual_seed(0)
+    matcher = Matcher(make()).eval()
+    questions, sentences = [[2, 3], [4, 2, 3]], [[3, 2, 4, 2], [2], [4, 3]]
+    together = matcher(match_batch(questions, [0, 1, 1], sentences))
+    apart = [matcher(match_batch([questions[q]], [0], [s])) for q, s in zip([0, 1, 1], sentences, strict=True)]
+    torch.testing.assert_close(together, torch.cat(apart), atol=1e-5, rtol=1e-5)
+
+
+def test_bert_equals_self_attention_written_out():
+    torch.manual_seed(1)
+    stored = published_weights()
+    bert = Bert(SHAPE).eval()
+    bert.load_state_dict(bert_weights(stored))
+    tokens = torch.tensor([5, 3, 7])
+    states = bert(torch.tensor([[5, 3, 7, 0]]), torch.tensor([3]))[0, :3]
+    torch.testing.assert_close(states, bert_by_hand(stored, tokens), atol=1e-5, rtol=1e-5)
+
+
+def test_a_pretrained_match_starts_as_the_cosine_of_mean_states():
+    torch.manual_seed(1)
+    matcher = Matcher(pretrained())
+    batch = match_batch([[5, 3]], [0], [[7, 2, 4]])
+    one, other = (
+        matcher.sentence.bert(torch.tensor([ids]), torch.tensor([len(ids)]))[0].mean(0) for ids in ([5, 3], [7, 2, 4])
+    )
+    torch.testing.assert_close(
+        matcher(batch)[0], 10 * torch.cosine_similarity(one, other, dim=0) - 5, atol=1e-4, rtol=1e-4
+    )
+
+
+@pytest.mark.parametrize("way", ["load", "write"])
+def test_a_frozen_encoder_forgets_its_vectors_when_its_weights_change(way):
+    torch.manual_seed(1)
+    sentence, other = (PretrainedSentence(SHAPE, frozen=True).eval() for _ in range(2))
+    tokens, lengths = torch.tensor([[2, 3, 4]]), torch.tensor([3])
+    before = sentence.read(tokens, lengths)
+    if way == "load":
+        sentence.load_state_dict(other.state_dict())
+    else:
+        with torch.no_grad():
+            for ours, theirs in zip(sentence.parameters(), other.parameters(), strict=True):
+                ours.copy_(theirs)
+    assert not torch.equal(sentence.read(tokens, lengths), before)
+    assert torch.equal(sentence.read(tokens, lengths), other.read(tokens, lengths))
+
+
+def test_a_frozen_encoder_reads_a_text_once_and_is_not_trained(monkeypatch):
+    matcher = Matcher(PretrainedSentence(SHAPE, frozen=True)).train()
+    read = []
+    encode = PretrainedSentence._encode
+    monkeypatch.setattr(
+        PretrainedSentence,
+        "_encode",
+        lambda self, tokens, lengths: read.append(len(tokens)) or encode(self, tokens, lengths),
+    )
+    batch = match_batch([[5, 3]], [0, 0], [[7, 2, 4], [6]])
+    first, again = matcher(batch), matcher(batch)
+    assert read == [1, 2]
+    torch.testing.assert_close(first, again)
+    torch.testing.assert_close(first, matcher.eval()(batch))
+    again.sum().backward()
+    assert all(parameter.grad is None for parameter in matcher.sentence.parameters())
+
+
+def match_batch(questions, question, sentences):
+    return MatchBatch(*pad(questions), torch.tensor(question), *pad(sentences), torch.ones(len(sentences)))
+
+
+def pad(texts):
+    width = max(1, *map(len, texts))
+    padded = torch.tensor([[*text, *[0] * (width - len(text))] for text in texts])
+    return padded, torch.tensor([max(1, len(text)) for text in texts])
+
+
+def published_weights():
+    size, wide = SHAPE.hidden_size, SHAPE.intermediate_size
+    shapes = {
+        "embeddings.word_embeddings.weight": (SHAPE.vocab_size, size),
+        "embeddings.position_embeddings.weight": (SHAPE.max_position_embeddings, size),
+        "embeddings.token_type_embeddings.weight": (2, size),
+        "embeddings.LayerNorm.weight": (size,),
+        "embeddings.LayerNorm.bias": (size,),
+        "pooler.dense.weight": (size, size),
+    }
+    for layer in range(SHAPE.num_hidden_layers):
+        name = f"encoder.layer.{layer}."
+        dense = {
+            "attention.self.query": (size, size),
+            "attention.self.key": (size, size),
+            "attention.self.value": (size, size),
+        }
+        dense |= {
+            "attention.output.dense": (size, size),
+            "intermediate.dense": (wide, size),
+            "output.dense": (size, wide),
+        }
+        for part, shape in dense.items():
+            shapes |= {f"{name}{part}.weight": shape, f"{name}{part}.bias": shape[:1]}
+        for part in ("attention.output.LayerNorm", "output.LayerNorm"):
+            shapes |= {f"{name}{part}.weight": (size,), f"{name}{part}.bias": (size,)}
+    return {name: 0.5 * torch.randn(shape) for name, shape in shapes.items()}
+
+
+def bert_by_hand(stored, tokens):
+    def dense(name, x):
+        return x @ stored[f"{name}.weight"].T + stored[f"{name}.bias"]
+
+    def norm(name, x):
+        centred = (x - x.mean(-1, keepdim=True)) / (
+            x.var(-1, unbiased=False, keepdim=True) + SHAPE.layer_norm_eps
+        ).sqrt()
+        return centred * stored[f"{name}.weight"] + stored[f"{name}.bias"]
+
+    x = stored["embeddings.word_embeddings.weight"][tokens] + stored["embeddings.token_type_embeddings.weight"][0]
+    x = norm("embeddings.LayerNorm", x + stored["embeddings.position_embeddings.weight"][: len(tokens)])
+    heads, width = SHAPE.num_attention_heads, SHAPE.hidden_size // SHAPE.num_attention_heads
+    for layer in range(SHAPE.num_hidden_layers):
+        name = f"encoder.layer.{layer}."
+        query, key, value = (
+            dense(f"{name}attention.self.{part}", x).view(-1, heads, width).transpose(0, 1)
+            for part in ("query", "key", "value")
+        )
+        attended = (query @ key.transpose(1, 2) / width**0.5).softmax(-1) @ value
+        attended = attended.transpose(0, 1).reshape(len(tokens), -1)
+        x = norm(f"{name}attention.output.LayerNorm", x + dense(f"{name}attention.output.dense", attended))
+        inner = torch.nn.functional.gelu(dense(f"{name}intermediate.dense", x))
+        x = norm(f"{name}output.LayerNorm", x + dense(f"{name}output.dense", inner))
+    return x

@@ -1,0 +1,56 @@
+"""Settings are described as they are."""
+
+import pytest
+
+from antiphon.recipe.schema import Recipe
+from antiphon.recipe.settings_list import all_settings
+
+
+def described():
+    return {setting.key: setting for setting in all_settings()}
+
+
+def test_every_setting_has_a_type_in_plain_words_and_a_meaning():
+    settings = described()
+    assert len(settings) == sum(
+        len(getattr(Recipe(), name).model_fields_set | set(type(getattr(Recipe(), name)).model_fields))
+        for name in Recipe.model_fields
+    )
+    for setting in settings.values():
+        assert setting.meaning
+        assert not any(sign in setting.type for sign in ("typing", "class", "Annotated", "None")), setting
+
+
+@pytest.mark.parametrize(
+    ("key", "type_", "default"),
+    [
+        ("model.dropout", "number (>= 0, <= 0.99)", "0.5"),
+        ("data.swap", "true or false", "false"),
+        ("data.source_tokens", "chars | words | sentencepiece", "chars"),
+        ("data.train", "path | list of 2 paths", "unset"),
+        ("data.unpaired", "list of paths", "()"),
+    ],
+)
+def test_types_and_defaults_are_those_of_the_recipe(key, type_, default):
+    assert (described()[key].type, described()[key].default) == (type_, default)
+
+
+def test_settings_are_listed_by_section_and_key(antiphon):
+    assert "train.average" in antiphon("settings").out
+    one = antiphon("settings", "train.seed").out
+    assert "train.seed" in one
+    assert "train.average" not in one
+    section = antiphon("settings", "search").out
+    assert "search.beam" in section
+    assert "train.seed" not in section
+    assert all(len(line) <= 80 for line in antiphon("settings").out.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("key", "hint"),
+    [("train.sed", "did you mean train.seed"), ("beam", "did you mean search.beam?"), ("x", "expected a key")],
+)
+def test_a_key_that_there_is_not_is_answered_with_the_nearest(antiphon, key, hint):
+    result = antiphon("settings", key)
+    assert result.status == 2
+    assert hint in result.err
