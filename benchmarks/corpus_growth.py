@@ -67,7 +67,7 @@ def encode(folder):
     """Reads, numbers and encodes the text, as the first training does."""
     from antiphon.train import prepare as preparation
 
-    count = timed(preparation, "tally_corpus")
+    count = timed(preparation, "write_counted_corpus")
     started, cpu = time.perf_counter(), time.process_time()
     (folder / "prepared").mkdir()
     prepared = preparation.prepare(recipe(folder), preparation.RunFolder(folder / "prepared"), print)

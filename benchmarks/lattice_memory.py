@@ -18,7 +18,7 @@ def run_one(way):
     import torch
 
     from antiphon.lattice import log_marginal
-    from antiphon.nn.factored_softmax import log_word_probabilities
+    from antiphon.nn.factored_softmax import log_token_probabilities
 
     torch.manual_seed(0)
     torch.set_num_threads(1)
@@ -31,7 +31,7 @@ def run_one(way):
     started = time.perf_counter()
     loss = 0.0
     if way == "factored":
-        log_word = log_word_probabilities(source, target, words)
+        log_word = log_token_probabilities(source, target, words)
         loss = -log_marginal(log_word - 0.7, log_shift, *lengths).mean()
         loss.backward()
     elif way == "naive":

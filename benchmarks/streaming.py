@@ -15,8 +15,8 @@ import torch
 
 from antiphon.data.vocab import SPECIALS
 from antiphon.decode.hypothesis import BeamSettings
-from antiphon.decode.streaming.beam_streams import BeamStreams
-from antiphon.decode.streaming.greedy_streams import GreedyStreams
+from antiphon.decode.streaming.beam_decoder import BeamDecoder
+from antiphon.decode.streaming.greedy_decoder import GreedyDecoder
 from antiphon.decode.streaming.text_streams import run_streams
 from antiphon.demo import FOLDER, pairs_of
 from antiphon.models.transducer import Transducer
@@ -60,7 +60,7 @@ def long_input(policy):
     model = Transducer(VOCABULARY, VOCABULARY, encoder="unidirectional", hidden_size=256, embedding_size=256).eval()
     with torch.no_grad():
         model.source_logits.weight.mul_(SURENESS)
-    kind = {"greedy": GreedyStreams, "beam": BeamStreams}[policy]
+    kind = {"greedy": GreedyDecoder, "beam": BeamDecoder}[policy]
     settings = BeamSettings(beam=4, max_length_ratio=1.0, commit_margin=3.0)
     streams = kind(model, 1, settings, emit_bias=EAGERNESS)
     source = torch.randint(len(SPECIALS), VOCABULARY, (LONG,)).tolist()

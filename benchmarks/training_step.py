@@ -105,10 +105,10 @@ def new_step(kind, way, batch, V, H):
 
 @contextmanager
 def naive_joint():
-    factored = transducer.log_word_probabilities
-    transducer.log_word_probabilities = naive_log_word_probabilities
+    factored = transducer.log_token_probabilities
+    transducer.log_token_probabilities = naive_log_word_probabilities
     yield
-    transducer.log_word_probabilities = factored
+    transducer.log_token_probabilities = factored
 
 
 @contextmanager

@@ -4,10 +4,10 @@ from antiphon.data.association import associate
 from antiphon.data.codec import PairCodec, TextCodec
 from antiphon.data.corpus import Corpus, Limits, write_corpus
 from antiphon.data.readers import Pair
-from antiphon.data.tokenise import Chars, TextSteps
+from antiphon.data.tokenise import Chars, Normalisation
 from antiphon.data.vocab import NO_COUNTERPART, Vocab
 
-SOURCE, TARGET = (TextCodec(TextSteps(), Chars(), Vocab(letters)) for letters in ("abcz", "xyw"))
+SOURCE, TARGET = (TextCodec(Normalisation(), Chars(), Vocab(letters)) for letters in ("abcz", "xyw"))
 
 
 def test_letters_go_with_what_stands_in_the_same_pairs(tmp_path):

@@ -5,12 +5,12 @@ from antiphon.data.changing_pairs import ChangingPairs, Shared, longest_shared
 from antiphon.data.codec import PairCodec, TextCodec
 from antiphon.data.corpus import Corpus, Limits, write_corpus
 from antiphon.data.readers import Pair
-from antiphon.data.tokenise import Chars, TextSteps
+from antiphon.data.tokenise import Chars, Normalisation
 from antiphon.data.vocab import NO_COUNTERPART, UNKNOWN, Vocab
 from antiphon.runs.build import find_counterparts
 
-SOURCE = TextCodec(TextSteps(), Chars(), Vocab("abcdefghijklmn"))
-TARGET = TextCodec(TextSteps(), Chars(), Vocab("nmlkjihgfedcbax"))
+SOURCE = TextCodec(Normalisation(), Chars(), Vocab("abcdefghijklmn"))
+TARGET = TextCodec(Normalisation(), Chars(), Vocab("nmlkjihgfedcbax"))
 SEEDS = np.random.default_rng(0).integers(2**63, size=2000)
 NEVER = np.array([2**63 - 1, 2**63 - 2, 2**63 - 3])  # seeds of pairs that stay as they are
 PAIRS = [("abcdef", "xxabcdefx"), ("ab", "abx"), ("ghijk", "ghixjk")]

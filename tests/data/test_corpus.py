@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 from antiphon.data import corpus as corpus_module
 from antiphon.data.batch import Batch
 from antiphon.data.codec import PairCodec, TextCodec
-from antiphon.data.corpus import Corpus, Limits, plan_batches, renumber_corpus, tally_corpus, write_corpus
+from antiphon.data.corpus import Corpus, Limits, plan_batches, remap_corpus_ids, write_corpus, write_counted_corpus
 from antiphon.data.readers import Pair
-from antiphon.data.tokenise import Chars, TextSteps
+from antiphon.data.tokenise import Chars, Normalisation
 from antiphon.data.vocab import END, PAD, START, Vocab
 
-SIDE = TextCodec(TextSteps(), Chars(), Vocab("abcdefgh"))
+SIDE = TextCodec(Normalisation(), Chars(), Vocab("abcdefgh"))
 CODEC = PairCodec(SIDE, SIDE)
 
 
@@ -23,9 +23,9 @@ def pairs(*texts):
 def test_a_corpus_on_disk_holds_what_was_written(tmp_path, monkeypatch):
     monkeypatch.setattr(corpus_module, "_ROWS_PER_CHUNK", 2)
     given_pairs = pairs(("ab", "c"), ("d", "efg"), ("h", "h"), ("abc", "a"), ("b", "b"))
-    census = write_corpus(given_pairs, CODEC, tmp_path / "x.arrow", Limits())
+    stats = write_corpus(given_pairs, CODEC, tmp_path / "x.arrow", Limits())
     corpus = Corpus(tmp_path / "x.arrow")
-    assert census.kept == len(corpus) == 5
+    assert stats.kept == len(corpus) == 5
     assert corpus.source_lengths.tolist() == [3, 2, 2, 4, 2]
     batch = corpus.batch([3, 0])
     assert SIDE.decode(batch.source[0].tolist()) == "abc"
@@ -47,21 +47,23 @@ def test_a_corpus_read_once_equals_one_written_with_its_vocabulary(tmp_path, mon
     given_pairs = [
         pair._replace(features=("b", "X")) for pair in pairs(("ba", "c"), ("aaaa", "zz"), ("b", "c"), ("d", "ef"))
     ]
-    tallied = tally_corpus(given_pairs, CODEC, tmp_path / "tallied.arrow", Limits(max_source_length=3))
-    source, target, features = tallied.source.vocab(2), tallied.target.vocab(2), tallied.features.vocab()
+    counted = write_counted_corpus(given_pairs, CODEC, tmp_path / "counted.arrow", Limits(max_source_length=3))
+    source, target, features = counted.source.vocab(2), counted.target.vocab(2), counted.features.vocab()
     assert source.tokens[4:] == ("b",)
     assert target.tokens[4:] == ("c",)
     assert features.tokens[4:] == ("X", "b")
-    renumber_corpus(
-        tmp_path / "tallied.arrow",
+    remap_corpus_ids(
+        tmp_path / "counted.arrow",
         tmp_path / "once.arrow",
-        source.encode(tallied.source),
-        target.encode(tallied.target),
-        features.encode(tallied.features),
+        source.encode(counted.source),
+        target.encode(counted.target),
+        features.encode(counted.features),
     )
-    codec = PairCodec(TextCodec(TextSteps(), Chars(), source), TextCodec(TextSteps(), Chars(), target), features)
-    census = write_corpus(given_pairs, codec, tmp_path / "twice.arrow", Limits(max_source_length=3))
-    assert str(census) == str(tallied.census) == "3 pairs, left out: 1 source too long"
+    codec = PairCodec(
+        TextCodec(Normalisation(), Chars(), source), TextCodec(Normalisation(), Chars(), target), features
+    )
+    stats = write_corpus(given_pairs, codec, tmp_path / "twice.arrow", Limits(max_source_length=3))
+    assert str(stats) == str(counted.stats) == "3 pairs, dropped: 1 source too long"
     once, twice = (Corpus(tmp_path / f"{name}.arrow").batch(range(3)) for name in ("once", "twice"))
     assert all(torch.equal(one, other) for one, other in zip(once, twice, strict=True))
     assert once.features.tolist() == [[4, 5]] * 3
@@ -77,13 +79,13 @@ def test_every_batch_of_a_corpus_has_as_many_feature_columns(tmp_path):
 
 
 def test_what_is_left_out_is_counted_by_reason(tmp_path):
-    census = write_corpus(
+    stats = write_corpus(
         pairs(("ab", "c"), ("", "c"), ("a", ""), ("abcdef", "a"), ("a", "abcdef"), ("abcd", "abcd")),
         CODEC,
         tmp_path / "x.arrow",
         Limits(max_source_length=5, max_target_length=5, max_cells=15),
     )
-    assert str(census) == "1 pair, left out: 2 empty, 1 source too long, 1 target too long, 1 too many cells"
+    assert str(stats) == "1 pair, dropped: 2 empty, 1 source too long, 1 target too long, 1 too many cells"
 
 
 def test_a_batch_is_padded_and_ended():

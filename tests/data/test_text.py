@@ -1,17 +1,17 @@
 import pytest
 
-from antiphon.data.codec import PairCodec, TextCodec, TextCutter
+from antiphon.data.codec import PairCodec, TextCodec, TextTokeniser
 from antiphon.data.readers import Source
-from antiphon.data.tokenise import Chars, SentencePiece, TextSteps, Words, train_sentencepiece
-from antiphon.data.vocab import END, PAD, SPECIALS, UNKNOWN, Tally, Vocab
+from antiphon.data.tokenise import Chars, Normalisation, SentencePiece, Words, train_sentencepiece
+from antiphon.data.vocab import END, PAD, SPECIALS, UNKNOWN, TokenCounts, Vocab
 from antiphon.exceptions import InputError
 
 
 def test_text_steps_are_those_asked_for():
     decomposed = "Cafe\u0301 1984"
-    assert TextSteps()(decomposed) == decomposed
-    assert TextSteps(nfc=True)(decomposed) == "Café 1984"
-    assert TextSteps(lowercase=True, digits_to_hash=True)("In 1984") == "in ####"
+    assert Normalisation()(decomposed) == decomposed
+    assert Normalisation(nfc=True)(decomposed) == "Café 1984"
+    assert Normalisation(lowercase=True, digits_to_hash=True)("In 1984") == "in ####"
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ def test_text_steps_are_those_asked_for():
     ],
 )
 def test_punctuation_is_set_apart_where_it_touches_a_word(text, split):
-    assert TextSteps(split_punctuation=True)(text) == split
+    assert Normalisation(split_punctuation=True)(text) == split
 
 
 def test_chars_and_words_come_back_as_they_were():
@@ -40,8 +40,8 @@ def test_many_texts_are_cut_as_each_is(tmp_path, kind):
     if kind == "sentencepiece":
         train_sentencepiece(texts, tmp_path / "x.spm", 30)
     tokeniser = {"chars": Chars, "words": Words, "sentencepiece": lambda: SentencePiece(tmp_path / "x.spm")}[kind]()
-    for steps in (TextSteps(), TextSteps(lowercase=True, digits_to_hash=True)):
-        cutter = TextCutter(steps, tokeniser)
+    for steps in (Normalisation(), Normalisation(lowercase=True, digits_to_hash=True)):
+        cutter = TextTokeniser(steps, tokeniser)
         assert cutter.tokens_of(texts) == [cutter.tokens(text) for text in texts]
 
 
@@ -61,7 +61,7 @@ def test_what_is_no_sentencepiece_model_is_named(tmp_path):
 
 
 def test_vocabulary_numbers_frequent_tokens_first_and_leaves_rare_ones_out():
-    tally = Tally()
+    tally = TokenCounts()
     assert tally.encode_many(["c", "a", "a"]).tolist() == [0, 1, 1]
     assert tally.encode_many(["b", "a", "<s>", "<s>", "b"]).tolist() == [2, 1, 3, 3, 2]
     vocab = tally.vocab(min_count=2)
@@ -91,19 +91,19 @@ def test_what_is_no_vocabulary_is_refused(tmp_path):
 
 
 def test_features_are_a_set_with_ids_of_its_own():
-    source = TextCodec(TextSteps(lowercase=True), Chars(), Vocab(["N", "n"]))
+    source = TextCodec(Normalisation(lowercase=True), Chars(), Vocab(["N", "n"]))
     codec = PairCodec(source, source, Vocab(["N", "PL"]))
     assert codec.known_features == {"N", "PL"}
     batch = codec.batch([Source("Nn", ("PL", "N", "PL")), Source("n", ("N", "X")), Source("n")], ["n", "", "nn"])
     assert batch.features.tolist() == [[4, 5], [4, UNKNOWN], [PAD, PAD]]
     assert batch.source.tolist() == [[5, 5, END], [5, END, PAD], [5, END, PAD]]
     assert batch.target_lengths.tolist() == [2, 1, 3]
-    assert source.unknown("nXx") == 2
+    assert source.count_unknown("nXx") == 2
     assert source.normalised("NX") == "nx"
 
 
 def test_an_unknown_token_is_the_input_token_of_its_row():
-    codec = PairCodec(*[TextCodec(TextSteps(), Chars(), Vocab("ab"))] * 2)
+    codec = PairCodec(*[TextCodec(Normalisation(), Chars(), Vocab("ab"))] * 2)
     written = [4, UNKNOWN, UNKNOWN, 5, END]
     assert codec.decode_copied(written, (0, 1, 2, 2, 4), list("axyb")) == list("axyb")
     assert codec.decode_copied(written, (0, 0, 4, 4, 4), list("axyb")) == list("aayb")

@@ -20,7 +20,7 @@ def every_output(model, source, longest):
     for words in every_target(6, longest, copies=copies_unknown(model)):
         batch = pair(source, words)
         path = best_path(*model.moves(batch), batch.source_lengths, batch.target_lengths)
-        scored.append((path.log_score.item(), (*words, END), tuple(path.rows[0].tolist())))
+        scored.append((path.log_score.item(), (*words, END), tuple(path.alignment[0].tolist())))
     return sorted(scored, reverse=True)
 
 

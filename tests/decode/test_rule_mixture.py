@@ -7,13 +7,13 @@ from antiphon.data.vocab import END, UNKNOWN
 from antiphon.decode.beam_search import search_outputs
 from antiphon.decode.hypothesis import BeamSettings
 from antiphon.decode.rule_mixture import (
-    Rivals,
+    HeldOutAnswers,
     add_rules,
     as_answer,
     draw_rules,
     fit_weight,
+    held_out_answers,
     mix_log_prob,
-    rivals_of,
     token_log_probs,
 )
 from tests.decode.small_models import batch_of, every_output, pair, small_model, sources
@@ -81,7 +81,7 @@ def test_samples_become_the_rules_answer_as_often_as_they_weigh():
 
 
 def right(network, rule, network_log_prob=0.0, rule_log_prob=-math.inf):
-    return Rivals(network_log_prob, rule_log_prob, network, rule)
+    return HeldOutAnswers(network_log_prob, rule_log_prob, network, rule)
 
 
 def test_the_weight_takes_the_rules_where_the_network_is_unsure():
@@ -101,7 +101,7 @@ def test_rules_alone_are_taken_if_they_are_always_better():
 
 def test_what_a_search_missed_wins_with_any_weight():
     missed = right(False, True, math.log(0.1), math.log(0.6))
-    assert missed.turn == 0.0
+    assert missed.break_even == 0.0
     assert 0.0 < fit_weight([missed, right(True, False, math.log(0.9))]) < 9 / 19
 
 
@@ -110,7 +110,7 @@ def test_rivals_say_who_is_right():
     batch = batch_of(inputs)
     found = search_outputs(model, batch, BeamSettings(beam=4))
     wanted = [found[0][0].tokens, RULE]
-    one, other = rivals_of(model, batch, found, [RULE, RULE], wanted)
+    one, other = held_out_answers(model, batch, found, [RULE, RULE], wanted)
     assert (one.is_right, one.rule_is_right) == (True, False)
     assert other.rule_is_right
     assert one.log_prob == found[0][0].log_prob

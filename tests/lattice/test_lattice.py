@@ -61,8 +61,8 @@ def test_padding_changes_nothing(B, I, J, seed):
         torch.testing.assert_close(posterior.write[b, :i, :j], posteriors(*alone).write[0])
         torch.testing.assert_close(posterior.shift[b, :i, :j], posteriors(*alone).shift[0])
         assert posterior.write[b].sum() == pytest.approx(j)
-        assert path.rows[b, :j].tolist() == best_path(*alone).rows[0].tolist()
-        assert (path.rows[b, j:] == -1).all()
+        assert path.alignment[b, :j].tolist() == best_path(*alone).alignment[0].tolist()
+        assert (path.alignment[b, j:] == -1).all()
 
 
 @given(sizes, st.integers(1, 6), seeds)
@@ -87,7 +87,9 @@ def test_best_path_equals_the_best_of_every_path(I, J, seed):
     write, shift = draw_moves(seed, 1, I, J)
     found = best_path(write, shift, full(I), full(J))
     assert found.log_score.item() == pytest.approx(listed_best(write[0], shift[0]))
-    assert path_score(tuple(found.rows[0].tolist()), write[0], shift[0]).item() == pytest.approx(found.log_score.item())
+    assert path_score(tuple(found.alignment[0].tolist()), write[0], shift[0]).item() == pytest.approx(
+        found.log_score.item()
+    )
 
 
 def test_gradcheck_passes_on_a_ragged_batch():

@@ -4,7 +4,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from antiphon.metrics import Outputs, Shares, score_outputs, significance
+from antiphon.metrics import Outputs, RatioStats, score_outputs, significance
 from antiphon.metrics.significance import bootstrap, compare_systems
 
 WORDS = ["the", "a", "cat", "dog", "sat", "ran", "on", "under", "mat", "tree"]
@@ -46,13 +46,13 @@ def test_a_small_difference_on_few_sentences_is_not_significant():
 
 def drawn_shares(number, seed):
     draw = np.random.default_rng(seed)
-    return Shares(draw.random(number), np.ones(number), 100.0, "")
+    return RatioStats(draw.random(number), np.ones(number), 100.0, "")
 
 
 def test_samples_drawn_in_blocks_are_those_drawn_at_once(monkeypatch):
     shares = [drawn_shares(37, seed) for seed in (1, 2)]
     at_once = bootstrap(shares)
-    monkeypatch.setattr(significance, "_MOST_DRAWN", 37 * 7)
+    monkeypatch.setattr(significance, "_MAX_DRAWN", 37 * 7)
     assert bootstrap(shares) == at_once
 
 

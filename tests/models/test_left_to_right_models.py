@@ -56,7 +56,7 @@ def test_scores_step_by_step_add_up_to_the_score_at_once(kind, layers):
 def test_features_are_a_set_to_which_unseen_ones_and_padding_add_nothing(kind):
     model = model_of(kind, feature_size=7)
     features = [ids(), ids(UNKNOWN), ids(4), ids(4, UNKNOWN), ids(4, 6), ids(6, 4), ids(6)]
-    batch = Batch.of([ids(4, 5)] * 7, [ids(4, 5)] * 7, features, most_features=4)
+    batch = Batch.of([ids(4, 5)] * 7, [ids(4, 5)] * 7, features, max_features=4)
     none, unseen, one, one_more, two, reverse, other = model.log_prob(batch).tolist()
     assert unseen == pytest.approx(none)
     assert one_more == pytest.approx(one)

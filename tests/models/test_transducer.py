@@ -92,7 +92,7 @@ def test_columns_computed_apart_give_the_same_moves(monkeypatch, settings):
     model = model_of(**settings)
     batch = Batch.of([ids(4, 5, 6)], [ids(4, 5, 4, 4, 6)])
     with_gradient = model.moves(batch)
-    monkeypatch.setattr("antiphon.models.transducer._TRANSITION_NUMBERS", 1)
+    monkeypatch.setattr("antiphon.models.transducer._TRANSITION_ELEMENTS", 1)
     with torch.no_grad():
         apart = model.moves(batch)
     torch.testing.assert_close(apart.log_write, with_gradient.log_write)
@@ -108,7 +108,7 @@ def test_posteriors_of_a_model_are_probabilities():
 def test_features_are_a_set_to_which_unseen_ones_and_padding_add_nothing():
     model = model_of(**COPYING)
     features = [ids(), ids(UNKNOWN), ids(4), ids(4, UNKNOWN), ids(4, 6), ids(6, 4), ids(6)]
-    batch = Batch.of([ids(4, 5)] * 7, [ids(4, 5, 6)] * 7, features, most_features=5)
+    batch = Batch.of([ids(4, 5)] * 7, [ids(4, 5, 6)] * 7, features, max_features=5)
     none, unseen, one, one_more, two, reverse, other = model.log_prob(batch).tolist()
     assert unseen == pytest.approx(none, abs=1e-12)
     assert one_more == pytest.approx(one, abs=1e-12)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from antiphon.nn import factored_softmax_triton
-from antiphon.nn.factored_softmax import log_word_probabilities
+from antiphon.nn.factored_softmax import log_token_probabilities
 from tests.gradients import value_and_gradients
 from tests.nn.test_factored_softmax import draw
 
@@ -17,9 +17,9 @@ def test_the_softmax_kernel_equals_its_reference(B, I, J, V, scale, device):
     """As close to double precision as single precision allows with logits that large."""
     source, target, words = draw(1, B, I, J, V, scale, torch.float32)
     weight = torch.linspace(-1, 1, I * J).view(I, J)
-    exact = value_and_gradients(log_word_probabilities, (source.double(), target.double()), words, weight=weight)
+    exact = value_and_gradients(log_token_probabilities, (source.double(), target.double()), words, weight=weight)
     found = value_and_gradients(
-        factored_softmax_triton.log_word_probabilities,
+        factored_softmax_triton.log_token_probabilities,
         (source.to(device), target.to(device)),
         words.to(device),
         weight=weight.to(device),
@@ -32,17 +32,17 @@ def test_the_softmax_kernel_equals_its_reference(B, I, J, V, scale, device):
 def test_rows_that_peak_on_different_words_are_rescued_in_the_kernel(device):
     source, target, words = torch.full((1, 1, 3), -200.0), torch.full((1, 1, 3), -200.0), torch.tensor([[2]])
     source[0, 0, 0] = target[0, 0, 1] = 200.0
-    log_word = factored_softmax_triton.log_word_probabilities(*(given.to(device) for given in (source, target, words)))
-    torch.testing.assert_close(log_word.cpu(), log_word_probabilities(source.double(), target.double(), words).float())
+    log_word = factored_softmax_triton.log_token_probabilities(*(given.to(device) for given in (source, target, words)))
+    torch.testing.assert_close(log_word.cpu(), log_token_probabilities(source.double(), target.double(), words).float())
 
 
 def test_the_softmax_kernel_takes_half_precision_and_sums_in_single(device):
     source, target, words = draw(1, 2, 5, 3, 40, 1.0, torch.float32)
     rounded = source.bfloat16(), target.bfloat16()
     weight = torch.linspace(-1, 1, 15).view(5, 3)
-    exact = value_and_gradients(log_word_probabilities, [side.double() for side in rounded], words, weight=weight)
+    exact = value_and_gradients(log_token_probabilities, [side.double() for side in rounded], words, weight=weight)
     found = value_and_gradients(
-        factored_softmax_triton.log_word_probabilities,
+        factored_softmax_triton.log_token_probabilities,
         [side.to(device) for side in rounded],
         words.to(device),
         weight=weight.to(device),

@@ -3,7 +3,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.nn.next_tokens import WordTable, log_normalisers_by_sentence, multiply_by_sentence, next_words, top_words
+from antiphon.nn.next_tokens import (
+    TokenTable,
+    log_normalisers_by_sentence,
+    multiply_by_sentence,
+    next_tokens,
+    top_tokens,
+)
 
 
 def draw(seed, B, I, N, V, scale=1.0):
@@ -20,18 +26,18 @@ def draw(seed, B, I, N, V, scale=1.0):
 )  # fmt: skip
 def test_the_mixture_is_the_weighted_sum_of_softmaxes_for_any_logits(B, I, N, V, scale, seed):
     source, target, sentence, log_weight = draw(seed, B, I, N, V, scale)
-    found = next_words(WordTable.of(source), 0, target, sentence, log_weight)
+    found = next_tokens(TokenTable.of(source), 0, target, sentence, log_weight)
     joint = (source[sentence] + target[:, None]).log_softmax(2)
     torch.testing.assert_close(found.log_prob.exp(), (log_weight[:, :, None] + joint).logsumexp(1).exp())
     log_z = (source[sentence] + target[:, None]).logsumexp(2)
     torch.testing.assert_close(found.log_z, log_z)
-    torch.testing.assert_close(log_normalisers_by_sentence(WordTable.of(source), target, sentence), log_z)
+    torch.testing.assert_close(log_normalisers_by_sentence(TokenTable.of(source), target, sentence), log_z)
 
 
 def test_a_band_of_rows_is_the_mixture_of_those_rows():
     source, target, sentence, log_weight = draw(3, 2, 6, 4, 8, scale=400.0)
-    found = next_words(WordTable.of(source), 2, target, sentence, log_weight[:, 2:5])
-    wanted = next_words(WordTable.of(source[:, 2:5]), 0, target, sentence, log_weight[:, 2:5])
+    found = next_tokens(TokenTable.of(source), 2, target, sentence, log_weight[:, 2:5])
+    wanted = next_tokens(TokenTable.of(source[:, 2:5]), 0, target, sentence, log_weight[:, 2:5])
     torch.testing.assert_close(found.log_prob, wanted.log_prob)
 
 
@@ -47,7 +53,7 @@ def test_products_by_sentence_are_the_same_by_copies_and_by_a_loop(gather, monke
 @given(st.integers(1, 6), st.integers(0, 200), st.integers(0, 10_000))
 def test_the_best_of_many_words_are_found_block_by_block(width, more, seed):
     scores = torch.randn(8, 64 * 2 * width + 5 + more, generator=torch.Generator().manual_seed(seed))
-    best, place = top_words(scores, width)
+    best, place = top_tokens(scores, width)
     wanted, wanted_place = scores.topk(width, 1)
     assert torch.equal(best, wanted)
     assert torch.equal(place, wanted_place)

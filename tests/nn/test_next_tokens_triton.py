@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from antiphon.nn.next_tokens import WordTable, log_normalisers_by_sentence, next_words, top_words
+from antiphon.nn.next_tokens import TokenTable, log_normalisers_by_sentence, next_tokens, top_tokens
 
 pytestmark = pytest.mark.filterwarnings("ignore:divide by zero encountered in log")  # of the interpreter
 IMPOSSIBLE = float("-inf")
@@ -15,13 +15,13 @@ def test_words_mixed_by_a_kernel_equal_their_reference(B, I, K, V, scale, device
     torch.manual_seed(2)
     source, target = scale * torch.randn(B, I, V), scale * torch.randn(B * K, V)
     sentence, log_weight = torch.arange(B).repeat_interleave(K), torch.randn(B * K, I).double().log_softmax(1)
-    wanted = next_words(WordTable.of(source.double()), 0, target.double(), sentence, log_weight)
+    wanted = next_tokens(TokenTable.of(source.double()), 0, target.double(), sentence, log_weight)
     monkeypatch.setattr("antiphon.nn.next_tokens.has_kernel", lambda logits: True)
     given = [tensor.to(device) for tensor in (target, sentence, log_weight)]
-    found = next_words(WordTable.of(source.to(device)), 0, *given)
+    found = next_tokens(TokenTable.of(source.to(device)), 0, *given)
     torch.testing.assert_close(found.log_z.cpu(), wanted.log_z.float())
     torch.testing.assert_close(found.log_prob.exp().cpu(), wanted.log_prob.exp().float())
-    log_z = log_normalisers_by_sentence(WordTable.of(source.to(device)), *given[:2])
+    log_z = log_normalisers_by_sentence(TokenTable.of(source.to(device)), *given[:2])
     torch.testing.assert_close(log_z.cpu(), wanted.log_z.float())
 
 
@@ -30,13 +30,13 @@ def test_prefixes_that_are_not_the_same_number_of_each_source_do_without_kernels
     torch.manual_seed(2)
     source, target, log_weight = torch.randn(3, 4, 13), torch.randn(5, 13), torch.randn(5, 4).double()
     sentence = torch.tensor([0, 0, 0, 2, 2])
-    wanted = next_words(WordTable.of(source), 0, target, sentence, log_weight)
+    wanted = next_tokens(TokenTable.of(source), 0, target, sentence, log_weight)
     monkeypatch.setattr("antiphon.nn.next_tokens.has_kernel", lambda logits: True)
     given = [tensor.to(device) for tensor in (target, sentence, log_weight)]
-    found = next_words(WordTable.of(source.to(device)), 0, *given)
+    found = next_tokens(TokenTable.of(source.to(device)), 0, *given)
     torch.testing.assert_close(found.log_prob.cpu(), wanted.log_prob)
     torch.testing.assert_close(
-        log_normalisers_by_sentence(WordTable.of(source.to(device)), *given[:2]).cpu(), wanted.log_z
+        log_normalisers_by_sentence(TokenTable.of(source.to(device)), *given[:2]).cpu(), wanted.log_z
     )
 
 
@@ -45,11 +45,11 @@ def test_a_source_whose_prefixes_have_no_weight_is_skipped_and_changes_no_other(
     torch.manual_seed(2)
     source, target, log_weight = torch.randn(2, 4, 24), torch.randn(2 * K, 24), torch.randn(2 * K, 4).double()
     sentence = torch.arange(2).repeat_interleave(K)
-    wanted = next_words(WordTable.of(source), 0, target, sentence, log_weight)
+    wanted = next_tokens(TokenTable.of(source), 0, target, sentence, log_weight)
     log_weight[:K] = IMPOSSIBLE
     monkeypatch.setattr("antiphon.nn.next_tokens.has_kernel", lambda logits: True)
     given = [tensor.to(device) for tensor in (target, sentence, log_weight)]
-    found = next_words(WordTable.of(source.to(device)), 0, *given)
+    found = next_tokens(TokenTable.of(source.to(device)), 0, *given)
     assert (found.log_prob[:K] == IMPOSSIBLE).all()
     torch.testing.assert_close(found.log_prob[K:].cpu(), wanted.log_prob[K:])
 
@@ -61,7 +61,7 @@ def test_the_best_words_by_a_kernel_equal_their_reference(width, V, device, monk
     scores[1, 9:] = IMPOSSIBLE
     wanted, wanted_place = scores[:, 4:].topk(width, 1)
     monkeypatch.setattr("antiphon.nn.next_tokens.has_kernel", lambda logits: True)
-    best, place = (found.cpu() for found in top_words(scores.to(device)[:, 4:], width))
+    best, place = (found.cpu() for found in top_tokens(scores.to(device)[:, 4:], width))
     assert torch.equal(best, wanted)
     assert torch.equal(place[wanted > IMPOSSIBLE], wanted_place[wanted > IMPOSSIBLE])
     assert all(len(set(row)) == width for row in place.tolist())

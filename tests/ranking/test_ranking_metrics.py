@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from antiphon.ranking.ranking_metrics import rank_measures
+from antiphon.ranking.ranking_metrics import compute_ranking_metrics
 
 
 def twin(judged, rankings):
@@ -30,11 +30,11 @@ def test_measures_agree_with_their_definitions_on_ties_and_missing_questions(see
         judged[str(question)] = {answer: draw.randint(0, 1) for answer in answers}
         if draw.random() < 0.9 or not rankings:
             rankings[str(question)] = {answer: float(draw.randint(0, 2)) for answer in answers}
-    measured = {name: shares.score().value for name, shares in rank_measures(judged, rankings).items()}
+    measured = {name: shares.score().value for name, shares in compute_ranking_metrics(judged, rankings).items()}
     assert measured == pytest.approx(twin(judged, rankings), abs=1e-6)
 
 
 def test_the_signature_says_which_questions_and_how_ties_are_broken():
-    shares = rank_measures({"1": {"a": 1, "b": 0}}, {"1": {"a": 0.5, "b": 0.5}}, "mixed")
+    shares = compute_ranking_metrics({"1": {"a": 1, "b": 0}}, {"1": {"a": 0.5, "b": 0.5}}, "mixed")
     assert shares["map"].score().value == 0.5
     assert shares["map"].signature.startswith("1 questions (mixed)|ties by id descending|trec_eval, ir-measures")

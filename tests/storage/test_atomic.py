@@ -6,14 +6,14 @@ import os
 import pytest
 
 from antiphon.exceptions import RunError
-from antiphon.storage.atomic import replaced_whole, scratch_folder, scratch_name, sweep, write_whole
+from antiphon.storage.atomic import atomic_replacement, scratch_folder, scratch_name, sweep, write_atomically
 from antiphon.storage.folder_lock import locked
 from tests.subprocesses import run_python
 
 
 def test_a_file_is_replaced_in_one_move_and_nothing_else_is_left(tmp_path):
-    write_whole(tmp_path / "file", "old")
-    with replaced_whole(tmp_path / "file") as new:
+    write_atomically(tmp_path / "file", "old")
+    with atomic_replacement(tmp_path / "file") as new:
         new.write_text("new")
         assert (tmp_path / "file").read_text() == "old"
     assert (tmp_path / "file").read_text() == "new"
@@ -21,8 +21,8 @@ def test_a_file_is_replaced_in_one_move_and_nothing_else_is_left(tmp_path):
 
 
 def test_writing_that_fails_leaves_the_old_file(tmp_path):
-    write_whole(tmp_path / "file", "old")
-    with pytest.raises(OSError, match="No space"), replaced_whole(tmp_path / "file") as new:
+    write_atomically(tmp_path / "file", "old")
+    with pytest.raises(OSError, match="No space"), atomic_replacement(tmp_path / "file") as new:
         fill_disk(new)
     assert (tmp_path / "file").read_text() == "old"
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
@@ -36,7 +36,7 @@ def fill_disk(path):
 def test_a_symbolic_link_is_replaced_and_never_followed(tmp_path):
     (tmp_path / "elsewhere").write_text("mine")
     (tmp_path / "file").symlink_to(tmp_path / "elsewhere")
-    write_whole(tmp_path / "file", "new")
+    write_atomically(tmp_path / "file", "new")
     assert (tmp_path / "elsewhere").read_text() == "mine"
     assert not (tmp_path / "file").is_symlink()
 
@@ -45,7 +45,7 @@ def test_a_symbolic_link_is_replaced_and_never_followed(tmp_path):
 def test_the_mode_follows_the_umask(tmp_path, umask):
     before = os.umask(umask)
     try:
-        write_whole(tmp_path / "file", "x")
+        write_atomically(tmp_path / "file", "x")
     finally:
         os.umask(before)
     assert (tmp_path / "file").stat().st_mode & 0o777 == 0o666 & ~umask
@@ -54,12 +54,12 @@ def test_the_mode_follows_the_umask(tmp_path, umask):
 def test_what_a_killed_process_left_is_removed_by_the_next_write(tmp_path):
     (tmp_path / scratch_name()).write_text("half a file")
     (tmp_path / ".antiphon-notes").write_text("mine")
-    write_whole(tmp_path / "file", "x")
+    write_atomically(tmp_path / "file", "x")
     assert sorted(path.name for path in tmp_path.iterdir()) == [".antiphon-notes", "file"]
 
 
 def test_what_a_live_process_is_writing_is_left_alone(tmp_path):
-    with scratch_folder(tmp_path) as folder, replaced_whole(tmp_path / "file") as new:
+    with scratch_folder(tmp_path) as folder, atomic_replacement(tmp_path / "file") as new:
         sweep(tmp_path)
         assert folder.exists()
         assert new.exists()

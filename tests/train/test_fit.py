@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from antiphon.api import load
 from antiphon.data.readers import Pair
 from antiphon.exceptions import InputError, RecipeError, RunError
-from antiphon.metrics.output_metrics import SHARED_MEASURES
+from antiphon.metrics.output_metrics import RATIO_METRICS
 from antiphon.recipe.recipe_file import load_recipe
 from antiphon.train.fit import Interrupted, train
 from tests.sealing import seal_again
@@ -239,7 +239,7 @@ def test_a_full_disk_leaves_the_last_checkpoint_whole(recipe, tmp_path, monkeypa
 
 
 def test_a_dev_metric_without_its_library_is_refused_before_training(recipe, tmp_path, monkeypatch):
-    monkeypatch.delitem(SHARED_MEASURES, "rouge1")
+    monkeypatch.delitem(RATIO_METRICS, "rouge1")
     words = "train.dev_metric=rouge1", "data.source_tokens=words", "data.target_tokens=words"
     with pytest.raises(RecipeError, match=r"train\.dev_metric = rouge1: rouge-score is missing"):
         train(recipe(*words), tmp_path / "run", console=quiet())

@@ -10,7 +10,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from antiphon.data.batch import Batch
 from antiphon.data.codec import PairCodec, TextCodec
-from antiphon.data.tokenise import Chars, TextSteps
+from antiphon.data.tokenise import Chars, Normalisation
 from antiphon.data.vocab import SPECIALS, Vocab
 from antiphon.ranking.build_matchers import build_matcher
 from antiphon.ranking.question_batches import MatchBatch
@@ -27,7 +27,7 @@ CLOSE = 0.7, 1.25
 
 def codec_of(size):
     """A codec whose two sides have so many tokens."""
-    side = TextCodec(TextSteps(), Chars(), Vocab(map(str, range(size - len(SPECIALS)))))
+    side = TextCodec(Normalisation(), Chars(), Vocab(map(str, range(size - len(SPECIALS)))))
     return PairCodec(side, side)
 
 
@@ -135,7 +135,7 @@ def test_a_dry_run_says_what_training_will_take_and_leaves_nothing(antiphon, rec
     train, dev, kind, length, parameters, batches, memory, time = result.err.splitlines()
     assert re.fullmatch(r"about [\d.]+ s per epoch, [\d:]+ for all \d+ epochs, without validation", time)
     assert re.fullmatch(r"1 epoch of 2 updates \(each a pass over \d+ pairs\), patience 10", length)
-    assert re.fullmatch(r"train: \d+ pairs, left out: \d+ source too long", train)
+    assert re.fullmatch(r"train: \d+ pairs, dropped: \d+ source too long", train)
     assert (dev, kind) == ("dev: 10 pairs", "transducer, on cpu:")
     sizes = re.fullmatch(
         r"batches in the first epoch: 2, the largest (\d+) pairs x (\d+) rows x (\d+) columns = (.+) cells", batches

@@ -3,12 +3,12 @@
 import pytest
 
 from antiphon.data.codec import PairCodec, TextCodec
-from antiphon.data.tokenise import Chars, TextSteps
+from antiphon.data.tokenise import Chars, Normalisation
 from antiphon.data.vocab import Vocab
 from antiphon.recipe.recipe_file import parse_recipe
 from antiphon.train.prepare import settle_model
 
-LETTERS, OTHERS = (TextCodec(TextSteps(), Chars(), Vocab(letters)) for letters in ("abcdef", "uvwxyz"))
+LETTERS, OTHERS = (TextCodec(Normalisation(), Chars(), Vocab(letters)) for letters in ("abcdef", "uvwxyz"))
 
 
 def settled(source, target, pairs, **tables):

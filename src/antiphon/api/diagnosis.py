@@ -81,7 +81,7 @@ def traits_of(model: "Model", given: Sequence[tuple[Source, str] | Given]) -> li
     found = []
     for source, target, *_ in given:
         tokens = codec.source.tokens(source.text)
-        sides = (("source", model.unseen_symbols(source)), ("reference", codec.target.unknown(target)))
+        sides = (("source", model.unseen_symbols(source)), ("reference", codec.target.count_unknown(target)))
         found.append(Traits(source.features, len(tokens), tuple(name for name, unseen in sides if unseen)))
     return found
 

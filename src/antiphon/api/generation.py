@@ -22,11 +22,11 @@ from antiphon.decode.hypothesis import BeamSettings, Hypothesis, covering
 from antiphon.decode.rescoring import search_noisy_channel
 from antiphon.decode.rule_mixture import add_rules, as_answer, draw_rules, mix_log_prob
 from antiphon.decode.sampling import sample_outputs
-from antiphon.decode.streaming.beam_streams import BeamStreams
-from antiphon.decode.streaming.greedy_streams import GreedyStreams
-from antiphon.decode.streaming.noisy_channel_streams import NoisyChannelStream, NoisyChannelStreams
+from antiphon.decode.streaming.beam_decoder import BeamDecoder
+from antiphon.decode.streaming.greedy_decoder import GreedyDecoder
+from antiphon.decode.streaming.noisy_channel_decoder import NoisyChannelBeamDecoder, NoisyChannelDecoder
+from antiphon.decode.streaming.online_decoder import OnlineDecoder
 from antiphon.decode.streaming.text_streams import StreamGroup
-from antiphon.decode.streaming.token_streams import Streams
 from antiphon.exceptions import RecipeError, RunError
 from antiphon.models.ensemble_model import Ensemble
 from antiphon.models.left_to_right import LeftToRight
@@ -37,7 +37,7 @@ from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import build_beam, build_search
 from antiphon.runs.kinds import KINDS, log_prob
 
-STREAMS: dict[str, type[Streams]] = {"greedy": GreedyStreams, "beam": BeamStreams}
+STREAMS: dict[str, type[OnlineDecoder]] = {"greedy": GreedyDecoder, "beam": BeamDecoder}
 
 
 class RuleModel(Model):
@@ -188,12 +188,12 @@ class NeuralModel(Model):
         if kind.explain is None:
             return super()._align(source, target)
         batch = self.codec.batch([source], [target]).to(self.device)
-        links = kind.explain(self.module, batch)
+        explanation = kind.explain(self.module, batch)
         return Alignment(
             source_symbols=(*self.codec.source.tokens(source.text), END_SYMBOL),
             target_symbols=(*self.codec.target.tokens(target), END_SYMBOL),
-            rows=tuple(links.rows.tolist()),
-            posterior=links.weights.float().cpu().numpy(),
+            rows=tuple(explanation.alignment.tolist()),
+            posterior=explanation.weights.float().cpu().numpy(),
             log_prob=log_prob(self.module, batch).item(),
             method=kind.explanation,
         )
@@ -236,8 +236,8 @@ class NoisyChannelModel(NeuralModel):
         options["margin"] = math.inf if margin is None else margin
         settings = self._stream_settings(module.direct, options)
         emit_bias = options.get("emit_bias", 0.0)
-        each = [NoisyChannelStream(module, ids[None], settings, emit_bias) for ids in self._feature_ids(features)]
-        return StreamGroup(NoisyChannelStreams(each), self.codec, len(features))
+        each = [NoisyChannelBeamDecoder(module, ids[None], settings, emit_bias) for ids in self._feature_ids(features)]
+        return StreamGroup(NoisyChannelDecoder(each), self.codec, len(features))
 
     def _align(self, source: Source, target: str) -> Alignment:
         raise self._cannot("align", "one of the runs it is made of")

@@ -36,7 +36,7 @@ from antiphon.metrics.breakdown import EVERY_BREAKDOWN, By, Group, break_down
 from antiphon.metrics.delay import Delays, score_delays
 from antiphon.recipe.schema import Recipe
 from antiphon.report.error_report import ErrorReport, Suspect
-from antiphon.runs.build import fitting_measures
+from antiphon.runs.build import task_metrics
 from antiphon.runs.kinds import KINDS
 from antiphon.train.prepare import pairs_of
 
@@ -258,7 +258,7 @@ class Model:
             self.check_answers()
             check_breakdowns(self, by)
         if self.answers:
-            measures = fitting_measures(self.recipe.data)
+            measures = task_metrics(self.recipe.data)
             outputs = self.outputs(given, beam=beam, more_references=more_references)
             metrics |= score_outputs(outputs, measures)
             groups = break_down(outputs, traits_of(self, given), by, measures) if by else []
@@ -274,7 +274,7 @@ class Model:
             examples=len(given),
             metrics=metrics,
             unknown_source=sum(len(self.unseen_symbols(source)) for source, _ in given),
-            unknown_target=sum(self.codec.target.unknown(wanted) for _, wanted in given),
+            unknown_target=sum(self.codec.target.count_unknown(wanted) for _, wanted in given),
             groups=tuple(groups),
         )
 
@@ -339,9 +339,7 @@ class Model:
             Delays(each.read, len(source), len(wanted[0]))
             for each, source, wanted in zip(timed, sources, outputs.wanted_tokens, strict=True)
         ]
-        return self._evaluation(
-            given, score_outputs(outputs, fitting_measures(self.recipe.data)) | score_delays(delays)
-        )
+        return self._evaluation(given, score_outputs(outputs, task_metrics(self.recipe.data)) | score_delays(delays))
 
     def target_tokens(self, given: Sequence[tuple[Source, str]]) -> int:
         """How many target tokens the pairs have, end symbols counted."""

@@ -10,14 +10,14 @@ from antiphon.data.codec import PairCodec, TextCodec
 from antiphon.data.tokenise import Words
 from antiphon.data.vocab import Vocab
 from antiphon.exceptions import InputError
-from antiphon.metrics import Shares
+from antiphon.metrics import RatioStats
 from antiphon.metrics.breakdown import By
 from antiphon.ranking.question_files import Answer, Judgements, Question, QuestionSet, judgements_of, select_questions
 from antiphon.ranking.rankers import MatchRanker, rankings_of
-from antiphon.ranking.ranking_metrics import rank_measures
+from antiphon.ranking.ranking_metrics import compute_ranking_metrics
 from antiphon.ranking.saved_rankers import load_ranker
 from antiphon.recipe.schema import Recipe
-from antiphon.runs.build import build_text_steps
+from antiphon.runs.build import build_normalisation
 from antiphon.runs.run_folder import RunFolder
 
 Attention = list[tuple[tuple[str, float], ...]]
@@ -30,7 +30,7 @@ class RankingModel(Model):
     def __init__(self, recipe: Recipe, folder: RunFolder, device: str) -> None:
         self.knows_words = folder.words.exists()
         words = TextCodec(
-            build_text_steps(recipe.data), Words(), folder.vocab("words") if self.knows_words else Vocab(())
+            build_normalisation(recipe.data), Words(), folder.vocab("words") if self.knows_words else Vocab(())
         )
         self.ranker = load_ranker(folder, recipe, device)
         matcher = self.ranker.matcher if isinstance(self.ranker, MatchRanker) else None
@@ -89,7 +89,7 @@ class RankingModel(Model):
             [answer.text for question in asked for answer in question.answers],
         )
         of_questions, of_answers = [
-            sum(map(self.codec.source.unknown, side)) if self.knows_words else 0 for side in texts
+            sum(map(self.codec.source.count_unknown, side)) if self.knows_words else 0 for side in texts
         ]
         return Evaluation(
             len(texts[1]), {name: shares.score() for name, shares in measured.items()}, of_questions, of_answers
@@ -97,20 +97,20 @@ class RankingModel(Model):
 
     def measure_questions(
         self, questions: Sequence[Question], *, which: QuestionSet = "all", judged: Judgements | None = None
-    ) -> dict[str, Shares]:
+    ) -> dict[str, RatioStats]:
         """What every question adds to each measure."""
         asked = select_questions(questions, which)
         if not asked:
             raise InputError(f"--questions {which}: none of {len(questions)} questions belongs to it, expected some")
         about = which if judged is None else f"of qrels, {len(asked)} ranked: {which}"
-        return rank_measures(judged or judgements_of(asked), rankings_of(self.ranker, asked), about)
+        return compute_ranking_metrics(judged or judgements_of(asked), rankings_of(self.ranker, asked), about)
 
     def unknown_questions(self, questions: Sequence[Question]) -> int:
         """How many questions have no word that the model knows."""
         if not self.knows_words:
             return 0
         source = self.codec.source
-        return sum(source.unknown(question.text) == len(source.tokens(question.text)) for question in questions)
+        return sum(source.count_unknown(question.text) == len(source.tokens(question.text)) for question in questions)
 
     def _ranked(self, question: Question, scores: list[float], attention: Attention) -> list[Ranked]:
         is_matcher = self.kind == "matcher"

@@ -108,9 +108,9 @@ def load_other(run: Path, model: "Model", file: Path, device: str, threads: int 
 
 def write(text: str, out: Path | None) -> None:
     """Writes the report to standard output, or into a new file."""
-    from antiphon.storage.atomic import write_whole
+    from antiphon.storage.atomic import write_atomically
 
     if out is None:
         print(text, end="")
     else:
-        write_whole(out, text.encode("utf-8", "backslashreplace").decode("utf-8"))
+        write_atomically(out, text.encode("utf-8", "backslashreplace").decode("utf-8"))

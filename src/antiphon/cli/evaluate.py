@@ -74,8 +74,8 @@ def command(
     from antiphon.api import RankingModel
     from antiphon.cli import ranking
     from antiphon.cli.test_set import note_unknown_features, read_test_set
-    from antiphon.metrics import why_left_out
-    from antiphon.runs.build import fitting_measures
+    from antiphon.metrics import missing_metrics_note
+    from antiphon.runs.build import task_metrics
     from antiphon.runs.run_folder import writing
 
     breakdowns = parse_breakdowns(by)
@@ -90,7 +90,7 @@ def command(
     ranking.refuse_options(model.kind, {"--questions": questions is not Questions.all, "--qrels": qrels})
     test = read_test_set(model.recipe, file, reference or [])
     note_unknown_features(model, test.pairs)
-    if left_out := why_left_out(fitting_measures(model.recipe.data)):
+    if left_out := missing_metrics_note(task_metrics(model.recipe.data)):
         print(f"left out: {left_out}", file=sys.stderr)
     options: StreamOptions = {"policy": policy.value, "emit_bias": emit_bias, "beam": beam, "margin": margin}
     if sweep is not None:

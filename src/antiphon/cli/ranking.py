@@ -21,7 +21,7 @@ from antiphon.ranking.question_files import (
     select_questions,
 )
 from antiphon.ranking.rankers import rankings_of
-from antiphon.ranking.ranking_metrics import RANKING_MEASURES
+from antiphon.ranking.ranking_metrics import RANKING_METRICS
 from antiphon.terminal import PlainConsole, printable
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def compare_rankings(systems: "Iterable[System]", file: Path, which: QuestionSet
         started = time.perf_counter()
         measured.append(system.model.measure_questions(questions, which=which, judged=judged))
         ranked.append(replace(system, outputs_per_second=pairs / (time.perf_counter() - started)))
-    return Compared(ranked, {name: bootstrap([each[name] for each in measured]) for name in RANKING_MEASURES})
+    return Compared(ranked, {name: bootstrap([each[name] for each in measured]) for name in RANKING_METRICS})
 
 
 def read_judged(file: Path, qrels: Path | None) -> tuple[list[Question], Judgements | None]:

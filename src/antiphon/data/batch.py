@@ -33,14 +33,14 @@ class Batch(NamedTuple):
         targets: Sequence[Ids] | None = None,
         features: Sequence[Ids] | None = None,
         *,
-        most_features: int = 0,
+        max_features: int = 0,
     ) -> Self:
         """The batch of these sequences, which carry no end symbol yet; what is not given is empty.
 
-        There are columns for at least ``most_features`` features.
+        There are columns for at least ``max_features`` features.
         """
         nothing = [np.zeros(0, np.int32)] * max(len(sources), len(targets or ()))
-        columns = max([most_features, *map(len, features or ())])
+        columns = max([max_features, *map(len, features or ())])
         return cls(
             *_pad(sources), *_pad(nothing if targets is None else targets), _pad_to(columns, features or nothing)
         )

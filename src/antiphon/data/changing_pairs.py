@@ -22,7 +22,7 @@ from antiphon.data.batch import Batch, Ids
 from antiphon.data.corpus import Corpus
 from antiphon.data.vocab import SPECIALS, UNKNOWN
 
-_LEAST_SHARED = 3
+_MIN_SHARED = 3
 """Letters in a row that a pair must share: the first and the last of them stay."""
 _UNKNOWN_SHARE = 0.05
 """Part of the pairs in which a token is made unknown."""
@@ -70,7 +70,7 @@ class ChangingPairs:
             is_made_up = chance[place] < self.share
             changed = self._make_up(int(numbers[place]), *pair, random) if is_made_up else self._hide(*pair, random)
             sources[place], targets[place] = changed
-        return Batch.of(sources, targets, features, most_features=self.corpus.most_features)
+        return Batch.of(sources, targets, features, max_features=self.corpus.max_features)
 
     def _hide(self, source: Ids, target: Ids, random: np.random.Generator) -> tuple[Ids, Ids]:
         """A pair in which a token of both sides is unknown; the pair itself if the one drawn is not on both."""
@@ -84,7 +84,7 @@ class ChangingPairs:
         if number not in self._found:
             self._found[number] = longest_shared(self.counterparts[source], target)
         shared = self._found[number]
-        if shared.length < _LEAST_SHARED:
+        if shared.length < _MIN_SHARED:
             return source, target
         letters = random.choice(self._alphabet, shared.length - 2)
         source, target = source.copy(), target.copy()

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from antiphon.data.batch import Batch
 from antiphon.data.readers import Source
-from antiphon.data.tokenise import TextSteps, Tokeniser
+from antiphon.data.tokenise import Normalisation, Tokeniser
 from antiphon.data.vocab import SPECIALS, UNKNOWN, Vocab
 
 NO_FEATURES = Vocab(())
@@ -17,23 +17,23 @@ NO_FEATURES = Vocab(())
 
 
 @dataclass(frozen=True)
-class TextCutter:
+class TextTokeniser:
     """One side of a pair before its tokens are numbered: text steps, tokens."""
 
-    steps: TextSteps
+    normalisation: Normalisation
     tokeniser: Tokeniser
 
     def tokens(self, text: str) -> list[str]:
         """The tokens of a text, after its text steps."""
-        return self.tokeniser.split(self.steps(text))
+        return self.tokeniser.split(self.normalisation(text))
 
     def tokens_of(self, texts: Sequence[str]) -> list[list[str]]:
         """The tokens of each text, after its text steps."""
-        return self.tokeniser.split_all(self.steps.each(texts))
+        return self.tokeniser.split_all(self.normalisation.each(texts))
 
 
 @dataclass(frozen=True)
-class TextCodec(TextCutter):
+class TextCodec(TextTokeniser):
     """One side of a pair: text steps, tokens, numbers."""
 
     vocab: Vocab
@@ -50,21 +50,21 @@ class TextCodec(TextCutter):
         """The text as this side would write it: after its steps, cut and joined again."""
         return self.tokeniser.join(self.tokens(text))
 
-    def unknown(self, text: str) -> int:
+    def count_unknown(self, text: str) -> int:
         """How many tokens of the text are not in the vocabulary."""
         return int((self.encode(text) == UNKNOWN).sum())
 
 
 @dataclass(frozen=True)
-class PairCutter:
+class PairTokeniser:
     """Both sides of a pair as tokens."""
 
-    source: TextCutter
-    target: TextCutter
+    source: TextTokeniser
+    target: TextTokeniser
 
 
 @dataclass(frozen=True)
-class PairCodec(PairCutter):
+class PairCodec(PairTokeniser):
     """Both sides of a pair, and its features, as numbers."""
 
     source: TextCodec

@@ -1,7 +1,7 @@
 """Encoded corpora in memory-mapped Arrow files, and the order in which their pairs form batches.
 
-A corpus is never held in memory: pairs stream from the reader through the codec into the file, some thousands at a
-time, and training reads the rows of one batch at a time. Only the lengths, sixteen bytes a pair, are kept.
+A corpus is never held in memory: pairs stream from the reader through the codec into the file in chunks of some
+thousands, and training reads one batch at a time. Only the lengths are kept in memory, sixteen bytes a pair.
 """
 
 import gc
@@ -17,9 +17,9 @@ import pyarrow
 from numpy.typing import NDArray
 
 from antiphon.data.batch import Batch, Ids
-from antiphon.data.codec import PairCodec, PairCutter
+from antiphon.data.codec import PairCodec, PairTokeniser
 from antiphon.data.readers import Pair
-from antiphon.data.vocab import Tally
+from antiphon.data.vocab import TokenCounts
 from antiphon.exceptions import count_of
 
 _SCHEMA = pyarrow.schema({column: pyarrow.list_(pyarrow.int32()) for column in ("source", "target", "features")})
@@ -30,7 +30,7 @@ _BATCHES_PER_POOL = 50
 
 @dataclass(frozen=True)
 class Limits:
-    """The longest pairs let into a corpus, in tokens without end symbols; ``max_cells`` bounds their product."""
+    """The longest pairs that a corpus takes, in tokens without end symbols; ``max_cells`` bounds their product."""
 
     max_source_length: int | None = None
     max_target_length: int | None = None
@@ -38,8 +38,8 @@ class Limits:
 
 
 @dataclass
-class Census:
-    """How many pairs were kept, and how many were left out for what reason."""
+class FilterStats:
+    """How many pairs were kept, and how many were dropped for which reason."""
 
     kept: int = 0
     empty: int = 0
@@ -50,7 +50,7 @@ class Census:
     def admit(
         self, source_lengths: NDArray[np.int64], target_lengths: NDArray[np.int64], limits: Limits
     ) -> NDArray[np.bool_]:
-        """Counts pairs and says which of them stay."""
+        """Counts the pairs; true for those that stay."""
         stays = np.ones(len(source_lengths), bool)
         for reason, fails in _reasons(source_lengths, target_lengths, limits):
             setattr(self, reason, getattr(self, reason) + int((stays & fails).sum()))
@@ -59,62 +59,62 @@ class Census:
         return stays
 
     def __str__(self) -> str:
-        left_out = {reason: number for reason, number in asdict(self).items() if reason != "kept" and number}
-        reasons = ", ".join(f"{number:,} {reason.replace('_', ' ')}" for reason, number in left_out.items())
-        return count_of(self.kept, "pair") + (f", left out: {reasons}" if reasons else "")
+        dropped = {reason: count for reason, count in asdict(self).items() if reason != "kept" and count}
+        reasons = ", ".join(f"{count:,} {reason.replace('_', ' ')}" for reason, count in dropped.items())
+        return count_of(self.kept, "pair") + (f", dropped: {reasons}" if reasons else "")
 
 
-class Numbers(Protocol):
-    """What gives tokens their numbers: a vocabulary, or a tally that makes one."""
+class TokenEncoder(Protocol):
+    """What gives tokens their ids: a vocabulary, or the counts from which one will be made."""
 
     def encode_many(self, tokens: Sequence[str]) -> Ids:
-        """The number of each token."""
+        """The id of each token."""
         ...
 
 
 def write_corpus(
     pairs: Iterable[Pair], codec: PairCodec, path: Path, limits: Limits, *, targets_only: bool = False
-) -> Census:
-    """Encodes the pairs into an Arrow file, and says how many were kept and left out.
+) -> FilterStats:
+    """Encodes the pairs into an Arrow file; how many were kept and dropped.
 
-    With ``targets_only`` sources are passed over but for their features, and only empty or long targets are left out.
+    With ``targets_only`` sources are ignored except for their features, and only empty or long targets are dropped.
     """
-    census = Census()
-    numbers = codec.source.vocab, codec.target.vocab, codec.features
-    _write(_encode(pairs, codec, numbers, limits, census, targets_only), path)
-    return census
+    stats = FilterStats()
+    encoders = codec.source.vocab, codec.target.vocab, codec.features
+    _write(_encode(pairs, codec, encoders, limits, stats, targets_only), path)
+    return stats
 
 
-class Tallied(NamedTuple):
+class CountedCorpus(NamedTuple):
     """What was counted while a corpus was written: pairs, tokens of both sides, and features."""
 
-    census: Census
-    source: Tally
-    target: Tally
-    features: Tally
+    stats: FilterStats
+    source: TokenCounts
+    target: TokenCounts
+    features: TokenCounts
 
 
-def tally_corpus(
-    pairs: Iterable[Pair], cutter: PairCutter, path: Path, limits: Limits, *, targets_only: bool = False
-) -> Tallied:
-    """Writes the pairs as ``write_corpus`` does, before there are vocabularies: by the numbers of new tallies.
+def write_counted_corpus(
+    pairs: Iterable[Pair], tokeniser: PairTokeniser, path: Path, limits: Limits, *, targets_only: bool = False
+) -> CountedCorpus:
+    """Writes the pairs as ``write_corpus`` does, before there are vocabularies: with provisional ids.
 
-    Only pairs that are kept are counted. Once vocabularies are made of the tallies, ``renumber_corpus`` brings the
-    file to their numbers, so that text is read and cut once.
+    Only pairs that are kept are counted. Once vocabularies are made from the counts, ``remap_corpus_ids`` replaces the
+    provisional ids by theirs, so that text is read and tokenised once.
     """
-    tallied = Tallied(Census(), Tally(), Tally(), Tally())
-    numbers = tallied.source, tallied.target, tallied.features
-    _write(_encode(pairs, cutter, numbers, limits, tallied.census, targets_only), path)
-    return tallied
+    counted = CountedCorpus(FilterStats(), TokenCounts(), TokenCounts(), TokenCounts())
+    encoders = counted.source, counted.target, counted.features
+    _write(_encode(pairs, tokeniser, encoders, limits, counted.stats, targets_only), path)
+    return counted
 
 
-def renumber_corpus(path: Path, new: Path, source: Ids, target: Ids, features: Ids) -> None:
-    """Writes a corpus anew in which token ``n`` of a column is ``source[n]``, ``target[n]`` or ``features[n]``."""
+def remap_corpus_ids(path: Path, new: Path, source: Ids, target: Ids, features: Ids) -> None:
+    """Writes a corpus in which id ``n`` of a column becomes ``source[n]``, ``target[n]`` or ``features[n]``."""
     with pyarrow.OSFile(str(path)) as file:
         reader = pyarrow.ipc.open_file(file)
-        chunks = (reader.get_batch(number) for number in range(reader.num_record_batches))
+        chunks = (reader.get_batch(index) for index in range(reader.num_record_batches))
         columns = (zip((source, target, features), chunk.columns, strict=True) for chunk in chunks)
-        _write(([_renumbered(column, table) for table, column in each] for each in columns), new)
+        _write(([_remapped(column, table) for table, column in each] for each in columns), new)
 
 
 class Corpus:
@@ -123,11 +123,11 @@ class Corpus:
     def __init__(self, path: Path) -> None:
         with pyarrow.memory_map(str(path)) as source:
             reader = pyarrow.ipc.open_file(source)
-            chunks = [reader.get_batch(number) for number in range(reader.num_record_batches)]
+            chunks = [reader.get_batch(index) for index in range(reader.num_record_batches)]
         self._sources = _Sequences([chunk.column("source") for chunk in chunks])
         self._targets = _Sequences([chunk.column("target") for chunk in chunks])
         self._features = _Sequences([chunk.column("features") for chunk in chunks])
-        self.most_features = int(self._features.lengths.max(initial=0))
+        self.max_features = int(self._features.lengths.max(initial=0))
 
     def __len__(self) -> int:
         return len(self._sources.lengths)
@@ -142,20 +142,20 @@ class Corpus:
         """Target lengths, end symbols counted."""
         return self._targets.lengths + 1
 
-    def batch(self, numbers: Iterable[int]) -> Batch:
-        """The pairs of these numbers, padded."""
-        return Batch.of(*self.sequences(np.fromiter(numbers, np.int64)), most_features=self.most_features)
+    def batch(self, indices: Iterable[int]) -> Batch:
+        """The pairs at these indices, padded."""
+        return Batch.of(*self.sequences(np.fromiter(indices, np.int64)), max_features=self.max_features)
 
-    def sequences(self, numbers: NDArray[np.int64]) -> tuple[list[Ids], list[Ids], list[Ids]]:
-        """Sources, targets and features of the pairs of these numbers."""
-        return self._sources.take(numbers), self._targets.take(numbers), self._features.take(numbers)
+    def sequences(self, indices: NDArray[np.int64]) -> tuple[list[Ids], list[Ids], list[Ids]]:
+        """Sources, targets and features of the pairs at these indices."""
+        return self._sources.take(indices), self._targets.take(indices), self._features.take(indices)
 
-    def __getitem__(self, numbers: Iterable[int]) -> Batch:
-        return self.batch(numbers)
+    def __getitem__(self, indices: Iterable[int]) -> Batch:
+        return self.batch(indices)
 
 
 class _Sequences:
-    """One list column over all chunks, by number; each sequence is a view of the mapped file."""
+    """One list column over all chunks; each sequence is a view of the mapped file."""
 
     def __init__(self, columns: list[pyarrow.ListArray]) -> None:
         self._values = [column.values.to_numpy(zero_copy_only=True) for column in columns]
@@ -164,11 +164,11 @@ class _Sequences:
         empty = np.zeros(0, np.int64)
         self.lengths: NDArray[np.int64] = np.concatenate([empty, *(np.diff(offsets) for offsets in self._offsets)])
 
-    def take(self, numbers: NDArray[np.int64]) -> list[Ids]:
-        """The sequences of these numbers."""
-        chunks = np.searchsorted(self._starts, numbers, side="right") - 1
-        places = zip(chunks.tolist(), (numbers - self._starts[chunks]).tolist(), strict=True)
-        return [self._values[chunk][slice(*self._offsets[chunk][row : row + 2])] for chunk, row in places]
+    def take(self, indices: NDArray[np.int64]) -> list[Ids]:
+        """The sequences at these indices."""
+        chunks = np.searchsorted(self._starts, indices, side="right") - 1
+        rows = zip(chunks.tolist(), (indices - self._starts[chunks]).tolist(), strict=True)
+        return [self._values[chunk][slice(*self._offsets[chunk][row : row + 2])] for chunk, row in rows]
 
 
 def plan_batches(
@@ -179,64 +179,64 @@ def plan_batches(
     max_cells: int,
     order: np.random.Generator | None = None,
 ) -> list[NDArray[np.int64]]:
-    """Numbers of the pairs of each batch: at most ``batch_size`` pairs and ``max_cells`` padded lattice cells.
+    """Indices of the pairs of each batch: at most ``batch_size`` pairs and ``max_cells`` padded lattice cells.
 
     Pairs are shuffled, sorted by length inside pools of some fifty batches, cut into batches, and the batches
     shuffled again, all by ``order``. Without it, pairs are sorted by length as a whole.
     """
-    numbers = np.arange(len(source_lengths)) if order is None else order.permutation(len(source_lengths))
-    pool = len(numbers) if order is None else batch_size * _BATCHES_PER_POOL
+    indices = np.arange(len(source_lengths)) if order is None else order.permutation(len(source_lengths))
+    pool = len(indices) if order is None else batch_size * _BATCHES_PER_POOL
     batches: list[NDArray[np.int64]] = []
-    for first in range(0, len(numbers), max(1, pool)):
-        members = numbers[first : first + pool]
+    for first in range(0, len(indices), max(1, pool)):
+        members = indices[first : first + pool]
         by_length = members[np.lexsort((target_lengths[members], source_lengths[members]))]
-        batches.extend(_cut(by_length, source_lengths, target_lengths, batch_size, max_cells))
-    return batches if order is None else [batches[number] for number in order.permutation(len(batches))]
+        batches.extend(_split_batches(by_length, source_lengths, target_lengths, batch_size, max_cells))
+    return batches if order is None else [batches[index] for index in order.permutation(len(batches))]
 
 
-def _cut(
-    numbers: NDArray[np.int64],
+def _split_batches(
+    indices: NDArray[np.int64],
     source_lengths: NDArray[np.int64],
     target_lengths: NDArray[np.int64],
     batch_size: int,
     max_cells: int,
 ) -> Iterator[NDArray[np.int64]]:
-    """Pairs in the order of their sources, cut into batches as long as both bounds allow."""
-    sources, targets = source_lengths[numbers], target_lengths[numbers]
+    """Pairs sorted by length, split into the largest batches that both bounds allow."""
+    sources, targets = source_lengths[indices], target_lengths[indices]
     first = 0
-    while first < len(numbers):
+    while first < len(indices):
         # No batch can be longer than one of pairs as short as its first.
         reach = min(batch_size, max(1, max_cells // max(1, int(sources[first] * targets[first]))))
         columns = np.maximum.accumulate(targets[first : first + reach])
         cells = np.arange(1, len(columns) + 1) * sources[first : first + reach] * columns
         last = first + max(1, int(np.searchsorted(cells, max_cells, side="right")))
-        yield numbers[first:last]
+        yield indices[first:last]
         first = last
 
 
 def _encode(
     pairs: Iterable[Pair],
-    cutter: PairCutter,
-    numbers: tuple[Numbers, Numbers, Numbers],
+    tokeniser: PairTokeniser,
+    encoders: tuple[TokenEncoder, TokenEncoder, TokenEncoder],
     limits: Limits,
-    census: Census,
+    stats: FilterStats,
     targets_only: bool,
 ) -> Iterator[list[pyarrow.ListArray]]:
     """The columns of every chunk of pairs."""
     for chunk in _chunks(pairs):
-        targets = cutter.target.tokens_of([pair.target for pair in chunk])
-        texts = [[]] * len(chunk) if targets_only else cutter.source.tokens_of([pair.source for pair in chunk])
+        targets = tokeniser.target.tokens_of([pair.target for pair in chunk])
+        texts = [[]] * len(chunk) if targets_only else tokeniser.source.tokens_of([pair.source for pair in chunk])
         features = [sorted(set(pair.features)) for pair in chunk]
         lengths = np.ones(len(chunk), np.int64) if targets_only else _lengths(texts)
-        stays = census.admit(lengths, _lengths(targets), limits)
+        stays = stats.admit(lengths, _lengths(targets), limits)
         yield [
-            _list_array(list(compress(tokens, stays)), column)
-            for tokens, column in zip((texts, targets, features), numbers, strict=True)
+            _list_array(list(compress(tokens, stays)), encoder)
+            for tokens, encoder in zip((texts, targets, features), encoders, strict=True)
         ]
 
 
 def _chunks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
-    """Pairs some at a time: many of them, or few if they are long."""
+    """Lists of pairs, bounded in number and in characters."""
     chunk: list[Pair] = []
     characters = 0
     for pair in pairs:
@@ -257,7 +257,7 @@ def _write(chunks: Iterable[list[pyarrow.ListArray]], path: Path) -> None:
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """No search for reference cycles: tokens form none, and going through all of them takes longer than all else."""
+    """Garbage collection is off inside: tokens form no cycles, and scanning them would dominate the time."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -270,7 +270,7 @@ def _no_collection() -> Iterator[None]:
 def _reasons(
     source_lengths: NDArray[np.int64], target_lengths: NDArray[np.int64], limits: Limits
 ) -> Iterator[tuple[str, NDArray[np.bool_]]]:
-    """Every reason to leave pairs out, and which pairs it strikes."""
+    """Each reason to drop pairs, and the pairs that it applies to."""
     yield "empty", (source_lengths == 0) | (target_lengths == 0)
     if limits.max_source_length is not None:
         yield "source_too_long", source_lengths > limits.max_source_length
@@ -280,12 +280,12 @@ def _reasons(
         yield "too_many_cells", source_lengths * target_lengths > limits.max_cells
 
 
-def _list_array(sequences: Sequence[list[str]], numbers: Numbers) -> pyarrow.ListArray:
+def _list_array(sequences: Sequence[list[str]], encoder: TokenEncoder) -> pyarrow.ListArray:
     offsets = np.concatenate([[0], np.cumsum(_lengths(sequences))]).astype(np.int32)
-    return pyarrow.ListArray.from_arrays(offsets, numbers.encode_many(list(chain.from_iterable(sequences))))
+    return pyarrow.ListArray.from_arrays(offsets, encoder.encode_many(list(chain.from_iterable(sequences))))
 
 
-def _renumbered(column: pyarrow.ListArray, table: Ids) -> pyarrow.ListArray:
+def _remapped(column: pyarrow.ListArray, table: Ids) -> pyarrow.ListArray:
     return pyarrow.ListArray.from_arrays(column.offsets, table[column.values.to_numpy()])
 
 

@@ -107,7 +107,7 @@ _ATTACHED = re.compile(r"""(?<=\w)(?=[?!,;:)"\]]+(?:\s|$)|\.\s*$)|(?<=\s["(\[])(
 
 
 @dataclass(frozen=True)
-class TextSteps:
+class Normalisation:
     """What is done to text before it is cut into tokens.  Thesis: section 5.5, lower-casing and digits to ``#``."""
 
     nfc: bool = False
@@ -129,7 +129,7 @@ class TextSteps:
 
     def each(self, texts: Sequence[str]) -> Sequence[str]:
         """Every text after the chosen steps."""
-        return texts if self == TextSteps() else [self(text) for text in texts]
+        return texts if self == Normalisation() else [self(text) for text in texts]
 
     def __str__(self) -> str:
         chosen = [name for name, wanted in asdict(self).items() if wanted]

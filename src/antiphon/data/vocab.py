@@ -75,7 +75,7 @@ class Vocab:
         return cls(tokens[len(SPECIALS) :])
 
 
-class Tally(dict[str, int]):
+class TokenCounts(dict[str, int]):
     """Tokens numbered from 0 in the order of their first appearance, and how often each appeared."""
 
     def __init__(self) -> None:

@@ -32,12 +32,12 @@ from antiphon.decode.captured_step import CapturedStep
 from antiphon.decode.hypothesis import BeamSettings, Hypothesis
 from antiphon.lattice.moves import IMPOSSIBLE
 from antiphon.models.left_to_right import AlignedModel, LeftToRight, copies_unknown
-from antiphon.nn.cuda_streams import side_by_side
+from antiphon.nn.cuda_streams import run_concurrently
 from antiphon.nn.factored_softmax import has_kernel
-from antiphon.nn.next_tokens import top_words
-from antiphon.nn.slots import spread
+from antiphon.nn.next_tokens import top_tokens
+from antiphon.nn.slots import scatter_to_slots
 
-_LEAST = torch.finfo(torch.float64).min
+_MIN_VALUE = torch.finfo(torch.float64).min
 """Below every value that is possible."""
 _STUCK_AFTER = 200
 """Tokens in one row of a long input after which a search gives up."""
@@ -105,7 +105,7 @@ class Beam(NamedTuple):
     finished: Finished
 
 
-class Written(NamedTuple):
+class StepRecord(NamedTuple):
     """What is remembered of a step: token, parent slot and log probability of the hypothesis in every slot."""
 
     token: Int[Tensor, "B K"]
@@ -219,8 +219,8 @@ class BeamSearch:
     def run(self) -> list[list[Hypothesis]]:
         """The best outputs of every sentence."""
         captures = self.static_shapes and self.device.type == "cuda"
-        step: Callable[[Beam], tuple[Beam, Written]] = CapturedStep(self._step) if captures else self._step
-        beam, history = self._first_beam(), list[Written]()
+        step: Callable[[Beam], tuple[Beam, StepRecord]] = CapturedStep(self._step) if captures else self._step
+        beam, history = self._first_beam(), list[StepRecord]()
         row: int | None = None
         interval = _DONE_CHECK_INTERVAL if self.static_shapes else 1
         for length in range(1, int(self.limits.max()) + 1):
@@ -256,12 +256,12 @@ class BeamSearch:
         outputs[:, :, :2] = IMPOSSIBLE
         return Finished(outputs)
 
-    def _step(self, beam: Beam) -> tuple[Beam, Written]:
+    def _step(self, beam: Beam) -> tuple[Beam, StepRecord]:
         """Hypotheses that are one token longer."""
-        (log_next, state), prepared = side_by_side(
+        (log_next, state), prepared = run_concurrently(
             lambda: self.model.step(self.memory, beam.state, beam.token, beam.sentence),
             lambda: self.rescorer.prepare(beam),
-            lane=0,
+            side_stream=0,
         )
         length = beam.length + 1
         is_last = self.limits == length
@@ -271,7 +271,7 @@ class BeamSearch:
         value, chosen = self._keep(extensions, finished, length, state)
         kept, is_none = extensions.take(chosen, value), value == IMPOSSIBLE
         log_prob, tokens = kept.log_prob.masked_fill(is_none, IMPOSSIBLE), kept.token.masked_fill(is_none, PAD)
-        written = Written(tokens, self._slots_of(beam, kept.parent), log_prob)
+        written = StepRecord(tokens, self._slots_of(beam, kept.parent), log_prob)
         place = chosen + self.sentences[:, None] * extensions.token.shape[1]
         filled = self._filled_slots(beam, log_prob)
         parent, token, log_prob, place = (
@@ -302,7 +302,7 @@ class BeamSearch:
     def _extend(self, beam: Beam, log_next: Float[Tensor, "N V"], is_last: Bool[Tensor, " B"]) -> Extensions:
         """The best words after every hypothesis, unless it must end here, and its end."""
         words = log_next[:, len(SPECIALS) :]
-        log_word, word = top_words(words, min(self.width, words.shape[1]))
+        log_word, word = top_tokens(words, min(self.width, words.shape[1]))
         word = word + len(SPECIALS)
         if copies_unknown(self.model):
             log_word = torch.cat([log_word, log_next[:, UNKNOWN, None]], 1)
@@ -321,7 +321,7 @@ class BeamSearch:
 
     def _by_sentence(self, values: Float[Tensor, "N W"], slot: Int[Tensor, " N"], empty: float = 0) -> Tensor:
         """Values of hypotheses as those of sentences, ``K * W`` each."""
-        return spread(values, slot, self.B * self.K, empty=empty).reshape(self.B, -1)
+        return scatter_to_slots(values, slot, self.B * self.K, empty=empty).reshape(self.B, -1)
 
     def _finish(
         self, beam: Beam, extensions: Extensions, length: Float[Tensor, ""], is_last: Bool[Tensor, " B"]
@@ -352,7 +352,7 @@ class BeamSearch:
         wanted = value.topk(nbest, 1).values[:, -1] if nbest > 1 else value.amax(1)
         best = torch.maximum(wanted, finished.value.amin(1))
         bound = self.rescorer.upper_bound(extensions, length, self.limits[:, None])
-        worst = (best - self.settings.threshold).clamp(min=_LEAST)[:, None]
+        worst = (best - self.settings.threshold).clamp(min=_MIN_VALUE)[:, None]
         goes_on = (extensions.token != END) & (value >= worst) & (bound > finished.score[:, -1:])
         value = value.where(goes_on, IMPOSSIBLE)
         if self.is_long:
@@ -374,7 +374,7 @@ class BeamSearch:
         kept = best.masked_fill(before >= max(1, self.K // 2), IMPOSSIBLE)
         return torch.full_like(value, IMPOSSIBLE).scatter(1, place, kept)
 
-    def _trace_back(self, finished: Finished, history: list[Written]) -> list[list[Hypothesis]]:
+    def _trace_back(self, finished: Finished, history: list[StepRecord]) -> list[list[Hypothesis]]:
         """The hypotheses that finished, by following parents from their ends."""
         parts = (torch.stack(part).tolist() for part in zip(*history, strict=True))
         steps = list(zip(*parts, strict=True))

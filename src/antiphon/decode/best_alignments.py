@@ -32,7 +32,7 @@ def add_alignments(model: Transducer, batch: Batch, found: list[list[Hypothesis]
     pairs = sources._replace(target=targets.target, target_lengths=targets.target_lengths)
     # Best paths are many small steps, which a CPU takes sooner than it launches their kernels.
     lattice = (part.cpu() for part in (*model.moves(pairs), pairs.source_lengths, pairs.target_lengths))
-    rows = best_path(*lattice).rows.tolist()
+    rows = best_path(*lattice).alignment.tolist()
     for (b, hypothesis), alignment in zip(flat, rows, strict=True):
         aligned[b].append(replace(hypothesis, alignment=tuple(alignment[: len(hypothesis.tokens)])))
     return aligned

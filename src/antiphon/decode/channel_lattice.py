@@ -26,7 +26,7 @@ from antiphon.lattice.moves import IMPOSSIBLE
 from antiphon.lattice.recurrence import forward_along
 from antiphon.models.transducer import Transducer
 from antiphon.nn.cell_factors import CellFactors, SideState
-from antiphon.nn.next_tokens import WordTable, log_normalisers_by_sentence
+from antiphon.nn.next_tokens import TokenTable, log_normalisers_by_sentence
 
 _NEGLIGIBLE = 30.0
 """Nats by which a part of the channel's probability may be behind the rest to be forgotten."""
@@ -77,7 +77,7 @@ class ChannelLattice:
         self.next_column = CellFactors(*(part[:, -1:] for part in columns))
         if grows:  # what follows the last known input belongs to a column that is still to come
             columns = CellFactors(*(part[:, :-1] for part in columns))
-        self.words, self.transition = WordTable.of(columns.logits), model.transition.table(columns.transition)
+        self.words, self.transition = TokenTable.of(columns.logits), model.transition.table(columns.transition)
 
     def start(self) -> ChannelRows:
         """The row above the first of every input: nothing of it is written, and the first row is certain to come."""

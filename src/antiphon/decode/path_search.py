@@ -26,7 +26,7 @@ from antiphon.lattice.moves import IMPOSSIBLE
 from antiphon.models.transducer import Transducer
 from antiphon.nn.cell_factors import CellFactors, SideState
 
-_NUMBERS_AT_ONCE = 2**22
+_ELEMENTS_AT_ONCE = 2**22
 """How many word scores are computed at once."""
 
 
@@ -128,7 +128,7 @@ class PathSearch:
         """The best ``beam`` extensions of every row, at most ``threshold`` behind the best of all."""
         width = min(self.settings.beam, ready.shape[1] * self.V)
         scores, places = [], []
-        for rows in torch.arange(self.I, device=self.device).split(max(1, _NUMBERS_AT_ONCE // logits.numel())):
+        for rows in torch.arange(self.I, device=self.device).split(max(1, _ELEMENTS_AT_ONCE // logits.numel())):
             log_word = (self.source.logits[rows, None] + logits).log_softmax(2)
             log_word[:, :, never_written(self.model)] = IMPOSSIBLE
             log_word[rows < self.I - 1, :, END] = IMPOSSIBLE

@@ -30,7 +30,7 @@ from antiphon.lattice.moves import IMPOSSIBLE
 from antiphon.models.left_to_right import AlignedModel
 from antiphon.models.noisy_channel import NoisyChannel
 from antiphon.nn.recurrent import LSTMState, select_states
-from antiphon.nn.slots import spread
+from antiphon.nn.slots import scatter_to_slots
 
 _UNFINISHED = 0.5
 """How much the channel counts for an unfinished output, beside a finished one."""
@@ -118,13 +118,13 @@ class NoisyChannelRescorer:
         sentence, parent, token = live // E, proposals.parent.flatten()[live], proposals.token.flatten()[live]
         rows = self._append(before, parent, token, sentence)
         explained = self._channel_scores(rows, memory, state, parent, token, sentence)
-        explained = spread(explained, live, B * E).view(B, E)
+        explained = scatter_to_slots(explained, live, B * E).view(B, E)
         value = self._value(proposals.value, proposals.log_prob, explained, log_language, length)
         features = torch.stack([proposals.log_prob, explained, log_language, length.expand(B, E)], -1)
         after = RescorerState(
             rows, None if language is None else select_states(language, parent), log_language.flatten()[live]
         )
-        place = spread(torch.arange(len(live), device=self.device), live, B * E)
+        place = scatter_to_slots(torch.arange(len(live), device=self.device), live, B * E)
         return proposals._replace(value=value, features=features), Pending(after, place)
 
     def _language_scores(

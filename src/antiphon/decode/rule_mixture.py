@@ -24,7 +24,7 @@ from antiphon.models.left_to_right import LeftToRight, copies_unknown
 Ids = tuple[int, ...]
 
 
-class Rivals(NamedTuple):
+class HeldOutAnswers(NamedTuple):
     """A held-out pair: what network and rules answer, with the network's probability of both, and who is right."""
 
     log_prob: float
@@ -33,7 +33,7 @@ class Rivals(NamedTuple):
     rule_is_right: bool
 
     @property
-    def turn(self) -> float:
+    def break_even(self) -> float:
         """The weight from which on the rules' answer wins.
 
         With ``d`` the network's probability of its own answer less that of the rules', it is ``d / (1 + d)``; a search
@@ -100,9 +100,9 @@ def as_answer(tokens: Sequence[int], model: object) -> Ids:
     return () if UNKNOWN in tokens and not copies_unknown(model) else (*tokens, END)
 
 
-def rivals_of(
+def held_out_answers(
     model: LeftToRight, batch: Batch, found: Sequence[list[Hypothesis]], rules: Sequence[Ids], references: Sequence[Ids]
-) -> list[Rivals]:
+) -> list[HeldOutAnswers]:
     """Network and rules on held-out pairs of one batch."""
     rivals = []
     for own, listed, answer, wanted in zip(
@@ -111,14 +111,14 @@ def rivals_of(
         best = own[0] if own else None
         log_prob = next((each.log_prob for each in listed if each.tokens == answer), -math.inf)
         is_right = best is not None and best.tokens == wanted
-        rivals.append(Rivals(best.log_prob if best else -math.inf, log_prob, is_right, answer == wanted))
+        rivals.append(HeldOutAnswers(best.log_prob if best else -math.inf, log_prob, is_right, answer == wanted))
     return rivals
 
 
-def fit_weight(rivals: Iterable[Rivals]) -> float:
+def fit_weight(rivals: Iterable[HeldOutAnswers]) -> float:
     """The weight of the rules that gets most held-out pairs right: the middle of the best ones, 0 if none is better."""
-    pairs = sorted(rivals, key=lambda rival: rival.turn)
-    turns = np.array([0.0, *(pair.turn for pair in pairs), 1.0])
+    pairs = sorted(rivals, key=lambda rival: rival.break_even)
+    turns = np.array([0.0, *(pair.break_even for pair in pairs), 1.0])
     total = np.cumsum([0, *(int(pair.rule_is_right) - int(pair.is_right) for pair in pairs)])
     can_be = np.diff(turns) > 0  # between these turns lies a weight
     total = np.where(can_be, total, total.min() - 1)

@@ -9,9 +9,9 @@ It starts at the first cell and ends by writing the last token in the last row. 
 to the log scores of these two moves, ``log_write`` and ``log_shift``, both of shape ``(B, I, J)``, and one
 recursion serves them all::
 
-    standing(0, 0)     = 0
-    standing(i, j)     = log(exp(standing(i, j-1) + log_write(i, j-1)) + exp(standing(i-1, j) + log_shift(i-1, j)))
-    log p(y | x)       = standing(I-1, J-1) + log_write(I-1, J-1)
+    forward(0, 0)     = 0
+    forward(i, j)     = log(exp(forward(i, j-1) + log_write(i, j-1)) + exp(forward(i-1, j) + log_shift(i-1, j)))
+    log p(y | x)       = forward(I-1, J-1) + log_write(I-1, J-1)
 
 Axes: ``B`` batch, ``I`` input rows, ``J`` output columns, ``D = I + J`` anti-diagonals. Impossible is ``-inf``.
 """

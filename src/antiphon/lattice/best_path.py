@@ -13,7 +13,7 @@ class BestPath(NamedTuple):
     """The log score of each best path, and the row at which it writes each token (-1 at padding)."""
 
     log_score: Float[Tensor, " B"]
-    rows: Int[Tensor, "B J"]
+    alignment: Int[Tensor, "B J"]
 
 
 @torch.no_grad()

@@ -54,15 +54,15 @@ def posteriors(
 ) -> Posteriors:
     """The posterior of every move; zero at padding and for pairs that no path can produce.
 
-    write(i, j) = exp(standing(i, j) + log_write(i, j) + finishing(i, j + 1) - log p)
-    shift(i, j) = exp(standing(i, j) + log_shift(i, j) + finishing(i + 1, j) - log p)
+    write(i, j) = exp(forward(i, j) + log_write(i, j) + backward(i, j + 1) - log p)
+    shift(i, j) = exp(forward(i, j) + log_shift(i, j) + backward(i + 1, j) - log p)
 
     Thesis: appendix A, ``alpha(i, j) beta(i, j) / alpha(I, J)``.
     """
     write, shift = _diagonal_moves(log_write, log_shift, source_lengths, target_lengths)
-    standing = _sweep_forward(write, shift)
-    log_p = _read_off(standing, source_lengths, target_lengths)
-    return _posteriors(write, shift, standing, log_p, source_lengths, target_lengths)
+    forward = _sweep_forward(write, shift)
+    log_p = _read_off(forward, source_lengths, target_lengths)
+    return _posteriors(write, shift, forward, log_p, source_lengths, target_lengths)
 
 
 class _LogMarginal(torch.autograd.Function):
@@ -71,9 +71,9 @@ class _LogMarginal(torch.autograd.Function):
         ctx: Any, log_write: Tensor, log_shift: Tensor, source_lengths: Tensor, target_lengths: Tensor
     ) -> Tensor:
         write, shift = _diagonal_moves(log_write, log_shift, source_lengths, target_lengths)
-        standing = _sweep_forward(write, shift)
-        log_p = _read_off(standing, source_lengths, target_lengths)
-        ctx.save_for_backward(write, shift, standing, log_p, source_lengths, target_lengths)
+        forward = _sweep_forward(write, shift)
+        log_p = _read_off(forward, source_lengths, target_lengths)
+        ctx.save_for_backward(write, shift, forward, log_p, source_lengths, target_lengths)
         return log_p
 
     @staticmethod
@@ -92,30 +92,30 @@ def _diagonal_moves(
 
 
 def _sweep_forward(write: Float[Tensor, "D B I"], shift: Float[Tensor, "D B I"]) -> Float[Tensor, "D B I+1"]:
-    """``standing`` on diagonals, with one impossible row above the first so that every row has a predecessor.
+    """``forward`` on diagonals, with one impossible row above the first so that every row has a predecessor.
 
-    standing(d, i) = logaddexp(standing(d-1, i) + write(d-1, i), standing(d-1, i-1) + shift(d-1, i-1))
+    forward(d, i) = logaddexp(forward(d-1, i) + write(d-1, i), forward(d-1, i-1) + shift(d-1, i-1))
     """
     D, B, I = write.shape
-    standing = write.new_full((D, B, I + 1), IMPOSSIBLE)
-    standing[0, :, 1] = 0.0
+    forward = write.new_full((D, B, I + 1), IMPOSSIBLE)
+    forward[0, :, 1] = 0.0
     shift_from_above = pad(shift[:, :, :-1], (1, 0), value=IMPOSSIBLE)
-    diagonals = standing[:, :, 1:].unbind(0), standing[:, :, :-1].unbind(0), write.unbind(0), shift_from_above.unbind(0)
+    diagonals = forward[:, :, 1:].unbind(0), forward[:, :, :-1].unbind(0), write.unbind(0), shift_from_above.unbind(0)
     for d, (same, above, by_writing, by_shifting) in enumerate(islice(zip(*diagonals, strict=True), D - 1), 1):
         torch.logaddexp(same + by_writing, above + by_shifting, out=diagonals[0][d])
-    return standing
+    return forward
 
 
 def _sweep_backward(
     write: Float[Tensor, "D B I"], shift: Float[Tensor, "D B I"], end: Float[Tensor, "D B I"]
 ) -> Float[Tensor, "D B I+1"]:
-    """``finishing`` on diagonals, with one impossible row below the last; ``end`` is 0 in each end cell, else -inf.
+    """``backward`` on diagonals, with one impossible row below the last; ``end`` is 0 in each end cell, else -inf.
 
-    finishing(d, i) = logaddexp(write(d, i) + finishing(d+1, i), shift(d, i) + finishing(d+1, i+1))
+    backward(d, i) = logaddexp(write(d, i) + backward(d+1, i), shift(d, i) + backward(d+1, i+1))
     """
     D, _, I = write.shape
-    finishing = pad(end, (0, 1), value=IMPOSSIBLE)
-    diagonals = finishing[:, :, :I].unbind(0), finishing[:, :, 1:].unbind(0), write.unbind(0), shift.unbind(0)
+    backward = pad(end, (0, 1), value=IMPOSSIBLE)
+    diagonals = backward[:, :, :I].unbind(0), backward[:, :, 1:].unbind(0), write.unbind(0), shift.unbind(0)
     for d in range(D - 2, -1, -1):
         same, below, by_writing, by_shifting = (
             diagonals[0][d + 1],
@@ -125,27 +125,27 @@ def _sweep_backward(
         )
         here = torch.logaddexp(by_writing + same, by_shifting + below)
         torch.maximum(here, diagonals[0][d], out=diagonals[0][d])
-    return finishing
+    return backward
 
 
-def _read_off(standing: Tensor, source_lengths: Tensor, target_lengths: Tensor) -> Tensor:
+def _read_off(forward: Tensor, source_lengths: Tensor, target_lengths: Tensor) -> Tensor:
     diagonal, row = end_cells(source_lengths, target_lengths)
-    sequence = torch.arange(standing.shape[1], device=standing.device)
-    return standing[diagonal, sequence, row + 1]
+    sequence = torch.arange(forward.shape[1], device=forward.device)
+    return forward[diagonal, sequence, row + 1]
 
 
 def _posteriors(
-    write: Tensor, shift: Tensor, standing: Tensor, log_p: Tensor, source_lengths: Tensor, target_lengths: Tensor
+    write: Tensor, shift: Tensor, forward: Tensor, log_p: Tensor, source_lengths: Tensor, target_lengths: Tensor
 ) -> Posteriors:
     diagonal, row = end_cells(source_lengths, target_lengths)
     end = torch.full_like(write, IMPOSSIBLE)
     end[diagonal, torch.arange(write.shape[1], device=write.device), row] = 0.0
-    finishing = _sweep_backward(write, shift, end)
+    backward = _sweep_backward(write, shift, end)
     # Where p is 0 every term is -inf, and -inf - -inf would be NaN: divide by 1 instead.
     log_evidence = log_p.masked_fill(log_p == IMPOSSIBLE, 0.0)[:, None]
-    arrived = standing[:-1, :, 1:] - log_evidence
-    wrote = arrived + write[:-1] + finishing[1:, :, :-1]
-    shifted = arrived + shift[:-1] + finishing[1:, :, 1:]
+    arrived = forward[:-1, :, 1:] - log_evidence
+    wrote = arrived + write[:-1] + backward[1:, :, :-1]
+    shifted = arrived + shift[:-1] + backward[1:, :, 1:]
     return Posteriors(*(_grid_of_probabilities(moves) for moves in (wrote, shifted)))
 
 

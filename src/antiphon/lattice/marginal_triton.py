@@ -32,8 +32,8 @@ class _LogMarginal(torch.autograd.Function):
         ctx: Any, log_write: Tensor, log_shift: Tensor, source_lengths: Tensor, target_lengths: Tensor
     ) -> Tensor:
         write, shift = log_write.contiguous(), log_shift.contiguous()
-        standing, log_p = _sweep_forward(write, shift, source_lengths, target_lengths)
-        ctx.save_for_backward(write, shift, standing, log_p, source_lengths, target_lengths)
+        forward, log_p = _sweep_forward(write, shift, source_lengths, target_lengths)
+        ctx.save_for_backward(write, shift, forward, log_p, source_lengths, target_lengths)
         return log_p
 
     @staticmethod
@@ -48,18 +48,18 @@ def _sweep_forward(
     source_lengths: Int[Tensor, " B"],
     target_lengths: Int[Tensor, " B"],
 ) -> tuple[Float[Tensor, "B I J"], Float[Tensor, " B"]]:
-    """``standing`` in every cell of each sequence (elsewhere anything), and ``log p(y | x)``."""
+    """``forward`` in every cell of each sequence (elsewhere anything), and ``log p(y | x)``."""
     B, I, J = write.shape
-    standing, log_p = torch.empty_like(write), write.new_empty(B)
-    _forward[(B,)](write, shift, source_lengths, target_lengths, standing, log_p, I, J, **_launch(I))
-    return standing, log_p
+    forward, log_p = torch.empty_like(write), write.new_empty(B)
+    _forward[(B,)](write, shift, source_lengths, target_lengths, forward, log_p, I, J, **_launch(I))
+    return forward, log_p
 
 
 def _sweep_backward(
     gradient: Float[Tensor, " B"],
     write: Float[Tensor, "B I J"],
     shift: Float[Tensor, "B I J"],
-    standing: Float[Tensor, "B I J"],
+    forward: Float[Tensor, "B I J"],
     log_p: Float[Tensor, " B"],
     source_lengths: Int[Tensor, " B"],
     target_lengths: Int[Tensor, " B"],
@@ -67,7 +67,7 @@ def _sweep_backward(
     """The posteriors of both moves, times the gradient of their sequence; zero outside it."""
     B, I, J = write.shape
     for_write, for_shift = torch.zeros_like(write), torch.zeros_like(shift)
-    finishing = torch.empty_like(write)
+    backward = torch.empty_like(write)
     # Where p is 0 every term is -inf, and -inf - -inf would be NaN: divide by 1 instead.
     log_evidence = log_p.masked_fill(log_p.isneginf(), 0.0)
     _backward[(B,)](
@@ -75,10 +75,10 @@ def _sweep_backward(
         shift,
         source_lengths,
         target_lengths,
-        standing,
+        forward,
         log_evidence,
         gradient,
-        finishing,
+        backward,
         for_write,
         for_shift,
         I,
@@ -102,14 +102,14 @@ def _logaddexp(one, other):
 
 
 @triton.jit(do_not_specialize=["I", "J"])
-def _forward(write, shift, rows, columns, standing, log_p, I, J, LANES: tl.constexpr):
-    """standing(i, j) = logaddexp(standing(i, j-1) + write(i, j-1), standing(i-1, j) + shift(i-1, j))."""
+def _forward(write, shift, rows, columns, forward, log_p, I, J, LANES: tl.constexpr):
+    """forward(i, j) = logaddexp(forward(i, j-1) + write(i, j-1), forward(i-1, j) + shift(i-1, j))."""
     b = tl.program_id(0).to(tl.int64)
     last_row = tl.load(rows + b) - 1
     last_column = tl.load(columns + b) - 1
     write += b * I * J
     shift += b * I * J
-    standing += b * I * J
+    forward += b * I * J
     i = tl.arange(0, LANES)
     for d in range(last_row + last_column + 1):
         j = d - i
@@ -117,13 +117,13 @@ def _forward(write, shift, rows, columns, standing, log_p, I, J, LANES: tl.const
         cell = i * J + j
         has_left = inside & (j > 0)
         has_above = inside & (i > 0)
-        wrote = tl.load(standing + cell - 1, has_left, float("-inf")) + tl.load(write + cell - 1, has_left, 0.0)
-        shifted = tl.load(standing + cell - J, has_above, float("-inf")) + tl.load(shift + cell - J, has_above, 0.0)
+        wrote = tl.load(forward + cell - 1, has_left, float("-inf")) + tl.load(write + cell - 1, has_left, 0.0)
+        shifted = tl.load(forward + cell - J, has_above, float("-inf")) + tl.load(shift + cell - J, has_above, 0.0)
         here = tl.where(d == 0, 0.0, _logaddexp(wrote, shifted))
-        tl.store(standing + cell, here, inside)
+        tl.store(forward + cell, here, inside)
         tl.debug_barrier()
     end = last_row * J + last_column
-    tl.store(log_p + b, tl.load(standing + end) + tl.load(write + end))
+    tl.store(log_p + b, tl.load(forward + end) + tl.load(write + end))
 
 
 @triton.jit(do_not_specialize=["I", "J"])
@@ -132,24 +132,24 @@ def _backward(
     shift,
     rows,
     columns,
-    standing,
+    forward,
     log_evidence,
     gradient,
-    finishing,
+    backward,
     for_write,
     for_shift,
     I,
     J,
     LANES: tl.constexpr,
 ):
-    """finishing(i, j) = logaddexp(write(i, j) + finishing(i, j+1), shift(i, j) + finishing(i+1, j))."""
+    """backward(i, j) = logaddexp(write(i, j) + backward(i, j+1), shift(i, j) + backward(i+1, j))."""
     b = tl.program_id(0).to(tl.int64)
     last_row = tl.load(rows + b) - 1
     last_column = tl.load(columns + b) - 1
     write += b * I * J
     shift += b * I * J
-    standing += b * I * J
-    finishing += b * I * J
+    forward += b * I * J
+    backward += b * I * J
     for_write += b * I * J
     for_shift += b * I * J
     evidence = tl.load(log_evidence + b)
@@ -161,13 +161,13 @@ def _backward(
         inside = (i <= last_row) & (j >= 0) & (j <= last_column)
         cell = i * J + j
         at_end = inside & (i == last_row) & (j == last_column)
-        after_write = tl.load(finishing + cell + 1, inside & (j < last_column), float("-inf"))
+        after_write = tl.load(backward + cell + 1, inside & (j < last_column), float("-inf"))
         after_write = tl.where(at_end, 0.0, after_write)
-        after_shift = tl.load(finishing + cell + J, inside & (i < last_row), float("-inf"))
+        after_shift = tl.load(backward + cell + J, inside & (i < last_row), float("-inf"))
         wrote = tl.load(write + cell, inside, 0.0) + after_write
         shifted = tl.load(shift + cell, inside, 0.0) + after_shift
-        tl.store(finishing + cell, _logaddexp(wrote, shifted), inside)
-        arrived = tl.load(standing + cell, inside, float("-inf")) - evidence
+        tl.store(backward + cell, _logaddexp(wrote, shifted), inside)
+        arrived = tl.load(forward + cell, inside, float("-inf")) - evidence
         tl.store(for_write + cell, tl.exp(arrived + wrote) * scale, inside)
         tl.store(for_shift + cell, tl.exp(arrived + shifted) * scale, inside)
         tl.debug_barrier()

@@ -3,19 +3,19 @@
 from antiphon.metrics.output_metrics import (
     LOWER_IS_BETTER,
     Outputs,
+    RatioStats,
     Score,
-    Shares,
+    missing_metrics_note,
     perplexity,
     score_outputs,
-    why_left_out,
 )
 
 __all__ = [
     "LOWER_IS_BETTER",
     "Outputs",
+    "RatioStats",
     "Score",
-    "Shares",
+    "missing_metrics_note",
     "perplexity",
     "score_outputs",
-    "why_left_out",
 ]

@@ -9,7 +9,7 @@ from antiphon.metrics.output_metrics import Outputs, score_outputs
 
 By = Literal["features", "length", "unseen"]
 EVERY_BREAKDOWN: tuple[By, ...] = get_args(By)
-_MOST_LENGTHS = 12
+_MAX_LENGTHS = 12
 """Groups of lengths at most."""
 _STEPS = (1, 2, 5)
 
@@ -88,7 +88,7 @@ def _range_width(lengths: Sequence[int]) -> int:
     while True:
         for step in _STEPS:
             width = step * scale
-            if len({(length - 1) // width for length in lengths}) <= _MOST_LENGTHS:
+            if len({(length - 1) // width for length in lengths}) <= _MAX_LENGTHS:
                 return width
         scale *= 10
 

@@ -64,7 +64,7 @@ class Outputs:
 
 
 @dataclass(frozen=True)
-class Shares:
+class RatioStats:
     """A measure as a ratio of sums, ``scale * sum(parts) / sum(wholes)``: what each output adds to both."""
 
     parts: NDArray[np.float64]
@@ -77,39 +77,39 @@ class Shares:
         return Score(float(self.scale * self.parts.sum() / max(1.0, self.wholes.sum())), self.signature)
 
 
-def accuracy(outputs: Outputs) -> Shares:
+def accuracy(outputs: Outputs) -> RatioStats:
     """Percentage of outputs that equal a reference after Unicode NFC."""
     pairs = zip(outputs.predicted, outputs.wanted, strict=True)
     right = [any(nfc(ours) == nfc(theirs) for theirs in references) for ours, references in pairs]
-    return Shares(np.array(right, float), np.ones(len(right)), 100.0, "exact match|nfc|percent")
+    return RatioStats(np.array(right, float), np.ones(len(right)), 100.0, "exact match|nfc|percent")
 
 
-def edit_distance(outputs: Outputs) -> Shares:
+def edit_distance(outputs: Outputs) -> RatioStats:
     """Mean number of token insertions, deletions and substitutions between output and closest reference."""
     edits, _ = _edits(outputs)
-    return Shares(edits, np.ones(len(edits)), 1.0, "levenshtein|tokens|mean per pair")
+    return RatioStats(edits, np.ones(len(edits)), 1.0, "levenshtein|tokens|mean per pair")
 
 
-def phoneme_error_rate(outputs: Outputs) -> Shares:
+def phoneme_error_rate(outputs: Outputs) -> RatioStats:
     """Edits per hundred reference phonemes."""
-    return Shares(*_edits(outputs), 100.0, "levenshtein|edits / reference phonemes|percent")
+    return RatioStats(*_edits(outputs), 100.0, "levenshtein|edits / reference phonemes|percent")
 
 
-def word_error_rate(outputs: Outputs) -> Shares:
+def word_error_rate(outputs: Outputs) -> RatioStats:
     """Edits per hundred reference tokens."""
-    return Shares(*_edits(outputs), 100.0, "levenshtein|edits / reference tokens|percent")
+    return RatioStats(*_edits(outputs), 100.0, "levenshtein|edits / reference tokens|percent")
 
 
-def rouge(name: str) -> Callable[[Outputs], Shares]:
+def rouge(name: str) -> Callable[[Outputs], RatioStats]:
     """Mean F1 of ROUGE over tokens between spaces: the library's own tokeniser would drop ``##`` and all Chinese."""
 
-    def measure(outputs: Outputs) -> Shares:
+    def measure(outputs: Outputs) -> RatioStats:
         from rouge_score.rouge_scorer import RougeScorer
 
         scorer = RougeScorer([name], tokenizer=_Spaces())
         pairs = zip(outputs.predicted, outputs.wanted, strict=True)
         values = [scorer.score_multi(list(references), ours)[name].fmeasure for ours, references in pairs]
-        return Shares(
+        return RatioStats(
             np.array(values), np.ones(len(values)), 100.0, f"{name}|f1|rouge-score|tokens between spaces|mean"
         )
 
@@ -131,19 +131,19 @@ def perplexity(log_probability: float, tokens: int) -> Score:
     return Score(value, "per target token|end symbol counted")
 
 
-SHARED_MEASURES: dict[str, Callable[[Outputs], Shares]] = {
+RATIO_METRICS: dict[str, Callable[[Outputs], RatioStats]] = {
     "accuracy": accuracy,
     "edit_distance": edit_distance,
     "phoneme_error_rate": phoneme_error_rate,
     "word_error_rate": word_error_rate,
     **({name: rouge(name) for name in ("rouge1", "rouge2", "rougeL")} if find_spec("rouge_score") else {}),
 }
-CORPUS_MEASURES = ("bleu", "chrf")
+CORPUS_METRICS = ("bleu", "chrf")
 
 
-def why_left_out(names: Sequence[str]) -> str | None:
+def missing_metrics_note(names: Sequence[str]) -> str | None:
     """What to say of measures whose library is not installed, if there are any."""
-    missing = [name for name in names if name.startswith("rouge") and name not in SHARED_MEASURES]
+    missing = [name for name in names if name.startswith("rouge") and name not in RATIO_METRICS]
     if not missing:
         return None
     return f"{', '.join(missing)}: rouge-score is missing, expected it from antiphon[summarisation]"
@@ -153,9 +153,9 @@ def score_outputs(outputs: Outputs, names: Sequence[str]) -> dict[str, Score]:
     """Each named measure that is installed."""
     scores = {}
     for name in names:
-        if name in SHARED_MEASURES:
-            scores[name] = SHARED_MEASURES[name](outputs).score()
-        elif name in CORPUS_MEASURES:
+        if name in RATIO_METRICS:
+            scores[name] = RATIO_METRICS[name](outputs).score()
+        elif name in CORPUS_METRICS:
             scores[name] = _corpus_score(corpus_metric(name), outputs)
     return scores
 

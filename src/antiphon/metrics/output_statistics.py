@@ -11,7 +11,7 @@ import numpy as np
 import sacrebleu
 from numpy.typing import NDArray
 
-from antiphon.metrics.output_metrics import LOWER_IS_BETTER, SHARED_MEASURES, Outputs
+from antiphon.metrics.output_metrics import LOWER_IS_BETTER, RATIO_METRICS, Outputs
 
 Rows = NDArray[np.float64]
 
@@ -37,7 +37,7 @@ def statistics_of(name: str, outputs: Outputs) -> Statistics:
         pairs = zip(outputs.predicted, outputs.wanted, strict=True)
         scores = np.array([metric.sentence_score(ours, list(theirs)).score for ours, theirs in pairs])
         return _ratio(scores, np.ones(len(scores)), 1.0)
-    shares = SHARED_MEASURES[name](outputs)
+    shares = RATIO_METRICS[name](outputs)
     return _ratio(shares.parts, shares.wholes, -shares.scale if name in LOWER_IS_BETTER else shares.scale)
 
 

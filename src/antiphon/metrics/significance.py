@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sacrebleu.significance import PairedTest, Result
 
-from antiphon.metrics.output_metrics import SHARED_MEASURES, Outputs, Score, Shares, corpus_metric, reference_streams
+from antiphon.metrics.output_metrics import RATIO_METRICS, Outputs, RatioStats, Score, corpus_metric, reference_streams
 
 SAMPLES = 1000
-_MOST_DRAWN = 2**20
+_MAX_DRAWN = 2**20
 """Outputs drawn at once: 8 MiB of indices, and as much of values."""
 
 
@@ -32,12 +32,12 @@ class Comparison:
 
 def compare_systems(systems: Sequence[Outputs], name: str, seed: int = 1) -> list[Comparison]:
     """One measure of every system, each compared with the first."""
-    if name in SHARED_MEASURES:
-        return bootstrap([SHARED_MEASURES[name](outputs) for outputs in systems], seed)
-    return _bootstrap_corpus_measure(systems, name)
+    if name in RATIO_METRICS:
+        return bootstrap([RATIO_METRICS[name](outputs) for outputs in systems], seed)
+    return _bootstrap_corpus_metric(systems, name)
 
 
-def bootstrap(systems: Sequence[Shares], seed: int = 1) -> list[Comparison]:
+def bootstrap(systems: Sequence[RatioStats], seed: int = 1) -> list[Comparison]:
     """One measure of every system, given by its shares, each compared with the first."""
     blocks = [[_resample(shares, drawn) for shares in systems] for drawn in _draws(len(systems[0].parts), seed)]
     resampled = [np.concatenate(values) for values in zip(*blocks, strict=True)]
@@ -53,12 +53,12 @@ def bootstrap(systems: Sequence[Shares], seed: int = 1) -> list[Comparison]:
 def _draws(number: int, seed: int) -> Iterator[NDArray[np.int64]]:
     """Indices of the outputs of every sample, a row each, some rows at a time so that memory stays bounded."""
     generator = np.random.default_rng(seed)
-    at_once = max(1, _MOST_DRAWN // max(1, number))
+    at_once = max(1, _MAX_DRAWN // max(1, number))
     for first in range(0, SAMPLES, at_once):
         yield generator.integers(number, size=(min(at_once, SAMPLES - first), number))
 
 
-def _resample(shares: Shares, drawn: NDArray[np.int64]) -> NDArray[np.float64]:
+def _resample(shares: RatioStats, drawn: NDArray[np.int64]) -> NDArray[np.float64]:
     parts, wholes = shares.parts[drawn].sum(1), shares.wholes[drawn].sum(1)
     values: NDArray[np.float64] = shares.scale * parts / np.maximum(1.0, wholes)
     return values
@@ -69,7 +69,7 @@ def _p_value(differences: NDArray[np.float64], observed: float) -> float:
     return (as_extreme + 1) / (len(differences) + 1)
 
 
-def _bootstrap_corpus_measure(systems: Sequence[Outputs], name: str) -> list[Comparison]:
+def _bootstrap_corpus_metric(systems: Sequence[Outputs], name: str) -> list[Comparison]:
     """sacrebleu's own paired bootstrap, which knows how its measures add up."""
     streams = cast(list[list[str]], reference_streams(systems[0]))
     named: list[tuple[str, Sequence[str]]] = [(str(n), outputs.predicted) for n, outputs in enumerate(systems)]

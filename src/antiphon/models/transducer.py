@@ -29,14 +29,14 @@ from antiphon.lattice import log_marginal
 from antiphon.lattice.moves import IMPOSSIBLE
 from antiphon.lattice.recurrence import forward_along
 from antiphon.nn.cell_factors import CellFactors, SideState, run_keys
-from antiphon.nn.cuda_streams import side_by_side
-from antiphon.nn.factored_softmax import has_kernel, log_word_probabilities
-from antiphon.nn.next_tokens import WordTable, kernels_fit, next_words
+from antiphon.nn.cuda_streams import run_concurrently
+from antiphon.nn.factored_softmax import has_kernel, log_token_probabilities
+from antiphon.nn.next_tokens import TokenTable, kernels_fit, next_tokens
 from antiphon.nn.recurrent import FeatureEmbedding, PrefixEncoder, Sizes, SourceEncoder
-from antiphon.nn.token_logits import WordLogits
+from antiphon.nn.token_logits import TokenLogits
 from antiphon.nn.transition import GeometricTransition, NeuralTransition, TransitionTable
 
-_TRANSITION_NUMBERS = 2**26
+_TRANSITION_ELEMENTS = 2**26
 """How many hidden transition units are computed at once when no gradient is wanted."""
 _BANDED_FROM = 48
 """Inputs with more rows are decoded in a band of about so many: those in which any prefix has mass."""
@@ -54,7 +54,7 @@ class Moves(NamedTuple):
 class TransducerMemory(NamedTuple):
     """What is computed once for every source: word logits and transition units of every row."""
 
-    words: WordTable
+    words: TokenTable
     transition: TransitionTable
     lengths: Int[Tensor, " B"]
     end_logits: Float[Tensor, " B"]
@@ -108,8 +108,8 @@ class Transducer(nn.Module):
         if counterparts is None:
             counterparts = torch.full((source_size,), NO_COUNTERPART)
         self.register_buffer("counterparts", counterparts, persistent=tie != "none")
-        self.source_logits = WordLogits(self.encoder.output_size, target_size, bias=False)
-        self.target_logits = WordLogits(hidden_size, target_size)
+        self.source_logits = TokenLogits(self.encoder.output_size, target_size, bias=False)
+        self.target_logits = TokenLogits(hidden_size, target_size)
         self.final_emit_forced = final_emit == "forced"
         self.transition: NeuralTransition | GeometricTransition = (
             NeuralTransition(self.encoder.output_size, hidden_size, units=hidden_size, compares=tie != "none")
@@ -123,12 +123,12 @@ class Transducer(nn.Module):
 
     def moves(self, batch: Batch) -> Moves:
         """The log scores of both moves in every cell."""
-        source, target = side_by_side(
+        source, target = run_concurrently(
             lambda: self.encode(batch),
             lambda: self.decode_prefix(batch.shifted_target, self.target_state(batch.features))[0],
-            lane=0,
+            side_stream=0,
         )
-        log_word = log_word_probabilities(source.logits, target.logits, batch.target)
+        log_word = log_token_probabilities(source.logits, target.logits, batch.target)
         log_odds = self.emit_log_odds(source.transition, target.transition).to(log_word.dtype)
         rows = torch.arange(log_odds.shape[1], device=log_odds.device)
         log_emit, log_shift = self.split_odds(log_odds, rows[:, None] == batch.source_lengths[:, None, None] - 1)
@@ -171,7 +171,7 @@ class Transducer(nn.Module):
         B, I, _ = factors.logits.shape
         last = batch.source_lengths - 1
         memory = TransducerMemory(
-            WordTable.of(factors.logits),
+            TokenTable.of(factors.logits),
             self.transition.table(factors.transition),
             batch.source_lengths,
             factors.logits[torch.arange(B, device=last.device), last, END],
@@ -199,7 +199,7 @@ class Transducer(nn.Module):
         factors, decoder = self.decode_prefix(tokens[:, None], state.decoder)
         logits, units = factors.logits[:, 0], factors.transition[:, 0]
         first_row, log_ready = self._log_ready(memory, state, tokens, units, sentence)
-        words = next_words(memory.words, first_row, logits, sentence, log_ready)
+        words = next_tokens(memory.words, first_row, logits, sentence, log_ready)
         after = TransducerState(decoder, log_ready - words.log_z, first_row)
         words.log_prob[:, END] = self._log_end(memory, after, logits, sentence).to(logits.dtype)
         return words.log_prob, after
@@ -310,7 +310,7 @@ class Transducer(nn.Module):
     def emit_log_odds(self, source: Float[Tensor, "B I T"], target: Float[Tensor, "B J T"]) -> Float[Tensor, "B I J"]:
         """Log odds of every cell, some columns at a time where nothing is kept for a gradient."""
         B, I, T = source.shape
-        at_once = target.shape[1] if torch.is_grad_enabled() else _TRANSITION_NUMBERS // max(1, B * I * T)
+        at_once = target.shape[1] if torch.is_grad_enabled() else _TRANSITION_ELEMENTS // max(1, B * I * T)
         parts = target.split(max(1, at_once), dim=1)
         return torch.cat([self.transition.all_log_odds(source, part) for part in parts], 2)
 

@@ -10,18 +10,20 @@ from torch.utils._pytree import tree_leaves
 
 First = TypeVar("First")
 Second = TypeVar("Second")
-LANES = 2
+SIDE_STREAMS = 2
 """How many parts can run beside the first one; every stream more would cost memory that is its own."""
 
 
-def side_by_side(first: Callable[[], First], second: Callable[[], Second], lane: int) -> tuple[First, Second]:
+def run_concurrently(
+    first: Callable[[], First], second: Callable[[], Second], side_stream: int
+) -> tuple[First, Second]:
     """Both results. While a step is recorded for a GPU, the second goes to a lane of its own, as do its gradients.
 
     Parts that may run at the same time need different lanes.
     """
     if not (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()):
         return first(), second()
-    here, beside = torch.cuda.current_stream(), _stream(lane)
+    here, beside = torch.cuda.current_stream(), _stream(side_stream)
     beside.wait_stream(here)
     with torch.cuda.stream(beside):
         from_beside = second()
@@ -33,15 +35,15 @@ def side_by_side(first: Callable[[], First], second: Callable[[], Second], lane:
     return from_here, from_beside
 
 
-def join_lanes() -> None:
+def join_side_streams() -> None:
     """Makes the current stream wait for every lane that is being recorded; without it, no recording can end."""
-    for lane in range(LANES):
-        with torch.cuda.stream(_stream(lane)):
+    for side_stream in range(SIDE_STREAMS):
+        with torch.cuda.stream(_stream(side_stream)):
             is_recorded = torch.cuda.is_current_stream_capturing()
         if is_recorded:
-            torch.cuda.current_stream().wait_stream(_stream(lane))
+            torch.cuda.current_stream().wait_stream(_stream(side_stream))
 
 
 @cache
-def _stream(lane: int) -> torch.cuda.Stream:
+def _stream(side_stream: int) -> torch.cuda.Stream:
     return torch.cuda.Stream()

@@ -21,11 +21,11 @@ from torch.autograd.function import once_differentiable
 
 from antiphon.triton_support import kernels_can_run
 
-_BLOCK_NUMBERS = 2**22
+_BLOCK_ELEMENTS = 2**22
 """How many numbers one block of recomputed cells may hold."""
 
 
-def log_word_probabilities(
+def log_token_probabilities(
     source_logits: Float[Tensor, "B I V"], target_logits: Float[Tensor, "B J V"], targets: Int[Tensor, "B J"]
 ) -> Float[Tensor, "B I J"]:
     """``log softmax(source_logits[i] + target_logits[j])`` read off at ``targets[j]``, for every ``i`` and ``j``.
@@ -36,9 +36,9 @@ def log_word_probabilities(
         if has_kernel(source_logits):
             from antiphon.nn import factored_softmax_triton as kernels
 
-            return kernels.log_word_probabilities(source_logits, target_logits, targets)
+            return kernels.log_token_probabilities(source_logits, target_logits, targets)
         logits = (_at_least_single(side) for side in (source_logits, target_logits))
-        result: Tensor = _LogWordProbabilities.apply(*logits, targets)  # type: ignore[no-untyped-call]
+        result: Tensor = _LogTokenProbabilities.apply(*logits, targets)  # type: ignore[no-untyped-call]
         return result
 
 
@@ -72,7 +72,7 @@ class _Factors(NamedTuple):
     underflow: Bool[Tensor, "B I J"]
 
 
-class _LogWordProbabilities(torch.autograd.Function):
+class _LogTokenProbabilities(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, source_logits: Tensor, target_logits: Tensor, targets: Tensor) -> Tensor:
         factors = _factor(source_logits, target_logits)
@@ -128,7 +128,7 @@ def underflows(z: Float[Tensor, "..."], V: int) -> Bool[Tensor, "..."]:
 
 def cell_blocks(cells: Bool[Tensor, "..."], V: int) -> Iterator[tuple[Tensor, ...]]:
     """Indices of the true cells, a block at a time whose logits fit a fixed amount of memory."""
-    for block in cells.nonzero().split(max(1, _BLOCK_NUMBERS // V)):
+    for block in cells.nonzero().split(max(1, _BLOCK_ELEMENTS // V)):
         if len(block):
             yield block.unbind(1)
 

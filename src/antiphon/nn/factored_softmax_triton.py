@@ -27,15 +27,15 @@ _PRECISION = tl.constexpr("tf32x3")
 """How tiles are multiplied: on tensor cores, in three products that together keep single precision."""
 
 
-def log_word_probabilities(
+def log_token_probabilities(
     source_logits: Float[Tensor, "B I V"], target_logits: Float[Tensor, "B J V"], targets: Int[Tensor, "B J"]
 ) -> Float[Tensor, "B I J"]:
     """``log softmax(A[i] + C[j])`` read off at ``targets[j]``, for every ``i`` and ``j``."""
-    result: Tensor = _LogWordProbabilities.apply(source_logits, target_logits, targets)  # type: ignore[no-untyped-call]
+    result: Tensor = _LogTokenProbabilities.apply(source_logits, target_logits, targets)  # type: ignore[no-untyped-call]
     return result
 
 
-class _LogWordProbabilities(torch.autograd.Function):
+class _LogTokenProbabilities(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, source_logits: Tensor, target_logits: Tensor, targets: Tensor) -> Tensor:
         source, target = aligned(source_logits), aligned(target_logits)
@@ -72,10 +72,10 @@ def aligned(logits: Float[Tensor, "B N V"]) -> Float[Tensor, "B N W"]:
 
 def _underflow(z: Float[Tensor, "B I J"], V: int) -> Bool[Tensor, "B I J"]:
     """At most V terms are lost to underflow, each below ``tiny``: above this bound they change nothing."""
-    return z < least_sum(V)
+    return z < min_sum(V)
 
 
-def least_sum(V: int) -> float:
+def min_sum(V: int) -> float:
     """The lowest sum of ``V`` products to which what underflows adds nothing."""
     kind = torch.finfo(torch.float32)
     return V * kind.tiny / kind.eps
@@ -114,7 +114,7 @@ def _normalisers(
     )
     z = sums.sum(0) if parts > 1 else sums[0]
     log_z = z.log() + source_peak[:, :, None] + target_peak[:, None]
-    _rescue[(B, tiles)](source, target, z, log_z, I, J, V, least_sum(V), **sizes)
+    _rescue[(B, tiles)](source, target, z, log_z, I, J, V, min_sum(V), **sizes)
     return z, log_z
 
 

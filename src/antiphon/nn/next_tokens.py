@@ -21,7 +21,7 @@ _BLOCK = 64
 """Words of which only the best is looked at, unless it is among the best of all."""
 
 
-class WordTable(NamedTuple):
+class TokenTable(NamedTuple):
     """One side's part of the word logits of all cells, prepared once for many prefixes of the other side."""
 
     logits: Float[Tensor, "B I V"]
@@ -29,7 +29,7 @@ class WordTable(NamedTuple):
     peak: Float[Tensor, "B I"]
 
     @classmethod
-    def of(cls, logits: Float[Tensor, "B I V"]) -> "WordTable":
+    def of(cls, logits: Float[Tensor, "B I V"]) -> "TokenTable":
         """Those of some logits; kernels want rows of a multiple of 8 words."""
         if has_kernel(logits):
             from antiphon.nn.factored_softmax_triton import aligned
@@ -38,13 +38,13 @@ class WordTable(NamedTuple):
         exp, peak = Exponentials.of(logits)
         return cls(logits, exp, peak[:, :, 0])
 
-    def slice_rows(self, rows: slice) -> "WordTable":
+    def slice_rows(self, rows: slice) -> "TokenTable":
         """Some rows of every sentence."""
-        return WordTable(*(tensor[:, rows] for tensor in self))
+        return TokenTable(*(tensor[:, rows] for tensor in self))
 
-    def append(self, logits: Float[Tensor, "B 1 V"]) -> "WordTable":
+    def append(self, logits: Float[Tensor, "B 1 V"]) -> "TokenTable":
         """The same with one more row of every sentence."""
-        return WordTable(*(torch.cat(pair, 1) for pair in zip(self, WordTable.of(logits), strict=True)))
+        return TokenTable(*(torch.cat(pair, 1) for pair in zip(self, TokenTable.of(logits), strict=True)))
 
 
 def kernels_fit(logits: Float[Tensor, "N V"], sentence: Int[Tensor, " N"], B: int) -> bool:
@@ -60,7 +60,7 @@ def kernels_fit(logits: Float[Tensor, "N V"], sentence: Int[Tensor, " N"], B: in
     return bool((by_sentence == torch.arange(B, device=sentence.device)[:, None]).all())
 
 
-class NextWords(NamedTuple):
+class NextTokens(NamedTuple):
     """``log P`` of every word, and the log normaliser of every cell."""
 
     log_prob: Float[Tensor, "N V"]
@@ -77,13 +77,13 @@ class _Cells(NamedTuple):
     lost: Bool[Tensor, "N R"]
 
 
-def next_words(
-    source: WordTable,
+def next_tokens(
+    source: TokenTable,
     first_row: int,
     target_logits: Float[Tensor, "N V"],
     sentence: Int[Tensor, " N"],
     log_weight: Float[Tensor, "N R"],
-) -> NextWords:
+) -> NextTokens:
     """The next words of prefixes that belong to ``sentence`` and have weights in ``R`` rows from ``first_row`` on.
 
     No gradient. With kernels, all rows are there.
@@ -91,15 +91,15 @@ def next_words(
     if kernels_fit(target_logits, sentence, len(source.logits)):
         from antiphon.nn import next_tokens_triton as kernels
 
-        return NextWords(*kernels.mix_words(source.logits, source.exp, source.peak, target_logits, log_weight))
+        return NextTokens(*kernels.mix_tokens(source.logits, source.exp, source.peak, target_logits, log_weight))
     peak = log_weight.amax(1, keepdim=True).clamp(min=torch.finfo(log_weight.dtype).min)
     weight = (log_weight - peak).exp().to(target_logits.dtype)
-    words, log_z = _mix_words(source, first_row, target_logits, sentence, weight)
-    return NextWords(words.log_().add_(peak.to(words.dtype)), log_z)
+    words, log_z = _mix_tokens(source, first_row, target_logits, sentence, weight)
+    return NextTokens(words.log_().add_(peak.to(words.dtype)), log_z)
 
 
 def log_normalisers_by_sentence(
-    source: WordTable, target_logits: Float[Tensor, "N V"], sentence: Int[Tensor, " N"]
+    source: TokenTable, target_logits: Float[Tensor, "N V"], sentence: Int[Tensor, " N"]
 ) -> Float[Tensor, "N I"]:
     """``log Z(i, n)`` of every row ``i`` of the sentence of each prefix ``n``."""
     if kernels_fit(target_logits, sentence, len(source.logits)):
@@ -114,7 +114,7 @@ def log_normalisers_by_sentence(
 
 
 def _factor_cells(
-    source: WordTable, rows: slice, target_logits: Float[Tensor, "N V"], sentence: Int[Tensor, " N"]
+    source: TokenTable, rows: slice, target_logits: Float[Tensor, "N V"], sentence: Int[Tensor, " N"]
 ) -> _Cells:
     exp_source = source.exp[:, rows, : target_logits.shape[1]]
     exp_target, peak = Exponentials.of(target_logits)
@@ -123,8 +123,8 @@ def _factor_cells(
     return _Cells(exp_source, exp_target, z, log_z, underflows(z, target_logits.shape[1]))
 
 
-def _mix_words(
-    source: WordTable,
+def _mix_tokens(
+    source: TokenTable,
     first_row: int,
     target_logits: Float[Tensor, "N V"],
     sentence: Int[Tensor, " N"],
@@ -159,7 +159,7 @@ def multiply_by_sentence(
     return result
 
 
-def top_words(scores: Float[Tensor, "N V"], width: int) -> tuple[Float[Tensor, "N W"], Int[Tensor, "N W"]]:
+def top_tokens(scores: Float[Tensor, "N V"], width: int) -> tuple[Float[Tensor, "N W"], Int[Tensor, "N W"]]:
     """The ``width`` highest scores and their places: those of the ``width`` blocks with the highest maxima."""
     N, V = scores.shape
     number, rest = divmod(V, _BLOCK)
@@ -169,7 +169,7 @@ def top_words(scores: Float[Tensor, "N V"], width: int) -> tuple[Float[Tensor, "
     if has_kernel(scores):
         from antiphon.nn import next_tokens_triton as kernels
 
-        return kernels.top_words(scores, width)
+        return kernels.top_tokens(scores, width)
     blocks = scores[:, : V - rest].unflatten(1, (number, _BLOCK))
     chosen = blocks.amax(2).topk(width, 1).indices
     every_place = torch.arange(V, device=scores.device)

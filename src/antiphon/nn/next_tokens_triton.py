@@ -16,19 +16,19 @@ import triton.language as tl
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from antiphon.nn.factored_softmax_triton import aligned, least_sum
+from antiphon.nn.factored_softmax_triton import aligned, min_sum
 
 _PROGRAMS = 2048
 """How many programs a launch should have at least, so that every processor of a large GPU has several."""
 _UNIT = tl.constexpr(8)
 """Rows hold a multiple of so many words, and kernels know it, so that loads can be wide."""
-_MIXED_WORDS = 128
+_MIXED_TOKENS = 128
 """Words of a tile of probabilities."""
 _BLOCK = 64
 """Words of which only the best is looked at, unless it is among the best of all."""
 
 
-def mix_words(
+def mix_tokens(
     source: Float[Tensor, "B I W"],
     source_exp: Float[Tensor, "B I W"],
     source_peak: Float[Tensor, "B I"],
@@ -47,9 +47,9 @@ def mix_words(
     highest, has_lost = log_weight.amax(1).float(), torch.empty(N, dtype=torch.int32, device=peak.device)
     log_z = _cells(source, source_exp, source_peak, target, peak, highest, log_weight, per_z, for_lost, has_lost)
     log_prob, prefixes = torch.empty(N, V, device=target.device), _tile(N // B)
-    _mix[(B, triton.cdiv(N // B, prefixes), triton.cdiv(V, _MIXED_WORDS))](
+    _mix[(B, triton.cdiv(N // B, prefixes), triton.cdiv(V, _MIXED_TOKENS))](
         source, source_exp, target, peak, per_z, for_lost, log_z, highest, has_lost, log_prob,
-        N // B, I, V // _UNIT.value, PREFIXES=prefixes, ROWS=_rows(I), WORDS=_MIXED_WORDS, num_stages=1,
+        N // B, I, V // _UNIT.value, PREFIXES=prefixes, ROWS=_rows(I), WORDS=_MIXED_TOKENS, num_stages=1,
     )  # fmt: skip
     return log_prob[:, : target_logits.shape[1]], log_z
 
@@ -85,7 +85,7 @@ def _cells(
     log_z = peak.new_empty(N, I)
     _weigh[(N,)](
         source, source_peak, target, peak, highest, sums, log_z, *(weights or [peak] * 4), N, N // B, I, V, len(sums),
-        least_sum(V), WEIGHTED=len(weights) > 0, ROWS=rows, WORDS=max(1, 2048 // rows),
+        min_sum(V), WEIGHTED=len(weights) > 0, ROWS=rows, WORDS=max(1, 2048 // rows),
     )  # fmt: skip
     return log_z
 
@@ -115,7 +115,7 @@ def _sums(
     return sums
 
 
-def top_words(scores: Float[Tensor, "N V"], width: int) -> tuple[Float[Tensor, "N W"], Int[Tensor, "N W"]]:
+def top_tokens(scores: Float[Tensor, "N V"], width: int) -> tuple[Float[Tensor, "N W"], Int[Tensor, "N W"]]:
     """The ``width`` highest scores and their places: those of the ``width`` blocks with the highest maxima.
 
     There are at least ``width`` blocks. What is no number counts as impossible.

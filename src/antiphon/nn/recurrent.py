@@ -11,7 +11,7 @@ from torch.nn.functional import dropout, linear
 from torch.nn.utils.rnn import pack_padded_sequence
 
 from antiphon.data.vocab import SPECIALS
-from antiphon.nn.cuda_streams import side_by_side
+from antiphon.nn.cuda_streams import run_concurrently
 from antiphon.nn.dropout import Dropout
 from antiphon.triton_support import kernels_can_run
 
@@ -188,10 +188,10 @@ class SourceEncoder(nn.Module):
         if mirror is None:
             rightward: Tensor = self.rightward[layer](states)[0]
             return rightward
-        rightward, leftward = side_by_side(
+        rightward, leftward = run_concurrently(
             lambda: self.rightward[layer](states)[0],
             lambda: _take(self.leftward[layer](_take(states, mirror))[0], mirror),
-            lane=1,
+            side_stream=1,
         )
         return torch.cat([rightward, leftward], 2)
 

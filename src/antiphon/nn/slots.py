@@ -4,7 +4,9 @@ from jaxtyping import Int
 from torch import Tensor
 
 
-def spread(values: Tensor, slots: Int[Tensor, " N"], size: int, *, empty: float | int = 0, dim: int = 0) -> Tensor:
+def scatter_to_slots(
+    values: Tensor, slots: Int[Tensor, " N"], size: int, *, empty: float | int = 0, dim: int = 0
+) -> Tensor:
     """Values put into their slots; if every slot has one, they are in order and come back as they are."""
     if values.shape[dim] == size:
         return values

@@ -46,7 +46,7 @@ class Projection(nn.Linear):
         return self._split_weight[1]
 
 
-class WordLogits(Projection):
+class TokenLogits(Projection):
     """A projection; while a model learns on a GPU, words that cannot be follow the others up to a round number.
 
     With a bias their logits are ``-inf``, without one 0: of the parts of a sum, one has the bias.

@@ -9,29 +9,33 @@ from collections.abc import Mapping
 import numpy as np
 
 from antiphon.exceptions import InputError
-from antiphon.metrics.output_metrics import Shares
+from antiphon.metrics.output_metrics import RatioStats
 
 Rankings = Mapping[str, Mapping[str, float]]
 """The score of every candidate of every question, by their ids; higher is better."""
 
-RANKING_MEASURES = {"map": "AP", "mrr": "RR", "p_at_1": "P@1"}
+RANKING_METRICS = {"map": "AP", "mrr": "RR", "p_at_1": "P@1"}
 """Our names and those of ir-measures."""
 
 
-def rank_measures(judged: Mapping[str, Mapping[str, int]], rankings: Rankings, about: str = "all") -> dict[str, Shares]:
+def compute_ranking_metrics(
+    judged: Mapping[str, Mapping[str, int]], rankings: Rankings, about: str = "all"
+) -> dict[str, RatioStats]:
     """Every measure over the judged questions, one share for each; ``about`` names them in the signature."""
     try:
         import ir_measures
     except ImportError:
         raise InputError("MAP and MRR: ir-measures is missing, expected it from antiphon[qa]") from None
-    measures = {ir_measures.parse_measure(theirs): ours for ours, theirs in RANKING_MEASURES.items()}
-    found: dict[str, dict[str, float]] = {name: {} for name in RANKING_MEASURES}
+    measures = {ir_measures.parse_measure(theirs): ours for ours, theirs in RANKING_METRICS.items()}
+    found: dict[str, dict[str, float]] = {name: {} for name in RANKING_METRICS}
     for value in ir_measures.iter_calc(list(measures), judged, rankings):
         found[measures[value.measure]][value.query_id] = float(value.value)
     signature = (
         f"{len(judged)} questions ({about})|ties by id descending|trec_eval, ir-measures {ir_measures.__version__}"
     )
     return {
-        name: Shares(np.array([values.get(question, 0.0) for question in judged]), np.ones(len(judged)), 1.0, signature)
+        name: RatioStats(
+            np.array([values.get(question, 0.0) for question in judged]), np.ones(len(judged)), 1.0, signature
+        )
         for name, values in found.items()
     }

@@ -19,7 +19,7 @@ from antiphon.ranking.stop_words import read_stop_words
 from antiphon.ranking.word_overlap import Overlap
 from antiphon.ranking.word_vectors import WordVectors
 from antiphon.recipe.schema import DataSection, Recipe
-from antiphon.runs.build import build_text_steps
+from antiphon.runs.build import build_normalisation
 from antiphon.runs.run_folder import RunFolder
 from antiphon.storage.tensors import load_finite, load_into, save_tensors
 
@@ -69,7 +69,7 @@ def text_encoder(run: RunFolder, recipe: Recipe) -> Callable[[str], Ids]:
 
 def word_splitter(data: DataSection) -> Words:
     """From text to words: what stands between spaces after the text steps."""
-    steps = build_text_steps(data)
+    steps = build_normalisation(data)
     return lambda text: steps(text).split()
 
 

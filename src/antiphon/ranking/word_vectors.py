@@ -16,7 +16,7 @@ from antiphon.exceptions import InputError
 from antiphon.ranking.npz import read_arrays
 
 Vector = NDArray[np.float32]
-_MOST_NUMBERS = 2**15
+_MAX_ELEMENTS = 2**15
 """Numbers of a vector at most."""
 _LARGEST = 1_000_000
 """Numbers in vectors at most, on either side of 0: with larger ones nothing can be learnt."""
@@ -152,5 +152,5 @@ def _parse_numbers(numbers: list[str], where: str) -> Vector:
 
 
 def _check_width(width: int, where: str) -> None:
-    if not 1 <= width <= _MOST_NUMBERS:
-        raise InputError(f"{where}: vectors of {width} numbers, expected 1 to {_MOST_NUMBERS:,}")
+    if not 1 <= width <= _MAX_ELEMENTS:
+        raise InputError(f"{where}: vectors of {width} numbers, expected 1 to {_MAX_ELEMENTS:,}")

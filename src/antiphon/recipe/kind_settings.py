@@ -39,7 +39,7 @@ Key = tuple[str, str]
 """A section and a name in it."""
 
 
-def leave_aside(table: Mapping[str, Any], changes: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def drop_unused(table: Mapping[str, Any], changes: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """The nested table of a recipe file, less what it says of another kind than ``changes`` ask for; and what that was.
 
     What a file says of its own kind stays, right or wrong.

@@ -10,10 +10,10 @@ from pydantic import ValidationError
 
 from antiphon.data.files import read_text
 from antiphon.exceptions import RecipeError
-from antiphon.recipe.kind_settings import changed_settings, leave_aside, refuse_unused, unused_settings, without
+from antiphon.recipe.kind_settings import changed_settings, drop_unused, refuse_unused, unused_settings, without
 from antiphon.recipe.problems import explain
 from antiphon.recipe.schema import DataSection, Recipe
-from antiphon.storage.atomic import write_whole
+from antiphon.storage.atomic import write_atomically
 from antiphon.terminal import one_line
 
 _NAMES = {
@@ -36,7 +36,7 @@ def load_recipe(path: Path, settings: Iterable[str] = (), say: Callable[[str], N
         section, name, value = _parse_setting(setting)
         changes.setdefault(section, {})[name] = value
     _resolve_paths(changes.get("data"), Path())
-    table, aside = leave_aside(table, changes)
+    table, aside = drop_unused(table, changes)
     recipe = parse_recipe(_merge(table, changes), str(path))
     refuse_unused(recipe.model.kind, changes, "--set")
     refuse_unused(recipe.model.kind, changed_settings(table, recipe, Recipe()), str(path))
@@ -55,7 +55,7 @@ def parse_recipe(table: Mapping[str, Any], where: str) -> Recipe:
 
 def save_recipe(recipe: Recipe, path: Path) -> None:
     """Writes every setting that the kind of model has, defaults too, but those that are unset."""
-    write_whole(path, tomli_w.dumps(as_table(recipe)))
+    write_atomically(path, tomli_w.dumps(as_table(recipe)))
 
 
 def as_table(recipe: Recipe) -> dict[str, Any]:

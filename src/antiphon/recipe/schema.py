@@ -33,7 +33,7 @@ Hypotheses = Annotated[int, Field(gt=0, le=1000)]
 Weight = Annotated[float, Field(ge=-1e6, le=1e6)]
 Nats = Annotated[float, Field(ge=0, le=1e6)]
 
-MOST_WEIGHTS = 10**9
+MAX_WEIGHTS = 10**9
 """Weights of the LSTMs of a model at most: with gradients and the optimiser's state, 16 GB."""
 
 
@@ -148,10 +148,10 @@ class ModelSection(Section):
     def _lstms_fit_into_memory(self) -> "ModelSection":
         hidden, layers = self.hidden_size, self.layers
         weights = 3 * 4 * hidden * ((self.embedding_size or hidden) + hidden * (2 * layers - 1))
-        if weights > MOST_WEIGHTS:
+        if weights > MAX_WEIGHTS:
             raise ValueError(
                 f"model.hidden_size = {hidden} with model.layers = {layers}: about {weights / 1e9:.3g} billion weights "
-                f"({weights * 4 / 1e9:.3g} GB), expected at most {MOST_WEIGHTS / 1e9:g} billion"
+                f"({weights * 4 / 1e9:.3g} GB), expected at most {MAX_WEIGHTS / 1e9:g} billion"
             )
         return self
 

@@ -11,7 +11,7 @@ from antiphon.exceptions import RunError
 from antiphon.metrics import Outputs, perplexity
 from antiphon.metrics.significance import Comparison, compare_systems
 from antiphon.report.tables import shown
-from antiphon.runs.build import fitting_measures
+from antiphon.runs.build import task_metrics
 
 if TYPE_CHECKING:
     from antiphon.api import Model
@@ -45,7 +45,7 @@ class Compared:
 def compare(systems: Sequence[System]) -> Compared:
     """Every metric of the task; systems with other target vocabularies are refused, since nothing would compare."""
     first = systems[0]
-    names = fitting_measures(first.model.recipe.data)
+    names = task_metrics(first.model.recipe.data)
     vocab = first.model.codec.target.vocab
     for other in systems[1:]:
         theirs = other.model.codec.target.vocab

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from antiphon.exceptions import InputError
-from antiphon.storage.atomic import replaced_whole
+from antiphon.storage.atomic import atomic_replacement
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -161,5 +161,5 @@ def _figure(width: float, height: float) -> "Figure":
 
 def _save(figure: "Figure", path: Path) -> None:
     kind = path.suffix.removeprefix(".")
-    with replaced_whole(path) as new:
+    with atomic_replacement(path) as new:
         figure.savefig(new, dpi=150, format=kind, metadata={"Software": None} if kind == "png" else None)

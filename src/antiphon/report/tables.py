@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from antiphon.ranking.ranking_metrics import RANKING_MEASURES
+from antiphon.ranking.ranking_metrics import RANKING_METRICS
 
 if TYPE_CHECKING:
     from antiphon.api import Evaluation
 
 
-_DECIMALS = {"perplexity": 3, "edit_distance": 3, "AP": 3} | dict.fromkeys(RANKING_MEASURES, 4)
+_DECIMALS = {"perplexity": 3, "edit_distance": 3, "AP": 3} | dict.fromkeys(RANKING_METRICS, 4)
 
 
 def shown(metric: str, value: float) -> str:

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from antiphon.data.codec import NO_FEATURES, PairCodec
 from antiphon.data.corpus import Limits
-from antiphon.data.tokenise import TextSteps
+from antiphon.data.tokenise import Normalisation
 from antiphon.data.vocab import NO_COUNTERPART, SPECIALS, UNKNOWN, Vocab
 from antiphon.decode.hypothesis import BeamSettings
 from antiphon.exceptions import RecipeError
@@ -64,9 +64,9 @@ def build_beam(settings: SearchSection, *, beam: int | None = None, nbest: int =
     )
 
 
-def build_text_steps(data: DataSection) -> TextSteps:
+def build_normalisation(data: DataSection) -> Normalisation:
     """What is done to text before it is cut into tokens."""
-    return TextSteps(
+    return Normalisation(
         nfc=data.nfc,
         lowercase=data.lowercase,
         digits_to_hash=data.digits_to_hash,
@@ -90,7 +90,7 @@ def count_parameters(model: nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
 
 
-def fitting_measures(data: DataSection) -> list[str]:
+def task_metrics(data: DataSection) -> list[str]:
     """The measures of outputs that suit the task.
 
     Separate symbols written for a word that was read by its letters are phonemes; other words are text.

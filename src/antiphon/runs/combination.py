@@ -16,7 +16,7 @@ from antiphon.models.language_model import LanguageModel
 from antiphon.models.noisy_channel import NoisyChannel, Weights
 from antiphon.models.transducer import Transducer
 from antiphon.recipe.schema import Recipe
-from antiphon.runs.build import build_text_steps, count_parameters
+from antiphon.runs.build import build_normalisation, count_parameters
 from antiphon.runs.kinds import KINDS
 from antiphon.runs.run_folder import RunFolder, claimed, new_run, token_kinds
 from antiphon.storage.commit import seal_run
@@ -209,8 +209,10 @@ def _check_tokens(parts: dict[str, RunFolder]) -> None:
     sides = {"channel": (("source", outputs), ("target", inputs)), "lm": (("target", outputs),)}
     for name, part in parts.items():
         data = part.recipe().data
-        if build_text_steps(data) != build_text_steps(direct):
-            raise RunError(f"{name}: other text steps ({build_text_steps(data)}), expected those of the direct model")
+        if build_normalisation(data) != build_normalisation(direct):
+            raise RunError(
+                f"{name}: other text steps ({build_normalisation(data)}), expected those of the direct model"
+            )
         kinds = dict(token_kinds(data))
         for side, kind in sides.get(name, ()):
             if kinds[side] != kind:

@@ -29,15 +29,15 @@ class SequenceModel(Protocol):
 
 
 @dataclass(frozen=True)
-class Links:
+class Explanation:
     """How the input and output of one pair go together: a weight for every cell, and one row per target token."""
 
     weights: Float[Tensor, "I J"]
-    rows: Int[Tensor, " J"]
+    alignment: Int[Tensor, " J"]
 
 
 Search = Callable[[Any, Batch, BeamSettings], list[list[Hypothesis]]]
-Explain = Callable[[Any, Batch], Links]
+Explain = Callable[[Any, Batch], Explanation]
 
 
 @dataclass(frozen=True)
@@ -57,16 +57,16 @@ class Kind:
     reads_source: bool = True
 
 
-def align(model: Transducer, pair: Batch) -> Links:
+def align(model: Transducer, pair: Batch) -> Explanation:
     """Posteriors of writing, and the best path."""
     lattice = (*model.moves(pair), pair.source_lengths, pair.target_lengths)
-    return Links(posteriors(*lattice).write[0], best_path(*lattice).rows[0])
+    return Explanation(posteriors(*lattice).write[0], best_path(*lattice).alignment[0])
 
 
-def attend(model: Attention, pair: Batch) -> Links:
+def attend(model: Attention, pair: Batch) -> Explanation:
     """Attention weights, and the position that each token looked at most."""
     weights = model.attention(pair)[0]
-    return Links(weights, weights.argmax(0))
+    return Explanation(weights, weights.argmax(0))
 
 
 RANKING_KINDS = frozenset({"matcher", "overlap"})

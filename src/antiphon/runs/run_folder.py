@@ -23,14 +23,14 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from antiphon.data.codec import NO_FEATURES, PairCodec, PairCutter, TextCodec, TextCutter
+from antiphon.data.codec import NO_FEATURES, PairCodec, PairTokeniser, TextCodec, TextTokeniser
 from antiphon.data.tokenise import Chars, SentencePiece, Tokeniser, Words
 from antiphon.data.vocab import Vocab
 from antiphon.exceptions import RunError, is_disk_full
 from antiphon.models.suffix_rule import SuffixRules
 from antiphon.recipe.recipe_file import parse_recipe, parse_toml, save_recipe
 from antiphon.recipe.schema import DataSection, Recipe, TokenKind
-from antiphon.runs.build import build_model, build_text_steps
+from antiphon.runs.build import build_model, build_normalisation
 from antiphon.storage.commit import changed_run, holds_run, recover, replaced_run
 from antiphon.storage.folder_lock import locked
 from antiphon.storage.layout import MANIFEST, PARTS
@@ -137,16 +137,16 @@ class RunFolder:
         if features != NO_FEATURES:
             features.save(self.path / "features.vocab")
 
-    def cutter(self, recipe: Recipe) -> PairCutter:
+    def pair_tokeniser(self, recipe: Recipe) -> PairTokeniser:
         """Text to tokens, while the run has no vocabularies yet."""
-        steps = build_text_steps(recipe.data)
-        source, target = (TextCutter(steps, self.tokeniser(side, kind)) for side, kind in token_kinds(recipe.data))
-        return PairCutter(source, target)
+        steps = build_normalisation(recipe.data)
+        source, target = (TextTokeniser(steps, self.tokeniser(side, kind)) for side, kind in token_kinds(recipe.data))
+        return PairTokeniser(source, target)
 
     def codec(self, recipe: Recipe) -> PairCodec:
         """Text to ids and back, as the run was trained."""
         data = recipe.data
-        steps = build_text_steps(data)
+        steps = build_normalisation(data)
         source, target = (
             TextCodec(steps, self.tokeniser(side, kind), self.vocab(side)) for side, kind in token_kinds(data)
         )

@@ -25,7 +25,7 @@ def is_scratch(path: Path) -> bool:
 
 
 @contextmanager
-def replaced_whole(path: Path) -> Iterator[Path]:
+def atomic_replacement(path: Path) -> Iterator[Path]:
     """A fresh file beside ``path`` that takes its place once it is written and synced.
 
     If writing fails, whatever was at ``path`` stays. A symbolic link there is replaced, never followed. What a killed
@@ -46,9 +46,9 @@ def replaced_whole(path: Path) -> Iterator[Path]:
     sync_folder(path.parent)
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_atomically(path: Path, text: str) -> None:
     """Replaces a text file in one move."""
-    with replaced_whole(path) as new:
+    with atomic_replacement(path) as new:
         new.write_text(text, encoding="utf-8", newline="\n")
 
 

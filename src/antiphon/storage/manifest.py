@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from antiphon.exceptions import RunError
-from antiphon.storage.atomic import is_in_use, is_scratch, write_whole
+from antiphon.storage.atomic import is_in_use, is_scratch, write_atomically
 from antiphon.storage.layout import FOLDERS, MANIFEST, REPORTS, RUN_FILES
 from antiphon.storage.migrations import FORMAT, check_format
 from antiphon.storage.sealed_json import parse_sealed, render_sealed
@@ -73,7 +73,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Replaces the manifest in one move."""
-    write_whole(folder / MANIFEST, render_sealed(asdict(manifest)))
+    write_atomically(folder / MANIFEST, render_sealed(asdict(manifest)))
 
 
 def read_verified(folder: Path) -> Manifest:

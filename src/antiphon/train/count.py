@@ -5,16 +5,16 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from antiphon.data.readers import Pair
-from antiphon.data.vocab import Tally
+from antiphon.data.vocab import TokenCounts
 from antiphon.exceptions import InputError
 from antiphon.metrics import Outputs, score_outputs
 from antiphon.models.suffix_rule import SuffixRules
 from antiphon.ranking.question_files import judgements_of
 from antiphon.ranking.rankers import rankings_of
-from antiphon.ranking.ranking_metrics import rank_measures
+from antiphon.ranking.ranking_metrics import compute_ranking_metrics
 from antiphon.ranking.saved_rankers import load_ranker
 from antiphon.recipe.schema import Recipe
-from antiphon.runs.build import fitting_measures
+from antiphon.runs.build import task_metrics
 from antiphon.runs.run_folder import RunFolder
 from antiphon.train.prepare import Say, dev_pairs, place_sentencepiece_models, settle_features, training_pairs
 from antiphon.train.questions import dev_questions, learn_overlap, training_questions
@@ -44,7 +44,7 @@ def train_suffix_rules(recipe: Recipe, run: RunFolder, say: Say) -> None:
     save_summary(
         run,
         recipe.train,
-        _dev_scores(recipe, run, rules, fitting_measures(recipe.data)),
+        _dev_scores(recipe, run, rules, task_metrics(recipe.data)),
         parameters=len(rules),
         seconds=seconds,
         pairs_per_second=len(examples) / max(seconds, 1e-9),
@@ -75,7 +75,7 @@ def train_overlap(recipe: Recipe, run: RunFolder, say: Say) -> None:
     save_summary(
         run,
         recipe.train,
-        {name: shares.score().value for name, shares in rank_measures(judgements_of(dev), rankings).items()},
+        {name: shares.score().value for name, shares in compute_ranking_metrics(judgements_of(dev), rankings).items()},
         parameters=len(overlap.document_frequency),
         seconds=seconds,
         pairs_per_second=overlap.sentences / max(seconds, 1e-9),
@@ -83,7 +83,7 @@ def train_overlap(recipe: Recipe, run: RunFolder, say: Say) -> None:
 
 
 def _save_vocabs(run: RunFolder, recipe: Recipe, examples: Sequence[Example]) -> None:
-    source, target, features = Tally(), Tally(), Tally()
+    source, target, features = TokenCounts(), TokenCounts(), TokenCounts()
     for example in examples:
         source.encode_many(example.source)
         target.encode_many(example.target)
@@ -95,7 +95,7 @@ def _save_vocabs(run: RunFolder, recipe: Recipe, examples: Sequence[Example]) ->
 def read_examples(recipe: Recipe, run: RunFolder, name: str) -> list[Example]:
     """The pairs of the recipe's ``train`` or ``dev`` that have text on both sides."""
     pairs: Iterator[Pair] = training_pairs(recipe) if name == "train" else dev_pairs(recipe)
-    cutter = run.cutter(recipe)
+    cutter = run.pair_tokeniser(recipe)
     read = (
         Example(cutter.source.tokens(pair.source), cutter.target.tokens(pair.target), pair.features, pair.target)
         for pair in pairs

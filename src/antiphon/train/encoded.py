@@ -19,7 +19,7 @@ from antiphon.exceptions import RecipeError, is_disk_full
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import build_limits, reads_source
 from antiphon.runs.run_folder import RunFolder
-from antiphon.storage.atomic import remove_tree, scratch_folder, sweep, sync_folder, write_whole
+from antiphon.storage.atomic import remove_tree, scratch_folder, sweep, sync_folder, write_atomically
 from antiphon.storage.folder_lock import locked
 from antiphon.storage.manifest import measure
 from antiphon.storage.sealed_json import parse_sealed, render_sealed
@@ -57,7 +57,7 @@ def save_contents(corpus: Path, origin: Origin, pairs: dict[str, str], vocabular
     """Declares the corpora of a folder whole; ``pairs`` says of each how many pairs were kept and left out."""
     written = [*(corpus / f"{name}.arrow" for name in pairs), *vocabularies]
     digests = {path.name: asdict(measure(path)) for path in written}
-    write_whole(_contents(corpus), render_sealed({**asdict(origin), "pairs": pairs, "digests": digests}))
+    write_atomically(_contents(corpus), render_sealed({**asdict(origin), "pairs": pairs, "digests": digests}))
 
 
 def load_pairs(corpus: Path) -> dict[str, str]:

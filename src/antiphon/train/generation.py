@@ -16,7 +16,7 @@ from antiphon.data.changing_pairs import ChangingPairs
 from antiphon.data.corpus import Corpus, plan_batches
 from antiphon.models.transducer import Transducer
 from antiphon.recipe.schema import Recipe
-from antiphon.runs.build import build_beam, build_model, build_search, fitting_measures
+from antiphon.runs.build import build_beam, build_model, build_search, task_metrics
 from antiphon.runs.run_folder import RunFolder
 from antiphon.train.checkpoint import Checkpoint
 from antiphon.train.length import Length
@@ -107,7 +107,7 @@ class GenerationTask:
             codec,
             build_beam(recipe.search, beam=recipe.train.dev_beam),
             build_search(recipe),
-            fitting_measures(recipe.data),
+            task_metrics(recipe.data),
             dev_plan,
             () if metric == "perplexity" else encoded_dev_pairs(recipe, codec),
         )

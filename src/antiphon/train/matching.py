@@ -25,7 +25,7 @@ from antiphon.ranking.rankers import (
     plan_match_batches,
     with_probability,
 )
-from antiphon.ranking.ranking_metrics import rank_measures
+from antiphon.ranking.ranking_metrics import compute_ranking_metrics
 from antiphon.ranking.saved_rankers import load_matcher, load_overlap, new_matcher, text_encoder, word_splitter
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.run_folder import RunFolder
@@ -187,5 +187,5 @@ class MatchingTask:
 def dev_metrics(questions: list[Question], scores: Scores) -> dict[str, float]:
     """Every ranking measure of held-out questions, given the scores of all their candidates."""
     rankings = name_scores(by_question(scores, questions), questions)
-    measured = rank_measures(judgements_of(questions), rankings)
+    measured = compute_ranking_metrics(judgements_of(questions), rankings)
     return {name: shares.score().value for name, shares in measured.items()}

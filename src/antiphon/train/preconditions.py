@@ -5,11 +5,11 @@ from importlib.util import find_spec
 
 from antiphon.data.readers import keep_filled
 from antiphon.exceptions import InputError, RecipeError
-from antiphon.metrics import why_left_out
+from antiphon.metrics import missing_metrics_note
 from antiphon.ranking.question_files import read_questions, select_questions
-from antiphon.ranking.ranking_metrics import RANKING_MEASURES
+from antiphon.ranking.ranking_metrics import RANKING_METRICS
 from antiphon.recipe.schema import Recipe
-from antiphon.runs.build import fitting_measures, reads_source
+from antiphon.runs.build import reads_source, task_metrics
 from antiphon.runs.kinds import RANKING_KINDS
 from antiphon.train.prepare import pairs_of
 
@@ -36,12 +36,12 @@ def _check_kind(recipe: Recipe) -> None:
         raise RecipeError(f"model.kind = {kind}: made of trained runs by antiphon {verb}, expected another kind")
     possible = [] if kind in COUNTED_KINDS else ["perplexity"]
     if kind in RANKING_KINDS:
-        possible += RANKING_MEASURES
+        possible += RANKING_METRICS
     elif kind != "language_model":
-        possible += fitting_measures(recipe.data)
+        possible += task_metrics(recipe.data)
     if metric not in possible:
         raise RecipeError(f"train.dev_metric = {metric}: not for this {kind}, expected {' or '.join(possible)}")
-    if missing := why_left_out([metric]):
+    if missing := missing_metrics_note([metric]):
         raise RecipeError(f"train.dev_metric = {missing}")
 
 

@@ -7,13 +7,13 @@ from itertools import chain
 from pathlib import Path
 
 from antiphon.data.codec import NO_FEATURES, PairCodec
-from antiphon.data.corpus import Census, Corpus, Limits, renumber_corpus, tally_corpus, write_corpus
+from antiphon.data.corpus import Corpus, FilterStats, Limits, remap_corpus_ids, write_corpus, write_counted_corpus
 from antiphon.data.readers import Files, Pair, has_features, read_pairs, read_targets, read_unpaired
 from antiphon.data.tokenise import SentencePiece, train_sentencepiece
 from antiphon.data.vocab import SPECIALS
 from antiphon.exceptions import InputError, RecipeError
 from antiphon.recipe.schema import DataSection, Recipe
-from antiphon.runs.build import build_limits, build_text_steps, reads_source
+from antiphon.runs.build import build_limits, build_normalisation, reads_source
 from antiphon.runs.run_folder import RunFolder, token_kinds
 from antiphon.train.encoded import Origin, find_fault, load_pairs, save_contents, staged_entry, vocabulary_files
 
@@ -159,8 +159,8 @@ def _take_vocabularies(recipe: Recipe, run: RunFolder, other: RunFolder) -> None
     for (side, ours), (_, kind) in zip(token_kinds(recipe.data), token_kinds(theirs), strict=True):
         if ours != kind and (side == "target" or reads_source(recipe)):
             raise RecipeError(f"data.vocab_from: {other.path} has {kind} as {side} tokens, expected {ours}")
-    if build_text_steps(recipe.data) != build_text_steps(theirs):
-        raise RecipeError(f"data.vocab_from: {other.path} has other text steps ({build_text_steps(theirs)})")
+    if build_normalisation(recipe.data) != build_normalisation(theirs):
+        raise RecipeError(f"data.vocab_from: {other.path} has other text steps ({build_normalisation(theirs)})")
     _copy_vocabularies(other, run)
 
 
@@ -168,7 +168,7 @@ def place_sentencepiece_models(recipe: Recipe, run: RunFolder) -> None:
     """Puts the SentencePiece models of a recipe into the run: given ones, or new ones of the training pairs."""
     data = recipe.data
     given = [data.source_sentencepiece, data.target_sentencepiece]
-    steps = build_text_steps(data)
+    steps = build_normalisation(data)
     for (side, kind), model in zip(token_kinds(data), reversed(given) if data.swap else given, strict=True):
         if kind != "sentencepiece":
             continue
@@ -188,35 +188,35 @@ def _encode_all(recipe: Recipe, run: RunFolder, origin: Origin) -> None:
         _encode_with(run, recipe, run, origin)
     else:
         place_sentencepiece_models(recipe, run)
-        census = _number_and_encode(recipe, run)
-        _encode_dev(run, recipe, run, origin, census)
+        stats = _number_and_encode(recipe, run)
+        _encode_dev(run, recipe, run, origin, stats)
 
 
 def _encode_with(run: RunFolder, recipe: Recipe, new: RunFolder, origin: Origin) -> None:
     """Encodes both corpora into ``new`` with the vocabularies of ``run``."""
     new.corpus.mkdir()
     path, limits, codec = new.corpus / "train.arrow", build_limits(recipe), run.codec(recipe)
-    census = write_corpus(training_pairs(recipe), codec, path, limits, targets_only=not reads_source(recipe))
-    _encode_dev(run, recipe, new, origin, census)
+    stats = write_corpus(training_pairs(recipe), codec, path, limits, targets_only=not reads_source(recipe))
+    _encode_dev(run, recipe, new, origin, stats)
 
 
-def _number_and_encode(recipe: Recipe, run: RunFolder) -> Census:
+def _number_and_encode(recipe: Recipe, run: RunFolder) -> FilterStats:
     """Reads the training pairs once: makes their vocabularies and encodes them."""
     run.corpus.mkdir()
-    path, limits = run.corpus / "tallied.arrow", build_limits(recipe)
-    tallied = tally_corpus(
-        training_pairs(recipe), run.cutter(recipe), path, limits, targets_only=not reads_source(recipe)
+    path, limits = run.corpus / "counted.arrow", build_limits(recipe)
+    counted = write_counted_corpus(
+        training_pairs(recipe), run.pair_tokeniser(recipe), path, limits, targets_only=not reads_source(recipe)
     )
-    source, target = (side.vocab(recipe.data.min_count) for side in (tallied.source, tallied.target))
-    features = tallied.features.vocab() if recipe.data.features else NO_FEATURES
+    source, target = (side.vocab(recipe.data.min_count) for side in (counted.source, counted.target))
+    features = counted.features.vocab() if recipe.data.features else NO_FEATURES
     run.save_vocabs(source, target, features)
-    tables = source.encode(tallied.source), target.encode(tallied.target), features.encode(tallied.features)
-    renumber_corpus(path, run.corpus / "train.arrow", *tables)
+    tables = source.encode(counted.source), target.encode(counted.target), features.encode(counted.features)
+    remap_corpus_ids(path, run.corpus / "train.arrow", *tables)
     path.unlink()
-    return tallied.census
+    return counted.stats
 
 
-def _encode_dev(run: RunFolder, recipe: Recipe, new: RunFolder, origin: Origin, train: Census) -> None:
+def _encode_dev(run: RunFolder, recipe: Recipe, new: RunFolder, origin: Origin, train: FilterStats) -> None:
     """Encodes the held-out pairs and declares both corpora whole, if either has a pair at all."""
     _refuse_no_pairs(recipe.data.train, train)
     path, codec = new.corpus / "dev.arrow", run.codec(recipe)
@@ -225,10 +225,10 @@ def _encode_dev(run: RunFolder, recipe: Recipe, new: RunFolder, origin: Origin, 
     save_contents(new.corpus, origin, {"train": str(train), "dev": str(dev)}, vocabulary_files(run))
 
 
-def _refuse_no_pairs(files: Files | None, census: Census) -> None:
-    if not census.kept:
+def _refuse_no_pairs(files: Files | None, stats: FilterStats) -> None:
+    if not stats.kept:
         name = " + ".join(map(str, files)) if isinstance(files, tuple) else str(files)
-        raise InputError(f"{name}: no pairs to use ({census}), expected lines of source<TAB>target")
+        raise InputError(f"{name}: no pairs to use ({stats}), expected lines of source<TAB>target")
 
 
 def _open_new(recipe: Recipe, run: RunFolder, corpus: Path, say: Say) -> Prepared:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from antiphon.data.batch import Batch
-from antiphon.nn.cuda_streams import join_lanes
+from antiphon.nn.cuda_streams import join_side_streams
 from antiphon.train.step import Learned, Step
 
 _MOST_RECORDINGS = 128
@@ -52,7 +52,7 @@ class CudaGraphs:
             try:
                 result = compute()
             finally:
-                join_lanes()  # also where memory has run out
+                join_side_streams()  # also where memory has run out
 
         def replay() -> Tensor:
             graph.replay()

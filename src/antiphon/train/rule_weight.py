@@ -7,7 +7,7 @@ from typing import cast
 from antiphon.data.batch import Batch
 from antiphon.data.codec import PairCodec
 from antiphon.data.vocab import END
-from antiphon.decode.rule_mixture import Rivals, as_answer, fit_weight, rivals_of
+from antiphon.decode.rule_mixture import HeldOutAnswers, as_answer, fit_weight, held_out_answers
 from antiphon.models.left_to_right import LeftToRight
 from antiphon.models.suffix_rule import SuffixRules
 from antiphon.recipe.schema import Recipe
@@ -43,7 +43,7 @@ def weigh_rules(recipe: Recipe, run: RunFolder, new: RunFolder, device: str) -> 
     measured = {"rule_accuracy": _percent(rival.rule_is_right for rival in rivals)}
     if weight:
         rules.save(new.rules)
-        right = (rival.rule_is_right if weight > rival.turn else rival.is_right for rival in rivals)
+        right = (rival.rule_is_right if weight > rival.break_even else rival.is_right for rival in rivals)
         measured["accuracy_with_rules"] = _percent(right)
     return measured
 
@@ -52,7 +52,7 @@ def _percent(right: Iterable[bool]) -> float:
     return 100 * fmean(right)
 
 
-def _rivals(recipe: Recipe, run: RunFolder, rules: SuffixRules, device: str) -> Iterator[Rivals]:
+def _rivals(recipe: Recipe, run: RunFolder, rules: SuffixRules, device: str) -> Iterator[HeldOutAnswers]:
     """Network and rules on every held-out pair."""
     codec = run.codec(recipe)
     model, search, settings = run.load_module(recipe, codec).to(device), build_search(recipe), build_beam(recipe.search)
@@ -64,7 +64,9 @@ def _rivals(recipe: Recipe, run: RunFolder, rules: SuffixRules, device: str) -> 
         encode = codec.target.vocab.encode
         answers = [as_answer(encode(rules.apply(each.source, each.features)).tolist(), model) for each in some]
         references = [(*encode(each.target).tolist(), END) for each in some]
-        yield from rivals_of(cast(LeftToRight, model), batch, search(model, batch, settings), answers, references)
+        yield from held_out_answers(
+            cast(LeftToRight, model), batch, search(model, batch, settings), answers, references
+        )
 
 
 def _batch(codec: PairCodec, examples: Sequence[Example]) -> Batch:

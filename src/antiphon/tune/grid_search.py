@@ -24,7 +24,7 @@ from antiphon.metrics import LOWER_IS_BETTER
 from antiphon.recipe.recipe_file import load_recipe, save_recipe
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.run_folder import RunFolder
-from antiphon.storage.atomic import replaced_whole
+from antiphon.storage.atomic import atomic_replacement
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def save_grid(results: Sequence[Result], out: Path) -> Path:
     best = results[0]
     if best.problem:
         raise RunError(f"{best.cell.folder}: every combination failed, the first with: {best.problem}")
-    with replaced_whole(out / "grid.tsv") as new, new.open("w", newline="", encoding="utf-8") as file:
+    with atomic_replacement(out / "grid.tsv") as new, new.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, delimiter="\t", lineterminator="\n")
         names = [setting.partition("=")[0] for setting in best.cell.settings]
         writer.writerow([*names, f"dev_{best.cell.recipe.train.dev_metric}", "epochs", "seconds", "problem"])

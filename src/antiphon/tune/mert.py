@@ -12,7 +12,7 @@ from antiphon.exceptions import RecipeError
 from antiphon.metrics import LOWER_IS_BETTER, Outputs, score_outputs
 from antiphon.models.noisy_channel import Weights
 from antiphon.recipe.schema import Recipe
-from antiphon.runs.build import fitting_measures
+from antiphon.runs.build import task_metrics
 from antiphon.runs.run_folder import RunFolder
 from antiphon.tune.nbest_lists import NBestLists
 from antiphon.tune.weight_search import find_weights
@@ -36,7 +36,7 @@ class Tuning:
 
 def start_lists(model: NoisyChannelModel, pairs: Sequence[Pair], metric: str | None) -> NBestLists:
     """Empty lists of candidates for a metric of the task; unset: accuracy for characters, else BLEU."""
-    possible = fitting_measures(model.recipe.data)
+    possible = task_metrics(model.recipe.data)
     name = metric or ("bleu" if "bleu" in possible else "accuracy")
     if name not in possible:
         raise RecipeError(f"--metric {name}: expected one of {', '.join(possible)}")

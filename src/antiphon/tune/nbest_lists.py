@@ -14,7 +14,7 @@ from antiphon.data.readers import Pair
 from antiphon.exceptions import InputError
 from antiphon.metrics import Outputs
 from antiphon.metrics.output_statistics import Rows, Statistics, statistics_of
-from antiphon.storage.atomic import write_whole
+from antiphon.storage.atomic import write_atomically
 from antiphon.tune.weight_search import CandidateTable
 
 SCORES = ("direct", "channel", "language_model", "length")
@@ -84,7 +84,7 @@ class NBestLists:
             ]
             shown = {"source": pair.source, "reference": pair.target, "candidates": candidates}
             lines.append(json.dumps(shown, ensure_ascii=False) + "\n")
-        write_whole(path, "".join(lines))
+        write_atomically(path, "".join(lines))
 
     def load(self, path: Path) -> None:
         """Adds what ``save`` wrote for the same pairs."""

@@ -1,7 +1,7 @@
 """Text in and out of streams."""
 
 from antiphon.data.codec import PairCodec, TextCodec
-from antiphon.data.tokenise import Chars, SentencePiece, TextSteps, train_sentencepiece
+from antiphon.data.tokenise import Chars, Normalisation, SentencePiece, train_sentencepiece
 from antiphon.data.vocab import UNKNOWN, Vocab
 from antiphon.decode.streaming.text_streams import StreamGroup, run_streams
 
@@ -23,7 +23,7 @@ def test_subwords_are_read_as_they_are(tmp_path):
     train_sentencepiece([text] * 20, tmp_path / "pieces.model", 20)
     tokeniser = SentencePiece(tmp_path / "pieces.model")
     pieces = tokeniser.split(text)
-    side = TextCodec(TextSteps(), tokeniser, Vocab(sorted(set(pieces))))
+    side = TextCodec(Normalisation(), tokeniser, Vocab(sorted(set(pieces))))
     assert any(tokeniser.split(piece) != [piece] for piece in pieces)
     (timed,) = run_streams(StreamGroup(Echo(), PairCodec(side, side), 1), [pieces])
     assert timed.tokens == pieces
@@ -58,7 +58,7 @@ class Doubling(Echo):
         return [[UNKNOWN] for _ in streams]
 
 
-LETTERS = TextCodec(TextSteps(), Chars(), Vocab("ab"))
+LETTERS = TextCodec(Normalisation(), Chars(), Vocab("ab"))
 
 
 def stream_letters(streams, text):

@@ -5,7 +5,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from antiphon.data.vocab import START
-from antiphon.decode.streaming.token_streams import select_factors, start_decoder, step_decoder
+from antiphon.decode.streaming.online_decoder import select_factors, start_decoder, step_decoder
 from antiphon.models.transducer import Transducer
 from antiphon.nn.cell_factors import CellFactors
 

@@ -14,8 +14,8 @@ from antiphon.data.codec import PairCodec
 from antiphon.data.vocab import SPECIALS, UNKNOWN
 
 
-class TokenStreams(Protocol):
-    """Streams of token ids, numbered from 0; what ``decode/streaming/token_streams.py`` offers.
+class StreamDecoder(Protocol):
+    """Streams of token ids, numbered from 0; what ``decode/streaming/online_decoder.py`` offers.
 
     ``writes_at_once`` if what is written after a token was always written in the row of that token.
     """
@@ -60,7 +60,7 @@ class CopiedTokens:
 class StreamGroup:
     """Several streams that are advanced together, which costs little more than one."""
 
-    def __init__(self, streams: TokenStreams, codec: PairCodec, count: int) -> None:
+    def __init__(self, streams: StreamDecoder, codec: PairCodec, count: int) -> None:
         self._streams, self._codec = streams, codec
         self._is_open = [True] * count
         self._copied = [CopiedTokens() for _ in range(count)]

@@ -6,12 +6,12 @@ from torch import Tensor
 
 from antiphon.data.vocab import END
 from antiphon.decode.hypothesis import BeamSettings
-from antiphon.decode.streaming.token_streams import Streams, select_factors, start_decoder, step_decoder
+from antiphon.decode.streaming.online_decoder import OnlineDecoder, select_factors, start_decoder, step_decoder
 from antiphon.models.transducer import Transducer
 from antiphon.nn.cell_factors import CellFactors
 
 
-class GreedyStreams(Streams):
+class GreedyDecoder(OnlineDecoder):
     """Every stream has one output, which grows whenever writing is more probable than reading on."""
 
     writes_at_once = True
@@ -43,7 +43,7 @@ class GreedyStreams(Streams):
         """The token that each stream writes next; nothing if it reads on, or ends."""
         target = select_factors(self._target, streams)
         log_emit, log_shift = self._log_moves(row.transition, target.transition, is_last=is_last)
-        best = self._log_words(row.logits, target.logits, can_end=is_last).argmax(1)
+        best = self._log_token_probs(row.logits, target.logits, can_end=is_last).argmax(1)
         writes = ((log_emit > log_shift) | is_last) & (best != END)
         return [token if does else None for token, does in zip(best.tolist(), writes.tolist(), strict=True)]
 

@@ -31,7 +31,7 @@ from antiphon.models.transducer import Transducer
 from antiphon.nn.cell_factors import CellFactors, SideState
 
 
-class Streams(ABC):
+class OnlineDecoder(ABC):
     """A number of inputs that arrive token by token, and their outputs; there is one for each row of ``features``."""
 
     writes_at_once = False
@@ -79,7 +79,7 @@ class Streams(ABC):
         log_odds = self.model.transition.log_odds(source, target) + self.emit_bias
         return self.model.split_odds(log_odds, torch.full_like(log_odds, is_last, dtype=torch.bool))
 
-    def _log_words(
+    def _log_token_probs(
         self, source: Float[Tensor, "N V"], target: Float[Tensor, "N V"], *, can_end: bool
     ) -> Float[Tensor, "N V"]:
         """Log probabilities of the tokens that may be written."""

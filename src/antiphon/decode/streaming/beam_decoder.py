@@ -12,15 +12,15 @@ from torch import Tensor
 
 from antiphon.data.vocab import END
 from antiphon.decode.hypothesis import BeamSettings, is_no_end
+from antiphon.decode.streaming.online_decoder import OnlineDecoder, select_factors
 from antiphon.decode.streaming.prefix_tree import PrefixTree
-from antiphon.decode.streaming.token_streams import Streams, select_factors
 from antiphon.lattice.moves import IMPOSSIBLE
 from antiphon.models.transducer import Transducer
 from antiphon.nn.cell_factors import CellFactors
 
-_LIVE_PER_BEAM = 8
+_ACTIVE_PER_BEAM = 8
 """Outputs of a stream that stay active after a row, for each one kept in a cell."""
-_LONGEST_WAIT = 100
+_MAX_PENDING = 100
 """Tokens that a stream may hold back at most, however much its outputs disagree."""
 
 
@@ -48,7 +48,7 @@ class Candidate(NamedTuple):
     value: float = 0.0
 
 
-class BeamStreams(Streams):
+class BeamDecoder(OnlineDecoder):
     """Every stream keeps several outputs active and writes out what they have in common.
 
     ``live[s]`` holds the outputs of stream ``s`` with their scores on arriving in the next row, ``root[s]`` what it
@@ -102,7 +102,7 @@ class BeamStreams(Streams):
             column = {stream: number + 1 for stream, number in column.items()}
         if not finished:
             for stream in streams:
-                self.live[stream] = self._best_live(self.live[stream])
+                self.live[stream] = self._best_active(self.live[stream])
 
     def _leave(self, nodes: list[int], log_scores: list[float], best: dict[int, float]) -> None:
         """Outputs that read on, and the best of each stream."""
@@ -125,7 +125,7 @@ class BeamStreams(Streams):
         self, nodes: list[int], ready: Float[Tensor, " N"], here: CellFactors, *, can_end: bool
     ) -> dict[int, list[Candidate]]:
         """The best tokens of each stream's cell, best first."""
-        log_words = self._log_words(here.logits, self.tree.target.logits[nodes], can_end=can_end)
+        log_words = self._log_token_probs(here.logits, self.tree.target.logits[nodes], can_end=can_end)
         is_full = [self.tree.length[node] + 2 > self._longest_output(self.tree.owner[node]) for node in nodes]
         log_words[is_full] = log_words[is_full].masked_fill(is_no_end(log_words), IMPOSSIBLE)
         log_words, tokens = log_words.topk(min(self.width, log_words.shape[1]), 1)
@@ -169,9 +169,9 @@ class BeamStreams(Streams):
         length = self.tree.length[candidate.node] + 1
         return self.settings.normalise(torch.tensor(candidate.log_score), length).item()
 
-    def _best_live(self, outputs: dict[int, float]) -> dict[int, float]:
+    def _best_active(self, outputs: dict[int, float]) -> dict[int, float]:
         """The outputs that stay active."""
-        best = nlargest(_LIVE_PER_BEAM * self.settings.beam, outputs.items(), key=itemgetter(1))
+        best = nlargest(_ACTIVE_PER_BEAM * self.settings.beam, outputs.items(), key=itemgetter(1))
         worst = best[0][1] - self.settings.threshold
         return {node: log_score for node, log_score in best if log_score >= worst}
 
@@ -184,8 +184,8 @@ class BeamStreams(Streams):
         pairs = zip(min(counting), max(counting), strict=False)  # what first and last in order share, all of them share
         shared = [one for one, other in takewhile(lambda pair: pair[0] == pair[1], pairs)]
         best = paths[max(outputs, key=outputs.__getitem__)]
-        if len(best) - len(shared) > _LONGEST_WAIT:
-            shared = best[:-_LONGEST_WAIT]
+        if len(best) - len(shared) > _MAX_PENDING:
+            shared = best[:-_MAX_PENDING]
         for token in shared:
             self.root[stream] = self.tree.children[self.root[stream]][token]
         self.live[stream] = {node: outputs[node] for node, path in paths.items() if path[: len(shared)] == shared}

@@ -23,7 +23,7 @@ from antiphon.data.batch import Batch
 from antiphon.data.vocab import END, START
 from antiphon.decode.channel_lattice import ChannelLattice
 from antiphon.decode.hypothesis import BeamSettings
-from antiphon.decode.streaming.beam_streams import BeamStreams, Candidate
+from antiphon.decode.streaming.beam_decoder import BeamDecoder, Candidate
 from antiphon.decode.streaming.prefix_tree import PrefixTree
 from antiphon.models.noisy_channel import NoisyChannel
 from antiphon.models.transducer import Transducer
@@ -142,7 +142,7 @@ class ScoredTree(PrefixTree):
         return nats
 
 
-class NoisyChannelStream(BeamStreams):
+class NoisyChannelBeamDecoder(BeamDecoder):
     """One stream, in which the direct model proposes and the objective keeps."""
 
     def __init__(
@@ -176,12 +176,12 @@ class NoisyChannelStream(BeamStreams):
         return needed
 
 
-class NoisyChannelStreams:
+class NoisyChannelDecoder:
     """Several streams of a noisy channel; each is searched by itself."""
 
     writes_at_once = False
 
-    def __init__(self, streams: Sequence[NoisyChannelStream]) -> None:
+    def __init__(self, streams: Sequence[NoisyChannelBeamDecoder]) -> None:
         self._streams = streams
 
     def read(self, streams: Sequence[int], tokens: Sequence[int]) -> list[list[int]]:

@@ -6,13 +6,13 @@ import torch
 from antiphon.data.vocab import END
 from antiphon.decode.beam_search import search_outputs
 from antiphon.decode.hypothesis import BeamSettings, never_written
-from antiphon.decode.streaming.beam_streams import BeamStreams
-from antiphon.decode.streaming.greedy_streams import GreedyStreams
+from antiphon.decode.streaming.beam_decoder import BeamDecoder
+from antiphon.decode.streaming.greedy_decoder import GreedyDecoder
 from tests.decode.small_models import batch_of, every_output, pair, sources
 from tests.decode.small_models import small_model as any_model
 
 WIDE = BeamSettings(threshold=float("inf"), max_length_ratio=0.0, max_length_extra=6)
-POLICIES = [GreedyStreams, BeamStreams]
+POLICIES = [GreedyDecoder, BeamDecoder]
 COPYING = {"feature_size": 8, "tie": "same"}
 NO_FEATURES = torch.zeros(1, 0, dtype=torch.long)
 
@@ -31,10 +31,10 @@ def whole(written):
     return [token for part in written for token in part]
 
 
-class EveryOutputLives(BeamStreams):
+class EveryOutputLives(BeamDecoder):
     """A beam stream without a bound on active outputs, as a wide search of whole inputs has none."""
 
-    def _best_live(self, outputs):
+    def _best_active(self, outputs):
         return outputs
 
 
@@ -109,7 +109,7 @@ def test_streams_together_write_what_each_writes_alone(policy, more):
 def test_a_beam_stream_writes_out_what_all_active_outputs_share():
     amount = 0
     for seed in range(8):
-        streams = BeamStreams(small_model(seed), NO_FEATURES, BeamSettings(beam=3, threshold=1.0))
+        streams = BeamDecoder(small_model(seed), NO_FEATURES, BeamSettings(beam=3, threshold=1.0))
         (source,) = sources(8, seed=seed)
         written = []
         for token in source:
@@ -126,7 +126,7 @@ def test_a_smaller_margin_writes_sooner():
     for seed in range(12):
         (source,) = sources(8, seed=seed)
         for margin in amounts:
-            streams = BeamStreams(
+            streams = BeamDecoder(
                 small_model(seed), NO_FEATURES, BeamSettings(beam=3, commit_margin=margin), emit_bias=2.0
             )
             amounts[margin] += len(whole(stream(streams, source)[:-1]))
@@ -146,7 +146,7 @@ def test_a_bias_towards_writing_writes_sooner(policy):
 
 
 def test_outputs_that_never_agree_hold_back_a_hundred_tokens_at_most():
-    streams = BeamStreams(small_model(0), NO_FEATURES, BeamSettings())
+    streams = BeamDecoder(small_model(0), NO_FEATURES, BeamSettings())
     one = other = 0
     for _ in range(150):
         one, other = streams.tree.grow([one, other], [4, 5])
@@ -160,7 +160,7 @@ def test_greedy_writes_the_most_probable_token_when_writing_is_more_probable(mor
     model = small_model(2, **more)
     (source,) = sources(6, seed=2)
     settings = BeamSettings(max_length_extra=3)
-    written = stream(GreedyStreams(model, batch_of([source]).features, settings), source)
+    written = stream(GreedyDecoder(model, batch_of([source]).features, settings), source)
     tokens, rows = [], []
     for row, part in enumerate(written):
         tokens += part
@@ -182,7 +182,7 @@ def test_greedy_writes_the_most_probable_token_when_writing_is_more_probable(mor
 def test_work_and_memory_stay_the_same_however_long_the_input():
     model = small_model(4)
     (source,) = sources(300, seed=4)
-    streams = BeamStreams(model, NO_FEATURES, BeamSettings(beam=3, threshold=6.0))
+    streams = BeamDecoder(model, NO_FEATURES, BeamSettings(beam=3, threshold=6.0))
     sizes = []
     for token in source:
         streams.read([0], [int(token)])

@@ -6,8 +6,8 @@ import torch
 from antiphon.data.vocab import END
 from antiphon.decode.hypothesis import BeamSettings
 from antiphon.decode.rescoring import search_noisy_channel
-from antiphon.decode.streaming.beam_streams import BeamStreams
-from antiphon.decode.streaming.noisy_channel_streams import NoisyChannelStream, NoisyChannelStreams
+from antiphon.decode.streaming.beam_decoder import BeamDecoder
+from antiphon.decode.streaming.noisy_channel_decoder import NoisyChannelBeamDecoder, NoisyChannelDecoder
 from tests.decode.small_models import batch_of
 from tests.decode.test_rescoring import COPYING, combine, components, sources
 
@@ -21,10 +21,10 @@ def online_components(seed, **settings):
     return components(seed, direct_settings=directly, **settings)
 
 
-class EveryOutputLives(NoisyChannelStream):
+class EveryOutputLives(NoisyChannelBeamDecoder):
     """A stream without a bound on the active outputs, as the search of whole inputs has none."""
 
-    def _best_live(self, outputs):
+    def _best_active(self, outputs):
         return outputs
 
 
@@ -55,8 +55,8 @@ def test_without_channel_and_language_model_it_is_the_direct_stream():
     settings = replace(WIDE, proposals=4, threshold=6.0)
     for seed in range(5):
         (source,) = sources(6, seed=seed)
-        alone = stream(BeamStreams(direct, NO_FEATURES, settings), source)
-        assert stream(NoisyChannelStream(model, NO_FEATURES, settings), source) == alone
+        alone = stream(BeamDecoder(direct, NO_FEATURES, settings), source)
+        assert stream(NoisyChannelBeamDecoder(model, NO_FEATURES, settings), source) == alone
 
 
 def test_input_not_yet_read_never_changes_what_was_written():
@@ -64,7 +64,8 @@ def test_input_not_yet_read_never_changes_what_was_written():
     settings = BeamSettings(beam=3, proposals=6, threshold=1.0)
     (one,), (other,) = sources(9, seed=3), sources(9, seed=4)
     first, second = (
-        stream(NoisyChannelStream(model, NO_FEATURES, settings), source) for source in (one, [*one[:6], *other[6:]])
+        stream(NoisyChannelBeamDecoder(model, NO_FEATURES, settings), source)
+        for source in (one, [*one[:6], *other[6:]])
     )
     assert first[:6] == second[:6]
 
@@ -72,7 +73,7 @@ def test_input_not_yet_read_never_changes_what_was_written():
 def test_work_and_memory_stay_the_same_however_long_the_input():
     model = combine(online_components(4), (1.0, 0.5, 0.5, 0.5))
     (source,) = sources(200, seed=4)
-    streams = NoisyChannelStream(model, NO_FEATURES, BeamSettings(beam=3, proposals=6, threshold=4.0))
+    streams = NoisyChannelBeamDecoder(model, NO_FEATURES, BeamSettings(beam=3, proposals=6, threshold=4.0))
     sizes = []
     for token in source:
         streams.read([0], [int(token)])
@@ -84,8 +85,8 @@ def test_several_streams_are_searched_each_by_itself():
     model = combine(online_components(5), (1.0, 1.0, 1.0, 0.0))
     settings = BeamSettings(beam=3, proposals=6)
     inputs = sources(5, 3, seed=5)
-    alone = [stream(NoisyChannelStream(model, NO_FEATURES, settings), source) for source in inputs]
-    together = NoisyChannelStreams([NoisyChannelStream(model, NO_FEATURES, settings) for _ in inputs])
+    alone = [stream(NoisyChannelBeamDecoder(model, NO_FEATURES, settings), source) for source in inputs]
+    together = NoisyChannelDecoder([NoisyChannelBeamDecoder(model, NO_FEATURES, settings) for _ in inputs])
     written = [[], []]
     for position in range(3):
         for n, part in enumerate(together.read([0, 1], [int(source[position]) for source in inputs])):
