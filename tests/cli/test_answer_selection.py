@@ -110,7 +110,7 @@ def test_attention_learns_toy_questions_and_says_what_it_looks_at(antiphon, toy,
 
 def test_in_a_terminal_the_words_looked_at_most_are_the_brightest():
     from antiphon.api import Ranked
-    from antiphon.cli.ranking import coloured
+    from antiphon.cli.answer_selection import coloured
     from antiphon.ranking.question_files import Answer, Question
 
     ranked = Ranked("red owl", 0, 0.0, 0.5, (("red", 0.8), ("owl", 0.2)))
@@ -133,7 +133,7 @@ def test_a_new_question_is_ranked_by_a_folder_that_was_moved(toy, attentive, tmp
     sentences = ["the old house", "oslo was near the river", "a cat sat"]
     ranked = model.rank("which city is it ?", sentences)
     assert ranked[0].sentence == sentences[1]
-    assert ranked[0].place == 1
+    assert ranked[0].index == 1
     assert [each.probability for each in ranked] == sorted((each.probability for each in ranked), reverse=True)
     assert 0 < ranked[-1].probability < ranked[0].probability < 1
     again = package.load(attentive).rank("which city is it ?", sentences, explain=True)
@@ -275,13 +275,16 @@ def test_a_test_file_is_evaluated_after_training(toy):
     [
         (["align", "RUN", "TEST"], "a run of kind matcher cannot align"),
         (["tune", "RUN", "TEST"], "a run of kind matcher has no weights to tune"),
-        (["predict", "RUN", "TEST", "--beam", "3"], "--beam: not for a run of kind matcher"),
-        (["predict", "RUN", "TEST", "--processes", "2"], "--processes: not for a run of kind matcher"),
-        (["evaluate", "RUN", "TEST", "--reference", "TEST"], "--reference: not for a run of kind matcher"),
+        (["predict", "RUN", "TEST", "--beam", "3"], "--beam: does not apply to a run of kind matcher"),
+        (["predict", "RUN", "TEST", "--processes", "2"], "--processes: does not apply to a run of kind matcher"),
+        (["evaluate", "RUN", "TEST", "--reference", "TEST"], "--reference: does not apply to a run of kind matcher"),
         (["evaluate", "RUN", "QRELS"], "expected a first line of question_id"),
         (["evaluate", "RUN", "TEST", "--qrels", "QRELS"], "judges none of the 30 questions"),
-        (["evaluate", "TOY", "TEST", "--questions", "mixed"], "--questions: not for a run of kind transducer"),
-        (["predict", "TOY", "TEST", "--explain"], "--explain: not for a run of kind transducer"),
+        (
+            ["evaluate", "TOY", "TEST", "--questions", "mixed"],
+            "--questions: does not apply to a run of kind transducer",
+        ),
+        (["predict", "TOY", "TEST", "--explain"], "--explain: does not apply to a run of kind transducer"),
         (["compare", "RUN", "TOY", "TEST"], "a run of kind transducer ranks no answers"),
         (["compare", "TOY", "RUN", "PAIRS"], "a run of kind matcher gives no outputs"),
     ],

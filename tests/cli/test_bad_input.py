@@ -162,7 +162,7 @@ def test_empty_lines_keep_the_line_count(antiphon, toy_run):
 def test_empty_lines_in_an_evaluation_are_counted(antiphon, toy_run, tmp_path):
     result = antiphon("evaluate", toy_run, write(tmp_path / "p.tsv", b"badu\tbaaduun\n\n"), "--json")
     assert result.status == 0
-    assert "1 line without a source or a target left out" in result.err
+    assert "1 line without a source or a target skipped" in result.err
 
 
 def test_an_empty_evaluation_file_is_refused(antiphon, toy_run, tmp_path):

@@ -63,7 +63,7 @@ def test_a_grid_that_is_terminated_stops_its_trainings(grid):
     _, messages = process.communicate(timeout=_PATIENCE)
     assert all(has_lost_its_reader(end) for end in ends)
     assert process.returncode == 143
-    assert b"stopped; the same command goes on" in messages
+    assert b"stopped; the same command resumes it" in messages
     assert b"Traceback" not in messages
 
 

@@ -138,9 +138,9 @@ def test_suspicious_pairs_come_first(toy_run, tmp_path, antiphon):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--by", "colour"], "--by colour: no group of pairs, expected features, length, unseen"),
+        (["--by", "colour"], "--by colour: unknown group, expected features, length, unseen"),
         (["--by", "features"], "the run was trained without features"),
-        (["--suspicious", "--by", "length"], "--suspicious: not with --by or --against"),
+        (["--suspicious", "--by", "length"], "--suspicious: does not work with --by or --against"),
         (["--out", "nowhere/x.md"], "no folder nowhere"),
         (["--most", "-1"], "--most"),
         (["--against", "nowhere"], "nowhere: no such folder"),
@@ -160,7 +160,7 @@ def test_runs_that_read_pairs_in_another_way_are_not_compared(toy_run, runs, fol
 
 def test_groups_are_not_measured_online(toy_run, pairs, antiphon):
     refused = antiphon("evaluate", toy_run, pairs, "--online", "--by", "length")
-    assert (refused.status, "--by: not with --online or --sweep" in refused.err) == (2, True)
+    assert (refused.status, "--by: does not work with --online or --sweep" in refused.err) == (2, True)
 
 
 def test_training_on_inflection_says_what_suffix_rules_get(folder, tmp_path, antiphon):

@@ -21,9 +21,9 @@ def test_every_epoch_moves_the_search_and_every_end_leaves_a_line(terminal):
     console = Console(file=out, force_terminal=terminal, width=80, markup=False, highlight=False)
     with GridProgress(console, len(CELLS), clock=lambda: next(seconds)) as progress:
         assert progress.summary() == "0 of 4 combinations"
-        progress.hear(CELLS[0], "train: 800 pairs\n")
+        progress.update(CELLS[0], "train: 800 pairs\n")
         assert progress.summary() == "0 of 4 combinations"
-        progress.hear(CELLS[0], "epoch 5/10  loss 1.0  dev perplexity 2.0 (best)  1.0 s\n")
+        progress.update(CELLS[0], "epoch 5/10  loss 1.0  dev perplexity 2.0 (best)  1.0 s\n")
         assert "epoch 5/10" in progress.progress.tasks[-1].description
         assert progress.summary().endswith("left")
         progress.end(Result(CELLS[0], 1.5, 10, 3.0))

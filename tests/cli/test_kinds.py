@@ -137,7 +137,7 @@ def test_compare_refuses_what_cannot_be_compared(antiphon, runs, tmp_path):
     assert "fewer than two runs" in antiphon("compare", runs / "attention", runs / "dev.tsv").err
     language_model = antiphon("compare", runs / "attention", runs / "language_model", runs / "dev.tsv")
     assert language_model.status == 2
-    assert "a run of kind language_model gives no outputs" in language_model.err
+    assert "a run of kind language_model writes no outputs" in language_model.err
     settings = ["--set", "data.min_count=300", "--set", "model.kind=suffix_rule"]
     assert antiphon("train", "toy", *settings, "--out", tmp_path / "other").status == 0
     other = antiphon("compare", runs / "attention", tmp_path / "other", runs / "dev.tsv")

@@ -156,7 +156,7 @@ def test_runs_that_cannot_stream_say_what_to_train(toy_run, antiphon):
 def test_bad_streams_and_sweeps_are_refused(online_run, antiphon, tmp_path):
     assert "not UTF-8" in antiphon("stream", online_run, stdin=b"a\xff\n").err
     test = write_pairs(tmp_path / "test.tsv", 3)
-    assert "expected finite numbers between commas" in antiphon("evaluate", online_run, test, "--sweep", "1,x").err
+    assert "expected finite numbers separated by commas" in antiphon("evaluate", online_run, test, "--sweep", "1,x").err
 
 
 def test_streams_leave_out_what_readers_of_lines_leave_out(online_run, antiphon):

@@ -110,8 +110,8 @@ def test_the_last_line_says_how_to_go_on_with_a_run_that_still_improved(antiphon
     monkeypatch.chdir(tmp_path)
     small = ["--set", "model.hidden_size=8", "--set", "train.max_epochs=2"]
     last = antiphon("train", "toy", *small, "--out", "my run").err.splitlines()[-1]
-    said, _, command = last.partition("go on with ")
-    assert said == "still improving when training ended: "
+    said, _, command = last.partition("to train longer: ")
+    assert said == "still improving when training ended; "
     assert command == ("antiphon train toy --resume --set model.hidden_size=8 --set train.max_epochs=3 --out 'my run'")
     again = antiphon(*shlex.split(command)[1:])
     assert again.status == 0

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import torch
 
-from antiphon.api.generation import STREAMS, NeuralModel, NoisyChannelModel, RuleModel
+from antiphon.api.generation_models import STREAMS, NeuralModel, NoisyChannelModel, RuleModel
 from antiphon.api.inputs import PredictOptions, SourceLike, StreamOptions
 from antiphon.api.lexicon import Lexicon
 from antiphon.api.model import Model
-from antiphon.api.ranking import RankingModel
+from antiphon.api.ranking_model import RankingModel
 from antiphon.api.results import Alignment, Candidate, Evaluation, Prediction, Ranked
 from antiphon.device import choose_device
 from antiphon.report.error_report import ErrorReport, Suspect

@@ -1,10 +1,10 @@
-"""What may be handed to a model, and how what is meant is found out: plain meanings are taken, others refused."""
+"""Arguments of a model: clear ones are converted, others refused in a sentence."""
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Literal, TypedDict, get_args
+from typing import Literal, TypedDict, TypeGuard, get_args
 
 from antiphon.data.readers import Pair, Source, split_features
 from antiphon.exceptions import InputError
@@ -14,21 +14,21 @@ FeaturesLike = str | Sequence[str]
 """Features as in a file (``"N;DAT;PL"``), or as a list."""
 SourceLike = str | tuple[str, FeaturesLike] | Source
 """A text, or a text with its features."""
-PairLike = Pair | tuple[SourceLike, str]
-"""A source with its target."""
+PairLike = Pair | tuple[SourceLike, str] | tuple[str, str, FeaturesLike]
+"""A source with its target: ``(source, target)`` or ``(text, target, features)``."""
 Policy = Literal["greedy", "beam"]
 _LONGEST_COMPARED = 100
-"""Characters of an unknown feature that are compared with known ones."""
+"""Largest number of characters of an unknown feature that are compared with known ones."""
 
 
 @dataclass(frozen=True)
 class PredictOptions:
-    """What is asked of a prediction.
+    """Options of a prediction.
 
-    ``beam`` overrides the recipe's. At most ``nbest`` outputs are given for each input, with ``cover`` only as many of
-    the most probable as have that much of the probability together. With ``sample``, so many outputs are drawn instead,
-    by ``seed``. ``align`` says whether outputs come with their alignments. Features that training never saw are refused
-    unless ``allow_unknown_features``, which has the model read them as unknown.
+    ``beam`` overrides the beam size of the recipe. Each input gets at most ``nbest`` outputs; with ``cover``,
+    the fewest whose probabilities add up to it. With ``sample``, that many outputs are drawn with the random ``seed``
+    instead. ``align`` adds alignments. Features that training never saw are refused, or with
+    ``allow_unknown_features`` read as unknown.
     """
 
     beam: int | None = None
@@ -43,17 +43,18 @@ class PredictOptions:
         check_positive("beam", self.beam)
         check_positive("nbest", self.nbest)
         check_positive("sample", self.sample)
-        if self.cover is not None and not 0 < self.cover <= 1:
+        check_whole("seed", self.seed, least=0)
+        if self.cover is not None and not (_is_number(self.cover) and 0 < self.cover <= 1):
             raise InputError(f"cover = {self.cover!r}: expected a probability above 0, at most 1")
         if self.sample is not None and (self.cover is not None or self.nbest > 1):
-            raise InputError("sample: outputs are drawn, expected neither cover nor nbest with it")
+            raise InputError("sample: draws outputs at random, expected neither cover nor nbest with it")
 
 
 class StreamOptions(TypedDict, total=False):
-    """How a stream decides what to write.
+    """Options of a stream.
 
-    ``greedy`` writes as soon as writing is more probable than reading on; ``beam`` writes what all outputs share that
-    are at most ``margin`` nats behind the best. A higher ``emit_bias`` and a lower ``margin`` write sooner.
+    The policy ``greedy`` writes as soon as writing is more probable than reading. ``beam`` writes what all hypotheses
+    share that are at most ``margin`` nats behind the best. A higher ``emit_bias`` or a lower ``margin`` writes sooner.
     """
 
     policy: Policy
@@ -62,15 +63,19 @@ class StreamOptions(TypedDict, total=False):
     margin: float | None
 
 
-def as_features(features: FeaturesLike) -> tuple[str, ...]:
-    """The single features, of a string such as ``N;DAT;PL`` too."""
-    return split_features(features) if isinstance(features, str) else tuple(features)
+def as_features(features: FeaturesLike, where: str) -> tuple[str, ...]:
+    """The single features; a string such as ``N;DAT;PL`` is split as in a file."""
+    if isinstance(features, str):
+        return split_features(features)
+    if not isinstance(features, Sequence) or not all(isinstance(feature, str) for feature in features):
+        raise InputError(f"{where}: features {features!r}, expected a string such as 'N;DAT;PL' or a list of strings")
+    return tuple(features)
 
 
 def as_source(source: SourceLike, *, reads_features: bool) -> Source:
-    """The source that is meant; one without the features that a model reads, or with any that it does not, is refused.
+    """The source; one without the features that a model reads, or with features that it does not read, is refused.
 
-    ``(text, ())`` says that a text has none.
+    ``(text, ())`` is a text without features.
     """
     if isinstance(source, str):
         if reads_features and source.strip():
@@ -81,7 +86,7 @@ def as_source(source: SourceLike, *, reads_features: bool) -> Source:
         return Source(source)
     if not isinstance(source, tuple) or len(source) != 2 or not isinstance(source[0], str):
         raise InputError(f"input {source!r}: neither a text nor (text, features), expected one of them")
-    text, features = source[0], as_features(source[1])
+    text, features = source[0], as_features(source[1], f"input {source[0]!r}")
     if features and not reads_features:
         raise InputError(
             f"input {text!r}: features {';'.join(features)}, but the run was trained without, expected the text alone"
@@ -90,7 +95,7 @@ def as_source(source: SourceLike, *, reads_features: bool) -> Source:
 
 
 def check_features(features: Sequence[str], known: Collection[str], where: str, otherwise: str = "") -> None:
-    """Refuses a feature that training never saw, with the nearest one that it did see and any other way out."""
+    """Refuses a feature that training never saw, naming the nearest one; ``otherwise`` adds another way out."""
     for feature in features:
         if feature not in known:
             near = nearest_feature(feature, known)
@@ -99,35 +104,56 @@ def check_features(features: Sequence[str], known: Collection[str], where: str, 
 
 
 def nearest_feature(feature: str, known: Collection[str]) -> str:
-    """The most similar of the known features, whatever their case; empty if there are none."""
+    """The most similar known feature, ignoring case; empty if there are none."""
     by_lower_case = {name.lower(): name for name in sorted(known)}
     near = get_close_matches(feature[:_LONGEST_COMPARED].lower(), by_lower_case, n=1, cutoff=0.0)
     return by_lower_case[near[0]] if near else ""
 
 
 def as_pair(pair: PairLike, *, reads_features: bool) -> tuple[Source, str]:
-    """The source and the target of a pair."""
+    """The source and the target of a pair: ``(source, target)`` or ``(text, target, features)``."""
     if isinstance(pair, Pair):
         return Source(pair.source, pair.features), pair.target
-    if not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[1], str):
-        raise InputError(f"pair {pair!r}: expected (source, target) or ((text, features), target)")
-    return as_source(pair[0], reads_features=reads_features), pair[1]
+    if not isinstance(pair, tuple) or len(pair) not in (2, 3) or not isinstance(pair[1], str):
+        raise InputError(
+            f"pair {pair!r}: expected (source, target), or with features (source, target, features) or "
+            "((source, features), target)"
+        )
+    source = pair[0] if len(pair) == 2 else (pair[0], pair[2])
+    return as_source(source, reads_features=reads_features), pair[1]
 
 
-def refuse_single(given: Iterable[object], name: str) -> None:
-    """Refuses one input where several are expected: a string would be read letter by letter."""
+def check_several(given: object, name: str) -> None:
+    """Refuses anything but a collection of inputs; a single string would be read letter by letter."""
     if isinstance(given, str | Source | Pair):
         raise InputError(f"{name}: a single input {given!r}, expected a list such as [{given!r}]")
+    if not isinstance(given, Iterable) or isinstance(given, bytes | Mapping):
+        raise InputError(f"{name}: {given!r} is no list of inputs, expected one such as ['text']")
+
+
+def check_choices(name: str, given: object, choices: Sequence[str]) -> None:
+    """Refuses anything but a list of some of the choices."""
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        raise InputError(f"{name} = {given!r}: expected a list of {', '.join(choices)}")
+    for each in given:
+        if each not in choices:
+            raise InputError(f"{name}: unknown {each!r}, expected {', '.join(choices)}")
 
 
 def check_positive(name: str, value: object) -> None:
     """Refuses anything but a whole number from 1 on, or None."""
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-        raise InputError(f"{name} = {value!r}: expected a whole number, at least 1")
+    if value is not None:
+        check_whole(name, value, least=1)
+
+
+def check_whole(name: str, value: object, *, least: int) -> None:
+    """Refuses anything but a whole number from ``least`` on."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise InputError(f"{name} = {value!r}: expected a whole number, at least {least}")
 
 
 def check_stream_options(options: Mapping[str, object]) -> None:
-    """Refuses options that there are not, and values that they cannot have."""
+    """Refuses unknown options, naming the nearest, and impossible values."""
     known = list(StreamOptions.__annotations__)
     for name in options:
         if name not in known:
@@ -142,7 +168,11 @@ def check_stream_options(options: Mapping[str, object]) -> None:
 
 
 def _check_number(name: str, value: object, least: float = -math.inf) -> None:
-    """Refuses what is no number, NaN, or too low."""
-    if not isinstance(value, int | float) or not value >= least:
+    """Refuses anything but a number from ``least`` on; NaN is none."""
+    if not (_is_number(value) and value >= least):
         bound = "" if least == -math.inf else f", at least {least:g}"
         raise InputError(f"{name} = {value!r}: expected a number{bound}")
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,4 +1,4 @@
-"""Outputs that people have written down: inputs listed there need no model."""
+"""Listed outputs: inputs in a lexicon need no model."""
 
 from collections.abc import Iterable, Sequence
 
@@ -10,10 +10,9 @@ Key = tuple[tuple[str, ...], tuple[str, ...]]
 
 
 class Lexicon:
-    """For each listed input its outputs, the best first.
+    """The listed outputs of each input, best first.
 
-    Inputs are compared as a model reads them: after its text steps (such as lower-casing) and as tokens, with their
-    features.
+    Inputs are compared as the model reads them: normalised, as tokens, and with their features.
     """
 
     def __init__(self, codec: PairCodec, pairs: Iterable[tuple[Source, str]] = ()) -> None:
@@ -31,7 +30,7 @@ class Lexicon:
         return bool(self.outputs(source))
 
     def outputs(self, source: Source) -> Sequence[str]:
-        """The outputs of an input as they stand in the lexicon; none if it is not listed or has no text."""
+        """The listed outputs of an input; none if it is not listed or blank."""
         return self._outputs.get(self._key(source), ()) if self._outputs and source.text.strip() else ()
 
     def _key(self, source: Source) -> Key:

@@ -1,4 +1,4 @@
-"""What every trained model offers; what a kind of model cannot do, it refuses."""
+"""The interface of every trained model; a kind refuses what it cannot do."""
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -9,7 +9,7 @@ from typing import Unpack
 import numpy as np
 from torch import nn
 
-from antiphon.api.diagnosis import Given, check_breakdowns, find_errors, find_suspicious, traits_of
+from antiphon.api.error_analysis import Given, check_breakdowns, find_errors, find_suspicious, traits_of
 from antiphon.api.inputs import (
     FeaturesLike,
     PairLike,
@@ -21,8 +21,8 @@ from antiphon.api.inputs import (
     as_source,
     check_features,
     check_positive,
+    check_several,
     check_stream_options,
-    refuse_single,
 )
 from antiphon.api.lexicon import Lexicon, check_lexicon_features
 from antiphon.api.results import END_SYMBOL, Alignment, Candidate, Evaluation, Prediction, Ranked
@@ -41,11 +41,11 @@ from antiphon.runs.kinds import KINDS
 from antiphon.train.prepare import pairs_of
 
 LexiconLike = Lexicon | str | Path | Iterable[PairLike]
-"""A lexicon, a file of one, or its pairs."""
-_ALLOWED = " (--allow-unknown-features, in Python allow_unknown_features=True, predicts all the same)"
+"""A lexicon, or its pairs, or a file of pairs."""
+_ALLOWED = " (--allow-unknown-features, in Python allow_unknown_features=True, predicts anyway)"
 _LINES_AT_ONCE = 2048
 MAX_BATCH_CELLS = 100_000
-"""Bound on inputs * longest input squared of a batch to predict, and on padded lattice cells of one to score."""
+"""Largest number of padded lattice cells of a batch; to predict, outputs count as long as inputs."""
 
 
 class Model:
@@ -56,7 +56,7 @@ class Model:
 
     @property
     def module(self) -> nn.Module:
-        """The ``torch.nn.Module`` inside; kinds that only count have none and refuse."""
+        """The ``torch.nn.Module``; kinds without a network refuse."""
         if self._module is None:
             raise self._cannot("give a torch.nn.Module", "a neural kind")
         return self._module
@@ -67,8 +67,8 @@ class Model:
         return self.recipe.model.kind
 
     @property
-    def answers(self) -> bool:
-        """Whether the model gives outputs for inputs, as all but language models do."""
+    def can_predict(self) -> bool:
+        """Whether the model writes outputs for inputs, as all but language models and rankers do."""
         return self.kind not in KINDS or KINDS[self.kind].search is not None
 
     @property
@@ -77,9 +77,14 @@ class Model:
         return bool(self.recipe.data.features)
 
     @property
-    def gives_probabilities(self) -> bool:
-        """Whether the model can score a given pair."""
+    def can_score(self) -> bool:
+        """Whether the model has ``log p(target | source)`` of a given pair."""
         return True
+
+    @property
+    def can_align(self) -> bool:
+        """Whether the model has alignments or attention weights."""
+        return self.kind in KINDS and KINDS[self.kind].explain is not None
 
     def predict(
         self,
@@ -94,12 +99,12 @@ class Model:
         allow_unknown_features: bool = False,
         lexicon: LexiconLike | None = None,
     ) -> list[Prediction]:
-        """The best outputs of every input, in the same order: at most ``nbest``, best first.
+        """A prediction for every input, in the same order, with at most ``nbest`` outputs, best first.
 
-        With ``cover`` only as many as have that much probability together; with ``sample`` that many are drawn by
-        ``seed`` instead. Without ``align`` they come without alignments, which is quicker. A feature that training
-        never saw is refused unless ``allow_unknown_features``. Inputs listed in ``lexicon``, a file or pairs, are
-        answered from there, with all their outputs.
+        ``beam`` is the beam size; None takes that of the recipe. ``cover=0.9`` gives the fewest outputs whose
+        probabilities add up to 0.9, at most ``nbest``. ``sample=5`` draws five outputs with the random seed ``seed``
+        instead. ``align=False`` skips alignments, which is faster. A feature that training never saw is refused unless
+        ``allow_unknown_features=True``. Inputs listed in ``lexicon`` (pairs, or a file) get all outputs listed there.
         """
         options = PredictOptions(beam, nbest, cover, sample, seed, align, allow_unknown_features)
         listed = None if lexicon is None else self.lexicon(lexicon)
@@ -108,22 +113,22 @@ class Model:
     def predict_lazily(
         self, sources: Iterable[SourceLike], options: PredictOptions | None = None, lexicon: Lexicon | None = None
     ) -> Generator[Prediction, None, None]:
-        """Predictions one by one, while only some thousand inputs are held in memory."""
-        self.check_answers()
+        """Predictions one by one; only a few thousand inputs are in memory at a time."""
+        self.check_can_predict()
         options = options or PredictOptions()
         lexicon = lexicon or Lexicon(self.codec)
         for window in self.windows(sources, options, lexicon):
             found: dict[int, Prediction] = {}
-            for numbers in self.plan(window, lexicon):
-                answers = self.answer([window[n] for n in numbers], options)
-                found.update(zip(numbers, answers, strict=True))
-            yield from self.complete(window, found, lexicon)
+            for indices in self.plan(window, lexicon):
+                predictions = self.predict_batch([window[index] for index in indices], options)
+                found.update(zip(indices, predictions, strict=True))
+            yield from self.fill_blank_inputs(window, found, lexicon)
 
     def lexicon(self, lexicon: LexiconLike) -> Lexicon:
-        """The lexicon of a TSV file that is read like training pairs, or of pairs."""
+        """The lexicon of pairs, or of a file that is read like training pairs."""
         if isinstance(lexicon, Lexicon):
             return lexicon
-        if not isinstance(lexicon, str | Path):
+        if not isinstance(lexicon, str | Path):  # a string is the name of a file
             return Lexicon(self.codec, self._pairs(lexicon, "lexicon"))
         pairs, _ = keep_filled(pairs_of(self.recipe, Path(lexicon)), lexicon)
         if self.reads_features:
@@ -133,8 +138,8 @@ class Model:
     def windows(
         self, sources: Iterable[SourceLike], options: PredictOptions, lexicon: Lexicon
     ) -> Iterator[list[Source]]:
-        """Some thousand inputs at a time."""
-        refuse_single(sources, "predict")
+        """The checked inputs, a few thousand at a time."""
+        check_several(sources, "predict")
         remaining = iter(sources)
         while some := list(islice(remaining, _LINES_AT_ONCE)):
             window = [as_source(source, reads_features=self.reads_features) for source in some]
@@ -143,58 +148,59 @@ class Model:
             yield window
 
     def check_source(self, source: Source, where: str, options: PredictOptions, lexicon: Lexicon) -> None:
-        """Refuses an input that the model would have to answer and whose features it does not know."""
+        """Refuses an input with unknown features, unless these are allowed or a lexicon lists it."""
         if source.features and not options.allow_unknown_features and source not in lexicon:
             check_features(source.features, self.codec.known_features, where, _ALLOWED)
 
-    def check_answers(self) -> None:
-        """Refuses a model that gives no outputs for inputs."""
-        if not self.answers:
+    def check_can_predict(self) -> None:
+        """Refuses a model that writes no outputs."""
+        if not self.can_predict:
             raise self._cannot("predict", "a model that maps a source to a target")
 
     def plan(self, sources: Sequence[Source], lexicon: Lexicon) -> list[list[int]]:
-        """Indices of the inputs of each batch: those of like length go together; what is listed or empty is in none."""
-        asked = [n for n, source in enumerate(sources) if source.text.strip() and source not in lexicon]
-        answerable = np.array(asked, dtype=np.int64)
-        lengths = np.array([len(self.codec.source.tokens(sources[n].text)) for n in answerable], dtype=np.int64)
+        """Indices of the inputs of each batch, sorted by length; blank and listed inputs are in none."""
+        wanted = [n for n, source in enumerate(sources) if source.text.strip() and source not in lexicon]
+        indices = np.array(wanted, dtype=np.int64)
+        lengths = np.array([len(self.codec.source.tokens(sources[n].text)) for n in indices], dtype=np.int64)
         batch_size = self.recipe.search.batch_size
         batches = plan_batches(lengths, lengths, batch_size=batch_size, max_cells=MAX_BATCH_CELLS)
-        return [answerable[places].tolist() for places in batches]
+        return [indices[batch].tolist() for batch in batches]
 
-    def answer(self, sources: Sequence[Source], options: PredictOptions) -> list[Prediction]:
-        """The best outputs of inputs with text in them, found together."""
+    def predict_batch(self, sources: Sequence[Source], options: PredictOptions) -> list[Prediction]:
+        """A prediction for each input of one batch; none of them is blank."""
         raise NotImplementedError
 
-    def complete(
+    def fill_blank_inputs(
         self, sources: Sequence[Source], found: Mapping[int, Prediction], lexicon: Lexicon
     ) -> Iterator[Prediction]:
-        """A prediction for every input: what was found for it or is listed, else one that says why there is none."""
-        for number, source in enumerate(sources):
-            yield found.get(number) or self._without_model(source, lexicon.outputs(source))
+        """A prediction for every input: the one found, or that of the lexicon, or an empty one that says why."""
+        for index, source in enumerate(sources):
+            yield found.get(index) or self._without_model(source, lexicon.outputs(source))
 
     def _without_model(self, source: Source, outputs: Sequence[str]) -> Prediction:
-        """The prediction for an input that is listed in a lexicon, or empty."""
+        """The prediction for an input that is blank or listed in a lexicon."""
         if not outputs:
             return self._prediction(source, (), reason="the input is empty")
         listed = [Candidate(output, tuple(self.codec.target.tokens(output))) for output in outputs]
         return replace(self._prediction(source, listed), unknown=(), origin="lexicon")
 
     def score(self, pairs: Iterable[PairLike]) -> list[float]:
-        """``log p(target | source)`` of each pair, all alignments summed; a language model passes sources over."""
-        if not self.gives_probabilities:
+        """``log p(target | source)`` of each pair, summed over all alignments; a language model ignores sources."""
+        if not self.can_score:
             raise self._cannot("score", "a neural model")
         scored = self._score(self._pairs(pairs, "score"))
         return [log_prob for log_prob, _ in scored]
 
     def align(self, pairs: Iterable[PairLike]) -> Iterator[Alignment]:
-        """Best path and posteriors of each pair; of an attention model, its weights."""
-        refuse_single(pairs, "align")
-        for pair in pairs:
-            yield self._align(*as_pair(pair, reads_features=self.reads_features))
+        """The most probable alignment of each pair, with posteriors; for an attention model, its weights."""
+        if not self.can_align:
+            raise self._cannot("align", "a transducer or an attention model")
+        check_several(pairs, "align")
+        return (self._align(*as_pair(pair, reads_features=self.reads_features)) for pair in pairs)
 
     def rank(self, question: str, sentences: Sequence[str], *, explain: bool = False) -> list[Ranked]:
-        """The sentences from the likeliest answer to the least likely; with ``explain``, attention on their words."""
-        raise self._cannot("rank", "a matcher or a baseline of answer selection")
+        """The sentences, the most probable answer first; with ``explain``, with attention weights of their words."""
+        raise self._cannot("rank", "a run of answer selection")
 
     def errors(
         self,
@@ -205,14 +211,13 @@ class Model:
         most: int | None = None,
         beam: int | None = None,
     ) -> ErrorReport:
-        """What the model gets wrong: mistakes in order, accuracy of groups, frequent edits.
+        """The mistakes of the model in the order of the pairs, accuracy by group, and frequent edits.
 
-        ``by`` chooses the groups among features, length and unseen; None is all that there are. At most ``most``
-        mistakes are listed. ``against`` is a model that reads pairs alike: the report then says what one gets right
-        and the other wrong.
+        ``by`` chooses the groups: features, length, unseen; None means all. At most ``most`` mistakes are listed.
+        With ``against``, another model with the same inputs, pairs that only one of the two gets right are listed too.
         """
         check_positive("most", most)
-        self.check_answers()
+        self.check_can_predict()
         given = self._located(pairs, "errors")
         by = self._breakdowns(by)
         return find_errors(self, given, against=against, by=by, most=most, beam=beam)
@@ -220,24 +225,23 @@ class Model:
     def suspicious(
         self, pairs: Iterable[PairLike], *, most: int | None = None, beam: int | None = None
     ) -> list[Suspect]:
-        """Pairs whose targets the model finds improbable, the least probable per token first; at most ``most``."""
+        """Pairs with improbable targets, the least probable per token first; at most ``most``."""
         check_positive("most", most)
         return find_suspicious(self, self._located(pairs, "suspicious"), most=most, beam=beam)
 
     def _located(self, pairs: Iterable[PairLike], name: str) -> list[Given]:
-        """The pairs with where they stand, if that is known."""
-        refuse_single(pairs, name)
+        """The pairs with their file and line, if known."""
+        check_several(pairs, name)
         return [
             Given(*as_pair(pair, reads_features=self.reads_features), pair.where if isinstance(pair, Pair) else "")
             for pair in pairs
         ]
 
     def _breakdowns(self, by: Sequence[By] | None) -> Sequence[By]:
-        """The groups that are asked for, or all that the model's pairs have."""
+        """The requested groups, or all that apply to the model."""
         if by is None:
             return [each for each in EVERY_BREAKDOWN if each != "features" or self.reads_features]
-        check_breakdowns(self, by)
-        return by
+        return check_breakdowns(self, by)
 
     def evaluate(
         self,
@@ -247,22 +251,22 @@ class Model:
         more_references: Sequence[Sequence[str]] = (),
         by: Sequence[By] = (),
     ) -> Evaluation:
-        """Every metric of the task on pairs with text in them; ``more_references[n]`` adds references to pair ``n``.
+        """All metrics of the task; ``more_references[n]`` are further references of pair ``n``.
 
-        ``by`` adds all metrics of outputs of every group: by features, length or unseen.
+        ``by`` adds the metrics of groups of pairs: by features, length or unseen.
         """
         given = self._pairs(pairs, "evaluate")
         metrics: dict[str, Score] = {}
         groups: list[Group] = []
         if by:
-            self.check_answers()
+            self.check_can_predict()
             check_breakdowns(self, by)
-        if self.answers:
-            measures = task_metrics(self.recipe.data)
+        if self.can_predict:
+            names = task_metrics(self.recipe.data)
             outputs = self.outputs(given, beam=beam, more_references=more_references)
-            metrics |= score_outputs(outputs, measures)
-            groups = break_down(outputs, traits_of(self, given), by, measures) if by else []
-        if self.gives_probabilities:
+            metrics |= score_outputs(outputs, names)
+            groups = break_down(outputs, traits_of(self, given), by, names) if by else []
+        if self.can_score:
             scored = self._score(given)
             metrics["perplexity"] = perplexity(sum(log_prob for log_prob, _ in scored), sum(n for _, n in scored))
         return self._evaluation(given, metrics, groups)
@@ -285,35 +289,38 @@ class Model:
         beam: int | None = None,
         more_references: Sequence[Sequence[str]] = (),
     ) -> Outputs:
-        """The model's outputs beside all their references."""
+        """The outputs of the model with all their references."""
         sources = [source for source, _ in given]
         predictions = self.predict(sources, beam=beam, align=False, allow_unknown_features=True)
-        return self._beside_references([each.tokens for each in predictions], given, more_references)
+        return self._with_references([each.tokens for each in predictions], given, more_references)
 
-    def _beside_references(
+    def _with_references(
         self,
         predicted: Sequence[Sequence[str]],
         given: Sequence[tuple[Source, str]],
         more_references: Sequence[Sequence[str]],
     ) -> Outputs:
         further = more_references or [()] * len(given)
+        if len(further) != len(given):
+            raise InputError(f"more_references: {len(further)} lists for {len(given)} pairs, expected one for each")
         references = [[text, *others] for (_, text), others in zip(given, further, strict=True)]
         return Outputs.of(self.codec.target, predicted, references)
 
     def stream(self, *, features: FeaturesLike | None = None, **options: Unpack[StreamOptions]) -> Stream:
-        """An input that arrives piece by piece, and is answered while it does; options as for ``streams``.
+        """A stream: it takes one input piece by piece and returns output tokens as soon as they are decided.
 
-        A model that was trained with features wants them; ``()`` says that there are none.
+        Options: ``policy``, ``emit_bias``, ``beam``, ``margin`` (see ``StreamOptions``). A model that reads features
+        needs ``features``; ``()`` means none.
         """
         if features is None and self.reads_features:
             raise InputError("stream: no features, but the run was trained with them, expected features='N;DAT;PL'")
         return Stream(self.streams([features or ()], **options))
 
     def streams(self, features: Iterable[FeaturesLike], **options: Unpack[StreamOptions]) -> StreamGroup:
-        """Streams that are advanced together, one for each list of features, which may be empty."""
-        refuse_single(features, "streams")
+        """Streams that advance together as a batch, one for each list of features, which may be empty."""
+        check_several(features, "streams")
         check_stream_options(options)
-        read = [as_features(each) for each in features]
+        read = [as_features(each, "stream") for each in features]
         for each in read:
             check_features(each, self.codec.known_features, "stream")
         return self._streams(read, options)
@@ -325,7 +332,7 @@ class Model:
         more_references: Sequence[Sequence[str]] = (),
         **options: Unpack[StreamOptions],
     ) -> Evaluation:
-        """The metrics of the task, of outputs written while their inputs are read token by token, and their delay."""
+        """The metrics and the delay of outputs that are written while inputs are read token by token."""
         given = self._pairs(pairs, "evaluate_online")
         sources = [self.codec.source.tokens(source.text) for source, _ in given]
         check_stream_options(options)
@@ -334,7 +341,7 @@ class Model:
             some = slice(start, start + self.recipe.search.batch_size)
             group = self._streams([source.features for source, _ in given[some]], options)
             timed += run_streams(group, sources[some])
-        outputs = self._beside_references([each.tokens for each in timed], given, more_references)
+        outputs = self._with_references([each.tokens for each in timed], given, more_references)
         delays = [
             Delays(each.read, len(source), len(wanted[0]))
             for each, source, wanted in zip(timed, sources, outputs.wanted_tokens, strict=True)
@@ -342,14 +349,14 @@ class Model:
         return self._evaluation(given, score_outputs(outputs, task_metrics(self.recipe.data)) | score_delays(delays))
 
     def target_tokens(self, given: Sequence[tuple[Source, str]]) -> int:
-        """How many target tokens the pairs have, end symbols counted."""
+        """The number of target tokens, end symbols included."""
         return sum(len(self.codec.target.tokens(target)) + 1 for _, target in given)
 
     def _cannot(self, verb: str, expected: str) -> RunError:
         return RunError(f"a run of kind {self.kind} cannot {verb}, expected {expected}")
 
     def _pairs(self, pairs: Iterable[PairLike], name: str) -> list[tuple[Source, str]]:
-        refuse_single(pairs, name)
+        check_several(pairs, name)
         return [as_pair(pair, reads_features=self.reads_features) for pair in pairs]
 
     def _streams(self, features: Sequence[Sequence[str]], options: StreamOptions) -> StreamGroup:
@@ -359,7 +366,7 @@ class Model:
         raise NotImplementedError
 
     def _align(self, source: Source, target: str) -> Alignment:
-        raise self._cannot("align", "a transducer or an attention model")
+        raise NotImplementedError
 
     def _prediction(
         self,
@@ -373,6 +380,6 @@ class Model:
         return Prediction(source.text, symbols, tuple(nbest), unknown, None if nbest else reason)
 
     def unseen_symbols(self, source: Source) -> tuple[str, ...]:
-        """The symbols of an input that training never saw, features among them."""
+        """The symbols and features of an input that training never saw."""
         unknown = (token for token in self.codec.source.tokens(source.text) if token not in self.codec.source.vocab)
         return (*unknown, *(feature for feature in source.features if feature not in self.codec.features))

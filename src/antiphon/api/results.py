@@ -1,4 +1,4 @@
-"""What a model gives back."""
+"""Results of a model; ``to_dict()`` of each is what JSON can hold."""
 
 import math
 from dataclasses import dataclass
@@ -21,11 +21,11 @@ class Candidate:
 
     ``log_probability`` is ``log p(output | input)``, all alignments summed, and ``token_probabilities`` has the
     probability of every token and of the end, given what was written before. ``score`` is what candidates are ranked
-    by: the log probability with length bias and normalisation. ``rows[j]`` is the place in ``source_symbols`` that had
-    been read when token ``j`` of ``tokens`` was written, on the best path.
+    by: the log probability with length bias and normalisation. ``rows[j]`` is the position in ``source_symbols`` of the
+    last symbol read when token ``j`` of ``tokens`` was written, on the most probable alignment.
 
-    Of a noisy channel ``score`` is the objective, the probabilities are the direct model's, and ``parts`` are what was
-    weighed: direct, channel, language model, length. Rules have no probabilities.
+    For a noisy channel, ``score`` is the objective, probabilities are those of the direct model, and ``parts`` are the
+    feature scores: direct, channel, language model, length. Suffix rules have no probabilities.
     """
 
     text: str
@@ -42,7 +42,7 @@ class Candidate:
         return None if self.log_probability is None else math.exp(self.log_probability)
 
     def to_dict(self) -> dict[str, Any]:
-        """Text, probability and score as JSON can hold them; of a noisy channel, also what was weighed."""
+        """Text, probability, score and tokens; for a noisy channel also the feature scores."""
         shown: dict[str, Any] = {
             "prediction": self.text,
             "probability": self.probability,
@@ -58,19 +58,19 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Prediction:
-    """The best output for one input, and further ones; if there is none, ``reason`` says why."""
+    """The outputs for one input, best first; if there are none, ``reason`` says why."""
 
     source: str
     source_symbols: tuple[str, ...]
     nbest: tuple[Candidate, ...]
     unknown: tuple[str, ...] = ()
-    """Source symbols that training never saw, features among them; none where a lexicon answers."""
+    """Source symbols and features that training never saw; empty if the outputs come from a lexicon."""
     reason: str | None = None
     origin: Literal["model", "lexicon"] = "model"
-    """Where the outputs come from; those of a lexicon have no probabilities."""
+    """Where the outputs come from; outputs of a lexicon have no probabilities."""
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as JSON can hold it: what ``antiphon predict --format jsonl`` writes."""
+        """The object that ``antiphon predict --format jsonl`` writes."""
         best = self.nbest[0] if self.nbest else None
         return {
             "source": self.source,
@@ -114,12 +114,12 @@ class Prediction:
 
     @property
     def alignment(self) -> list[tuple[int, int]]:
-        """Pairs of a place in ``source_symbols`` and a place in the output, both from 0."""
+        """Pairs of a position in ``source_symbols`` and a position in the output, both from 0."""
         return [(row, column) for column, row in enumerate(self.nbest[0].rows)] if self.nbest else []
 
     @property
     def segments(self) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
-        """The best output as turns of reading and writing: symbols read, then the tokens written on them."""
+        """The best output as segments: the symbols read, and the tokens written after them."""
         if not self.nbest:
             return []
         best, symbols = self.nbest[0], self.source_symbols[:-1]
@@ -133,11 +133,12 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Alignment:
-    """How an input and an output go together: the best path, and how probable each place is.
+    """The most probable alignment of an input and an output, and posterior probabilities.
 
-    Of a transducer, ``posterior[i, j]`` is the probability that target symbol ``j`` is written when source symbol ``i``
-    is the last one read. Of an attention model it holds attention weights, ``rows`` their peaks, and ``method`` says
-    "attention": no alignment. Both lists of symbols end in the end symbol, and so do ``rows``.
+    For a transducer, ``posterior[i, j]`` is the probability that target symbol ``j`` is written when source symbol
+    ``i`` is the last one read, and ``rows[j]`` is that ``i`` on the most probable alignment. For an attention model,
+    ``posterior`` holds attention weights, ``rows`` their maxima, and ``method`` is "attention". Both lists of symbols,
+    and ``rows``, include the end symbol.
     """
 
     source_symbols: tuple[str, ...]
@@ -148,12 +149,12 @@ class Alignment:
     method: str = "alignment"
 
     def links(self) -> list[tuple[int, int]]:
-        """Pairs of source and target place without end symbols; what is written there belongs to the last token."""
+        """Pairs of source and target positions without end symbols; tokens written at the end go to the last symbol."""
         last = max(0, len(self.source_symbols) - 2)
         return [(min(row, last), column) for column, row in enumerate(self.rows[:-1])]
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as JSON can hold it: what ``antiphon align --format jsonl`` writes."""
+        """The object that ``antiphon align --format jsonl`` writes."""
         return {
             "source": self.source_symbols,
             "target": self.target_symbols,
@@ -171,22 +172,34 @@ class Alignment:
 
 @dataclass(frozen=True)
 class Ranked:
-    """A sentence that was ranked, ``place`` being where it stood among those given, from 0.
+    """A ranked sentence; ``index`` is its position among the sentences given, from 0.
 
-    Of a matcher, ``score`` is the log odds that it answers the question, and ``probability`` says the same; of a
-    baseline it is what the baseline counts. ``attention`` pairs its words with how much the question looks at each.
+    The ``score`` of a matcher is the log odds that the sentence answers the question, and ``probability`` is the same
+    as a probability; baselines have only a score. ``attention`` pairs words with their attention weights.
     """
 
     sentence: str
-    place: int
+    index: int
     score: float
     probability: float | None = None
     attention: tuple[tuple[str, float], ...] = ()
 
+    def to_dict(self) -> dict[str, Any]:
+        """Sentence, index, score and probability, and attention weights if there are any."""
+        shown: dict[str, Any] = {
+            "sentence": self.sentence,
+            "index": self.index,
+            "score": self.score,
+            "probability": self.probability,
+        }
+        if self.attention:
+            shown["attention"] = [[word, round(weight, 6)] for word, weight in self.attention]
+        return shown
+
 
 @dataclass(frozen=True)
 class Evaluation:
-    """All metrics of a file of pairs, and how many of its symbols training never saw; ``groups`` if asked for."""
+    """All metrics of a test set, and the number of symbols that training never saw; ``groups`` if requested."""
 
     examples: int
     metrics: dict[str, Score]
@@ -195,7 +208,7 @@ class Evaluation:
     groups: tuple[Group, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as JSON can hold it: what ``antiphon evaluate --json`` prints."""
+        """The object that ``antiphon evaluate --json`` prints."""
         metrics = {name: {"value": score.value, "signature": score.signature} for name, score in self.metrics.items()}
         unknown = {"source": self.unknown_source, "target": self.unknown_target}
         shown = {"examples": self.examples, "metrics": metrics, "unknown_symbols": unknown}

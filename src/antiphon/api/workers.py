@@ -52,7 +52,7 @@ def predict_in_processes(
     """
     job = Job(Path(run), choose_device(device), threads, options or PredictOptions())
     model = load_planner(run)
-    model.check_answers()
+    model.check_can_predict()
     planner = _Planner(model, lexicon or Lexicon(model.codec))
     with Workers(job, processes) as workers:
         yield from _predict(planner, workers, model.windows(sources, job.options, planner.lexicon))
@@ -76,15 +76,15 @@ class Workers:
         self._pool.shutdown(cancel_futures=True)
         self._given.close()
 
-    def answer(self, batch: Sequence[Source]) -> "Future[list[Prediction]]":
+    def submit(self, batch: Sequence[Source]) -> "Future[list[Prediction]]":
         """The predictions of a batch, as soon as a process has had time for it."""
         with _ctrl_c_blocked():
-            return self._pool.submit(answer_batch, self.job, batch)
+            return self._pool.submit(predict_batch, self.job, batch)
 
 
-def answer_batch(job: Job, batch: Sequence[Source]) -> list[Prediction]:
+def predict_batch(job: Job, batch: Sequence[Source]) -> list[Prediction]:
     """The predictions of a batch, by the model that this process has loaded."""
-    return _model(job).answer(batch, job.options)
+    return _model(job).predict_batch(batch, job.options)
 
 
 @cache
@@ -108,13 +108,13 @@ class _Window(NamedTuple):
     @classmethod
     def send(cls, sources: list[Source], planner: _Planner, workers: Workers) -> "_Window":
         plan = planner.model.plan(sources, planner.lexicon)
-        return cls(sources, [(numbers, workers.answer([sources[n] for n in numbers])) for numbers in plan])
+        return cls(sources, [(numbers, workers.submit([sources[n] for n in numbers])) for numbers in plan])
 
     def receive(self, planner: _Planner) -> Iterator[Prediction]:
         found: dict[int, Prediction] = {}
         for numbers, answers in self.answers:
             found.update(zip(numbers, _result(answers), strict=True))
-        return planner.model.complete(self.sources, found, planner.lexicon)
+        return planner.model.fill_blank_inputs(self.sources, found, planner.lexicon)
 
 
 def _result(answers: "Future[list[Prediction]]") -> list[Prediction]:

@@ -1,4 +1,4 @@
-"""The command line: one file per verb, registered here."""
+"""The command line: one module per verb, registered here."""
 
 import sys
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verb in (
+_VERBS = (
     demo,
     train,
     predict,
@@ -55,8 +55,17 @@ for verb in (
     info,
     recipes,
     settings,
-):
-    app.command(verb.__name__.rpartition(".")[2])(verb.command)
+)
+"""In the order of the help text. The docstring of a verb's module is its help text."""
+
+
+def help_text(docstring: str | None) -> str:
+    """The docstring as typer takes it: the examples keep their line breaks."""
+    return (docstring or "").replace("Examples:\n", "\b\nExamples:\n")
+
+
+for verb in _VERBS:
+    app.command(verb.__name__.rpartition(".")[2], help=help_text(verb.__doc__))(verb.command)
 
 
 def _print_version(wanted: bool) -> None:
@@ -75,7 +84,7 @@ def _options(
 
 
 def main() -> None:
-    """Runs a verb; what a user can mend is one sentence on standard error and exit status 2."""
+    """Runs a verb; a user error prints one sentence on standard error and exits with status 2."""
     secure_standard_streams()
     raise_on_sigterm()
     try:
@@ -103,7 +112,7 @@ def _command() -> Any:
 
 
 def _run(arguments: Sequence[str]) -> int:
-    """The exit status of a verb; its errors are left to ``main``, where typer would answer some of them itself."""
+    """The exit status of a verb; ``main`` handles its errors, some of which typer would print itself."""
     _check_current_folder()
     if "" in arguments:  # as a path it would mean the current folder
         raise InputError("an empty argument, expected a value; a variable of the shell may be unset")

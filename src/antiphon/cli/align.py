@@ -1,14 +1,32 @@
-"""``antiphon align``."""
+"""Show which input each output token belongs to, for given pairs.
+
+A transducer gives alignments: its most probable one, and posteriors. An
+attention model gives its attention weights, marked as attention, and for each
+token the input with the largest weight. Pharaoh pairs count source symbols and
+target tokens from 0.
+
+Pictures are PNG, SVG or PDF: --plot draws the first pair into one file,
+--format draws every pair into the folder --out.
+
+Examples:
+  antiphon align runs/g2p test.tsv
+  antiphon align runs/g2p test.tsv --plot alignment.svg
+  antiphon align runs/g2p test.tsv --format png --limit 10
+"""
 
 import json
+from collections.abc import Iterable
 from enum import StrEnum
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from antiphon.cli.loading import load_run
-from antiphon.cli.options import Device, Run, Threads
+from antiphon.cli.options import Device, PairFiles, Run, Threads
+from antiphon.cli.picture_file import PictureFile, check_picture
+from antiphon.terminal import printable
 
 if TYPE_CHECKING:
     from antiphon.api import Alignment
@@ -24,47 +42,49 @@ class Format(StrEnum):
     pdf = "pdf"
 
 
+FormatOption = Annotated[Format, typer.Option(help="i-j pairs, JSON lines with posteriors, or a picture per pair.")]
+Folder = Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the pictures of --format.")]
+Limit = Annotated[int, typer.Option(metavar="N", min=1, max=10_000, help="Largest number of pictures.")]
+
+
 def command(
     run: Run,
-    file: Annotated[list[Path], typer.Argument(metavar="FILE", help="Pairs: one TSV, or two parallel files.")],
-    format: Annotated[
-        Format, typer.Option(help="i-j pairs, JSON lines with posteriors, or a picture of every pair.")
-    ] = Format.pharaoh,
-    out: Annotated[Path, typer.Option(help="Folder for pictures.")] = Path("alignments"),
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="Pictures drawn at most.")] = 20,
+    file: PairFiles,
+    format: FormatOption = Format.pharaoh,
+    plot: PictureFile = None,
+    out: Folder = Path("alignments"),
+    limit: Limit = 20,
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
-    """Write how the inputs and outputs of given pairs go together.
-
-    Of an attention model, JSON lines hold its weights, marked as attention, and the pairs are where it looked most.
-    Pharaoh pairs count source symbols and target tokens from 0.
-
-    Example: antiphon align runs/g2p test.tsv --format png
-    """
-    from antiphon.data.readers import Source, pair_files
+    """Writes the alignment of every pair."""
+    from antiphon.data.readers import pair_files
     from antiphon.train.prepare import pairs_of
 
+    if plot is not None:
+        check_picture(plot)
     model = load_run(run, device, threads)
-    pairs = pairs_of(model.recipe, pair_files(file))
-    alignments = model.align((Source(pair.source, pair.features), pair.target) for pair in pairs)
-    for number, alignment in enumerate(alignments, 1):
-        if format not in (Format.pharaoh, Format.jsonl):
-            draw(alignment, out / f"{number:04d}.{format.value}")
-            if number == limit:
-                break
-        else:
-            print(
-                alignment.pharaoh() if format is Format.pharaoh else json.dumps(alignment.to_dict(), ensure_ascii=False)
-            )
+    alignments = model.align(pairs_of(model.recipe, pair_files(file)))
+    if plot is not None:
+        draw(islice(alignments, 1), [plot])
+    elif format in (Format.pharaoh, Format.jsonl):
+        write(alignments, as_json=format is Format.jsonl)
+    else:
+        out.mkdir(parents=True, exist_ok=True)
+        draw(alignments, [out / f"{number:04d}.{format.value}" for number in range(1, limit + 1)])
 
 
-def draw(alignment: "Alignment", path: Path) -> None:
-    """Draws one pair and says where."""
+def write(alignments: "Iterable[Alignment]", *, as_json: bool) -> None:
+    """Prints one line for each pair."""
+    for alignment in alignments:
+        print(json.dumps(alignment.to_dict(), ensure_ascii=False) if as_json else alignment.pharaoh())
+
+
+def draw(alignments: "Iterable[Alignment]", paths: Iterable[Path]) -> None:
+    """Draws each pair into the file of the same index, as long as there are both, and prints the names."""
     from antiphon.report.plots import plot_alignment
-    from antiphon.terminal import printable
 
-    path.parent.mkdir(parents=True, exist_ok=True)
-    symbols = alignment.source_symbols, alignment.target_symbols
-    plot_alignment(*symbols, alignment.rows, alignment.posterior, path, method=alignment.method)
-    print(printable(str(path)))
+    for path, alignment in zip(paths, alignments, strict=False):
+        symbols = alignment.source_symbols, alignment.target_symbols
+        plot_alignment(*symbols, alignment.rows, alignment.posterior, path, method=alignment.method)
+        print(printable(str(path)))

@@ -1,4 +1,14 @@
-"""``antiphon combine``."""
+"""Combine trained runs into a noisy channel.
+
+The direct model proposes outputs; all three models and the length score them.
+With a direct weight of 0 the direct model only proposes. Without --channel or
+--lm, that model has no weight. antiphon tune finds the weights on held-out
+pairs. The result is a run like any other.
+
+Examples:
+  antiphon combine --direct runs/a --lm runs/c --out runs/ac
+  antiphon combine --direct runs/a --channel runs/b --lm runs/c --out runs/abc
+"""
 
 from enum import StrEnum
 from pathlib import Path
@@ -6,45 +16,58 @@ from typing import Annotated
 
 import typer
 
-from antiphon.cli.options import MOST_HYPOTHESES, parse_numbers
+from antiphon.cli.options import MOST_HYPOTHESES, Force, parse_numbers
 from antiphon.exceptions import RecipeError
 from antiphon.terminal import one_line
 
 
 class Reading(StrEnum):
-    """Readings of the channel's score of an unfinished output."""
+    """How the channel model scores an unfinished output."""
 
     last = "last"
     anywhere = "anywhere"
 
 
 def command(
-    direct: Annotated[Path, typer.Option(help="Run of a transducer from inputs to outputs.", show_default=False)],
-    out: Annotated[Path, typer.Option(help="Folder for the combined run.", show_default=False)],
+    direct: Annotated[Path, typer.Option(metavar="RUN", help="Run that maps inputs to outputs.", show_default=False)],
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the combined run.", show_default=False)],
     channel: Annotated[
-        Path | None, typer.Option(help="Run of a unidirectional transducer trained with data.swap=true.")
+        Path | None,
+        typer.Option(
+            metavar="RUN", help="Run of a unidirectional transducer trained with data.swap=true.", show_default=False
+        ),
     ] = None,
-    lm: Annotated[Path | None, typer.Option(help="Run of a language model over outputs.")] = None,
+    lm: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="Run of a language model over outputs.", show_default=False)
+    ] = None,
     weights: Annotated[
-        str | None, typer.Option(metavar="L1,L2,L3,L4", help="Of direct, channel, language model and length.")
+        str | None,
+        typer.Option(
+            metavar="L1,L2,L3,L4", help="Weights of direct, channel, language model and length.", show_default=False
+        ),
     ] = None,
     proposals: Annotated[
-        int | None, typer.Option(min=1, max=MOST_HYPOTHESES, help="Candidates of the direct model per cell.")
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            max=MOST_HYPOTHESES,
+            help="Proposals of the direct model per hypothesis.",
+            show_default=False,
+        ),
     ] = None,
-    beam: Annotated[int | None, typer.Option(min=1, max=MOST_HYPOTHESES, help="Hypotheses kept per cell.")] = None,
+    beam: Annotated[
+        int | None, typer.Option(metavar="N", min=1, max=MOST_HYPOTHESES, help="Beam size.", show_default=False)
+    ] = None,
     channel_prefix: Annotated[
         Reading,
-        typer.Option(help="Where the channel writes the last input token: at the last output token or anywhere."),
+        typer.Option(
+            help="Where the channel model may write the last input token: at the last output token, or anywhere."
+        ),
     ] = Reading.last,
-    force: Annotated[bool, typer.Option("--force", help="Replace a run that is already in the folder.")] = False,
+    force: Force = False,
 ) -> None:
-    """Combine trained runs into a noisy channel.
-
-    The result is a run like any other. The direct model always proposes. With a weight of 0 it only proposes;
-    without --channel or --lm those weigh nothing. Weights are found on held-out pairs by `antiphon tune`.
-
-    Example: antiphon combine --direct runs/a --lm runs/b --out runs/noisy
-    """
+    """Combines trained runs into a noisy channel."""
     from antiphon.runs.combination import combine_runs
     from antiphon.terminal import printable
 
@@ -60,7 +83,7 @@ def command(
 
 
 def parse_weights(text: str | None) -> tuple[float, ...] | None:
-    """Four numbers between commas."""
+    """Four comma-separated numbers."""
     if text is None:
         return None
     weights = tuple(parse_numbers(text, 1e6))

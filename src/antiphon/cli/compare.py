@@ -1,4 +1,13 @@
-"""``antiphon compare``."""
+"""Evaluate runs side by side on the same pairs.
+
+Every metric comes with its signature, a 95 % confidence interval and the
+p-value of a paired bootstrap against the first run. The table also shows
+parameters, training time and outputs per second; "-" means unknown.
+
+Examples:
+  antiphon compare runs/one runs/other test.tsv
+  antiphon compare runs/one runs/other test.tsv --format markdown
+"""
 
 import json
 import time
@@ -8,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from antiphon.cli import answer_selection
 from antiphon.cli.loading import load_run
 from antiphon.cli.options import Beam, Device, Qrels, Questions, QuestionsOption, References, Threads
 from antiphon.data.files import is_pipe
@@ -28,7 +38,7 @@ class Format(StrEnum):
 
 def command(
     paths: Annotated[list[Path], typer.Argument(metavar="RUN RUN... FILE", help="Runs, then a file of pairs.")],
-    format: Annotated[Format, typer.Option(help="For the terminal, for a document, or for programs.")] = Format.table,
+    format: Annotated[Format, typer.Option(help="For a terminal, a document or a program.")] = Format.table,
     reference: References = None,
     beam: Beam = None,
     questions: QuestionsOption = Questions.all,
@@ -36,14 +46,7 @@ def command(
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
-    """Evaluate runs side by side on the same pairs.
-
-    Every metric comes with its signature, a 95 % interval and the p-value of a paired bootstrap against the first run;
-    beside them stand parameters, training time and outputs per second.
-
-    Example: antiphon compare runs/one runs/other test.tsv
-    """
-    from antiphon.cli import ranking
+    """Evaluates runs side by side on the same file."""
     from antiphon.report.comparison import as_json, as_markdown, as_table
     from antiphon.runs.kinds import RANKING_KINDS
     from antiphon.runs.run_folder import RunFolder
@@ -53,10 +56,10 @@ def command(
     if len(runs) < 2:
         raise InputError("compare: fewer than two runs, expected RUN RUN... FILE")
     if is_pipe(file):
-        raise InputError(f"{file}: a pipe or a device, expected a regular file, which every run reads anew")
+        raise InputError(f"{file}: a pipe or a device, expected a regular file, since every run reads it")
     if RunFolder.open(runs[0]).recipe().model.kind in RANKING_KINDS:
         systems = (read_system(run, device, threads) for run in runs)
-        compared = ranking.compare_rankings(systems, file, questions.value, qrels)
+        compared = answer_selection.compare_rankings(systems, file, questions.value, qrels)
     else:
         compared = compare_outputs(runs, file, reference or [], beam, device, threads)
     if format is Format.json:
@@ -70,35 +73,35 @@ def command(
 def compare_outputs(
     runs: list[Path], file: Path, references: list[Path], beam: int | None, device: str, threads: int | None
 ) -> "Compared":
-    """Runs that write, on the same pairs."""
+    """Compares the outputs of runs on the same pairs."""
     from antiphon.cli.test_set import read_test_set
     from antiphon.report.comparison import compare
 
     systems, test = [], None
     for run in runs:
         loaded = read_system(run, device, threads)
-        if not loaded.model.answers:
-            raise RunError(f"{run}: a run of kind {loaded.model.kind} gives no outputs, expected a run that does")
+        if not loaded.model.can_predict:
+            raise RunError(f"{run}: a run of kind {loaded.model.kind} writes no outputs, expected a run that does")
         own_test = read_test_set(loaded.model.recipe, [file], references)
         if test is not None and own_test.pairs != test.pairs:
             raise RunError(
-                f"{run}: reads {file} in another way than {runs[0]} (features or direction), expected alike runs"
+                f"{run}: reads {file} in another way than {runs[0]} (features or direction), expected runs alike"
             )
         test = own_test
-        systems.append(answer(loaded, test, beam))
+        systems.append(predict_all(loaded, test, beam))
     return compare(systems)
 
 
 def read_system(run: Path, device: str, threads: int | None) -> "System":
-    """A run to compare."""
+    """The loaded run with its training metrics."""
     from antiphon.report.comparison import System
     from antiphon.runs.run_folder import RunFolder
 
     return System(str(run), load_run(run, device, threads), RunFolder.open(run).metrics())
 
 
-def answer(system: "System", test: "TestSet", beam: int | None) -> "System":
-    """The system with its outputs and how fast they came."""
+def predict_all(system: "System", test: "TestSet", beam: int | None) -> "System":
+    """The system with its outputs and their speed."""
     from antiphon.data.readers import Source
 
     given = [(Source(pair.source, pair.features), pair.target) for pair in test.pairs]
@@ -106,6 +109,6 @@ def answer(system: "System", test: "TestSet", beam: int | None) -> "System":
     outputs = system.model.outputs(given, beam=beam, more_references=test.more_references)
     seconds = time.perf_counter() - started
     log_prob = None
-    if system.model.gives_probabilities:
+    if system.model.can_score:
         log_prob = sum(system.model.score(given)), system.model.target_tokens(given)
     return system.with_outputs(outputs, len(given) / seconds, log_prob)

@@ -1,4 +1,12 @@
-"""``antiphon demo``."""
+"""Learn to pronounce and spell English words, and show the result.
+
+Trains on data that come with the package, on one core, in less than four
+minutes. The first result comes after about one.
+
+Examples:
+  antiphon demo
+  antiphon demo --out /tmp/demo
+"""
 
 import shutil
 import sys
@@ -12,18 +20,13 @@ from antiphon.cli.options import Threads
 
 def command(
     out: Annotated[
-        Path, typer.Option(help="Folder for the run; those of the second part go beside it, in OUT-spelling.")
+        Path,
+        typer.Option(metavar="FOLDER", help="Folder for the run; the runs of the second part are in OUT-spelling."),
     ] = Path("runs/demo"),
-    force: Annotated[bool, typer.Option("--force", help="Train anew even if the folders hold runs.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Train again even if the folders hold runs.")] = False,
     threads: Threads = None,
 ) -> None:
-    """Learn to pronounce and spell English words, and show the result.
-
-    Trains on data that come with the package, on one core, in less than four minutes; the first result comes after
-    about one.
-
-    Example: antiphon demo --out runs/demo
-    """
+    """Trains on the embedded data and shows the result."""
     from antiphon.demo.pronunciation import learn_to_pronounce
     from antiphon.demo.spelling import learn_to_spell
     from antiphon.terminal import PlainConsole

@@ -1,10 +1,21 @@
-"""``antiphon ensemble``."""
+"""Combine trained runs into an ensemble.
+
+An ensemble averages the probabilities of the next token. Its members can be of
+any kinds that predict, such as one recipe trained with several seeds; they must
+share a target vocabulary. The result is a run like any other, and can be the
+--direct of a noisy channel.
+
+Examples:
+  antiphon ensemble runs/seed1 runs/seed2 runs/seed3 --out runs/three
+"""
 
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from antiphon.cli.options import Force
 
 
 class Mean(StrEnum):
@@ -15,23 +26,14 @@ class Mean(StrEnum):
 
 
 def command(
-    runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN RUN ...", help="Runs to put together.", show_default=False)
-    ],
-    out: Annotated[Path, typer.Option(help="Folder for the ensemble.", show_default=False)],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN RUN ...", help="Runs to combine.", show_default=False)],
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the ensemble.", show_default=False)],
     mean: Annotated[
-        Mean, typer.Option(help="Average the probabilities of the next token, or their logs.")
+        Mean, typer.Option(help="Average probabilities of the next token, or their logarithms.")
     ] = Mean.probabilities,
-    force: Annotated[bool, typer.Option("--force", help="Replace a run that is already in the folder.")] = False,
+    force: Force = False,
 ) -> None:
-    """Put trained runs together as one.
-
-    It averages their probabilities of the next token. The runs may be of any kinds
-    that predict, such as one recipe trained with several seeds. They need one target
-    vocabulary. The result is a run like any other, also as --direct of a noisy channel.
-
-    Example: antiphon ensemble runs/seed1 runs/seed2 runs/seed3 --out runs/three
-    """
+    """Combines runs into one that averages their probabilities."""
     from antiphon.runs.combination import ensemble_runs
     from antiphon.terminal import printable
 

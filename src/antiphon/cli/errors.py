@@ -1,4 +1,20 @@
-"""``antiphon errors``."""
+"""List what a run gets wrong, and where.
+
+The report starts with accuracies by feature, tag, length and unseen symbols and
+with the most frequent edits. Then comes every mistake with its source, features,
+reference, output, both probabilities and alignment. TSV holds one table: the
+mistakes, with --by the accuracies, with --against the pairs that only one of the
+runs gets right.
+
+With --suspicious, pairs are scored instead of judged. The least probable targets
+per token come first, beside the output of the run. In a training file these are
+often errors in the data.
+
+Examples:
+  antiphon errors runs/g2p test.tsv
+  antiphon errors runs/g2p test.tsv --format markdown --out errors.md
+  antiphon errors runs/g2p train.tsv --suspicious --most 20
+"""
 
 import sys
 from enum import StrEnum
@@ -9,7 +25,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from antiphon.cli.loading import load_run
-from antiphon.cli.options import Beam, ByOption, Device, Run, Threads, parse_breakdowns
+from antiphon.cli.options import Beam, ByOption, Device, PairFiles, Run, Threads, parse_breakdowns
 from antiphon.exceptions import InputError, RunError
 
 if TYPE_CHECKING:
@@ -25,48 +41,43 @@ class Format(StrEnum):
     jsonl = "jsonl"
 
 
+Against = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="RUN", help="Also list the pairs that only one of the two runs gets right.", show_default=False
+    ),
+]
+Suspicious = Annotated[
+    bool, typer.Option("--suspicious", help="List the pairs that the run finds improbable instead of its mistakes.")
+]
+Most = Annotated[int, typer.Option(metavar="N", min=0, max=10**9, help="Largest number of pairs to list; 0: all.")]
+FormatOption = Annotated[Format, typer.Option(help="For a terminal, a spreadsheet, a document or a program.")]
+Out = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Write the report to this new file.", show_default=False)
+]
+
+
 def command(
     run: Run,
-    file: Annotated[list[Path], typer.Argument(metavar="FILE", help="Pairs: one TSV, or two parallel files.")],
+    file: PairFiles,
     by: ByOption = None,
-    against: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="RUN", help="Another run: what the one gets right and the other wrong.", show_default=False
-        ),
-    ] = None,
-    suspicious: Annotated[
-        bool,
-        typer.Option("--suspicious", help="Score the pairs and list those that the run finds improbable instead."),
-    ] = False,
-    most: Annotated[int, typer.Option(min=0, max=10**9, help="Pairs listed at most; 0: all.")] = 50,
-    format: Annotated[Format, typer.Option(help="For the terminal, for spreadsheets, documents or programs.")] = (
-        Format.text
-    ),
-    out: Annotated[Path | None, typer.Option(help="A new file for the report.", show_default=False)] = None,
+    against: Against = None,
+    suspicious: Suspicious = False,
+    most: Most = 50,
+    format: FormatOption = Format.text,
+    out: Out = None,
     beam: Beam = None,
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
-    """List what a run gets wrong, and where.
-
-    Every mistake has its source, features, reference, output, the probability of both, and the alignment of the output
-    as align writes it. Before them stand accuracies by feature, tag, length and unseen symbols, and the most frequent
-    edits. TSV holds one table: the mistakes, with --by the accuracies, with --against the pairs that one run alone gets
-    right.
-
-    With --suspicious the pairs are scored, not judged: the least probable per token come first, beside what the run
-    would write. In a training file these are often errors of the file.
-
-    Example: antiphon errors runs/g2p test.tsv --format markdown --out errors.md
-    """
+    """Reports what a run gets wrong."""
     from antiphon.api import RankingModel
     from antiphon.cli.test_set import note_unknown_features, read_test_set
     from antiphon.report.error_formats import write_errors, write_suspects
 
     breakdowns = parse_breakdowns(by)
     if suspicious and (breakdowns or against is not None):
-        raise InputError("--suspicious: not with --by or --against, expected a command without them")
+        raise InputError("--suspicious: does not work with --by or --against, expected a command without them")
     check_new(out)
     model = load_run(run, device, threads)
     if isinstance(model, RankingModel):
@@ -85,23 +96,23 @@ def command(
 
 
 def check_new(out: Path | None) -> None:
-    """Refuses a file that is there already, or that has no folder, before anything is computed."""
+    """Refuses a file that exists, or whose folder does not, before anything is computed."""
     if out is None:
         return
     if out.exists() or out.is_symlink():
         raise InputError(f"{out}: exists already, expected the name of a new file")
     if not out.parent.is_dir():
-        raise InputError(f"{out}: no folder {out.parent}, expected one that is there")
+        raise InputError(f"{out}: no folder {out.parent}, expected an existing one")
 
 
 def load_other(run: Path, model: "Model", file: Path, device: str, threads: int | None) -> "Model":
     """The run to compare with, which must read the pairs in the same way."""
     other = load_run(run, device, threads)
-    if not other.answers:
-        raise RunError(f"{run}: a run of kind {other.kind} gives no outputs, expected a run that does")
+    if not other.can_predict:
+        raise RunError(f"{run}: a run of kind {other.kind} writes no outputs, expected a run that does")
     if other.recipe.data.swap != model.recipe.data.swap or other.reads_features != model.reads_features:
         raise RunError(
-            f"{run}: reads {file} in another way than the first run (features or direction), expected alike runs"
+            f"{run}: reads {file} in another way than the first run (features or direction), expected runs alike"
         )
     return other
 

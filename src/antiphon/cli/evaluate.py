@@ -1,12 +1,26 @@
-"""``antiphon evaluate``."""
+"""Print all metrics of the task, each with its signature.
+
+Features that training never saw are read as unknown; a note names them.
+
+In answer selection, --questions keeps the questions with a correct candidate
+(answerable) or with correct and wrong ones (mixed), by the labels of the file.
+--qrels replaces those labels; its questions that were not ranked count as 0.
+
+Examples:
+  antiphon evaluate runs/g2p test.tsv
+  antiphon evaluate runs/inflection test.tsv --by features
+  antiphon evaluate runs/online test.tsv --sweep 0,2,4 --plot delay.pdf
+"""
 
 import json
 import sys
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from antiphon.cli import answer_selection
 from antiphon.cli.loading import load_run
 from antiphon.cli.options import (
     BREAKDOWNS,
@@ -26,76 +40,66 @@ from antiphon.cli.options import (
     Threads,
     parse_breakdowns,
     parse_numbers,
+    refuse_options,
 )
+from antiphon.cli.picture_file import PictureFile, check_picture
 from antiphon.exceptions import InputError, RecipeError
-from antiphon.terminal import one_line
+from antiphon.terminal import one_line, printable
 
 if TYPE_CHECKING:
     from antiphon.api import Evaluation, Model, StreamOptions
     from antiphon.cli.test_set import TestSet
-    from antiphon.runs.run_folder import RunFolder
+
+TestFiles = Annotated[
+    list[Path],
+    typer.Argument(metavar="FILE", help="Pairs: one TSV, or two parallel files. For rankers: questions."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, or one per bias of --sweep.")]
+Online = Annotated[bool, typer.Option("--online", help="Feed inputs token by token, and measure the delay too.")]
+Sweep = Annotated[
+    str | None,
+    typer.Option(
+        metavar="B1,B2,...",
+        help="Evaluate online with each of these emit biases, and draw RUN/online.png.",
+        show_default=False,
+    ),
+]
 
 
 def command(
     run: Run,
-    file: Annotated[
-        list[Path], typer.Argument(metavar="FILE", help="Pairs: one TSV, or two parallel files; or questions.")
-    ],
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object, or one for each bias of a sweep.")
-    ] = False,
+    file: TestFiles,
+    as_json: AsJson = False,
     reference: References = None,
     by: ByOption = None,
     beam: Beam = None,
-    online: Annotated[
-        bool, typer.Option("--online", help="Give the model its inputs token by token, and measure the delay too.")
-    ] = False,
+    online: Online = False,
     policy: Policy = StreamPolicy.beam,
     emit_bias: EmitBias = 0.0,
     margin: Margin = None,
-    sweep: Annotated[
-        str | None,
-        typer.Option(metavar="B1,B2,...", help="Online with each of these biases; drawn in RUN/online.png."),
-    ] = None,
+    sweep: Sweep = None,
+    plot: PictureFile = None,
     questions: QuestionsOption = Questions.all,
     qrels: Qrels = None,
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
-    """Print all metrics of the task, each with its signature.
-
-    Features that training never saw are read as unknown; a note names them.
-
-    For answer selection, --questions chooses those with a right candidate (answerable) or with both kinds (mixed) by
-    the file's own labels. With --qrels the labels of that file count, and its questions that are not ranked count 0.
-
-    Example: antiphon evaluate runs/g2p test.tsv
-    """
+    """Prints all metrics of a run on a test file."""
     from antiphon.api import RankingModel
-    from antiphon.cli import ranking
-    from antiphon.cli.test_set import note_unknown_features, read_test_set
-    from antiphon.metrics import missing_metrics_note
-    from antiphon.runs.build import task_metrics
-    from antiphon.runs.run_folder import writing
 
-    breakdowns = parse_breakdowns(by)
-    if breakdowns and (online or sweep is not None):
-        raise InputError("--by: not with --online or --sweep, expected a command without it")
+    breakdowns, biases = parse_breakdowns(by), None if sweep is None else parse_biases(sweep)
+    check_options(sweep=sweep, online=online, by=by, plot=plot)
     model = load_run(run, device, threads)
     if isinstance(model, RankingModel):
         for_pairs = {"--reference": reference, "--beam": beam, "--online": online, "--sweep": sweep, "--by": by}
-        ranking.refuse_options(model.kind, for_pairs | {"a second file": file[1:]})
-        show(ranking.evaluate(model, file[0], questions.value, qrels), as_json=as_json)
+        refuse_options(model.kind, for_pairs | {"a second file": file[1:]})
+        show(answer_selection.evaluate(model, file[0], questions.value, qrels), as_json=as_json)
         return
-    ranking.refuse_options(model.kind, {"--questions": questions is not Questions.all, "--qrels": qrels})
-    test = read_test_set(model.recipe, file, reference or [])
-    note_unknown_features(model, test.pairs)
-    if left_out := missing_metrics_note(task_metrics(model.recipe.data)):
-        print(f"left out: {left_out}", file=sys.stderr)
+    refuse_options(model.kind, {"--questions": questions is not Questions.all, "--qrels": qrels})
+    test = read_pairs(model, file, reference or [])
     options: StreamOptions = {"policy": policy.value, "emit_bias": emit_bias, "beam": beam, "margin": margin}
-    if sweep is not None:
-        with writing(run) as folder:
-            show_sweep(sweep_biases(model, test, parse_biases(sweep), options), folder, as_json=as_json)
+    if biases is not None:
+        run_sweep(model, test, biases, options, run, plot, as_json=as_json)
     elif online:
         show(model.evaluate_online(test.pairs, more_references=test.more_references, **options), as_json=as_json)
     else:
@@ -103,8 +107,31 @@ def command(
         show(evaluation, as_json=as_json)
 
 
+def check_options(*, sweep: str | None, online: bool, by: list[str] | None, plot: Path | None) -> None:
+    """Refuses options that exclude each other, and a picture that cannot be drawn, before anything is computed."""
+    if by and (online or sweep is not None):
+        raise InputError("--by: does not work with --online or --sweep, expected a command without it")
+    if plot is not None:
+        if sweep is None:
+            raise InputError("--plot: draws quality against delay, expected it together with --sweep")
+        check_picture(plot)
+
+
+def read_pairs(model: "Model", files: list[Path], references: list[Path]) -> "TestSet":
+    """The test pairs; notes on unknown features and on metrics that cannot be computed go to standard error."""
+    from antiphon.cli.test_set import note_unknown_features, read_test_set
+    from antiphon.metrics import missing_metrics_note
+    from antiphon.runs.build import task_metrics
+
+    test = read_test_set(model.recipe, files, references)
+    note_unknown_features(model, test.pairs)
+    if missing := missing_metrics_note(task_metrics(model.recipe.data)):
+        print(f"antiphon: not computed: {missing}", file=sys.stderr)
+    return test
+
+
 def show(evaluation: "Evaluation", *, as_json: bool) -> None:
-    """A table and one for each kind of groups, or one JSON object."""
+    """Prints a table of metrics and one for each kind of group, or one JSON object."""
     from antiphon.report.error_formats import group_sections
     from antiphon.report.sections import print_sections
     from antiphon.report.tables import metrics_table
@@ -119,14 +146,40 @@ def show(evaluation: "Evaluation", *, as_json: bool) -> None:
 
 
 def parse_biases(text: str) -> list[float]:
-    """Numbers between commas."""
+    """The comma-separated emit biases."""
     biases = parse_numbers(text, MOST_BIAS)
     if not biases:
-        raise RecipeError(f"--sweep {one_line(text)}: expected finite numbers between commas, such as -1,0,1")
+        raise RecipeError(f"--sweep {one_line(text)}: expected finite numbers separated by commas, such as -1,0,1")
     return biases
 
 
-def sweep_biases(
+def run_sweep(
+    model: "Model",
+    test: "TestSet",
+    biases: list[float],
+    options: "StreamOptions",
+    run: Path,
+    plot: Path | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Evaluates online with every bias, prints the results, and draws them into ``plot`` or into the run."""
+    from antiphon.runs.run_folder import writing
+
+    if plot is not None:
+        found = evaluate_biases(model, test, biases, options)
+        show_sweep(found, as_json=as_json)
+        draw_sweep(found, plot)
+        return
+    with writing(run) as folder:  # refused before anything is computed where the run cannot be written to
+        found = evaluate_biases(model, test, biases, options)
+        show_sweep(found, as_json=as_json)
+        picture = folder.path / "online.png"
+        with _optional_picture(picture), folder.changed() as new:
+            draw_sweep(found, new.path / picture.name)
+
+
+def evaluate_biases(
     model: "Model", test: "TestSet", biases: list[float], options: "StreamOptions"
 ) -> "dict[float, Evaluation]":
     """Quality and delay for every bias."""
@@ -137,33 +190,33 @@ def sweep_biases(
     return found
 
 
-def show_sweep(evaluations: "dict[float, Evaluation]", run: "RunFolder", *, as_json: bool) -> None:
-    """A table, or a JSON object for each bias; and quality against delay as a picture in the run."""
-    from antiphon.report.plots import optional_picture
+def show_sweep(evaluations: "dict[float, Evaluation]", *, as_json: bool) -> None:
+    """Prints a table, or a JSON object for each bias."""
     from antiphon.report.tables import sweep_table
-    from antiphon.terminal import PlainConsole, printable
+    from antiphon.terminal import PlainConsole
 
     if as_json:
         for bias, evaluation in evaluations.items():
             print(json.dumps(evaluation.to_dict() | {"emit_bias": bias}, ensure_ascii=False))
     else:
         PlainConsole().print(sweep_table(evaluations))
-    picture = run.path / "online.png"
 
-    def say(note: str) -> None:
-        print(f"antiphon: {printable(note)}", file=sys.stderr)
 
-    with optional_picture(picture, say), run.changed() as new:
-        draw_sweep(evaluations, new.path / picture.name)
+def _optional_picture(picture: Path) -> AbstractContextManager[None]:
+    """Inside, a missing drawing library is a note on standard error, not an error."""
+    from antiphon.report.plots import optional_picture
+
+    return optional_picture(picture, lambda note: print(f"antiphon: {printable(note)}", file=sys.stderr))
 
 
 def draw_sweep(evaluations: "dict[float, Evaluation]", path: Path) -> None:
-    """Quality against delay; the biases stand beside the points."""
+    """Draws quality against delay, with the bias beside every point."""
     from antiphon.report.plots import plot_curves
 
     metrics = [evaluation.metrics for evaluation in evaluations.values()]
     quality = next(name for name in ("bleu", "accuracy") if name in metrics[0])
     points = [(scores["AL"].value, scores[quality].value) for scores in metrics]
     labels = [f"emit bias {bias:g}" for bias in evaluations]
-    title = "quality against delay, for several emit biases"
-    plot_curves({quality: points}, "average lagging (source tokens)", quality, path, labels=labels, title=title)
+    title = "Quality against delay"
+    name = {"bleu": "BLEU", "accuracy": "accuracy (%)"}[quality]
+    plot_curves({name: points}, "average lagging (source tokens)", name, path, labels=labels, title=title)

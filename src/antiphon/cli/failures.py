@@ -1,4 +1,4 @@
-"""Every way in which a command can fail, as one sentence and an exit status."""
+"""Errors of commands: each becomes one sentence and an exit status."""
 
 import errno
 import io
@@ -15,13 +15,13 @@ from antiphon.exceptions import AntiphonError
 from antiphon.terminal import printable
 
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
-"""What typer raises for wrong arguments; it has no public name in every version."""
+"""The exception of typer for wrong arguments; not every version has a public name for it."""
 
 STANDARD_OUTPUT = "standard output"
 _LONGEST_LINE, _MOST_LINES = 600, 50
-"""Of a message; names and values that are wrong can be of any length."""
+"""Limits of a message, since wrong names and values can have any length."""
 _EXPECTED = {
-    errno.ENOENT: "expected a path that is there",
+    errno.ENOENT: "expected an existing path",
     errno.ENOTDIR: "expected folders in front of the last name",
     errno.EISDIR: "expected a file",
     errno.EEXIST: "expected a new name",
@@ -29,23 +29,23 @@ _EXPECTED = {
     errno.EACCES: "expected permission to use it",
     errno.EPERM: "expected permission to use it",
     errno.EROFS: "expected a place that can be written to",
-    errno.ENOSPC: "expected room to write; make some and start again",
-    errno.EDQUOT: "expected room to write; make some and start again",
-    errno.EFBIG: "expected room to write; make some and start again",
+    errno.ENOSPC: "expected free disk space; free some and start again",
+    errno.EDQUOT: "expected free disk space; free some and start again",
+    errno.EFBIG: "expected free disk space; free some and start again",
     errno.EMFILE: "expected fewer open files; raise the limit with ulimit -n",
     errno.ENOMEM: "expected more memory",
 }
 
 
 class Failure(NamedTuple):
-    """How a command ends: its exit status, and the sentence that says why."""
+    """The exit status of a failed command, and the sentence that says why."""
 
     status: int
     message: str = ""
 
 
 def failure_of(error: BaseException) -> Failure | None:
-    """The failure that an exception means; none if it is a mistake of the program."""
+    """The failure that an exception stands for; None for a bug, which keeps its traceback."""
     for kinds, explain in _EXPLANATIONS:
         if isinstance(error, kinds):
             return explain(error)
@@ -53,7 +53,7 @@ def failure_of(error: BaseException) -> Failure | None:
 
 
 def secure_standard_streams() -> None:
-    """Has output written as UTF-8, and closed streams fail when used, instead of lending their numbers to files."""
+    """Sets output to UTF-8, and gives closed streams a descriptor, so that no file is opened under their number."""
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         if getattr(sys, name) is None:
             _occupy(number, os.O_RDONLY if name == "stdout" else os.O_WRONLY)
@@ -61,7 +61,7 @@ def secure_standard_streams() -> None:
     if sys.__stdout__ in (sys.stdout, None) and isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout = _rewrapped(sys.stdout, NamedOutput, "utf-8")
     if sys.__stderr__ in (sys.stderr, None) and isinstance(sys.stderr, io.TextIOWrapper):
-        sys.stderr = _rewrapped(sys.stderr, CarefreeOutput, sys.stderr.encoding)
+        sys.stderr = _rewrapped(sys.stderr, LenientOutput, sys.stderr.encoding)
 
 
 def _rewrapped(stream: io.TextIOWrapper, kind: type[io.TextIOWrapper], encoding: str) -> io.TextIOWrapper:
@@ -71,31 +71,31 @@ def _rewrapped(stream: io.TextIOWrapper, kind: type[io.TextIOWrapper], encoding:
     )
 
 
-class CarefreeOutput(io.TextIOWrapper):
-    """Standard error: progress and notes that cannot be written are no reason to stop."""
+class LenientOutput(io.TextIOWrapper):
+    """Standard error that ignores write errors: a lost note is no reason to stop."""
 
     def write(self, text: str) -> int:
-        """Writes text, or not."""
+        """Writes text if possible."""
         with suppress(OSError):
             super().write(text)
         return len(text)
 
     def flush(self) -> None:
-        """Writes what is in the buffer, or not."""
+        """Flushes the buffer if possible."""
         with suppress(OSError):
             super().flush()
 
 
 class NamedOutput(io.TextIOWrapper):
-    """Standard output whose errors say that they are its own."""
+    """Standard output whose errors name it as the file."""
 
     def write(self, text: str) -> int:
-        """Writes text, as far as the buffer has no room for it."""
+        """Writes text through the buffer."""
         with _named():
             return super().write(text)
 
     def flush(self) -> None:
-        """Writes what is in the buffer."""
+        """Flushes the buffer."""
         with _named():
             super().flush()
 
@@ -110,7 +110,7 @@ def _named() -> Iterator[None]:
 
 
 def report(failure: Failure) -> int:
-    """Says the sentence on standard error, if there is one, and gives the exit status."""
+    """Prints the sentence on standard error, if there is one; returns the exit status."""
     if failure.message:
         with suppress(OSError, ValueError):
             shown = "\n".join(map(_shortened, printable(failure.message).split("\n")[:_MOST_LINES]))
@@ -119,12 +119,12 @@ def report(failure: Failure) -> int:
 
 
 def _shortened(line: str) -> str:
-    """A line of bearable length: what is expected stands at its end."""
+    """The line, shortened in the middle: what was expected is at its end."""
     return line if len(line) <= _LONGEST_LINE else f"{line[: _LONGEST_LINE // 2]} ... {line[-_LONGEST_LINE // 2 :]}"
 
 
 def _occupy(number: int, flags: int) -> None:
-    """Opens the null device under the number of a stream that is closed."""
+    """Opens the null device under the descriptor of a closed stream."""
     opened = os.open(os.devnull, flags)
     if opened != number:
         os.dup2(opened, number)
@@ -148,7 +148,7 @@ def _of_interrupt(interrupt: Any) -> Failure:
 
 
 def _of_operating_system(error: Any) -> Failure:
-    """A pipe that nobody reads any more ends a command well; all else is named with its file."""
+    """A closed pipe on standard output is no failure; other errors are named with their file."""
     if error.filename == STANDARD_OUTPUT:
         _discard_output()
         if isinstance(error, BrokenPipeError):
@@ -164,7 +164,7 @@ def _sentence(where: str, error: OSError) -> str:
 
 
 def _discard_output() -> None:
-    """What could not be written is not tried again when Python ends."""
+    """Discards unwritten output, so that Python does not try to write it again at exit."""
     with suppress(OSError, ValueError):
         _occupy(sys.stdout.fileno(), os.O_WRONLY)
         sys.stdout.flush()
@@ -196,4 +196,4 @@ _EXPLANATIONS: tuple[tuple[type[BaseException], Callable[[Any], Failure | None]]
     (RecursionError, _of_recursion),
     (RuntimeError, _of_runtime),
 )
-"""RecursionError is a RuntimeError too: the first line that fits counts."""
+"""The first match counts: RecursionError is a RuntimeError too."""

@@ -1,4 +1,12 @@
-"""``antiphon grid``."""
+"""Train a recipe with every combination of values.
+
+The dev metric decides which one is best. Each combination is a run in the folder
+--out, so the same command resumes a search that was stopped. The results are
+written to grid.tsv, the best recipe to best.toml.
+
+Examples:
+  antiphon grid toy --grid model.layers=1,2 --grid train.seed=1,2
+"""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,22 +27,22 @@ def command(
     recipe: Recipe,
     grid: Annotated[
         list[str],
-        typer.Option("--grid", metavar="KEY=V1,V2,...", help="Values of a key to try; repeatable.", show_default=False),
+        typer.Option(
+            "--grid", metavar="KEY=V1,V2,...", help="Values to try for a setting; repeatable.", show_default=False
+        ),
     ],
     settings: Settings = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for all runs; unset: runs/NAME-OF-RECIPE-grid.", show_default=False)
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="Folder for all runs; default: runs/NAME-OF-RECIPE-grid.", show_default=False
+        ),
     ] = None,
-    jobs: Annotated[int, typer.Option(min=1, max=MOST_AT_ONCE, help="Trainings at once, each on one thread.")] = 2,
+    jobs: Annotated[
+        int, typer.Option(metavar="N", min=1, max=MOST_AT_ONCE, help="Runs trained at the same time, one thread each.")
+    ] = 2,
 ) -> None:
-    """Train a recipe with every combination of values.
-
-    The dev metric says which is best. Each combination is a run of its own in the folder, so a search that was
-    stopped goes on where it was when the same command is given again. The table is left in grid.tsv, the recipe of
-    the best in best.toml.
-
-    Example: antiphon grid toy --grid model.layers=1,2 --grid train.seed=1,2
-    """
+    """Trains every combination of values."""
     from antiphon.cli.grid_progress import GridProgress
     from antiphon.recipe.shipped_recipes import find_recipe
     from antiphon.runs.run_folder import claimed
@@ -48,9 +56,9 @@ def command(
     with claimed(folder):
         try:
             with GridProgress(console, len(cells)) as progress:
-                results = run_grid(cells, jobs, progress.end, progress.hear)
+                results = run_grid(cells, jobs, progress.end, progress.update)
         except KeyboardInterrupt as stopped:
-            console.print(f"antiphon: {folder}: stopped; the same command goes on")
+            console.print(f"antiphon: {folder}: stopped; the same command resumes it")
             raise typer.Exit(interrupt_status(stopped)) from None
         best = save_grid(results, folder)
     PlainConsole().print(as_table(results))
@@ -61,7 +69,7 @@ def command(
 
 
 def as_table(results: "list[Result]") -> "Table":
-    """All combinations, the best first."""
+    """A table of all combinations, the best first."""
     from rich.table import Table
 
     table = Table()

@@ -1,4 +1,4 @@
-"""How far a grid search has come: a line for every combination that ends, and a live view of the others."""
+"""Progress of a grid search: a line for every finished combination, and bars for those in training."""
 
 import re
 import time
@@ -17,7 +17,7 @@ _EPOCH = re.compile(r"epoch (\d+)/(\d+)")
 
 
 class GridProgress:
-    """Bars on a terminal, for the whole search and for every training in progress; elsewhere only lines."""
+    """Bars for the whole search and for every run in training; without a terminal only lines."""
 
     def __init__(self, console: Console, total: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.console, self.total, self.clock = console, total, clock
@@ -40,8 +40,8 @@ class GridProgress:
     def __exit__(self, *_: object) -> None:
         self.progress.stop()
 
-    def hear(self, cell: "Cell", line: str) -> None:
-        """A line of a training in progress; those of its epochs move its bar."""
+    def update(self, cell: "Cell", line: str) -> None:
+        """Moves the bar of a run by a line of its output, if that is the line of an epoch."""
         found = _EPOCH.match(line)
         if found is None:
             return
@@ -54,7 +54,7 @@ class GridProgress:
         self._update()
 
     def end(self, result: "Result") -> None:
-        """A combination that has ended: its line stays, its bar goes."""
+        """Prints the line of a finished combination and removes its bar."""
         name, metric = " ".join(result.cell.settings), result.cell.recipe.train.dev_metric
         self.ended += 1
         self._shares.pop(name, None)
@@ -65,7 +65,7 @@ class GridProgress:
         self._update()
 
     def summary(self) -> str:
-        """How much is done, and the time that is left if the rest takes as long."""
+        """Number of finished combinations, and the estimated time left."""
         done = self._done()
         elapsed = self.clock() - self.started
         left = f", {duration(elapsed / done * (self.total - done))} left" if done else ""

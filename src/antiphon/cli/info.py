@@ -1,4 +1,12 @@
-"""``antiphon info``."""
+"""Show what is in a run folder.
+
+That is its kind, vocabulary, metrics and settings. Only settings that apply to
+the kind of model and differ from their default are shown.
+
+Examples:
+  antiphon info runs/mine
+  antiphon info runs/mine --all
+"""
 
 import json
 from collections.abc import Mapping
@@ -19,21 +27,15 @@ _ONLY_FOR = {
     "search.over": ("transducer",),
     "search.ensemble": ("ensemble",),
 }
-"""Sections and settings that say nothing of other kinds; what is not here says something of every kind."""
+"""Kinds that a section or setting applies to; those not listed apply to all kinds."""
 
 
 def command(
     run: Run,
-    show_all: Annotated[bool, typer.Option("--all", help="Show settings that have their default, too.")] = False,
+    show_all: Annotated[bool, typer.Option("--all", help="Also show settings that have their default.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, with every setting.")] = False,
 ) -> None:
-    """Say what is in a run folder.
-
-    Its kind, vocabulary, metrics and settings. Of the settings, those are shown that apply to the kind of model and
-    differ from their default.
-
-    Example: antiphon info runs/mine
-    """
+    """Prints what is in a run folder."""
     from antiphon.recipe.kind_settings import changed_settings
     from antiphon.recipe.recipe_file import as_table
     from antiphon.recipe.schema import Recipe
@@ -59,7 +61,7 @@ def command(
 
 
 def applying(kind: str, recipe: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The settings that say something of a kind of model, which is said elsewhere itself."""
+    """The settings that apply to a kind of model; the kind itself is left out."""
 
     def applies(key: str) -> bool:
         return kind in _ONLY_FOR.get(key, (kind,))

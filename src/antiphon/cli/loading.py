@@ -1,4 +1,4 @@
-"""Runs that verbs load: with as many threads as suit them, since the process is theirs alone."""
+"""Loading of runs by verbs, which choose the number of threads for the whole process."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
 
 def load_run(run: Path, device: str, threads: int | None) -> "Model":
-    """The trained model of a run folder; ``threads`` unset: as many as suit its size."""
+    """The trained model of a run folder; without ``threads``, their number follows from its size."""
     import torch
 
     from antiphon.api import load

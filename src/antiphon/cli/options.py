@@ -2,33 +2,41 @@
 
 import math
 import os
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from antiphon.exceptions import InputError
+from antiphon.exceptions import InputError, RunError
 from antiphon.terminal import one_line
 
 if TYPE_CHECKING:
     from antiphon.metrics.breakdown import By
 
 MOST_AT_ONCE = max(64, os.cpu_count() or 1)
-"""Threads or processes at most: far more than there are cores, and few enough to start."""
+"""Largest number of threads or processes: more than the cores, and few enough to start."""
 MOST_HYPOTHESES = 1000
-"""Outputs of an input that are searched for at most."""
+"""Largest number of hypotheses and outputs per input."""
+
+
+def refuse_options(kind: str, given: Mapping[str, object]) -> None:
+    """Refuses options that do not apply to the kind of run."""
+    for option, value in given.items():
+        if value:
+            raise RunError(f"{option}: does not apply to a run of kind {kind}, expected a command without it")
 
 
 def finite(value: float | None) -> float | None:
-    """The value of an option; nan, which is inside every range, is refused."""
+    """The value of an option; NaN, which passes every range check, is refused."""
     if value is not None and math.isnan(value):
         raise typer.BadParameter("nan is not a finite number")
     return value
 
 
 def parse_numbers(text: str, most: float) -> list[float]:
-    """The numbers between commas, none of them beyond ``most`` on either side of 0; empty if any is wrong."""
+    """The comma-separated numbers, at most ``most`` in absolute value; empty if any is invalid."""
     try:
         numbers = [float(part) for part in text.split(",")]
     except ValueError:
@@ -40,7 +48,7 @@ Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.", show_d
 Recipe = Annotated[
     str,
     typer.Argument(
-        metavar="RECIPE", help="The name of a recipe (antiphon recipes), or a TOML file.", show_default=False
+        metavar="RECIPE", help="Name of a recipe (see antiphon recipes), or a TOML file.", show_default=False
     ),
 ]
 Settings = Annotated[
@@ -48,20 +56,29 @@ Settings = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Change a setting, such as data.train=pairs.tsv; repeatable. antiphon settings lists all keys.",
+        help="Change a setting, such as data.train=pairs.tsv; repeatable. Keys: antiphon settings [KEY].",
+        show_default=False,
     ),
 ]
-Device = Annotated[str, typer.Option(help="Where to compute: auto, cpu or cuda.")]
+PairFiles = Annotated[
+    list[Path], typer.Argument(metavar="FILE", help="Pairs: one TSV, or two parallel files.", show_default=False)
+]
+Force = Annotated[bool, typer.Option("--force", help="Replace the run in the folder, if there is one.")]
+Device = Annotated[str, typer.Option(metavar="DEVICE", help="Where to compute: auto, cpu or cuda.")]
 Threads = Annotated[
     int | None,
     typer.Option(
-        min=1, max=MOST_AT_ONCE, help="CPU threads; unset: as many as suit the model's size.", show_default=False
+        metavar="N",
+        min=1,
+        max=MOST_AT_ONCE,
+        help="CPU threads; default: chosen by the size of the model.",
+        show_default=False,
     ),
 ]
 Beam = Annotated[
     int | None,
     typer.Option(
-        min=1, max=MOST_HYPOTHESES, help="Hypotheses kept per cell; unset: as in the recipe.", show_default=False
+        metavar="N", min=1, max=MOST_HYPOTHESES, help="Beam size; default: that of the recipe.", show_default=False
     ),
 ]
 
@@ -74,13 +91,20 @@ class Questions(StrEnum):
     mixed = "mixed"
 
 
-QuestionsOption = Annotated[Questions, typer.Option("--questions", help="Which questions of answer selection to rank.")]
+QuestionsOption = Annotated[Questions, typer.Option("--questions", help="Answer selection: which questions to rank.")]
 Qrels = Annotated[
-    Path | None, typer.Option(help="TREC judgements that override the file's labels.", show_default=False)
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Answer selection: TREC judgements that replace the labels of the file.",
+        show_default=False,
+    ),
 ]
 References = Annotated[
     list[Path] | None,
-    typer.Option(help="Text file with a further reference for every line; repeatable.", show_default=False),
+    typer.Option(
+        metavar="FILE", help="Text file with another reference for every line; repeatable.", show_default=False
+    ),
 ]
 
 
@@ -90,20 +114,20 @@ ByOption = Annotated[
     typer.Option(
         "--by",
         metavar="GROUP",
-        help="Metrics of groups of pairs: features (each one, and whole tags), length (of the source) or unseen "
-        "(with symbols that training never saw); repeatable.",
+        help="Also show metrics by group: features (single ones, and whole tags), length (of the source) or unseen "
+        "(symbols that training never saw); repeatable.",
         show_default=False,
     ),
 ]
 
 
 def parse_breakdowns(given: list[str] | None) -> "list[By]":
-    """The groups that are asked for, in the singular or the plural."""
+    """The requested groups; singular and plural both work."""
     by: list[By] = []
     for name in given or []:
         found = next((each for each in BREAKDOWNS if name in (each, each.removesuffix("s"), f"{each}s")), None)
         if found is None:
-            raise InputError(f"--by {one_line(name)}: no group of pairs, expected {', '.join(BREAKDOWNS)}")
+            raise InputError(f"--by {one_line(name)}: unknown group, expected {', '.join(BREAKDOWNS)}")
         by.append(cast("By", found))
     return list(dict.fromkeys(by))
 
@@ -117,22 +141,27 @@ class StreamPolicy(StrEnum):
 
 Policy = Annotated[
     StreamPolicy,
-    typer.Option(help="greedy: write once writing is more probable; beam: write what all active hypotheses share."),
+    typer.Option(help="greedy: write once writing is more probable; beam: write what all hypotheses share."),
 ]
 MOST_BIAS = 1000.0
 EmitBias = Annotated[
     float,
     typer.Option(
-        min=-MOST_BIAS, max=MOST_BIAS, callback=finite, help="Added to the log odds of writing: higher writes sooner."
+        metavar="X",
+        min=-MOST_BIAS,
+        max=MOST_BIAS,
+        callback=finite,
+        help="Added to the log odds of writing; higher writes sooner.",
     ),
 ]
 Margin = Annotated[
     float | None,
     typer.Option(
+        metavar="X",
         min=0.0,
         max=1e6,
         callback=finite,
-        help="Write what all outputs share that are at most this many nats behind the best; unset: as in the recipe.",
+        help="Policy beam: ignore hypotheses more than this many nats behind the best; default: that of the recipe.",
         show_default=False,
     ),
 ]

@@ -1,4 +1,12 @@
-"""``antiphon recipes``."""
+"""List the recipes that come with the package, or print one.
+
+Any of them can be named where a command takes a recipe.
+
+Examples:
+  antiphon recipes
+  antiphon recipes g2p
+  antiphon recipes g2p --copy my-recipes
+"""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,20 +22,15 @@ if TYPE_CHECKING:
 
 
 def command(
-    name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="Print this recipe instead.", show_default=False)
-    ] = None,
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Print this recipe.", show_default=False)] = None,
     copy: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Copy the recipe NAME, and its data if any, here.", show_default=False),
+        typer.Option(
+            metavar="FOLDER", help="Copy the recipe NAME and its data, if any, to this folder.", show_default=False
+        ),
     ] = None,
 ) -> None:
-    """List the recipes that come with the package, or print one.
-
-    Any of them can be named where a command takes a recipe.
-
-    Example: antiphon recipes g2p
-    """
+    """Lists, prints or copies the recipes of the package."""
     from antiphon.recipe.shipped_recipes import copy_recipe, read_recipe
     from antiphon.terminal import PlainConsole, printable
 
@@ -58,7 +61,7 @@ def recipe_table() -> "Table":
 
 
 def tokens_of(recipe: "Recipe") -> str:
-    """What a model of the recipe reads and writes."""
+    """The tokens that a model of the recipe reads and writes."""
     if recipe.model.kind == "matcher":
         return "words"
     target = recipe.data.target_tokens

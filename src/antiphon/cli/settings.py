@@ -1,4 +1,12 @@
-"""``antiphon settings``."""
+"""List every setting of recipes: type, default and meaning.
+
+Settings are written in a recipe, or changed with --set KEY=VALUE.
+
+Examples:
+  antiphon settings
+  antiphon settings train
+  antiphon settings train.learning_rate
+"""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,12 +24,7 @@ def command(
         typer.Argument(metavar="[KEY]", help="One setting, such as train.seed, or one section.", show_default=False),
     ] = None,
 ) -> None:
-    """List every setting of recipes: type, default and meaning.
-
-    Each can stand in a recipe or be changed with --set KEY=VALUE.
-
-    Example: antiphon settings train.average
-    """
+    """Lists settings with type, default and meaning."""
     from antiphon.recipe.settings_list import all_settings, find_settings
     from antiphon.terminal import PlainConsole
 

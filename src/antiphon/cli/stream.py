@@ -1,4 +1,12 @@
-"""``antiphon stream``."""
+"""Read standard input as it arrives, write output without waiting.
+
+Every line is one input. Words are read once a space follows them, characters at
+once. An empty line gets an empty output.
+
+Examples:
+  echo dagibu | antiphon stream runs/online
+  echo dagibu | antiphon stream runs/online --policy greedy --format jsonl
+"""
 
 import codecs
 import json
@@ -13,8 +21,8 @@ from typing import TYPE_CHECKING, Annotated, Protocol, cast
 import typer
 
 from antiphon.cli.loading import load_run
-from antiphon.cli.long_input import UnknownSymbols
 from antiphon.cli.options import Beam, Device, EmitBias, Margin, Policy, Run, StreamPolicy, Threads
+from antiphon.cli.prediction_notes import UnknownSymbols
 from antiphon.data.files import MAX_LINE_BYTES, STANDARD_INPUT, named_errors
 from antiphon.exceptions import InputError
 
@@ -33,50 +41,39 @@ class Format(StrEnum):
     jsonl = "jsonl"
 
 
+Features = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TAG", help="Features of every input, such as N;DAT;PL, if the run reads features.", show_default=False
+    ),
+]
+FormatOption = Annotated[Format, typer.Option(help="Text, or one JSON object for every token read or written.")]
+
+
 def command(
     run: Run,
     policy: Policy = StreamPolicy.beam,
     emit_bias: EmitBias = 0.0,
     beam: Beam = None,
     margin: Margin = None,
-    features: Annotated[
-        str | None,
-        typer.Option(
-            help="Features of every input, such as N;DAT;PL, for a run trained with them.", show_default=False
-        ),
-    ] = None,
-    format: Annotated[
-        Format, typer.Option(help="Tokens as text, or every token read or written as a JSON object.")
-    ] = Format.text,
+    features: Features = None,
+    format: FormatOption = Format.text,
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
-    """Read standard input as it comes, write what is decided at once.
-
-    Every line is an input of its own; the end of the line ends it. Words are read when a space follows them,
-    characters at once. An empty line gets an empty output.
-
-    Example: echo dagibu | antiphon stream runs/online --format jsonl
-    """
-
+    """Reads standard input and writes tokens as soon as they are decided."""
     model = load_run(run, device, threads)
 
     def start() -> "Stream":
-        return model.stream(
-            policy=policy.value,
-            emit_bias=emit_bias,
-            beam=beam,
-            margin=margin,
-            features=features,
-        )
+        return model.stream(policy=policy.value, emit_bias=emit_bias, beam=beam, margin=margin, features=features)
 
-    start()  # what cannot stream says so before any input is waited for
+    start()  # a run that cannot stream is refused before waiting for input
     source, target = model.codec.source.tokeniser, model.codec.target.tokeniser
     pieces = arriving(cast(BufferedReader, sys.stdin.buffer), by_character=source.split("a b") == ["a", " ", "b"])
     unknown = UnknownPieces(model.codec.source)
     writer = EventWriter(unknown.find) if format is Format.jsonl else TextWriter(target.join)
     try:
-        answer(unknown.follow(pieces), start, writer)
+        process_lines(unknown.follow(pieces), start, writer)
     finally:
         unknown.symbols.say()
 
@@ -106,8 +103,8 @@ class UnknownPieces:
             self.symbols.add(found)
 
 
-def answer(pieces: Iterator[str], start: "Callable[[], Stream]", writer: "Writer") -> None:
-    """Answers line after line, token after token; Ctrl-C ends the line that is being read."""
+def process_lines(pieces: Iterator[str], start: "Callable[[], Stream]", writer: "Writer") -> None:
+    """Writes the output of every line token by token; Ctrl-C ends the current line."""
     stream: Stream | None = None
     try:
         for piece in pieces:
@@ -124,29 +121,29 @@ def answer(pieces: Iterator[str], start: "Callable[[], Stream]", writer: "Writer
 
 
 class Writer(Protocol):
-    """Where tokens go."""
+    """Output of a stream."""
 
     def read(self, token: str) -> None:
-        """A token was read."""
+        """Records a token that was read."""
 
     def write(self, tokens: Sequence[str]) -> None:
-        """Tokens were decided."""
+        """Writes the next tokens of an output."""
 
     def end(self, tokens: Sequence[str]) -> None:
-        """The last tokens of an output were decided."""
+        """Writes the last tokens of an output."""
 
 
 class TextWriter:
-    """The text of the outputs, one line each, as far as it is decided."""
+    """Prints outputs as text, one line each, as soon as tokens are decided."""
 
     def __init__(self, join: Callable[[Sequence[str]], str]) -> None:
         self.join, self.before = join, list[str]()
 
     def read(self, token: str) -> None:
-        """Nothing to show."""
+        """Prints nothing: only outputs are shown."""
 
     def write(self, tokens: Sequence[str]) -> None:
-        """Adds to the line; how a token is joined to the line depends on the one before it."""
+        """Prints the new part of the line; how a token is joined depends on the one before it."""
         together = [*self.before, *tokens]
         print(self.join(together)[len(self.join(self.before)) :], end="", flush=True)
         self.before = together[-1:]
@@ -161,7 +158,7 @@ class TextWriter:
 class EventWriter:
     """One JSON object for every token read or written; positions count from 1 in every line, times are in seconds.
 
-    What is read comes with the symbols of it that training never saw.
+    Events of reading list the symbols that training never saw.
     """
 
     def __init__(self, find_unknown: Callable[[str], list[str]]) -> None:
@@ -173,16 +170,16 @@ class EventWriter:
         self.started = time.perf_counter()
 
     def read(self, token: str) -> None:
-        """A token was read."""
+        """Records a token that was read."""
         self._event("read", token, {"unknown": self.find_unknown(token)})
 
     def write(self, tokens: Sequence[str]) -> None:
-        """Tokens were decided."""
+        """Writes the next tokens of an output."""
         for token in tokens:
             self._event("write", token, {})
 
     def end(self, tokens: Sequence[str]) -> None:
-        """The next line counts anew."""
+        """Writes the last tokens and restarts the positions."""
         self.write(tokens)
         self._start()
 

@@ -1,4 +1,4 @@
-"""Files of pairs to evaluate on, with any further references."""
+"""Test files: pairs, with further references if there are any."""
 
 import sys
 from collections import Counter
@@ -29,20 +29,20 @@ class TestSet(NamedTuple):
 
 
 def read_test_set(recipe: Recipe, files: Sequence[Path], references: Sequence[Path] = ()) -> TestSet:
-    """The pairs of a file as a run reads them; lines left out for want of text are counted on standard error."""
+    """The pairs of a file as a run reads them; a note on standard error counts skipped lines without text."""
     lines = count()
     numbered = (pair for pair, _ in zip(pairs_of(recipe, pair_files(files)), lines, strict=False))
     pairs, places = keep_filled(numbered, files[0], targets_only=not reads_source(recipe))
     number = next(lines)
     if len(pairs) < number:
         blank = count_of(number - len(pairs), "line")
-        print(f"antiphon: {blank} without a source or a target left out", file=sys.stderr)
+        print(f"antiphon: {blank} without a source or a target skipped", file=sys.stderr)
     further = [_reference_lines(path, number, files[0]) for path in references]
     return TestSet(pairs, [[lines[place] for lines in further] for place in places])
 
 
 def note_unknown_features(model: "Model", pairs: Sequence[Pair]) -> None:
-    """Says on standard error which features training never saw, with the nearest that it did see."""
+    """Prints on standard error the features that training never saw, each with the nearest known one."""
     from antiphon.api.inputs import nearest_feature
 
     known = model.codec.known_features

@@ -1,4 +1,14 @@
-"""``antiphon train``."""
+"""Train a recipe and write the model to a run folder.
+
+torchrun trains one model on several processes:
+torchrun --nproc-per-node N -m antiphon train ...
+
+Examples:
+  antiphon train toy
+  antiphon train g2p --set data.train=a.tsv --set data.dev=b.tsv
+  antiphon train toy --set model.layers=2 --out runs/two-layers
+  antiphon train toy --dry-run
+"""
 
 import shlex
 from collections.abc import Sequence
@@ -9,39 +19,36 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from antiphon.cli.loading import load_run
-from antiphon.cli.options import Device, Recipe, Settings, Threads
+from antiphon.cli.options import Device, Force, Recipe, Settings, Threads
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from antiphon.recipe.schema import Recipe as RecipeSettings
+    from antiphon.recipe import schema
     from antiphon.runs.run_folder import RunFolder
+
+
+Out = Annotated[
+    Path | None,
+    typer.Option(metavar="FOLDER", help="Folder for the run; default: runs/NAME-OF-RECIPE.", show_default=False),
+]
+Resume = Annotated[bool, typer.Option("--resume", help="Resume a run that was stopped, or make it longer.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Only read the data and estimate memory and time; write nothing.")
+]
 
 
 def command(
     recipe: Recipe,
     settings: Settings = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder for the run; unset: runs/NAME-OF-RECIPE.", show_default=False)
-    ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was stopped.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace a run that is already in the folder.")] = False,
-    dry: Annotated[
-        bool,
-        typer.Option(
-            "--dry-run", help="Read the data, estimate memory and time of training, and leave everything as it is."
-        ),
-    ] = False,
+    out: Out = None,
+    resume: Resume = False,
+    force: Force = False,
+    dry: DryRun = False,
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
-    """Train what a recipe describes and leave it in a run folder.
-
-    Several processes train one model together where torchrun starts them: torchrun --nproc-per-node N -m antiphon
-    train ...
-
-    Example: antiphon train g2p --set data.train=a.tsv --set data.dev=b.tsv
-    """
+    """Trains a recipe and prints the result."""
     from antiphon.recipe.recipe_file import load_recipe
     from antiphon.recipe.shipped_recipes import find_recipe
     from antiphon.terminal import PlainConsole
@@ -68,17 +75,25 @@ def command(
                 raise typer.Exit(stopped.status) from None
             if not is_first():
                 return
-        report_training(run, loaded, console)
-        report_rules(run, console)
-        if loaded.data.test is not None and "test" not in run.metrics():
-            report_test(run, console, device, threads)
-        report_stop(run, console)
-        console.print(f"next:\n{next_steps(folder, loaded.model.kind)}", soft_wrap=True)
-        report_improving(run, recipe, settings or [], console)
+        report(run, recipe, settings or [], console, device, threads)
+
+
+def report(
+    run: "RunFolder", recipe: str, settings: Sequence[str], console: "Console", device: str, threads: int | None
+) -> None:
+    """Prints the result of training, the metrics of the test file if there is one, and what to do next."""
+    loaded = run.recipe()
+    report_training(run, loaded, console)
+    report_rules(run, console)
+    if loaded.data.test is not None and "test" not in run.metrics():
+        report_test(run, console, device, threads)
+    report_stop(run, console)
+    console.print(f"next:\n{next_steps(run.path, loaded.model.kind)}", soft_wrap=True)
+    report_improving(run, recipe, settings, console)
 
 
 def report_stop(run: "RunFolder", console: "Console") -> None:
-    """Says why training ended before its time, if it did, with exit status 1."""
+    """Prints why training stopped early because of an error, if it did, and exits with status 1."""
     metrics = run.metrics()
     if "stopped" in metrics:
         console.print(
@@ -90,7 +105,7 @@ def report_stop(run: "RunFolder", console: "Console") -> None:
 
 
 def report_improving(run: "RunFolder", recipe: str, settings: Sequence[str], console: "Console") -> None:
-    """Says how to go on with a run whose best epoch is among its last."""
+    """Prints how to train a run longer whose best epoch is among its last."""
     from antiphon.train.length import longer_than
 
     metrics = run.metrics()
@@ -99,11 +114,11 @@ def report_improving(run: "RunFolder", recipe: str, settings: Sequence[str], con
         given = [each for each in settings if each.partition("=")[0].strip() != "train.max_epochs"]
         options = [part for each in [*given, f"train.max_epochs={epochs}"] for part in ("--set", each)]
         command = shlex.join(["antiphon", "train", recipe, "--resume", *options, "--out", str(run.path)])
-        console.print(f"still improving when training ended: go on with {command}", soft_wrap=True)
+        console.print(f"still improving when training ended; to train longer: {command}", soft_wrap=True)
 
 
 def next_steps(run: Path, kind: str) -> str:
-    """The commands that make use of a run that has just been trained."""
+    """The commands to type after training."""
     name = shlex.quote(str(run))
     verbs = {
         "language_model": [f"evaluate {name} TEST.tsv", f"combine --direct DIRECT-RUN --lm {name} --out COMBINED-RUN"],
@@ -114,8 +129,8 @@ def next_steps(run: Path, kind: str) -> str:
     return "\n".join(f"  antiphon {verb}" for verb in verbs.get(kind, writers))
 
 
-def report_training(run: "RunFolder", recipe: "RecipeSettings", console: "Console") -> None:
-    """Says what came out of training."""
+def report_training(run: "RunFolder", recipe: "schema.Recipe", console: "Console") -> None:
+    """Prints the best dev metric and how long training took."""
     metrics = run.metrics()
     name = recipe.train.dev_metric
     console.print(
@@ -126,7 +141,7 @@ def report_training(run: "RunFolder", recipe: "RecipeSettings", console: "Consol
 
 
 def report_rules(run: "RunFolder", console: "Console") -> None:
-    """Says what suffix rules of the same pairs get on dev, and what network and rules get together."""
+    """Prints the dev accuracy of suffix rules of the same pairs, alone and together with the network."""
     metrics = run.metrics()
     if "dev_rule_accuracy" not in metrics:
         return
@@ -138,9 +153,9 @@ def report_rules(run: "RunFolder", console: "Console") -> None:
 
 
 def report_test(run: "RunFolder", console: "Console", device: str, threads: int | None) -> None:
-    """Evaluates the run on its test file, prints the metrics and keeps them in the run."""
+    """Evaluates the run on its test file, prints the metrics and saves them in the run."""
     from antiphon.api import RankingModel
-    from antiphon.cli import ranking
+    from antiphon.cli import answer_selection
     from antiphon.data.readers import keep_filled
     from antiphon.report.tables import metrics_table
     from antiphon.runs.run_folder import writing
@@ -151,9 +166,9 @@ def report_test(run: "RunFolder", console: "Console", device: str, threads: int 
     assert test is not None
     if isinstance(model, RankingModel):
         assert isinstance(test, Path)
-        evaluation = ranking.evaluate(model, test, "mixed", None)
+        evaluation = answer_selection.evaluate(model, test, "mixed", None)
     else:
-        pairs, _ = keep_filled(pairs_of(model.recipe, test), test, targets_only=not model.answers)
+        pairs, _ = keep_filled(pairs_of(model.recipe, test), test, targets_only=not model.can_predict)
         evaluation = model.evaluate(pairs)
     with writing(run.path) as held, held.changed() as new:
         new.save_metrics(held.metrics() | {"test": evaluation.to_dict()})

@@ -1,4 +1,13 @@
-"""``antiphon tune``."""
+"""Find the weights of a noisy channel on held-out pairs.
+
+Searches for candidates, finds weights on their n-best lists, and searches again
+with these weights until the metric stops improving (MERT). The weights are
+written into the run. A model whose weight is 0 stays out.
+
+Examples:
+  antiphon tune runs/noisy dev.tsv
+  antiphon tune runs/noisy dev.tsv --metric accuracy --nbest 100
+"""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,6 +21,7 @@ from antiphon.exceptions import RunError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from antiphon.api import NoisyChannelModel
     from antiphon.tune.mert import Tuning
 
 
@@ -19,29 +29,33 @@ def command(
     run: Run,
     file: Annotated[list[Path], typer.Argument(metavar="DEV", help="Held-out pairs: one TSV, or two parallel files.")],
     metric: Annotated[
-        str | None, typer.Option(help="What to make better; unset: accuracy for characters, else bleu.")
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Metric to improve; default: accuracy for characters, else bleu.", show_default=False
+        ),
     ] = None,
-    rounds: Annotated[int, typer.Option(min=1, max=1000, help="Times to search and weigh at most.")] = 6,
+    rounds: Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="Largest number of search rounds.")] = 6,
     nbest: Annotated[
-        int, typer.Option(min=2, max=MOST_HYPOTHESES, help="Candidates of each input that are weighed.")
+        int, typer.Option(metavar="N", min=2, max=MOST_HYPOTHESES, help="Candidates per input in each round.")
     ] = 50,
     save_lists: Annotated[
-        Path | None, typer.Option(help="Write all candidates with their four scores to this file, as JSON lines.")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write all candidates and their four scores to this file, as JSON lines.",
+            show_default=False,
+        ),
     ] = None,
     lists: Annotated[
-        Path | None, typer.Option(help="Weigh the candidates that --save-lists wrote, without searching again.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Use the candidates of a --save-lists file instead of searching.", show_default=False
+        ),
     ] = None,
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
-    """Find the weights of a noisy channel on held-out pairs.
-
-    They are written into the run. Searches for candidates, finds weights on their lists, and searches again with
-    them, until nothing gets better. A part whose weight is 0 stays out.
-
-    Example: antiphon tune runs/noisy dev.tsv
-    """
-    from antiphon.api import NoisyChannelModel
+    """Finds the weights of a noisy channel."""
     from antiphon.cli.test_set import read_test_set
     from antiphon.runs.run_folder import writing
     from antiphon.terminal import PlainConsole
@@ -49,13 +63,8 @@ def command(
 
     console = PlainConsole(stderr=True)
     with writing(run) as folder:
-        model = load_run(run, device, threads)
-        if not isinstance(model, NoisyChannelModel):
-            raise RunError(
-                f"{run}: a run of kind {model.kind} has no weights to tune, expected one made by antiphon combine"
-            )
-        test = read_test_set(model.recipe, file)
-        candidates = start_lists(model, test.pairs, metric)
+        model = load_noisy_channel(run, device, threads)
+        candidates = start_lists(model, read_test_set(model.recipe, file).pairs, metric)
         if lists is None:
             found = tune(model, candidates, rounds=rounds, nbest=nbest, say=console.print)
         else:
@@ -67,8 +76,20 @@ def command(
     show(found, console)
 
 
+def load_noisy_channel(run: Path, device: str, threads: int | None) -> "NoisyChannelModel":
+    """The loaded run; other kinds, which have no weights, are refused."""
+    from antiphon.api import NoisyChannelModel
+
+    model = load_run(run, device, threads)
+    if not isinstance(model, NoisyChannelModel):
+        raise RunError(
+            f"{run}: a run of kind {model.kind} has no weights to tune, expected one made by antiphon combine"
+        )
+    return model
+
+
 def show(found: "Tuning", console: "Console") -> None:
-    """Before and after."""
+    """Prints the metric and the weights before and after."""
     from rich.table import Table
 
     table = Table(title=f"dev {found.metric}")

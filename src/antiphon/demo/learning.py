@@ -7,7 +7,7 @@ import lightning as L
 from rich.console import Console
 from rich.text import Text
 
-from antiphon.api.generation import NeuralModel
+from antiphon.api.generation_models import NeuralModel
 from antiphon.demo import FOLDER
 from antiphon.recipe.recipe_file import load_recipe
 from antiphon.recipe.schema import Recipe

@@ -151,11 +151,18 @@ def _path_corners(rows: Sequence[int]) -> tuple[list[float], list[float]]:
     return across, down
 
 
-def _figure(width: float, height: float) -> "Figure":
+def check_drawing_library() -> None:
+    """Refuses to draw without matplotlib."""
     try:
-        from matplotlib.figure import Figure
+        import matplotlib.figure  # noqa: F401
     except ImportError:
         raise PictureError('pictures need matplotlib, expected it installed: pip install "antiphon[plots]"') from None
+
+
+def _figure(width: float, height: float) -> "Figure":
+    check_drawing_library()
+    from matplotlib.figure import Figure
+
     return Figure(figsize=(width, height), layout="constrained")
 
 

@@ -1,4 +1,4 @@
-"""What is said on standard error of inputs: how far ``predict`` has come, and which symbols training never saw."""
+"""Notes on standard error during prediction: progress, and symbols that training never saw."""
 
 import sys
 import time
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 _SHOWN = 5
 _FIRST_AFTER = {True: 2.0, False: 20.0}
-"""Seconds before the first word on progress, on a terminal or elsewhere."""
+"""Seconds before the first note on progress, on a terminal or elsewhere."""
 _EVERY = {True: 0.5, False: 60.0}
-"""Seconds between words on progress."""
+"""Seconds between notes on progress."""
 
 
 class Progress:
-    """Inputs answered, rate and time left: one line that is rewritten on a terminal, now and then a line elsewhere.
+    """Number of inputs done, rate and time left: on a terminal one line that is rewritten, elsewhere a line a minute.
 
-    Nothing is said where outputs themselves are seen to come, on the same terminal.
+    Nothing is shown if the outputs go to the same terminal.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Progress:
         self._next, self._shows_line = self.started + _FIRST_AFTER[self.is_terminal], False
 
     def follow(self, predictions: "Iterable[Prediction]") -> "Iterator[Prediction]":
-        """The same predictions, while progress is said."""
+        """The same predictions, while progress is shown."""
         try:
             for done, prediction in enumerate(predictions, 1):
                 if not self.silent and self.clock() >= self._next:
@@ -81,7 +81,7 @@ class UnknownSymbols:
         self.inputs += bool(symbols)
 
     def say(self) -> None:
-        """Says it on standard error, if there is anything to say."""
+        """Prints the sentence on standard error, if there is one."""
         if self.counts:
             print(printable(f"antiphon: {self}"), file=sys.stderr)
 
@@ -96,7 +96,7 @@ class UnknownSymbols:
 
 
 def count_lines(file: Path) -> int | None:
-    """The number of lines of a plain file; None where it would take reading all of it twice."""
+    """The number of lines of a plain file; None where counting would mean decompressing it, or consuming a pipe."""
     if file.suffix == ".gz" or not file.is_file():
         return None
     with file.open("rb") as content:

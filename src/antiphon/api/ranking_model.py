@@ -1,11 +1,11 @@
-"""Models that rank given answers."""
+"""Models that rank given sentences by how well they answer a question."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
-from antiphon.api.inputs import PairLike
+from antiphon.api.inputs import PairLike, check_several
 from antiphon.api.model import Model
-from antiphon.api.results import Alignment, Evaluation, Ranked
+from antiphon.api.results import Evaluation, Ranked
 from antiphon.data.codec import PairCodec, TextCodec
 from antiphon.data.tokenise import Words
 from antiphon.data.vocab import Vocab
@@ -21,11 +21,11 @@ from antiphon.runs.build import build_normalisation
 from antiphon.runs.run_folder import RunFolder
 
 Attention = list[tuple[tuple[str, float], ...]]
-"""For each candidate, its words and how much the question looks at each."""
+"""For each candidate, its words and their attention weights."""
 
 
 class RankingModel(Model):
-    """A matcher, or a baseline of it: it ranks given sentences and writes none."""
+    """A matcher or a baseline: it ranks given sentences and writes none."""
 
     def __init__(self, recipe: Recipe, folder: RunFolder, device: str) -> None:
         self.knows_words = folder.words.exists()
@@ -37,26 +37,25 @@ class RankingModel(Model):
         super().__init__(recipe, PairCodec(words, words), matcher)
 
     @property
-    def answers(self) -> bool:
-        """It chooses among answers, but writes none."""
+    def can_predict(self) -> bool:
+        """False: it ranks sentences, but writes none."""
         return False
 
     @property
-    def gives_probabilities(self) -> bool:
-        """It has none of a target given a source."""
+    def can_score(self) -> bool:
+        """False: it has no probability of a target given a source."""
         return False
 
     def rank(self, question: str, sentences: Sequence[str], *, explain: bool = False) -> list[Ranked]:
-        """The sentences from the likeliest answer to the least likely; equals stay in their order."""
+        """The sentences, the most probable answer first; ties keep their order."""
+        check_several(sentences, "rank")
+        if not isinstance(question, str) or not all(isinstance(sentence, str) for sentence in sentences):
+            raise InputError("rank: the question or a sentence is no text, expected strings")
         if not sentences:
             raise InputError("rank: no sentences, expected at least one candidate")
-        asked = Question("", question, tuple(Answer(str(place), text) for place, text in enumerate(sentences)))
+        asked = Question("", question, tuple(Answer(str(index), text) for index, text in enumerate(sentences)))
         (ranked,) = self.rank_questions([asked], explain=explain)
         return ranked
-
-    def align(self, pairs: Iterable[PairLike]) -> Iterator[Alignment]:
-        """Refuses: a ranking has no alignment."""
-        raise self._cannot("align", "a transducer or an attention model")
 
     def evaluate(
         self,
@@ -66,16 +65,16 @@ class RankingModel(Model):
         more_references: Sequence[Sequence[str]] = (),
         by: Sequence[By] = (),
     ) -> Evaluation:
-        """Refuses: it is questions that are evaluated, by ``evaluate_questions``."""
+        """Refuses: questions are evaluated by ``evaluate_questions``."""
         raise self._cannot("evaluate pairs", "evaluate_questions")
 
     def rank_questions(self, questions: Sequence[Question], *, explain: bool = False) -> list[list[Ranked]]:
-        """The candidates of every question, the likeliest first."""
+        """The candidates of every question, the most probable answer first."""
         nothing: list[Attention] = [[()] * len(question.answers) for question in questions]
-        looked = self._attention(questions) if explain else nothing
+        attention = self._attention(questions) if explain else nothing
         return [
-            self._ranked(question, scores.tolist(), attention)
-            for question, scores, attention in zip(questions, self.ranker.score(questions), looked, strict=True)
+            self._ranked(question, scores.tolist(), weights)
+            for question, scores, weights in zip(questions, self.ranker.score(questions), attention, strict=True)
         ]
 
     def evaluate_questions(
@@ -83,7 +82,7 @@ class RankingModel(Model):
     ) -> Evaluation:
         """MAP, MRR and P@1 over a set of labelled questions, or over all questions that ``judged`` judges."""
         asked = select_questions(questions, which)
-        measured = self.measure_questions(questions, which=which, judged=judged)
+        measured = self.question_metrics(questions, which=which, judged=judged)
         texts = (
             [question.text for question in asked],
             [answer.text for question in asked for answer in question.answers],
@@ -95,18 +94,24 @@ class RankingModel(Model):
             len(texts[1]), {name: shares.score() for name, shares in measured.items()}, of_questions, of_answers
         )
 
-    def measure_questions(
+    def question_metrics(
         self, questions: Sequence[Question], *, which: QuestionSet = "all", judged: Judgements | None = None
     ) -> dict[str, RatioStats]:
-        """What every question adds to each measure."""
+        """The contribution of every question to each metric."""
         asked = select_questions(questions, which)
         if not asked:
-            raise InputError(f"--questions {which}: none of {len(questions)} questions belongs to it, expected some")
+            raise InputError(
+                f"--questions {which}: none of the {len(questions)} questions is in this set, expected at least one"
+            )
         about = which if judged is None else f"of qrels, {len(asked)} ranked: {which}"
-        return compute_ranking_metrics(judged or judgements_of(asked), rankings_of(self.ranker, asked), about)
+        return compute_ranking_metrics(judged or judgements_of(asked), self.scores_by_id(asked), about)
+
+    def scores_by_id(self, questions: Sequence[Question]) -> dict[str, dict[str, float]]:
+        """The score of every candidate, by the ids of question and candidate."""
+        return rankings_of(self.ranker, questions)
 
     def unknown_questions(self, questions: Sequence[Question]) -> int:
-        """How many questions have no word that the model knows."""
+        """The number of questions without any word that the model knows."""
         if not self.knows_words:
             return 0
         source = self.codec.source
@@ -115,8 +120,8 @@ class RankingModel(Model):
     def _ranked(self, question: Question, scores: list[float], attention: Attention) -> list[Ranked]:
         is_matcher = self.kind == "matcher"
         ranked = [
-            Ranked(answer.text, place, score, 0.5 + 0.5 * math.tanh(score / 2) if is_matcher else None, looked)
-            for place, (answer, score, looked) in enumerate(zip(question.answers, scores, attention, strict=True))
+            Ranked(answer.text, index, score, 0.5 + 0.5 * math.tanh(score / 2) if is_matcher else None, weights)
+            for index, (answer, score, weights) in enumerate(zip(question.answers, scores, attention, strict=True))
         ]
         return sorted(ranked, key=lambda candidate: -candidate.score)
 

@@ -1,4 +1,4 @@
-"""Models that write: by rules, by one network, or by several that are combined."""
+"""Models that write outputs: suffix rules, a network, or a noisy channel of several."""
 
 import math
 from collections.abc import Sequence
@@ -48,12 +48,12 @@ class RuleModel(Model):
         self.rules = rules
 
     @property
-    def gives_probabilities(self) -> bool:
-        """Rules have none."""
+    def can_score(self) -> bool:
+        """False: rules have no probabilities."""
         return False
 
-    def answer(self, sources: Sequence[Source], options: PredictOptions) -> list[Prediction]:
-        """What the rules make of each input."""
+    def predict_batch(self, sources: Sequence[Source], options: PredictOptions) -> list[Prediction]:
+        """The output of the rules for each input."""
         if options.cover is not None or options.sample is not None:
             raise self._cannot("give probabilities", "a neural model for cover and sample")
         applied = [self.rules.apply(self.codec.source.tokens(source.text), source.features) for source in sources]
@@ -72,8 +72,8 @@ class NeuralModel(Model):
         self.device = next(module.parameters()).device
         self.rules, self.rule_weight = rules, (recipe.search.rule_weight or 0.0) if rules else 0.0
 
-    def answer(self, sources: Sequence[Source], options: PredictOptions) -> list[Prediction]:
-        """The best outputs of one batch, or samples."""
+    def predict_batch(self, sources: Sequence[Source], options: PredictOptions) -> list[Prediction]:
+        """The outputs of beam search for one batch, or samples."""
         batch = self.codec.batch(sources).to(self.device)
         found = self._search(batch, options)
         if self.rules is not None and self.recipe.search.over == "outputs":
@@ -82,11 +82,11 @@ class NeuralModel(Model):
             found = [covering(hypotheses, options.cover) for hypotheses in found]
         if options.align or have_unknown(found):
             found = self._with_alignments(batch, found)
-        answers = []
+        predictions = []
         for source, hypotheses in zip(sources, found, strict=True):
             symbols = self.codec.source.tokens(source.text)
-            answers.append(self._prediction(source, [self._candidate(each, symbols) for each in hypotheses]))
-        return answers
+            predictions.append(self._prediction(source, [self._candidate(each, symbols) for each in hypotheses]))
+        return predictions
 
     def _search(self, batch: Batch, options: PredictOptions) -> list[list[Hypothesis]]:
         settings = build_beam(self.recipe.search, beam=options.beam, nbest=options.nbest)
@@ -104,20 +104,20 @@ class NeuralModel(Model):
         found: list[list[Hypothesis]],
         options: PredictOptions,
     ) -> list[list[Hypothesis]]:
-        """What network and rules say together."""
-        answers = [self._rule_answer(rules, source) for source in sources]
+        """The hypotheses of network and rules together."""
+        of_rules = [self._rule_output(rules, source) for source in sources]
         model = cast(LeftToRight, self.module)
         if options.sample is None:
-            return add_rules(model, batch, found, answers, self.rule_weight, options.nbest)
-        return draw_rules(model, batch, found, answers, self.rule_weight, options.seed)
+            return add_rules(model, batch, found, of_rules, self.rule_weight, options.nbest)
+        return draw_rules(model, batch, found, of_rules, self.rule_weight, options.seed)
 
-    def _rule_answer(self, rules: SuffixRules, source: Source) -> tuple[int, ...]:
-        """The ids of what the rules answer."""
+    def _rule_output(self, rules: SuffixRules, source: Source) -> tuple[int, ...]:
+        """The token ids of the output of the rules."""
         tokens = rules.apply(self.codec.source.tokens(source.text), source.features)
         return as_answer(self.codec.target.vocab.encode(tokens).tolist(), self.module)
 
     def _with_alignments(self, batch: Batch, found: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
-        """Hypotheses with the best path of each, if there is a transducer to say so."""
+        """The hypotheses with their most probable alignments, if there is a transducer."""
         aligner = self._aligner(self.module, batch)
         return found if aligner is None else add_alignments(*aligner, found)
 
@@ -143,7 +143,7 @@ class NeuralModel(Model):
             raise self._cannot("stream", "a transducer trained with model.encoder=unidirectional")
         if proposer.encoder.bidirectional:
             raise RunError(
-                "this run reads its input from both ends and cannot write before it has ended, "
+                "this run has a bidirectional encoder and cannot write before its input has ended, "
                 "expected one trained with --set model.encoder=unidirectional"
             )
         settings = build_beam(self.recipe.search, beam=options.get("beam"))
@@ -163,7 +163,7 @@ class NeuralModel(Model):
         )
 
     def _score(self, pairs: list[tuple[Source, str]]) -> list[tuple[float, int]]:
-        """Log probability and target length, end symbol counted, of each pair."""
+        """Log probability and target length, end symbol included, of each pair."""
         sides = (
             (self.codec.source.tokens(source.text) for source, _ in pairs),
             (self.codec.target.tokens(target) for _, target in pairs),
@@ -177,7 +177,7 @@ class NeuralModel(Model):
                 if self.rules is not None:
                     source, target = pairs[number]
                     wanted = (*self.codec.target.encode(target).tolist(), END)
-                    is_answer = wanted == self._rule_answer(self.rules, source)
+                    is_answer = wanted == self._rule_output(self.rules, source)
                     value = mix_log_prob(value, self.rule_weight, is_answer=is_answer)
                 scores[number] = (value, int(lengths[1][number]))
         return scores
@@ -185,8 +185,7 @@ class NeuralModel(Model):
     @torch.inference_mode()
     def _align(self, source: Source, target: str) -> Alignment:
         kind = KINDS[self.kind]
-        if kind.explain is None:
-            return super()._align(source, target)
+        assert kind.explain is not None
         batch = self.codec.batch([source], [target]).to(self.device)
         explanation = kind.explain(self.module, batch)
         return Alignment(
@@ -203,13 +202,13 @@ class NoisyChannelModel(NeuralModel):
     """Direct model, channel model, language model and length bias, searched together."""
 
     @property
-    def gives_probabilities(self) -> bool:
-        """The objective is no probability."""
+    def can_score(self) -> bool:
+        """False: the objective is no probability."""
         return False
 
     @property
     def weights(self) -> Weights:
-        """How much each part counts; can be set."""
+        """The weights of the feature scores; can be set."""
         return cast(NoisyChannel, self.module).weights
 
     @weights.setter
@@ -229,15 +228,12 @@ class NoisyChannelModel(NeuralModel):
     def _streams(self, features: Sequence[Sequence[str]], options: StreamOptions) -> StreamGroup:
         """Streams of a noisy channel whose direct model is unidirectional."""
         if options.get("policy", "beam") != "beam":
-            raise RecipeError("a noisy channel has several active outputs, expected the policy beam")
+            raise RecipeError("a noisy channel cannot stream with the policy greedy, expected beam")
         module = cast(NoisyChannel, self.module)
-        # Outputs are compared by the direct model alone, which must not decide before the others have had their say.
+        # The margin is in scores of the direct model alone, which must not discard what the others prefer.
         margin = options.get("margin")
         options["margin"] = math.inf if margin is None else margin
         settings = self._stream_settings(module.direct, options)
         emit_bias = options.get("emit_bias", 0.0)
         each = [NoisyChannelBeamDecoder(module, ids[None], settings, emit_bias) for ids in self._feature_ids(features)]
         return StreamGroup(NoisyChannelDecoder(each), self.codec, len(features))
-
-    def _align(self, source: Source, target: str) -> Alignment:
-        raise self._cannot("align", "one of the runs it is made of")

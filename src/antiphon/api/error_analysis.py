@@ -1,4 +1,4 @@
-"""What a model gets wrong, and which pairs it finds improbable."""
+"""Error analysis: the mistakes of a model, and the pairs that it finds improbable."""
 
 import math
 from collections.abc import Sequence
@@ -6,50 +6,50 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
+from antiphon.api.inputs import check_choices
 from antiphon.api.results import Prediction
 from antiphon.data.readers import Source
 from antiphon.exceptions import InputError
-from antiphon.metrics.breakdown import By, Traits, break_down
+from antiphon.metrics.breakdown import EVERY_BREAKDOWN, By, Traits, break_down
 from antiphon.metrics.edits import count_edits
 from antiphon.metrics.output_metrics import Outputs, accuracy
 from antiphon.report.error_report import Against, Difference, ErrorReport, Mistake, Suspect
-from antiphon.runs.kinds import KINDS
 
 if TYPE_CHECKING:
     from antiphon.api.model import Model
 
 
-_MOST_EDITS = 100
-"""Kinds of edits that are listed at most."""
+_MAX_EDITS = 100
+"""Largest number of distinct edits in a report."""
 
 
 class Given(NamedTuple):
-    """A pair to look at; ``where`` is its ``file:line``, or empty."""
+    """A pair to analyse; ``where`` is its ``file:line``, or empty."""
 
     source: Source
     target: str
     where: str
 
     def listed(self) -> tuple[str, str, tuple[str, ...]]:
-        """How the pair is listed: where, source text, features."""
+        """The first columns of a listed pair: where, source text, features."""
         return self.where, self.source.text, self.source.features
 
 
 @dataclass(frozen=True)
-class Answers:
-    """The outputs of a model for some pairs, and which of them are right."""
+class JudgedOutputs:
+    """The outputs of a model for pairs, and which of them are correct."""
 
     predictions: list[Prediction]
     outputs: Outputs
     right: list[bool]
 
 
-def answer_pairs(model: "Model", given: Sequence[Given], beam: int | None) -> Answers:
-    """The best output for every pair, judged as ``evaluate`` judges it."""
+def predict_and_judge(model: "Model", given: Sequence[Given], beam: int | None) -> JudgedOutputs:
+    """The best output for every pair, judged by the accuracy of ``evaluate``."""
     sources = [pair.source for pair in given]
     predictions = model.predict(sources, beam=beam, align=False, allow_unknown_features=True)
     outputs = Outputs.of(model.codec.target, [each.tokens for each in predictions], [[pair.target] for pair in given])
-    return Answers(predictions, outputs, [bool(part) for part in accuracy(outputs).parts])
+    return JudgedOutputs(predictions, outputs, [bool(part) for part in accuracy(outputs).parts])
 
 
 def find_errors(
@@ -61,22 +61,22 @@ def find_errors(
     most: int | None,
     beam: int | None,
 ) -> ErrorReport:
-    """The report on all pairs; of mistakes and of differences each way, at most ``most`` are listed."""
-    answers = answer_pairs(model, given, beam)
-    other = None if against is None else answer_pairs(against, given, beam)
-    wrong = [index for index, right in enumerate(answers.right) if not right]
+    """The report on all pairs; at most ``most`` mistakes, and differences in each direction, are listed."""
+    judged = predict_and_judge(model, given, beam)
+    other = None if against is None else predict_and_judge(against, given, beam)
+    wrong = [index for index, right in enumerate(judged.right) if not right]
     return ErrorReport(
         pairs=len(given),
         right=len(given) - len(wrong),
-        mistakes=tuple(_mistakes(model, given, answers, wrong[:most])),
-        groups=tuple(break_down(answers.outputs, traits_of(model, given), by, ["accuracy"])),
-        edits=tuple(count_edits(answers.outputs, [pair.source.text for pair in given])[:_MOST_EDITS]),
-        against=None if other is None else _compare(given, answers, other, most),
+        mistakes=tuple(_mistakes(model, given, judged, wrong[:most])),
+        groups=tuple(break_down(judged.outputs, traits_of(model, given), by, ["accuracy"])),
+        edits=tuple(count_edits(judged.outputs, [pair.source.text for pair in given])[:_MAX_EDITS]),
+        against=None if other is None else _compare(given, judged, other, most),
     )
 
 
 def traits_of(model: "Model", given: Sequence[tuple[Source, str] | Given]) -> list[Traits]:
-    """What every pair is grouped by."""
+    """The properties that pairs are grouped by."""
     codec = model.codec
     found = []
     for source, target, *_ in given:
@@ -87,7 +87,7 @@ def traits_of(model: "Model", given: Sequence[tuple[Source, str] | Given]) -> li
 
 
 def find_suspicious(model: "Model", given: Sequence[Given], *, most: int | None, beam: int | None) -> list[Suspect]:
-    """The pairs from the least probable target per token on, with the model's own outputs."""
+    """The pairs, the least probable target per token first, with the outputs of the model."""
     scores = model.score([(pair.source, pair.target) for pair in given])
     lengths = [len(model.codec.target.tokens(pair.target)) + 1 for pair in given]
     per_token = [score / length for score, length in zip(scores, lengths, strict=True)]
@@ -107,18 +107,18 @@ def find_suspicious(model: "Model", given: Sequence[Given], *, most: int | None,
 
 
 def _own_outputs(model: "Model", sources: list[Source], beam: int | None) -> Sequence[Prediction | None]:
-    """What the model writes for each source; a language model writes nothing."""
-    if not model.answers:
+    """The output of the model for each source; None for a language model."""
+    if not model.can_predict:
         return [None] * len(sources)
     return model.predict(sources, beam=beam, align=False, allow_unknown_features=True)
 
 
-def _mistakes(model: "Model", given: Sequence[Given], answers: Answers, wrong: Sequence[int]) -> list[Mistake]:
+def _mistakes(model: "Model", given: Sequence[Given], judged: JudgedOutputs, wrong: Sequence[int]) -> list[Mistake]:
     pairs = [(given[index].source, given[index].target) for index in wrong]
-    scores = model.score(pairs) if model.gives_probabilities else [None] * len(wrong)
+    scores = model.score(pairs) if model.can_score else [None] * len(wrong)
     mistakes = []
     for index, score in zip(wrong, scores, strict=True):
-        pair, prediction = given[index], answers.predictions[index]
+        pair, prediction = given[index], judged.predictions[index]
         mistakes.append(
             Mistake(
                 *pair.listed(),
@@ -134,8 +134,8 @@ def _mistakes(model: "Model", given: Sequence[Given], answers: Answers, wrong: S
 
 
 def _alignment(model: "Model", source: Source, output: str | None) -> str | None:
-    """The pairs of positions that ``antiphon align`` writes for an output; None for a kind that has none."""
-    if output is None or model.kind not in KINDS or KINDS[model.kind].explain is None:
+    """The positions that ``antiphon align`` writes for an output; None for kinds without alignments."""
+    if output is None or not model.can_align:
         return None
     return next(iter(model.align([(source, output)]))).pharaoh()
 
@@ -145,8 +145,8 @@ def _unseen_tokens(model: "Model", text: str) -> list[str]:
     return [token for token in target.tokens(text) if token not in target.vocab]
 
 
-def _compare(given: Sequence[Given], ours: Answers, theirs: Answers, most: int | None) -> Against:
-    """The pairs that one model gets right and the other does not, both ways."""
+def _compare(given: Sequence[Given], ours: JudgedOutputs, theirs: JudgedOutputs, most: int | None) -> Against:
+    """The pairs that only one of two models gets right."""
     pairs = list(zip(ours.right, theirs.right, strict=True))
 
     def listed(wanted: tuple[bool, bool]) -> tuple[Difference, ...]:
@@ -174,7 +174,9 @@ def _difference(pair: Given, ours: Prediction, theirs: Prediction) -> Difference
     )
 
 
-def check_breakdowns(model: "Model", by: Sequence[By]) -> None:
-    """Refuses groups by features of a model that reads none."""
+def check_breakdowns(model: "Model", by: Sequence[By]) -> Sequence[By]:
+    """The groups; unknown ones are refused, and features for a model that reads none."""
+    check_choices("by", by, EVERY_BREAKDOWN)
     if "features" in by and not model.reads_features:
         raise InputError("by features: the run was trained without features, expected length or unseen")
+    return by

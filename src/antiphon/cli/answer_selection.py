@@ -1,4 +1,4 @@
-"""What the verbs do with runs that rank: read questions, write TREC runs and JSON lines, evaluate, compare."""
+"""Answer selection on the command line: reads questions, writes rankings, evaluates and compares runs that rank."""
 
 import json
 import sys
@@ -6,8 +6,9 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+from antiphon.cli.loading import load_run
 from antiphon.data.files import STANDARD_INPUT, read_standard_input
 from antiphon.exceptions import RunError, count_of
 from antiphon.ranking.question_files import (
@@ -20,8 +21,6 @@ from antiphon.ranking.question_files import (
     read_questions,
     select_questions,
 )
-from antiphon.ranking.rankers import rankings_of
-from antiphon.ranking.ranking_metrics import RANKING_METRICS
 from antiphon.terminal import PlainConsole, printable
 
 if TYPE_CHECKING:
@@ -32,32 +31,19 @@ if TYPE_CHECKING:
 
 
 def say(message: str) -> None:
-    """A note on standard error."""
+    """Prints a note on standard error."""
     print(printable(f"antiphon: {message}"), file=sys.stderr)
 
 
-def refuse_options(kind: str, given: Mapping[str, object]) -> None:
-    """Refuses options that the run has no use for."""
-    for option, value in given.items():
-        if value:
-            raise RunError(f"{option}: not for a run of kind {kind}, expected a command without it")
-
-
-def read_all(file: Path) -> list[Question]:
-    """The questions of a file, or of standard input."""
-    if file != Path("-"):
-        return read_questions(file, say)
-    return parse_questions(read_standard_input(), STANDARD_INPUT, say)
-
-
-def predict(model: "RankingModel", file: Path, name: str, *, as_json: bool, explain: bool) -> None:
-    """Writes a TREC run, or one JSON object per question; with ``explain``, what the question looks at too."""
-    questions = read_all(file)
+def predict(run: Path, file: Path, *, as_json: bool, explain: bool, device: str, threads: int | None) -> None:
+    """Writes a TREC run, or one JSON object per question; with ``explain``, attention weights too."""
+    model = cast("RankingModel", load_run(run, device, threads))
+    questions = _read(file)
     unknown = model.unknown_questions(questions)
     if unknown:
-        say(f"{count_of(unknown, 'question')} without a known word: their vectors say nothing")
+        say(f"{count_of(unknown, 'question')} without a known word: their scores mean little")
     if not as_json and not explain:
-        for line in trec_lines(rankings_of(model.ranker, questions), name):
+        for line in trec_lines(model.scores_by_id(questions), run.resolve().name):
             print(line)
         return
     ranked = model.rank_questions(questions, explain=explain)
@@ -66,6 +52,13 @@ def predict(model: "RankingModel", file: Path, name: str, *, as_json: bool, expl
         return
     for question, candidates in zip(questions, ranked, strict=True):
         print(json.dumps(as_object(question, candidates), ensure_ascii=False))
+
+
+def _read(file: Path) -> list[Question]:
+    """The questions of a file, or of standard input."""
+    if file != Path("-"):
+        return read_questions(file, say)
+    return parse_questions(read_standard_input(), STANDARD_INPUT, say)
 
 
 def trec_lines(rankings: Mapping[str, Mapping[str, float]], name: str) -> Iterator[str]:
@@ -77,19 +70,16 @@ def trec_lines(rankings: Mapping[str, Mapping[str, float]], name: str) -> Iterat
 
 
 def as_object(question: Question, ranked: Sequence["Ranked"]) -> dict[str, Any]:
-    """What one line of ``--format jsonl`` holds."""
+    """One line of ``--format jsonl``."""
     candidates = []
     for each in ranked:
-        shown: dict[str, Any] = {"candidate_id": question.answers[each.place].id, "sentence": each.sentence}
-        shown |= {"score": each.score, "probability": each.probability}
-        if each.attention:
-            shown["attention"] = [[word, round(weight, 6)] for word, weight in each.attention]
-        candidates.append(shown)
+        shown = each.to_dict()
+        candidates.append({"candidate_id": question.answers[shown.pop("index")].id, **shown})
     return {"question_id": question.id, "question": question.text, "ranking": candidates}
 
 
 def coloured(questions: Sequence[Question], ranked: Sequence[Sequence["Ranked"]]) -> "Text":
-    """The candidates of every question, their words the brighter the more the question looks at them."""
+    """The candidates of every question; the higher the attention on a word, the brighter it is."""
     from rich.text import Text
 
     text = Text()
@@ -106,15 +96,16 @@ def coloured(questions: Sequence[Question], ranked: Sequence[Sequence["Ranked"]]
 
 
 def evaluate(model: "RankingModel", file: Path, which: QuestionSet, qrels: Path | None) -> "Evaluation":
-    """The measures of a file of questions, by its own labels or by those of a qrels file."""
+    """The metrics of a file of questions, by its own labels or by those of a qrels file."""
     questions, judged = read_judged(file, qrels)
     return model.evaluate_questions(questions, which=which, judged=judged)
 
 
 def compare_rankings(systems: "Iterable[System]", file: Path, which: QuestionSet, qrels: Path | None) -> "Compared":
-    """Runs that rank, on the same questions, with how many pairs each scores in a second."""
+    """Ranking runs compared on the same questions, with the pairs that each scores per second."""
     from antiphon.api import RankingModel
     from antiphon.metrics.significance import bootstrap
+    from antiphon.ranking.ranking_metrics import RANKING_METRICS
     from antiphon.report.comparison import Compared
 
     questions, judged = read_judged(file, qrels)
@@ -122,15 +113,17 @@ def compare_rankings(systems: "Iterable[System]", file: Path, which: QuestionSet
     ranked, measured = [], []
     for system in systems:
         if not isinstance(system.model, RankingModel):
-            raise RunError(f"{system.name}: a run of kind {system.model.kind} ranks no answers, expected one that does")
+            raise RunError(
+                f"{system.name}: a run of kind {system.model.kind} ranks no candidates, expected one that does"
+            )
         started = time.perf_counter()
-        measured.append(system.model.measure_questions(questions, which=which, judged=judged))
+        measured.append(system.model.question_metrics(questions, which=which, judged=judged))
         ranked.append(replace(system, outputs_per_second=pairs / (time.perf_counter() - started)))
     return Compared(ranked, {name: bootstrap([each[name] for each in measured]) for name in RANKING_METRICS})
 
 
 def read_judged(file: Path, qrels: Path | None) -> tuple[list[Question], Judgements | None]:
-    """Labelled questions, and the judgements that override their labels in measuring."""
+    """Labelled questions, and the judgements that override their labels in the metrics."""
     questions = read_questions(file, say, labelled=True)
     judged = None if qrels is None else read_qrels(qrels)
     if judged is not None and qrels is not None:
