@@ -71,7 +71,7 @@ def test_evaluate_takes_the_pairs_that_score_takes(model, pair):
     assert len(list(model.align([pair]))) == 1
 
 
-@pytest.mark.parametrize("pair", [("badu",), ("badu", "baaduun", "N;PL"), "badu", ("badu", None), None])
+@pytest.mark.parametrize("pair", [("badu",), ("a", "b", "N", "PL"), "badu", ("badu", None), None, {"a": "b"}])
 def test_what_is_no_pair_is_refused(model, pair):
     with pytest.raises(package.AntiphonError, match="expected \\(source, target\\)"):
         model.evaluate([pair])

@@ -285,8 +285,8 @@ def test_a_test_file_is_evaluated_after_training(toy):
             "--questions: does not apply to a run of kind transducer",
         ),
         (["predict", "TOY", "TEST", "--explain"], "--explain: does not apply to a run of kind transducer"),
-        (["compare", "RUN", "TOY", "TEST"], "a run of kind transducer ranks no answers"),
-        (["compare", "TOY", "RUN", "PAIRS"], "a run of kind matcher gives no outputs"),
+        (["compare", "RUN", "TOY", "TEST"], "a run of kind transducer ranks no candidates"),
+        (["compare", "TOY", "RUN", "PAIRS"], "a run of kind matcher writes no outputs"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_one_sentence(antiphon, toy, attentive, toy_run, arguments, message):
