@@ -34,6 +34,13 @@ def test_chars_and_words_come_back_as_they_were():
     assert Words().join(["a", "b"]) == "a b"
 
 
+def test_syllables_of_hangul_are_read_by_their_letters_and_written_as_syllables():
+    normalise = Normalisation(split_hangul=True)
+    letters = Chars().split(normalise("한글 e\u0301"))
+    assert letters == ["ᄒ", "ᅡ", "ᆫ", "ᄀ", "ᅳ", "ᆯ", " ", "e", "\u0301"]
+    assert Chars().join(letters) == "한글 e\u0301"
+
+
 @pytest.mark.parametrize("kind", ["chars", "words", "sentencepiece"])
 def test_many_texts_are_cut_as_each_is(tmp_path, kind):
     texts = ["", " The cat  sat ", *(f"The cat number {n}" for n in range(99))]

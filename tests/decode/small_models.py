@@ -18,6 +18,7 @@ MODELS = {
     "geometric": (Transducer, {"transition": "geometric"}),
     "forced": (Transducer, {"final_emit": "forced", "layers": 2}),
     "copying": (Transducer, {"feature_size": 8, "tie": "same"}),
+    "context": (Transducer, {"feature_size": 8, "context": "attention"}),
     "attention": (Attention, {}),
     "encoder_decoder": (EncoderDecoder, {}),
 }

@@ -46,7 +46,7 @@ def test_logits_of_magnitude_100_change_nothing(name):
         model.source_logits.weight.mul_(300.0)
         model.target_logits.weight.mul_(300.0)
     (source,) = sources(4, seed=2)
-    assert model.encode(batch_of([source])).logits.abs().max() > 100
+    assert model.encode(batch_of([source]))[0].logits.abs().max() > 100
     (found,) = search_outputs(model, batch_of([source]), WIDE)
     listed = every_output(model, source, longest=4)[: len(found)]
     assert [hypothesis.tokens for hypothesis in found] == [tokens for *_, tokens in listed]

@@ -3,10 +3,10 @@
 import pytest
 
 from antiphon.data.codec import PairCodec, TextCodec
-from antiphon.data.tokenise import Chars, Normalisation
+from antiphon.data.tokenise import Chars, Normalisation, Words
 from antiphon.data.vocab import Vocab
 from antiphon.recipe.recipe_file import parse_recipe
-from antiphon.train.prepare import settle_model
+from antiphon.train.prepare import settle_data, settle_model
 
 LETTERS, OTHERS = (TextCodec(Normalisation(), Chars(), Vocab(letters)) for letters in ("abcdef", "uvwxyz"))
 
@@ -23,11 +23,24 @@ def test_one_alphabet_ties_the_same_letters_and_few_pairs_are_made_up(pairs, sha
     assert recipe.train.hallucination == share
 
 
-@pytest.mark.parametrize(("pairs", "tie"), [(800, "associated"), (2_000, "associated"), (8_000, "none")])
-def test_two_alphabets_tie_what_goes_together_where_pairs_are_few(pairs, tie):
-    recipe = settled(LETTERS, OTHERS, pairs)
-    assert recipe.model.tie == tie
+def test_two_alphabets_tie_what_goes_together_and_two_lexicons_nothing():
+    recipe = settled(LETTERS, OTHERS, 800)
+    assert recipe.model.tie == "associated"
     assert recipe.train.hallucination == 0.0
+    words = TextCodec(Normalisation(), Words(), Vocab(f"word{index}" for index in range(200_000)))
+    assert settled(words, LETTERS, 800).model.tie == "none"
+
+
+@pytest.mark.parametrize(("encoder", "context"), [("bidirectional", "attention"), ("unidirectional", "none")])
+def test_only_what_reads_from_both_ends_attends_to_the_source(encoder, context):
+    assert settled(LETTERS, OTHERS, 800, model={"encoder": encoder}).model.context == context
+
+
+@pytest.mark.parametrize(("source", "target", "splits"), [("chars", "words", True), ("words", "words", False)])
+def test_hangul_is_taken_apart_where_tokens_are_characters(source, target, splits):
+    data = {"source_tokens": source, "target_tokens": target, "features": False}
+    assert settle_data(parse_recipe({"data": data}, "here")).data.split_hangul is splits
+    assert settle_data(parse_recipe({"data": data | {"split_hangul": not splits}}, "here")).data.split_hangul != splits
 
 
 def test_what_a_recipe_says_holds():

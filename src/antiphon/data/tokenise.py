@@ -29,7 +29,7 @@ class Tokeniser(Protocol):
 
 
 class Chars:
-    """Every character is a token."""
+    """Every character is a token; letters of Hangul are put together again to syllables."""
 
     def split(self, text: str) -> list[str]:
         """The characters of a text."""
@@ -41,7 +41,7 @@ class Chars:
 
     def join(self, tokens: Sequence[str]) -> str:
         """The characters side by side."""
-        return "".join(tokens)
+        return _JAMO.sub(lambda letters: unicodedata.normalize("NFC", letters[0]), "".join(tokens))
 
 
 class Words:
@@ -102,6 +102,10 @@ def train_sentencepiece(texts: Iterable[str], model: Path, vocabulary_size: int)
 
 
 _DIGIT = re.compile(r"\d")
+_SYLLABLES = re.compile("[\uac00-\ud7a3]+")
+"""Syllables of Hangul, 11,172 of them, each of two or three letters."""
+_JAMO = re.compile("[\u1100-\u11ff]+")
+"""Letters of Hangul that combine to syllables."""
 _ATTACHED = re.compile(r"""(?<=\w)(?=[?!,;:)"\]]+(?:\s|$)|\.\s*$)|(?<=\s["(\[])(?=\w)|(?<=\A["(\[])(?=\w)""")
 """Places where a word touches what closes or opens it; a full stop counts at the end of the text alone."""
 
@@ -114,6 +118,7 @@ class Normalisation:
     lowercase: bool = False
     digits_to_hash: bool = False
     split_punctuation: bool = False
+    split_hangul: bool = False
 
     def __call__(self, text: str) -> str:
         """The text after the chosen steps."""
@@ -125,6 +130,8 @@ class Normalisation:
             text = _DIGIT.sub("#", text)
         if self.split_punctuation:
             text = _ATTACHED.sub(" ", text)
+        if self.split_hangul:
+            text = _SYLLABLES.sub(lambda syllables: unicodedata.normalize("NFD", syllables[0]), text)
         return text
 
     def each(self, texts: Sequence[str]) -> Sequence[str]:

@@ -25,6 +25,7 @@ from antiphon.decode.hypothesis import BeamSettings, Hypothesis, is_no_end, neve
 from antiphon.lattice.moves import IMPOSSIBLE
 from antiphon.models.transducer import Transducer
 from antiphon.nn.cell_factors import CellFactors, SideState
+from antiphon.nn.source_attention import SourceContext
 
 _ELEMENTS_AT_ONCE = 2**22
 """How many word scores are computed at once."""
@@ -58,28 +59,32 @@ class Visited(NamedTuple):
 @torch.inference_mode()
 def search_paths(model: Transducer, batch: Batch, settings: BeamSettings) -> list[list[Hypothesis]]:
     """The ``nbest`` best outputs of every source in the batch, best first, each with its best path."""
-    factors = model.encode(batch)
+    factors, context = model.encode(batch)
     first = model.target_state(batch.features)
     limits = settings.length_limits(batch.source_lengths).tolist()
-    return [
-        PathSearch(
-            model,
-            CellFactors(*(side[b, :length] for side in factors)),
-            first.select(torch.tensor([b], device=batch.source.device)),
-            limits[b],
-            settings,
-        ).run()
-        for b, length in enumerate(batch.source_lengths.tolist())
-    ]
+    found = []
+    for b, length in enumerate(batch.source_lengths.tolist()):
+        index = torch.tensor([b], device=batch.source.device)
+        source = CellFactors(*(side[b, :length] for side in factors))
+        own_context = None if context is None else context.select(index)
+        found.append(PathSearch(model, source, own_context, first.select(index), limits[b], settings).run())
+    return found
 
 
 class PathSearch:
     """One search for the outputs of one source."""
 
     def __init__(
-        self, model: Transducer, source: CellFactors, first: SideState, limit: int, settings: BeamSettings
+        self,
+        model: Transducer,
+        source: CellFactors,
+        context: SourceContext | None,
+        first: SideState,
+        limit: int,
+        settings: BeamSettings,
     ) -> None:
-        self.model, self.source, self.first, self.limit, self.settings = model, source, first, limit, settings
+        self.model, self.source, self.context, self.first = model, source, context, first
+        self.limit, self.settings = limit, settings
         self.I, self.V = source.logits.shape
         self.device = source.logits.device
         self.visited: list[Visited] = []
@@ -102,7 +107,8 @@ class PathSearch:
 
     def _step(self, column: Column, length: int) -> Column | None:
         """The next column; none if no better output can come."""
-        target, state = self.model.decode_prefix(column.token[:, None], column.state)
+        context = None if self.context is None else self.context.select(torch.zeros_like(column.token))
+        target, state = self.model.decode_prefix(column.token[:, None], column.state, context)
         ready, origin = self._ready(column, target.transition[:, 0])
         self.visited.append(Visited(column.token.tolist(), column.parent.tolist(), origin))
         entries = self._best_entries(ready, target.logits[:, 0], is_last=length == self.limit)

@@ -1,7 +1,7 @@
 """Segment-to-segment neural transduction: a latent monotone alignment, summed out exactly.
 
     h_i               state of the input at position i, from the left or from both ends
-    s_j               state of the output prefix y_1..y_{j-1}
+    s_j               state of the output prefix y_1..y_{j-1}; it may attend to all h_i (``nn/source_attention.py``)
     word(i, j)        softmax(W_h h_i + W_s s_j + b) at y_j
     emit(i, j)        sigmoid(v . tanh(T_h h_i + T_s s_j + c) + d), or one constant (geometric)
     shift(i, j)       1 - emit(i, j)
@@ -32,7 +32,8 @@ from antiphon.nn.cell_factors import CellFactors, SideState, run_keys
 from antiphon.nn.cuda_streams import run_concurrently
 from antiphon.nn.factored_softmax import has_kernel, log_token_probabilities
 from antiphon.nn.next_tokens import TokenTable, kernels_fit, next_tokens
-from antiphon.nn.recurrent import FeatureEmbedding, PrefixEncoder, Sizes, SourceEncoder
+from antiphon.nn.recurrent import FeatureEmbedding, PrefixEncoder, Sizes, SourceEncoder, valid_positions
+from antiphon.nn.source_attention import SourceAttention, SourceContext
 from antiphon.nn.token_logits import TokenLogits
 from antiphon.nn.transition import GeometricTransition, NeuralTransition, TransitionTable
 
@@ -56,6 +57,7 @@ class TransducerMemory(NamedTuple):
 
     words: TokenTable
     transition: TransitionTable
+    context: SourceContext | None
     lengths: Int[Tensor, " B"]
     end_logits: Float[Tensor, " B"]
     first_end: int
@@ -89,6 +91,7 @@ class Transducer(nn.Module):
         transition: Literal["geometric", "neural"] = "neural",
         final_emit: Literal["learned", "forced"] = "learned",
         tie: Literal["none", "same", "associated"] = "none",
+        context: Literal["none", "attention"] = "none",
         hidden_size: int = 128,
         embedding_size: int = 128,
         layers: int = 1,
@@ -104,6 +107,9 @@ class Transducer(nn.Module):
         self.decoder = PrefixEncoder(target_size, sizes)
         self.source_features = FeatureEmbedding(feature_size, embedding_size) if feature_size else None
         self.target_features = FeatureEmbedding(feature_size, embedding_size) if feature_size else None
+        self.attention = (
+            SourceAttention(hidden_size, self.encoder.output_size, dropout) if context == "attention" else None
+        )
         self.copies = tie == "same"
         if counterparts is None:
             counterparts = torch.full((source_size,), NO_COUNTERPART)
@@ -123,11 +129,12 @@ class Transducer(nn.Module):
 
     def moves(self, batch: Batch) -> Moves:
         """The log scores of both moves in every cell."""
-        source, target = run_concurrently(
+        (source, context), (states, keys, _) = run_concurrently(
             lambda: self.encode(batch),
-            lambda: self.decode_prefix(batch.shifted_target, self.target_state(batch.features))[0],
+            lambda: self._read_prefix(batch.shifted_target, self.target_state(batch.features)),
             side_stream=0,
         )
+        target = self._target_factors(states, keys, context)
         log_word = log_token_probabilities(source.logits, target.logits, batch.target)
         log_odds = self.emit_log_odds(source.transition, target.transition).to(log_word.dtype)
         rows = torch.arange(log_odds.shape[1], device=log_odds.device)
@@ -144,12 +151,15 @@ class Transducer(nn.Module):
         vectors = None if self.target_features is None else self.target_features(features)
         return SideState.initial(self.decoder.initial_state(len(features))[0], vectors)
 
-    def encode(self, batch: Batch) -> CellFactors:
-        """The input's part of every cell."""
+    def encode(self, batch: Batch) -> tuple[CellFactors, SourceContext | None]:
+        """The input's part of every cell, and what the output attends to, if it does."""
         before = self.source_state(batch.features)
         states = self.encoder(batch.source, batch.source_lengths, before.features)
         keys = run_keys(self.counterparts[batch.source], before.key)
-        return CellFactors(self.source_logits(states), self.transition.source_part(states, keys))
+        factors = CellFactors(self.source_logits(states), self.transition.source_part(states, keys))
+        if self.attention is None:
+            return factors, None
+        return factors, SourceContext(states, valid_positions(batch.source_lengths, states.shape[1]))
 
     def encode_step(self, tokens: Int[Tensor, " N"], state: SideState) -> tuple[CellFactors, SideState]:
         """The part of one more input token, and the state to go on from; for unidirectional encoders."""
@@ -158,21 +168,41 @@ class Transducer(nn.Module):
         factors = CellFactors(self.source_logits(states), self.transition.source_part(states, key))
         return factors, SideState(hidden, cell, key, state.features)
 
-    def decode_prefix(self, prefix: Int[Tensor, "N J"], state: SideState) -> tuple[CellFactors, SideState]:
-        """The output's part after each token of the prefix, and the state to go on from."""
+    def decode_prefix(
+        self, prefix: Int[Tensor, "N J"], state: SideState, context: SourceContext | None = None
+    ) -> tuple[CellFactors, SideState]:
+        """The output's part after each token of the prefix, and the state to go on from.
+
+        ``context`` is the source of each prefix, for models that attend to it.
+        """
+        states, keys, after = self._read_prefix(prefix, state)
+        return self._target_factors(states, keys, context), after
+
+    def _read_prefix(
+        self, prefix: Int[Tensor, "N J"], state: SideState
+    ) -> tuple[Float[Tensor, "N J H"], Int[Tensor, "N J"], SideState]:
+        """The decoder's state and the key after each token of the prefix, and the state to go on from."""
         states, (hidden, cell) = self.decoder(prefix, (state.hidden, state.cell), state.features)
         keys = run_keys(prefix, state.key)
-        factors = CellFactors(self.target_logits(states), self.transition.target_part(states, keys))
-        return factors, SideState(hidden, cell, keys[:, -1], state.features)
+        return states, keys, SideState(hidden, cell, keys[:, -1], state.features)
+
+    def _target_factors(
+        self, states: Float[Tensor, "N J H"], keys: Int[Tensor, "N J"], context: SourceContext | None
+    ) -> CellFactors:
+        """The output's part of every cell, once it has seen the source."""
+        if self.attention is not None:
+            states = self.attention(states, context)
+        return CellFactors(self.target_logits(states), self.transition.target_part(states, keys))
 
     def start(self, batch: Batch) -> tuple[TransducerMemory, TransducerState]:
         """The sources, encoded, and the state before the start symbol, in which the first row holds all mass."""
-        factors = self.encode(batch)
+        factors, context = self.encode(batch)
         B, I, _ = factors.logits.shape
         last = batch.source_lengths - 1
         memory = TransducerMemory(
             TokenTable.of(factors.logits),
             self.transition.table(factors.transition),
+            context,
             batch.source_lengths,
             factors.logits[torch.arange(B, device=last.device), last, END],
             int(last.amin()) if last.device.type == "cpu" else 0,
@@ -196,7 +226,8 @@ class Transducer(nn.Module):
 
         Beyond the thesis, whose search follows single paths (section 5.4).
         """
-        factors, decoder = self.decode_prefix(tokens[:, None], state.decoder)
+        context = None if memory.context is None else memory.context.select(sentence)
+        factors, decoder = self.decode_prefix(tokens[:, None], state.decoder, context)
         logits, units = factors.logits[:, 0], factors.transition[:, 0]
         first_row, log_ready = self._log_ready(memory, state, tokens, units, sentence)
         words = next_tokens(memory.words, first_row, logits, sentence, log_ready)

@@ -7,7 +7,7 @@ from typing import Any
 from antiphon.exceptions import RecipeError
 
 _RECURRENT = ("hidden_size", "embedding_size", "layers", "forget_bias", "dropout")
-_TRANSDUCER = ("encoder", "transition", "final_emit", "tie", *_RECURRENT)
+_TRANSDUCER = ("encoder", "transition", "final_emit", "tie", "context", *_RECURRENT)
 MODEL_SETTINGS: dict[str, tuple[str, ...]] = {
     "transducer": _TRANSDUCER,
     "encoder_decoder": _RECURRENT,

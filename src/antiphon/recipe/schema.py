@@ -88,6 +88,8 @@ class DataSection(Section):
     """Replace every digit by #."""
     split_punctuation: bool = False
     """Set punctuation at the edges of words apart, for text that is not tokenised."""
+    split_hangul: bool | None = None
+    """Take syllables of Hangul apart into letters (jamo); unset: where tokens are characters."""
     min_count: Positive = 1
     """Tokens seen less often in training become unknown."""
     max_source_length: Positive | None = None
@@ -127,6 +129,8 @@ class ModelSection(Section):
     """Layers of each LSTM."""
     tie: Literal["none", "same", "associated"] | None = None
     """Target token that a source token is tied to: none, the same, or the one it goes with most; unset: by the data."""
+    context: Literal["none", "attention"] | None = None
+    """What of the source each output position sees besides its row; unset: all, if ``encoder`` is bidirectional."""
     forget_bias: Annotated[float, Field(ge=-100, le=100)] = 0.0
     """Added to the forget gates at the start."""
     dropout: Annotated[float, Field(ge=0, le=0.99)] = 0.5
@@ -143,6 +147,15 @@ class ModelSection(Section):
     """Leave a pretrained sentence encoder as it is; false: train it too."""
     baseline: Literal["random", "word_count", "idf_word_count", "bm25"] = "idf_word_count"
     """How kind overlap ranks: at random, by words in common, by their idf, or by BM25."""
+
+    @model_validator(mode="after")
+    def _only_whole_sources_are_attended_to(self) -> "ModelSection":
+        if self.context == "attention" and self.encoder == "unidirectional":
+            raise ValueError(
+                'model.context = "attention" with model.encoder = "unidirectional": attention needs the whole source, '
+                'expected a bidirectional encoder, or model.context = "none"'
+            )
+        return self
 
     @model_validator(mode="after")
     def _lstms_fit_into_memory(self) -> "ModelSection":

@@ -26,6 +26,7 @@ def build_model(settings: ModelSection, codec: PairCodec, *, emit_probability: f
     if settings.kind == "transducer":
         given["emit_probability"] = emit_probability
         given["tie"] = settings.tie or "none"
+        given["context"] = settings.context or "none"
         given["counterparts"] = find_counterparts(codec.source.vocab, codec.target.vocab)
     feature_size = 0 if codec.features == NO_FEATURES else len(codec.features)
     return KINDS[settings.kind].model(len(codec.source.vocab), len(codec.target.vocab), feature_size, **given)
@@ -71,6 +72,7 @@ def build_normalisation(data: DataSection) -> Normalisation:
         lowercase=data.lowercase,
         digits_to_hash=data.digits_to_hash,
         split_punctuation=data.split_punctuation,
+        split_hangul=bool(data.split_hangul),
     )
 
 

@@ -155,7 +155,7 @@ def _ensemble_recipe(folders: dict[str, RunFolder], mean: Mean) -> Recipe:
 
 _TEXT_SETTINGS = (
     *("source_tokens", "target_tokens", "swap", "features"),
-    *("nfc", "lowercase", "digits_to_hash", "split_punctuation"),
+    *("nfc", "lowercase", "digits_to_hash", "split_punctuation", "split_hangul"),
 )
 """What members of an ensemble must have in common."""
 

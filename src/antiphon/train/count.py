@@ -16,7 +16,7 @@ from antiphon.ranking.saved_rankers import load_ranker
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import task_metrics
 from antiphon.runs.run_folder import RunFolder
-from antiphon.train.prepare import Say, dev_pairs, place_sentencepiece_models, settle_features, training_pairs
+from antiphon.train.prepare import Say, dev_pairs, place_sentencepiece_models, settle_data, training_pairs
 from antiphon.train.questions import dev_questions, learn_overlap, training_questions
 from antiphon.train.summary import save_summary
 
@@ -32,7 +32,7 @@ class Example(NamedTuple):
 
 def train_suffix_rules(recipe: Recipe, run: RunFolder, say: Say) -> None:
     """Counts the rules of the training pairs and leaves them in the run folder."""
-    recipe = settle_features(recipe)
+    recipe = settle_data(recipe)
     place_sentencepiece_models(recipe, run)
     started = time.monotonic()
     examples = read_examples(recipe, run, "train")

@@ -22,8 +22,6 @@ _MOST_MADE_UP, _LEAST_MADE_UP = 0.5, 0.05
 """Parts of the pairs that are made up, where any are; in between, ..."""
 _MADE_UP_PAIRS = 200
 """... as many as are so many pairs."""
-_FEW_PAIRS = 2000
-"""Up to so many pairs, source tokens are tied to the target tokens that they go with most."""
 _MOST_ASSOCIATIONS = 10**6
 """Source tokens times target tokens of vocabularies small enough to count what goes with what: letters, phonemes."""
 _SHARED = 0.5
@@ -42,7 +40,7 @@ class Prepared:
 
 def prepare(recipe: Recipe, run: RunFolder, say: Say) -> Prepared:
     """Numbers the tokens of the data and encodes it, or takes both from the cache."""
-    recipe = settle_features(recipe)
+    recipe = settle_data(recipe)
     origin, cache = Origin.of(recipe), recipe.data.cache
     if cache is None:
         _encode_all(recipe, run, origin)
@@ -70,27 +68,32 @@ def prepare_again(recipe: Recipe, run: RunFolder, say: Say) -> Prepared:
     return _open(recipe, run, run.corpus, say)
 
 
-def settle_features(recipe: Recipe) -> Recipe:
-    """The recipe with ``data.features`` decided, where it left that open."""
+def settle_data(recipe: Recipe) -> Recipe:
+    """The recipe with ``data.features`` and ``data.split_hangul`` decided, where it left them open."""
     data = recipe.data
-    if data.features is not None:
-        return recipe
-    only_unpaired = data.train is None and not reads_source(recipe)
-    found = has_features(_required(data, "dev" if only_unpaired else "train"))
-    return recipe.model_copy(update={"data": data.model_copy(update={"features": found})})
+    decided: dict[str, bool] = {}
+    if data.split_hangul is None:
+        decided["split_hangul"] = "chars" in (data.source_tokens, data.target_tokens)
+    if data.features is None:
+        only_unpaired = data.train is None and not reads_source(recipe)
+        decided["features"] = has_features(_required(data, "dev" if only_unpaired else "train"))
+    return recipe.model_copy(update={"data": data.model_copy(update=decided)})
 
 
 def settle_model(recipe: Recipe, codec: PairCodec, pairs: int) -> Recipe:
     """The recipe of a transducer with what follows from its vocabularies and pairs decided, where it left that open.
 
-    That is ``model.tie`` and ``train.hallucination``: 100 inflected words profit from a half that is made up, 1,000
-    from a fifth, more than 4,000 from none.
+    That is ``model.tie``, ``model.context`` and ``train.hallucination``: 100 inflected words profit from a half that
+    is made up, 1,000 from a fifth, more than 4,000 from none.
     """
     model, train = recipe.model, recipe.train
     if model.kind != "transducer":
         return recipe
     if model.tie is None:
-        model = model.model_copy(update={"tie": _choose_tie(recipe, codec, pairs)})
+        model = model.model_copy(update={"tie": _choose_tie(recipe, codec)})
+    if model.context is None:
+        context = "attention" if model.encoder == "bidirectional" else "none"
+        model = model.model_copy(update={"context": context})
     if train.hallucination is None:
         share = (
             min(_MOST_MADE_UP, _MADE_UP_PAIRS / pairs)
@@ -101,11 +104,11 @@ def settle_model(recipe: Recipe, codec: PairCodec, pairs: int) -> Recipe:
     return recipe.model_copy(update={"model": model, "train": train})
 
 
-def _choose_tie(recipe: Recipe, codec: PairCodec, pairs: int) -> str:
-    """The same tokens where there are such; few pairs profit from associated ones, many do not."""
+def _choose_tie(recipe: Recipe, codec: PairCodec) -> str:
+    """The same tokens where there are such; associated ones where both vocabularies are as small as alphabets."""
     if share_vocabulary(recipe, codec):
         return "same"
-    is_small = pairs <= _FEW_PAIRS and len(codec.source.vocab) * len(codec.target.vocab) <= _MOST_ASSOCIATIONS
+    is_small = len(codec.source.vocab) * len(codec.target.vocab) <= _MOST_ASSOCIATIONS
     return "associated" if is_small and recipe.model.transition == "neural" else "none"
 
 

@@ -166,7 +166,7 @@ def test_greedy_writes_the_most_probable_token_when_writing_is_more_probable(mor
         tokens += part
         rows += [row] * len(part)
     batch = pair(source, tokens)
-    read = model.encode(batch)
+    read, _ = model.encode(batch)
     followed, _ = model.decode_prefix(batch.shifted_target, model.target_state(batch.features))
     odds = model.transition.log_odds(read.transition[0][:, None], followed.transition[0][None])
     for column, (row, token) in enumerate(zip(rows, tokens, strict=True)):
