@@ -68,6 +68,10 @@ class Attention(nn.Module):
         self.output = Projection(hidden_size, target_size)
         self.dropout = Dropout(dropout)
 
+    def forward(self, batch: Batch) -> Float[Tensor, " B"]:
+        """``log p(y | x)`` of each pair: the same as ``log_prob``."""
+        return self.log_prob(batch)
+
     def log_prob(self, batch: Batch) -> Float[Tensor, " B"]:
         """``log p(y | x)`` of each pair."""
         return log_likelihood(self._follow(batch)[0], batch)

@@ -49,6 +49,10 @@ class EncoderDecoder(nn.Module):
         self.dropout = Dropout(dropout)
         self.output = Projection(hidden_size, target_size)
 
+    def forward(self, batch: Batch) -> Float[Tensor, " B"]:
+        """``log p(y | x)`` of each pair: the same as ``log_prob``."""
+        return self.log_prob(batch)
+
     def log_prob(self, batch: Batch) -> Float[Tensor, " B"]:
         """``log p(y | x)`` of each pair."""
         states, _ = self.decoder(batch.shifted_target, self.start(batch)[1])

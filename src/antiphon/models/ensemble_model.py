@@ -86,6 +86,10 @@ class Ensemble(nn.Module):
         """The states of some hypotheses."""
         return tuple(cast(Any, member).select(each, index) for member, each in zip(self.members, state, strict=True))
 
+    def forward(self, batch: Batch) -> Float[Tensor, " B"]:
+        """``log p(y | x)`` of each pair: the same as ``log_prob``."""
+        return self.log_prob(batch)
+
     def log_prob(self, batch: Batch) -> Float[Tensor, " B"]:
         """``log p(y | x)`` of each pair, token by token."""
         memory, state = self.start(batch)

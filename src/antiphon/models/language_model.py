@@ -35,6 +35,10 @@ class LanguageModel(nn.Module):
         self.decoder = PrefixEncoder(target_size, Sizes(embedding_size, hidden_size, layers, dropout, forget_bias))
         self.output = Projection(hidden_size, target_size)
 
+    def forward(self, batch: Batch) -> Float[Tensor, " B"]:
+        """``log p(y | features)`` of each target: the same as ``log_prob``."""
+        return self.log_prob(batch)
+
     def log_prob(self, batch: Batch) -> Float[Tensor, " B"]:
         """``log p(y | features)`` of each target."""
         states, _ = self.decoder(batch.shifted_target, None, self.start(batch)[0])

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from antiphon.data.batch import Batch
 from antiphon.data.vocab import SPECIALS
 from antiphon.models.language_model import LanguageModel
 from antiphon.models.transducer import Transducer
@@ -67,6 +68,27 @@ class NoisyChannel(nn.Module):
         for name, ids in (("channel", features_in_channel), ("language_model", features_in_language_model)):
             self.register_buffer(f"features_in_{name}", torch.arange(len(SPECIALS)) if ids is None else ids)
         self.weights, self.reading = weights, reading
+
+    def forward(self, batch: Batch) -> Float[Tensor, " B"]:
+        """The objective of each pair: every output is complete, and all alignments are summed."""
+        direct: Tensor = self.direct(batch)
+        channel, language = None, torch.zeros_like(direct)
+        if self.channel is not None:
+            channel = self.channel(self._reversed(batch))
+        if self.language_model is not None:
+            target, features = self.output_in_language_model[batch.target], self.features_in_language_model
+            language = self.language_model(batch._replace(target=target, features=features[batch.features]))
+        return self.weigh(direct, channel, language, batch.target_lengths.to(direct.dtype))
+
+    def _reversed(self, batch: Batch) -> Batch:
+        """The batch from outputs to inputs, in the ids of the channel model."""
+        return Batch(
+            source=self.output_in_channel[batch.target],
+            source_lengths=batch.target_lengths,
+            target=self.input_in_channel[batch.source],
+            target_lengths=batch.source_lengths,
+            features=self.features_in_channel[batch.features],
+        )
 
     def objective(self, features: Float[Tensor, "*cells 4"]) -> Float[Tensor, "*cells"]:
         """The weighted sum of direct, channel, language model and length; features of weight 0 do not matter."""

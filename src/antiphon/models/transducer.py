@@ -123,6 +123,10 @@ class Transducer(nn.Module):
             else GeometricTransition(emit_probability)
         )
 
+    def forward(self, batch: Batch) -> Float[Tensor, " B"]:
+        """``log p(y | x)`` of each pair: the same as ``log_prob``."""
+        return self.log_prob(batch)
+
     def log_prob(self, batch: Batch) -> Float[Tensor, " B"]:
         """``log p(y | x)`` of each pair."""
         return log_marginal(*self.moves(batch), batch.source_lengths, batch.target_lengths)
