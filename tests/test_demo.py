@@ -66,4 +66,4 @@ def test_the_demo_works_without_matplotlib_and_shows_samples_after_every_epoch(t
     shown = out.getvalue()
     assert shown.count("knight →") == 2
     assert "words wrong" in shown
-    assert all(f"{name}.png left out: pictures need matplotlib" in shown for name in ("training", "alignment"))
+    assert all(f"{name}.png skipped: pictures need matplotlib" in shown for name in ("training", "alignment"))

@@ -208,4 +208,4 @@ def test_a_sweep_without_matplotlib_keeps_its_table(antiphon, online_run, tmp_pa
     result = antiphon("evaluate", online_run, pairs, "--policy", "greedy", "--sweep", "0,2")
     assert result.status == 0
     assert "emit bias" in result.out
-    assert "online.png left out: pictures need matplotlib" in result.err
+    assert "online.png skipped: pictures need matplotlib" in result.err

@@ -1,4 +1,6 @@
 import builtins
+import re
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -6,6 +8,7 @@ import pytest
 from antiphon.exceptions import InputError
 from antiphon.report.plots import optional_picture, plot_alignment, plot_curves, plot_training
 
+SVG = "{http://www.w3.org/2000/svg}"
 ROWS = [{"epoch": n, "train_loss": 5.0 / n, "dev_accuracy": 10.0 * n} for n in range(1, 6)]
 
 
@@ -37,30 +40,73 @@ def test_an_alignment_can_be_drawn_without_posteriors(tmp_path):
     assert (tmp_path / "x.png").exists()
 
 
-def test_every_picture_names_its_axes_and_the_formats_follow_the_file_name(tmp_path):
-    plot_training(ROWS, ROWS[-1], "accuracy", tmp_path / "training.svg")
-    plot_alignment(["$a", " "], ["b", "</s>"], [0, 1], np.eye(2, dtype=np.float32), tmp_path / "alignment.svg")
-    plot_curves({"bleu": [(1.0, 2.0)]}, "delay", "bleu", tmp_path / "curves.svg", labels=["emit bias 0"], title="sweep")
-    texts = {
-        "training": ["epoch", "loss per pair (nats)", "dev accuracy", "best: 50 (epoch 5)"],
-        "alignment": [
-            "input symbol read last",
-            "output token",
-            "best alignment",
-            "probability, all alignments counted",
-        ],
-        "curves": ["delay", "bleu", "emit bias 0", "sweep"],
+def texts_of(path):
+    """The texts of an SVG picture, in which text is text."""
+    return ["".join(element.itertext()).strip() for element in ElementTree.parse(path).iter(f"{SVG}text")]
+
+
+def draw_every_picture(folder, kind):
+    eye = np.eye(2, dtype=np.float32)
+    plot_training(ROWS, ROWS[-1], "accuracy", folder / f"training.{kind}")
+    plot_alignment(["$a", " "], ["b", "</s>"], [0, 1], eye, folder / f"alignment.{kind}")
+    plot_alignment(["a", "</s>"], ["b", "</s>"], [0, 1], eye, folder / f"attention.{kind}", method="attention")
+    points = {"BLEU": [(1.0, 2.0), (2.0, 3.0)], "chrF": [(1.0, 3.0), (2.0, 4.0)]}
+    plot_curves(points, "delay", "quality", folder / f"curves.{kind}", labels=["emit bias 0"], title="Sweep")
+
+
+def test_every_picture_names_its_axes_and_has_a_title_and_a_legend(tmp_path):
+    draw_every_picture(tmp_path, "svg")
+    training = {
+        "Training loss",
+        "Held-out pairs",
+        "epoch",
+        "loss per pair (nats)",
+        "dev accuracy",
+        "best: 50 (epoch 5)",
     }
-    for name, wanted in texts.items():
-        drawn = (tmp_path / f"{name}.svg").read_text()
-        assert all(f"<!-- {text} -->" in drawn for text in wanted), name
+    alignment = {"Alignment", "last input symbol read", "output token", "most probable alignment"}
+    attention = {"Attention (not an alignment)", "input symbol", "output token", "attention weight", "largest weight"}
+    assert set(texts_of(tmp_path / "training.svg")) >= training
+    assert set(texts_of(tmp_path / "alignment.svg")) >= alignment | {"posterior probability", "$a", "␣", "b", "</s>"}
+    assert set(texts_of(tmp_path / "attention.svg")) >= attention
+    assert "most probable alignment" not in texts_of(tmp_path / "attention.svg")
+    assert set(texts_of(tmp_path / "curves.svg")) >= {"delay", "quality", "BLEU", "chrF", "emit bias 0", "Sweep"}
 
 
-def test_a_loss_that_spreads_wide_has_plain_numbers_beside_its_ticks(tmp_path):
-    plot_training(ROWS, ROWS[-1], "accuracy", tmp_path / "training.svg")
-    drawn = (tmp_path / "training.svg").read_text()
-    assert "<!-- 5 -->" in drawn
-    assert "10^" not in drawn
+@pytest.mark.parametrize(
+    ("kind", "start"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF"), ("PDF", b"%PDF")]
+)
+def test_the_ending_of_the_name_is_the_format_and_the_same_picture_is_the_same_file(tmp_path, kind, start):
+    for name in ("once", "again"):
+        (tmp_path / name).mkdir()
+        draw_every_picture(tmp_path / name, kind)
+    pictures = sorted((tmp_path / "once").iterdir())
+    assert len(pictures) == 4
+    for picture in pictures:
+        assert picture.read_bytes().startswith(start)
+        assert picture.read_bytes() == (tmp_path / "again" / picture.name).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("losses", "ticks", "most"),
+    [((5.0, 0.9), {"1", "5"}, 9), ((40.0, 0.5), {"1", "10"}, 12), ((1e4, 0.1), {"1", "100"}, 12)],
+)
+def test_a_loss_of_wide_range_has_plain_and_few_numbers_beside_its_ticks(tmp_path, losses, ticks, most):
+    rows = [{"epoch": n, "train_loss": loss, "dev_accuracy": 5.0} for n, loss in enumerate(losses, 1)]
+    plot_training(rows, rows[-1], "accuracy", tmp_path / "training.svg")
+    shown = texts_of(tmp_path / "training.svg")
+    numbers = shown[shown.index("epoch") + 1 : shown.index("loss per pair (nats)")]
+    assert ticks <= set(numbers)
+    assert len(numbers) <= most
+    assert all(re.fullmatch(r"[\d.]+", number) for number in numbers)
+
+
+def test_long_words_are_written_upwards_and_very_long_pairs_are_labelled_in_part(tmp_path):
+    words = [f"word{n}" for n in range(600)]
+    plot_alignment(["a"], ["thoroughly", "b"], [0, 0], None, tmp_path / "words.svg")
+    assert "rotate(-90" in (tmp_path / "words.svg").read_text().partition("thoroughly")[0].rpartition("<text")[2]
+    plot_alignment(words, words, range(600), None, tmp_path / "long.png")
+    assert max(size_of_png(tmp_path / "long.png")) <= 9000
 
 
 def test_pictures_without_matplotlib_say_what_to_install(tmp_path, monkeypatch):
@@ -75,6 +121,6 @@ def test_pictures_without_matplotlib_say_what_to_install(tmp_path, monkeypatch):
     notes = []
     with optional_picture(tmp_path / "training.png", notes.append):
         plot_training(ROWS, ROWS[-1], "accuracy", tmp_path / "training.png")
-    assert notes == [f'{tmp_path}/training.png left out: pictures need matplotlib (pip install "antiphon[plots]")']
+    assert notes == [f'{tmp_path}/training.png skipped: pictures need matplotlib (pip install "antiphon[plots]")']
     with pytest.raises(InputError, match=r"pip install \"antiphon\[plots\]\""):
         plot_training(ROWS, ROWS[-1], "accuracy", tmp_path / "training.png")

@@ -1,12 +1,13 @@
-"""Pictures: how training went, what a model had read when it wrote each token, and one figure against another.
+"""Pictures: training curves, alignments and attention, and curves of one number against another.
 
-A picture is written in the format that its file name ends in. All need matplotlib, an extra.
+The ending of the file name is the format: png, svg or pdf; in the last two, text stays text. All need matplotlib, an
+extra.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,11 +23,33 @@ _INK = "#1f3a5f"
 _PATH = "#c0392b"
 _COLOURS = (_INK, _PATH, "#2e8b57", "#b8860b", "#6a5acd")
 _LOG_SCALE_FROM = 5.0
-"""Ratio of the largest to the smallest loss from which on a logarithmic axis shows more than a linear one."""
-_LINKS = {
-    "alignment": ("probability, all alignments counted", "best alignment"),
-    "attention": ("attention weight", "largest weight"),
+"""Smallest ratio of the largest to the smallest loss for a logarithmic axis."""
+_MAX_INCHES = 60.0
+"""Largest side of a picture; symbols of longer pairs are drawn smaller, and not all are labelled."""
+_LONGEST_UPRIGHT = 5
+"""Characters of an output token; with a longer one, all are written upwards so that none overlap."""
+_MAX_LABELS = 140
+"""Largest number of symbols that are labelled along an axis."""
+
+
+class _Wording(NamedTuple):
+    """The title of a picture of links, and what its colours and its markers show."""
+
+    title: str
+    shade: str
+    marked: str
+
+
+_WORDING = {
+    "alignment": _Wording("Alignment", "posterior probability", "most probable alignment"),
+    "attention": _Wording("Attention (not an alignment)", "attention weight", "largest weight"),
 }
+_SAVING: dict[str, dict[str, Any]] = {
+    "png": {"metadata": {"Software": None}},
+    "svg": {"metadata": {"Date": None}},
+    "pdf": {"metadata": {"CreationDate": None}},
+}
+"""No dates and versions in the files, so that the same picture is the same file."""
 
 
 class PictureError(InputError):
@@ -35,11 +58,11 @@ class PictureError(InputError):
 
 @contextmanager
 def optional_picture(path: Path, say: Callable[[str], None]) -> Iterator[None]:
-    """Inside, a picture that cannot be drawn for want of a library is left out, and that is said in one line."""
+    """Inside, a picture is skipped where the drawing library is missing, and ``say`` gets one line about it."""
     try:
         yield
     except PictureError:
-        say(f'{path} left out: pictures need matplotlib (pip install "antiphon[plots]")')
+        say(f'{path} skipped: pictures need matplotlib (pip install "antiphon[plots]")')
 
 
 def plot_training(rows: Sequence[Mapping[str, float]], best: Mapping[str, float], metric: str, path: Path) -> None:
@@ -49,12 +72,12 @@ def plot_training(rows: Sequence[Mapping[str, float]], best: Mapping[str, float]
     epochs, name = [row["epoch"] for row in rows], metric.replace("_", " ")
     losses = [row["train_loss"] for row in rows]
     loss.plot(epochs, losses, color=_INK)
-    loss.set(title="training", xlabel="epoch", ylabel="loss per pair (nats)")
+    loss.set(title="Training loss", xlabel="epoch", ylabel="loss per pair (nats)")
     _scale(loss, losses)
     dev.plot(epochs, [row[f"dev_{metric}"] for row in rows], color=_INK, label=f"dev {name}")
     label = f"best: {best[f'dev_{metric}']:.4g} (epoch {best['epoch']:.0f})"
     dev.plot([best["epoch"]], [best[f"dev_{metric}"]], "o", color=_PATH, label=label)
-    dev.set(title="held-out pairs", xlabel="epoch", ylabel=f"dev {name}")
+    dev.set(title="Held-out pairs", xlabel="epoch", ylabel=f"dev {name}")
     dev.legend(frameon=False)
     for axes in (loss, dev):
         axes.xaxis.get_major_locator().set_params(integer=True)
@@ -71,20 +94,28 @@ def plot_alignment(
     *,
     method: str = "alignment",
 ) -> None:
-    """The grid of the thesis's figures: input down, output across, the best path drawn, posteriors as shade."""
+    """The lattice of a pair: input down, output across, posteriors or attention weights as shades.
+
+    For an alignment the path is drawn, as in the figures of the thesis; attention has no path, only largest weights.
+    """
     I, J = len(source_symbols), len(target_symbols)
-    figure = _figure(max(3.6, 0.42 * J + 2.2), max(3.2, 0.36 * I + 1.7))
+    figure = _figure(_inches(0.42 * J + 2.2, 3.6), _inches(0.36 * I + 1.7, 3.2))
     axes = figure.subplots()
-    shade, line = _LINKS[method]
+    wording = _WORDING[method]
     if posterior is not None:
         image = axes.imshow(posterior, cmap="Blues", vmin=0.0, vmax=1.0, alpha=0.8, aspect="auto")
-        figure.colorbar(image, ax=axes, label=shade, shrink=0.8)
-    axes.set(xlim=(-0.5, J - 0.5), ylim=(I - 0.5, -0.5), xlabel="output token", ylabel="input symbol read last")
-    axes.plot(*_path_corners(rows), color=_PATH, linewidth=1.6, solid_joinstyle="round", label=line)
-    axes.plot(range(J), rows, "o", color=_PATH, markersize=4)
+        figure.colorbar(image, ax=axes, label=wording.shade, shrink=0.8)
+    axes.set(xlim=(-0.5, J - 0.5), ylim=(I - 0.5, -0.5), xlabel="output token", ylabel="last input symbol read")
+    dots: dict[str, Any] = {"color": _PATH, "marker": "o", "markersize": 4.0}
+    if method == "alignment":
+        axes.plot(*_path_corners(rows), color=_PATH, linewidth=1.6, solid_joinstyle="round", label=wording.marked)
+        axes.plot(range(J), rows, linestyle="none", **dots)
+    else:
+        axes.set_ylabel("input symbol")
+        axes.plot(range(J), rows, linestyle="none", label=wording.marked, **dots)
     _label_symbols(axes, source_symbols, target_symbols)
     figure.legend(loc="outside lower center", frameon=False)
-    axes.set_title(method)
+    axes.set_title(wording.title)
     _save(figure, path)
 
 
@@ -98,7 +129,7 @@ def plot_curves(
     labels: Sequence[str] = (),
     title: str = "",
 ) -> None:
-    """Named curves of points; ``labels`` stand beside the points of each."""
+    """Named curves of points, with ``labels`` beside the points of each."""
     figure = _figure(5.6, 3.8)
     axes = figure.subplots()
     for (name, points), colour in zip(curves.items(), _COLOURS, strict=False):
@@ -106,29 +137,38 @@ def plot_curves(
         for label, point in zip(labels, points, strict=False):
             axes.annotate(label, point, textcoords="offset points", xytext=(4, -10), fontsize=7, color="#555555")
     axes.set(xlabel=across, ylabel=up, xscale="log" if logarithmic else "linear", title=title)
-    axes.margins(x=0.12, y=0.12)
+    axes.margins(x=0.18, y=0.12)
     axes.spines[["top", "right"]].set_visible(False)
     if len(curves) > 1:
         axes.legend(frameon=False)
     _save(figure, path)
 
 
-def _scale(axes: "Axes", values: Sequence[float]) -> None:
-    """A logarithmic axis with plain numbers beside its ticks, where values spread wide."""
-    from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
+def _inches(wanted: float, least: float) -> float:
+    return min(max(wanted, least), _MAX_INCHES)
 
-    if min(values) > 0 and max(values) / min(values) >= _LOG_SCALE_FROM:
+
+def _scale(axes: "Axes", values: Sequence[float]) -> None:
+    """A logarithmic axis with plain numbers beside its ticks, if the values have a wide range."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    ratio = max(values) / min(values) if min(values) > 0 else 0.0
+    if ratio >= _LOG_SCALE_FROM:
+        subs = (1.0, 2.0, 3.0, 5.0, 7.0) if ratio < 30 else (1.0, 2.0, 5.0) if ratio < 1000 else (1.0,)
         axes.set_yscale("log")
-        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 3.0, 5.0, 7.0)))
-        axes.yaxis.set_major_formatter(ScalarFormatter())
+        axes.yaxis.set_major_locator(LogLocator(subs=subs))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.yaxis.set_minor_formatter(NullFormatter())
 
 
 def _label_symbols(axes: "Axes", source_symbols: Sequence[str], target_symbols: Sequence[str]) -> None:
-    """A tick for every symbol, and a light grid between them."""
+    """A tick for every symbol, unless there are too many, and a light grid between them."""
     I, J = len(source_symbols), len(target_symbols)
-    axes.set_xticks(range(J), [_literal(symbol) for symbol in target_symbols])
-    axes.set_yticks(range(I), [_literal(symbol) for symbol in source_symbols])
+    is_long = max(map(len, target_symbols)) > _LONGEST_UPRIGHT
+    across, down = (range(0, length, 1 + (length - 1) // _MAX_LABELS) for length in (J, I))
+    axes.set_xticks(across, [_literal(target_symbols[j]) for j in across])
+    axes.set_yticks(down, [_literal(source_symbols[i]) for i in down])
+    axes.tick_params(axis="x", labelrotation=90.0 if is_long else 0.0)
     axes.tick_params(length=0)
     axes.set_xticks(np.arange(-0.5, J), minor=True)
     axes.set_yticks(np.arange(-0.5, I), minor=True)
@@ -138,12 +178,12 @@ def _label_symbols(axes: "Axes", source_symbols: Sequence[str], target_symbols: 
 
 
 def _literal(symbol: str) -> str:
-    """A symbol as it is shown: a space can be seen, a dollar sign starts no formula."""
+    """A symbol with visible spaces, in which a dollar sign starts no formula."""
     return symbol.replace(" ", "␣").replace("$", r"\$")
 
 
 def _path_corners(rows: Sequence[int]) -> tuple[list[float], list[float]]:
-    """The path's corners: down while reading, then right to the token written."""
+    """The corners of the path: down for each read, right for each token written."""
     across, down = [-0.5], [0.0]
     for column, row in enumerate(rows):
         across += [column - 0.5, column + 0.5]
@@ -167,6 +207,10 @@ def _figure(width: float, height: float) -> "Figure":
 
 
 def _save(figure: "Figure", path: Path) -> None:
-    kind = path.suffix.removeprefix(".")
-    with atomic_replacement(path) as new:
-        figure.savefig(new, dpi=150, format=kind, metadata={"Software": None} if kind == "png" else None)
+    """Writes the picture in the format of the file name."""
+    import matplotlib
+
+    kind = path.suffix.removeprefix(".").lower()
+    text_as_text = matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "antiphon", "pdf.fonttype": 42})
+    with atomic_replacement(path) as new, text_as_text:
+        figure.savefig(new, dpi=150, format=kind, **_SAVING[kind])
