@@ -135,3 +135,23 @@ def test_a_run_with_features_has_a_vocabulary_of_them(antiphon, tmp_path):
     test = json.loads((run / "metrics.json").read_text())["test"]
     assert test["examples"] == 300
     assert package.load(run).predict([("badu", ["N", "PL"])])[0].text == "badus"
+
+
+@pytest.mark.parametrize(("ending", "start"), [("svg", b"<?xml"), ("pdf", b"%PDF"), ("png", b"\x89PNG")])
+def test_align_draws_the_first_pair_in_the_format_of_the_file_name(antiphon, toy_run, tmp_path, ending, start):
+    (tmp_path / "pairs.tsv").write_text("badu\tbaaduun\nki\tkiin\n")
+    picture = tmp_path / f"pair.{ending}"
+    result = antiphon("align", toy_run, tmp_path / "pairs.tsv", "--plot", picture)
+    assert (result.status, result.out) == (0, f"{picture}\n")
+    assert picture.read_bytes().startswith(start)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("pair.gif", "expected a name that ends in .png, .svg or .pdf"), ("none/pair.svg", "no folder")],
+)
+def test_a_picture_that_cannot_be_drawn_is_refused_first(antiphon, toy_run, tmp_path, name, message):
+    result = antiphon("align", toy_run, tmp_path / "not-read.tsv", "--plot", tmp_path / name)
+    assert result.status == 2
+    assert message in result.err
+    assert "not-read" not in result.err

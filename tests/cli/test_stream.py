@@ -209,3 +209,13 @@ def test_a_sweep_without_matplotlib_keeps_its_table(antiphon, online_run, tmp_pa
     assert result.status == 0
     assert "emit bias" in result.out
     assert "online.png skipped: pictures need matplotlib" in result.err
+
+
+def test_a_sweep_is_drawn_into_a_file_of_any_format(antiphon, online_run, tmp_path):
+    pairs, picture = write_pairs(tmp_path / "pairs.tsv", 4), tmp_path / "delay.svg"
+    result = antiphon("evaluate", online_run, pairs, "--policy", "greedy", "--sweep", "0,2", "--plot", picture)
+    assert result.status == 0
+    drawn = picture.read_text()
+    wanted = ["Quality against delay", "average lagging (source tokens)", "accuracy (%)", "emit bias 0", "emit bias 2"]
+    assert all(f">{text}</text>" in drawn for text in wanted)
+    assert "together with --sweep" in antiphon("evaluate", online_run, pairs, "--plot", picture).err
