@@ -52,9 +52,9 @@ def lifeline() -> Iterator[tuple[int, dict[str, str]]]:
 
 def follow_parent() -> None:
     """Ends this process with the one that started it, if that has handed over a lifeline."""
-    number = os.environ.pop(_VARIABLE, "")
-    if number.isdecimal():
-        _watch(int(number))
+    descriptor = os.environ.pop(_VARIABLE, "")
+    if descriptor.isdecimal():
+        _watch(int(descriptor))
 
 
 def start_worker(held_by_parent: Connection, turn: Any, gpus: list[str]) -> None:
@@ -65,9 +65,9 @@ def start_worker(held_by_parent: Connection, turn: Any, gpus: list[str]) -> None
     _watch(held_by_parent.fileno())
     _KEPT.append(held_by_parent)
     with turn.get_lock():
-        number, turn.value = turn.value, turn.value + 1
+        worker, turn.value = turn.value, turn.value + 1
     if gpus:
-        os.environ["CUDA_VISIBLE_DEVICES"] = gpus[number % len(gpus)]
+        os.environ["CUDA_VISIBLE_DEVICES"] = gpus[worker % len(gpus)]
 
 
 _KEPT: list[Connection] = []

@@ -27,9 +27,9 @@ class RunError(AntiphonError):
     """A run folder is missing, damaged, of the wrong kind, or in the way."""
 
 
-def count_of(number: int, noun: str) -> str:
+def count_of(count: int, noun: str) -> str:
     """``1 line``, ``2 lines``: a number with its noun, for messages."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def is_disk_full(error: OSError) -> bool:

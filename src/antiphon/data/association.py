@@ -1,4 +1,4 @@
-"""Which target token each source token goes with most often: a first guess of how letters are pronounced."""
+"""Finds the target token that each source token occurs with most: a first guess of how letters are pronounced."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -7,7 +7,7 @@ from antiphon.data.corpus import Corpus
 from antiphon.data.vocab import NO_COUNTERPART, SPECIALS
 
 _PAIRS = 50_000
-"""Pairs that are counted at most."""
+"""Maximum number of pairs counted."""
 
 
 def associate(corpus: Corpus, source_size: int, target_size: int) -> NDArray[np.int64]:

@@ -35,7 +35,7 @@ class Batch(NamedTuple):
         *,
         max_features: int = 0,
     ) -> Self:
-        """The batch of these sequences, which carry no end symbol yet; what is not given is empty.
+        """The batch of these sequences, which have no end symbol yet; missing sides are empty.
 
         There are columns for at least ``max_features`` features.
         """
@@ -47,18 +47,18 @@ class Batch(NamedTuple):
 
     @classmethod
     def sample(cls, pairs: int, rows: int, columns: int) -> Self:
-        """A batch of pairs of nothing but unknown tokens, end symbols counted in their lengths."""
+        """A batch of unknown tokens, for measuring; lengths include end symbols."""
         source, target = (np.full(length - 1, UNKNOWN, np.int32) for length in (rows, columns))
         return cls.of([source] * pairs, [target] * pairs)
 
     @property
     def shifted_target(self) -> Tensor:
-        """What the decoder reads: the start symbol, then every target token but the last."""
+        """The decoder's input: the start symbol, then every target token but the last."""
         start = torch.full_like(self.target[:, :1], START)
         return torch.cat([start, self.target[:, :-1]], 1)
 
     def padded(self, pairs: int, I: int, J: int) -> "Batch":
-        """The same batch with more padding, and further pairs that hold nothing but one token of it."""
+        """The same batch with more padding, and further pairs that consist of padding."""
         more = pairs - len(self.source)
         source, target = (
             pad(tokens, (0, length - tokens.shape[1], 0, more), value=PAD)
@@ -72,12 +72,12 @@ class Batch(NamedTuple):
 
     @property
     def sizes(self) -> tuple[int, int, int]:
-        """Pairs, source positions, target positions: as many cells as their product."""
+        """Pairs, source positions, target positions; their product is the number of cells."""
         pairs, rows = self.source.shape
         return pairs, rows, self.target.shape[1]
 
     def parts(self, pairs: int) -> "list[Batch]":
-        """The same pairs in batches of at most so many, padded as they are."""
+        """The same pairs in batches of at most ``pairs``, with the same padding."""
         return [Batch(*tensors) for tensors in zip(*(tensor.split(pairs) for tensor in self), strict=True)]
 
     def to(self, device: torch.device | str) -> "Batch":

@@ -1,14 +1,14 @@
-"""Training pairs that are changed each time they are seen, for models whose source and target share tokens.
+"""Augmentation: training pairs that change each time they are seen, if source and target share tokens.
 
-Some are made up: the letters that a word and its form share are replaced by random ones. ::
+Some are hallucinated: the letters that a word and its form share are replaced by random ones. ::
 
     schenken -> geschenkt     becomes, say,     sbörfken -> gesbörfkt
 
-What changes between the two, and what stands at the edges of what does not, is kept. So a model learns from few pairs
-that stems are copied whatever their letters. Known as data hallucination (Anastasopoulos and Neubig, 2019).
+What differs between the two, and the first and last shared letter, is kept. So a model learns from few pairs that stems
+are copied, whatever their letters. Known as data hallucination (Anastasopoulos and Neubig, 2019).
 
-In some others one token that both sides have is made unknown wherever it stands, so that a model learns to copy tokens
-that are in no vocabulary (``models/left_to_right.py``).
+In others one token that both sides have is replaced by the unknown token, so that a model learns to copy tokens that
+are in no vocabulary (``models/left_to_right.py``).
 """
 
 from collections.abc import Sequence
@@ -23,9 +23,9 @@ from antiphon.data.corpus import Corpus
 from antiphon.data.vocab import SPECIALS, UNKNOWN
 
 _MIN_SHARED = 3
-"""Letters in a row that a pair must share: the first and the last of them stay."""
+"""Consecutive letters that a pair must share; the first and the last of them stay."""
 _UNKNOWN_SHARE = 0.05
-"""Part of the pairs in which a token is made unknown."""
+"""Share of the pairs in which a token is made unknown."""
 
 
 class Shared(NamedTuple):
@@ -53,37 +53,41 @@ def longest_shared(source: NDArray[np.integer], target: NDArray[np.integer]) -> 
 class ChangingPairs:
     """The pairs of a corpus, some of them changed; ``counterparts`` has the target id of source ids.
 
-    ``share`` is the part of them that is made up.
+    ``share`` is the share of hallucinated pairs.
     """
 
     def __init__(self, corpus: Corpus, counterparts: NDArray[np.int64], share: float) -> None:
         self.corpus, self.counterparts, self.share = corpus, counterparts, share
         self._found: dict[int, Shared] = {}
 
-    def batch(self, numbers: NDArray[np.int64], seeds: NDArray[np.int64]) -> Batch:
-        """The pairs of these numbers, padded; the seed of each, drawn below 2^63, decides if and how it changes."""
-        sources, targets, features = self.corpus.sequences(numbers)
+    def batch(self, indices: NDArray[np.int64], seeds: NDArray[np.int64]) -> Batch:
+        """The pairs at these indices, padded; the seed of each, below 2^63, decides if and how it changes."""
+        sources, targets, features = self.corpus.sequences(indices)
         chance = seeds / 2**63
-        for place in np.flatnonzero(chance < self.share + (1 - self.share) * _UNKNOWN_SHARE).tolist():
-            random = np.random.default_rng(seeds[place])
-            pair = sources[place], targets[place]
-            is_made_up = chance[place] < self.share
-            changed = self._make_up(int(numbers[place]), *pair, random) if is_made_up else self._hide(*pair, random)
-            sources[place], targets[place] = changed
+        for position in np.flatnonzero(chance < self.share + (1 - self.share) * _UNKNOWN_SHARE).tolist():
+            random = np.random.default_rng(seeds[position])
+            pair = sources[position], targets[position]
+            is_hallucinated = chance[position] < self.share
+            changed = (
+                self._hallucinate(int(indices[position]), *pair, random)
+                if is_hallucinated
+                else self._hide(*pair, random)
+            )
+            sources[position], targets[position] = changed
         return Batch.of(sources, targets, features, max_features=self.corpus.max_features)
 
     def _hide(self, source: Ids, target: Ids, random: np.random.Generator) -> tuple[Ids, Ids]:
-        """A pair in which a token of both sides is unknown; the pair itself if the one drawn is not on both."""
+        """A pair in which a token of both sides is unknown; unchanged if the token drawn is not on both."""
         token = random.choice(source)
         written = self.counterparts[token]
         if written not in target:
             return source, target
         return np.where(source == token, UNKNOWN, source), np.where(target == written, UNKNOWN, target)
 
-    def _make_up(self, number: int, source: Ids, target: Ids, random: np.random.Generator) -> tuple[Ids, Ids]:
-        if number not in self._found:
-            self._found[number] = longest_shared(self.counterparts[source], target)
-        shared = self._found[number]
+    def _hallucinate(self, index: int, source: Ids, target: Ids, random: np.random.Generator) -> tuple[Ids, Ids]:
+        if index not in self._found:
+            self._found[index] = longest_shared(self.counterparts[source], target)
+        shared = self._found[index]
         if shared.length < _MIN_SHARED:
             return source, target
         letters = random.choice(self._alphabet, shared.length - 2)
@@ -96,8 +100,8 @@ class ChangingPairs:
     def _alphabet(self) -> Sequence[int]:
         """The source ids that some pair has on both sides."""
         found: set[int] = set()
-        for number in range(len(self.corpus)):
-            (source,), (target,), _ = self.corpus.sequences(np.array([number]))
+        for index in range(len(self.corpus)):
+            (source,), (target,), _ = self.corpus.sequences(np.array([index]))
             both = np.isin(self.counterparts[source], target) & (self.counterparts[source] >= len(SPECIALS))
             found.update(source[both].tolist())
         return sorted(found)

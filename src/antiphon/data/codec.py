@@ -13,28 +13,28 @@ from antiphon.data.tokenise import Normalisation, Tokeniser
 from antiphon.data.vocab import SPECIALS, UNKNOWN, Vocab
 
 NO_FEATURES = Vocab(())
-"""The vocabulary of features where none are read."""
+"""The vocabulary of features if there are none."""
 
 
 @dataclass(frozen=True)
 class TextTokeniser:
-    """One side of a pair before its tokens are numbered: text steps, tokens."""
+    """Text to tokens for one side of a pair: normalisation, then tokenisation."""
 
     normalisation: Normalisation
     tokeniser: Tokeniser
 
     def tokens(self, text: str) -> list[str]:
-        """The tokens of a text, after its text steps."""
+        """The tokens of a text after normalisation."""
         return self.tokeniser.split(self.normalisation(text))
 
     def tokens_of(self, texts: Sequence[str]) -> list[list[str]]:
-        """The tokens of each text, after its text steps."""
+        """The tokens of each text after normalisation."""
         return self.tokeniser.split_all(self.normalisation.each(texts))
 
 
 @dataclass(frozen=True)
 class TextCodec(TextTokeniser):
-    """One side of a pair: text steps, tokens, numbers."""
+    """Text to token ids and back for one side of a pair."""
 
     vocab: Vocab
 
@@ -47,7 +47,7 @@ class TextCodec(TextTokeniser):
         return self.tokeniser.join(self.vocab.decode(ids))
 
     def normalised(self, text: str) -> str:
-        """The text as this side would write it: after its steps, cut and joined again."""
+        """The text as this side would write it: normalised, tokenised and joined again."""
         return self.tokeniser.join(self.tokens(text))
 
     def count_unknown(self, text: str) -> int:
@@ -57,7 +57,7 @@ class TextCodec(TextTokeniser):
 
 @dataclass(frozen=True)
 class PairTokeniser:
-    """Both sides of a pair as tokens."""
+    """Text to tokens for both sides of a pair."""
 
     source: TextTokeniser
     target: TextTokeniser
@@ -65,7 +65,7 @@ class PairTokeniser:
 
 @dataclass(frozen=True)
 class PairCodec(PairTokeniser):
-    """Both sides of a pair, and its features, as numbers."""
+    """Text to token ids and back for both sides of a pair, and its features."""
 
     source: TextCodec
     target: TextCodec
@@ -73,28 +73,28 @@ class PairCodec(PairTokeniser):
 
     @cached_property
     def known_features(self) -> frozenset[str]:
-        """The features that training saw."""
+        """The features seen in training."""
         return frozenset(self.features.tokens[len(SPECIALS) :])
 
     def encode_features(self, features: Iterable[str]) -> NDArray[np.int32]:
         """The ids of a set of features."""
         return self.features.encode(sorted(set(features)))
 
-    def decode_copied(self, ids: Iterable[int], rows: Sequence[int], source: Sequence[str]) -> list[str]:
-        """The tokens of an output; an unknown one is the input token in whose row it was written.
+    def decode_copied(self, ids: Iterable[int], alignment: Sequence[int], source: Sequence[str]) -> list[str]:
+        """The tokens of an output; an unknown one is replaced by the input token that it is aligned to.
 
-        One that was written in the row of the end symbol is the last unknown token of the input, or else its last.
+        One that is aligned to the end symbol becomes the last unknown token of the input, or else its last token.
         """
         tokens = self.target.vocab.decode(ids)
         if not source:
             return tokens
         at_the_end = next((token for token in reversed(source) if token not in self.source.vocab), source[-1])
         copied = [*source, at_the_end]
-        numbered = zip(tokens, ids, rows, strict=False)
-        return [copied[row] if number == UNKNOWN else token for token, number, row in numbered] if rows else tokens
+        triples = zip(tokens, ids, alignment, strict=False)
+        return [copied[row] if id_ == UNKNOWN else token for token, id_, row in triples] if alignment else tokens
 
     def batch(self, sources: Sequence[Source], targets: Sequence[str] | None = None) -> Batch:
-        """Sources with their features, and their targets where there are any, padded."""
+        """The padded batch of sources with their features, and their targets if given."""
         return Batch.of(
             [self.source.encode(source.text) for source in sources],
             None if targets is None else [self.target.encode(target) for target in targets],

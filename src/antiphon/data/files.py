@@ -18,9 +18,9 @@ from antiphon.exceptions import InputError
 STANDARD_INPUT = "standard input"
 MAX_LINE_BYTES = 2**20
 MAX_TEXT_BYTES = 2**24
-"""Of a file that is read as a whole, such as a recipe."""
+"""Limit for a file that is read as a whole, such as a recipe."""
 WRITER_SECONDS = 5.0
-"""How long a named pipe may be without a writer."""
+"""Seconds to wait for a writer of a named pipe."""
 
 
 def read_lines(path: Path) -> Iterator[str]:
@@ -30,19 +30,21 @@ def read_lines(path: Path) -> Iterator[str]:
 
 
 def read_standard_input() -> Iterator[str]:
-    """Every line of standard input, as it comes."""
+    """Every line of standard input, as it arrives."""
     with named_errors(Path(STANDARD_INPUT), "text to read"):
         yield from decode_lines(sys.stdin.buffer, STANDARD_INPUT)
 
 
 def decode_lines(file: BinaryIO, name: str) -> Iterator[str]:
-    """Every line of a stream of UTF-8, without its line end; ``name`` is what it is called in messages."""
-    number = 0
+    """Every line of a stream of UTF-8, without its line end; ``name`` is its name in messages."""
+    line_number = 0
     while line := file.readline(MAX_LINE_BYTES + 1):
-        number += 1
+        line_number += 1
         if len(line) > MAX_LINE_BYTES:
-            raise InputError(f"{name}:{number}: a line of more than {MAX_LINE_BYTES:,} bytes, expected shorter lines")
-        yield _decode_line(line, name, number)
+            raise InputError(
+                f"{name}:{line_number}: a line of more than {MAX_LINE_BYTES:,} bytes, expected shorter lines"
+            )
+        yield _decode_line(line, name, line_number)
 
 
 def read_text(path: Path, limit: int = MAX_TEXT_BYTES) -> str:
@@ -65,7 +67,7 @@ def open_file(path: Path) -> BinaryIO:
 
 
 def is_count(text: str) -> bool:
-    """Whether a text is a whole number in digits, of a size that any file could count."""
+    """Whether a text is a whole number in digits, small enough to be a count."""
     return text.isascii() and text.isdigit() and len(text) <= 18
 
 
@@ -80,7 +82,7 @@ def is_pipe(path: Path) -> bool:
 
 @contextmanager
 def named_errors(path: Path, expected: str = "a readable text file") -> Iterator[None]:
-    """Inside, what goes wrong with a file is said in a sentence that names it."""
+    """Inside, errors of a file become one sentence that names it."""
     try:
         yield
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
@@ -91,17 +93,17 @@ def named_errors(path: Path, expected: str = "a readable text file") -> Iterator
         raise InputError(f"{path}: {(error.strerror or str(error)).lower()}, expected {expected}") from error
 
 
-def _decode_line(line: bytes, name: str, number: int) -> str:
+def _decode_line(line: bytes, name: str, line_number: int) -> str:
     """A line of UTF-8 without its line end; the first may start with a byte order mark."""
     try:
         text = line.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise InputError(f"{name}:{number}: byte {error.start + 1} is not UTF-8, expected UTF-8 text") from error
-    return text.removeprefix("\ufeff" if number == 1 else "").rstrip("\r\n")
+        raise InputError(f"{name}:{line_number}: byte {error.start + 1} is not UTF-8, expected UTF-8 text") from error
+    return text.removeprefix("\ufeff" if line_number == 1 else "").rstrip("\r\n")
 
 
 def _open_stream(path: Path) -> BinaryIO:
-    """The bytes of a file; a named pipe is refused if nothing writes into it for some seconds."""
+    """The bytes of a file; a named pipe without a writer for some seconds is an error."""
     if not stat.S_ISFIFO(path.stat().st_mode):
         return path.open("rb")
     opened: SimpleQueue[BinaryIO | OSError] = SimpleQueue()
@@ -127,6 +129,6 @@ def _open_pipe(path: Path, opened: "SimpleQueue[BinaryIO | OSError]") -> None:
 
 
 def _release(path: Path) -> None:
-    """Ends the wait of whoever is opening the pipe to read, by writing nothing into it."""
+    """Unblocks the thread that is opening the pipe, by opening it for writing."""
     with suppress(OSError):
         os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))

@@ -1,4 +1,4 @@
-"""Text files as pairs and sources."""
+"""Reads text files as pairs and sources."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,7 +22,7 @@ class Pair(NamedTuple):
 
 
 class Source(NamedTuple):
-    """An input to answer, with its features."""
+    """An input with its features."""
 
     text: str
     features: tuple[str, ...] = ()
@@ -31,7 +31,7 @@ class Source(NamedTuple):
 def read_pairs(files: Files, *, features: bool = True, swap: bool = False) -> Iterator[Pair]:
     """Every pair of a TSV ``source<TAB>target[<TAB>features]``, or of two parallel files, blank ones included.
 
-    Without ``features`` the third column is passed over; ``swap`` exchanges source and target.
+    Without ``features`` the third column is ignored; ``swap`` exchanges source and target.
     """
     pairs = _read_parallel(*files) if isinstance(files, tuple) else _read_tsv(files, features)
     for pair in pairs:
@@ -43,9 +43,9 @@ def read_targets(files: Files, *, features: bool = False, swap: bool = False) ->
     if isinstance(files, tuple):
         yield from (pair._replace(source="", features=()) for pair in read_pairs(files, swap=swap))
         return
-    for number, line in enumerate(read_lines(files), 1):
+    for line_number, line in enumerate(read_lines(files), 1):
         columns = line.split("\t")
-        where = f"{files}:{number}"
+        where = f"{files}:{line_number}"
         if len(columns) > 3:
             raise InputError(f"{where}: {count_of(len(columns), 'column')}, expected text or source<TAB>target")
         tag = split_features(columns[2]) if features and len(columns) == 3 else ()
@@ -54,24 +54,24 @@ def read_targets(files: Files, *, features: bool = False, swap: bool = False) ->
 
 def read_unpaired(path: Path, *, features: bool = False) -> Iterator[Pair]:
     """The lines of a file of unpaired text, or of ``text<TAB>features``, as pairs without a source."""
-    for number, line in enumerate(read_lines(path), 1):
+    for line_number, line in enumerate(read_lines(path), 1):
         text, *rest = line.split("\t")
-        where = f"{path}:{number}"
+        where = f"{path}:{line_number}"
         if len(rest) > 1:
             raise InputError(f"{where}: {count_of(len(rest) + 1, 'column')}, expected text or text<TAB>features")
         yield Pair("", text, split_features(rest[0]) if features and rest else (), where)
 
 
 def keep_filled(pairs: Iterable[Pair], name: object, *, targets_only: bool = False) -> tuple[list[Pair], list[int]]:
-    """The pairs that have text on both sides, and their places; a file of none is refused."""
+    """The pairs that have text on both sides, and their indices; a file without any is an error."""
     filled = [
-        (pair, place)
-        for place, pair in enumerate(pairs)
+        (pair, index)
+        for index, pair in enumerate(pairs)
         if pair.target.strip() and (targets_only or pair.source.strip())
     ]
     if not filled:
         raise InputError(f"{name}: no pairs, expected lines of source<TAB>target")
-    return [pair for pair, _ in filled], [place for _, place in filled]
+    return [pair for pair, _ in filled], [index for _, index in filled]
 
 
 def pair_files(paths: Sequence[Path]) -> Files:
@@ -87,8 +87,8 @@ def parse_source(line: str, where: str, *, features: bool = False, swap: bool = 
     """The input on a line to predict from.
 
     With features a line is ``source<TAB>features`` or a full ``source<TAB>target<TAB>features``; without, it is
-    ``source`` or ``source<TAB>target``. The target is passed over; with ``swap`` it is the source of a full pair
-    that is passed over. A blank line is an empty input.
+    ``source`` or ``source<TAB>target``. The target is ignored; with ``swap`` the source of a full pair is
+    ignored. A blank line is an empty input.
     """
     if not line.strip():
         return Source("")
@@ -114,8 +114,8 @@ def split_features(column: str) -> tuple[str, ...]:
 
 def _read_tsv(path: Path, features: bool) -> Iterator[Pair]:
     width = 0
-    for number, line in enumerate(read_lines(path), 1):
-        where = f"{path}:{number}"
+    for line_number, line in enumerate(read_lines(path), 1):
+        where = f"{path}:{line_number}"
         if not line.strip():
             yield Pair("", "", (), where)
             continue
@@ -130,11 +130,15 @@ def _read_tsv(path: Path, features: bool) -> Iterator[Pair]:
 
 def _read_parallel(source_path: Path, target_path: Path) -> Iterator[Pair]:
     targets = read_lines(target_path)
-    number = 0
-    for number, source in enumerate(read_lines(source_path), 1):
+    line_number = 0
+    for line_number, source in enumerate(read_lines(source_path), 1):
         target = next(targets, None)
         if target is None:
-            raise InputError(f"{target_path}: {count_of(number - 1, 'line')}, expected as many as in {source_path}")
-        yield Pair(source, target, (), f"{source_path}:{number}")
+            raise InputError(
+                f"{target_path}: {count_of(line_number - 1, 'line')}, expected as many as in {source_path}"
+            )
+        yield Pair(source, target, (), f"{source_path}:{line_number}")
     if next(targets, None) is not None:
-        raise InputError(f"{target_path}: more than {count_of(number, 'line')}, expected as many as in {source_path}")
+        raise InputError(
+            f"{target_path}: more than {count_of(line_number, 'line')}, expected as many as in {source_path}"
+        )

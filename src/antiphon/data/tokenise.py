@@ -13,7 +13,7 @@ from antiphon.exceptions import InputError
 
 
 class Tokeniser(Protocol):
-    """A way to cut text into tokens that can be undone."""
+    """Splits text into tokens, and joins them again."""
 
     def split(self, text: str) -> list[str]:
         """The tokens of a text."""
@@ -40,19 +40,19 @@ class Chars:
         return [list(text) for text in texts]
 
     def join(self, tokens: Sequence[str]) -> str:
-        """The characters side by side."""
+        """The characters joined; letters of Hangul become syllables again."""
         return _JAMO.sub(lambda letters: unicodedata.normalize("NFC", letters[0]), "".join(tokens))
 
 
 class Words:
-    """Tokens stand between spaces: words of tokenised text, or phonemes."""
+    """Tokens are separated by spaces: words of tokenised text, or phonemes."""
 
     def split(self, text: str) -> list[str]:
-        """What stands between spaces."""
+        """The words of a text."""
         return text.split()
 
     def split_all(self, texts: Sequence[str]) -> list[list[str]]:
-        """What stands between spaces in each text."""
+        """The words of each text."""
         return [text.split() for text in texts]
 
     def join(self, tokens: Sequence[str]) -> str:
@@ -107,12 +107,12 @@ _SYLLABLES = re.compile("[\uac00-\ud7a3]+")
 _JAMO = re.compile("[\u1100-\u11ff]+")
 """Letters of Hangul that combine to syllables."""
 _ATTACHED = re.compile(r"""(?<=\w)(?=[?!,;:)"\]]+(?:\s|$)|\.\s*$)|(?<=\s["(\[])(?=\w)|(?<=\A["(\[])(?=\w)""")
-"""Places where a word touches what closes or opens it; a full stop counts at the end of the text alone."""
+"""Positions where punctuation touches a word; a full stop only at the end of the text."""
 
 
 @dataclass(frozen=True)
 class Normalisation:
-    """What is done to text before it is cut into tokens.  Thesis: section 5.5, lower-casing and digits to ``#``."""
+    """Normalisation of text before it is tokenised.  Thesis: section 5.5, lower-casing and digits to ``#``."""
 
     nfc: bool = False
     lowercase: bool = False
@@ -121,7 +121,7 @@ class Normalisation:
     split_hangul: bool = False
 
     def __call__(self, text: str) -> str:
-        """The text after the chosen steps."""
+        """The normalised text."""
         if self.nfc:
             text = unicodedata.normalize("NFC", text)
         if self.lowercase:
@@ -135,7 +135,7 @@ class Normalisation:
         return text
 
     def each(self, texts: Sequence[str]) -> Sequence[str]:
-        """Every text after the chosen steps."""
+        """Every text normalised."""
         return texts if self == Normalisation() else [self(text) for text in texts]
 
     def __str__(self) -> str:

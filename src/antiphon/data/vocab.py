@@ -1,4 +1,4 @@
-"""The numbering of tokens."""
+"""Vocabularies: tokens and their ids."""
 
 from collections.abc import Iterable, Sequence
 from itertools import repeat
@@ -14,22 +14,22 @@ from antiphon.exceptions import InputError
 PAD, UNKNOWN, START, END = range(4)
 SPECIALS = ("<pad>", "<unk>", "<s>", "</s>")
 NO_COUNTERPART = -1
-"""In place of the target id that a source token is tied to, where there is none."""
+"""Instead of a target id, for a source token that is not tied to any."""
 
 
 class Vocab:
-    """Tokens numbered from 0: four special ones, then the rest from frequent to rare."""
+    """Tokens with ids from 0: four special ones, then the rest from frequent to rare."""
 
     def __init__(self, tokens: Iterable[str]) -> None:
         self.tokens: tuple[str, ...] = (*SPECIALS, *tokens)
-        # Text that happens to read like a special symbol is unknown text; a written <unk> means just that.
-        self._numbers = {token: number for number, token in enumerate(self.tokens) if number >= len(SPECIALS)}
+        # Text that looks like a special symbol is unknown.
+        self._ids = {token: id_ for id_, token in enumerate(self.tokens) if id_ >= len(SPECIALS)}
 
     def __len__(self) -> int:
         return len(self.tokens)
 
     def __contains__(self, token: str) -> bool:
-        return token in self._numbers
+        return token in self._ids
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Vocab) and self.tokens == other.tokens
@@ -38,22 +38,22 @@ class Vocab:
         return hash(self.tokens)
 
     def encode(self, tokens: Iterable[str]) -> NDArray[np.int32]:
-        """The number of each token."""
-        return np.fromiter(map(self._numbers.get, tokens, repeat(UNKNOWN)), np.int32)
+        """The id of each token."""
+        return np.fromiter(map(self._ids.get, tokens, repeat(UNKNOWN)), np.int32)
 
     def encode_many(self, tokens: Sequence[str]) -> NDArray[np.int32]:
-        """The number of each token, quickly where there are many of few kinds."""
-        distinct, places = _distinct(tokens)
-        return self.encode(distinct)[places]
+        """The id of each token; fast for many tokens of few types."""
+        distinct, inverse = _distinct(tokens)
+        return self.encode(distinct)[inverse]
 
-    def decode(self, numbers: Iterable[int]) -> list[str]:
+    def decode(self, ids: Iterable[int]) -> list[str]:
         """The tokens up to the end symbol, without special ones other than <unk>."""
         tokens = []
-        for number in numbers:
-            if number == END:
+        for id_ in ids:
+            if id_ == END:
                 break
-            if number not in (PAD, START):
-                tokens.append(self.tokens[number])
+            if id_ not in (PAD, START):
+                tokens.append(self.tokens[id_])
         return tokens
 
     def save(self, path: Path) -> None:
@@ -76,23 +76,23 @@ class Vocab:
 
 
 class TokenCounts(dict[str, int]):
-    """Tokens numbered from 0 in the order of their first appearance, and how often each appeared."""
+    """Tokens with provisional ids, in the order of their first appearance, and their counts."""
 
     def __init__(self) -> None:
         self.counts = np.zeros(0, np.int64)
 
     def __missing__(self, token: str) -> int:
-        number = self[token] = len(self)
-        return number
+        id_ = self[token] = len(self)
+        return id_
 
     def encode_many(self, tokens: Sequence[str]) -> NDArray[np.int32]:
-        """The number of each token; new tokens get new numbers."""
-        distinct, places = _distinct(tokens)
-        numbers = np.fromiter(map(self.__getitem__, distinct), np.int32)[places]
-        counts = np.bincount(numbers, minlength=len(self))
+        """The id of each token; new tokens get new ids."""
+        distinct, inverse = _distinct(tokens)
+        ids = np.fromiter(map(self.__getitem__, distinct), np.int32)[inverse]
+        counts = np.bincount(ids, minlength=len(self))
         counts[: len(self.counts)] += self.counts
         self.counts = counts
-        return numbers
+        return ids
 
     def vocab(self, min_count: int = 1) -> Vocab:
         """All tokens that appeared at least ``min_count`` times, from frequent to rare."""
@@ -102,6 +102,6 @@ class TokenCounts(dict[str, int]):
 
 
 def _distinct(tokens: Sequence[str]) -> tuple[list[str], NDArray[np.int32]]:
-    """Every distinct token once, and the place of each token among them: Arrow finds them faster than a dictionary."""
+    """Every distinct token once, and the index of each token among them: faster by Arrow than by a dictionary."""
     found = pyarrow.array(tokens, pyarrow.string()).dictionary_encode()
     return found.dictionary.to_pylist(), found.indices.to_numpy()

@@ -1,10 +1,10 @@
-"""Beam search for every model that predicts one token after another, for a batch of sentences.
+"""Beam search for every model that predicts token by token, for a batch of sentences.
 
-A model offers log probabilities of the next token after each prefix (``models/left_to_right.py``); the transducer sums
-over its alignments, so that scores are ``log p(y | x)`` for every kind. One step takes hypotheses to the next length::
+A model gives log probabilities of the next token after each prefix (``models/left_to_right.py``); the transducer sums
+over its alignments, so that scores are ``log p(y | x)`` for every kind. One step extends the hypotheses by one token::
 
-    extensions   the best ``beam`` words after every hypothesis, and its end
-    value        log p of the extension, or what a rescorer says of it
+    extensions   the best ``beam`` tokens after every hypothesis, and the end symbol
+    value        log p of the extension, or the value that a rescorer gives it
     finished     extensions by the end symbol that are among the best ``beam``, or must end here
     kept         the best ``beam`` others of each sentence, at most ``threshold`` behind its (``nbest``-th) best
 
@@ -38,9 +38,9 @@ from antiphon.nn.next_tokens import top_tokens
 from antiphon.nn.slots import scatter_to_slots
 
 _MIN_VALUE = torch.finfo(torch.float64).min
-"""Below every value that is possible."""
+"""Lower than every possible value."""
 _STUCK_AFTER = 200
-"""Tokens in one row of a long input after which a search gives up."""
+"""A search gives up after so many tokens at one position of a long input."""
 _DONE_CHECK_INTERVAL = 4
 """Steps replayed between device syncs that check whether all sentences are done."""
 
@@ -48,7 +48,7 @@ _DONE_CHECK_INTERVAL = 4
 class Extensions(NamedTuple):
     """Hypotheses with one more token, ``E`` of each sentence: the hypothesis that each extends, and its token.
 
-    ``value`` is what they are compared by, and ``features`` what it was made of, if anything.
+    They are compared by ``value``; ``features`` are the scores that it was computed from, if any.
     """
 
     parent: Int[Tensor, "B E"]
@@ -58,7 +58,7 @@ class Extensions(NamedTuple):
     features: Float[Tensor, "B E F"]
 
     def take(self, index: Int[Tensor, "B K"], value: Float[Tensor, "B K"]) -> "Extensions":
-        """Some of each sentence, which have new values; features are left behind."""
+        """Some extensions of each sentence with new values and no features."""
         parent, token, log_prob = (tensor.gather(1, index) for tensor in self[:3])
         return Extensions(parent, token, log_prob, value, self.features[:, :0])
 
@@ -67,23 +67,23 @@ class Finished(NamedTuple):
     """The best finished outputs of each sentence, best first; where there are fewer, scores are impossible.
 
     An output has score, value, log probability, the step and the slot of the hypothesis that was extended by the end
-    symbol, and features, side by side in one tensor, which moves as a whole.
+    symbol, and features, all in one tensor.
     """
 
     outputs: Float[Tensor, "B n 5+F"]
 
     @property
     def score(self) -> Float[Tensor, "B n"]:
-        """What outputs are ranked by."""
+        """The score that outputs are ranked by."""
         return self.outputs[:, :, 0]
 
     @property
     def value(self) -> Float[Tensor, "B n"]:
-        """What they were compared by while they grew."""
+        """The value that they were compared by in the search."""
         return self.outputs[:, :, 1]
 
     def add(self, outputs: Float[Tensor, "B E 5+F"]) -> "Finished":
-        """The best of these and others, as many as there were."""
+        """The best of these and others, as many as before."""
         both = torch.cat([self.outputs, outputs], 1)
         best = both[:, :, 0].topk(self.outputs.shape[1], 1).indices
         return Finished(both.gather(1, best[:, :, None].expand(-1, -1, both.shape[2])))
@@ -92,7 +92,7 @@ class Finished(NamedTuple):
 class Beam(NamedTuple):
     """Unfinished hypotheses of one length, each in a slot of its sentence: slot ``s * K + rank`` of sentence ``s``.
 
-    A hypothesis whose ``log_prob`` is impossible is none: it only fills a slot, and its token is padding.
+    A hypothesis with an impossible ``log_prob`` is an empty slot; its token is padding.
     """
 
     length: Float[Tensor, ""]
@@ -106,7 +106,7 @@ class Beam(NamedTuple):
 
 
 class StepRecord(NamedTuple):
-    """What is remembered of a step: token, parent slot and log probability of the hypothesis in every slot."""
+    """The record of a step: token, parent slot and log probability of the hypothesis in every slot."""
 
     token: Int[Tensor, "B K"]
     parent: Int[Tensor, "B K"]
@@ -114,34 +114,34 @@ class StepRecord(NamedTuple):
 
 
 class Rescorer(Protocol):
-    """Other models that have a say in which extensions are kept."""
+    """Other models that help to decide which extensions are kept."""
 
     features: int
-    """How many scores it gives every extension."""
+    """Number of scores for each extension."""
 
     def start(self) -> Any:
         """Its state before the start symbol of every sentence."""
         ...
 
     def prepare(self, beam: Beam) -> Any:
-        """What it can compute beside the model: it needs the hypotheses of the beam alone."""
+        """What it can compute at the same time as the model, from the hypotheses of the beam."""
         ...
 
     def choose(
         self, extensions: Extensions, beam: Beam, memory: Any, state: Any, prepared: Any
     ) -> tuple[Extensions, Any]:
-        """The extensions to look at, with their values and features, and its own state after each of them.
+        """The extensions to consider, with their values and features, and its own state after each of them.
 
         ``memory`` and ``state`` are the model's, after the hypotheses of the beam.
         """
         ...
 
     def select(self, state: Any, index: Tensor) -> Any:
-        """The states of some extensions, counted through all sentences."""
+        """The states of some extensions, by flat index over all sentences."""
         ...
 
     def final_score(self, extensions: Extensions, length: Tensor) -> Float[Tensor, "B E"]:
-        """What extensions that end are ranked by."""
+        """The score that extensions by the end symbol are ranked by."""
         ...
 
     def upper_bound(self, extensions: Extensions, length: Tensor, limits: Tensor) -> Float[Tensor, "B E"]:
@@ -156,7 +156,7 @@ def search_outputs(model: LeftToRight, batch: Batch, settings: BeamSettings) -> 
 
 
 class LogProbability:
-    """No other models: extensions are compared by their log probability."""
+    """Compares extensions by their log probability, without other models."""
 
     features = 0
 
@@ -185,14 +185,14 @@ class LogProbability:
         return self.settings.normalise(extensions.log_prob, length)
 
     def upper_bound(self, extensions: Extensions, length: Tensor, limits: Tensor) -> Float[Tensor, "B E"]:
-        """The log probability can only fall."""
+        """The bound that follows because the log probability can only fall."""
         return self.settings.upper_bound(extensions.log_prob, length, limits)
 
 
 class BeamSearch:
     """One search over a batch of sentences, token by token.
 
-    With ``static_shapes``, every sentence has ``beam`` hypotheses from the start, of which some are none.
+    With ``static_shapes``, every sentence always has ``beam`` slots, some of which are empty.
     """
 
     def __init__(
@@ -235,7 +235,7 @@ class BeamSearch:
         return self._trace_back(beam.finished, history)
 
     def _first_beam(self) -> Beam:
-        """One empty hypothesis of each sentence, in its first slot."""
+        """One hypothesis without tokens for each sentence, in its first slot."""
         copies = self.K if self.static_shapes else 1
         sentence = self.sentences.repeat_interleave(copies)
         rank = torch.arange(copies, device=self.device).repeat(self.B)
@@ -272,18 +272,18 @@ class BeamSearch:
         kept, is_none = extensions.take(chosen, value), value == IMPOSSIBLE
         log_prob, tokens = kept.log_prob.masked_fill(is_none, IMPOSSIBLE), kept.token.masked_fill(is_none, PAD)
         written = StepRecord(tokens, self._slots_of(beam, kept.parent), log_prob)
-        place = chosen + self.sentences[:, None] * extensions.token.shape[1]
+        index = chosen + self.sentences[:, None] * extensions.token.shape[1]
         filled = self._filled_slots(beam, log_prob)
-        parent, token, log_prob, place = (
+        parent, token, log_prob, index = (
             tensor.flatten() if self.static_shapes else tensor.flatten()[filled.slot]
-            for tensor in (kept.parent, tokens, log_prob, place)
+            for tensor in (kept.parent, tokens, log_prob, index)
         )
         after = filled._replace(
             length=length,
             token=token,
             log_prob=log_prob,
             state=self.model.select(state, parent),
-            rescorer_state=self.rescorer.select(rescorer_state, place),
+            rescorer_state=self.rescorer.select(rescorer_state, index),
             finished=finished,
         )
         return after, written
@@ -300,19 +300,19 @@ class BeamSearch:
         return beam._replace(slot=slot, sentence=slot // self.K)
 
     def _extend(self, beam: Beam, log_next: Float[Tensor, "N V"], is_last: Bool[Tensor, " B"]) -> Extensions:
-        """The best words after every hypothesis, unless it must end here, and its end."""
-        words = log_next[:, len(SPECIALS) :]
-        log_word, word = top_tokens(words, min(self.width, words.shape[1]))
-        word = word + len(SPECIALS)
+        """The best tokens after every hypothesis, unless it must end here, and the end symbol."""
+        log_probs = log_next[:, len(SPECIALS) :]
+        log_token, next_token = top_tokens(log_probs, min(self.width, log_probs.shape[1]))
+        next_token = next_token + len(SPECIALS)
         if copies_unknown(self.model):
-            log_word = torch.cat([log_word, log_next[:, UNKNOWN, None]], 1)
-            word = pad(word, (0, 1), value=UNKNOWN)
+            log_token = torch.cat([log_token, log_next[:, UNKNOWN, None]], 1)
+            next_token = pad(next_token, (0, 1), value=UNKNOWN)
         if self.static_shapes or is_last.any():
-            log_word = log_word.masked_fill(is_last[beam.sentence, None], IMPOSSIBLE)
-        log_prob = beam.log_prob[:, None] + torch.cat([log_word, log_next[:, END, None]], 1)
-        if self.static_shapes:  # what only fills a slot may be NaN
+            log_token = log_token.masked_fill(is_last[beam.sentence, None], IMPOSSIBLE)
+        log_prob = beam.log_prob[:, None] + torch.cat([log_token, log_next[:, END, None]], 1)
+        if self.static_shapes:  # empty slots may hold NaN
             log_prob = log_prob.masked_fill((beam.log_prob == IMPOSSIBLE)[:, None], IMPOSSIBLE)
-        token = pad(word, (0, 1), value=END)
+        token = pad(next_token, (0, 1), value=END)
         parent = torch.arange(len(token), device=self.device)[:, None].expand_as(token)
         log_prob = self._by_sentence(log_prob, beam.slot, IMPOSSIBLE)
         no_features = log_prob.new_zeros(*log_prob.shape, 0)
@@ -320,7 +320,7 @@ class BeamSearch:
         return Extensions(parent, token, log_prob, log_prob, no_features)
 
     def _by_sentence(self, values: Float[Tensor, "N W"], slot: Int[Tensor, " N"], empty: float = 0) -> Tensor:
-        """Values of hypotheses as those of sentences, ``K * W`` each."""
+        """Values of hypotheses grouped by sentence, ``K * W`` each."""
         return scatter_to_slots(values, slot, self.B * self.K, empty=empty).reshape(self.B, -1)
 
     def _finish(
@@ -328,8 +328,8 @@ class BeamSearch:
     ) -> Finished:
         """The best finished outputs, with those that end here.
 
-        An end counts only among the best ``beam`` extensions, so that a wide search is not lured by short outputs that
-        no narrow one would look at.
+        An end symbol counts only among the best ``beam`` extensions, so that a wide search does not pick short outputs
+        that a narrow one would never consider.
         """
         value = extensions.value
         counts = (extensions.token == END) & (value > IMPOSSIBLE)
@@ -346,7 +346,7 @@ class BeamSearch:
     def _keep(
         self, extensions: Extensions, finished: Finished, length: Float[Tensor, ""], state: Any
     ) -> tuple[Float[Tensor, "B K"], Int[Tensor, "B K"]]:
-        """Values and places of the best ``beam`` extensions that go on; values are impossible where there are fewer."""
+        """Values and indices of the best ``beam`` unfinished extensions; missing ones have impossible values."""
         value = extensions.value
         nbest = min(self.settings.nbest, value.shape[1])
         wanted = value.topk(nbest, 1).values[:, -1] if nbest > 1 else value.amax(1)
@@ -360,22 +360,22 @@ class BeamSearch:
         return value.topk(self.K, 1)
 
     def _limit_rows(self, value: Float[Tensor, "B E"], extensions: Extensions, state: Any) -> Float[Tensor, "B E"]:
-        """Values of extensions, of which at most half a beam may have been written in one row.
+        """Values of extensions, of which at most half a beam may have been written at one position.
 
-        On a long input all hypotheses could otherwise repeat themselves in a row that is hard to leave.
+        On a long input all hypotheses could otherwise repeat tokens at a position that is hard to leave.
         """
-        best, place = value.topk(min(4 * self.K, value.shape[1]), 1)
-        parent, token = (tensor.gather(1, place) for tensor in (extensions.parent, extensions.token))
-        sentence = self.sentences.repeat_interleave(place.shape[1])
+        best, index = value.topk(min(4 * self.K, value.shape[1]), 1)
+        parent, token = (tensor.gather(1, index) for tensor in (extensions.parent, extensions.token))
+        sentence = self.sentences.repeat_interleave(index.shape[1])
         model = cast(AlignedModel, self.model)
         _, log_rows = model.log_rows(self.memory, state, parent.flatten(), token.flatten(), sentence)
-        row = log_rows.argmax(1).view_as(place)
+        row = log_rows.argmax(1).view_as(index)
         before = (row[:, :, None] == row[:, None]).tril(-1).sum(2)
         kept = best.masked_fill(before >= max(1, self.K // 2), IMPOSSIBLE)
-        return torch.full_like(value, IMPOSSIBLE).scatter(1, place, kept)
+        return torch.full_like(value, IMPOSSIBLE).scatter(1, index, kept)
 
     def _trace_back(self, finished: Finished, history: list[StepRecord]) -> list[list[Hypothesis]]:
-        """The hypotheses that finished, by following parents from their ends."""
+        """The finished hypotheses, by following parents from their ends."""
         parts = (torch.stack(part).tolist() for part in zip(*history, strict=True))
         steps = list(zip(*parts, strict=True))
         answers: list[list[Hypothesis]] = []

@@ -1,4 +1,4 @@
-"""Alignments of what a search found: the best path of every output, given its input."""
+"""The best alignment of each output of a search."""
 
 from dataclasses import replace
 
@@ -13,13 +13,13 @@ from antiphon.models.transducer import Transducer
 
 
 def have_unknown(found: list[list[Hypothesis]]) -> bool:
-    """Whether an output has unknown tokens, whose rows say what they stand for."""
+    """Whether an output has unknown tokens, which need an alignment to be copied."""
     return any(UNKNOWN in hypothesis.tokens for hypotheses in found for hypothesis in hypotheses)
 
 
 @torch.inference_mode()
 def add_alignments(model: Transducer, batch: Batch, found: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
-    """The same hypotheses, each with the row in which its best path writes every token."""
+    """The same hypotheses, each with its best alignment."""
     flat = [(b, hypothesis) for b, hypotheses in enumerate(found) for hypothesis in hypotheses]
     if not flat:
         return found
@@ -30,7 +30,7 @@ def add_alignments(model: Transducer, batch: Batch, found: list[list[Hypothesis]
     aligned: list[list[Hypothesis]] = [[] for _ in found]
     sources = Batch(*(tensor[index] for tensor in batch))
     pairs = sources._replace(target=targets.target, target_lengths=targets.target_lengths)
-    # Best paths are many small steps, which a CPU takes sooner than it launches their kernels.
+    # Best paths take many small steps: faster on a CPU than launching their kernels.
     lattice = (part.cpu() for part in (*model.moves(pairs), pairs.source_lengths, pairs.target_lengths))
     rows = best_path(*lattice).alignment.tolist()
     for (b, hypothesis), alignment in zip(flat, rows, strict=True):

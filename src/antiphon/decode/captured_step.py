@@ -1,4 +1,4 @@
-"""Steps of a search captured as a CUDA graph, whose replay launches all kernels of a step at once."""
+"""Captures a search step as a CUDA graph and replays it, which launches all kernels of a step at once."""
 
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -12,11 +12,11 @@ Note = TypeVar("Note")
 
 
 class CapturedStep(Generic[State, Note]):
-    """A step that takes a state to the next and leaves a note, captured as a CUDA graph and replayed.
+    """A step from a state to the next state and a record, captured as a CUDA graph and replayed.
 
-    States and notes are nested tuples of tensors, and of numbers that never change. Shapes are static, and a step has
+    States and records are nested tuples of tensors and constants. Shapes are static, and a step has
     no device sync. The first step runs eagerly, which warms up its kernels; the second is captured. The state that
-    comes back is overwritten by the next step; notes are not.
+    comes back is overwritten by the next step; records are not.
     """
 
     def __init__(self, step: Callable[[State], tuple[State, Note]]) -> None:
@@ -24,7 +24,7 @@ class CapturedStep(Generic[State, Note]):
         self._steps_taken = 0
 
     def __call__(self, state: State) -> tuple[State, Note]:
-        """The state after one more step, and its note."""
+        """The state after one more step, and its record."""
         device = next(_tensors(state)).device
         stream, outer_stream = _stream(device), torch.cuda.current_stream(device)
         stream.wait_stream(outer_stream)
@@ -48,9 +48,9 @@ class CapturedStep(Generic[State, Note]):
         with torch.cuda.graph(self._graph, stream=stream):
             after, note = self.step(self._state)
             self._note = _clone(note)
-            for place, value in zip(_tensors(self._state), _tensors(after), strict=True):
-                if value is not place:
-                    place.copy_(value)
+            for buffer, value in zip(_tensors(self._state), _tensors(after), strict=True):
+                if value is not buffer:
+                    buffer.copy_(value)
 
 
 @cache

@@ -1,7 +1,7 @@
 """``log p(x | y)`` of a channel model while outputs ``y`` and inputs ``x`` grow token by token.
 
 The channel is a transducer from outputs to inputs. Its lattice has a row for every output token and a column for every
-input token. Appending a token to an output adds one row, computed from that of the output before it::
+input token. Appending a token to an output adds one row, computed from its parent's row::
 
     forward(j, i)  = logaddexp(forward(j, i-1) + log_write(j, i-1), leave(j-1, i))
     leave(j, i)    = forward(j, i) + log_shift(j, i)
@@ -9,7 +9,7 @@ input token. Appending a token to an output adds one row, computed from that of 
     anywhere(j, i) = log of the sum over j' <= j of last(j', i)   x_i is written at y_j or before
 
 One more input token adds a column to all rows of a tree of outputs, from the top of the tree downwards. No prefix is
-scored twice and no cell is computed again.
+scored twice and no cell is computed twice.
 
 Thesis: chapter 6, there by a forward pass for every prefix.
 """
@@ -29,7 +29,7 @@ from antiphon.nn.cell_factors import CellFactors, SideState
 from antiphon.nn.next_tokens import TokenTable, log_normalisers_by_sentence
 
 _NEGLIGIBLE = 30.0
-"""Nats by which a part of the channel's probability may be behind the rest to be forgotten."""
+"""Parts of the channel's probability so many nats behind the rest are dropped."""
 
 
 class RowScores(NamedTuple):
@@ -41,19 +41,19 @@ class RowScores(NamedTuple):
 
 
 class ChannelRows(NamedTuple):
-    """Rows of the lattice, one for each of ``N`` output prefixes; factors are kept where columns will be added."""
+    """Rows of the lattice, one for each of ``N`` output prefixes; factors are kept if columns will be added."""
 
     state: SideState
     scores: RowScores
     factors: CellFactors | None
 
     def select(self, index: Int[Tensor, " M"]) -> "ChannelRows":
-        """Some of them."""
+        """Some of the rows."""
         factors = self.factors and CellFactors(*(part[index] for part in self.factors))
         return ChannelRows(self.state.select(index), RowScores(*(part[index] for part in self.scores)), factors)
 
     def join(self, others: "ChannelRows") -> "ChannelRows":
-        """These and others."""
+        """These rows and others."""
         assert self.factors is not None
         assert others.factors is not None
         factors = CellFactors(*(torch.cat(parts) for parts in zip(self.factors, others.factors, strict=True)))
@@ -62,7 +62,7 @@ class ChannelRows(NamedTuple):
 
 
 class ChannelLattice:
-    """The columns of ``B`` inputs, and how rows of outputs run through them; ``grows`` if inputs are not yet known.
+    """The lattice of ``B`` inputs (columns) and growing outputs (rows); ``grows`` if inputs grow too.
 
     ``features`` are those of each input, in the ids of the channel.
     """
@@ -75,14 +75,14 @@ class ChannelLattice:
         read = torch.cat([start, inputs], 1)
         columns, self._decoder = model.decode_prefix(read if grows else read[:, :-1], model.target_state(features))
         self.next_column = CellFactors(*(part[:, -1:] for part in columns))
-        if grows:  # what follows the last known input belongs to a column that is still to come
+        if grows:  # the last column of factors belongs to an input token that is still to come
             columns = CellFactors(*(part[:, :-1] for part in columns))
-        self.words, self.transition = TokenTable.of(columns.logits), model.transition.table(columns.transition)
+        self.token_table, self.transition = TokenTable.of(columns.logits), model.transition.table(columns.transition)
 
     def start(self) -> ChannelRows:
-        """The row above the first of every input: nothing of it is written, and the first row is certain to come."""
+        """The row before the first output token of every input, with all probability."""
         B, I = self.inputs.shape
-        nothing = self.words.logits.new_full((B, I), IMPOSSIBLE, dtype=torch.float64)
+        nothing = self.token_table.logits.new_full((B, I), IMPOSSIBLE, dtype=torch.float64)
         leave = nothing.clone()
         leave[:, :1] = 0.0
         factors = CellFactors(self.next_column.logits[:, 0], self.next_column.transition[:, 0]) if self.grows else None
@@ -91,7 +91,7 @@ class ChannelLattice:
     def append_rows(
         self, rows: ChannelRows, parent: Int[Tensor, " M"], tokens: Int[Tensor, " M"], sentence: Int[Tensor, " M"]
     ) -> ChannelRows:
-        """The rows of prefixes that extend ``parent`` by a token each, and belong to an input of the batch."""
+        """The rows of prefixes that extend ``parent`` by one token each; ``sentence`` is their input."""
         factors, state = self.model.encode_step(tokens, rows.state.select(parent))
         log_write, log_shift = self._cells(factors, slice(None), tokens == END, sentence)
         log_forward = forward_along(rows.scores.leave[parent], log_write)
@@ -104,7 +104,7 @@ class ChannelLattice:
     ) -> ChannelRows:
         """The rows of a tree with one more input token, level by level from the top.
 
-        ``parent`` of a node is -1 at the top; ``above`` is the node before any output, as long as it is there::
+        ``parent`` is -1 at the root; ``above`` is the node before any output, while it is kept::
 
             forward(n, i) = logaddexp(last(n, i-1), leave(parent of n, i))
         """
@@ -131,25 +131,25 @@ class ChannelLattice:
         return rows._replace(scores=RowScores(*scores))
 
     def drop_columns(self, rows: ChannelRows) -> ChannelRows:
-        """Forgets the columns from which no row can profit any more."""
+        """Drops the columns that no row depends on any more."""
         if not self.inputs.shape[1]:
             return rows
         leave = rows.scores.leave
         matters = (leave >= leave.amax(1, keepdim=True) - _NEGLIGIBLE).any(0)
         kept = slice(int(matters.int().argmax()), None)
         self.inputs, self.transition = self.inputs[:, kept], self.transition.slice_rows(kept)
-        self.words = self.words.slice_rows(kept)
+        self.token_table = self.token_table.slice_rows(kept)
         return rows._replace(scores=RowScores(*(part[:, kept] for part in rows.scores)))
 
     def passes(self, rows: ChannelRows, node: int, below: int) -> bool:
-        """Whether a node's row still adds to those below it."""
+        """Whether a node's row still contributes to those below it."""
         leave = rows.scores.leave
         return not leave.shape[1] or bool(leave[node, -1] >= leave[below].amax() - _NEGLIGIBLE)
 
     def _read(self, token: int) -> None:
-        """One more column, and what the one after it will be made from."""
+        """Appends one column, and the factors of the one after it."""
         column = self.next_column
-        self.words = self.words.append(column.logits)
+        self.token_table = self.token_table.append(column.logits)
         self.transition = self.transition.append(self.model.transition.table(column.transition))
         given = self.inputs.new_tensor([[token]])
         self.inputs = torch.cat([self.inputs, given], 1)
@@ -158,11 +158,11 @@ class ChannelLattice:
     def _cells(
         self, factors: CellFactors, columns: slice, is_end: Bool[Tensor, " N"], sentence: Int[Tensor, " N"]
     ) -> tuple[Float[Tensor, "N I"], Float[Tensor, "N I"]]:
-        """Log probabilities of writing each column's token in a row, and of going on to the next row, as doubles."""
-        words, inputs = self.words.slice_rows(columns), self.inputs[:, columns]
+        """Log probabilities of writing each column's token in a row, and of moving to the next row, as doubles."""
+        table, inputs = self.token_table.slice_rows(columns), self.inputs[:, columns]
         log_odds = self.model.transition.log_odds_by_sentence(self.transition, columns, factors.transition, sentence)
         log_emit, log_shift = self.model.split_odds(log_odds, is_end[:, None])
-        log_z = log_normalisers_by_sentence(words, factors.logits, sentence)
-        from_input = words.logits.gather(2, inputs[:, :, None])[:, :, 0]
-        log_word = factors.logits.gather(1, inputs[sentence]) + from_input[sentence] - log_z
-        return (log_emit + log_word).double(), log_shift.double()
+        log_z = log_normalisers_by_sentence(table, factors.logits, sentence)
+        from_input = table.logits.gather(2, inputs[:, :, None])[:, :, 0]
+        log_token = factors.logits.gather(1, inputs[sentence]) + from_input[sentence] - log_z
+        return (log_emit + log_token).double(), log_shift.double()

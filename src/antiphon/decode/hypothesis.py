@@ -1,4 +1,4 @@
-"""What a search is asked for and what it finds."""
+"""Settings and results of a search."""
 
 import math
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ from antiphon.models.left_to_right import copies_unknown
 
 
 def never_written(model: object) -> list[int]:
-    """Tokens that a search never writes: the unknown one stands for an input token, if the model copies those."""
+    """Tokens that a search never writes; the unknown one only if the model does not copy."""
     return [PAD, START] if copies_unknown(model) else [PAD, UNKNOWN, START]
 
 
-def is_no_end(log_words: Float[Tensor, "... V"]) -> Bool[Tensor, " V"]:
-    """True at every token but the end symbol, where an output can grow no more."""
-    return torch.arange(log_words.shape[-1], device=log_words.device) != END
+def is_no_end(log_probs: Float[Tensor, "... V"]) -> Bool[Tensor, " V"]:
+    """True at every token but the end symbol, to mask outputs that must end."""
+    return torch.arange(log_probs.shape[-1], device=log_probs.device) != END
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Hypothesis:
     ``tokens`` are target ids, the end symbol last, and ``token_log_probs`` the log probability of each, given those
     before it. ``log_prob`` is their sum, ``log p(y | x)``; of a search over paths, that of the best path. ``score`` is
     what outputs are ranked by. ``alignment`` holds the input position at which each token was written, counted from 0;
-    it is empty where none was asked for. ``features`` are the scores that a noisy channel weighs.
+    it is empty unless requested. ``features`` are the scores that a noisy channel weights.
     """
 
     tokens: tuple[int, ...]
@@ -41,7 +41,7 @@ class Hypothesis:
 
 
 def covering(hypotheses: list[Hypothesis], mass: float) -> list[Hypothesis]:
-    """The most probable hypotheses that have this much probability together; all of them if they have less."""
+    """The most probable hypotheses whose probabilities sum to ``mass``; all of them if the sum is lower."""
     by_probability = sorted(hypotheses, key=lambda each: -each.log_prob)
     before = [0.0, *accumulate(math.exp(each.log_prob) for each in by_probability)]
     return [each for each, covered in zip(by_probability, before, strict=False) if covered < mass]
@@ -49,11 +49,11 @@ def covering(hypotheses: list[Hypothesis], mass: float) -> list[Hypothesis]:
 
 @dataclass(frozen=True, slots=True)
 class BeamSettings:
-    """How wide to search, and what to prefer.
+    """Settings of a beam search.
 
     ``proposals`` is how many extensions a noisy channel rescores before it keeps ``beam`` of them.
     ``threshold`` prunes whatever is more than this many nats behind the best hypothesis of its sentence;
-    ``commit_margin`` is how far behind the best an output may be to hold back what a stream writes;
+    ``commit_margin``: a stream writes the prefix shared by all outputs at most so many nats behind the best;
     outputs may be ``max_length_ratio`` times as long as the input, and ``max_length_extra`` tokens more. Finished
     outputs are ranked by their log probability with length bias and normalisation.
     """

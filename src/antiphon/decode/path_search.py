@@ -1,14 +1,14 @@
-"""The thesis's search in the transducer, over outputs *and* alignments: an output is worth its best path.
+"""The thesis's search in the transducer, over outputs *and* alignments: an output is scored by its best path.
 
 Column ``j`` holds, for every input row ``i``, the ``beam`` best outputs of length ``j`` whose last token was written in
-row ``i``. One step takes a column to the next::
+row ``i``. One step computes the next column::
 
     forward(i, m)  = max over r <= i of  arrive(r, m) + sum of log shift(r..i-1, m)
     ready(i, m)    = forward(i, m) + log emit(i, m)
-    score(i, m, y) = ready(i, m) + log word(y | i, m)          keep the best ``beam`` of (m, y) for every i
+    score(i, m, y) = ready(i, m) + log token(y | i, m)          keep the best ``beam`` of (m, y) for every i
 
-where ``m`` counts the distinct prefixes of the column. The end symbol can be written in the last row alone. This is
-kept for comparison with ``beam_search.py``, which sums over alignments instead, and is written to be read.
+where ``m`` indexes the distinct prefixes of the column. The end symbol can be written only in the last row. This is
+kept for comparison with ``beam_search.py``, which sums over alignments; it is written for clarity, not speed.
 
 Thesis: section 5.4; ``beam = 1`` is its Algorithm 1, a wider one its beam search.
 """
@@ -28,11 +28,11 @@ from antiphon.nn.cell_factors import CellFactors, SideState
 from antiphon.nn.source_attention import SourceContext
 
 _ELEMENTS_AT_ONCE = 2**22
-"""How many word scores are computed at once."""
+"""Elements of the token scores that are computed at once."""
 
 
 class Column(NamedTuple):
-    """The ``M`` distinct prefixes of one length: their last tokens, and their scores in the rows of these."""
+    """The ``M`` distinct prefixes of one length: their last tokens, and their scores in each row."""
 
     token: Int[Tensor, " M"]
     parent: Int[Tensor, " M"]
@@ -49,7 +49,7 @@ class Entries(NamedTuple):
 
 
 class Visited(NamedTuple):
-    """What is remembered of a column: tokens, parents, and the row of arrival of each prefix ready in each row."""
+    """The record of a column: tokens, parents, and the row of arrival of each prefix ready in each row."""
 
     token: list[int]
     parent: list[int]
@@ -106,7 +106,7 @@ class PathSearch:
         return Column(nothing + START, nothing, self.first, arrive)
 
     def _step(self, column: Column, length: int) -> Column | None:
-        """The next column; none if no better output can come."""
+        """The next column; None if no better output is possible."""
         context = None if self.context is None else self.context.select(torch.zeros_like(column.token))
         target, state = self.model.decode_prefix(column.token[:, None], column.state, context)
         ready, origin = self._ready(column, target.transition[:, 0])
@@ -119,7 +119,7 @@ class PathSearch:
         return self._next_column(entries, goes_on, state)
 
     def _ready(self, column: Column, units: Float[Tensor, "M T"]) -> tuple[Float[Tensor, "I M"], Int[Tensor, "I M"]]:
-        """Best scores of being about to write in each row, and the rows of arrival they come from.
+        """Best scores of writing next in each row, and the rows of arrival that they come from.
 
         With ``S(i)`` the sum of log shifts before ``i``: ``forward(i) = S(i) + max over r <= i of arrive(r) - S(r)``.
         """
@@ -131,24 +131,24 @@ class PathSearch:
         return best + shifts_before + log_emit, origin
 
     def _best_entries(self, ready: Float[Tensor, "I M"], logits: Float[Tensor, "M V"], *, is_last: bool) -> Entries:
-        """The best ``beam`` extensions of every row, at most ``threshold`` behind the best of all."""
+        """The best ``beam`` extensions of every row, at most ``threshold`` behind the overall best."""
         width = min(self.settings.beam, ready.shape[1] * self.V)
-        scores, places = [], []
+        scores, indices = [], []
         for rows in torch.arange(self.I, device=self.device).split(max(1, _ELEMENTS_AT_ONCE // logits.numel())):
-            log_word = (self.source.logits[rows, None] + logits).log_softmax(2)
-            log_word[:, :, never_written(self.model)] = IMPOSSIBLE
-            log_word[rows < self.I - 1, :, END] = IMPOSSIBLE
+            log_token = (self.source.logits[rows, None] + logits).log_softmax(2)
+            log_token[:, :, never_written(self.model)] = IMPOSSIBLE
+            log_token[rows < self.I - 1, :, END] = IMPOSSIBLE
             if is_last:
-                log_word = log_word.masked_fill(is_no_end(log_word), IMPOSSIBLE)
-            score, place = (ready[rows, :, None] + log_word).flatten(1).topk(width, 1)
+                log_token = log_token.masked_fill(is_no_end(log_token), IMPOSSIBLE)
+            score, index = (ready[rows, :, None] + log_token).flatten(1).topk(width, 1)
             scores.append(score)
-            places.append(place)
-        score, place = torch.cat(scores), torch.cat(places)
+            indices.append(index)
+        score, index = torch.cat(scores), torch.cat(indices)
         score = score.masked_fill(score < score.amax() - self.settings.threshold, IMPOSSIBLE)
-        return Entries(score, place // self.V, place % self.V)
+        return Entries(score, index // self.V, index % self.V)
 
     def _finish(self, entries: Entries, length: int) -> None:
-        """Adds the outputs that end here, which is in the last row, and keeps the best."""
+        """Adds the outputs that end here, in the last row, and keeps the best."""
         ends = (entries.token[-1] == END) & (entries.score[-1] > IMPOSSIBLE)
         for log_prob, parent in zip(entries.score[-1][ends], entries.parent[-1][ends].tolist(), strict=True):
             tokens, rows = self._path(parent)
@@ -168,7 +168,7 @@ class PathSearch:
         return tokens[::-1], rows[::-1]
 
     def _is_done(self, best: Float[Tensor, ""], length: int) -> bool:
-        """Whether nothing unfinished can still enter the list, or all of it is too far behind."""
+        """Whether no unfinished output can still enter the list."""
         if not self.finished:
             return False
         if best < max(each.log_prob for each in self.finished) - self.settings.threshold:

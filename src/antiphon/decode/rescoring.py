@@ -1,13 +1,13 @@
-"""A noisy channel in the beam search: the direct model proposes, all models together decide.
+"""Noisy-channel beam search: the direct model proposes extensions, all models together rescore them.
 
 Of the extensions of each sentence, the best ``proposals`` by direct model and language model are rescored:
 
     O = l1 log p(y_1^j | x) + l2 c + l3 log p(y_1^j) + l4 j
 
-A finished output has read all of the input: ``c`` is then ``log p(x | y)``, and ``O`` the objective of
-``models/noisy_channel.py`` with the marginals of both transducers. An unfinished one has read some of it, and one that
-has read less has less to explain. So the channel compares only what was last written in the same row of the direct
-model, and counts half, since later tokens may explain what is badly explained so far:
+For a finished output ``c`` is ``log p(x | y)``, and ``O`` the objective of ``models/noisy_channel.py`` with the
+marginals of both transducers. An unfinished output has read only part of the input, and one that has read less has
+less to explain. So the channel compares only outputs whose last token was written in the same row of the direct model,
+and its weight is halved, since later tokens may explain what is badly explained so far:
 
     e = sum_i arrive(i) log p(x_1^i | y_1^j)            arrive(i): the direct model wrote y_j in row i
     c = (e - max of e over the proposals of the same row) / 2
@@ -33,11 +33,11 @@ from antiphon.nn.recurrent import LSTMState, select_states
 from antiphon.nn.slots import scatter_to_slots
 
 _UNFINISHED = 0.5
-"""How much the channel counts for an unfinished output, beside a finished one."""
+"""Factor on the channel score of an unfinished output."""
 
 
 class RescorerState(NamedTuple):
-    """Channel and language model after each of ``N`` prefixes; the latter has not read the last token yet."""
+    """Channel and language model after each of ``N`` prefixes; the language model has not read the last token yet."""
 
     rows: ChannelRows | None
     language: LSTMState | None
@@ -45,10 +45,10 @@ class RescorerState(NamedTuple):
 
 
 class Pending(NamedTuple):
-    """The state of some extensions; ``place`` says where each of all extensions has its state."""
+    """The states of the active extensions; ``state_index`` maps all extensions to them."""
 
     state: RescorerState
-    place: Int[Tensor, " E"]
+    state_index: Int[Tensor, " E"]
 
 
 @torch.inference_mode()
@@ -63,7 +63,7 @@ def search_noisy_channel(
 
 
 class NoisyChannelRescorer:
-    """Channel model, language model and length, which have their say in a beam search of the direct model."""
+    """Rescores a beam search of the direct model by channel model, language model and length."""
 
     features = 4
     static_shapes = False
@@ -89,16 +89,16 @@ class NoisyChannelRescorer:
 
     def select(self, pending: Pending, index: Int[Tensor, " N"]) -> RescorerState:
         """The states of some extensions."""
-        place = pending.place[index]
+        state_index = pending.state_index[index]
         rows, language, log_language = pending.state
         return RescorerState(
-            None if rows is None else rows.select(place),
-            None if language is None else select_states(language, place),
-            log_language[place],
+            None if rows is None else rows.select(state_index),
+            None if language is None else select_states(language, state_index),
+            log_language[state_index],
         )
 
     def prepare(self, beam: Beam) -> tuple[Float[Tensor, "N V"], LSTMState] | None:
-        """The language model after the hypotheses of the beam: log probabilities of the next word, and its state."""
+        """The language model after the hypotheses of the beam: log probabilities of the next token, and its state."""
         language: LSTMState | None = beam.rescorer_state.language
         if self.model.language_model is None or language is None:
             return None
@@ -124,8 +124,8 @@ class NoisyChannelRescorer:
         after = RescorerState(
             rows, None if language is None else select_states(language, parent), log_language.flatten()[live]
         )
-        place = scatter_to_slots(torch.arange(len(live), device=self.device), live, B * E)
-        return proposals._replace(value=value, features=features), Pending(after, place)
+        state_index = scatter_to_slots(torch.arange(len(live), device=self.device), live, B * E)
+        return proposals._replace(value=value, features=features), Pending(after, state_index)
 
     def _language_scores(
         self, before: RescorerState, extensions: Extensions, prepared: Any
@@ -140,9 +140,9 @@ class NoisyChannelRescorer:
     def _propose(
         self, extensions: Extensions, log_language: Float[Tensor, "B E"], length: Float[Tensor, ""]
     ) -> tuple[Extensions, Float[Tensor, "B P"]]:
-        """The best ``proposals`` by what direct model and language model say together, and the latter's part.
+        """The best ``proposals`` by direct model and language model together, and the language model's part.
 
-        Where the direct model weighs nothing it still proposes, by its own score alone.
+        If the weight of the direct model is 0, it still proposes, by its own score only.
         """
         value = extensions.log_prob
         if self.model.weights.direct:
@@ -152,7 +152,7 @@ class NoisyChannelRescorer:
         return extensions.take(chosen, value), log_language.gather(1, chosen)
 
     def _live(self, exists: Bool[Tensor, "B E"]) -> Int[Tensor, " M"]:
-        """The extensions to work on, counted through all sentences; with static shapes, all of them."""
+        """Flat indices of the extensions that exist; with static shapes, all of them."""
         if self.static_shapes:
             return torch.arange(exists.numel(), device=self.device)
         return exists.flatten().nonzero()[:, 0]
@@ -173,7 +173,7 @@ class NoisyChannelRescorer:
         token: Int[Tensor, " M"],
         sentence: Int[Tensor, " M"],
     ) -> Float[Tensor, " M"]:
-        """``c`` of each extension; of one that ends, ``log p(x | y)`` of all of both."""
+        """``c`` of each extension; of one that ends, ``log p(x | y)``."""
         if rows is None:
             return torch.zeros_like(token, dtype=torch.float64)
         first_row, log_arrive = cast(AlignedModel, self.model.direct).log_rows(memory, state, parent, token, sentence)
@@ -192,7 +192,7 @@ class NoisyChannelRescorer:
         return torch.where(arrive > 0, arrive * so_far, 0.0).sum(1)
 
     def _value(self, before: Float[Tensor, "B E"], *features: Tensor | None) -> Float[Tensor, "B E"]:
-        """The objective in nats of the model that counts most; what was impossible before stays so."""
+        """The objective divided by the largest weight; impossible extensions stay impossible."""
         value = self.model.weigh(*features) / self.model.weights.scale  # type: ignore[arg-type]
         return value.masked_fill(before == IMPOSSIBLE, IMPOSSIBLE)
 
@@ -201,7 +201,7 @@ class NoisyChannelRescorer:
         return extensions.value * self.model.weights.scale
 
     def upper_bound(self, extensions: Extensions, length: Tensor, limits: Tensor) -> Float[Tensor, "B E"]:
-        """The best objective that can still be reached, if no model has a negative weight.
+        """The best objective that can still be reached, infinite if a model has a negative weight.
 
         Direct model and language model only fall as an output grows, and the channel's log probability is at most 0.
         """

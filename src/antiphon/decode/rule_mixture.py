@@ -1,10 +1,10 @@
-"""A network's outputs together with the answer of suffix rules.
+"""Mixes a network's outputs with the answer of suffix rules.
 
     p(y | x) = (1 - w) p_network(y | x) + w [y is the rules' answer to x]
 
-A mixture of whole outputs: what it says is still a probability, of every output, prefix and token. Few pairs teach
-rules more than a network, so ``w`` is fitted on held-out pairs: with 0 the answers are the network's, with 1 the
-rules', and the best weight is never worse on those pairs than either of them alone.
+A mixture of whole outputs: it gives a probability for every output, prefix and token. From few pairs, rules learn more
+than a network, so ``w`` is fitted on held-out pairs: with 0 the answers are the network's, with 1 the rules', and the
+best weight is never worse on those pairs than either of them.
 """
 
 import math
@@ -25,7 +25,7 @@ Ids = tuple[int, ...]
 
 
 class HeldOutAnswers(NamedTuple):
-    """A held-out pair: what network and rules answer, with the network's probability of both, and who is right."""
+    """Answers of network and rules to a held-out pair: the network's log probability of each, and which is right."""
 
     log_prob: float
     rule_log_prob: float
@@ -34,10 +34,10 @@ class HeldOutAnswers(NamedTuple):
 
     @property
     def break_even(self) -> float:
-        """The weight from which on the rules' answer wins.
+        """The weight above which the rules' answer wins.
 
-        With ``d`` the network's probability of its own answer less that of the rules', it is ``d / (1 + d)``; a search
-        that misses a more probable answer of the rules loses to any weight.
+        With ``d`` the network's probability of its own answer minus that of the rules', it is ``d / (1 + d)``; it is 0
+        if the search missed a more probable answer of the rules.
         """
         lead = math.exp(self.log_prob) - math.exp(self.rule_log_prob)
         return max(0.0, lead / (1 + lead))
@@ -79,7 +79,7 @@ def draw_rules(
     weight: float,
     seed: int,
 ) -> list[list[Hypothesis]]:
-    """Samples of the network as those of both: some, drawn by the weight, become the rules' answer."""
+    """Samples of the mixture: samples of the network, some replaced by the rules' answer with the given weight."""
     drawn = []
     for listed, own, answer in zip(_with_answers(model, batch, found, rules), found, rules, strict=True):
         random = np.random.default_rng([seed, zlib.crc32(repr(answer).encode())]).random(len(own))
@@ -90,20 +90,20 @@ def draw_rules(
 
 
 def mix_log_prob(log_prob: float, weight: float, *, is_answer: bool) -> float:
-    """The log probability of an output that is the rules' answer, or is not."""
+    """The log probability of an output in the mixture, given whether it is the rules' answer."""
     from_network = math.log1p(-weight) + log_prob if weight < 1 else -math.inf
     return float(np.logaddexp(from_network, math.log(weight))) if is_answer and weight else from_network
 
 
 def as_answer(tokens: Sequence[int], model: object) -> Ids:
-    """Rules' tokens as an output; empty if they hold an unknown one, and the network cannot write it."""
+    """The rules' tokens as an output; empty if they contain an unknown token that the network cannot write."""
     return () if UNKNOWN in tokens and not copies_unknown(model) else (*tokens, END)
 
 
 def held_out_answers(
     model: LeftToRight, batch: Batch, found: Sequence[list[Hypothesis]], rules: Sequence[Ids], references: Sequence[Ids]
 ) -> list[HeldOutAnswers]:
-    """Network and rules on held-out pairs of one batch."""
+    """The answers of network and rules to the held-out pairs of one batch."""
     rivals = []
     for own, listed, answer, wanted in zip(
         found, _with_answers(model, batch, found, rules), rules, references, strict=True
@@ -116,11 +116,11 @@ def held_out_answers(
 
 
 def fit_weight(rivals: Iterable[HeldOutAnswers]) -> float:
-    """The weight of the rules that gets most held-out pairs right: the middle of the best ones, 0 if none is better."""
+    """The weight that gets most held-out pairs right: the middle of the best interval, 0 if none is better than 0."""
     pairs = sorted(rivals, key=lambda rival: rival.break_even)
     turns = np.array([0.0, *(pair.break_even for pair in pairs), 1.0])
     total = np.cumsum([0, *(int(pair.rule_is_right) - int(pair.is_right) for pair in pairs)])
-    can_be = np.diff(turns) > 0  # between these turns lies a weight
+    can_be = np.diff(turns) > 0  # intervals that hold a weight
     total = np.where(can_be, total, total.min() - 1)
     best = int(total.argmax())
     return 0.0 if total[best] <= 0 else float(turns[best] + turns[best + 1]) / 2
@@ -129,7 +129,7 @@ def fit_weight(rivals: Iterable[HeldOutAnswers]) -> float:
 def _with_answers(
     model: LeftToRight, batch: Batch, found: Sequence[list[Hypothesis]], rules: Sequence[Ids]
 ) -> list[list[Hypothesis]]:
-    """What was found, and the rules' answers among it, scored by the network."""
+    """The hypotheses found and the rules' answers, scored by the network."""
     missing = [
         b
         for b, (hypotheses, answer) in enumerate(zip(found, rules, strict=True))
@@ -148,11 +148,11 @@ def _with_answers(
 
 
 def _mix(hypothesis: Hypothesis, answer: Ids, weight: float) -> Hypothesis:
-    """A hypothesis of the network as one of both."""
+    """A hypothesis of the network with its probabilities in the mixture."""
     before, written, mixed = 0.0, 0.0, []
-    for place, log_prob in enumerate(hypothesis.token_log_probs, 1):
+    for length, log_prob in enumerate(hypothesis.token_log_probs, 1):
         written += log_prob
-        agrees = hypothesis.tokens[:place] == answer[:place]
+        agrees = hypothesis.tokens[:length] == answer[:length]
         prefix = mix_log_prob(written, weight, is_answer=agrees)
         mixed.append(prefix - before)
         before = prefix

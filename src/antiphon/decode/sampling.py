@@ -1,8 +1,8 @@
-"""Outputs drawn at random in proportion to their probability.
+"""Samples outputs from ``p(y | x)``.
 
-A token is drawn after another until the end symbol. What a model can do but no output shows, such as reading past the
-end, leaves probability that belongs to no token; a draw that falls there, or exceeds the length limit, is thrown away
-and made again. So what is drawn follows ``p(y | x)`` exactly, given that an output comes out.
+Tokens are drawn one after another until the end symbol. Some probability belongs to no token, such as that of reading
+past the end; a draw that falls there, or exceeds the length limit, is discarded and repeated. So samples follow
+``p(y | x)`` exactly, given that there is an output.
 """
 
 import zlib
@@ -17,14 +17,14 @@ from antiphon.decode.hypothesis import BeamSettings, Hypothesis, never_written
 from antiphon.models.left_to_right import LeftToRight
 
 _ATTEMPTS = 100
-"""How often draws are made again; a model that loses nearly all its probability gives fewer samples."""
+"""Attempts at most; a model that loses nearly all of its probability gives fewer samples."""
 
 
 @torch.inference_mode()
 def sample_outputs(
     model: LeftToRight, batch: Batch, settings: BeamSettings, count: int, seed: int
 ) -> list[list[Hypothesis]]:
-    """``count`` outputs of every source, in the order in which they were drawn; a source has its own random numbers."""
+    """``count`` outputs of every source, in the order drawn; each source has its own random generator."""
     draw = Sampler(model, batch, settings, seed)
     found: list[list[Hypothesis]] = [[] for _ in batch.source]
     for _ in range(_ATTEMPTS):
@@ -50,7 +50,7 @@ class Sampler:
         ]
 
     def __call__(self, missing: list[int]) -> list[tuple[int, Hypothesis]]:
-        """One attempt at so many outputs of each source: those that came out, with their sentence."""
+        """One attempt at so many outputs of each source: those that succeeded, with their sentence."""
         sentence = torch.arange(len(missing)).repeat_interleave(torch.tensor(missing)).to(self.device)
         tokens, log_probs = torch.full_like(sentence, START)[:, None], torch.zeros(len(sentence), 0, device=self.device)
         state = self.model.select(self.first_state, sentence)
@@ -70,7 +70,7 @@ class Sampler:
     def _draw(
         self, log_next: Float[Tensor, "N V"], sentence: Int[Tensor, " N"]
     ) -> tuple[Int[Tensor, " N"], Bool[Tensor, " N"]]:
-        """The next token of each, and whether there is one."""
+        """The next token of each prefix, and whether there is one."""
         log_next[:, never_written(self.model)] = float("-inf")
         below = log_next.double().exp().cumsum(1)
         counts = torch.bincount(sentence, minlength=len(self.random)).tolist()

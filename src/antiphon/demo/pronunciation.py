@@ -56,7 +56,7 @@ def closest_pronunciations(known: Sequence[Pair], words: Sequence[str]) -> list[
     """A simple baseline: every word is pronounced like the known word that is spelt most like it."""
     spellings = [pair.source for pair in known]
     found = (process.extractOne(word, spellings, scorer=Levenshtein.distance) for word in words)
-    return [known[number].target for _, _, number in found]
+    return [known[index].target for _, _, index in found]
 
 
 def segments(model: Model) -> Table:

@@ -35,8 +35,8 @@ class SentenceStates(AgentStates):
     def advance(self) -> list[str]:
         """Reads the words that are new; the tokens decided on them, with all the rest if the source has ended."""
         written = []
-        for number in range(self.words_read, len(self.source)):
-            written += self.stream.read(" " * (number > 0) + self.source[number])
+        for index in range(self.words_read, len(self.source)):
+            written += self.stream.read(" " * (index > 0) + self.source[index])
         self.words_read = len(self.source)
         # Nothing is said of an empty source, as by ``antiphon predict``: its delay could not be measured.
         if self.source_finished and self.source:

@@ -1,17 +1,17 @@
 """Exact sums and maxima over monotone alignment paths: pure functions on log-score tensors.
 
-A path stands at input row ``i`` before output column ``j``. From there it may
+From input position ``i`` (a row) and output position ``j`` (a column) a path may
 
-* *write*: produce output token ``j`` and go on to column ``j + 1`` in the same row, or
-* *shift*: read one more input token and go on to row ``i + 1`` in the same column.
+* *write*: produce output token ``j`` and move to column ``j + 1`` in the same row, or
+* *shift*: read one more input token and move to row ``i + 1`` in the same column.
 
 It starts at the first cell and ends by writing the last token in the last row. Every model is reduced
 to the log scores of these two moves, ``log_write`` and ``log_shift``, both of shape ``(B, I, J)``, and one
-recursion serves them all::
+recursion computes the forward scores (``alpha``) of all of them::
 
-    forward(0, 0)     = 0
-    forward(i, j)     = log(exp(forward(i, j-1) + log_write(i, j-1)) + exp(forward(i-1, j) + log_shift(i-1, j)))
-    log p(y | x)       = forward(I-1, J-1) + log_write(I-1, J-1)
+    forward(0, 0) = 0
+    forward(i, j) = log(exp(forward(i, j-1) + log_write(i, j-1)) + exp(forward(i-1, j) + log_shift(i-1, j)))
+    log p(y | x)  = forward(I-1, J-1) + log_write(I-1, J-1)
 
 Axes: ``B`` batch, ``I`` input rows, ``J`` output columns, ``D = I + J`` anti-diagonals. Impossible is ``-inf``.
 """

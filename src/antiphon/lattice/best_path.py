@@ -10,7 +10,7 @@ from antiphon.lattice.moves import IMPOSSIBLE, end_cells, forbid_impossible_move
 
 
 class BestPath(NamedTuple):
-    """The log score of each best path, and the row at which it writes each token (-1 at padding)."""
+    """The log score of each best path, and its alignment: the input position of each token (-1 at padding)."""
 
     log_score: Float[Tensor, " B"]
     alignment: Int[Tensor, "B J"]
@@ -27,13 +27,13 @@ def best_path(
 
     best(d, i) = max(best(d-1, i) + write(d-1, i), best(d-1, i-1) + shift(d-1, i-1))
 
-    Cost: O(I J) cells in I + J vector steps, and as many to walk back.
+    Cost: O(I J) cells in I + J vector steps, and as many to trace back.
     """
     write, shift = forbid_impossible_moves(log_write, log_shift, source_lengths, target_lengths)
     best, came_by_writing = _sweep(to_diagonals(write), to_diagonals(shift))
     diagonal, row = end_cells(source_lengths, target_lengths)
     log_score = best[diagonal, torch.arange(best.shape[1], device=best.device), row + 1]
-    return BestPath(log_score, _walk_back(came_by_writing, diagonal, row, log_write.shape[2]))
+    return BestPath(log_score, _trace_back(came_by_writing, diagonal, row, log_write.shape[2]))
 
 
 def _sweep(
@@ -52,7 +52,7 @@ def _sweep(
     return best, came_by_writing
 
 
-def _walk_back(
+def _trace_back(
     came_by_writing: Bool[Tensor, "D B I"], diagonal: Int[Tensor, " B"], row: Int[Tensor, " B"], J: int
 ) -> Int[Tensor, "B J"]:
     B = row.shape[0]
@@ -61,7 +61,7 @@ def _walk_back(
     for _ in range(came_by_writing.shape[0] - 1):
         wrote = came_by_writing[diagonal, sequence, row]
         moving = diagonal > 0
-        # A token is recorded in its column when the step back undoes a write; column J swallows the rest.
+        # A token is stored in its column when the step back undoes a write; column J collects the other steps.
         column = torch.where(moving & wrote, diagonal - row - 1, J)
         rows[sequence, column] = torch.where(moving & wrote, row, rows[sequence, column])
         row = torch.where(moving & ~wrote, row - 1, row)

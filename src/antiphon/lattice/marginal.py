@@ -16,8 +16,8 @@ from antiphon.triton_support import kernels_can_run
 class Posteriors(NamedTuple):
     """Probabilities, given input and output, that a path makes each move.
 
-    ``write[b, i, j]`` is the chance that token ``j`` is written at row ``i``: it sums to one over ``i``.
-    ``shift[b, i, j]`` is the chance that row ``i`` is left before token ``j``: it sums to one over ``j``.
+    ``write[b, i, j]`` is the probability that token ``j`` is written at position ``i``: it sums to one over ``i``.
+    ``shift[b, i, j]`` is the probability that position ``i`` is left before token ``j``: it sums to one over ``j``.
     """
 
     write: Float[Tensor, "B I J"]
@@ -32,7 +32,7 @@ def log_marginal(
 ) -> Float[Tensor, " B"]:
     """``log p(y | x)``, the log of the sum over all paths of the product of their moves.
 
-    Its gradient is the posterior of each move, found by a backward sweep and not by recording the forward one.
+    Its gradient is the posterior of each move, computed by a backward sweep instead of autograd.
 
     Thesis: section 5.3, forward and backward algorithms, there in O(I^2 J).
     Cost: O(I J) cells in I + J vector steps.
@@ -92,7 +92,7 @@ def _diagonal_moves(
 
 
 def _sweep_forward(write: Float[Tensor, "D B I"], shift: Float[Tensor, "D B I"]) -> Float[Tensor, "D B I+1"]:
-    """``forward`` on diagonals, with one impossible row above the first so that every row has a predecessor.
+    """Forward scores on diagonals, with one impossible row above the first so that every row has a predecessor.
 
     forward(d, i) = logaddexp(forward(d-1, i) + write(d-1, i), forward(d-1, i-1) + shift(d-1, i-1))
     """
@@ -109,7 +109,7 @@ def _sweep_forward(write: Float[Tensor, "D B I"], shift: Float[Tensor, "D B I"])
 def _sweep_backward(
     write: Float[Tensor, "D B I"], shift: Float[Tensor, "D B I"], end: Float[Tensor, "D B I"]
 ) -> Float[Tensor, "D B I+1"]:
-    """``backward`` on diagonals, with one impossible row below the last; ``end`` is 0 in each end cell, else -inf.
+    """Backward scores on diagonals, with one impossible row below the last; ``end`` is 0 in end cells, else -inf.
 
     backward(d, i) = logaddexp(write(d, i) + backward(d+1, i), shift(d, i) + backward(d+1, i+1))
     """
@@ -146,9 +146,9 @@ def _posteriors(
     arrived = forward[:-1, :, 1:] - log_evidence
     wrote = arrived + write[:-1] + backward[1:, :, :-1]
     shifted = arrived + shift[:-1] + backward[1:, :, 1:]
-    return Posteriors(*(_grid_of_probabilities(moves) for moves in (wrote, shifted)))
+    return Posteriors(*(_probabilities(moves) for moves in (wrote, shifted)))
 
 
-def _grid_of_probabilities(log_moves: Float[Tensor, "moves B I"]) -> Float[Tensor, "B I J"]:
-    no_moves_from_the_last_diagonal = log_moves.new_full((1, *log_moves.shape[1:]), IMPOSSIBLE)
-    return from_diagonals(torch.cat([log_moves, no_moves_from_the_last_diagonal])).exp()
+def _probabilities(log_moves: Float[Tensor, "moves B I"]) -> Float[Tensor, "B I J"]:
+    last_diagonal = log_moves.new_full((1, *log_moves.shape[1:]), IMPOSSIBLE)
+    return from_diagonals(torch.cat([log_moves, last_diagonal])).exp()

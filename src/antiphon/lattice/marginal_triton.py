@@ -1,8 +1,8 @@
-"""The marginal and its posteriors as two Triton kernels: one program for each sequence, all diagonals in one launch.
+"""Triton kernels for the marginal and its posteriors: one program per sequence, all diagonals in one launch.
 
 A program holds one lane for every input row and sweeps the anti-diagonals ``d = i + j``: lane ``i`` works on cell
-``(i, d - i)``, and a barrier lets the next diagonal see this one. The grids stay as they are, so nothing is copied
-into diagonals, and cells outside a sequence are never touched. Reference: ``lattice/marginal.py``.
+``(i, d - i)``, and a barrier separates the diagonals. Scores are read where they are, so nothing is copied into
+diagonals, and cells outside a sequence are never touched. Reference: ``lattice/marginal.py``.
 """
 
 from typing import Any
@@ -48,7 +48,7 @@ def _sweep_forward(
     source_lengths: Int[Tensor, " B"],
     target_lengths: Int[Tensor, " B"],
 ) -> tuple[Float[Tensor, "B I J"], Float[Tensor, " B"]]:
-    """``forward`` in every cell of each sequence (elsewhere anything), and ``log p(y | x)``."""
+    """Forward scores of the cells inside each sequence (undefined elsewhere), and ``log p(y | x)``."""
     B, I, J = write.shape
     forward, log_p = torch.empty_like(write), write.new_empty(B)
     _forward[(B,)](write, shift, source_lengths, target_lengths, forward, log_p, I, J, **_launch(I))

@@ -2,7 +2,7 @@
 
 All cells of one anti-diagonal ``d = i + j`` depend only on the diagonal before it, so a sweep over the ``D = I + J``
 diagonals handles every sequence of a batch, and every cell of a diagonal, in one vector operation. The grid gets
-one more column than there are tokens: standing at row ``I - 1`` in column ``J`` means that all is written.
+one more column than there are tokens: the cell at row ``I - 1`` in column ``J`` means that all tokens are written.
 """
 
 import torch
@@ -19,9 +19,9 @@ def forbid_impossible_moves(
     source_lengths: Int[Tensor, " B"],
     target_lengths: Int[Tensor, " B"],
 ) -> tuple[Float[Tensor, "B I J"], Float[Tensor, "B I J"]]:
-    """Both move scores with ``-inf`` at padding, at shifts out of the last row and at early last writes.
+    """Both move scores with ``-inf`` at padding, for shifts out of the last row and for a last token that is too early.
 
-    The last token may be written in the last row alone, so that every path has read the whole input.
+    The last token may be written only in the last row, so that every path has read the whole input.
     """
     rows = torch.arange(log_write.shape[1], device=log_write.device)[None, :, None]
     columns = torch.arange(log_write.shape[2], device=log_write.device)[None, None, :]
@@ -36,7 +36,7 @@ def forbid_impossible_moves(
 def to_diagonals(grid: Float[Tensor, "B I J"]) -> Float[Tensor, "D B I"]:
     """``out[d, b, i] = grid[b, i, d - i]`` with ``D = I + J``, and ``-inf`` where ``d - i`` is no column.
 
-    Rows padded to width ``D + 1`` and read off with width ``D`` slide one place further right with each row.
+    Rows padded to width ``D + 1`` and read with width ``D`` shift right by one position per row.
     """
     B, I, J = grid.shape
     D = I + J
@@ -45,7 +45,7 @@ def to_diagonals(grid: Float[Tensor, "B I J"]) -> Float[Tensor, "D B I"]:
 
 
 def from_diagonals(diagonals: Float[Tensor, "D B I"]) -> Float[Tensor, "B I J"]:
-    """The grid whose ``to_diagonals`` this is."""
+    """The inverse of ``to_diagonals``."""
     D, B, I = diagonals.shape
     flat = diagonals.permute(1, 2, 0).reshape(B, I * D)
     return pad(flat, (0, I), value=IMPOSSIBLE).reshape(B, I, D + 1)[:, :, : D - I]
@@ -54,5 +54,5 @@ def from_diagonals(diagonals: Float[Tensor, "D B I"]) -> Float[Tensor, "B I J"]:
 def end_cells(
     source_lengths: Int[Tensor, " B"], target_lengths: Int[Tensor, " B"]
 ) -> tuple[Int[Tensor, " B"], Int[Tensor, " B"]]:
-    """Diagonal and row where each sequence stands once all is written."""
+    """Diagonal and row of the end cell of each sequence."""
     return source_lengths + target_lengths - 1, source_lengths - 1

@@ -1,4 +1,4 @@
-"""Measures of outputs against references: a value always comes with the signature of how it was made."""
+"""Metrics of outputs against references; a value always comes with the signature of its settings."""
 
 from antiphon.metrics.output_metrics import (
     LOWER_IS_BETTER,

@@ -1,4 +1,4 @@
-"""Metrics of parts of a test set: by feature and tag, by length of the source, by symbols that training never saw."""
+"""Metrics of parts of a test set: by feature and tag, by length of the source, by symbols not seen in training."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from antiphon.metrics.output_metrics import Outputs, score_outputs
 By = Literal["features", "length", "unseen"]
 EVERY_BREAKDOWN: tuple[By, ...] = get_args(By)
 _MAX_LENGTHS = 12
-"""Groups of lengths at most."""
+"""Maximum number of length groups."""
 _STEPS = (1, 2, 5)
 
 
@@ -35,12 +35,12 @@ class Group:
     metrics: dict[str, float]
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as JSON can hold it."""
+        """The group as a JSON-serialisable dictionary."""
         return {"by": self.by, "name": self.name, "pairs": self.pairs, "metrics": self.metrics}
 
 
 def break_down(outputs: Outputs, traits: Sequence[Traits], by: Sequence[By], measures: Sequence[str]) -> list[Group]:
-    """The measures of every group of outputs; a pair is in each group that it belongs to."""
+    """The metrics of every group of outputs; a pair is in each group that it belongs to."""
     return [
         Group(kind, name, len(members), _values(outputs.select(members), measures))
         for each in by
@@ -79,11 +79,11 @@ def _by_length(traits: Sequence[Traits]) -> Members:
     members: Mapping[int, list[int]] = defaultdict(list)
     for index, pair in enumerate(traits):
         members[(pair.length - 1) // width].append(index)
-    return {("length", _range_name(number, width)): members[number] for number in sorted(members)}
+    return {("length", _range_name(index, width)): members[index] for index in sorted(members)}
 
 
 def _range_width(lengths: Sequence[int]) -> int:
-    """The narrowest of 1, 2, 5, 10, 20, ... that makes few groups."""
+    """The smallest width of 1, 2, 5, 10, 20, ... that gives few groups."""
     scale = 1
     while True:
         for step in _STEPS:
@@ -93,13 +93,13 @@ def _range_width(lengths: Sequence[int]) -> int:
         scale *= 10
 
 
-def _range_name(number: int, width: int) -> str:
-    first = number * width + 1
+def _range_name(index: int, width: int) -> str:
+    first = index * width + 1
     return str(first) if width == 1 else f"{first}-{first + width - 1}"
 
 
 def _by_unseen(traits: Sequence[Traits]) -> Members:
-    """Pairs whose symbols training saw all, and those with others, on either side."""
+    """Pairs with only known symbols, and pairs with unseen ones on either side."""
     members: Members = {("unseen", name): [] for name in ("none", "in source", "in reference")}
     for index, pair in enumerate(traits):
         for side in pair.unseen or ("",):

@@ -1,10 +1,10 @@
-"""How far behind its input an output is written.
+"""Delay metrics of online decoding.
 
 ``D_i`` is how many source tokens had been read when target token ``i`` was written; ``|X|``, ``|Y|`` and ``|R|`` are
 the lengths of source, output and reference::
 
     AL   = 1/t sum over i <= t of D_i - (i-1) |X|/|R|           t the first i with D_i >= |X|, else |Y|
-    LAAL = the same with max(|R|, |Y|) in place of |R|
+    LAAL = the same with max(|R|, |Y|) instead of |R|
     AP   = sum of D_i / (|X| |R|)
     DAL  = 1/|Y| sum of D'_i - (i-1)/g                          D'_i = max(D_i, D'_{i-1} + 1/g), g = |Y|/|X|
 
@@ -28,7 +28,7 @@ class Delays(NamedTuple):
 
 
 def average_lagging(delays: Delays) -> float:
-    """AL: tokens behind a writer that keeps pace with the reference's length."""
+    """AL: tokens behind an ideal writer that keeps pace with the source."""
     return _lagging(delays, delays.reference_length)
 
 
@@ -46,9 +46,9 @@ def differentiable_average_lagging(delays: Delays) -> float:
     """DAL: AL over all tokens, where every token takes its time to be written."""
     pace = delays.source_length / len(delays.read)
     total, before = 0.0, float("-inf")
-    for number, read in enumerate(delays.read):
+    for index, read in enumerate(delays.read):
         before = max(read, before + pace)
-        total += before - number * pace
+        total += before - index * pace
     return total / len(delays.read)
 
 
@@ -56,10 +56,10 @@ def _lagging(delays: Delays, length: int) -> float:
     read = delays.read
     counted = next((n for n, value in enumerate(read, 1) if value >= delays.source_length), len(read))
     pace = delays.source_length / length
-    return sum(value - number * pace for number, value in enumerate(read[:counted])) / counted
+    return sum(value - index * pace for index, value in enumerate(read[:counted])) / counted
 
 
-MEASURES = {
+DELAY_METRICS = {
     "AL": average_lagging,
     "LAAL": length_adaptive_average_lagging,
     "AP": average_proportion,
@@ -68,9 +68,9 @@ MEASURES = {
 
 
 def score_delays(outputs: Sequence[Delays]) -> dict[str, Score]:
-    """Every measure, as the mean over outputs; those with nothing read, written or wanted say nothing of delay."""
+    """Every delay metric, averaged over outputs; those with an empty source, output or reference are skipped."""
     timed = [delays for delays in outputs if len(delays.read) and delays.source_length and delays.reference_length]
     return {
         name: Score(float(np.mean([measure(delays) for delays in timed] or [0.0])), "source tokens|mean per output")
-        for name, measure in MEASURES.items()
+        for name, measure in DELAY_METRICS.items()
     }

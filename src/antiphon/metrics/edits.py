@@ -1,4 +1,4 @@
-"""Which tokens are written wrongly: substitutions, insertions and deletions between references and outputs."""
+"""Counts token errors: substitutions, insertions and deletions between references and outputs."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,7 @@ from antiphon.metrics.output_metrics import Outputs, nfc
 class Edit:
     """A token of a reference, what was written instead, and how often.
 
-    ``wanted`` is empty where a token was inserted, ``written`` where one was left out. ``example`` is the
+    ``wanted`` is empty for an insertion, ``written`` for a deletion. ``example`` is the
     first source whose output has this edit.
     """
 
@@ -29,7 +29,7 @@ class Edit:
         return "substitution" if self.wanted and self.written else "deletion" if self.wanted else "insertion"
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as JSON can hold it."""
+        """The edit as a JSON-serialisable dictionary."""
         return {"edit": self.kind, **asdict(self)}
 
 
@@ -45,7 +45,7 @@ def count_edits(outputs: Outputs, sources: Sequence[str]) -> list[Edit]:
 
 
 def edits_between(wanted: Sequence[str], written: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Pairs of a wanted and a written token, one of them empty where a token was left out or inserted."""
+    """Pairs of a wanted and a written token, one of them empty for a deletion or insertion."""
     wanted, written = list(map(nfc, wanted)), list(map(nfc, written))
     for operation in Levenshtein.editops(wanted, written):
         yield (

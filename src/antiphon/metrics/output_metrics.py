@@ -1,7 +1,7 @@
 """Exact match, edit distance, error rates, BLEU, chrF, ROUGE and perplexity.
 
-Every measure of outputs takes references as lists, one list per output, since a file may hold several for each; where a
-measure knows only one, the best of them counts.
+Every metric takes references as lists, one list per output, since a file may have several for each; a metric that
+compares with one reference uses the best of them.
 """
 
 import math
@@ -23,7 +23,7 @@ LOWER_IS_BETTER = frozenset({"perplexity", "edit_distance", "phoneme_error_rate"
 
 @dataclass(frozen=True)
 class Score:
-    """A value, and the settings that made it."""
+    """A value and the settings that produced it."""
 
     value: float
     signature: str
@@ -44,7 +44,7 @@ class Outputs:
     ) -> "Outputs":
         """Outputs given as tokens beside references given as text, both as the target side of a run writes them.
 
-        All metrics of outputs start here, so that one file gives one value wherever it is measured.
+        All metrics start here, so that a file gets the same value everywhere.
         """
         return cls(
             predicted=[target.tokeniser.join(tokens) for tokens in predicted],
@@ -65,7 +65,7 @@ class Outputs:
 
 @dataclass(frozen=True)
 class RatioStats:
-    """A measure as a ratio of sums, ``scale * sum(parts) / sum(wholes)``: what each output adds to both."""
+    """A metric that is a ratio of sums, ``scale * sum(parts) / sum(wholes)``: what each output adds to both."""
 
     parts: NDArray[np.float64]
     wholes: NDArray[np.float64]
@@ -73,7 +73,7 @@ class RatioStats:
     signature: str
 
     def score(self) -> Score:
-        """The measure over all outputs."""
+        """The metric over all outputs."""
         return Score(float(self.scale * self.parts.sum() / max(1.0, self.wholes.sum())), self.signature)
 
 
@@ -103,7 +103,7 @@ def word_error_rate(outputs: Outputs) -> RatioStats:
 def rouge(name: str) -> Callable[[Outputs], RatioStats]:
     """Mean F1 of ROUGE over tokens between spaces: the library's own tokeniser would drop ``##`` and all Chinese."""
 
-    def measure(outputs: Outputs) -> RatioStats:
+    def compute(outputs: Outputs) -> RatioStats:
         from rouge_score.rouge_scorer import RougeScorer
 
         scorer = RougeScorer([name], tokenizer=_Spaces())
@@ -113,7 +113,7 @@ def rouge(name: str) -> Callable[[Outputs], RatioStats]:
             np.array(values), np.ones(len(values)), 100.0, f"{name}|f1|rouge-score|tokens between spaces|mean"
         )
 
-    return measure
+    return compute
 
 
 def corpus_metric(name: str) -> sacrebleu.BLEU | sacrebleu.CHRF:
@@ -124,7 +124,7 @@ def corpus_metric(name: str) -> sacrebleu.BLEU | sacrebleu.CHRF:
 def perplexity(log_probability: float, tokens: int) -> Score:
     """``exp(-log p / tokens)``, the end symbol of every target counted as a token.
 
-    What is not finite stays so; what is finite stays below 1e305.
+    A finite value stays below 1e305.
     """
     nats = -log_probability / max(1, tokens)
     value = math.exp(min(700.0, nats)) if math.isfinite(nats) else nats
@@ -142,7 +142,7 @@ CORPUS_METRICS = ("bleu", "chrf")
 
 
 def missing_metrics_note(names: Sequence[str]) -> str | None:
-    """What to say of measures whose library is not installed, if there are any."""
+    """A note about metrics whose library is not installed, or None."""
     missing = [name for name in names if name.startswith("rouge") and name not in RATIO_METRICS]
     if not missing:
         return None
@@ -150,7 +150,7 @@ def missing_metrics_note(names: Sequence[str]) -> str | None:
 
 
 def score_outputs(outputs: Outputs, names: Sequence[str]) -> dict[str, Score]:
-    """Each named measure that is installed."""
+    """The value of each named metric that is installed."""
     scores = {}
     for name in names:
         if name in RATIO_METRICS:
@@ -161,7 +161,7 @@ def score_outputs(outputs: Outputs, names: Sequence[str]) -> dict[str, Score]:
 
 
 def reference_streams(outputs: Outputs) -> list[list[str | None]]:
-    """References the other way round, as sacrebleu wants them: first ones, second ones, and so on."""
+    """References transposed, as sacrebleu expects them: all first ones, all second ones, and so on."""
     most = max((len(references) for references in outputs.wanted), default=1)
     return [[refs[n] if n < len(refs) else None for refs in outputs.wanted] for n in range(most)]
 
@@ -190,5 +190,5 @@ def _edits(outputs: Outputs) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
 
 
 def nfc(text: str) -> str:
-    """The text in the Unicode form in which texts are compared."""
+    """The text in Unicode NFC, the form in which texts are compared."""
     return unicodedata.normalize("NFC", text)

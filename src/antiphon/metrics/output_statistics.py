@@ -1,7 +1,7 @@
-"""What single outputs add to a metric of a corpus, so that the metric of any choice of outputs is one sum.
+"""Sufficient statistics of corpus metrics: what each output adds, so that any selection of outputs is scored by a sum.
 
-Statistics of an output are a row of numbers. The value of the metric is a function of the sum of rows, so that rows are
-computed once for every candidate, however often candidates are chosen anew.
+The statistics of an output are a vector, and the metric is a function of their sum. So they are computed once for every
+candidate, however often the selection changes.
 """
 
 from collections.abc import Callable
@@ -18,9 +18,9 @@ Rows = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Statistics:
-    """A row for every output, and the metric of a sum of rows, higher for better.
+    """A row for every output, and the metric of a sum of rows; higher is better.
 
-    ``gain`` says how good each output is by itself, on the scale of the metric where it is a mean.
+    ``gain`` is the quality of each single output, on the scale of the metric if that is a mean.
     """
 
     rows: Rows
@@ -48,7 +48,7 @@ def _ratio(parts: Rows, wholes: Rows, scale: float) -> Statistics:
 
 
 def _bleu(outputs: Outputs) -> Statistics:
-    """Matches and numbers of n-grams, and both lengths; an output alone is as good as its smoothed sentence BLEU."""
+    """N-gram matches and totals, and both lengths; the gain of an output is its smoothed sentence BLEU."""
     metric = sacrebleu.BLEU(tokenize="none", force=True, effective_order=True)
     pairs = zip(outputs.predicted, outputs.wanted, strict=True)
     scores = [metric.sentence_score(ours, list(theirs)) for ours, theirs in pairs]
@@ -58,5 +58,5 @@ def _bleu(outputs: Outputs) -> Statistics:
 
 def _bleu_of(total: Rows) -> float:
     """Corpus BLEU from summed statistics."""
-    counts, totals = ([int(number) for number in part] for part in (total[:4], total[4:8]))
+    counts, totals = ([int(value) for value in part] for part in (total[:4], total[4:8]))
     return float(sacrebleu.BLEU.compute_bleu(counts, totals, int(total[8]), int(total[9]), smooth_method="exp").score)

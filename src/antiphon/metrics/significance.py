@@ -1,4 +1,4 @@
-"""Whether two systems differ: paired bootstrap over the same outputs of both.
+"""Paired bootstrap test of the difference between two systems.
 
 Outputs are drawn with replacement a thousand times, the same ones for both systems. The interval of a value holds the
 middle 95 % of its resampled values. The p-value of a difference is the share of resamples in which the difference,
@@ -22,7 +22,7 @@ _MAX_DRAWN = 2**20
 
 @dataclass(frozen=True)
 class Comparison:
-    """One measure of one system: its value, its 95 % interval, and its p-value against the first system."""
+    """One metric of one system: its value, its 95 % interval, and its p-value against the first system."""
 
     score: Score
     low: float
@@ -31,31 +31,31 @@ class Comparison:
 
 
 def compare_systems(systems: Sequence[Outputs], name: str, seed: int = 1) -> list[Comparison]:
-    """One measure of every system, each compared with the first."""
+    """One metric of every system, each compared with the first."""
     if name in RATIO_METRICS:
         return bootstrap([RATIO_METRICS[name](outputs) for outputs in systems], seed)
     return _bootstrap_corpus_metric(systems, name)
 
 
 def bootstrap(systems: Sequence[RatioStats], seed: int = 1) -> list[Comparison]:
-    """One measure of every system, given by its shares, each compared with the first."""
+    """One metric of every system, given by its ratio statistics, each compared with the first."""
     blocks = [[_resample(shares, drawn) for shares in systems] for drawn in _draws(len(systems[0].parts), seed)]
     resampled = [np.concatenate(values) for values in zip(*blocks, strict=True)]
     scores = [shares.score() for shares in systems]
     compared = []
-    for place, (score, values) in enumerate(zip(scores, resampled, strict=True)):
+    for index, (score, values) in enumerate(zip(scores, resampled, strict=True)):
         low, high = np.percentile(values, [2.5, 97.5])
-        p_value = _p_value(values - resampled[0], score.value - scores[0].value) if place else None
+        p_value = _p_value(values - resampled[0], score.value - scores[0].value) if index else None
         compared.append(Comparison(score, float(low), float(high), p_value))
     return compared
 
 
-def _draws(number: int, seed: int) -> Iterator[NDArray[np.int64]]:
-    """Indices of the outputs of every sample, a row each, some rows at a time so that memory stays bounded."""
+def _draws(outputs: int, seed: int) -> Iterator[NDArray[np.int64]]:
+    """Indices of the outputs of every sample, one row each, in chunks of bounded size."""
     generator = np.random.default_rng(seed)
-    at_once = max(1, _MAX_DRAWN // max(1, number))
+    at_once = max(1, _MAX_DRAWN // max(1, outputs))
     for first in range(0, SAMPLES, at_once):
-        yield generator.integers(number, size=(min(at_once, SAMPLES - first), number))
+        yield generator.integers(outputs, size=(min(at_once, SAMPLES - first), outputs))
 
 
 def _resample(shares: RatioStats, drawn: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -70,7 +70,7 @@ def _p_value(differences: NDArray[np.float64], observed: float) -> float:
 
 
 def _bootstrap_corpus_metric(systems: Sequence[Outputs], name: str) -> list[Comparison]:
-    """sacrebleu's own paired bootstrap, which knows how its measures add up."""
+    """sacrebleu's own paired bootstrap."""
     streams = cast(list[list[str]], reference_streams(systems[0]))
     named: list[tuple[str, Sequence[str]]] = [(str(n), outputs.predicted) for n, outputs in enumerate(systems)]
     metric = corpus_metric(name)

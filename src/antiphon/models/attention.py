@@ -1,4 +1,4 @@
-"""Sequence-to-sequence with attention: every output token looks at all of the source anew.
+"""Sequence-to-sequence with attention: every target token attends to the whole source.
 
     h_i        state of the source at position i, from both ends; features are added to every token
     a_ij       softmax over i of  v . tanh(A_h h_i + A_s s_{j-1})
@@ -23,7 +23,7 @@ from antiphon.nn.token_logits import Projection
 
 
 class Memory(NamedTuple):
-    """The source as the decoder sees it: states, their part of the attention scores, and which are real."""
+    """What the decoder attends to: source states, their part of the attention scores, and which positions are real."""
 
     states: Float[Tensor, "N I H2"]
     keys: Float[Tensor, "N I H"]
@@ -38,7 +38,7 @@ class AttentionState(NamedTuple):
 
 
 class Attention(nn.Module):
-    """p(y | x) token by token, each with its own view of the source."""
+    """p(y | x) token by token, each with its own attention over the source."""
 
     def __init__(
         self,
@@ -77,11 +77,11 @@ class Attention(nn.Module):
         return log_likelihood(self._follow(batch)[0], batch)
 
     def attention(self, batch: Batch) -> Float[Tensor, "B I J"]:
-        """How much each target token looked at each source position: weights, not an alignment."""
+        """The attention weight of each source position for each target token: not an alignment."""
         return self._follow(batch)[1]
 
     def start(self, batch: Batch) -> tuple[Memory, AttentionState]:
-        """The sources, encoded; the decoder's first hidden state is made from the mean of the source's states."""
+        """The sources, encoded; the decoder's first hidden state is computed from the mean of the source states."""
         features = None if self.features is None else self.features(batch.features)
         states = self.encoder(batch.source, batch.source_lengths, features)
         valid = valid_positions(batch.source_lengths, batch.source.shape[1])
@@ -95,7 +95,7 @@ class Attention(nn.Module):
     def step(
         self, memory: Memory, state: AttentionState, tokens: Int[Tensor, " N"], sentence: Int[Tensor, " N"]
     ) -> tuple[Float[Tensor, "N V"], AttentionState]:
-        """Log probabilities of the token after these, and the state to go on from."""
+        """Log probabilities of the token after these, and the state to continue from."""
         theirs = Memory(*(tensor.index_select(0, sentence) for tensor in memory))
         features, state, _ = self._advance(theirs, self.dropout(self.embedding(tokens)), state)
         return self.output(features).log_softmax(1), state
@@ -116,7 +116,7 @@ class Attention(nn.Module):
     def _advance(
         self, memory: Memory, token: Float[Tensor, "N E"], state: AttentionState
     ) -> tuple[Float[Tensor, "N H"], AttentionState, Float[Tensor, "N I"]]:
-        """What the output layer reads, the state to go on from, and the attention weights."""
+        """The input of the output layer, the state to continue from, and the attention weights."""
         scores = self.score(torch.tanh(memory.keys + self.query(state.hidden[-1])[:, None]))[:, :, 0]
         weights = scores.masked_fill(~memory.valid, float("-inf")).softmax(1)
         context = torch.bmm(weights[:, None], memory.states)[:, 0]

@@ -1,4 +1,4 @@
-"""The vanilla sequence-to-sequence model: the source is squeezed into the state that the decoder starts from.
+"""The basic sequence-to-sequence model: the last state of the encoder is the first state of the decoder.
 
     state_0    = state of an LSTM after the whole source, features added to every token
     s_j, state = LSTM(state, y_{j-1})
@@ -27,7 +27,7 @@ from antiphon.nn.token_logits import Projection
 
 
 class EncoderDecoder(nn.Module):
-    """p(y | x) token by token, from one vector for all of the source."""
+    """p(y | x) token by token, from one vector for the whole source."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class EncoderDecoder(nn.Module):
     def step(
         self, memory: tuple[()], state: LSTMState, tokens: Int[Tensor, " N"], sentence: Int[Tensor, " N"]
     ) -> tuple[Float[Tensor, "N V"], LSTMState]:
-        """Log probabilities of the token after these, and the state to go on from."""
+        """Log probabilities of the token after these, and the state to continue from."""
         states, state = self.decoder(tokens[:, None], state)
         return self.output(states[:, 0]).log_softmax(1), state
 

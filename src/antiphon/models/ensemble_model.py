@@ -1,8 +1,8 @@
-"""Several models as one: the probabilities of the next token are averaged.
+"""An ensemble: averages the next-token probabilities of several models.
 
     p(y_j | y_1..y_{j-1}, x) = mean over members m of  p_m(y_j | y_1..y_{j-1}, x)
 
-or the mean of their logs, normalised again. Members may be of any kinds that predict one token after another.
+or the mean of their logs, normalised again. Members may be of any kind that predicts token by token.
 """
 
 import math
@@ -22,7 +22,7 @@ Mean = Literal["probabilities", "logs"]
 
 
 class MemberIds(NamedTuple):
-    """The ids that a member has for the source tokens, target tokens and features of the ensemble."""
+    """Maps from the ensemble's ids of source tokens, target tokens and features to those of a member."""
 
     source: Int[Tensor, " S"]
     target: Int[Tensor, " V"]
@@ -30,7 +30,7 @@ class MemberIds(NamedTuple):
 
 
 class Ensemble(nn.Module):
-    """Models of one target vocabulary, whose tokens may have other ids in each.
+    """Models with the same target tokens, whose ids may differ.
 
     ``ids[m]`` map the ids of the ensemble to those of member ``m``.
     """
@@ -50,7 +50,7 @@ class Ensemble(nn.Module):
 
     @property
     def copies(self) -> bool:
-        """Whether a member writes the unknown token for what it copies."""
+        """Whether a member copies unknown tokens."""
         return any(map(copies_unknown, self.members))
 
     def aligner(self, batch: Batch) -> tuple[Transducer, Batch] | None:
@@ -68,7 +68,7 @@ class Ensemble(nn.Module):
     def step(
         self, memory: tuple[Any, ...], state: tuple[Any, ...], tokens: Int[Tensor, " N"], sentence: Int[Tensor, " N"]
     ) -> tuple[Float[Tensor, "N V"], tuple[Any, ...]]:
-        """Log probabilities of the token after these, and the states to go on from."""
+        """Log probabilities of the token after these, and the states to continue from."""
         log_next, states = [], []
         for m, (member, its_memory, its_state) in enumerate(zip(self.members, memory, state, strict=True)):
             ids = self._ids("target", m)
@@ -111,8 +111,8 @@ class Ensemble(nn.Module):
         tokens: Int[Tensor, " N"],
         sentence: Int[Tensor, " N"],
     ) -> tuple[int, Float[Tensor, "N R"]]:
-        """In which row one more token was written: what the transducers among the members say on average."""
-        I = max(its_memory.words.logits.shape[1] for its_memory in memory if hasattr(its_memory, "words"))
+        """Log probabilities of the input position of one more token: the mean of the transducers among the members."""
+        I = max(its_memory.token_table.logits.shape[1] for its_memory in memory if hasattr(its_memory, "token_table"))
         total = torch.zeros(len(tokens), I, dtype=torch.float64, device=tokens.device)
         for m, (member, its_memory, its_state) in enumerate(zip(self.members, memory, state, strict=True)):
             if isinstance(member, Transducer):

@@ -3,7 +3,7 @@
     s_j, state = LSTM(state, e(y_{j-1}) + sum of e(feature))
     p(y_j)     = softmax(W s_j + b)
 
-Thesis: section 3.3. Features make one model of what would be a model for each tag.
+Thesis: section 3.3. With features, one model replaces a model for each tag.
 """
 
 from jaxtyping import Float, Int
@@ -16,7 +16,7 @@ from antiphon.nn.token_logits import Projection
 
 
 class LanguageModel(nn.Module):
-    """p(y | features) token by token; nothing of a batch's sources is read."""
+    """p(y | features) token by token; sources are ignored."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class LanguageModel(nn.Module):
         tokens: Int[Tensor, " N"],
         sentence: Int[Tensor, " N"],
     ) -> tuple[Float[Tensor, "N V"], LSTMState]:
-        """Log probabilities of the token after these, and the state to go on from."""
+        """Log probabilities of the token after these, and the state to continue from."""
         states, state = self.decoder(tokens[:, None], state, None if memory is None else memory[sentence])
         return self.output(states[:, 0]).log_softmax(1), state
 

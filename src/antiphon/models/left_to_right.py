@@ -1,4 +1,4 @@
-"""What a search asks of a model: log probabilities of the next token after each prefix."""
+"""The interface of models that decoding uses: log probabilities of the next token after each prefix."""
 
 from typing import Any, Protocol
 
@@ -9,7 +9,7 @@ from antiphon.data.batch import Batch
 
 
 class LeftToRight(Protocol):
-    """A model of the next token. ``memory`` is what it keeps of the sources, ``state`` what it keeps of prefixes."""
+    """A model of the next token. ``memory`` holds the encoded sources, ``state`` the state after each prefix."""
 
     def start(self, batch: Batch) -> tuple[Any, Any]:
         """Memory, and the state before the start symbol of every sentence."""
@@ -25,27 +25,27 @@ class LeftToRight(Protocol):
 
 
 class AlignedModel(LeftToRight, Protocol):
-    """A model that knows in which input row each token is written."""
+    """A model that knows the input position (row) at which each token is written."""
 
     def is_long(self, memory: Any) -> bool:
-        """Whether the sources are so long that hypotheses must be kept from staying in one row."""
+        """Whether the sources are so long that the search must limit how many hypotheses share a row."""
         ...
 
     def unfinished_row(self, memory: Any, state: Any) -> int | None:
-        """The row in which hypotheses will write next, if some source does not end there yet."""
+        """The row in which hypotheses will write next, or None if a source ends there."""
         ...
 
     def log_rows(
         self, memory: Any, state: Any, parent: Tensor, tokens: Tensor, sentence: Tensor
     ) -> tuple[int, Float[Tensor, "N R"]]:
-        """The first row, and log probabilities of the rows of one more token after each parent."""
+        """The first row of a band, and log probabilities of the rows of one more token after each parent."""
         ...
 
 
 def copies_unknown(model: object) -> bool:
-    """Whether a model copies: it writes the unknown token, which stands for the input token of the row.
+    """Whether a model copies: the unknown token in its output stands for the input token at its position.
 
-    Source and target have one symbol for all that they do not know; a model learns to copy it from pairs in which a
-    token of both sides was made unknown (``data/changing_pairs.py``).
+    A model learns to copy from training pairs in which a token of both sides was made unknown
+    (``data/changing_pairs.py``).
     """
     return bool(getattr(model, "copies", False))

@@ -1,8 +1,8 @@
-"""Direct model, channel model and language model together.
+"""A noisy channel: direct model, channel model and language model with their weights.
 
     O(x_1^i, y_1^j) = l1 log p(y_1^j | x_1^i) + l2 log p(x_1^i | y_1^j) + l3 log p(y_1^j) + l4 j
 
-Thesis: chapter 6. How the three score growing outputs is in ``search/``.
+Thesis: chapter 6. ``decode/rescoring.py`` scores unfinished outputs.
 """
 
 from typing import Literal, NamedTuple
@@ -20,7 +20,7 @@ Reading = Literal["last", "anywhere"]
 
 
 class Weights(NamedTuple):
-    """How much each part counts: direct model, channel model, language model, length."""
+    """Weights of the feature scores: direct model, channel model, language model, length."""
 
     direct: float = 1.0
     channel: float = 1.0
@@ -29,7 +29,7 @@ class Weights(NamedTuple):
 
     @property
     def scale(self) -> float:
-        """What one nat of the model that counts most is worth."""
+        """The largest absolute weight of a model, 1 if all are 0."""
         return max(abs(weight) for weight in self[:3]) or 1.0
 
 
@@ -101,7 +101,7 @@ class NoisyChannel(nn.Module):
         language: Float[Tensor, "*cells"],
         length: Float[Tensor, "..."],
     ) -> Float[Tensor, "*cells"]:
-        """The objective of four features, of which the channel's may be left out."""
+        """The objective of four feature scores; the channel's may be missing."""
         total = torch.zeros_like(direct)
         for weight, feature in zip(self.weights, (direct, channel, language, length), strict=True):
             if weight and feature is not None:

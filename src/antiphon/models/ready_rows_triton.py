@@ -1,10 +1,10 @@
-"""Where prefixes are about to write, as one Triton kernel: the rows of a lattice that a decoding step passes through.
+"""Triton kernel for one decoding step: the probability of each row that the next token is written there.
 
     odds(i)     = v . tanh(a_i + c) + d                                  of writing in row i
     arrive(i)   in proportion to exp(log_weight(i) + A[i, y])            y, the last token, was written in row i
     ready(i)    = emit(i) * sum over r <= i of arrive(r) * product of shift(r..i-1)
 
-One program has one prefix with all of its rows, in double precision. Reference: ``models/transducer.py``.
+One program handles one prefix with all of its rows, in double precision. Reference: ``models/transducer.py``.
 """
 
 import torch
@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 _TILE = 2048
-"""How many hidden units of rows are computed at once."""
+"""Elements (rows times hidden units) that are computed at once."""
 
 
 def log_ready(
@@ -29,9 +29,9 @@ def log_ready(
     final_emit_forced: bool,
     padding: int,
 ) -> Float[Tensor, "N I"]:
-    """``log ready(n, i)`` after one more token of each prefix; prefixes stand in order, as many of each source.
+    """``log ready(n, i)`` after one more token of each prefix; prefixes are sorted by source, the same number for each.
 
-    A prefix whose token is ``padding`` is none and nowhere ready.
+    A prefix whose token is ``padding`` is empty and gets ``-inf``.
     """
     B, I, V = logits.shape
     N, T = target_units.shape

@@ -1,8 +1,8 @@
 """Suffix rules: a baseline for character tasks that learns by counting.
 
-From every pair of a tag, the longest common prefix is taken off; what is left says which ending turns into which.
-The rule is remembered for every suffix of the source that holds its ending. An input takes the most frequent rule of
-its longest suffix that was seen with its tag::
+The longest common prefix of a pair is removed; the rest is a rule that replaces one ending by another. The rule is
+stored for every suffix of the source that contains its ending. An input is mapped by the most frequent rule of its
+longest suffix that was seen with its tag::
 
     Wort -> Wörtern  under DAT;PL      teaches   ort -> örtern   for  ort, Wort
     Fremdwort        under DAT;PL      longest suffix known is  wort -> wörtern  (from other words on -wort)
@@ -24,21 +24,21 @@ _CHARACTERS = {escape: character for character, escape in _ESCAPES.items()}
 
 
 class SuffixRules:
-    """For each tag and suffix, how often which ending turned into which."""
+    """For each tag and suffix, the counts of the rules seen with them."""
 
     def __init__(self) -> None:
         self._counts: dict[tuple[Tokens, Tokens], Counter[tuple[Tokens, Tokens]]] = defaultdict(Counter)
 
     @classmethod
     def learn(cls, examples: Iterable[tuple[Sequence[str], Sequence[str], Sequence[str]]]) -> "SuffixRules":
-        """The rules of examples, each a source, a target and its features."""
+        """The rules learnt from examples, each a source, a target and its features."""
         rules = cls()
         for source, target, features in examples:
             rules._count(tuple(source), tuple(target), _tag(features))
         return rules
 
     def apply(self, source: Sequence[str], features: Sequence[str] = ()) -> Tokens:
-        """The output for a source; a copy of it where no rule of its tag fits."""
+        """The output for a source; a copy of the source if no rule of its tag applies."""
         tokens, tag = tuple(source), _tag(features)
         for start in range(len(tokens) + 1):
             counted = self._counts.get((tag, tokens[start:]))
@@ -62,10 +62,10 @@ class SuffixRules:
     def load(cls, path: Path) -> "SuffixRules":
         """Reads what ``save`` wrote."""
         rules = cls()
-        for number, line in enumerate(read_lines(path), 1):
+        for line_number, line in enumerate(read_lines(path), 1):
             columns = line.split("\t")
             if len(columns) != _COLUMNS or not is_count(columns[-1]):
-                raise RunError(f"{path}:{number}: no suffix rule, expected {_COLUMNS} columns ending in a count")
+                raise RunError(f"{path}:{line_number}: no suffix rule, expected {_COLUMNS} columns ending in a count")
             tag, suffix, ending, replacement = (_split(column) for column in columns[:-1])
             rules._counts[_tag(tag), suffix][ending, replacement] += int(columns[-1])
         return rules
@@ -100,10 +100,10 @@ def _split(column: str) -> Tokens:
 
 
 def _escaped(token: str) -> str:
-    """A token without the characters that have a meaning in the file."""
+    """A token with the separators of the file escaped."""
     return "".join(_ESCAPES.get(character, character) for character in token)
 
 
 def _unescaped(text: str) -> str:
-    """The token that ``_escaped`` was given."""
+    """The inverse of ``_escaped``."""
     return re.sub(r"\\[\\tu]", lambda found: _CHARACTERS[found[0]], text)

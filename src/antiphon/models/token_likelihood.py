@@ -9,6 +9,6 @@ from antiphon.data.vocab import PAD
 
 
 def log_likelihood(logits: Float[Tensor, "B J V"], batch: Batch) -> Float[Tensor, " B"]:
-    """The sum over each target of its tokens' log probabilities; padding counts for nothing."""
+    """The summed log probabilities of the tokens of each target; padding is ignored."""
     losses = cross_entropy(logits.flatten(0, 1), batch.target.flatten(), ignore_index=PAD, reduction="none")
     return -losses.view(batch.target.shape).sum(1)

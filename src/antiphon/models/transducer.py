@@ -1,15 +1,15 @@
 """Segment-to-segment neural transduction: a latent monotone alignment, summed out exactly.
 
-    h_i               state of the input at position i, from the left or from both ends
-    s_j               state of the output prefix y_1..y_{j-1}; it may attend to all h_i (``nn/source_attention.py``)
-    word(i, j)        softmax(W_h h_i + W_s s_j + b) at y_j
+    h_i               state of the source at position i, unidirectional or bidirectional
+    s_j               state of the target prefix y_1..y_{j-1}; it may attend to all h_i (``nn/source_attention.py``)
+    token(i, j)       softmax(W_h h_i + W_s s_j + b) at y_j
     emit(i, j)        sigmoid(v . tanh(T_h h_i + T_s s_j + c) + d), or one constant (geometric)
     shift(i, j)       1 - emit(i, j)
 
-Features, where there are any, are in every cell: a vector of theirs is added to that of every token of both sides.
-Input tokens can be tied to output tokens: to the same ones, or to those that they go with most often. The transition
-then sees whether what ``x_i`` is tied to has just been written (``nn/transition.py``). Where they are the same, what is
-unknown to the vocabularies can be copied (``models/left_to_right.py``).
+If there are features, their vector is added to the embedding of every token of both sides. Source tokens can be tied
+to target tokens: to the same ones, or to those that they occur with most often. The transition model then sees whether
+the token that ``x_i`` is tied to has just been written (``nn/transition.py``). If they are the same, unknown tokens can
+be copied (``models/left_to_right.py``).
 
 Thesis: chapter 5. The four models it names are the choices of ``encoder`` (uni, bi) and ``transition`` (geometric;
 neural, there marked ``+``).
@@ -38,37 +38,37 @@ from antiphon.nn.token_logits import TokenLogits
 from antiphon.nn.transition import GeometricTransition, NeuralTransition, TransitionTable
 
 _TRANSITION_ELEMENTS = 2**26
-"""How many hidden transition units are computed at once when no gradient is wanted."""
+"""Elements of the hidden transition units that are computed at once when no gradient is needed."""
 _BANDED_FROM = 48
-"""Inputs with more rows are decoded in a band of about so many: those in which any prefix has mass."""
+"""Longer inputs are decoded in a band of rows: those in which any prefix has probability."""
 _ROWS_AHEAD = 16
-"""Rows added to the band when mass reaches its last one; doubled until that is no longer so."""
+"""Rows added to the band when probability reaches its last row; doubled until it does not."""
 
 
 class Moves(NamedTuple):
-    """Log scores of the two moves of the lattice, ``write = emit * word``."""
+    """Log scores of the two moves of the lattice, ``write = emit * token``."""
 
     log_write: Float[Tensor, "B I J"]
     log_shift: Float[Tensor, "B I J"]
 
 
 class TransducerMemory(NamedTuple):
-    """What is computed once for every source: word logits and transition units of every row."""
+    """What is computed once per source: token logits and transition units of every row."""
 
-    words: TokenTable
+    token_table: TokenTable
     transition: TransitionTable
     context: SourceContext | None
     lengths: Int[Tensor, " B"]
     end_logits: Float[Tensor, " B"]
     first_end: int
-    """No source ends before this row."""
+    """The first row in which a source ends."""
 
 
 class TransducerState(NamedTuple):
-    """Prefixes while decoding: the decoder, and what each row from ``first_row`` on adds to the next word.
+    """The state after each prefix: the decoder, and the weight of each row from ``first_row`` on for the next token.
 
     ``log_weight(n, i) = log ready(n, i) - log Z(i, n)``, where ``ready`` is the probability, given the prefix, of
-    being about to write in row ``i``. Word ``y`` is then written there in proportion to ``exp(log_weight + A[i, y])``.
+    writing next in row ``i``. Token ``y`` is then written there in proportion to ``exp(log_weight + A[i, y])``.
     """
 
     decoder: SideState
@@ -77,7 +77,7 @@ class TransducerState(NamedTuple):
 
 
 class Transducer(nn.Module):
-    """p(y | x) as a sum over all monotone alignments of the two."""
+    """p(y | x) as the sum over all monotone alignments."""
 
     counterparts: Tensor
 
@@ -139,24 +139,24 @@ class Transducer(nn.Module):
             side_stream=0,
         )
         target = self._target_factors(states, keys, context)
-        log_word = log_token_probabilities(source.logits, target.logits, batch.target)
-        log_odds = self.emit_log_odds(source.transition, target.transition).to(log_word.dtype)
+        log_token = log_token_probabilities(source.logits, target.logits, batch.target)
+        log_odds = self.emit_log_odds(source.transition, target.transition).to(log_token.dtype)
         rows = torch.arange(log_odds.shape[1], device=log_odds.device)
         log_emit, log_shift = self.split_odds(log_odds, rows[:, None] == batch.source_lengths[:, None, None] - 1)
-        return Moves(log_emit + log_word, log_shift)
+        return Moves(log_emit + log_token, log_shift)
 
     def source_state(self, features: Int[Tensor, "N F"]) -> SideState:
-        """The input side before its first token."""
+        """The source side before its first token."""
         vectors = None if self.source_features is None else self.source_features(features)
         return SideState.initial(self.encoder.initial_state(len(features))[0], vectors)
 
     def target_state(self, features: Int[Tensor, "N F"]) -> SideState:
-        """The output side before the start symbol."""
+        """The target side before the start symbol."""
         vectors = None if self.target_features is None else self.target_features(features)
         return SideState.initial(self.decoder.initial_state(len(features))[0], vectors)
 
     def encode(self, batch: Batch) -> tuple[CellFactors, SourceContext | None]:
-        """The input's part of every cell, and what the output attends to, if it does."""
+        """The source's contribution to every cell, and what the decoder attends to, if it does."""
         before = self.source_state(batch.features)
         states = self.encoder(batch.source, batch.source_lengths, before.features)
         keys = run_keys(self.counterparts[batch.source], before.key)
@@ -166,7 +166,7 @@ class Transducer(nn.Module):
         return factors, SourceContext(states, valid_positions(batch.source_lengths, states.shape[1]))
 
     def encode_step(self, tokens: Int[Tensor, " N"], state: SideState) -> tuple[CellFactors, SideState]:
-        """The part of one more input token, and the state to go on from; for unidirectional encoders."""
+        """The contribution of one more source token, and the state to continue from; for unidirectional encoders."""
         states, (hidden, cell) = self.encoder.step(tokens, (state.hidden, state.cell), state.features)
         key = run_keys(self.counterparts[tokens][:, None], state.key)[:, 0]
         factors = CellFactors(self.source_logits(states), self.transition.source_part(states, key))
@@ -175,7 +175,7 @@ class Transducer(nn.Module):
     def decode_prefix(
         self, prefix: Int[Tensor, "N J"], state: SideState, context: SourceContext | None = None
     ) -> tuple[CellFactors, SideState]:
-        """The output's part after each token of the prefix, and the state to go on from.
+        """The target's contribution after each token of the prefix, and the state to continue from.
 
         ``context`` is the source of each prefix, for models that attend to it.
         """
@@ -185,7 +185,7 @@ class Transducer(nn.Module):
     def _read_prefix(
         self, prefix: Int[Tensor, "N J"], state: SideState
     ) -> tuple[Float[Tensor, "N J H"], Int[Tensor, "N J"], SideState]:
-        """The decoder's state and the key after each token of the prefix, and the state to go on from."""
+        """The decoder's state and the key after each token of the prefix, and the state to continue from."""
         states, (hidden, cell) = self.decoder(prefix, (state.hidden, state.cell), state.features)
         keys = run_keys(prefix, state.key)
         return states, keys, SideState(hidden, cell, keys[:, -1], state.features)
@@ -193,13 +193,13 @@ class Transducer(nn.Module):
     def _target_factors(
         self, states: Float[Tensor, "N J H"], keys: Int[Tensor, "N J"], context: SourceContext | None
     ) -> CellFactors:
-        """The output's part of every cell, once it has seen the source."""
+        """The target's contribution to every cell, after attention to the source."""
         if self.attention is not None:
             states = self.attention(states, context)
         return CellFactors(self.target_logits(states), self.transition.target_part(states, keys))
 
     def start(self, batch: Batch) -> tuple[TransducerMemory, TransducerState]:
-        """The sources, encoded, and the state before the start symbol, in which the first row holds all mass."""
+        """The sources, encoded, and the state before the start symbol, with all probability in the first row."""
         factors, context = self.encode(batch)
         B, I, _ = factors.logits.shape
         last = batch.source_lengths - 1
@@ -222,34 +222,34 @@ class Transducer(nn.Module):
         tokens: Int[Tensor, " N"],
         sentence: Int[Tensor, " N"],
     ) -> tuple[Float[Tensor, "N V"], TransducerState]:
-        """``log P(y | prefix)`` for every next token ``y``, all alignments summed, and the state to go on from.
+        """``log P(y | prefix)`` for every next token ``y``, all alignments summed, and the state to continue from.
 
         arrive(i)  probability, given the prefix, that its last token was written in row i
         ready(i)   = emit(i) * sum over r <= i of arrive(r) * product of shift(r..i-1)
-        P(y)       = sum_i ready(i) word(y | i),  the end symbol in the last row alone
+        P(y)       = sum_i ready(i) token(y | i),  the end symbol only in the last row
 
-        Beyond the thesis, whose search follows single paths (section 5.4).
+        Not in the thesis, whose search follows single paths (section 5.4).
         """
         context = None if memory.context is None else memory.context.select(sentence)
         factors, decoder = self.decode_prefix(tokens[:, None], state.decoder, context)
         logits, units = factors.logits[:, 0], factors.transition[:, 0]
         first_row, log_ready = self._log_ready(memory, state, tokens, units, sentence)
-        words = next_tokens(memory.words, first_row, logits, sentence, log_ready)
-        after = TransducerState(decoder, log_ready - words.log_z, first_row)
-        words.log_prob[:, END] = self._log_end(memory, after, logits, sentence).to(logits.dtype)
-        return words.log_prob, after
+        found = next_tokens(memory.token_table, first_row, logits, sentence, log_ready)
+        after = TransducerState(decoder, log_ready - found.log_z, first_row)
+        found.log_prob[:, END] = self._log_end(memory, after, logits, sentence).to(logits.dtype)
+        return found.log_prob, after
 
     def select(self, state: TransducerState, index: Int[Tensor, " N"]) -> TransducerState:
         """The states of some prefixes."""
         return TransducerState(state.decoder.select(index), state.log_weight.index_select(0, index), state.first_row)
 
     def is_long(self, memory: TransducerMemory) -> bool:
-        """Whether only rows that hold mass are looked at; shapes then depend on the data."""
-        logits = memory.words.logits
+        """Whether decoding is limited to a band of rows; shapes then depend on the data."""
+        logits = memory.token_table.logits
         return logits.shape[1] > _BANDED_FROM and not has_kernel(logits)
 
     def unfinished_row(self, memory: TransducerMemory, state: TransducerState) -> int | None:
-        """The row in which prefixes will most probably write next, if it is the end of no source."""
+        """The row in which prefixes will most probably write next, or None if a source ends there."""
         row = state.first_row + int(state.log_weight.amax(0).argmax()) if len(state.log_weight) else 0
         return row if row < memory.first_end else None
 
@@ -261,10 +261,10 @@ class Transducer(nn.Module):
         tokens: Int[Tensor, " N"],
         sentence: Int[Tensor, " N"],
     ) -> tuple[int, Float[Tensor, "N R"]]:
-        """The first row, and ``log arrive(i)`` after one more token of each parent: in which row it was written."""
+        """The first row of the band, and ``log arrive(i)`` of the rows after one more token of each parent."""
         log_weight = state.log_weight[parent]
         band = slice(state.first_row, state.first_row + log_weight.shape[1])
-        return state.first_row, (log_weight + memory.words.logits[:, band][sentence, :, tokens]).log_softmax(1)
+        return state.first_row, (log_weight + memory.token_table.logits[:, band][sentence, :, tokens]).log_softmax(1)
 
     def _log_ready(
         self,
@@ -279,14 +279,14 @@ class Transducer(nn.Module):
         if kernels_fit(units, sentence, len(memory.lengths)) and not (compares or memory.transition.is_exponential):
             from antiphon.models import ready_rows_triton
 
-            table, readout = memory.words.logits, self.transition.readout
+            table, readout = memory.token_table.logits, self.transition.readout
             given = state.log_weight, table, tokens, memory.transition.units, units, readout, memory.lengths
             return 0, ready_rows_triton.log_ready(*given, final_emit_forced=self.final_emit_forced, padding=PAD)
         first_row, log_arrive = self.log_rows(memory, state, slice(None), tokens, sentence)
         if not self.is_long(memory):
             return 0, self._log_forward(memory, 0, log_arrive, units, sentence)[1]
         negligible = _log_negligible(units.dtype)
-        I, ahead = memory.words.logits.shape[1], _ROWS_AHEAD
+        I, ahead = memory.token_table.logits.shape[1], _ROWS_AHEAD
         log_forward, log_ready = self._log_forward(memory, first_row, log_arrive, units, sentence)
         while first_row + log_arrive.shape[1] < I and log_forward[:, -1].amax() >= negligible:
             log_arrive = pad(log_arrive, (0, min(ahead, I - first_row - log_arrive.shape[1])), value=IMPOSSIBLE)
@@ -306,7 +306,7 @@ class Transducer(nn.Module):
         units: Float[Tensor, "N T"],
         sentence: Int[Tensor, " N"],
     ) -> tuple[Float[Tensor, "N R"], Float[Tensor, "N R"]]:
-        """Log probabilities of reaching each row with the prefix written, and of being about to write there."""
+        """Log probabilities of reaching each row after the prefix, and of writing there next."""
         stop = first_row + log_arrive.shape[1]
         log_odds = self.transition.log_odds_by_sentence(memory.transition, slice(first_row, stop), units, sentence)
         if stop <= memory.first_end:
@@ -324,7 +324,7 @@ class Transducer(nn.Module):
         logits: Float[Tensor, "N V"],
         sentence: Int[Tensor, " N"],
     ) -> Float[Tensor, " N"]:
-        """Log probability of the end symbol, which can be written in the last row alone."""
+        """Log probability of the end symbol, which can be written only in the last row."""
         R = state.log_weight.shape[1]
         if state.first_row + R <= memory.first_end:
             return torch.full_like(state.log_weight[:, 0], IMPOSSIBLE)
@@ -343,7 +343,7 @@ class Transducer(nn.Module):
         return log_emit, log_shift
 
     def emit_log_odds(self, source: Float[Tensor, "B I T"], target: Float[Tensor, "B J T"]) -> Float[Tensor, "B I J"]:
-        """Log odds of every cell, some columns at a time where nothing is kept for a gradient."""
+        """Log odds of every cell; without gradients, some columns at a time."""
         B, I, T = source.shape
         at_once = target.shape[1] if torch.is_grad_enabled() else _TRANSITION_ELEMENTS // max(1, B * I * T)
         parts = target.split(max(1, at_once), dim=1)
@@ -351,5 +351,5 @@ class Transducer(nn.Module):
 
 
 def _log_negligible(dtype: torch.dtype) -> float:
-    """Log of a share of a prefix's probability that is nothing beside the rest, also if the rest should shrink."""
+    """Log of the share of a prefix's probability below which a row is dropped from the band."""
     return 2 * math.log(torch.finfo(dtype).eps)

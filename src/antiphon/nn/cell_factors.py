@@ -1,4 +1,4 @@
-"""What the input side and the output side of a lattice hand to its cells, and what each carries from token to token."""
+"""What source and target contribute to each cell of the lattice, and the state that each carries along."""
 
 from typing import NamedTuple
 
@@ -7,11 +7,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 _RUNS = 4
-"""Lengths of runs that a key tells apart, 0 being none."""
+"""Run lengths that keys distinguish, including 0."""
 
 
 class CellFactors(NamedTuple):
-    """What one side of a cell contributes: word logits, and its part of the transition (``nn/transition.py``)."""
+    """What one side of a cell contributes: token logits, and its part of the transition (``nn/transition.py``)."""
 
     logits: Float[Tensor, "... V"]
     transition: Float[Tensor, "... T"]
@@ -51,10 +51,10 @@ class SideState(NamedTuple):
 
 
 def run_keys(tokens: Int[Tensor, "N T"], before: Int[Tensor, " N"]) -> Int[Tensor, "N T"]:
-    """A key for each token that tells the token and how many like it stand in a row up to it, at most three.
+    """A key for each token that encodes the token and how often it was repeated up to here, at most three times.
 
-    ``before`` are the keys that came before the first ones. Keys of input and output are equal where the output has
-    just written what stands in the input: in ``irritar`` the second r is not written before two of them are.
+    ``before`` are the keys of the preceding tokens. Keys of source and target are equal where the target has just
+    written the source token: in ``irritar`` the second r counts as written only once two of them are.
     """
     previous = torch.cat([(before // _RUNS)[:, None], tokens[:, :-1]], 1)
     position = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)

@@ -1,4 +1,4 @@
-"""Two parts of a model that do not need each other, computed at the same time."""
+"""Runs two independent parts of a model at the same time, on two CUDA streams."""
 
 from collections.abc import Callable
 from functools import cache
@@ -11,15 +11,15 @@ from torch.utils._pytree import tree_leaves
 First = TypeVar("First")
 Second = TypeVar("Second")
 SIDE_STREAMS = 2
-"""How many parts can run beside the first one; every stream more would cost memory that is its own."""
+"""Side streams; each one reserves memory of its own."""
 
 
 def run_concurrently(
     first: Callable[[], First], second: Callable[[], Second], side_stream: int
 ) -> tuple[First, Second]:
-    """Both results. While a step is recorded for a GPU, the second goes to a lane of its own, as do its gradients.
+    """Both results. While a CUDA graph is captured, the second part and its gradients run on a side stream.
 
-    Parts that may run at the same time need different lanes.
+    Parts that may run at the same time need different side streams.
     """
     if not (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()):
         return first(), second()
@@ -36,11 +36,11 @@ def run_concurrently(
 
 
 def join_side_streams() -> None:
-    """Makes the current stream wait for every lane that is being recorded; without it, no recording can end."""
+    """Makes the current stream wait for every side stream that is capturing; a capture cannot end without it."""
     for side_stream in range(SIDE_STREAMS):
         with torch.cuda.stream(_stream(side_stream)):
-            is_recorded = torch.cuda.is_current_stream_capturing()
-        if is_recorded:
+            is_capturing = torch.cuda.is_current_stream_capturing()
+        if is_capturing:
             torch.cuda.current_stream().wait_stream(_stream(side_stream))
 
 

@@ -6,14 +6,14 @@ from torch import Tensor, nn
 
 
 class Dropout(nn.Dropout):
-    """Zeroes each number with probability ``p`` and scales the others up; on a CPU, ``p`` is rounded to 256ths.
+    """Zeroes each element with probability ``p`` and scales the others up; on a CPU, ``p`` is rounded to 256ths.
 
-    There a random byte decides about each number, which costs an eighth of a random number for each. At least one of
-    256 is kept.
+    There one random byte decides about each element, an eighth of the cost of a random number. At least one of 256 is
+    kept.
     """
 
     def forward(self, input: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """The numbers, some of them zeroed while training."""
+        """The input, some elements zeroed while training."""
         dropped = min(255, round(256 * self.p))
         if not self.training or not dropped or input.device.type != "cpu":
             return super().forward(input)

@@ -1,14 +1,14 @@
-"""Word probabilities for every pair of input row and output column, without a tensor over both and the vocabulary.
+"""Token probabilities for every lattice cell, without a tensor over cells and vocabulary.
 
-The logits of cell ``(i, j)`` are a sum of an input part and an output part, so the normaliser of all cells is one
+The logits of cell ``(i, j)`` are a sum of a source part and a target part, so the normaliser of all cells is one
 matrix product::
 
-    log word(i, j) = A[i, y_j] + C[j, y_j] - log Z(i, j)
-    Z(i, j)        = sum_v exp(A[i, v]) exp(C[j, v])
+    log token(i, j) = A[i, y_j] + C[j, y_j] - log Z(i, j)
+    Z(i, j)         = sum_v exp(A[i, v]) exp(C[j, v])
 
-Each row's maximum is taken out first. Where two rows peak on different words the product can still underflow; those
-cells alone are computed again as an ordinary log-sum-exp, a block of them at a time, so the result is exact for any
-logits. Beyond the thesis, which computes I * J separate softmaxes and names them its bottleneck.
+Each row's maximum is subtracted first. Where two rows peak on different tokens the product can still underflow; only
+those cells are recomputed as an ordinary log-sum-exp, in blocks, so the result is exact for any logits. Not in the
+thesis, which computes I * J separate softmaxes and calls them its bottleneck.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ from torch.autograd.function import once_differentiable
 from antiphon.triton_support import kernels_can_run
 
 _BLOCK_ELEMENTS = 2**22
-"""How many numbers one block of recomputed cells may hold."""
+"""Elements of one block of recomputed cells."""
 
 
 def log_token_probabilities(
@@ -50,13 +50,13 @@ class Exponentials(NamedTuple):
 
     @classmethod
     def of(cls, logits: Float[Tensor, "... V"]) -> "Exponentials":
-        """Those of some rows of logits."""
+        """The exponentials of some rows of logits."""
         peak = logits.amax(-1, keepdim=True)
         return cls((logits - peak).exp_(), peak)
 
 
 def has_kernel(logits: Tensor) -> bool:
-    """Whether Triton kernels serve these logits: on a GPU, in single precision or less."""
+    """Whether Triton kernels handle these logits: on a GPU, in single precision or less."""
     return kernels_can_run(logits) and logits.dtype != torch.float64
 
 
@@ -121,13 +121,13 @@ def _factor(source_logits: Tensor, target_logits: Tensor) -> _Factors:
 
 
 def underflows(z: Float[Tensor, "..."], V: int) -> Bool[Tensor, "..."]:
-    """At most V terms are lost to underflow, each below ``tiny``: above this bound they change nothing."""
+    """True where up to V terms lost to underflow, each below ``tiny``, may matter."""
     kind = torch.finfo(z.dtype)
     return z < V * kind.tiny / kind.eps
 
 
 def cell_blocks(cells: Bool[Tensor, "..."], V: int) -> Iterator[tuple[Tensor, ...]]:
-    """Indices of the true cells, a block at a time whose logits fit a fixed amount of memory."""
+    """Indices of the true cells, in blocks whose logits fit a fixed amount of memory."""
     for block in cells.nonzero().split(max(1, _BLOCK_ELEMENTS // V)):
         if len(block):
             yield block.unbind(1)

@@ -1,9 +1,9 @@
-"""The factored softmax as Triton kernels: tiles of the vocabulary pass through, and nothing else is ever stored.
+"""Triton kernels for the factored softmax: the vocabulary is processed in tiles, and nothing over it is stored.
 
     Z(i, j)  = sum_v exp(A[i, v] - peak_i) exp(C[j, v] - peak_j)          products of tiles, summed over tiles
 
-Cells whose sum underflows are found and computed again inside the kernels, as an online log-sum-exp in which every
-cell has a peak of its own, so the result is exact for any logits and the host never waits to hear of them. Logits may
+Cells whose sum underflows are recomputed inside the kernels, as an online log-sum-exp with a maximum per cell, so the
+result is exact for any logits and needs no device sync. Logits may
 be float32, bfloat16 or float16; all sums are float32. Reference: ``nn/factored_softmax.py``.
 """
 
@@ -18,11 +18,11 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
 
 _PROGRAMS = 1024
-"""How many programs a launch should have at least, so that every processor of a large GPU has several."""
-_WORDS = 64
-"""Words of one tile."""
+"""Programs of a launch at least, so that every multiprocessor of a large GPU has several."""
+_TOKENS = 64
+"""Tokens of one tile."""
 _UNIT = tl.constexpr(8)
-"""Rows hold a multiple of so many words, and kernels know it, so that loads can be wide."""
+"""Row lengths are a multiple of this, and kernels know it, so that loads can be wide."""
 _PRECISION = tl.constexpr("tf32x3")
 """How tiles are multiplied: on tensor cores, in three products that together keep single precision."""
 
@@ -65,18 +65,18 @@ class _LogTokenProbabilities(torch.autograd.Function):
 
 
 def aligned(logits: Float[Tensor, "B N V"]) -> Float[Tensor, "B N W"]:
-    """Contiguous rows of a multiple of ``_UNIT`` words; those added are impossible."""
+    """The logits in contiguous rows whose length is a multiple of ``_UNIT``; added tokens are impossible."""
     more = -logits.shape[2] % _UNIT.value
     return pad(logits, (0, more), value=float("-inf")) if more else logits.contiguous()
 
 
 def _underflow(z: Float[Tensor, "B I J"], V: int) -> Bool[Tensor, "B I J"]:
-    """At most V terms are lost to underflow, each below ``tiny``: above this bound they change nothing."""
+    """True where up to V terms lost to underflow, each below ``tiny``, may matter."""
     return z < min_sum(V)
 
 
 def min_sum(V: int) -> float:
-    """The lowest sum of ``V`` products to which what underflows adds nothing."""
+    """The lowest sum of ``V`` products that underflow cannot have changed."""
     kind = torch.finfo(torch.float32)
     return V * kind.tiny / kind.eps
 
@@ -92,9 +92,9 @@ def _normalisers(
     J = target.shape[1]
     rows, columns = _tile(I), _tile(J)
     tiles = triton.cdiv(I, rows) * triton.cdiv(J, columns)
-    parts = max(1, min(triton.cdiv(V, 4 * _WORDS), triton.cdiv(_PROGRAMS, B * tiles)))
-    words_per_part = triton.cdiv(triton.cdiv(V, parts), _WORDS) * _WORDS
-    parts = triton.cdiv(V, words_per_part)
+    parts = max(1, min(triton.cdiv(V, 4 * _TOKENS), triton.cdiv(_PROGRAMS, B * tiles)))
+    tokens_per_part = triton.cdiv(triton.cdiv(V, parts), _TOKENS) * _TOKENS
+    parts = triton.cdiv(V, tokens_per_part)
     sums = torch.empty(parts, B, I, J, device=source.device)
     sizes = {"ROWS": rows, "COLUMNS": columns}
     _sum_tiles[(B, tiles, parts)](
@@ -107,8 +107,8 @@ def _normalisers(
         I,
         J,
         V // _UNIT.value,
-        words_per_part,
-        WORDS=_WORDS,
+        tokens_per_part,
+        TOKENS=_TOKENS,
         num_stages=1,
         **sizes,
     )
@@ -132,7 +132,7 @@ def _side_gradient(
     M = other.shape[1]
     rows = _tile(N)
     result = torch.empty_like(own)
-    _gradient_tiles[(B, triton.cdiv(N, rows), triton.cdiv(V, _WORDS))](
+    _gradient_tiles[(B, triton.cdiv(N, rows), triton.cdiv(V, _TOKENS))](
         own,
         own_peak,
         other,
@@ -147,27 +147,27 @@ def _side_gradient(
         V // _UNIT.value,
         ROWS=rows,
         COLUMNS=_tile(M),
-        WORDS=_WORDS,
+        TOKENS=_TOKENS,
         num_stages=1,
     )
     return result
 
 
 def _tile(length: int) -> int:
-    """Rows of a tile; products of tiles need sixteen at least."""
+    """Rows of a tile; a product of tiles needs at least sixteen."""
     return min(64, max(16, 1 << (length - 1).bit_length()))
 
 
 @triton.jit
 def _cells_of_tile(J, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """Rows and columns of the tile of cells that this program has."""
+    """Rows and columns of this program's tile of cells."""
     tiles_across = tl.cdiv(J, COLUMNS)
     i = tl.program_id(1) // tiles_across * ROWS + tl.arange(0, ROWS)
     j = tl.program_id(1) % tiles_across * COLUMNS + tl.arange(0, COLUMNS)
     return i, j
 
 
-@triton.jit(do_not_specialize=["B", "I", "J", "units", "words_per_part"])
+@triton.jit(do_not_specialize=["B", "I", "J", "units", "tokens_per_part"])
 def _sum_tiles(
     source,
     target,
@@ -178,22 +178,22 @@ def _sum_tiles(
     I,
     J,
     units,
-    words_per_part,
+    tokens_per_part,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
-    WORDS: tl.constexpr,
+    TOKENS: tl.constexpr,
 ):
     """Z(i, j) over one part of the vocabulary, for one tile of cells."""
     V = units * _UNIT
     b = tl.program_id(0).to(tl.int64)
     i, j = _cells_of_tile(J, ROWS, COLUMNS)
     part = tl.program_id(2).to(tl.int64)
-    first = tl.program_id(2) * words_per_part
+    first = tl.program_id(2) * tokens_per_part
     peak_i = tl.load(source_peak + b * I + i, i < I, 0.0)[:, None]
     peak_j = tl.load(target_peak + b * J + j, j < J, 0.0)[:, None]
     z = tl.zeros((ROWS, COLUMNS), tl.float32)
-    for word in range(first, min(first + words_per_part, V), WORDS):
-        v = word + tl.arange(0, WORDS)[None, :]
+    for start in range(first, min(first + tokens_per_part, V), TOKENS):
+        v = start + tl.arange(0, TOKENS)[None, :]
         a = tl.load(source + (b * I + i[:, None]) * V + v, (i[:, None] < I) & (v < V), float("-inf")).to(tl.float32)
         c = tl.load(target + (b * J + j[:, None]) * V + v, (j[:, None] < J) & (v < V), float("-inf")).to(tl.float32)
         z = tl.dot(tl.exp(a - peak_i), tl.trans(tl.exp(c - peak_j)), z, input_precision=_PRECISION)
@@ -203,7 +203,7 @@ def _sum_tiles(
 
 @triton.jit(do_not_specialize=["I", "J"])
 def _rescue(source, target, z, log_z, I, J, V, least, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """log Z(i, j) again, word by word with a peak for every cell, for tiles in which a sum has underflowed."""
+    """Recomputes log Z(i, j) token by token with a maximum per cell, for tiles in which a sum has underflowed."""
     b = tl.program_id(0).to(tl.int64)
     i, j = _cells_of_tile(J, ROWS, COLUMNS)
     inside = (i[:, None] < I) & (j[None, :] < J)
@@ -238,14 +238,14 @@ def _gradient_tiles(
     units,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
-    WORDS: tl.constexpr,
+    TOKENS: tl.constexpr,
 ):
-    """-exp(own - peak) (gradient / Z) exp(other - peak) in one tile of rows and words; lost cells one by one."""
+    """-exp(own - peak) (gradient / Z) exp(other - peak) in one tile; underflowed cells one by one."""
     V = units * _UNIT
     b = tl.program_id(0).to(tl.int64)
     n = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
-    v = tl.program_id(2) * WORDS + tl.arange(0, WORDS)
-    total = tl.zeros((ROWS, WORDS), tl.float32)
+    v = tl.program_id(2) * TOKENS + tl.arange(0, TOKENS)
+    total = tl.zeros((ROWS, TOKENS), tl.float32)
     for first in range(0, M, COLUMNS):
         m = first + tl.arange(0, COLUMNS)
         known = (m[:, None] < M) & (v[None, :] < V)
@@ -254,8 +254,8 @@ def _gradient_tiles(
         weights = tl.load(per_z + (b * N + n[:, None]) * M + m[None, :], (n[:, None] < N) & (m[None, :] < M), 0.0)
         total = tl.dot(weights, tl.exp(logits - peak[:, None]), total, input_precision=_PRECISION)
     mask = (n[:, None] < N) & (v[None, :] < V)
-    places = (b * N + n[:, None]) * V + v[None, :]
-    mine = tl.load(own + places, mask, float("-inf")).to(tl.float32)
+    offsets = (b * N + n[:, None]) * V + v[None, :]
+    mine = tl.load(own + offsets, mask, float("-inf")).to(tl.float32)
     gradient = -tl.exp(mine - tl.load(own_peak + b * N + n, n < N, 0.0)[:, None]) * total
     if tl.max(tl.load(has_lost + b * N + n, n < N, 0), 0) > 0:
         for m in range(M):
@@ -264,4 +264,4 @@ def _gradient_tiles(
             normaliser = tl.load(log_z + (b * N + n) * M + m, n < N, 0.0)
             softmax = tl.exp(mine + logits[None, :] - normaliser[:, None])
             gradient -= weights[:, None] * tl.where(weights[:, None] == 0.0, 0.0, softmax)
-    tl.store(result + places, gradient.to(result.dtype.element_ty), mask)
+    tl.store(result + offsets, gradient.to(result.dtype.element_ty), mask)

@@ -1,14 +1,14 @@
-"""A layer of an LSTM as two Triton kernels: all steps of a sequence in one launch, weights read once.
+"""Triton kernels for one LSTM layer: all steps of a sequence in one launch, weights read once.
 
     i, f, g, o = sigmoid, sigmoid, tanh, sigmoid of (W x_t + b) + U h_{t-1}
     c_t        = f c_{t-1} + i g
     h_t        = o tanh(c_t)
 
 The products with the inputs are one matrix product before the launch, those for the weights' gradients come after it.
-What is left is a chain of small products. Each program keeps its slice of ``U`` for some units of the state and works
-on some sequences; before every step the programs of the same sequences wait for each other, since each needs what all
-of them wrote. So all programs of a launch must be on the GPU at once, which a cooperative launch makes certain.
-Products are in TF32, which training allows unless told otherwise. Reference: ``torch.nn.LSTM``.
+The rest is a chain of small products. Each program keeps its slice of ``U`` for some units of the state and works
+on some sequences; before every step the programs of the same sequences wait for each other, since each needs the
+output of all of them. So all programs of a launch must be on the GPU at once, which a cooperative launch guarantees.
+Products are in TF32, which training allows unless configured otherwise. Reference: ``torch.nn.LSTM``.
 """
 
 from functools import cache
@@ -22,15 +22,15 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 _UNITS = 16
-"""Units of the state that a program has; products of tiles need sixteen at least."""
+"""Units of the state per program; a product of tiles needs at least sixteen."""
 _FIRST_WITH_TF32 = 8
-"""The compute capability of GPUs, Ampere and later."""
+"""Compute capability of Ampere GPUs, the first with TF32."""
 _ROWS = 16
-"""Sequences that a program has."""
+"""Sequences per program."""
 
 
 def can_sweep(B: int, H: int, device: torch.device) -> bool:
-    """Whether TF32 is allowed, and this GPU has it, and a processor for every program with room for what it keeps."""
+    """Whether the kernel can run: TF32 is allowed and available, and all programs fit on the GPU at once."""
     gpu = _properties(device)
     if torch.get_float32_matmul_precision() == "highest" or torch.version.cuda is None or gpu.major < _FIRST_WITH_TF32:
         return False
@@ -122,7 +122,7 @@ def _sweep_backward(
 def _launch(B: int, H: int, device: torch.device) -> tuple[tuple[int, int], dict[str, Any]]:
     """The grid: programs that share their sequences, and how many such groups there are; and how each is compiled.
 
-    Off a GPU programs run one after the other and cannot wait for each other, so there one has all units.
+    In the interpreter programs run one after the other and cannot wait for each other, so one has all units.
     """
     on_gpu = device.type == "cuda"
     units = _UNITS if on_gpu else _state(H)
@@ -144,15 +144,15 @@ def _tanh(x):
 
 @triton.jit
 def _arrive(arrived):
-    """Lets the other programs see what this one has written."""
+    """Signals to the other programs that this one has written its state."""
     tl.debug_barrier()
     tl.atomic_add(arrived, 1, sem="release")
 
 
 @triton.jit
-def _wait_for(arrived, number):
-    """Waits until programs have arrived so many times in all."""
-    while tl.atomic_add(arrived, 0, sem="acquire") < number:
+def _wait_for(arrived, count):
+    """Waits until programs have signalled so many times in total."""
+    while tl.atomic_add(arrived, 0, sem="acquire") < count:
         pass
     tl.debug_barrier()
 
@@ -252,8 +252,8 @@ def _backward(
         dh = tl.load(for_states + step * H + u, known, 0.0)
         if back > 0:
             _wait_for(arrived, back * partners)
-            place = for_gates + (step[None, :, :] + 1) * 4 * H + all_gates
-            theirs = tl.load(place, everywhere, 0.0, cache_modifier=".cg")
+            pointer = for_gates + (step[None, :, :] + 1) * 4 * H + all_gates
+            theirs = tl.load(pointer, everywhere, 0.0, cache_modifier=".cg")
             dh += tl.sum(tl.dot(theirs, mine, input_precision="tf32"), 0)
         dc += dh * o_gate * (1.0 - tanh_c * tanh_c)
         if HAS_CELLS:

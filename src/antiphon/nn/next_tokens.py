@@ -1,10 +1,10 @@
-"""Probabilities of the next word after many prefixes, summed over the input rows in which it may be written.
+"""Probabilities of the next token after many prefixes, summed over the input positions at which it may be written.
 
-    P(n, v) = sum_i weight(n, i) word(v | i, n)
+    P(n, v) = sum_i weight(n, i) token(v | i, n)
             = exp(C[n, v]) sum_i (weight(n, i) / Z(i, n)) exp(A[i, v])        Z = exp(C) exp(A)^T
 
-Because the softmax is factored, ``Z`` and ``P`` of all prefixes and all words are one matrix product each. Cells whose
-``Z`` underflows are added word by word, so the result is exact for any logits (``factored_softmax.py``).
+Because the softmax is factored, ``Z`` and ``P`` of all prefixes and tokens are one matrix product each. Cells whose
+``Z`` underflows are added token by token, so the result is exact for any logits (``factored_softmax.py``).
 """
 
 from typing import NamedTuple
@@ -16,13 +16,13 @@ from torch import Tensor
 from antiphon.nn.factored_softmax import Exponentials, cell_blocks, has_kernel, underflows
 
 _SMALL_GATHER = 2**18
-"""Up to so many numbers, copying a source for each of its prefixes is cheaper than a loop over sources."""
+"""Up to so many elements, copying a source for each of its prefixes is cheaper than a loop over sources."""
 _BLOCK = 64
-"""Words of which only the best is looked at, unless it is among the best of all."""
+"""Tokens per block: a block is searched only if its maximum is among the best."""
 
 
 class TokenTable(NamedTuple):
-    """One side's part of the word logits of all cells, prepared once for many prefixes of the other side."""
+    """One side's part of the token logits of all cells, prepared once for many prefixes of the other side."""
 
     logits: Float[Tensor, "B I V"]
     exp: Float[Tensor, "B I V"]
@@ -30,7 +30,7 @@ class TokenTable(NamedTuple):
 
     @classmethod
     def of(cls, logits: Float[Tensor, "B I V"]) -> "TokenTable":
-        """Those of some logits; kernels want rows of a multiple of 8 words."""
+        """The table of some logits; kernels need row lengths that are a multiple of 8."""
         if has_kernel(logits):
             from antiphon.nn.factored_softmax_triton import aligned
 
@@ -48,9 +48,9 @@ class TokenTable(NamedTuple):
 
 
 def kernels_fit(logits: Float[Tensor, "N V"], sentence: Int[Tensor, " N"], B: int) -> bool:
-    """Whether kernels serve these prefixes: they are in order, and every one of ``B`` sentences has as many.
+    """Whether kernels handle these prefixes: sorted by sentence, the same number for each of ``B`` sentences.
 
-    While a step is captured this is not asked, since the same step ran before.
+    Not checked while a step is captured, since the same step ran before.
     """
     if not has_kernel(logits) or not len(sentence) or len(sentence) % B:
         return False
@@ -61,7 +61,7 @@ def kernels_fit(logits: Float[Tensor, "N V"], sentence: Int[Tensor, " N"], B: in
 
 
 class NextTokens(NamedTuple):
-    """``log P`` of every word, and the log normaliser of every cell."""
+    """``log P`` of every token, and the log normaliser of every cell."""
 
     log_prob: Float[Tensor, "N V"]
     log_z: Float[Tensor, "N R"]
@@ -84,9 +84,9 @@ def next_tokens(
     sentence: Int[Tensor, " N"],
     log_weight: Float[Tensor, "N R"],
 ) -> NextTokens:
-    """The next words of prefixes that belong to ``sentence`` and have weights in ``R`` rows from ``first_row`` on.
+    """Log probabilities of the next token of prefixes of ``sentence`` with weights in ``R`` rows from ``first_row`` on.
 
-    No gradient. With kernels, all rows are there.
+    No gradient. Kernels need all rows.
     """
     if kernels_fit(target_logits, sentence, len(source.logits)):
         from antiphon.nn import next_tokens_triton as kernels
@@ -94,8 +94,8 @@ def next_tokens(
         return NextTokens(*kernels.mix_tokens(source.logits, source.exp, source.peak, target_logits, log_weight))
     peak = log_weight.amax(1, keepdim=True).clamp(min=torch.finfo(log_weight.dtype).min)
     weight = (log_weight - peak).exp().to(target_logits.dtype)
-    words, log_z = _mix_tokens(source, first_row, target_logits, sentence, weight)
-    return NextTokens(words.log_().add_(peak.to(words.dtype)), log_z)
+    probs, log_z = _mix_tokens(source, first_row, target_logits, sentence, weight)
+    return NextTokens(probs.log_().add_(peak.to(probs.dtype)), log_z)
 
 
 def log_normalisers_by_sentence(
@@ -133,18 +133,18 @@ def _mix_tokens(
     rows = slice(first_row, first_row + weight.shape[1])
     cells = _factor_cells(source, rows, target_logits, sentence)
     per_z = (weight / cells.z).masked_fill(cells.lost, 0.0)
-    words = multiply_by_sentence(per_z, cells.exp_source, sentence).mul_(cells.exp_target)
-    for n, i in cell_blocks(cells.lost, words.shape[1]):
-        logits = source.logits[sentence[n], i + first_row, : words.shape[1]] + target_logits[n]
+    probs = multiply_by_sentence(per_z, cells.exp_source, sentence).mul_(cells.exp_target)
+    for n, i in cell_blocks(cells.lost, probs.shape[1]):
+        logits = source.logits[sentence[n], i + first_row, : probs.shape[1]] + target_logits[n]
         cells.log_z[n, i] = logits.logsumexp(1)
-        words.index_add_(0, n, logits.softmax(1).mul_(weight[n, i][:, None]))
-    return words, cells.log_z
+        probs.index_add_(0, n, logits.softmax(1).mul_(weight[n, i][:, None]))
+    return probs, cells.log_z
 
 
 def multiply_by_sentence(
     left: Float[Tensor, "N X"], right: Float[Tensor, "B X Y"], sentence: Int[Tensor, " N"]
 ) -> Float[Tensor, "N Y"]:
-    """``left[n] @ right[sentence[n]]`` for every ``n``; sentences stand in order."""
+    """``left[n] @ right[sentence[n]]`` for every ``n``; ``sentence`` is sorted."""
     B, X, Y = right.shape
     if B == 1:
         return left @ right[0]
@@ -160,20 +160,20 @@ def multiply_by_sentence(
 
 
 def top_tokens(scores: Float[Tensor, "N V"], width: int) -> tuple[Float[Tensor, "N W"], Int[Tensor, "N W"]]:
-    """The ``width`` highest scores and their places: those of the ``width`` blocks with the highest maxima."""
+    """The ``width`` highest scores and their indices, found in the ``width`` blocks with the highest maxima."""
     N, V = scores.shape
-    number, rest = divmod(V, _BLOCK)
-    if number < 2 * width:
-        best, place = scores.topk(width, 1)
-        return best, place
+    count, rest = divmod(V, _BLOCK)
+    if count < 2 * width:
+        best, index = scores.topk(width, 1)
+        return best, index
     if has_kernel(scores):
         from antiphon.nn import next_tokens_triton as kernels
 
         return kernels.top_tokens(scores, width)
-    blocks = scores[:, : V - rest].unflatten(1, (number, _BLOCK))
+    blocks = scores[:, : V - rest].unflatten(1, (count, _BLOCK))
     chosen = blocks.amax(2).topk(width, 1).indices
-    every_place = torch.arange(V, device=scores.device)
-    place = (chosen[:, :, None] * _BLOCK + every_place[:_BLOCK]).flatten(1)
-    place = torch.cat([place, every_place[V - rest :].expand(N, rest)], 1)
-    best, which = scores.gather(1, place).topk(width, 1)
-    return best, place.gather(1, which)
+    every_index = torch.arange(V, device=scores.device)
+    index = (chosen[:, :, None] * _BLOCK + every_index[:_BLOCK]).flatten(1)
+    index = torch.cat([index, every_index[V - rest :].expand(N, rest)], 1)
+    best, which = scores.gather(1, index).topk(width, 1)
+    return best, index.gather(1, which)

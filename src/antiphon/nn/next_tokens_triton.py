@@ -1,13 +1,13 @@
-"""Decoding steps as Triton kernels: the next words after many prefixes, and the best of them.
+"""Triton kernels for decoding steps: probabilities of the next token after many prefixes, and the best tokens.
 
     Z(i, n)      = sum_v E[i, v] exp(C[n, v] - peak_n)                   E = exp(A - peak), computed once per source
     log P(n, v)  = log sum_i (weight(n, i) / Z(i, n)) E[i, v] + C[n, v] - peak_n
 
-A launch sums ``Z`` over parts of the vocabulary, one adds the parts up and divides the weights, and one mixes the words
-and takes the logarithm. Cells whose ``Z`` underflows are computed again word by word, so the result is exact for any
-logits. Products are in single precision, without tensor cores: a tile has few rows, and passes by once.
+One launch sums ``Z`` over parts of the vocabulary, one adds up the parts and divides the weights, and one sums over
+positions and takes the logarithm. Cells whose ``Z`` underflows are recomputed token by token, so the result is exact
+for any logits. Products are in single precision, without tensor cores: a tile has few rows and is read once.
 
-``N = B * K`` prefixes stand in order, ``K`` of each source. Reference: ``nn/next_tokens.py``.
+``N = B * K`` prefixes are sorted by source, ``K`` for each. Reference: ``nn/next_tokens.py``.
 """
 
 import torch
@@ -19,13 +19,13 @@ from torch import Tensor
 from antiphon.nn.factored_softmax_triton import aligned, min_sum
 
 _PROGRAMS = 2048
-"""How many programs a launch should have at least, so that every processor of a large GPU has several."""
+"""Programs of a launch at least, so that every multiprocessor of a large GPU has several."""
 _UNIT = tl.constexpr(8)
-"""Rows hold a multiple of so many words, and kernels know it, so that loads can be wide."""
+"""Row lengths are a multiple of this, and kernels know it, so that loads can be wide."""
 _MIXED_TOKENS = 128
-"""Words of a tile of probabilities."""
+"""Tokens of a tile of probabilities."""
 _BLOCK = 64
-"""Words of which only the best is looked at, unless it is among the best of all."""
+"""Tokens per block: a block is searched only if its maximum is among the best."""
 
 
 def mix_tokens(
@@ -38,7 +38,7 @@ def mix_tokens(
     """``log sum_i weight(n, i) softmax(A[i] + C[n])``, and the log normaliser of every cell.
 
     ``source`` and ``source_exp`` are aligned already. A source none of whose prefixes has any weight is skipped, and
-    its normalisers are impossible: a search that is done with a source goes on with the others.
+    its normalisers are ``-inf``: a search may be done with some sources and not with others.
     """
     B, I, V = source.shape
     N = len(target_logits)
@@ -49,7 +49,7 @@ def mix_tokens(
     log_prob, prefixes = torch.empty(N, V, device=target.device), _tile(N // B)
     _mix[(B, triton.cdiv(N // B, prefixes), triton.cdiv(V, _MIXED_TOKENS))](
         source, source_exp, target, peak, per_z, for_lost, log_z, highest, has_lost, log_prob,
-        N // B, I, V // _UNIT.value, PREFIXES=prefixes, ROWS=_rows(I), WORDS=_MIXED_TOKENS, num_stages=1,
+        N // B, I, V // _UNIT.value, PREFIXES=prefixes, ROWS=_rows(I), TOKENS=_MIXED_TOKENS, num_stages=1,
     )  # fmt: skip
     return log_prob[:, : target_logits.shape[1]], log_z
 
@@ -60,7 +60,7 @@ def log_normalisers(
     source_peak: Float[Tensor, "B I"],
     target_logits: Float[Tensor, "N V"],
 ) -> Float[Tensor, "N I"]:
-    """The log normaliser of every cell alone."""
+    """The log normaliser of every cell."""
     target, peak = _with_peak(target_logits)
     return _cells(source.contiguous(), source_exp.contiguous(), source_peak.contiguous(), target, peak, peak)
 
@@ -78,14 +78,14 @@ def _cells(
     highest: Tensor,
     *weights: Tensor,
 ) -> Float[Tensor, "N I"]:
-    """The log normaliser of every cell; with weights, also what is made of them, in the tensors that follow them."""
+    """The log normaliser of every cell; with weights, fills the tensors that follow them."""
     B, I, V = source.shape
     N, rows = len(target), triton.next_power_of_2(I)
     sums = _sums(source_exp, target, peak, highest)
     log_z = peak.new_empty(N, I)
     _weigh[(N,)](
         source, source_peak, target, peak, highest, sums, log_z, *(weights or [peak] * 4), N, N // B, I, V, len(sums),
-        min_sum(V), WEIGHTED=len(weights) > 0, ROWS=rows, WORDS=max(1, 2048 // rows),
+        min_sum(V), WEIGHTED=len(weights) > 0, ROWS=rows, TOKENS=max(1, 2048 // rows),
     )  # fmt: skip
     return log_z
 
@@ -101,33 +101,33 @@ def _sums(
     K = len(target) // B
     prefixes = _tile(K)
     multiplies_tiles = prefixes == 16
-    rows, words = (_rows(I), 32) if multiplies_tiles else (8, min(1024, 2048 // prefixes))
+    rows, tokens = (_rows(I), 32) if multiplies_tiles else (8, min(1024, 2048 // prefixes))
     tiles = triton.cdiv(I, rows) * triton.cdiv(K, prefixes)
-    parts = max(1, min(triton.cdiv(V, 4 * words), triton.cdiv(_PROGRAMS, B * tiles)))
-    words_per_part = triton.cdiv(triton.cdiv(V, parts), words) * words
-    parts = triton.cdiv(V, words_per_part)
+    parts = max(1, min(triton.cdiv(V, 4 * tokens), triton.cdiv(_PROGRAMS, B * tiles)))
+    tokens_per_part = triton.cdiv(triton.cdiv(V, parts), tokens) * tokens
+    parts = triton.cdiv(V, tokens_per_part)
     sums = torch.empty(parts, B * K, I, device=target.device)
     _sum_parts[(B, tiles, parts)](
-        source_exp, target, peak, highest, sums, B, K, I, V // _UNIT.value, words_per_part,
-        ROWS=rows, PREFIXES=prefixes, WORDS=words, TILES=multiplies_tiles,
+        source_exp, target, peak, highest, sums, B, K, I, V // _UNIT.value, tokens_per_part,
+        ROWS=rows, PREFIXES=prefixes, TOKENS=tokens, TILES=multiplies_tiles,
         num_warps=1 if multiplies_tiles else 4,
     )  # fmt: skip
     return sums
 
 
 def top_tokens(scores: Float[Tensor, "N V"], width: int) -> tuple[Float[Tensor, "N W"], Int[Tensor, "N W"]]:
-    """The ``width`` highest scores and their places: those of the ``width`` blocks with the highest maxima.
+    """The ``width`` highest scores and their indices, found in the ``width`` blocks with the highest maxima.
 
-    There are at least ``width`` blocks. What is no number counts as impossible.
+    Needs at least ``width`` blocks. NaN counts as ``-inf``.
     """
     N, V = scores.shape
     blocks, at_once = triton.cdiv(V, _BLOCK), 32
     maxima = torch.empty(N, blocks, device=scores.device)
     _block_maxima[(N, triton.cdiv(blocks, at_once))](scores, maxima, scores.stride(0), V, blocks, at_once, _BLOCK)
-    best, place = scores.new_empty(N, width), torch.empty(N, width, dtype=torch.int64, device=scores.device)
+    best, index = scores.new_empty(N, width), torch.empty(N, width, dtype=torch.int64, device=scores.device)
     sizes = {"WIDTH": triton.next_power_of_2(width), "BLOCKS": triton.next_power_of_2(blocks), "BLOCK": _BLOCK}
-    _best_of_blocks[(N,)](scores, maxima, best, place, scores.stride(0), V, blocks, width, **sizes, num_warps=2)
-    return best, place
+    _best_of_blocks[(N,)](scores, maxima, best, index, scores.stride(0), V, blocks, width, **sizes, num_warps=2)
+    return best, index
 
 
 def _rows(I: int) -> int:
@@ -136,11 +136,11 @@ def _rows(I: int) -> int:
 
 
 def _tile(K: int) -> int:
-    """Prefixes of a tile; products of tiles need sixteen, fewer are multiplied one by one."""
+    """Prefixes of a tile; a product of tiles needs sixteen, fewer are multiplied one by one."""
     return 16 if K > 4 else 1 << (K - 1).bit_length()
 
 
-@triton.jit(do_not_specialize=["B", "K", "I", "units", "words_per_part"])
+@triton.jit(do_not_specialize=["B", "K", "I", "units", "tokens_per_part"])
 def _sum_parts(
     source_exp,
     target,
@@ -151,10 +151,10 @@ def _sum_parts(
     K,
     I,
     units,
-    words_per_part,
+    tokens_per_part,
     ROWS: tl.constexpr,
     PREFIXES: tl.constexpr,
-    WORDS: tl.constexpr,
+    TOKENS: tl.constexpr,
     TILES: tl.constexpr,
 ):
     """Z(i, n) over one part of the vocabulary, for some rows and prefixes of a source; lanes add up at the end."""
@@ -164,14 +164,14 @@ def _sum_parts(
     i = tl.program_id(1) // tiles_across * ROWS + tl.arange(0, ROWS)
     k = tl.program_id(1) % tiles_across * PREFIXES + tl.arange(0, PREFIXES)
     part = tl.program_id(2).to(tl.int64)
-    first = tl.program_id(2) * words_per_part
+    first = tl.program_id(2) * tokens_per_part
     peak = tl.load(target_peak + b * K + k, k < K, 0.0)[:, None]
     has_mass = tl.max(tl.load(highest + b * K + k, k < K, float("-inf")), 0) > float("-inf")
-    stop = tl.where(has_mass, min(first + words_per_part, V), first)
+    stop = tl.where(has_mass, min(first + tokens_per_part, V), first)
     z = tl.zeros((ROWS, PREFIXES), tl.float32)
-    by_lane = tl.zeros((ROWS, 1 if TILES else PREFIXES, WORDS), tl.float32)
-    for word in tl.range(first, stop, WORDS, num_stages=4 if TILES else 1):
-        v = word + tl.arange(0, WORDS)[None, :]
+    by_lane = tl.zeros((ROWS, 1 if TILES else PREFIXES, TOKENS), tl.float32)
+    for start in tl.range(first, stop, TOKENS, num_stages=4 if TILES else 1):
+        v = start + tl.arange(0, TOKENS)[None, :]
         e = tl.load(source_exp + (b * I + i[:, None]) * V + v, (i[:, None] < I) & (v < V), 0.0)
         c = tl.load(target + (b * K + k[:, None]) * V + v, (k[:, None] < K) & (v < V), float("-inf")).to(tl.float32)
         if TILES:
@@ -205,9 +205,9 @@ def _weigh(
     least,
     WEIGHTED: tl.constexpr,
     ROWS: tl.constexpr,
-    WORDS: tl.constexpr,
+    TOKENS: tl.constexpr,
 ):
-    """log Z(i, n) and weight(n, i) / Z(i, n) of one prefix; where the sum underflowed, the weight is set apart."""
+    """log Z(i, n) and weight(n, i) / Z(i, n) of one prefix; weights of underflowed cells are stored apart."""
     n = tl.program_id(0).to(tl.int64)
     b = n // K
     i = tl.arange(0, ROWS)
@@ -223,8 +223,8 @@ def _weigh(
     if any_lost > 0:
         peak = tl.full((ROWS,), float("-inf"), tl.float32)
         total = tl.zeros((ROWS,), tl.float32)
-        for first in range(0, V, WORDS):
-            v = first + tl.arange(0, WORDS)
+        for first in range(0, V, TOKENS):
+            v = first + tl.arange(0, TOKENS)
             a = tl.load(source + (b * I + i[:, None]) * V + v[None, :], lost[:, None] & (v < V)[None, :], float("-inf"))
             c = tl.load(target + n * V + v, v < V, float("-inf")).to(tl.float32)
             logits = a.to(tl.float32) + c[None, :]
@@ -259,17 +259,17 @@ def _mix(
     units,
     PREFIXES: tl.constexpr,
     ROWS: tl.constexpr,
-    WORDS: tl.constexpr,
+    TOKENS: tl.constexpr,
 ):
-    """log P of some words after some prefixes of a source; lost cells one by one."""
+    """log P of some tokens after some prefixes of a source; underflowed cells one by one."""
     V = units * _UNIT
     b = tl.program_id(0).to(tl.int64)
     k = tl.program_id(1) * PREFIXES + tl.arange(0, PREFIXES)
-    v = tl.program_id(2) * WORDS + tl.arange(0, WORDS)
+    v = tl.program_id(2) * TOKENS + tl.arange(0, TOKENS)
     n = b * K + k
     own_highest = tl.load(highest + n, k < K, float("-inf"))
     stop = tl.where(tl.max(own_highest, 0) > float("-inf"), I, 0)
-    total = tl.zeros((PREFIXES, WORDS), tl.float32)
+    total = tl.zeros((PREFIXES, TOKENS), tl.float32)
     if PREFIXES < 16:
         for i in range(stop):
             e = tl.load(source_exp + (b * I + i) * V + v, v < V, 0.0)
@@ -282,8 +282,8 @@ def _mix(
             w = tl.load(per_z + n[:, None] * I + i[None, :], (k < K)[:, None] & (i < I)[None, :], 0.0)
             total = tl.dot(w, e, total, input_precision="tf32x3")
     mask = (k < K)[:, None] & (v < V)[None, :]
-    places = n[:, None] * V + v[None, :]
-    c = tl.load(target + places, mask, float("-inf")).to(tl.float32)
+    offsets = n[:, None] * V + v[None, :]
+    c = tl.load(target + offsets, mask, float("-inf")).to(tl.float32)
     own = c - tl.load(target_peak + n, k < K, 0.0)[:, None]
     result = tl.log(total) + own
     if tl.max(tl.load(has_lost + n, k < K, 0), 0) > 0:
@@ -294,12 +294,12 @@ def _mix(
             softmax = tl.exp(logits - tl.load(log_z + n * I + i, k < K, 0.0)[:, None])
             total += tl.where(weight == 0.0, 0.0, weight * softmax)
         result = tl.log(total)
-    tl.store(log_prob + places, result + own_highest[:, None], mask)
+    tl.store(log_prob + offsets, result + own_highest[:, None], mask)
 
 
 @triton.jit
 def _block_maxima(scores, maxima, stride, V, blocks, AT_ONCE: tl.constexpr, BLOCK: tl.constexpr):
-    """The highest score of each of some blocks of words."""
+    """The highest score of each of some blocks of tokens."""
     n = tl.program_id(0).to(tl.int64)
     block = tl.program_id(1) * AT_ONCE + tl.arange(0, AT_ONCE)
     v = block[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -308,13 +308,13 @@ def _block_maxima(scores, maxima, stride, V, blocks, AT_ONCE: tl.constexpr, BLOC
 
 
 @triton.jit
-def _take_best(values, places, rank, found, found_place):
-    """The highest value and its place noted at a rank, and the values without it."""
+def _take_best(values, indices, rank, found, found_index):
+    """Stores the highest value and its index at a rank; the values without it."""
     best, at = tl.max(values, 0, return_indices=True)
-    place = tl.sum(tl.where(tl.arange(0, values.shape[0]) == at, places, 0), 0)
+    index = tl.sum(tl.where(tl.arange(0, values.shape[0]) == at, indices, 0), 0)
     is_here = tl.arange(0, found.shape[0]) == rank
     left = tl.where(tl.arange(0, values.shape[0]) == at, float("-inf"), values)
-    return left, tl.where(is_here, best, found), tl.where(is_here, place, found_place)
+    return left, tl.where(is_here, best, found), tl.where(is_here, index, found_index)
 
 
 @triton.jit
@@ -322,7 +322,7 @@ def _best_of_blocks(
     scores,
     maxima,
     best,
-    place,
+    index,
     stride,
     V,
     blocks,
@@ -331,7 +331,7 @@ def _best_of_blocks(
     BLOCKS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """The highest scores after one prefix, best first; what is impossible is the lowest number until the end."""
+    """The highest scores after one prefix, best first; ``-inf`` is replaced by the lowest number until the end."""
     n = tl.program_id(0).to(tl.int64)
     lowest: tl.constexpr = -3.4e38
     block, rank = tl.arange(0, BLOCKS), tl.arange(0, WIDTH)
@@ -344,9 +344,9 @@ def _best_of_blocks(
     exists = tl.reshape((rank < width)[:, None] & (tl.arange(0, BLOCK) >= 0)[None, :], (WIDTH * BLOCK,)) & (v < V)
     values = tl.maximum(tl.load(scores + n * stride + v, exists, float("-inf")), lowest)
     values = tl.where(exists, values, float("-inf"))
-    words = tl.zeros((WIDTH,), tl.int32)
+    indices = tl.zeros((WIDTH,), tl.int32)
     for k in range(width):
-        values, found, words = _take_best(values, v, k, found, words)
+        values, found, indices = _take_best(values, v, k, found, indices)
     found = tl.where(found <= lowest, float("-inf"), found)
     tl.store(best + n * width + rank, found, rank < width)
-    tl.store(place + n * width + rank, words.to(tl.int64), rank < width)
+    tl.store(index + n * width + rank, indices.to(tl.int64), rank < width)

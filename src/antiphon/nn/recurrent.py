@@ -1,4 +1,4 @@
-"""LSTMs over padded batches, whose answers do not depend on the padding."""
+"""LSTMs over padded batches, whose results do not depend on the padding."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,15 +20,15 @@ LSTMState = tuple[Tensor, Tensor]
 
 
 class Embedding(nn.Embedding):
-    """Token vectors drawn small and uniform, as the LSTM's own weights are."""
+    """Token embeddings with small uniform initial values, like the LSTM's own weights."""
 
     def reset_parameters(self) -> None:
-        """Draws every vector anew."""
+        """Initialises every vector."""
         nn.init.uniform_(self.weight, -0.1, 0.1)
 
 
 class FeatureEmbedding(Embedding):
-    """A vector for a set of features: the sum of theirs; a feature that training never saw adds nothing."""
+    """A vector for a set of features: the sum of theirs; a feature not seen in training adds nothing."""
 
     def forward(self, features: Int[Tensor, "B F"]) -> Float[Tensor, "B E"]:
         """The vector of each set; padding adds nothing either."""
@@ -50,8 +50,8 @@ class Sizes:
 class LSTM(nn.LSTM):
     """An LSTM over ``(B, length, size)`` whose forget gates start out with a given bias on top of the usual draw.
 
-    A bias of 1 lets it remember from the start what was read long ago, such as features; without one it attends to what
-    was read last, which suits endings.
+    A bias of 1 helps it to remember early inputs from the start of training; without one it favours recent inputs,
+    which suits endings.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class LSTM(nn.LSTM):
         super().__init__(input_size, hidden_size, layers, batch_first=True, dropout=between_layers)
 
     def forward(self, inputs: Any, state: LSTMState | None = None) -> Any:
-        """The last layer's state at every position, and the state to go on from."""
+        """The last layer's state at every position, and the state to continue from."""
         if not isinstance(inputs, Tensor) or not self._has_kernel(inputs):
             return super().forward(inputs, state)
         layers = list(self._layers(inputs, state))
@@ -70,7 +70,7 @@ class LSTM(nn.LSTM):
         return layers[-1][0], (hidden, cell)
 
     def last_state(self, inputs: Float[Tensor, "B I E"], lengths: Int[Tensor, " B"]) -> LSTMState:
-        """The state after the last real position of each sequence; on a GPU, nobody waits for lengths."""
+        """The state after the last real position of each sequence; on a GPU, without a device sync."""
         if self._has_kernel(inputs):
             last = (lengths - 1)[:, None, None].expand(-1, 1, self.hidden_size)
             layers = zip(*self._layers(inputs, None), strict=True)
@@ -98,7 +98,7 @@ class LSTM(nn.LSTM):
         return lstm_triton.can_sweep(len(inputs), self.hidden_size, inputs.device)
 
     def _layers(self, inputs: Float[Tensor, "B T E"], state: LSTMState | None) -> Iterator[tuple[Tensor, Tensor]]:
-        """Hidden and cell values of each layer, by a kernel; all its inputs are multiplied at once before it."""
+        """Hidden and cell values of each layer, by a kernel; the products with its inputs are computed before it."""
         from antiphon.nn import lstm_triton
 
         for layer, (from_inputs, from_states, *biases) in enumerate(self.all_weights):
@@ -112,7 +112,7 @@ class LSTM(nn.LSTM):
         return dropout(states, self.dropout, self.training)
 
     def step(self, inputs: Float[Tensor, "N E"], state: LSTMState | None) -> tuple[Float[Tensor, "N H"], LSTMState]:
-        """The state after one more position; layer by layer, which spares a single step the set-up of a sequence."""
+        """The state after one more position, layer by layer, which is faster than a sequence of length one."""
         if state is None:
             nothing = inputs.new_zeros(self.num_layers, len(inputs), self.hidden_size)
             state = nothing, nothing
@@ -125,7 +125,7 @@ class LSTM(nn.LSTM):
         return inputs, (torch.stack(hidden), torch.stack(cell))
 
     def reset_parameters(self) -> None:
-        """Draws all weights anew."""
+        """Initialises all weights."""
         super().reset_parameters()
         for name, parameter in self.named_parameters():
             if name.startswith("bias_ih"):
@@ -133,7 +133,7 @@ class LSTM(nn.LSTM):
 
 
 class PrefixEncoder(nn.Module):
-    """An LSTM read from the left: state ``j`` knows tokens ``0..j``; it can also go on from a carried state."""
+    """A left-to-right LSTM: state ``j`` depends on tokens ``0..j``; it can also continue from a given state."""
 
     def __init__(self, vocabulary_size: int, sizes: Sizes) -> None:
         super().__init__()
@@ -152,7 +152,7 @@ class PrefixEncoder(nn.Module):
         state: LSTMState | None = None,
         features: Float[Tensor, "B E"] | None = None,
     ) -> tuple[Float[Tensor, "B J H"], LSTMState]:
-        """The state after each token, and the state to go on from; the vector of features is added to every token's."""
+        """The state after each token, and the state to continue from; the feature vector is added to every token."""
         embedded = with_features(self.embedding(tokens), features)
         if tokens.shape[1] == 1 and not self.training:
             single, last = self.lstm.step(embedded[:, 0], state)
@@ -162,7 +162,7 @@ class PrefixEncoder(nn.Module):
 
 
 class SourceEncoder(nn.Module):
-    """An LSTM over the input: from the left alone, or from both ends with the two states side by side."""
+    """An LSTM over the input, unidirectional, or bidirectional with the two states concatenated."""
 
     def __init__(self, vocabulary_size: int, sizes: Sizes, *, bidirectional: bool) -> None:
         super().__init__()
@@ -196,14 +196,14 @@ class SourceEncoder(nn.Module):
         return torch.cat([rightward, leftward], 2)
 
     def initial_state(self, N: int) -> LSTMState:
-        """The state before the first token, for encoders that read from the left."""
+        """The state before the first token, for unidirectional encoders."""
         zeros = self.embedding.weight.new_zeros(len(self.rightward), N, self.output_size)
         return zeros, zeros.clone()
 
     def step(
         self, tokens: Int[Tensor, " N"], state: LSTMState | None = None, features: Float[Tensor, "N E"] | None = None
     ) -> tuple[Float[Tensor, "N H"], LSTMState]:
-        """The state after one more token, and the state to go on from; only for encoders that read from the left."""
+        """The state after one more token, and the state to continue from; only for unidirectional encoders."""
         outputs: Tensor = self.dropout(with_features(self.embedding(tokens)[:, None], features)[:, 0])
         hidden, cell = [], []
         for layer, rightward in enumerate(self.rightward):
@@ -222,7 +222,7 @@ def select_states(state: LSTMState, index: Int[Tensor, " N"]) -> LSTMState:
 
 
 def join_states(one: LSTMState, other: LSTMState) -> LSTMState:
-    """The states of two batches as those of one."""
+    """The states of two batches, concatenated."""
     return torch.cat([one[0], other[0]], 1), torch.cat([one[1], other[1]], 1)
 
 
@@ -232,7 +232,7 @@ def valid_positions(lengths: Int[Tensor, " B"], size: int) -> Bool[Tensor, "B I"
 
 
 def with_features(embedded: Float[Tensor, "B T E"], features: Float[Tensor, "B E"] | None) -> Float[Tensor, "B T E"]:
-    """The vectors of tokens, to each of which that of the features is added, if there are any."""
+    """Token vectors plus the feature vector, if there is one."""
     return embedded if features is None else embedded + features[:, None]
 
 
@@ -241,7 +241,7 @@ def _one_layer_each(input_sizes: list[int], sizes: Sizes) -> nn.ModuleList:
 
 
 def _mirror_index(lengths: Int[Tensor, " B"], I: int) -> Int[Tensor, " N"]:
-    """Position ``length - 1 - i`` inside each sequence and ``i`` at padding, its own inverse; counted through all."""
+    """Flat index that reverses each sequence and leaves padding in place; its own inverse."""
     positions, sequences = (torch.arange(size, device=lengths.device) for size in (I, len(lengths)))
     mirrored = lengths[:, None] - 1 - positions
     return (torch.where(mirrored >= 0, mirrored, positions) + I * sequences[:, None]).flatten()

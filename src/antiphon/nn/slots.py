@@ -1,4 +1,4 @@
-"""Sequences of a batch in numbered slots, of which some may be empty."""
+"""Sequences of a batch in slots, some of which may be empty."""
 
 from jaxtyping import Int
 from torch import Tensor
@@ -7,7 +7,7 @@ from torch import Tensor
 def scatter_to_slots(
     values: Tensor, slots: Int[Tensor, " N"], size: int, *, empty: float | int = 0, dim: int = 0
 ) -> Tensor:
-    """Values put into their slots; if every slot has one, they are in order and come back as they are."""
+    """Values scattered to their slots; unchanged if every slot has one, since they are in order."""
     if values.shape[dim] == size:
         return values
     shape = list(values.shape)

@@ -1,4 +1,4 @@
-"""Layers that give every word its logit."""
+"""Layers that compute the logits of all tokens."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,22 +11,22 @@ from torch.nn.functional import linear, pad
 from antiphon.triton_support import kernels_can_run
 
 _UNIT = 8
-"""A GPU multiplies and reads rows fastest whose length this divides."""
+"""GPUs multiply and read rows fastest whose length is a multiple of this."""
 _DROPPED_BITS = 13
-"""How many bits of a single-precision number TF32 has no place for."""
+"""Bits of a single-precision number that TF32 drops."""
 
 
 class Projection(nn.Linear):
-    """A linear layer; without gradients on a GPU, tensor cores compute it in single precision.
+    """A linear layer; in inference on a GPU, tensor cores compute it in single precision.
 
-    A number is the sum of two that fit TF32, ``x = x1 + x2``, up to the last bits. So ``x2 w1 + x1 w2 + x1 w1`` is one
+    A number is the sum of two TF32 numbers, ``x = x1 + x2``, up to the last bits. So ``x2 w1 + x1 w2 + x1 w1`` is one
     TF32 product with three times the inputs, small terms first, in about half of the time without tensor cores.
     """
 
     _split_weight: tuple[tuple[int, int], Tensor] | None = None
 
     def forward(self, input: Float[Tensor, "... H"]) -> Float[Tensor, "... V"]:
-        """The logits of every word."""
+        """The logits of every token."""
         if torch.is_grad_enabled() or not kernels_can_run(input) or not _is_single(input, self.weight):
             return super().forward(input)
         high, low = _halves(input)
@@ -34,7 +34,7 @@ class Projection(nn.Linear):
             return linear(torch.cat([low, high, high], -1), self._weight_in_parts(), self.bias)
 
     def train(self, mode: bool = True) -> "Projection":
-        """Changes the mode; weights may have changed since, unseen by version counters if a graph was replayed."""
+        """Sets the mode and clears the cache: replaying a CUDA graph changes weights but not their version."""
         self._split_weight = None
         return super().train(mode)
 
@@ -47,13 +47,13 @@ class Projection(nn.Linear):
 
 
 class TokenLogits(Projection):
-    """A projection; while a model learns on a GPU, words that cannot be follow the others up to a round number.
+    """A projection that, while training on a GPU, pads the vocabulary to a multiple of 8 with impossible tokens.
 
-    With a bias their logits are ``-inf``, without one 0: of the parts of a sum, one has the bias.
+    With a bias their logits are ``-inf``, without one 0: logits are a sum of parts, one of which has the bias.
     """
 
     def forward(self, input: Float[Tensor, "... H"]) -> Float[Tensor, "... V"]:
-        """The logits of every word."""
+        """The logits of every token."""
         more = -self.out_features % _UNIT
         if not more or not self.training or not kernels_can_run(input):
             return super().forward(input)
@@ -67,11 +67,11 @@ def _is_single(*tensors: Tensor) -> bool:
     return single and torch.get_float32_matmul_precision() == "highest" and not torch.is_autocast_enabled()
 
 
-def _halves(numbers: Float[Tensor, "..."]) -> tuple[Float[Tensor, "..."], Float[Tensor, "..."]]:
-    """Each number rounded to TF32, and what is left."""
+def _halves(values: Float[Tensor, "..."]) -> tuple[Float[Tensor, "..."], Float[Tensor, "..."]]:
+    """Each number rounded to TF32, and the remainder."""
     half = 1 << (_DROPPED_BITS - 1)
-    high = ((numbers.view(torch.int32) + half) >> _DROPPED_BITS << _DROPPED_BITS).view(torch.float32)
-    return high, numbers - high
+    high = ((values.view(torch.int32) + half) >> _DROPPED_BITS << _DROPPED_BITS).view(torch.float32)
+    return high, values - high
 
 
 @contextmanager

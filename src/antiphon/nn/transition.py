@@ -1,7 +1,7 @@
-"""How likely the transducer is to write, rather than read on, in each cell.
+"""The transition model of the transducer: log odds of writing, rather than reading on, in each cell.
 
-Both kinds split a cell into a part of its input row and a part of its output column, which broadcast against each
-other, so that a search can keep the two apart and compute each only once.
+Both kinds split a cell into a source part and a target part, which broadcast against each other, so that a search can
+compute each part only once.
 """
 
 import math
@@ -16,10 +16,10 @@ from torch.autograd.function import once_differentiable
 class NeuralTransition(nn.Module):
     """``log odds(i, j) = v . tanh(T_h h_i + T_s s_j + c) + d``.  Thesis: transition model 2, the ``+`` models.
 
-    With ``compares``, ``(w . h_i + e)`` is added where ``x_i`` is what was written last, which ``run_keys`` of both
-    sides tell: whether there is still something to write in row ``i`` is hard to learn from a sum of two vectors, and
-    runs that do not learn it stay on a plateau. Beyond the thesis. The units of a side are then followed by the number
-    that it adds, 0 of the output, and by its key: both sides look alike, so that either can be the rows of a table.
+    With ``compares``, ``(w . h_i + e)`` is added where ``x_i`` was written last, which the ``run_keys`` of both sides
+    show. Whether there is still something to write at position ``i`` is hard to learn from a sum of two vectors, and
+    training that does not learn it stays on a plateau. Not in the thesis. The units of a side are then followed by the
+    number that it adds, 0 for the target, and by its key: both sides have the same layout, so either can be the table.
     """
 
     def __init__(self, source_size: int, target_size: int, units: int, *, compares: bool = False) -> None:
@@ -30,12 +30,12 @@ class NeuralTransition(nn.Module):
         self.written = _constant_linear(source_size, _WRITTEN_BIAS) if compares else None
 
     def source_part(self, states: Float[Tensor, "... H"], keys: Int[Tensor, "..."]) -> Float[Tensor, "... T"]:
-        """The part of an input state."""
+        """The source part of the log odds."""
         units: Tensor = self.source(states)
         return units if self.written is None else _side(units, self.written(states), keys)
 
     def target_part(self, states: Float[Tensor, "... H"], keys: Int[Tensor, "..."]) -> Float[Tensor, "... T"]:
-        """The part of an output state."""
+        """The target part of the log odds."""
         units: Tensor = self.target(states)
         return units if self.written is None else _side(units, torch.zeros_like(units[..., :1]), keys)
 
@@ -59,7 +59,7 @@ class NeuralTransition(nn.Module):
         return self.log_odds(source[:, :, None], target[:, None])
 
     def table(self, source: Float[Tensor, "B I T"]) -> "TransitionTable":
-        """The input's part of every row, prepared once for many prefixes."""
+        """The source part of every row, prepared once for many prefixes."""
         units = self._units(source)
         on_cpu = source.device.type == "cpu" and _fits_factors(units)
         return TransitionTable(torch.exp(2 * units) if on_cpu else units, self._rest(source), on_cpu)
@@ -71,7 +71,7 @@ class NeuralTransition(nn.Module):
         source, rest = (part[:, rows].index_select(0, sentence) for part in (table.units, table.rest))
         units, weight = self._units(target)[:, None], self.output.weight[0]
         if table.is_exponential:
-            # tanh(a + c) = 1 - 2 / (1 + exp(2 a) exp(2 c)); an overflow ends in the limit, 1.
+            # tanh(a + c) = 1 - 2 / (1 + exp(2 a) exp(2 c)); an overflow gives the limit, 1.
             r = source.mul_(torch.exp(2 * units)).add_(1.0).reciprocal_()
             odds = torch.matmul(r, weight).mul_(-2.0).add_(weight.sum() + self.output.bias)
         else:
@@ -82,7 +82,7 @@ class NeuralTransition(nn.Module):
         return part[..., : self.output.in_features]
 
     def _rest(self, part: Float[Tensor, "... T"]) -> Float[Tensor, "... R"]:
-        """What follows the units: what to add to the odds, and the key."""
+        """The columns after the units: the number to add to the log odds, and the key."""
         return part[..., self.output.in_features :]
 
     def _add_written(
@@ -94,7 +94,7 @@ class NeuralTransition(nn.Module):
 
 
 class TransitionTable(NamedTuple):
-    """Source units, or their exponentials ``exp(2 a)``, from which a CPU finds ``tanh`` more quickly; and the rest."""
+    """Source units, or their exponentials ``exp(2 a)``, from which a CPU computes ``tanh`` faster; and the rest."""
 
     units: Float[Tensor, "B I U"]
     rest: Float[Tensor, "... R"]
@@ -105,7 +105,7 @@ class TransitionTable(NamedTuple):
         return TransitionTable(self.units[:, rows], self.rest[:, rows], self.is_exponential)
 
     def append(self, row: "TransitionTable") -> "TransitionTable":
-        """The same with one more row of every sentence; what cannot be an exponential turns none of them into one."""
+        """The same with one more row of every sentence; if one of them has no exponentials, the result has none."""
         rest = torch.cat([self.rest, row.rest], 1)
         if self.is_exponential == row.is_exponential or not self.units.shape[1]:
             return TransitionTable(torch.cat([self.units, row.units], 1), rest, row.is_exponential)
@@ -114,7 +114,7 @@ class TransitionTable(NamedTuple):
 
 
 class GeometricTransition(nn.Module):
-    """One constant chance of writing, wherever the path stands.  Thesis: transition model 1."""
+    """One constant probability of writing in every cell.  Thesis: transition model 1."""
 
     constant_log_odds: Tensor
 
@@ -124,16 +124,16 @@ class GeometricTransition(nn.Module):
         self.register_buffer("constant_log_odds", torch.tensor(log_odds))
 
     def source_part(self, states: Float[Tensor, "... H"], keys: Int[Tensor, "..."]) -> Float[Tensor, "... 0"]:
-        """Nothing: the chance does not depend on the input."""
+        """Nothing: the probability does not depend on the source."""
         return states[..., :0]
 
     def target_part(self, states: Float[Tensor, "... H"], keys: Int[Tensor, "..."]) -> Float[Tensor, "... 0"]:
-        """Nothing: the chance does not depend on the output."""
+        """Nothing: the probability does not depend on the target."""
         return states[..., :0]
 
     @property
     def readout(self) -> tuple[Float[Tensor, " 0"], Float[Tensor, " 1"]]:
-        """No weights of units, and the constant log odds."""
+        """No weights, and the constant log odds."""
         return self.constant_log_odds.new_zeros(0), self.constant_log_odds[None]
 
     def log_odds(self, source: Float[Tensor, "... 0"], target: Float[Tensor, "... 0"]) -> Float[Tensor, "..."]:
@@ -141,7 +141,7 @@ class GeometricTransition(nn.Module):
         return self.constant_log_odds + (source + target).sum(-1)
 
     def table(self, source: Float[Tensor, "B I 0"]) -> TransitionTable:
-        """The rows; there is nothing in them."""
+        """A table of empty rows."""
         return TransitionTable(source, source, is_exponential=False)
 
     def log_odds_by_sentence(
@@ -156,9 +156,9 @@ class GeometricTransition(nn.Module):
 
 
 _WRITTEN_BIAS = -2.0
-"""What is added to the log odds of writing at first, where the last token written is that of the input row."""
+"""Initial value added to the log odds of writing where the last token written is the source token."""
 _LARGEST_UNIT = 40.0
-"""Up to here ``exp`` of twice a unit fits single precision, and so does the product of two or its limit."""
+"""Up to this value ``exp`` of twice a unit fits single precision, and so does the product of two or its limit."""
 
 
 def _fits_factors(*sides: Tensor) -> bool:
@@ -166,7 +166,7 @@ def _fits_factors(*sides: Tensor) -> bool:
 
 
 def _constant_linear(size: int, bias: float) -> nn.Linear:
-    """A layer that gives the same number for every input until it has learnt otherwise."""
+    """A linear layer that starts as a constant."""
     layer = nn.Linear(size, 1)
     nn.init.zeros_(layer.weight)
     nn.init.constant_(layer.bias, bias)
@@ -174,7 +174,7 @@ def _constant_linear(size: int, bias: float) -> nn.Linear:
 
 
 def _side(units: Float[Tensor, "... U"], added: Float[Tensor, "... 1"], keys: Int[Tensor, "..."]) -> Tensor:
-    """Units, the number to add, and the key, which half precision could not hold."""
+    """Units, the number to add, and the key, in a precision that can hold the key."""
     return torch.cat([units, added, keys[..., None].to(torch.promote_types(units.dtype, torch.float32))], -1)
 
 

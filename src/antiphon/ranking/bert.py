@@ -56,8 +56,8 @@ class Bert(nn.Module):
 
     def forward(self, tokens: Int[Tensor, "B I"], lengths: Int[Tensor, " B"]) -> Float[Tensor, "B I H"]:
         """The state of each token."""
-        places = torch.arange(tokens.shape[1], device=tokens.device)
-        vectors = self.words(tokens) + self.positions(places) + self.segments.weight[0]
+        indices = torch.arange(tokens.shape[1], device=tokens.device)
+        vectors = self.words(tokens) + self.positions(indices) + self.segments.weight[0]
         padding = ~valid_positions(lengths, tokens.shape[1])
         states: Tensor = self.layers(self.dropout(self.norm(vectors)), src_key_padding_mask=padding)
         return states
@@ -104,13 +104,13 @@ class PretrainedSentence(SentenceModel):
             self._known.clear()
             self._known_of = current
         texts = [tuple(ids[:length]) for ids, length in zip(tokens.tolist(), lengths.tolist(), strict=True)]
-        new = [place for place, text in enumerate(texts) if text not in self._known]
+        new = [index for index, text in enumerate(texts) if text not in self._known]
         if len(self._known) + len(new) > _REMEMBERED:
             self._known.clear()
             new = list(range(len(texts)))
         if new:
             vectors = self._encode(tokens[new], lengths[new])
-            self._known.update(zip((texts[place] for place in new), vectors, strict=True))
+            self._known.update(zip((texts[index] for index in new), vectors, strict=True))
         return torch.stack([self._known[text] for text in texts])
 
     def _weights_key(self) -> tuple[tuple[int, int], ...]:

@@ -95,4 +95,4 @@ class WordPieces:
 
 def _package_folders(name: str) -> list[Path]:
     spec = find_spec(name) if name.isidentifier() else None
-    return [Path(place) for place in (spec.submodule_search_locations or [])] if spec else []
+    return [Path(folder) for folder in (spec.submodule_search_locations or [])] if spec else []

@@ -45,9 +45,9 @@ class MatchBatch(NamedTuple):
         return [self._part(slice(first, first + pairs)) for first in range(0, len(self.labels), pairs)]
 
     def _part(self, pairs: slice) -> "MatchBatch":
-        distinct, place = torch.unique(self.question[pairs], return_inverse=True)
+        distinct, inverse = torch.unique(self.question[pairs], return_inverse=True)
         of_pairs = self.sentences[pairs], self.sentence_lengths[pairs], self.labels[pairs]
-        return MatchBatch(self.questions[distinct], self.question_lengths[distinct], place, *of_pairs)
+        return MatchBatch(self.questions[distinct], self.question_lengths[distinct], inverse, *of_pairs)
 
     def to(self, device: torch.device | str) -> "MatchBatch":
         """The same batch on another device."""
@@ -67,11 +67,11 @@ class MatchCorpus:
     def of(cls, questions: Iterable[Question], encode: Callable[[str], Ids]) -> "MatchCorpus":
         """All pairs, in the order of the questions and their candidates."""
         questions = list(questions)
-        answers = [(number, answer) for number, question in enumerate(questions) for answer in question.answers]
+        answers = [(index, answer) for index, question in enumerate(questions) for answer in question.answers]
         return cls(
             [encode(question.text) for question in questions],
             [encode(answer.text) for _, answer in answers],
-            np.array([number for number, _ in answers], np.int64),
+            np.array([index for index, _ in answers], np.int64),
             np.array([answer.label or 0 for _, answer in answers], np.float32),
         )
 
@@ -88,18 +88,18 @@ class MatchCorpus:
         """Tokens of the sentence of each pair."""
         return np.array([len(ids) for ids in self.sentences], np.int64)
 
-    def batch(self, numbers: NDArray[np.int64]) -> MatchBatch:
+    def batch(self, indices: NDArray[np.int64]) -> MatchBatch:
         """The pairs of these numbers."""
-        distinct, place = np.unique(self.question[numbers], return_inverse=True)
+        distinct, inverse = np.unique(self.question[indices], return_inverse=True)
         return MatchBatch(
             *_pad([self.questions[n] for n in distinct]),
-            torch.from_numpy(place),
-            *_pad([self.sentences[n] for n in numbers]),
-            torch.from_numpy(self.labels[numbers]),
+            torch.from_numpy(inverse),
+            *_pad([self.sentences[n] for n in indices]),
+            torch.from_numpy(self.labels[indices]),
         )
 
-    def __getitem__(self, numbers: NDArray[np.int64]) -> MatchBatch:
-        return self.batch(numbers)
+    def __getitem__(self, indices: NDArray[np.int64]) -> MatchBatch:
+        return self.batch(indices)
 
 
 def _pad(sequences: Sequence[Ids]) -> tuple[Tensor, Tensor]:

@@ -100,9 +100,9 @@ def judgements_of(questions: Iterable[Question]) -> Judgements:
 def read_qrels(path: Path) -> Judgements:
     """The judgements of a TREC qrels file."""
     judged: Judgements = {}
-    for number, line in enumerate(read_lines(path), 1):
+    for line_number, line in enumerate(read_lines(path), 1):
         columns = line.split()
-        where = f"{path}:{number}"
+        where = f"{path}:{line_number}"
         if not columns:
             continue
         if len(columns) != 4:
@@ -129,19 +129,19 @@ def _belongs(question: Question, which: QuestionSet) -> bool:
 
 def _read_table(name: str, header: str, lines: Iterator[str]) -> Iterator[_Row]:
     names = tuple(name.strip().lower() for name in header.split("\t"))
-    places = _COLUMNS.get(names)
-    if places is None:
+    positions = _COLUMNS.get(names)
+    if positions is None:
         raise InputError(f"{name}:1: {header[:60]!r}, {_EXPECTED_HEADER}")
-    for number, line in enumerate(lines, 2):
+    for line_number, line in enumerate(lines, 2):
         if not line.strip():
             continue
-        columns, where = line.split("\t"), f"{name}:{number}"
+        columns, where = line.split("\t"), f"{name}:{line_number}"
         if len(columns) != len(names):
             raise InputError(f"{where}: {count_of(len(columns), 'column')}, expected {len(names)} as in the first line")
         question_id, question, answer_id, sentence = (
-            columns[place].strip() for place in places[:4] if place is not None
+            columns[position].strip() for position in positions[:4] if position is not None
         )
-        label = None if places[4] is None else _parse_label(columns[places[4]], where)
+        label = None if positions[4] is None else _parse_label(columns[positions[4]], where)
         _check_id(answer_id, "candidate", where)
         yield _Row(where, question_id, question, answer_id, sentence, label)
 
@@ -149,8 +149,8 @@ def _read_table(name: str, header: str, lines: Iterator[str]) -> Iterator[_Row]:
 def _read_qa_pairs(name: str, lines: Iterator[str]) -> Iterator[_Row]:
     """The candidates of ``<QApairs>`` blocks, numbered from 0 within each question."""
     question_id, question, answers, block = "", "", 0, ""
-    for number, line in enumerate(lines, 1):
-        where, text = f"{name}:{number}", line.strip()
+    for line_number, line in enumerate(lines, 1):
+        where, text = f"{name}:{line_number}", line.strip()
         if opened := re.fullmatch(r"""<QApairs id=['"](.*)['"]>""", text):
             question_id, question, answers = opened[1], "", 0
         elif text in ("<question>", "<positive>", "<negative>"):

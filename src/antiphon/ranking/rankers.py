@@ -66,10 +66,10 @@ class MatchRanker:
         """How much each question looks at every word of each of its candidates."""
         corpus = MatchCorpus.of(questions, self.encode)
         weights: list[Scores] = [np.zeros(0)] * len(corpus)
-        for numbers in plan_match_batches(corpus, _BATCH_SIZE):
-            found = self.matcher.attention(corpus.batch(numbers).to(self.matcher.bias.device)).double().cpu().numpy()
-            for number, row in zip(numbers, found, strict=True):
-                weights[number] = row[: len(corpus.sentences[number])]
+        for indices in plan_match_batches(corpus, _BATCH_SIZE):
+            found = self.matcher.attention(corpus.batch(indices).to(self.matcher.bias.device)).double().cpu().numpy()
+            for index, row in zip(indices, found, strict=True):
+                weights[index] = row[: len(corpus.sentences[index])]
         return weights
 
 
@@ -143,8 +143,8 @@ def match_log_odds(matcher: Matcher, corpus: MatchCorpus) -> Scores:
     """A matcher's log odds for every pair."""
     device = matcher.bias.device
     scores = np.zeros(len(corpus))
-    for numbers in plan_match_batches(corpus, _BATCH_SIZE):
-        scores[numbers] = matcher(corpus.batch(numbers).to(device)).double().cpu().numpy()
+    for indices in plan_match_batches(corpus, _BATCH_SIZE):
+        scores[indices] = matcher(corpus.batch(indices).to(device)).double().cpu().numpy()
     return scores
 
 

@@ -92,9 +92,9 @@ class Bigram(SentenceModel):
         """The mean over each text's pairs of neighbouring words."""
         padded = nn.functional.pad(self.dropout(self.vectors(tokens)), (0, 0, 0, 1))
         bigrams = torch.tanh(self.left(padded[:, :-1]) + self.right(padded[:, 1:]))
-        number = (lengths - 1).clamp(min=1)
-        valid = valid_positions(number, bigrams.shape[1])[:, :, None]
-        return (bigrams * valid).sum(1) / number[:, None]
+        count = (lengths - 1).clamp(min=1)
+        valid = valid_positions(count, bigrams.shape[1])[:, :, None]
+        return (bigrams * valid).sum(1) / count[:, None]
 
 
 class LSTMReader(nn.Module):

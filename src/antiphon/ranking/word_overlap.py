@@ -22,11 +22,11 @@ class Overlap:
     @classmethod
     def learn(cls, sentences: Iterable[Sequence[str]], stop_words: Collection[str]) -> "Overlap":
         """The frequencies of words in sentences."""
-        counts, number = Counter[str](), 0
+        counts, total = Counter[str](), 0
         for words in sentences:
             counts.update(set(words))
-            number += 1
-        return cls(number, dict(counts), stop_words)
+            total += 1
+        return cls(total, dict(counts), stop_words)
 
     def idf(self, word: str) -> float:
         """How rare a word is; one never seen is the rarest."""
@@ -47,10 +47,10 @@ class Overlap:
     def load(cls, path: Path, stop_words: Collection[str]) -> "Overlap":
         """Reads what ``save`` wrote."""
         counts: list[tuple[str, int]] = []
-        for number, line in enumerate(read_lines(path), 1):
+        for line_number, line in enumerate(read_lines(path), 1):
             word, _, count = line.partition("\t")
             if not is_count(count):
-                raise RunError(f"{path}:{number}: no word frequency, expected word<TAB>sentences")
+                raise RunError(f"{path}:{line_number}: no word frequency, expected word<TAB>sentences")
             counts.append((word, int(count)))
         if not counts or counts[0][0] != "sentences":
             raise RunError(f"{path}: no word frequencies, expected a first line that counts the sentences")

@@ -68,17 +68,17 @@ def _read(path: Path) -> Iterator[tuple[str, Vector]]:
 def _read_text(path: Path) -> Iterator[tuple[str, Vector]]:
     """Lines of a word and its numbers; word2vec puts a line of two counts before them."""
     width = 0
-    for number, line in enumerate(read_lines(path), 1):
-        where = f"{path}:{number}"
-        word, *numbers = line.rstrip().split(" ")
-        if number == 1 and len(numbers) == 1 and is_count(word) and is_count(numbers[0]):
-            width = int(numbers[0])
+    for line_number, line in enumerate(read_lines(path), 1):
+        where = f"{path}:{line_number}"
+        word, *values = line.rstrip().split(" ")
+        if line_number == 1 and len(values) == 1 and is_count(word) and is_count(values[0]):
+            width = int(values[0])
             _check_width(width, where)
             continue
-        width = width or len(numbers)
-        if len(numbers) != width or not width:
-            raise InputError(f"{where}: {len(numbers)} numbers after {word[:60]!r}, expected {width or 'some'}")
-        yield word, _bounded(_parse_numbers(numbers, where), where)
+        width = width or len(values)
+        if len(values) != width or not width:
+            raise InputError(f"{where}: {len(values)} numbers after {word[:60]!r}, expected {width or 'some'}")
+        yield word, _bounded(_parse_values(values, where), where)
 
 
 def _read_binary(path: Path) -> Iterator[tuple[str, Vector]]:
@@ -89,12 +89,12 @@ def _read_binary(path: Path) -> Iterator[tuple[str, Vector]]:
             raise InputError(f"{path}: no word2vec file, expected a first line of two counts")
         words, width = map(int, header)
         _check_width(width, f"{path}:1")
-        for place in range(1, words + 1):
-            word = _read_word(file, f"{path}: word {place}")
-            numbers = file.read(4 * width)
-            if len(numbers) != 4 * width:
-                raise InputError(f"{path}: ends in word {place} of {words}, expected {width} numbers for each")
-            yield word, _bounded(np.frombuffer(numbers, "<f4"), f"{path}: word {place}")
+        for index in range(1, words + 1):
+            word = _read_word(file, f"{path}: word {index}")
+            values = file.read(4 * width)
+            if len(values) != 4 * width:
+                raise InputError(f"{path}: ends in word {index} of {words}, expected {width} numbers for each")
+            yield word, _bounded(np.frombuffer(values, "<f4"), f"{path}: word {index}")
 
 
 def _read_word(file: BinaryIO, where: str) -> str:
@@ -130,23 +130,23 @@ def _is_word(word: str) -> bool:
     return word.split() == [word] and word.isprintable()
 
 
-def _as_floats(numbers: NDArray[np.generic], path: Path) -> NDArray[np.float32]:
-    if numbers.dtype.kind not in "fiu":
-        raise InputError(f"{path}: numbers of type {numbers.dtype}, expected floats")
+def _as_floats(values: NDArray[np.generic], path: Path) -> NDArray[np.float32]:
+    if values.dtype.kind not in "fiu":
+        raise InputError(f"{path}: numbers of type {values.dtype}, expected floats")
     with np.errstate(over="ignore"):
-        return numbers.astype(np.float32)
+        return values.astype(np.float32)
 
 
-def _bounded(numbers: NDArray[np.float32], where: str) -> NDArray[np.float32]:
-    if not (np.abs(numbers) <= _LARGEST).all():
+def _bounded(values: NDArray[np.float32], where: str) -> NDArray[np.float32]:
+    if not (np.abs(values) <= _LARGEST).all():
         raise InputError(f"{where}: a number that is not finite or huge, expected numbers up to {_LARGEST:,}")
-    return numbers
+    return values
 
 
-def _parse_numbers(numbers: list[str], where: str) -> Vector:
+def _parse_values(values: list[str], where: str) -> Vector:
     try:
         with np.errstate(over="ignore"):
-            return np.array(numbers, np.float32)
+            return np.array(values, np.float32)
     except ValueError:
         raise InputError(f"{where}: a number that is none, expected a word and its numbers") from None
 

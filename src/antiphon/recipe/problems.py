@@ -19,7 +19,7 @@ def explain(error: ValidationError, names: Mapping[str, Sequence[str]]) -> list[
     by_key: dict[tuple[str, ...], dict[str, Any]] = {}
     for problem in error.errors(include_url=False):  # a union reports each of its members
         by_key.setdefault(tuple(str(part) for part in problem["loc"][:2]), dict(problem))
-    return [_explain(place, problem, names) for place, problem in by_key.items()]
+    return [_explain(path, problem, names) for path, problem in by_key.items()]
 
 
 def show_value(value: Any) -> str:
@@ -36,11 +36,11 @@ def check_texts(given: Any, key: str = "", depth: int = 4) -> None:
             raise ValueError(f"{one_line(where)} = {show_value(text)}: not UTF-8 or with NUL, expected plain text")
 
 
-def _explain(place: Sequence[str], problem: Mapping[str, Any], names: Mapping[str, Sequence[str]]) -> str:
-    key = one_line(".".join(place))
+def _explain(path: Sequence[str], problem: Mapping[str, Any], names: Mapping[str, Sequence[str]]) -> str:
+    key = one_line(".".join(path))
     if problem["type"] == "extra_forbidden":
-        beside = names if len(place) == 1 else names[place[0]]
-        near = get_close_matches(place[-1][:_LONGEST_SHOWN], list(beside), n=1)
+        beside = names if len(path) == 1 else names[path[0]]
+        near = get_close_matches(path[-1][:_LONGEST_SHOWN], list(beside), n=1)
         return f"{key}: unknown key" + (f", did you mean {near[0]}?" if near else "")
     if problem["type"] == "value_error":
         return str(problem["msg"]).removeprefix("Value error, ")

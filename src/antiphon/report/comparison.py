@@ -67,10 +67,10 @@ def as_json(compared: Compared) -> dict[str, Any]:
                 "kind": system.model.kind,
                 "metrics": {
                     name: {
-                        "value": results[place].score.value,
-                        "signature": results[place].score.signature,
-                        "interval": [results[place].low, results[place].high],
-                        "p_value": results[place].p_value,
+                        "value": results[index].score.value,
+                        "signature": results[index].score.signature,
+                        "interval": [results[index].low, results[index].high],
+                        "p_value": results[index].p_value,
                     }
                     for name, results in compared.metrics.items()
                 },
@@ -79,7 +79,7 @@ def as_json(compared: Compared) -> dict[str, Any]:
                 "training_seconds": system.training.get("training_seconds"),
                 "outputs_per_second": system.outputs_per_second,
             }
-            for place, system in enumerate(compared.systems)
+            for index, system in enumerate(compared.systems)
         ]
     }
 
@@ -108,11 +108,11 @@ def _header(compared: Compared) -> list[str]:
 
 
 def _rows(compared: Compared) -> Iterator[list[str]]:
-    for place, system in enumerate(compared.systems):
+    for index, system in enumerate(compared.systems):
         yield [
             system.name,
             system.model.kind,
-            *(_cell(name, results[place]) for name, results in compared.metrics.items()),
+            *(_cell(name, results[index]) for name, results in compared.metrics.items()),
             _known(system.perplexity, ".3f"),
             _known(system.training.get("parameters"), ",.0f"),
             _known(system.training.get("training_seconds"), ",.0f"),
@@ -126,7 +126,7 @@ def _known(value: float | None, digits: str) -> str:
 
 
 def _cell(name: str, result: Comparison) -> str:
-    value, low, high = (shown(name, number) for number in (result.score.value, result.low, result.high))
+    value, low, high = (shown(name, value_) for value_ in (result.score.value, result.low, result.high))
     text = f"{value} [{low}, {high}]"
     return text if result.p_value is None else f"{text} p={result.p_value:.3f}"
 

@@ -154,9 +154,11 @@ def _cells(row: Listed, header: Sequence[str]) -> list[Cell]:
 
 def _filled(section: Section) -> Section:
     """The section for people: without columns that are empty in every row, and with plain names."""
-    kept = [place for place in range(len(section.header)) if any(row[place] not in (None, "") for row in section.rows)]
-    rows = [[row[place] for place in kept] for row in section.rows]
-    return Section(section.title, [section.header[place].replace("_", " ") for place in kept], rows, section.note)
+    kept = [
+        column for column in range(len(section.header)) if any(row[column] not in (None, "") for row in section.rows)
+    ]
+    rows = [[row[column] for column in kept] for row in section.rows]
+    return Section(section.title, [section.header[column].replace("_", " ") for column in kept], rows, section.note)
 
 
 def _left_note(left: int) -> str:

@@ -75,8 +75,8 @@ def escape_tsv(cell: Cell) -> str:
 
 def _text_table(section: Section) -> Table:
     table = Table(box=SIMPLE_HEAD, show_edge=False)
-    for place, name in enumerate(section.header):
-        are_numbers = all(_NUMBER.fullmatch(_shown(row[place])) for row in section.rows)
+    for column, name in enumerate(section.header):
+        are_numbers = all(_NUMBER.fullmatch(_shown(row[column])) for row in section.rows)
         table.add_column(name, justify="right" if are_numbers else "left", overflow="fold")
     for row in section.rows:
         table.add_row(*map(_on_one_line, row))

@@ -165,9 +165,9 @@ def _combined_recipe(folders: dict[str, RunFolder], search: dict[str, object]) -
     recipe = folders["direct"].recipe()
     given = {name: value for name, value in search.items() if value is not None}
     weights = list(cast(tuple[float, ...], given.get("weights", (1.0, 1.0, 1.0, 0.0))))
-    for place, name in ((1, "channel"), (2, "lm")):
+    for index, name in ((1, "channel"), (2, "lm")):
         if name not in folders:
-            weights[place] = 0.0
+            weights[index] = 0.0
     table = recipe.model_dump()
     table["model"]["kind"] = "noisy_channel"
     table["search"] |= given | {"weights": tuple(weights), "rule_weight": 0.0}

@@ -107,8 +107,8 @@ def _settle(folder: Path, manifest: Manifest) -> None:
     for name in manifest.removed:
         remove_tree(folder / name)
     _remove_empty_parents(folder, manifest.removed)
-    for place in {folder, *((folder / name).parent for name in manifest.files)}:
-        sync_folder(place)
+    for touched in {folder, *((folder / name).parent for name in manifest.files)}:
+        sync_folder(touched)
     write_manifest(folder, Manifest(manifest.files, manifest.folders, format=manifest.format))
     if manifest.staged is not None:
         remove_tree(folder / manifest.staged)

@@ -1,7 +1,7 @@
 """The names of all files that a run may hold."""
 
 MANIFEST = "manifest.json"
-MEMBERS = tuple(f"member-{number}" for number in range(1, 17))
+MEMBERS = tuple(f"member-{index}" for index in range(1, 17))
 """Folders of the runs that an ensemble is made of."""
 PARTS = ("direct", "channel", "lm", *MEMBERS)
 """Folders of the runs that a noisy channel or an ensemble is made of; its direct model may be an ensemble."""

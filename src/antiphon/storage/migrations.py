@@ -36,13 +36,13 @@ MIGRATIONS: dict[int, Callable[[Table], Table]] = {1: _from_format_1}
 """For each older format, its recipe as one of the next format; ``ValueError`` says why there is none."""
 
 
-def check_format(number: Any, folder: Path, newest: int = FORMAT) -> None:
+def check_format(version: Any, folder: Path, newest: int = FORMAT) -> None:
     """Refuses a format that this version cannot read."""
-    if not isinstance(number, int) or number < OLDEST:
-        raise ValueError(f"format {number!r}")
-    if number > newest:
+    if not isinstance(version, int) or version < OLDEST:
+        raise ValueError(f"format {version!r}")
+    if version > newest:
         raise RunError(
-            f"{folder}: a run of format {number}, expected at most {newest}; it was written by a newer antiphon: "
+            f"{folder}: a run of format {version}, expected at most {newest}; it was written by a newer antiphon: "
             "install that one"
         )
 
@@ -54,6 +54,6 @@ def migrate(
     migrations: Mapping[int, Callable[[Table], Table]] = MIGRATIONS,
 ) -> Table:
     """The recipe of a run as one of the newest format."""
-    for number in range(found, newest):
-        recipe = migrations[number](recipe)
+    for version in range(found, newest):
+        recipe = migrations[version](recipe)
     return recipe

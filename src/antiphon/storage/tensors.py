@@ -29,10 +29,10 @@ def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
     try:
         safetensors.torch.save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path)
     except safetensors.SafetensorError as error:
-        number = re.search(r"os error (\d+)", str(error))
-        if number is None:
+        code = re.search(r"os error (\d+)", str(error))
+        if code is None:
             raise
-        raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from error
+        raise OSError(int(code[1]), os.strerror(int(code[1])), str(path)) from error
 
 
 def load_finite(path: Path) -> dict[str, Tensor]:

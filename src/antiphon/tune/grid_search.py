@@ -135,12 +135,12 @@ class _Trainings:
                 last = line.strip() or last
         return process.wait(), last
 
-    def stop(self, number: signal.Signals) -> None:
+    def stop(self, signal_: signal.Signals) -> None:
         """Sends a signal to all that run."""
         with self._lock:
             self._is_stopped = True
             for process in self._running:
-                process.send_signal(number)
+                process.send_signal(signal_)
 
     def _start(self, command: list[str]) -> "subprocess.Popen[str]":
         return subprocess.Popen(

@@ -58,7 +58,7 @@ def tune(
     """
     tried: list[tuple[float, Weights]] = []
     weights = model.weights
-    for number in range(1, rounds + 1):
+    for round_ in range(1, rounds + 1):
         model.weights = weights
         predictions = model.predict(
             [Source(pair.source, pair.features) for pair in lists.pairs], nbest=nbest, allow_unknown_features=True
@@ -67,8 +67,8 @@ def tune(
         outputs = Outputs.of(lists.target, [each.tokens for each in predictions], [[p.target] for p in lists.pairs])
         value = score_outputs(outputs, [lists.metric])[lists.metric].value
         tried.append((value, weights))
-        say(f"round {number}: {lists.metric} {value:.2f} with {_shown(weights)}, {fresh:,} new candidates")
-        if not fresh or number == rounds:
+        say(f"round {round_}: {lists.metric} {value:.2f} with {_shown(weights)}, {fresh:,} new candidates")
+        if not fresh or round_ == rounds:
             break
         weights = _best_weights(lists, weights)
         if weights in (before for _, before in tried):

@@ -40,15 +40,15 @@ class NBestLists:
     def add(self, found: Iterable[Sequence[tuple[tuple[str, ...], tuple[float, ...]]]]) -> int:
         """Adds tokens and scores for every pair; how many of the candidates were new."""
         new = [
-            (place, tokens, scores)
-            for place, candidates in enumerate(found)
+            (sentence, tokens, scores)
+            for sentence, candidates in enumerate(found)
             for tokens, scores in candidates
-            if tokens not in self.lists[place].scores
+            if tokens not in self.lists[sentence].scores
         ]
         if new:
-            statistics = self._statistics([(place, tokens) for place, tokens, _ in new])
-            for (place, tokens, scores), row, gain in zip(new, statistics.rows, statistics.gain, strict=True):
-                each = self.lists[place]
+            statistics = self._statistics([(sentence, tokens) for sentence, tokens, _ in new])
+            for (sentence, tokens, scores), row, gain in zip(new, statistics.rows, statistics.gain, strict=True):
+                each = self.lists[sentence]
                 each.scores[tokens] = scores
                 each.rows.append(row)
                 each.gain.append(float(gain))
@@ -59,7 +59,7 @@ class NBestLists:
         return self.add([[(each.tokens, each.parts) for each in prediction.nbest] for prediction in predictions])
 
     def _statistics(self, outputs: Sequence[tuple[int, tuple[str, ...]]]) -> Statistics:
-        references = [[self.pairs[place].target] for place, _ in outputs]
+        references = [[self.pairs[sentence].target] for sentence, _ in outputs]
         return statistics_of(self.metric, Outputs.of(self.target, [tokens for _, tokens in outputs], references))
 
     def table(self) -> CandidateTable:
@@ -68,11 +68,11 @@ class NBestLists:
         shape = len(self.lists), width
         depth = next((len(row) for each in self.lists for row in each.rows), 1)
         scores, statistics, gain = np.full((*shape, 4), -np.inf), np.zeros((*shape, depth)), np.zeros(shape)
-        for place, each in enumerate(self.lists):
+        for sentence, each in enumerate(self.lists):
             if each.scores:
                 count = len(each.scores)
-                scores[place, :count] = list(each.scores.values())
-                statistics[place, :count], gain[place, :count] = each.rows, each.gain
+                scores[sentence, :count] = list(each.scores.values())
+                statistics[sentence, :count], gain[sentence, :count] = each.rows, each.gain
         return CandidateTable(scores, statistics, gain, self._value)
 
     def save(self, path: Path) -> None:
@@ -89,7 +89,7 @@ class NBestLists:
     def load(self, path: Path) -> None:
         """Adds what ``save`` wrote for the same pairs."""
         found = []
-        for number, (line, pair) in enumerate(_with_pairs(path, self.pairs), 1):
+        for line_number, (line, pair) in enumerate(_with_pairs(path, self.pairs), 1):
             try:
                 shown = json.loads(line)
                 if (shown["source"], shown["reference"]) != (pair.source, pair.target):
@@ -100,7 +100,7 @@ class NBestLists:
                 ]
             except (ValueError, KeyError, TypeError, RecursionError) as error:
                 raise InputError(
-                    f"{path}:{number}: no list of candidates for line {number} of the pairs ({error}), "
+                    f"{path}:{line_number}: no list of candidates for line {line_number} of the pairs ({error}), "
                     "expected what --save-lists wrote for them"
                 ) from None
             found.append(candidates)

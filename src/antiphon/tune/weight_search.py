@@ -29,8 +29,8 @@ class CandidateTable:
 
     def pick(self, weights: Array) -> NDArray[np.int64]:
         """The place of the candidate that the weights choose from every list."""
-        places: NDArray[np.int64] = self._totals(weights).argmax(1)
-        return places
+        chosen: NDArray[np.int64] = self._totals(weights).argmax(1)
+        return chosen
 
     def value(self, weights: Array) -> float:
         """The metric of what the weights choose."""
@@ -54,8 +54,8 @@ def find_weights(table: CandidateTable, start: Array, *, seed: int = 1) -> Array
     draw = np.random.default_rng(seed)
     free = (start != 0) | (np.arange(len(start)) == len(start) - 1)
     best, value, gain = start, round(table.value(start), 9), table.expected_gain(start)
-    for number in range(_ROUNDS):
-        for candidate in _around(best, free, 2.0**-number, draw):
+    for round_ in range(_ROUNDS):
+        for candidate in _around(best, free, 2.0**-round_, draw):
             found = round(table.value(candidate), 9)
             if found < value:
                 continue

@@ -114,7 +114,7 @@ def test_a_beam_stream_writes_out_what_all_active_outputs_share():
         written = []
         for token in source:
             written += streams.read([0], [int(token)])[0]
-            outputs = [written + streams.tree.path(node, streams.root[0]) for node in streams.live[0]]
+            outputs = [written + streams.tree.path(node, streams.root[0]) for node in streams.active[0]]
             assert all(output[: len(written)] == written for output in outputs)
             assert len(outputs) == 1 or len({tuple(output[: len(written) + 1]) for output in outputs}) > 1
         amount += len(written)
@@ -150,9 +150,9 @@ def test_outputs_that_never_agree_hold_back_a_hundred_tokens_at_most():
     one = other = 0
     for _ in range(150):
         one, other = streams.tree.grow([one, other], [4, 5])
-    streams.live = [{one: -1.0, other: -2.0}]
+    streams.active = [{one: -1.0, other: -2.0}]
     assert streams._commit(0) == [4] * 50
-    assert list(streams.live[0]) == [one]
+    assert list(streams.active[0]) == [one]
 
 
 @pytest.mark.parametrize("more", [{}, COPYING])

@@ -12,7 +12,7 @@ from antiphon.nn.cell_factors import CellFactors
 
 
 class GreedyDecoder(OnlineDecoder):
-    """Every stream has one output, which grows whenever writing is more probable than reading on."""
+    """Keeps one output for each stream, which grows while writing is more probable than reading on."""
 
     writes_at_once = True
 
@@ -23,32 +23,36 @@ class GreedyDecoder(OnlineDecoder):
         self.tokens_written = [0] * len(features)
         self._target, self._state = start_decoder(model, features)
 
-    def _write(self, streams: list[int], row: CellFactors, *, is_last: bool) -> list[list[int]]:
+    def _write(self, streams: list[int], factors: CellFactors, *, is_last: bool) -> list[list[int]]:
         written: list[list[int]] = [[] for _ in streams]
-        places = list(range(len(streams)))
-        while places := [place for place in places if self._has_room(streams[place])]:
-            tokens = self._choose([streams[place] for place in places], select_factors(row, places), is_last=is_last)
-            writing = [(place, token) for place, token in zip(places, tokens, strict=True) if token is not None]
-            for place, token in writing:
-                written[place].append(token)
-                self.tokens_written[streams[place]] += 1
-            places = [place for place, _ in writing]
-            self._go_on([streams[place] for place in places], [token for _, token in writing])
+        positions = list(range(len(streams)))
+        while positions := [position for position in positions if self._has_room(streams[position])]:
+            tokens = self._choose(
+                [streams[position] for position in positions], select_factors(factors, positions), is_last=is_last
+            )
+            writing = [
+                (position, token) for position, token in zip(positions, tokens, strict=True) if token is not None
+            ]
+            for position, token in writing:
+                written[position].append(token)
+                self.tokens_written[streams[position]] += 1
+            positions = [position for position, _ in writing]
+            self._advance([streams[position] for position in positions], [token for _, token in writing])
         return written
 
     def _has_room(self, stream: int) -> bool:
         return self.tokens_written[stream] + 1 < self._longest_output(stream)
 
-    def _choose(self, streams: list[int], row: CellFactors, *, is_last: bool) -> list[int | None]:
-        """The token that each stream writes next; nothing if it reads on, or ends."""
+    def _choose(self, streams: list[int], factors: CellFactors, *, is_last: bool) -> list[int | None]:
+        """The token that each stream writes next; None if it reads on or ends."""
         target = select_factors(self._target, streams)
-        log_emit, log_shift = self._log_moves(row.transition, target.transition, is_last=is_last)
-        best = self._log_token_probs(row.logits, target.logits, can_end=is_last).argmax(1)
+        log_emit, log_shift = self._log_moves(factors.transition, target.transition, is_last=is_last)
+        best = self._log_token_probs(factors.logits, target.logits, can_end=is_last).argmax(1)
         writes = ((log_emit > log_shift) | is_last) & (best != END)
         return [token if does else None for token, does in zip(best.tolist(), writes.tolist(), strict=True)]
 
-    def _go_on(self, streams: list[int], tokens: list[int]) -> None:
-        """The decoders after the tokens that streams have written."""
+    def _advance(self, streams: list[int], tokens: list[int]) -> None:
+        """Updates the decoder states after the tokens that streams have written."""
         if not streams:
             return
         index = torch.tensor(streams, device=self.device)

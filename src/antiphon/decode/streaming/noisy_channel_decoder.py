@@ -1,10 +1,10 @@
-"""Direct model, channel model and language model together, while the input still arrives.
+"""Online decoding with a noisy channel: direct model, channel model and language model.
 
-The active outputs form a tree. The channel's lattice (``channel_lattice.py``) has a row for every node of it and a
-column for every input token read. A node above what is written out is forgotten once next to nothing of the channel
-passes through it any more, and so is a column that no active output can still profit from: neither tree nor rows grow
-with what was read before. Outputs of one cell are ranked by the objective; those of different lengths are compared by
-the direct model alone, since a language model would always prefer the output that has written less.
+The active outputs form a tree. The channel's lattice (``channel_lattice.py``) has a row for every node of the tree and
+a column for every input token read. A node above what is written is dropped once almost no channel probability passes
+through it, and so is a column that no active output depends on: memory does not grow with the length of the input.
+Outputs of one cell are ranked by the objective; those of different lengths are compared by only the direct model, since
+a language model would always prefer the output that has written less.
 
 Thesis: section 6.2, with a unidirectional proposer.
 """
@@ -39,17 +39,17 @@ class LanguageState(NamedTuple):
     log_next: Float[Tensor, "N V"]
 
     def select(self, index: Int[Tensor, " M"]) -> "LanguageState":
-        """Some of them."""
+        """Some of the prefixes."""
         return LanguageState(select_states(self.state, index), self.log_prob[index], self.log_next[index])
 
     def join(self, others: "LanguageState") -> "LanguageState":
-        """These and others."""
+        """These prefixes and others."""
         rest = (torch.cat(parts) for parts in zip(self[1:], others[1:], strict=True))
         return LanguageState(join_states(self.state, others.state), *rest)
 
 
 class ScoredTree(PrefixTree):
-    """The active outputs of one stream, with what channel and language model say of them."""
+    """The active outputs of one stream, with their channel and language model scores."""
 
     def __init__(self, model: NoisyChannel, features: Int[Tensor, "1 F"]) -> None:
         super().__init__(cast(Transducer, model.direct), features)
@@ -101,7 +101,7 @@ class ScoredTree(PrefixTree):
         return super().keep(nodes)
 
     def passes(self, node: int, below: int) -> bool:
-        """Whether the channel still passes through a node above another one."""
+        """Whether channel probability still passes through a node above another one."""
         return self.channel is not None and self.channel.passes(self.rows, node, below)
 
     def _add(self, parents: list[int], tokens: list[int]) -> None:
@@ -123,7 +123,7 @@ class ScoredTree(PrefixTree):
         return LanguageState(state, before.log_prob[parent] + before.log_next[parent, ids], log_next)
 
     def values(self, candidates: list[Candidate]) -> list[float]:
-        """The objective of candidates, in nats of the model that counts most."""
+        """The objective of candidates, divided by the largest weight."""
         log_scores, parents, tokens = zip(*(candidate[:3] for candidate in candidates), strict=True)
         direct = torch.tensor(log_scores, dtype=torch.float64, device=self.device)
         parent, given = (torch.tensor(part, device=self.device) for part in (parents, tokens))
@@ -143,7 +143,7 @@ class ScoredTree(PrefixTree):
 
 
 class NoisyChannelBeamDecoder(BeamDecoder):
-    """One stream, in which the direct model proposes and the objective keeps."""
+    """Decodes one stream: the direct model proposes, the objective selects."""
 
     def __init__(
         self, model: NoisyChannel, features: Int[Tensor, "1 F"], settings: BeamSettings, emit_bias: float = 0.0
@@ -169,7 +169,7 @@ class NoisyChannelBeamDecoder(BeamDecoder):
         return candidate.value
 
     def _needed(self) -> set[int]:
-        """Also the nodes above what is written out through which the channel still passes."""
+        """Also the nodes above what is written through which channel probability still passes."""
         needed, node = super()._needed(), self.root[0]
         while (node := self.tree.parent[node]) >= 0 and self.tree.passes(node, self.root[0]):
             needed.add(node)
@@ -177,7 +177,7 @@ class NoisyChannelBeamDecoder(BeamDecoder):
 
 
 class NoisyChannelDecoder:
-    """Several streams of a noisy channel; each is searched by itself."""
+    """Decodes several streams, each separately."""
 
     writes_at_once = False
 
@@ -185,9 +185,9 @@ class NoisyChannelDecoder:
         self._streams = streams
 
     def read(self, streams: Sequence[int], tokens: Sequence[int]) -> list[list[int]]:
-        """One more input token of some streams; what each of them has newly decided to write."""
+        """One more input token of some streams; the tokens that each of them now writes."""
         return [self._streams[stream].read([0], [token])[0] for stream, token in zip(streams, tokens, strict=True)]
 
     def finish(self, streams: Sequence[int]) -> list[list[int]]:
-        """The end of some inputs; the rest of what each of them writes, without the end symbol."""
+        """The end of some inputs; the remaining tokens of each, without the end symbol."""
         return [self._streams[stream].finish([0])[0] for stream in streams]

@@ -1,18 +1,18 @@
-"""Writing while reading: what a unidirectional transducer writes before its input has ended.
+"""Online decoding with a unidirectional transducer: it writes before its input has ended.
 
-Row ``i`` of the lattice holds all that is written between reading token ``i`` and reading the next one, so the rows
-are taken one by one as tokens arrive, many streams at a time. With an ``emit_bias`` the log odds of writing are raised
-or lowered in every cell, which trades delay for quality. Two policies decide what is written:
+Row ``i`` of the lattice holds all tokens written between reading token ``i`` and reading the next one, so rows are
+processed one by one as tokens arrive, for many streams at a time. With an ``emit_bias`` the log odds of writing are
+raised or lowered in every cell, which trades delay for quality. Two policies decide what is written:
 
 greedy   write the most probable token as long as writing is more probable than reading on;
-beam     keep in every row the best outputs of each length, the sum over all alignments as the score of each; after
-         each row, write what all outputs begin with that are at most ``commit_margin`` nats behind the best, and drop
-         those that begin otherwise. Without a margin all active outputs count, and what is written is never
-         regretted: at the end, the answer is the one that a search of the whole input finds.
+beam     keep in every row the best outputs of each length, scored by the sum over all alignments; after each row,
+         write the prefix shared by all outputs at most ``commit_margin`` nats behind the best, and drop outputs that
+         begin differently. With an infinite margin nothing is written too early: the final output is the one that a
+         search of the whole input finds.
 
-After a row, the score of an output is that of leaving the row: the probability of having read so far and written
-exactly this. Whatever is ``threshold`` nats behind the best is dropped, and no more than a hundred tokens are held
-back, so the work of a row does not grow with what was read and written before.
+After a row, the score of an output is the log probability of having written exactly this output and leaving the row.
+Outputs ``threshold`` nats behind the best are dropped, and at most a hundred tokens are held back, so the work per row
+does not grow with the length of input and output.
 
 Thesis: chapter 5, online generation.
 """
@@ -32,7 +32,7 @@ from antiphon.nn.cell_factors import CellFactors, SideState
 
 
 class OnlineDecoder(ABC):
-    """A number of inputs that arrive token by token, and their outputs; there is one for each row of ``features``."""
+    """Decodes inputs that arrive token by token, one for each row of ``features``; base class of the policies."""
 
     writes_at_once = False
 
@@ -46,16 +46,16 @@ class OnlineDecoder(ABC):
 
     @torch.inference_mode()
     def read(self, streams: Sequence[int], tokens: Sequence[int]) -> list[list[int]]:
-        """One more input token of some streams; what each of them has newly decided to write."""
+        """One more input token of some streams; the tokens that each of them now writes."""
         return self._write(list(streams), self._read(streams, tokens), is_last=False)
 
     @torch.inference_mode()
     def finish(self, streams: Sequence[int]) -> list[list[int]]:
-        """The end of some inputs; the rest of what each of them writes, without the end symbol."""
+        """The end of some inputs; the remaining tokens of each, without the end symbol."""
         return self._write(list(streams), self._read(streams, [END] * len(streams)), is_last=True)
 
     def _read(self, streams: Sequence[int], tokens: Sequence[int]) -> CellFactors:
-        """The input's part of the row that the tokens begin."""
+        """The source's contribution to the row of each token."""
         index = torch.tensor(list(streams), device=self.device)
         given = torch.tensor(list(tokens), device=self.device)
         side, state = self.model.encode_step(given, self._source.select(index))
@@ -65,11 +65,11 @@ class OnlineDecoder(ABC):
         return side
 
     @abstractmethod
-    def _write(self, streams: list[int], row: CellFactors, *, is_last: bool) -> list[list[int]]:
-        """What is written in a row."""
+    def _write(self, streams: list[int], factors: CellFactors, *, is_last: bool) -> list[list[int]]:
+        """The tokens that each stream writes in a row."""
 
     def _longest_output(self, stream: int) -> int:
-        """How many tokens, end symbol counted, the output may have by now."""
+        """Tokens, end symbol counted, that the output may have by now."""
         return int(self.tokens_read[stream] * self.settings.max_length_ratio) + self.settings.max_length_extra
 
     def _log_moves(
@@ -83,20 +83,20 @@ class OnlineDecoder(ABC):
         self, source: Float[Tensor, "N V"], target: Float[Tensor, "N V"], *, can_end: bool
     ) -> Float[Tensor, "N V"]:
         """Log probabilities of the tokens that may be written."""
-        log_words = (source + target).log_softmax(1)
-        log_words[:, [*never_written(self.model), *([] if can_end else [END])]] = IMPOSSIBLE
-        return log_words
+        log_probs = (source + target).log_softmax(1)
+        log_probs[:, [*never_written(self.model), *([] if can_end else [END])]] = IMPOSSIBLE
+        return log_probs
 
 
 def start_decoder(model: Transducer, features: Int[Tensor, "N F"]) -> tuple[CellFactors, SideState]:
-    """The output's part after the start symbol."""
+    """The target's contribution and state after the start symbol."""
     features = features.to(model.source_logits.weight.device)
     start = torch.full((len(features),), START, device=features.device)
     return step_decoder(model, start, model.target_state(features))
 
 
 def step_decoder(model: Transducer, tokens: Tensor, state: SideState) -> tuple[CellFactors, SideState]:
-    """The output's part after one more token of each output."""
+    """The target's contribution and state after one more token of each output."""
     target, state = model.decode_prefix(tokens[:, None], state)
     return CellFactors(target.logits[:, 0], target.transition[:, 0]), state
 

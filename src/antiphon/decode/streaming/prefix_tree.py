@@ -11,7 +11,7 @@ from antiphon.nn.cell_factors import CellFactors
 
 
 class PrefixTree:
-    """The active outputs and what they grew from: a node for each, and what the decoder says after it."""
+    """The active outputs and their prefixes: a node for each, with the decoder's contribution after it."""
 
     def __init__(self, model: Transducer, features: Int[Tensor, "N F"]) -> None:
         self.model, count = model, len(features)
@@ -21,7 +21,7 @@ class PrefixTree:
         self.target, self.state = start_decoder(model, features)
 
     def grow(self, parents: list[int], tokens: list[int]) -> list[int]:
-        """The nodes after one more token each; those that are not there yet are added."""
+        """The nodes after one more token each; missing ones are added."""
         grown = list(zip(parents, tokens, strict=True))
         new = [(parent, token) for parent, token in grown if token not in self.children[parent]]
         if new:
@@ -50,8 +50,8 @@ class PrefixTree:
         return tokens[::-1]
 
     def keep(self, nodes: list[int]) -> dict[int, int]:
-        """Drops all other nodes and renumbers these, in order; the new index of each."""
-        moved = {node: number for number, node in enumerate(nodes)}
+        """Drops all other nodes; the new index of each of these."""
+        moved = {node: index for index, node in enumerate(nodes)}
         self.owner = [self.owner[node] for node in nodes]
         self.parent = [moved.get(self.parent[node], -1) for node in nodes]
         self.token = [self.token[node] for node in nodes]

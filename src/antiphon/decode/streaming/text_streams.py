@@ -1,8 +1,8 @@
-"""Text in, text out, while the text still arrives: ``stream = antiphon.load("runs/x").stream()``.
+"""Streams of text, on top of the online decoders: ``stream = antiphon.load("runs/x").stream()``.
 
-An unknown token that is written stands for a token of the input. Where streams write a row as soon as they have read
-its token, it is that token. A beam commits later, when the row is no longer known: unknown tokens then stand for the
-unknown tokens of the input, one after the other in the order in which they were read.
+An unknown token in the output stands for an input token. A decoder that writes at once copies the token just read. A
+beam commits later, when the alignment is no longer known: unknown tokens in the output then stand for the unknown
+tokens of the input, in the order in which they were read.
 """
 
 from collections import deque
@@ -15,19 +15,19 @@ from antiphon.data.vocab import SPECIALS, UNKNOWN
 
 
 class StreamDecoder(Protocol):
-    """Streams of token ids, numbered from 0; what ``decode/streaming/online_decoder.py`` offers.
+    """The interface of online decoders: streams of token ids, by index.
 
-    ``writes_at_once`` if what is written after a token was always written in the row of that token.
+    ``writes_at_once``: tokens written after reading a token are always aligned to that token.
     """
 
     writes_at_once: bool
 
     def read(self, streams: Sequence[int], tokens: Sequence[int]) -> list[list[int]]:
-        """One more input token of some streams; what each of them has newly decided to write."""
+        """One more input token of some streams; the tokens that each of them now writes."""
         ...
 
     def finish(self, streams: Sequence[int]) -> list[list[int]]:
-        """The end of some inputs; the rest of what each of them writes."""
+        """The end of some inputs; the remaining tokens of each."""
         ...
 
 
@@ -35,30 +35,30 @@ class CopiedTokens:
     """The input tokens of one stream that unknown tokens of its output stand for."""
 
     def __init__(self) -> None:
-        self._waiting = deque[str]()
+        self._pending = deque[str]()
         self._last = SPECIALS[UNKNOWN]
-        """What there is to copy where no unknown token waits: the last unknown token, or else the last token."""
+        """What to copy if no unknown token is pending: the last unknown token, or else the last token."""
         self._seen_unknown = False
 
     def read(self, token: str, *, is_known: bool) -> None:
-        """Notes one more input token."""
+        """Adds one more input token."""
         if not is_known:
-            self._waiting.append(token)
+            self._pending.append(token)
         if not is_known or not self._seen_unknown:
             self._last = token
         self._seen_unknown |= not is_known
 
     def at_end(self) -> str:
-        """What was written after the input has ended stands for."""
+        """The token to copy after the input has ended."""
         return self._last
 
     def next(self) -> str:
-        """What the next unknown token stands for, whatever row it was written in."""
-        return self._waiting.popleft() if self._waiting else self._last
+        """The token to copy for the next unknown token, if its alignment is not known."""
+        return self._pending.popleft() if self._pending else self._last
 
 
 class StreamGroup:
-    """Several streams that are advanced together, which costs little more than one."""
+    """Several streams that are advanced together, at little more than the cost of one."""
 
     def __init__(self, streams: StreamDecoder, codec: PairCodec, count: int) -> None:
         self._streams, self._codec = streams, codec
@@ -69,48 +69,48 @@ class StreamGroup:
         return len(self._is_open)
 
     def read(self, texts: Sequence[str | None]) -> list[list[str]]:
-        """One more piece of text of each stream, None where nothing arrives; the tokens that each newly writes."""
+        """One more piece of text of each stream, or None; the tokens that each stream now writes."""
         return self.read_tokens([None if text is None else self._codec.source.tokens(text) for text in texts])
 
     def read_tokens(self, pieces: Sequence[Sequence[str] | None]) -> list[list[str]]:
-        """The same for text that is cut into tokens already: a subword, cut again, may come out as others."""
+        """The same for text that is tokenised already: tokenising a subword again may give different ones."""
         if len(pieces) != len(self):
             raise ValueError(f"{len(pieces)} pieces of text for {len(self)} streams, expected one for each")
-        for number, piece in enumerate(pieces):
-            if piece is not None and not self._is_open[number]:
-                raise ValueError(f"stream {number} has ended, expected None for it")
+        for index, piece in enumerate(pieces):
+            if piece is not None and not self._is_open[index]:
+                raise ValueError(f"stream {index} has ended, expected None for it")
         return self._advance([piece or () for piece in pieces])
 
-    def finish(self, numbers: Sequence[int] | None = None) -> list[list[str]]:
-        """Ends some streams, or all that are open; the rest of what each of them writes, in the order asked for."""
-        ending = [n for n, is_open in enumerate(self._is_open) if is_open] if numbers is None else list(numbers)
-        for number in ending:
-            if not self._is_open[number]:
-                raise ValueError(f"stream {number} has ended already")
-            self._is_open[number] = False
+    def finish(self, indices: Sequence[int] | None = None) -> list[list[str]]:
+        """Ends some streams, or all open ones; the remaining tokens of each, in the order given."""
+        ending = [n for n, is_open in enumerate(self._is_open) if is_open] if indices is None else list(indices)
+        for index in ending:
+            if not self._is_open[index]:
+                raise ValueError(f"stream {index} has ended already")
+            self._is_open[index] = False
         found = self._streams.finish(ending) if ending else []
-        return [self._decode(number, ids, None) for number, ids in zip(ending, found, strict=True)]
+        return [self._decode(index, ids, None) for index, ids in zip(ending, found, strict=True)]
 
     def _advance(self, pieces: Sequence[Sequence[str]]) -> list[list[str]]:
         written: list[list[str]] = [[] for _ in pieces]
         for position in range(max(map(len, pieces), default=0)):
-            reading = [number for number, piece in enumerate(pieces) if position < len(piece)]
-            tokens = [pieces[number][position] for number in reading]
+            reading = [index for index, piece in enumerate(pieces) if position < len(piece)]
+            tokens = [pieces[index][position] for index in reading]
             ids = self._codec.source.vocab.encode(tokens).tolist()
-            for number, token, id_ in zip(reading, tokens, ids, strict=True):
-                self._copied[number].read(token, is_known=id_ != UNKNOWN)
-            for number, token, new in zip(reading, tokens, self._streams.read(reading, ids), strict=True):
-                written[number] += self._decode(number, new, token)
+            for index, token, id_ in zip(reading, tokens, ids, strict=True):
+                self._copied[index].read(token, is_known=id_ != UNKNOWN)
+            for index, token, new in zip(reading, tokens, self._streams.read(reading, ids), strict=True):
+                written[index] += self._decode(index, new, token)
         return written
 
-    def _decode(self, number: int, ids: Sequence[int], token: str | None) -> list[str]:
+    def _decode(self, index: int, ids: Sequence[int], token: str | None) -> list[str]:
         """The tokens that a stream wrote after a token of its input, or None after its end."""
         written = list(self._codec.target.vocab.decode(ids))
-        return [self._copy(number, token) if id_ == UNKNOWN else each for each, id_ in zip(written, ids, strict=True)]
+        return [self._copy(index, token) if id_ == UNKNOWN else each for each, id_ in zip(written, ids, strict=True)]
 
-    def _copy(self, number: int, token: str | None) -> str:
+    def _copy(self, index: int, token: str | None) -> str:
         """The input token that an unknown one stands for."""
-        copied = self._copied[number]
+        copied = self._copied[index]
         if not self._streams.writes_at_once:
             return copied.next()
         return copied.at_end() if token is None else token
@@ -123,37 +123,37 @@ class Stream:
         self._group = group
 
     def read(self, text: str) -> list[str]:
-        """One more token of the input, or several; the tokens that are decided now and were not before."""
+        """One more token of the input, or several; the tokens that are now written."""
         return self._group.read([text])[0]
 
     def finish(self) -> list[str]:
-        """The end of the input; the rest of the output."""
+        """Ends the input; the remaining tokens of the output."""
         (rest,) = self._group.finish([0])
         return rest
 
 
 @dataclass(frozen=True)
 class Timed:
-    """What a stream wrote, and how many tokens it had been given when it wrote each."""
+    """The tokens that a stream wrote, and how many input tokens it had read before each."""
 
     tokens: list[str]
     read: list[int]
 
 
 def run_streams(group: StreamGroup, sources: Sequence[Sequence[str]]) -> list[Timed]:
-    """Streams whole inputs, given as tokens, all at once, and notes what is written when."""
+    """Streams complete inputs, given as tokens, in parallel; what each wrote, and when."""
     outputs = [Timed([], []) for _ in sources]
 
-    def note(numbers: Sequence[int], written: list[list[str]], given: int) -> None:
-        for number, tokens in zip(numbers, written, strict=True):
-            outputs[number].tokens.extend(tokens)
-            outputs[number].read.extend([given] * len(tokens))
+    def note(indices: Sequence[int], written: list[list[str]], given: int) -> None:
+        for index, tokens in zip(indices, written, strict=True):
+            outputs[index].tokens.extend(tokens)
+            outputs[index].read.extend([given] * len(tokens))
 
     everyone = range(len(sources))
     for given in range(max(map(len, sources), default=0) + 1):
         if given:
             arriving = [tokens[given - 1 : given] if given <= len(tokens) else None for tokens in sources]
             note(everyone, group.read_tokens(arriving), given)
-        ending = [number for number in everyone if len(sources[number]) == given]
+        ending = [index for index in everyone if len(sources[index]) == given]
         note(ending, group.finish(ending), given)
     return outputs
