@@ -65,7 +65,7 @@ def child(part, folder):
 
 def encode(folder):
     """Reads, numbers and encodes the text, as the first training does."""
-    from antiphon.train import prepare as preparation
+    from antiphon.train.data import prepare as preparation
 
     count = timed(preparation, "write_counted_corpus")
     started, cpu = time.perf_counter(), time.process_time()
@@ -78,13 +78,13 @@ def encode(folder):
 def start(folder):
     """Starts the training command and ends it after its first step."""
     from antiphon.cli import main
-    from antiphon.train.module import TrainingModule
+    from antiphon.train.progress_bar import ProgressBar
 
     def end(*_):
         report()
         os._exit(0)
 
-    TrainingModule.on_train_batch_end = end
+    ProgressBar.on_update_end = end
     settings = [part for setting in data_settings(folder) for part in ("--set", setting)]
     sys.argv = ["antiphon", "train", "summarisation", *settings, "--out", str(folder / "run")]
     main()

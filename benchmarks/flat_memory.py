@@ -5,13 +5,10 @@ python -m benchmarks flat_memory
 With a run trained elsewhere: python -m benchmarks.flat_memory RUN [PREDICTIONS]
 """
 
-import io
 import random
 import sys
 import tempfile
 from pathlib import Path
-
-from rich.console import Console
 
 import antiphon
 from antiphon.recipe.recipe_file import load_recipe
@@ -25,7 +22,7 @@ COUNTS = 1_000, 10_000, 100_000
 def measure():
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "toy"
-        train(load_recipe(find_recipe("toy")), run, console=Console(file=io.StringIO()), device="cpu", threads=1)
+        train(load_recipe(find_recipe("toy")), run, device="cpu", threads=1)
         return list(memory_of(run, COUNTS))
 
 

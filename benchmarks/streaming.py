@@ -35,14 +35,13 @@ def measure():
 
 
 def trained(out):
-    from rich.console import Console
 
     from antiphon.api import load
     from antiphon.train.fit import train
 
     changes = ["model.encoder=unidirectional", "train.max_epochs=2"]
     recipe = load_recipe(FOLDER / "pronunciation.toml", changes)
-    train(recipe, out, console=Console(quiet=True), device="cpu", threads=1)
+    train(recipe, out, device="cpu", threads=1)
     return load(out, device="cpu", threads=1)
 
 

@@ -1,7 +1,7 @@
 """A whole training step (losses, gradients, clipping, Adam): the transducer beside attention and the naive joint.
 
 All models of a size take turns in one process, several rounds, and medians are compared. On a GPU every model runs
-both step by step and as the recorded step that training uses; on a CPU, one thread. The naive joint is the same
+both eagerly and as the captured CUDA graph that training uses; on a CPU, one thread. The naive joint is the same
 transducer with a log-softmax over all B x I x J x V logits. torchaudio's RNN-T loss, where it is installed on a GPU
 machine, is timed on ready logits: the loss and its gradient alone.
 
@@ -21,9 +21,9 @@ from antiphon.models import transducer
 from antiphon.models.attention import Attention
 from antiphon.models.encoder_decoder import EncoderDecoder
 from antiphon.models.transducer import Transducer
-from antiphon.train.module import Optimisation
-from antiphon.train.recorded import RecordedSteps
-from antiphon.train.step import Step
+from antiphon.train.optimisation import Optimisation
+from antiphon.train.step.cuda_graph_step import CudaGraphStep
+from antiphon.train.step.step import Step, negative_log_likelihood
 
 SIZES = {
     "cpu": [(32, 12, 12, 40, 128), (32, 50, 25, 20_000, 256)],
@@ -50,13 +50,13 @@ def device():
 
 def measure_size(B, I, J, V, H, kinds=("transducer", "attention", "encoder_decoder", "naive_joint"), rounds=5):
     batch = draw_batch(B, I, J, V)
-    ways = ("recorded", "step by step") if device() == "cuda" else ("step by step",)
+    ways = ("captured", "eager") if device() == "cuda" else ("eager",)
     steps = {
         (kind, way): new_step(kind, way, batch, V, H)
         for kind in kinds
         for way in ways
         if (kind != "naive_joint" or NAIVE_LOGITS[device()] > B * I * J * V)
-        and (way != "recorded" or kind != "naive_joint")
+        and (way != "captured" or kind != "naive_joint")
     }
     peaks = {name: peak_gib(step) for name, step in steps.items()}
     times = {name: [] for name in steps}
@@ -65,7 +65,7 @@ def measure_size(B, I, J, V, H, kinds=("transducer", "attention", "encoder_decod
             times[name].append(milliseconds(step))
     medians = {name: statistics.median(found) for name, found in times.items()}
     if device() == "cuda" and (rnnt := rnnt_milliseconds(B, I, J, V)):
-        medians["RNN-T loss alone", "step by step"], peaks["RNN-T loss alone", "step by step"] = rnnt
+        medians["RNN-T loss alone", "eager"], peaks["RNN-T loss alone", "eager"] = rnnt
     return [
         {
             "device": device(),
@@ -90,10 +90,10 @@ def new_step(kind, way, batch, V, H):
     torch.manual_seed(0)
     model = kinds.get(kind, EncoderDecoder)(V, V, hidden_size=H, embedding_size=H, dropout=0.2).to(device())
     optimisation = Optimisation(0.001, 0.0, 1)
-    step = Step(model, lambda some: -model.log_prob(some), optimisation.optimiser_of(model), optimisation.clip)
-    if way == "recorded":
-        recorded = RecordedSteps(step, len(batch.source))
-        return lambda: recorded(batch)
+    step = Step(model, negative_log_likelihood, optimisation.new_optimiser(model), optimisation.clip)
+    if way == "captured":
+        captured = CudaGraphStep(step, len(batch.source))
+        return lambda: captured(batch)
     there = batch.to(device())
 
     def take():
@@ -128,7 +128,7 @@ def peak_gib(step):
         return ""
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
-    for _ in range(3):  # by step, recording, and replay
+    for _ in range(3):  # eager, capture, and replay
         step()
     torch.cuda.synchronize()
     return (torch.cuda.max_memory_allocated() - before) / 2**30

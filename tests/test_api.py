@@ -22,7 +22,6 @@ def model(toy_run):
 @pytest.fixture(scope="module")
 def with_features(tmp_path_factory):
     """Suffix rules that were trained with features."""
-    from rich.console import Console
 
     folder = tmp_path_factory.mktemp("features")
     rows = [
@@ -30,7 +29,7 @@ def with_features(tmp_path_factory):
     ]
     (folder / "pairs.tsv").write_text("".join(rows))
     settings = ["model.kind=suffix_rule", *(f"data.{part}={folder / 'pairs.tsv'}" for part in ("train", "dev"))]
-    train(load_recipe(find_recipe("inflection"), settings), folder / "run", console=Console(quiet=True))
+    train(load_recipe(find_recipe("inflection"), settings), folder / "run")
     return package.load(folder / "run")
 
 

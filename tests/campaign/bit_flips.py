@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from antiphon.exceptions import AntiphonError
 from antiphon.runs.run_folder import RunFolder
-from antiphon.train.encoded import Origin, find_fault
+from antiphon.train.data.encoded_cache import CacheKey, stale_reason
 
 
 @dataclass
@@ -39,6 +39,6 @@ def _complaint(run):
     """What is said of a run when training would go on with it; nothing if all is well."""
     try:
         folder = RunFolder.open(run)
-        return (find_fault(folder, Origin.of(folder.recipe())) or "") if folder.corpus.exists() else ""
+        return (stale_reason(folder, CacheKey.of(folder.recipe())) or "") if folder.corpus.exists() else ""
     except AntiphonError as error:
         return str(error)

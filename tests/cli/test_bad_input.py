@@ -209,7 +209,7 @@ def test_ctrl_c_ends_training_with_the_usual_status(tmp_path):
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "go on with --resume" in err.replace("\n", " ")
+    assert "continue with --resume" in err.replace("\n", " ")
     assert "Traceback" not in err
     done = subprocess.run(
         [sys.executable, "-m", "antiphon", "info", str(tmp_path / "run")], capture_output=True, text=True, check=False

@@ -111,6 +111,6 @@ def test_training_that_is_terminated_leaves_a_whole_checkpoint(tmp_path):
         process.terminate()
         messages = process.stderr.read()
     assert process.returncode == 143
-    assert b"stopped; go on with --resume" in messages
+    assert b"stopped; continue with --resume" in messages
     assert b"Traceback" not in messages
     assert load_checkpoint(out / "last.ckpt")["epochs"] >= 2

@@ -22,7 +22,6 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def runs(folder):
     """Suffix rules of few and of many pairs."""
-    from rich.console import Console
 
     from antiphon.recipe.recipe_file import load_recipe
     from antiphon.recipe.shipped_recipes import find_recipe
@@ -30,7 +29,7 @@ def runs(folder):
 
     for name in ("few", "many"):
         settings = ["model.kind=suffix_rule", f"data.train={folder / name}.tsv", f"data.dev={folder / 'test.tsv'}"]
-        train(load_recipe(find_recipe("inflection"), settings), folder / f"run-{name}", console=Console(quiet=True))
+        train(load_recipe(find_recipe("inflection"), settings), folder / f"run-{name}")
     return folder / "run-few", folder / "run-many"
 
 

@@ -11,7 +11,6 @@ from tests.toy import TOY
 @pytest.fixture(scope="module")
 def lowercase_rules(tmp_path_factory):
     """Suffix rules of lower-cased text."""
-    from rich.console import Console
 
     from antiphon.recipe.recipe_file import load_recipe
     from antiphon.recipe.shipped_recipes import find_recipe
@@ -19,7 +18,7 @@ def lowercase_rules(tmp_path_factory):
 
     out = tmp_path_factory.mktemp("lexicon") / "run"
     settings = ["model.kind=suffix_rule", "data.lowercase=true", "data.nfc=true"]
-    train(load_recipe(find_recipe("toy"), settings), out, console=Console(quiet=True))
+    train(load_recipe(find_recipe("toy"), settings), out)
     return out
 
 

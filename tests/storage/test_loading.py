@@ -13,7 +13,7 @@ import antiphon as package
 from antiphon.exceptions import AntiphonError, RunError
 from antiphon.runs.run_folder import claimed
 from antiphon.storage.migrations import FORMAT
-from antiphon.train.checkpoint import load_checkpoint, refuse_other_shapes
+from antiphon.train.checkpoint import Checkpoint, load_checkpoint, refuse_other_shapes
 from tests.sealing import seal_again
 from tests.subprocesses import run_python
 
@@ -99,11 +99,12 @@ def test_damaged_metrics_are_one_sentence(antiphon, run, content):
 def test_a_checkpoint_of_another_model_is_refused(tmp_path):
     module = torch.nn.Linear(2, 2)
     path = tmp_path / "last.ckpt"
-    torch.save({"epochs": 1, "module": {"weight": torch.zeros(1, 1)}, "optimiser": {}, "rows": [], "best": {}}, path)
+    checkpoint = dict.fromkeys(Checkpoint.__annotations__) | {"model": {"weight": torch.zeros(1, 1)}}
+    torch.save(checkpoint, path)
     with pytest.raises(RunError, match=r"last.ckpt: does not fit the model .* --force"), refuse_other_shapes(path):
-        module.load_state_dict(load_checkpoint(path)["module"])
+        module.load_state_dict(load_checkpoint(path)["model"])
     torch.save([1, 2], path)
-    with pytest.raises(RunError, match=r"last.ckpt: no checkpoint of training"):
+    with pytest.raises(RunError, match=r"last.ckpt: not a checkpoint of training"):
         load_checkpoint(path)
 
 

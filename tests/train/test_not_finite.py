@@ -1,19 +1,17 @@
 """Training that diverges ends at its last good epoch, says so, and saves nothing that is not finite."""
 
-import io
 import math
 
 import pytest
 import torch
-from rich.console import Console
 from safetensors.torch import load_file
 
 from antiphon.exceptions import RunError
 from antiphon.metrics import perplexity
 from antiphon.recipe.recipe_file import load_recipe
+from antiphon.train.data.epoch_batches import EpochBatches
 from antiphon.train.fit import train
-from antiphon.train.matching import MatchingTraining
-from antiphon.train.module import GenerationTraining
+from antiphon.train.step.step import Step
 from tests.toy import write_pairs, write_questions, write_vectors
 
 SMALL = ["model.hidden_size=12", "train.learning_rate=0.01", "train.max_epochs=4", "train.passes=1"]
@@ -38,21 +36,20 @@ def matcher(tmp_path):
     return load_recipe(tmp_path / "matcher.toml", [*SMALL, "train.dev_metric=map"])
 
 
-def quiet():
-    return Console(file=io.StringIO())
-
-
 @pytest.fixture
 def diverge(monkeypatch):
     """Makes the loss of every batch of an epoch NaN or infinite."""
 
-    def arrange(epoch, value=math.nan, module=GenerationTraining):
-        losses = module.losses
+    def arrange(epoch, value=math.nan):
+        losses, now = Step.losses, []
+        shard = EpochBatches.shard
 
-        def diverging(self, batch):
-            return losses(self, batch) * (value if self.epoch == epoch else 1.0)
+        def note_epoch(self, current, index, indices):
+            now[:] = [current]
+            return shard(self, current, index, indices)
 
-        monkeypatch.setattr(module, "losses", diverging)
+        monkeypatch.setattr(EpochBatches, "shard", note_epoch)
+        monkeypatch.setattr(Step, "losses", lambda self, batch: losses(self, batch) * (value if now == [epoch] else 1))
 
     return arrange
 
@@ -62,7 +59,7 @@ def diverge(monkeypatch):
 def test_the_best_good_epoch_is_kept_and_the_bad_one_leaves_no_trace(recipe, tmp_path, diverge, metric, value):
     settings = recipe(f"train.dev_metric={metric}", "train.average=0.5")
     diverge(2, value)
-    run = train(settings, tmp_path / "run", console=quiet())
+    run = train(settings, tmp_path / "run")
     assert run.metrics()["epochs"] == 2
     assert run.metrics()["stopped"] == "the loss or the weights are not finite in epoch 3"
     assert all(tensor.isfinite().all() for tensor in load_file(run.weights).values())
@@ -71,8 +68,8 @@ def test_the_best_good_epoch_is_kept_and_the_bad_one_leaves_no_trace(recipe, tmp
 
 
 def test_a_matcher_is_stopped_as_well(matcher, tmp_path, diverge):
-    diverge(1, module=MatchingTraining)
-    run = train(matcher, tmp_path / "run", console=quiet())
+    diverge(1)
+    run = train(matcher, tmp_path / "run")
     assert run.metrics()["epochs"] == 1
     assert "not finite in epoch 2" in run.metrics()["stopped"]
 
@@ -90,7 +87,7 @@ def test_weights_that_are_not_finite_are_noticed_though_every_loss_was(recipe, t
         return result
 
     monkeypatch.setattr(torch.optim.Adam, "step", spoil)
-    run = train(recipe("train.dev_metric=accuracy"), tmp_path / "run", console=quiet())
+    run = train(recipe("train.dev_metric=accuracy"), tmp_path / "run")
     assert run.metrics()["epochs"] == 1
     assert "not finite in epoch 2" in run.metrics()["stopped"]
 
@@ -98,7 +95,7 @@ def test_weights_that_are_not_finite_are_noticed_though_every_loss_was(recipe, t
 def test_without_a_good_epoch_there_is_no_run(recipe, tmp_path, diverge):
     diverge(0)
     with pytest.raises(RunError, match=r"not finite in epoch 1, and no epoch before it, .* train\.learning_rate"):
-        train(recipe(), tmp_path / "run", console=quiet())
+        train(recipe(), tmp_path / "run")
     assert not (tmp_path / "run" / "model.safetensors").exists()
     assert not (tmp_path / "run" / "metrics.json").exists()
 

@@ -13,7 +13,7 @@ from antiphon.train.length import Length, settle_length
 from antiphon.train.resume import settings_to_resume
 from tests.sealing import seal_again
 from tests.toy import write_pairs
-from tests.train.test_fit import KilledError, assert_same_run, kill_in_epoch, quiet
+from tests.train.test_fit import KilledError, assert_same_run, kill_in_epoch
 
 __all__ = ["kill_in_epoch"]
 
@@ -47,9 +47,9 @@ def length_of(run):
 
 
 def test_a_length_that_was_chosen_is_said_and_written_down(recipe, tmp_path):
-    console = quiet()
-    run = train(recipe(), tmp_path / "run", console=console)
-    assert "2 epochs of 12 updates (each 3 passes over 120 pairs), patience 10\n" in console.file.getvalue()
+    said = []
+    run = train(recipe(), tmp_path / "run", say=said.append)
+    assert "2 epochs of 12 updates (each 3 passes over 120 pairs), patience 10" in said
     assert length_of(run) == Length(passes=3, max_epochs=2, patience=10)
     assert len(run.log.read_text().splitlines()) == 3
 
@@ -58,14 +58,14 @@ def test_a_length_that_was_chosen_is_said_and_written_down(recipe, tmp_path):
 def test_a_run_of_chosen_length_made_longer_ends_where_one_of_that_length_ends(
     recipe, tmp_path, kill_in_epoch, setting
 ):
-    whole = train(recipe(setting), tmp_path / "whole", console=quiet())
+    whole = train(recipe(setting), tmp_path / "whole")
     assert length_of(whole).max_epochs == 4
     come_back = kill_in_epoch(1)
     with pytest.raises(KilledError):
-        train(recipe(), tmp_path / "run", console=quiet())
+        train(recipe(), tmp_path / "run")
     come_back()
-    train(recipe(), tmp_path / "run", console=quiet(), resume=True)
-    longer = train(recipe(setting), tmp_path / "run", console=quiet(), resume=True)
+    train(recipe(), tmp_path / "run", resume=True)
+    longer = train(recipe(setting), tmp_path / "run", resume=True)
     assert_same_run(whole, longer)
     assert length_of(longer) == length_of(whole)
     assert longer.metrics()["epochs"] == 4
@@ -82,27 +82,27 @@ def test_patience_that_follows_from_the_epochs_follows_them_when_there_are_more(
 
 
 def test_fewer_updates_than_a_run_has_epochs_for_are_refused(recipe, tmp_path):
-    train(recipe("train.max_epochs=3"), tmp_path / "run", console=quiet())
+    train(recipe("train.max_epochs=3"), tmp_path / "run")
     with pytest.raises(RecipeError, match=r"train\.max_updates is 24 in the run, .* 12 was asked for"):
-        train(recipe("train.max_updates=12"), tmp_path / "run", console=quiet(), resume=True)
-    train(recipe("train.max_epochs=6"), tmp_path / "run", console=quiet(), resume=True)
+        train(recipe("train.max_updates=12"), tmp_path / "run", resume=True)
+    train(recipe("train.max_epochs=6"), tmp_path / "run", resume=True)
     with pytest.raises(RecipeError, match=r"train\.max_updates = 36 makes 3 epochs, expected more than the 6 of the"):
-        train(recipe("train.max_updates=36"), tmp_path / "run", console=quiet(), resume=True)
+        train(recipe("train.max_updates=36"), tmp_path / "run", resume=True)
 
 
 def test_an_epoch_of_an_older_run_is_one_pass(recipe, tmp_path, kill_in_epoch):
     """Its recipe has a number of epochs, and nothing about passes."""
     one_pass = recipe("train.passes=1", "train.max_epochs=4", "train.patience=20")
-    whole = train(one_pass, tmp_path / "whole", console=quiet())
+    whole = train(one_pass, tmp_path / "whole")
     come_back = kill_in_epoch(2)
     with pytest.raises(KilledError):
-        train(one_pass, tmp_path / "run", console=quiet())
+        train(one_pass, tmp_path / "run")
     come_back()
     stored = tmp_path / "run" / "recipe.toml"
     stored.write_text(stored.read_text().replace("\npasses = 1\n", "\n"))
     seal_again(tmp_path / "run")
     (tmp_path / "recipe.toml").write_text(RECIPE.replace("passes = 3\n", ""))
-    resumed = train(recipe(), tmp_path / "run", console=quiet(), resume=True)
+    resumed = train(recipe(), tmp_path / "run", resume=True)
     assert_same_run(whole, resumed)
 
 

@@ -6,7 +6,7 @@ from antiphon.data.codec import PairCodec, TextCodec
 from antiphon.data.tokenise import Chars, Normalisation, Words
 from antiphon.data.vocab import Vocab
 from antiphon.recipe.recipe_file import parse_recipe
-from antiphon.train.prepare import settle_data, settle_model
+from antiphon.train.data.prepare import settle_data, settle_model
 
 LETTERS, OTHERS = (TextCodec(Normalisation(), Chars(), Vocab(letters)) for letters in ("abcdef", "uvwxyz"))
 

@@ -13,6 +13,7 @@ Examples:
 import shlex
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -52,28 +53,40 @@ def command(
     from antiphon.recipe.recipe_file import load_recipe
     from antiphon.recipe.shipped_recipes import find_recipe
     from antiphon.terminal import PlainConsole
-    from antiphon.train.fit import Interrupted, dry_run, train
-    from antiphon.train.processes import by_first, first_alone, is_first, joined
-    from antiphon.train.spool import spooled
+    from antiphon.train.data.pipe_copies import spooled
+    from antiphon.train.distributed import from_rank_zero, is_rank_zero, on_rank_zero, process_group
+    from antiphon.train.dry_run import dry_run
+    from antiphon.train.fit import Interrupted, train
+    from antiphon.train.progress_bar import ProgressBar
 
     folder = out or Path("runs") / Path(recipe).stem
     with ExitStack() as copies:
-        with joined():
-            console = PlainConsole(stderr=True, quiet=not is_first())
+        with process_group():
+            console = PlainConsole(stderr=True, quiet=not is_rank_zero())
+            say = partial(console.print, soft_wrap=True)
             try:
-                loaded = by_first(
+                loaded = from_rank_zero(
                     lambda: copies.enter_context(
                         spooled(load_recipe(find_recipe(recipe), settings or (), console.print))
                     )
                 )
                 if dry:
-                    first_alone(lambda: dry_run(loaded, console=console, device=device, threads=threads))
+                    on_rank_zero(lambda: dry_run(loaded, say=say, device=device, threads=threads))
                     return
-                run = train(loaded, folder, console=console, resume=resume, force=force, device=device, threads=threads)
+                run = train(
+                    loaded,
+                    folder,
+                    say=say,
+                    resume=resume,
+                    force=force,
+                    device=device,
+                    threads=threads,
+                    callbacks=[ProgressBar(console)],
+                )
             except Interrupted as stopped:
                 console.print(f"antiphon: {stopped}")
                 raise typer.Exit(stopped.status) from None
-            if not is_first():
+            if not is_rank_zero():
                 return
         report(run, recipe, settings or [], console, device, threads)
 
@@ -159,7 +172,7 @@ def report_test(run: "RunFolder", console: "Console", device: str, threads: int 
     from antiphon.data.readers import keep_filled
     from antiphon.report.tables import metrics_table
     from antiphon.runs.run_folder import writing
-    from antiphon.train.prepare import pairs_of
+    from antiphon.train.data.prepare import pairs_of
 
     model = load_run(run.path, device, threads)
     test = model.recipe.data.test

@@ -1,19 +1,21 @@
 """Training on the embedded data, while it is shown how a few inputs come out so far."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
-import lightning as L
 from rich.console import Console
 from rich.text import Text
+from torch import nn
 
 from antiphon.api.generation_models import NeuralModel
 from antiphon.demo import FOLDER
 from antiphon.recipe.recipe_file import load_recipe
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.run_folder import RunFolder
+from antiphon.train.callback import Callback
 from antiphon.train.fit import train
-from antiphon.train.module import TrainingModule
+from antiphon.train.progress_bar import ProgressBar
 
 
 def learn(
@@ -21,24 +23,22 @@ def learn(
 ) -> None:
     """Trains an embedded recipe; a run that was stopped goes on, and one that is there already is kept."""
     recipe = load_recipe(FOLDER / f"{name}.toml")
-    shown = [EpochSamples(samples, recipe, out, console)] if samples else []
-    train(recipe, out, console=console, resume=not force, force=force, device="cpu", threads=threads, callbacks=shown)
+    callbacks: list[Callback] = [ProgressBar(console)]
+    if samples:
+        callbacks.append(EpochSamples(samples, recipe, out, console))
+    say = partial(console.print, soft_wrap=True)
+    train(recipe, out, say=say, resume=not force, force=force, device="cpu", threads=threads, callbacks=callbacks)
 
 
-class EpochSamples(L.Callback):
+class EpochSamples(Callback):
     """After every epoch, the model's outputs for a few inputs, on one line."""
 
     def __init__(self, inputs: Sequence[str], recipe: Recipe, run: Path, console: Console) -> None:
         self.inputs, self.recipe, self.run, self.console = inputs, recipe, run, console
 
-    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Predicts with the weights of this moment and leaves them as they are."""
-        assert isinstance(pl_module, TrainingModule)
-        network = pl_module.kept_model
-        was_training = network.training
-        network.eval()
-        model = NeuralModel(self.recipe, RunFolder(self.run).codec(self.recipe), network)
-        found = model.predict(self.inputs, beam=1)
-        network.train(was_training)
+    def on_epoch_end(self, epoch: int, metrics: Mapping[str, float], model: nn.Module) -> None:
+        """Predicts with the weights of this epoch."""
+        codec = RunFolder(self.run).codec(self.recipe)
+        found = NeuralModel(self.recipe, codec, model).predict(self.inputs, beam=1)
         shown = "   ".join(f"{prediction.source} → {prediction.text}" for prediction in found)
         self.console.print(Text(f"          {shown}", style="dim"), soft_wrap=True)

@@ -210,6 +210,10 @@ class TrainSection(Section):
     """Of matrix products: tf32 on GPUs that have it, else float32; bfloat16 for all but lattice, losses and weights."""
     average: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """EMA decay of the weights that are validated and kept, lower in the first updates; 0 turns it off."""
+    checkpoint_minutes: Annotated[float, Field(gt=0, le=10**6)] = 10.0
+    """Minutes between checkpoints within an epoch, besides those at the end of each epoch."""
+    log: Literal["tensorboard"] | None = None
+    """Log metrics for TensorBoard in the run folder; needs antiphon[log]."""
 
 
 class SearchSection(Section):

@@ -1,1 +1,1 @@
-"""Training through Lightning: prepare the data, fit, keep what matters in the run folder."""
+"""Training: prepare the data, fit, and save what matters in the run folder."""

@@ -1,34 +1,54 @@
-"""All that is needed to go on training after an epoch, in one file of plain tensors and numbers.
+"""All that is needed to resume training, in one file of plain tensors and numbers.
 
-Random numbers and the order of batches need no place in it: both follow from the seed and the epoch's number.
+A checkpoint is written at the end of each epoch, and every few minutes within one. At the end of an epoch, random
+numbers and the order of batches follow from the seed and the next epoch. Within an epoch each process adds the state
+of its random number generators and its sum of losses.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypedDict
 
 import torch
+from torch import Tensor
 
 from antiphon.exceptions import RunError
 
 
+class RankState(TypedDict):
+    """What one process remembers within an epoch: random number generators by device, and its losses so far."""
+
+    random: dict[str, Tensor]
+    loss: Tensor
+    pairs: int
+
+
 class Checkpoint(TypedDict):
-    """Training as it stands after ``epochs`` epochs."""
+    """Training after ``epochs`` epochs and ``updates`` updates of the next one, which took ``seconds`` so far.
+
+    ``max_cells`` are the limits of training and validation found after out-of-memory errors. ``ranks`` has an entry for
+    each process within an epoch, and none between epochs.
+    """
 
     epochs: int
-    module: dict[str, Any]
+    updates: int
+    seconds: float
+    ranks: list[RankState]
+    model: dict[str, Any]
+    ema: dict[str, Any] | None
     optimiser: dict[str, Any]
+    max_cells: list[int | None]
     rows: list[dict[str, float]]
     best: dict[str, float]
 
 
 def save_checkpoint(checkpoint: Checkpoint, path: Path) -> None:
-    """Writes a checkpoint; a disk that is full is an ``OSError``, as everywhere."""
+    """Writes a checkpoint; a full disk is an ``OSError``, as everywhere."""
     try:
         with path.open("wb") as file:
             torch.save(checkpoint, file)
-    except RuntimeError as error:  # PyTorch cannot end a file that could not be written
+    except RuntimeError as error:  # PyTorch cannot finish a file that could not be written
         if isinstance(error.__context__, OSError):
             raise error.__context__ from None
         raise
@@ -42,10 +62,12 @@ def load_checkpoint(path: Path) -> Checkpoint | None:
         checkpoint: Checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         raise RunError(
-            f"{path}: damaged ({type(error).__name__}), expected a checkpoint; --force begins anew"
+            f"{path}: damaged ({type(error).__name__}), expected a checkpoint; --force starts again"
         ) from None
+    if isinstance(checkpoint, dict) and "module" in checkpoint:
+        checkpoint = _converted(checkpoint)
     if not isinstance(checkpoint, dict) or checkpoint.keys() != Checkpoint.__annotations__.keys():
-        raise RunError(f"{path}: no checkpoint of training, expected one; --force begins anew")
+        raise RunError(f"{path}: not a checkpoint of training, expected one; --force starts again")
     return checkpoint
 
 
@@ -59,5 +81,29 @@ def refuse_other_shapes(path: Path) -> Iterator[None]:
             raise
         raise RunError(
             f"{path}: does not fit the model of this run's recipe ({str(error).splitlines()[0]}), expected the "
-            "checkpoint of this run; --force begins anew"
+            "checkpoint of this run; --force starts again"
         ) from error
+
+
+_FULL_DECAY = 10**12
+"""Updates after which the warm-up of an EMA has no effect any more."""
+
+
+def _converted(old: Mapping[str, Any]) -> Any:
+    """A checkpoint of an earlier version, always of the end of an epoch, as one of today."""
+    try:
+        module = old["module"]
+        ema = _with_prefix(module, "averaged.")
+        if ema:
+            count = ema.pop("_extra_state")  # the oldest versions only stored whether there was an update
+            ema["n_averaged"] = torch.tensor(_FULL_DECAY) if count is True else count
+        limits = [module.get(f"{name}._extra_state", {}).get("max_cells") for name in ("memory", "dev_memory")]
+        converted = {"model": _with_prefix(module, "model."), "ema": ema or None, "max_cells": limits}
+    except (AttributeError, KeyError, TypeError):
+        return None
+    kept = {name: value for name, value in old.items() if name != "module"}
+    return {"updates": 0, "seconds": 0.0, "ranks": [], **converted, **kept}
+
+
+def _with_prefix(state: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}

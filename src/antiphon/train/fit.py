@@ -1,70 +1,74 @@
 """Training from a recipe to a finished run folder."""
 
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
-import lightning as L
 import torch
-from rich.console import Console
 
-from antiphon.device import choose_device, choose_threads
+from antiphon.device import choose_device, choose_threads, keep_freed_memory, let_memory_grow
 from antiphon.exceptions import RecipeError, RunError, count_of
 from antiphon.recipe.schema import Recipe
 from antiphon.report.plots import optional_picture, plot_training
 from antiphon.runs.build import count_parameters
 from antiphon.runs.run_folder import RunFolder, claimed, new_run
 from antiphon.storage.commit import holds_run
+from antiphon.train.callback import Callback
 from antiphon.train.checkpoint import load_checkpoint, refuse_other_shapes
-from antiphon.train.count import train_overlap, train_suffix_rules
-from antiphon.train.generation import GenerationTask
-from antiphon.train.keeper import Keeper
+from antiphon.train.distributed import (
+    broadcast,
+    is_rank_zero,
+    local_device,
+    local_world_size,
+    on_rank_zero,
+    rank,
+    world_size,
+)
+from antiphon.train.history import History
 from antiphon.train.length import Length, settle_length
-from antiphon.train.loop import Fitting, Interrupted, Task, on_disk_errors, run_epochs
-from antiphon.train.matching import MatchingTask
-from antiphon.train.memory import forecast
+from antiphon.train.loop import Interrupted, LoopSettings, TrainingLoop, explained_errors
+from antiphon.train.optimisation import Optimisation
 from antiphon.train.preconditions import check_recipe
-from antiphon.train.processes import agreed, first_alone, rank, size, size_on_this_machine
+from antiphon.train.reporting import Say, silent
 from antiphon.train.resume import lengthen, refuse_shorter, refuse_stopped, settings_to_resume, stored_recipe
-from antiphon.train.speed import describe_duration, seconds_per_epoch
-from antiphon.train.summary import save_summary
+from antiphon.train.summary import Summary, save_summary
+from antiphon.train.tasks.task_kinds import COUNTED_TASKS, prepare_task, resume_task
+from antiphon.train.training_setup import Task
+from antiphon.train.training_state import TrainingState
 
-__all__ = ["Interrupted", "dry_run", "train"]
-
-_COUNTED = {"suffix_rule": train_suffix_rules, "overlap": train_overlap}
-"""What trains the kinds that learn by counting."""
+__all__ = ["Interrupted", "train"]
 
 
 def train(
     recipe: Recipe,
     out: Path,
     *,
-    console: Console,
+    say: Say = silent,
     resume: bool = False,
     force: bool = False,
     device: str = "auto",
     threads: int | None = None,
-    callbacks: Sequence[L.Callback] = (),
+    callbacks: Sequence[Callback] = (),
 ) -> RunFolder:
-    """Trains what the recipe describes and leaves it in the folder ``out``; ``callbacks`` are Lightning's."""
-    run = RunFolder(out)
+    """Trains what the recipe describes and returns the run folder ``out``; ``say`` is given lines about progress."""
+    run, say = RunFolder(out), say if is_rank_zero() else silent
     with ExitStack() as held:
-        task = first_alone(lambda: _begin(recipe, out, console, held, resume=resume, force=force, device=device))
-        if agreed(task is None):
+        task = on_rank_zero(lambda: _begin(recipe, out, say, held, resume=resume, force=force, device=device))
+        if broadcast(task is None):
             return run
-        task = task or _begin_beside_the_first(recipe, run, console)
-        torch.set_num_threads(threads or choose_threads(task.recipe, task.target_size, size_on_this_machine()))
-        _train_to_the_end(task, run, console, device, callbacks)
+        task = task or _begin_beside_rank_zero(recipe, run, say)
+        threads = threads or choose_threads(task.recipe, task.target_size, local_world_size())
+        where = _prepare_device(device)
+        with _own_threads_and_random_numbers(threads, where):
+            _run_to_the_end(task, run, say, where, callbacks if is_rank_zero() else ())
     return run
 
 
 def _begin(
-    recipe: Recipe, out: Path, console: Console, held: ExitStack, *, resume: bool, force: bool, device: str
+    recipe: Recipe, out: Path, say: Say, held: ExitStack, *, resume: bool, force: bool, device: str
 ) -> Task | None:
-    """What there is to train, its data in the folder ``out``; none if all is done already.
+    """The task, with its data in the folder ``out``; None if nothing is left to do.
 
     ``held`` takes the lock of the folder, which is kept until training ends.
     """
@@ -72,140 +76,120 @@ def _begin(
     _check_device(device)
     held.enter_context(claimed(out))
     if resume and holds_run(out):
-        return _resume(recipe, out, console)
+        return _resume(recipe, out, say)
     with new_run(out, force=force) as run:
-        if recipe.model.kind in _COUNTED:
-            _COUNTED[recipe.model.kind](recipe, run, console.print)
+        if recipe.model.kind in COUNTED_TASKS:
+            COUNTED_TASKS[recipe.model.kind](recipe, run, say)
             return None
-        return _prepare(recipe, run, console)
+        return prepare_task(recipe, run, say)
 
 
-def _prepare(recipe: Recipe, run: RunFolder, console: Console) -> Task:
-    """The task with its data in a new run folder, its length chosen by the number of pairs where it was open."""
-    task = _tasks(recipe).prepare(recipe, run, console.print)
-    settled = settle_length(task.recipe, task.updates_per_pass)
-    run.save_recipe(settled)
-    return replace(task, recipe=settled)
-
-
-def _resume(recipe: Recipe, out: Path, console: Console) -> Task | None:
-    """What there is left to train of the run in the folder ``out``; none if training has ended."""
+def _resume(recipe: Recipe, out: Path, say: Say) -> Task | None:
+    """The task of the run in the folder ``out``; None if training has ended."""
     run = RunFolder.open(out)
     stored = stored_recipe(run)
     settings = settings_to_resume(stored, recipe, out)
     if settings == stored:
         if run.metrics():
-            console.print(f"{out}: training has ended already, nothing to resume")
+            say(f"{out}: training has ended already, nothing to resume")
             return None
-        return _tasks(recipe).resume(stored, run, console.print)
+        return resume_task(stored, run, say)
     refuse_stopped(run)
-    task = _tasks(recipe).resume(settings, run, console.print)
+    task = resume_task(settings, run, say)
     settled = settle_length(settings, task.updates_per_pass)
     refuse_shorter(stored, settled, out)
-    lengthen(run, settled, console)
+    lengthen(run, settled, say)
     return replace(task, recipe=settled)
 
 
-def _begin_beside_the_first(recipe: Recipe, run: RunFolder, console: Console) -> Task:
-    """The task that the first process has prepared."""
+def _begin_beside_rank_zero(recipe: Recipe, run: RunFolder, say: Say) -> Task:
+    """The task that rank 0 has prepared."""
     if not run.path.exists():
-        raise RunError(f"{run.path}: not seen by process {rank()}, expected a disk that all machines share")
-    return _tasks(recipe).resume(stored_recipe(run), run, console.print)
+        raise RunError(
+            f"{run.path}: not found by the process of rank {rank()}, expected a disk that all machines share"
+        )
+    return resume_task(stored_recipe(run), run, say)
 
 
-def _tasks(recipe: Recipe) -> type[MatchingTask] | type[GenerationTask]:
-    return MatchingTask if recipe.model.kind == "matcher" else GenerationTask
+@contextmanager
+def _own_threads_and_random_numbers(threads: int, device: torch.device) -> Iterator[None]:
+    """Inside, PyTorch uses this many threads; afterwards threads and random numbers are those of before."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            yield
+    finally:
+        torch.set_num_threads(before)
 
 
-def dry_run(recipe: Recipe, *, console: Console, device: str = "auto", threads: int | None = None) -> None:
-    """Reads and encodes the data as training would, says what training will take, and leaves nothing behind."""
-    check_recipe(recipe)
-    with TemporaryDirectory(prefix="antiphon-") as folder:
-        run = RunFolder(Path(folder))
-        if recipe.model.kind in _COUNTED:
-            _COUNTED[recipe.model.kind](recipe, run, console.print)
-            console.print(f"{recipe.model.kind}: learns by counting, in no batches and next to no memory")
-            return
-        task = _prepare(recipe, run, console)
-        torch.set_num_threads(threads or choose_threads(task.recipe, task.target_size))
-        where = choose_device(device)
-        console.print(f"{recipe.model.kind}, on {where}:")
-        fitting = task.fitting(run, None)
-        console.print(_describe_length(task, fitting), soft_wrap=True)
-        for line in forecast(fitting, where).lines():
-            console.print(line, soft_wrap=True)
-        seconds = seconds_per_epoch(task.fitting(run, None), where)
-        console.print(describe_duration(seconds, Length.of(task.recipe.train).max_epochs), soft_wrap=True)
+def _run_to_the_end(task: Task, run: RunFolder, say: Say, device: torch.device, callbacks: Sequence[Callback]) -> None:
+    """Trains all epochs that are left, and finishes the run."""
+    loop = _new_loop(task, run, say, device, callbacks)
+    parameters = count_parameters(loop.state.model)
+    threads = count_of(torch.get_num_threads(), "thread")
+    processes = f", {world_size()} processes" if world_size() > 1 else ""
+    say(f"{task.recipe.model.kind}: {parameters:,} parameters, {threads}{processes}")
+    say(loop.setup.describe_length(Length.of(task.recipe.train), loop.state.epoch))
+    loop.run()
+    with explained_errors(run):
+        on_rank_zero(lambda: _finish(task, run, loop.history, parameters, device.type, say))
 
 
-def _train_to_the_end(
-    task: Task, run: RunFolder, console: Console, device: str, callbacks: Sequence[L.Callback]
-) -> None:
+def _new_loop(
+    task: Task, run: RunFolder, say: Say, device: torch.device, callbacks: Sequence[Callback]
+) -> TrainingLoop:
+    """The training loop of a task, at the checkpoint of its run if there is one."""
     settings = task.recipe.train
     checkpoint = load_checkpoint(run.checkpoint)
+    history = History(settings.dev_metric, Length.of(settings).patience)
     torch.manual_seed(settings.seed)
     with refuse_other_shapes(run.checkpoint):
-        fitting = task.fitting(run, checkpoint)
-    keeper = Keeper(run, settings.dev_metric, Length.of(settings).patience, checkpoint)
-    parameters = count_parameters(fitting.module.model)
-    threads = count_of(torch.get_num_threads(), "thread")
-    together = f", {size()} processes" if size() > 1 else ""
-    console.print(f"{task.recipe.model.kind}: {parameters:,} parameters, {threads}{together}")
-    console.print(_describe_length(task, fitting), soft_wrap=True)
-    run_epochs(fitting, settings, run, keeper, console, device, callbacks)
-    first_alone(lambda: _refuse_no_epoch(run, keeper))
-    with on_disk_errors(run):
-        first_alone(lambda: _finish(task, run, keeper, parameters, device, console))
+        setup = task.setup(run, is_new=checkpoint is None)
+        state = TrainingState.new(setup.model, Optimisation.of(settings), device, say)
+        if checkpoint is not None:
+            state.restore(checkpoint)
+            history.rows, history.best = checkpoint["rows"], checkpoint["best"]
+    return TrainingLoop(setup, state, history, run, LoopSettings.of(settings), callbacks)
 
 
-def _describe_length(task: Task, fitting: Fitting) -> str:
-    updates = len(fitting.batches.plan_epoch(fitting.module.epochs_before))
-    return Length.of(task.recipe.train).describe(updates, len(fitting.lengths[0]))
+def _prepare_device(name: str) -> torch.device:
+    """The device of this process, with memory allocation set up for training."""
+    where = choose_device(name)
+    keep_freed_memory()
+    if where == "cuda":
+        let_memory_grow()
+    return local_device(where)
 
 
-def _finish(task: Task, run: RunFolder, keeper: Keeper, parameters: int, device: str, console: Console) -> None:
-    """Leaves in the run what is known once training has ended, and takes away what was needed for it.
+def _finish(task: Task, run: RunFolder, history: History, parameters: int, device: str, say: Say) -> None:
+    """Adds to the run what is known once training has ended, and removes what was needed only for training.
 
     A run that ended at ``train.max_epochs`` keeps its checkpoint, so that it can be made longer.
     """
-    settings = task.recipe.train
-    is_longest = bool(keeper.problem) or keeper.is_out_of_patience
-    with run.changed(remove=(run.corpus.name, *([run.checkpoint.name] if is_longest else []))) as new:
-        with optional_picture(run.plot, partial(console.print, soft_wrap=True)):
-            plot_training(keeper.rows, keeper.best, settings.dev_metric, new.plot)
-        more = task.finish(run, new, choose_device(device))
-        _save_summary(task, new, keeper, parameters, more)
+    _refuse_no_epoch(run, history)
+    stopped_early = bool(history.problem) or history.is_out_of_patience
+    with run.changed(remove=(run.corpus.name, *([run.checkpoint.name] if stopped_early else []))) as new:
+        with optional_picture(run.plot, say):
+            plot_training(history.rows, history.best, history.metric, new.plot)
+        more = task.finish(run, new, device)
+        save_summary(new, task.recipe.train, Summary.of(history, parameters, more))
 
 
-def _save_summary(task: Task, new: RunFolder, keeper: Keeper, parameters: int, more: Mapping[str, float]) -> None:
-    best = {name.removeprefix("dev_"): value for name, value in keeper.best.items() if name.startswith("dev_")}
-    save_summary(
-        new,
-        task.recipe.train,
-        {**best, **more},
-        parameters=parameters,
-        seconds=sum(row["seconds"] for row in keeper.rows),
-        pairs_per_second=sum(row["pairs_per_second"] for row in keeper.rows) / len(keeper.rows),
-        best_epoch=int(keeper.best["epoch"]),
-        epochs=len(keeper.rows),
-        stopped=keeper.problem,
-    )
-
-
-def _refuse_no_epoch(run: RunFolder, keeper: Keeper) -> None:
-    """Refuses to call a run trained that has no epoch to keep."""
-    if not keeper.rows:
+def _refuse_no_epoch(run: RunFolder, history: History) -> None:
+    """Refuses to call a run trained that has no epoch to save."""
+    if not history.rows:
         raise RunError(
-            f"{run.path}: {keeper.problem}, and no epoch before it, so nothing was trained; expected finite losses: "
-            "lower train.learning_rate and begin anew with --force"
+            f"{run.path}: {history.problem}, and no epoch before it, so nothing was trained; expected finite losses: "
+            "lower train.learning_rate and start again with --force"
         )
 
 
 def _check_device(name: str) -> None:
-    """Refuses a processor that is not there, and more processes than GPUs."""
+    """Refuses a device that does not exist, and more processes than GPUs."""
     gpus = torch.cuda.device_count() if choose_device(name) == "cuda" else None
-    if gpus is not None and gpus < size_on_this_machine():
+    if gpus is not None and gpus < local_world_size():
         raise RecipeError(
-            f"torchrun: {size_on_this_machine()} processes on a machine with {count_of(gpus, 'GPU')}, expected at most "
+            f"torchrun: {local_world_size()} processes on a machine with {count_of(gpus, 'GPU')}, expected at most "
             "one process for each, or --device cpu"
         )

@@ -11,10 +11,9 @@ from antiphon.ranking.ranking_metrics import RANKING_METRICS
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import reads_source, task_metrics
 from antiphon.runs.kinds import RANKING_KINDS
-from antiphon.train.prepare import pairs_of
+from antiphon.train.data.prepare import pairs_of
+from antiphon.train.tasks.task_kinds import COUNTED_TASKS
 
-COUNTED_KINDS = frozenset({"suffix_rule", "overlap"})
-"""Kinds that learn by counting, without epochs."""
 _MADE_OF_RUNS = {"noisy_channel": "combine", "ensemble": "ensemble"}
 """Kinds that are not trained but made of trained runs, and by which verb."""
 
@@ -34,7 +33,7 @@ def _check_kind(recipe: Recipe) -> None:
     if kind in _MADE_OF_RUNS:
         verb = _MADE_OF_RUNS[kind]
         raise RecipeError(f"model.kind = {kind}: made of trained runs by antiphon {verb}, expected another kind")
-    possible = [] if kind in COUNTED_KINDS else ["perplexity"]
+    possible = [] if kind in COUNTED_TASKS else ["perplexity"]
     if kind in RANKING_KINDS:
         possible += RANKING_METRICS
     elif kind != "language_model":

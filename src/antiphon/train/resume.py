@@ -3,13 +3,12 @@
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from antiphon.exceptions import RecipeError, RunError, count_of
 from antiphon.recipe.schema import Recipe, TrainSection
 from antiphon.runs.run_folder import RunFolder
 from antiphon.train.length import Length, default_patience
-from antiphon.train.preconditions import COUNTED_KINDS
+from antiphon.train.reporting import Say
+from antiphon.train.tasks.task_kinds import COUNTED_TASKS
 
 _DECIDED_BY_DATA = {"features", "tie", "hallucination", "rule_weight", "passes", "max_epochs", "patience"}
 """Settings that a recipe may leave open and a run has decided."""
@@ -29,7 +28,7 @@ def settings_to_resume(stored: Recipe, asked: Recipe, out: Path) -> Recipe:
     Epochs and patience that follow from a new length are left open.
     """
     before, now = stored.model_dump(mode="json"), asked.model_dump(mode="json")
-    if stored.model.kind not in COUNTED_KINDS:
+    if stored.model.kind not in COUNTED_TASKS:
         before["train"] |= _longer(stored.train, asked.train)
     for section, values in before.items():
         for name, value in values.items():
@@ -43,12 +42,12 @@ def settings_to_resume(stored: Recipe, asked: Recipe, out: Path) -> Recipe:
     return Recipe.model_validate(before)
 
 
-def lengthen(run: RunFolder, recipe: Recipe, console: Console) -> None:
+def lengthen(run: RunFolder, recipe: Recipe, say: Say) -> None:
     """Makes a run one of more epochs; it counts as untrained until they are done."""
     with run.changed(remove=("metrics.json",)) as new:
         new.save_recipe(recipe)
     if recipe.train.final_learning_rate != 1:
-        console.print("train.final_learning_rate: the learning rate now falls over all epochs, old and new")
+        say("train.final_learning_rate: the learning rate now falls over all epochs, old and new")
 
 
 def refuse_shorter(stored: Recipe, settled: Recipe, out: Path) -> None:

@@ -1,0 +1,1 @@
+"""What training reads: files to encoded corpora, the cache of these, and question sets."""

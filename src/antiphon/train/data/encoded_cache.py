@@ -1,0 +1,141 @@
+"""What encoded corpora were made of, so that they are used again only while nothing of it has changed.
+
+Beside the corpora, ``contents.json`` names the settings that decided how text became numbers, every file that was
+read with its size and time of change, and what came out, with its SHA-256. It is written last: without it corpora are
+unfinished.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from antiphon import __version__
+from antiphon.data.files import read_text
+from antiphon.exceptions import RecipeError, is_disk_full
+from antiphon.recipe.schema import Recipe
+from antiphon.runs.build import build_limits, reads_source
+from antiphon.runs.run_folder import RunFolder
+from antiphon.storage.atomic import remove_tree, scratch_folder, sweep, sync_folder, write_atomically
+from antiphon.storage.folder_lock import locked
+from antiphon.storage.manifest import measure
+from antiphon.storage.sealed_json import parse_sealed, render_sealed
+
+_IGNORED = {"test", "cache", "vectors", "more_words", "encoder"}
+"""Settings of the data that change nothing in encoded pairs."""
+
+
+@dataclass(frozen=True)
+class CacheKey:
+    """The settings and files that encoded corpora follow from; a file is its size and time of change."""
+
+    settings: dict[str, Any]
+    files: dict[str, list[int]]
+
+    @classmethod
+    def of(cls, recipe: Recipe) -> "CacheKey":
+        """What the corpora of a recipe would be made of now."""
+        settings = {
+            "antiphon": __version__,
+            "reads_source": reads_source(recipe),
+            "limits": asdict(build_limits(recipe)),
+            **recipe.data.model_dump(mode="json", exclude=_IGNORED),
+        }
+        return cls(settings, {str(path): _stamp(path) for path in _files(recipe)})
+
+    @property
+    def name(self) -> str:
+        """A name that other settings or paths would not have; it outlives a change of the files themselves."""
+        known = json.dumps([self.settings, sorted(self.files)], sort_keys=True)
+        return hashlib.sha256(known.encode()).hexdigest()[:16]
+
+
+def save_contents(corpus: Path, key: CacheKey, pairs: dict[str, str], vocabularies: Sequence[Path]) -> None:
+    """Declares the corpora of a folder whole; ``pairs`` says of each how many pairs were kept and left out."""
+    written = [*(corpus / f"{name}.arrow" for name in pairs), *vocabularies]
+    digests = {path.name: asdict(measure(path)) for path in written}
+    write_atomically(_contents(corpus), render_sealed({**asdict(key), "pairs": pairs, "digests": digests}))
+
+
+def load_pairs(corpus: Path) -> dict[str, str]:
+    """What ``save_contents`` was told of the pairs."""
+    pairs: dict[str, str] = json.loads(read_text(_contents(corpus)))["pairs"]
+    return pairs
+
+
+def vocabulary_files(run: RunFolder) -> list[Path]:
+    """The files that decide the numbers of tokens."""
+    sides = ("source", "target", "features")
+    paths = [path for side in sides for path in (run.file(f"{side}.vocab"), run.sentencepiece_path(side))]
+    return [path for path in paths if path.exists()]
+
+
+def stale_reason(run: RunFolder, key: CacheKey) -> str | None:
+    """Why the corpora of a folder cannot stand for those of this key: an empty text if there are none."""
+    corpus = run.corpus
+    if not _contents(corpus).exists():
+        return ""
+    try:
+        contents = parse_sealed(read_text(_contents(corpus)).encode())
+        settings, files, digests = contents["settings"], contents["files"], contents["digests"]
+    except (OSError, ValueError, KeyError, RecursionError):
+        return f"{_contents(corpus)} is damaged"
+    if settings != key.settings:
+        return f"{corpus} has other settings"
+    changed = [path for path, stamp in key.files.items() if files.get(path) != stamp]
+    written = [*sorted(corpus.glob("*.arrow")), *vocabulary_files(run)]
+    missing = digests.keys() - {path.name for path in written}
+    damaged = [path for path in written if asdict(measure(path)) != digests.get(path.name)]
+    return next((f"{path} has changed" for path in [*changed, *sorted(missing), *damaged]), None)
+
+
+@contextmanager
+def staged_entry(cache: Path, key: CacheKey) -> Iterator[RunFolder]:
+    """A new folder in the cache that becomes the entry of this key at the end, or is removed if encoding fails.
+
+    If another process was faster, its entry stays.
+    """
+    entry = RunFolder(cache / key.name)
+    with ExitStack() as held:
+        try:
+            cache.mkdir(parents=True, exist_ok=True)
+            with locked(cache, wait=True):
+                sweep(cache)
+                stage = held.enter_context(scratch_folder(cache))
+        except OSError as error:
+            if is_disk_full(error):
+                raise
+            raise RecipeError(f"data.cache = {cache}: {error.strerror}, expected a folder to write into") from None
+        held.callback(remove_tree, stage)
+        yield RunFolder(stage)
+        with locked(cache, wait=True):
+            if stale_reason(entry, key) is not None:
+                remove_tree(entry.path)
+                stage.rename(entry.path)
+                sync_folder(cache)
+
+
+def _contents(corpus: Path) -> Path:
+    return corpus / "contents.json"
+
+
+def _files(recipe: Recipe) -> Iterator[Path]:
+    """Every file that encoding reads."""
+    data = recipe.data
+    for files in (data.train, data.dev):
+        yield from files if isinstance(files, tuple) else [files] if files is not None else []
+    yield from () if reads_source(recipe) else data.unpaired
+    if data.vocab_from is not None:
+        yield from sorted(path for path in data.vocab_from.glob("*") if path.suffix in (".vocab", ".spm"))
+    yield from (path for path in (data.source_sentencepiece, data.target_sentencepiece) if path is not None)
+
+
+def _stamp(path: Path) -> list[int]:
+    try:
+        found = path.stat()
+    except OSError:
+        return []
+    return [found.st_size, found.st_mtime_ns]

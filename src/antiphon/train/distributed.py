@@ -1,0 +1,170 @@
+"""Several processes that train one model, as ``torchrun`` starts them.
+
+All of them compute. Rank 0 alone reads the data, writes the run and prints. In a process that was started alone, the
+world size is 1 and nothing here communicates or waits.
+"""
+
+import atexit
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import distributed, nn
+from torch.distributed import ProcessGroup
+
+T = TypeVar("T")
+
+_TIMEOUT = timedelta(days=7)
+"""How long processes wait for rank 0, which may have a large corpus to encode."""
+
+
+class RankZeroFailedError(Exception):
+    """Rank 0 has failed and reports why; the other processes only have to end."""
+
+
+@contextmanager
+def process_group() -> Iterator[None]:
+    """Inside, all processes that ``torchrun`` has started can communicate."""
+    if not distributed.is_torchelastic_launched() or int(os.environ["WORLD_SIZE"]) == 1:
+        yield
+        return
+    distributed.init_process_group("gloo", timeout=_TIMEOUT)
+    atexit.register(distributed.destroy_process_group)
+    try:
+        yield
+    except RankZeroFailedError:
+        # torchrun ends all processes as soon as one has ended: let that be rank 0, which has to report why.
+        with suppress(RuntimeError):
+            distributed.barrier()
+        raise SystemExit(2) from None
+
+
+def world_size() -> int:
+    """The number of processes."""
+    return distributed.get_world_size() if distributed.is_initialized() else 1
+
+
+def rank() -> int:
+    """The rank of this process."""
+    return distributed.get_rank() if distributed.is_initialized() else 0
+
+
+def is_rank_zero() -> bool:
+    """Whether this process is the one that reads, writes and prints."""
+    return rank() == 0
+
+
+def local_world_size() -> int:
+    """The number of processes on this machine."""
+    return int(os.environ["LOCAL_WORLD_SIZE"]) if world_size() > 1 else 1
+
+
+def local_device(name: str) -> torch.device:
+    """The device of this process: of several GPUs, the one of its local rank, which becomes the current one."""
+    if name != "cuda" or world_size() == 1:
+        return torch.device(name)
+    device = torch.device(name, int(os.environ["LOCAL_RANK"]))
+    torch.cuda.set_device(device)
+    return device
+
+
+def gradient_group(device: torch.device) -> ProcessGroup | None:
+    """The process group for tensors on a device: nccl for GPUs; else the default one, gloo."""
+    if world_size() == 1 or device.type != "cuda":
+        return None
+    return cast(ProcessGroup, distributed.new_group(backend="nccl"))
+
+
+def on_rank_zero(work: Callable[[], T]) -> T | None:
+    """The result of ``work`` on rank 0, None on the others, which wait for it and end if it fails."""
+    result: T | None = None
+    if is_rank_zero():
+        try:
+            result = work()
+        except Exception:
+            broadcast(False)
+            raise
+    if not broadcast(True):
+        raise RankZeroFailedError
+    return result
+
+
+def from_rank_zero(work: Callable[[], T]) -> T:
+    """The result of ``work`` on rank 0, in all processes."""
+    return cast(T, broadcast(on_rank_zero(work)))
+
+
+def broadcast(value: T) -> T:
+    """The value that rank 0 has, in all processes."""
+    if world_size() == 1:
+        return value
+    values = [value]
+    distributed.broadcast_object_list(values)
+    return values[0]
+
+
+def all_reduce_sum(*numbers: float) -> list[float]:
+    """The sum of each number over all processes."""
+    if world_size() == 1:
+        return list(numbers)
+    total = torch.tensor(numbers, dtype=torch.float64)
+    distributed.all_reduce(total)
+    return total.tolist()
+
+
+def all_gather(items: Sequence[T]) -> list[T]:
+    """The items of all processes, in the order of their ranks."""
+    if world_size() == 1:
+        return list(items)
+    parts: list[Sequence[T]] = [()] * world_size()
+    distributed.all_gather_object(parts, items)
+    return [item for part in parts for item in part]
+
+
+def broadcast_weights(model: nn.Module, group: ProcessGroup | None) -> None:
+    """Gives all processes the weights of rank 0."""
+    if world_size() > 1:
+        for parameter in model.parameters():
+            distributed.broadcast(parameter.data, 0, group=group)
+
+
+def average_gradients(parameters: Iterable[nn.Parameter], group: ProcessGroup | None) -> None:
+    """Replaces every gradient by its mean over all processes, in one all-reduce."""
+    if world_size() == 1:
+        return
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    flat = torch.cat([gradient.flatten() for gradient in gradients]) / world_size()
+    distributed.all_reduce(flat, group=group)
+    for gradient, mean in zip(gradients, flat.split([gradient.numel() for gradient in gradients]), strict=True):
+        gradient.copy_(mean.view_as(gradient))
+
+
+@dataclass(frozen=True)
+class BatchShard:
+    """The part of a batch that one process computes: ``pairs`` of the ``total`` pairs of the batch.
+
+    A batch of fewer pairs than processes leaves some processes without a pair. They compute on a pair of another
+    process with weight 0, so that every process takes part in every step.
+    """
+
+    batch: Any
+    pairs: int
+    total: int
+
+    @property
+    def weight(self) -> float:
+        """The weight of each pair's loss, such that the mean over processes is the mean over all pairs."""
+        return world_size() / self.total if self.pairs else 0.0
+
+
+def shard_indices(indices: NDArray[np.int64]) -> tuple[slice, int]:
+    """Which pairs of a batch this process computes on, and how many of them count."""
+    own = slice(rank(), None, world_size())
+    pairs = len(indices[own])
+    return own if pairs else slice(1), pairs

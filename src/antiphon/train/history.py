@@ -1,0 +1,49 @@
+"""The metrics of every epoch, which of them is the best, and when to stop early."""
+
+import csv
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from antiphon.metrics import LOWER_IS_BETTER
+
+Row = dict[str, float]
+"""The metrics of an epoch, counted from 1 as ``epoch``."""
+
+
+@dataclass
+class History:
+    """The metrics of every epoch so far, and of the best one by the dev metric.
+
+    ``problem`` is why training stopped before its end, if it did.
+    """
+
+    metric: str
+    patience: int
+    rows: list[Row] = field(default_factory=list)
+    best: Row = field(default_factory=dict)
+    problem: str = ""
+
+    def add(self, row: Row) -> bool:
+        """Adds an epoch, and returns whether it is the best so far."""
+        self.rows.append(row)
+        is_best = not self.best or self._rank(row) < self._rank(self.best)
+        if is_best:
+            self.best = row
+        return is_best
+
+    @property
+    def is_out_of_patience(self) -> bool:
+        """Whether the dev metric has not improved for ``patience`` epochs."""
+        return bool(self.rows) and self.rows[-1]["epoch"] - self.best["epoch"] >= self.patience
+
+    def write_csv(self, path: Path) -> None:
+        """Writes a line for each epoch."""
+        with path.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, fieldnames=list(self.rows[0]))
+            writer.writeheader()
+            writer.writerows({name: f"{value:.6g}" for name, value in row.items()} for row in self.rows)
+
+    def _rank(self, row: Row) -> tuple[float, float]:
+        """Lower is better; ties are broken by perplexity."""
+        value = row[f"dev_{self.metric}"]
+        return value if self.metric in LOWER_IS_BETTER else -value, row["dev_perplexity"]

@@ -1,0 +1,47 @@
+"""The optimiser, and all that decides how weights move."""
+
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from antiphon.recipe.schema import TrainSection
+
+
+@dataclass(frozen=True)
+class Optimisation:
+    """How weights move; ``average`` is the decay of their EMA, 0 without one."""
+
+    learning_rate: float
+    average: float
+    seed: int
+    clip: float = 5.0
+    precision: Literal["float32", "tf32", "bfloat16"] = "float32"
+    optimiser: Literal["adam", "adagrad"] = "adam"
+    l2: float = 0.0
+
+    @classmethod
+    def of(cls, settings: TrainSection) -> "Optimisation":
+        """The optimisation that a recipe describes."""
+        return cls(**{field.name: getattr(settings, field.name) for field in fields(cls)})
+
+    def new_optimiser(self, model: nn.Module) -> torch.optim.Optimizer:
+        """The optimiser of a model; ``l2`` adds ``l2 * weight`` to every gradient.
+
+        On a GPU the learning rate is a tensor, which captured steps read.
+        """
+        parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        if self.optimiser == "adagrad":
+            return torch.optim.Adagrad(parameters, lr=self.learning_rate, weight_decay=self.l2)
+        on_gpu = parameters[0].is_cuda
+        learning_rate = torch.tensor(self.learning_rate, device=parameters[0].device) if on_gpu else self.learning_rate
+        return torch.optim.Adam(parameters, learning_rate, weight_decay=self.l2, fused=True, capturable=on_gpu)
+
+
+def restore_optimiser(optimiser: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    """Takes the moments of a checkpoint, but keeps the learning-rate tensor and capturability of this device."""
+    own = [(group["lr"], group.get("capturable", False)) for group in optimiser.param_groups]
+    optimiser.load_state_dict(state)
+    for group, (learning_rate, capturable) in zip(optimiser.param_groups, own, strict=True):
+        group["lr"], group["capturable"] = learning_rate, capturable
