@@ -1,6 +1,7 @@
 """The Python API takes what is plainly meant and refuses the rest in a sentence."""
 
 import json
+import math
 import re
 
 import pytest
@@ -186,3 +187,87 @@ def test_loading_leaves_the_number_of_threads_alone_unless_asked(toy_run):
         assert torch.get_num_threads() == 1
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("given", [None, 5, b"badu", {"badu": "x"}])
+@pytest.mark.parametrize("name", ["predict", "score", "align", "evaluate", "errors", "suspicious", "evaluate_online"])
+def test_what_is_no_list_is_refused(model, name, given):
+    with pytest.raises(package.InputError, match=f"{name}: .* is no list of inputs"):
+        getattr(model, name)(given)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"cover": "all"}, "cover = 'all': expected a probability"),
+        ({"cover": 0}, "cover = 0: expected a probability"),
+        ({"cover": 1.5}, "cover = 1.5: expected a probability"),
+        ({"cover": True}, "cover = True: expected a probability"),
+        ({"sample": 0}, "sample = 0: expected a whole number, at least 1"),
+        ({"sample": 2, "nbest": 2}, "sample: draws outputs at random"),
+        ({"sample": 2, "seed": -1}, "seed = -1: expected a whole number, at least 0"),
+        ({"seed": None}, "seed = None: expected a whole number"),
+        ({"nbest": None}, "nbest = None: expected a whole number"),
+        ({"beam": "5"}, "beam = '5': expected a whole number"),
+        ({"lexicon": 5}, "lexicon: 5 is no list of inputs"),
+    ],
+)
+def test_options_of_predict_that_cannot_be_are_refused(model, options, message):
+    with pytest.raises(package.InputError, match=re.escape(message)):
+        model.predict(["badu"], **options)
+
+
+@pytest.mark.parametrize("features", [5, None, ["N", 5], [None], {"N": 1}])
+def test_features_that_are_no_text_are_refused(with_features, features):
+    with pytest.raises(package.InputError, match="expected a string such as 'N;DAT;PL' or a list of strings"):
+        with_features.predict([("badu", features)])
+    with pytest.raises(package.InputError, match="expected a string such as 'N;DAT;PL' or a list of strings"):
+        with_features.evaluate([("badu", "badus", features)])
+
+
+@pytest.mark.parametrize("pair", [("badu", "badus", "N;PL;DAT"), (("badu", ("N", "PL", "DAT")), "badus")])
+def test_pairs_have_their_features_beside_the_source_or_last(with_features, pair):
+    assert with_features.evaluate([pair]).metrics["accuracy"].value == 100.0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"by": ["colour"]}, "by: unknown 'colour', expected features, length, unseen"),
+        ({"by": "length"}, "by = 'length': expected a list of features, length, unseen"),
+        ({"more_references": [["a"], ["b"]]}, "more_references: 2 lists for 1 pairs, expected one for each"),
+    ],
+)
+def test_options_of_evaluate_that_cannot_be_are_refused(model, options, message):
+    with pytest.raises(package.InputError, match=re.escape(message)):
+        model.evaluate([("badu", "baaduun")], **options)
+
+
+@pytest.mark.parametrize(
+    ("run", "options", "message"),
+    [
+        (None, {}, "run = None: expected a path"),
+        (5, {}, "run = 5: expected a path"),
+        ("", {}, "run = '': expected a path"),
+        ("toy", {"threads": 0}, "threads = 0: expected a whole number, at least 1"),
+        ("toy", {"threads": True}, "threads = True: expected a whole number, at least 1"),
+    ],
+)
+def test_what_cannot_be_loaded_is_refused(run, options, message):
+    with pytest.raises(package.InputError, match=re.escape(message)):
+        package.load(run, **options)
+
+
+def test_probabilities_are_those_of_the_scores(model):
+    (prediction,) = model.predict(["badu"], nbest=2)
+    best, second = prediction.nbest
+    (log_probability,) = model.score([("badu", best.text)])
+    assert prediction.probability == best.probability == pytest.approx(math.exp(log_probability), rel=1e-4)
+    assert 0 < second.probability < best.probability < 1
+
+
+def test_a_module_can_be_called_with_a_batch(model):
+    batch = model.codec.batch([Source("badu"), Source("ki")], ["baaduun", "kiin"])
+    with torch.inference_mode():
+        called = model.module(batch)
+    assert called.tolist() == pytest.approx(model.score([("badu", "baaduun"), ("ki", "kiin")]), rel=1e-5)

@@ -76,6 +76,7 @@ def test_public_names_are_there():
     assert set(antiphon.__all__) == {
         "Alignment",
         "AntiphonError",
+        "Callback",
         "Candidate",
         "ErrorReport",
         "Evaluation",
@@ -90,6 +91,7 @@ def test_public_names_are_there():
         "Suspect",
         "__version__",
         "load",
+        "train",
     }
     assert all(hasattr(antiphon, name) for name in antiphon.__all__)
     assert set(antiphon.__all__) <= set(dir(antiphon))

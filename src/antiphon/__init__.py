@@ -8,6 +8,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Alignment",
     "AntiphonError",
+    "Callback",
     "Candidate",
     "ErrorReport",
     "Evaluation",
@@ -22,11 +23,13 @@ __all__ = [
     "Suspect",
     "__version__",
     "load",
+    "train",
 ]
 
 if TYPE_CHECKING:
     from antiphon.api import (
         Alignment,
+        Callback,
         Candidate,
         ErrorReport,
         Evaluation,
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
         RankingModel,
         Suspect,
         load,
+        train,
     )
 
 

@@ -73,7 +73,7 @@ def test_a_change_of_kind_leaves_the_settings_of_the_other_kind_aside_and_says_s
     path = recipe('[model]\nkind = "transducer"\nencoder = "unidirectional"\nhidden_size = 7\n')
     said = []
     changed = load_recipe(path, ["model.kind=attention"], said.append)
-    assert said == [f"{path}: left aside for kind attention: model.encoder"]
+    assert said == [f"{path}: dropped for kind attention: model.encoder"]
     assert changed.model.hidden_size == 7
     assert changed.model.encoder == "bidirectional"
     same = load_recipe(path, ["model.kind=transducer"], said.append)

@@ -4,6 +4,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Literal, TypedDict, TypeGuard, get_args
 
 from antiphon.data.readers import Pair, Source, split_features
@@ -138,6 +139,13 @@ def check_choices(name: str, given: object, choices: Sequence[str]) -> None:
     for each in given:
         if each not in choices:
             raise InputError(f"{name}: unknown {each!r}, expected {', '.join(choices)}")
+
+
+def as_path(name: str, given: object) -> Path:
+    """The path; anything but a string or a path is refused."""
+    if not isinstance(given, str | Path) or not str(given):
+        raise InputError(f"{name} = {given!r}: expected a path")
+    return Path(given)
 
 
 def check_positive(name: str, value: object) -> None:

@@ -1,4 +1,4 @@
-"""Which settings each kind of model has: others are refused by name, or left aside where the kind was changed."""
+"""Which settings each kind of model has: others are refused by name, or dropped where the kind was changed."""
 
 from collections.abc import Iterable, Mapping
 from operator import attrgetter

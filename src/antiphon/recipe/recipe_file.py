@@ -1,7 +1,7 @@
 """Recipe files: read from TOML with ``--set key=value`` on top, checked, and written back."""
 
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,26 +22,41 @@ _NAMES = {
 }
 
 
-def load_recipe(path: Path, settings: Iterable[str] = (), say: Callable[[str], None] = lambda _: None) -> Recipe:
-    """The recipe in a TOML file with ``key=value`` settings on top.
+Settings = Iterable[str] | Mapping[str, Any]
+"""``["train.seed=7"]``, or ``{"train.seed": 7}``."""
 
-    Relative paths in the file start from the file's folder, those in settings from the current one. Settings that the
-    kind of model does not have are refused; where ``settings`` change the kind, those of the file are left aside, and
-    ``say`` hears of it.
+
+def load_recipe(path: Path, settings: Settings = (), say: Callable[[str], None] = lambda _: None) -> Recipe:
+    """The recipe in a TOML file with settings on top; relative paths in the file start from the folder of the file."""
+    return make_recipe(_read_toml(path), settings, say, where=str(path), folder=path.parent)
+
+
+def make_recipe(
+    table: Mapping[str, Any],
+    settings: Settings = (),
+    say: Callable[[str], None] = lambda _: None,
+    *,
+    where: str = "recipe",
+    folder: Path = Path(),
+) -> Recipe:
+    """The recipe of a nested table with settings on top.
+
+    Relative paths in the table start from ``folder``, those in settings from the current one. Settings that the kind
+    of model does not have are refused; where ``settings`` change the kind, those of the table are dropped, and ``say``
+    gets a line about it. ``where`` names the table in messages.
     """
-    table = _read_toml(path)
-    _resolve_paths(table.get("data"), path.parent)
+    table = {section: dict(values) if isinstance(values, Mapping) else values for section, values in table.items()}
+    _resolve_paths(table.get("data"), folder)
     changes: dict[str, Any] = {}
-    for setting in settings:
-        section, name, value = _parse_setting(setting)
+    for section, name, value in _parse_settings(settings):
         changes.setdefault(section, {})[name] = value
     _resolve_paths(changes.get("data"), Path())
-    table, aside = drop_unused(table, changes)
-    recipe = parse_recipe(_merge(table, changes), str(path))
-    refuse_unused(recipe.model.kind, changes, "--set")
-    refuse_unused(recipe.model.kind, changed_settings(table, recipe, Recipe()), str(path))
-    if aside:
-        say(f"{path}: left aside for kind {recipe.model.kind}: {', '.join(aside)}")
+    table, dropped = drop_unused(table, changes)
+    recipe = parse_recipe(_merge(table, changes), where)
+    refuse_unused(recipe.model.kind, changes, "settings" if isinstance(settings, Mapping) else "--set")
+    refuse_unused(recipe.model.kind, changed_settings(table, recipe, Recipe()), where)
+    if dropped:
+        say(f"{where}: dropped for kind {recipe.model.kind}: {', '.join(dropped)}")
     return recipe
 
 
@@ -81,6 +96,18 @@ def _read_toml(path: Path) -> dict[str, Any]:
         raise RecipeError(f"{path}: not TOML ({one_line(str(error))})") from None
 
 
+def _parse_settings(settings: Settings) -> Iterator[tuple[str, str, Any]]:
+    """Section, name and value of each setting."""
+    if not isinstance(settings, Mapping):
+        yield from map(_parse_setting, settings)
+        return
+    for key, value in settings.items():
+        section, dot, name = str(key).partition(".")
+        if not dot:
+            raise RecipeError(f"settings: {one_line(str(key))!r}, expected section.key such as train.seed")
+        yield section, name, value
+
+
 def _parse_setting(setting: str) -> tuple[str, str, Any]:
     key, equals, value = setting.partition("=")
     section, dot, name = key.strip().partition(".")
@@ -110,6 +137,6 @@ def _resolve_paths(section: Any, folder: Path) -> None:
 
 
 def _resolve(value: Any, folder: Path) -> Any:
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [_resolve(part, folder) for part in value]
-    return str((folder / value).absolute()) if isinstance(value, str) else value
+    return str((folder / value).absolute()) if isinstance(value, str | Path) else value

@@ -1,0 +1,85 @@
+"""Training from Python: ``antiphon.train("g2p", "runs/mine", settings={"data.train": "train.tsv"})``."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from antiphon.api.inputs import as_path, check_positive
+from antiphon.api.load_model import load
+from antiphon.api.model import Model
+from antiphon.exceptions import InputError
+from antiphon.recipe.recipe_file import Settings, as_table, load_recipe, make_recipe
+from antiphon.recipe.schema import Recipe
+from antiphon.recipe.shipped_recipes import find_recipe
+from antiphon.terminal import PlainConsole
+from antiphon.train.callback import Callback
+from antiphon.train.data.pipe_copies import spooled
+from antiphon.train.fit import Interrupted
+from antiphon.train.fit import train as fit
+from antiphon.train.progress_bar import ProgressBar
+from antiphon.train.reporting import silent
+
+RecipeLike = str | Path | Mapping[str, Mapping[str, Any]] | Recipe
+"""The name of a shipped recipe, the path of a TOML file, a nested dict such as ``{"model": {"layers": 2}}``."""
+
+
+def train(
+    recipe: RecipeLike,
+    out: str | Path,
+    *,
+    settings: Settings = (),
+    resume: bool = False,
+    force: bool = False,
+    device: str = "auto",
+    threads: int | None = None,
+    callbacks: Sequence[Callback] = (),
+    progress: bool = False,
+) -> Model:
+    """Trains a recipe, writes the run folder ``out``, and returns the trained model as ``antiphon.load`` does.
+
+    ``recipe`` is the name of a shipped recipe, a path, or a dict of sections. ``settings`` change it:
+    ``{"data.train": "a.tsv", "train.max_epochs": 20}``. ``resume`` continues a run that was stopped, or makes it
+    longer; ``force`` replaces a run. Methods of ``callbacks`` (subclasses of ``antiphon.Callback``) are called during
+    training. ``progress=True`` prints what the command line prints, on standard error.
+
+    Threads, random numbers and other state of PyTorch are afterwards as before. Ctrl-C raises ``KeyboardInterrupt``;
+    the last checkpoint is complete, and ``resume=True`` continues from it.
+    """
+    check_positive("threads", threads)
+    _check_callbacks(callbacks)
+    console = PlainConsole(stderr=True)
+    say = partial(console.print, soft_wrap=True) if progress else silent
+    shown = [ProgressBar(console)] if progress else []
+    with spooled(as_recipe(recipe, settings)) as loaded:
+        try:
+            run = fit(
+                loaded,
+                as_path("out", out),
+                say=say,
+                resume=resume,
+                force=force,
+                device=device,
+                threads=threads,
+                callbacks=[*shown, *callbacks],
+            )
+        except Interrupted as stopped:
+            raise KeyboardInterrupt(str(stopped)) from stopped
+    return load(run.path, device=device)
+
+
+def as_recipe(recipe: RecipeLike, settings: Settings = ()) -> Recipe:
+    """The recipe with settings on top."""
+    if isinstance(settings, str) or not isinstance(settings, Iterable):
+        raise InputError(f"settings = {settings!r}: expected a dict such as {{'train.seed': 7}}")
+    if isinstance(recipe, Recipe):
+        return make_recipe(as_table(recipe), settings)
+    if isinstance(recipe, Mapping):
+        return make_recipe(recipe, settings)
+    return load_recipe(find_recipe(as_path("recipe", recipe)), settings)
+
+
+def _check_callbacks(callbacks: object) -> None:
+    """Refuses anything but a list of callbacks; a class instead of an object is a frequent slip."""
+    if not isinstance(callbacks, Sequence) or not all(isinstance(each, Callback) for each in callbacks):
+        raise InputError(f"callbacks = {callbacks!r}: expected a list of antiphon.Callback objects")

@@ -1,0 +1,182 @@
+"""``antiphon.train``: recipes in every form, callbacks, silence, and no trace in the process."""
+
+import os
+import random
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import antiphon
+from antiphon.recipe.recipe_file import load_recipe
+from antiphon.recipe.shipped_recipes import find_recipe
+from tests.toy import words, write_pairs
+
+SMALL = {"model.hidden_size": 8, "model.layers": 1, "train.max_epochs": 2, "train.passes": 1, "search.beam": 2}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("training")
+    return {
+        "data.train": write_pairs(folder / "train.tsv", 60),
+        "data.dev": write_pairs(folder / "dev.tsv", 10, seed=1),
+    }
+
+
+@pytest.fixture(scope="module")
+def trained(data, tmp_path_factory):
+    """A small model, trained by the Python API."""
+    return antiphon.train("toy", tmp_path_factory.mktemp("runs") / "small", settings=SMALL | data)
+
+
+def weights_of(model):
+    return {name: tensor.clone() for name, tensor in model.module.state_dict().items()}
+
+
+def assert_same_weights(one, other):
+    torch.testing.assert_close(weights_of(one), weights_of(other), rtol=0, atol=0)
+
+
+def nested(settings):
+    table = {}
+    for key, value in settings.items():
+        section, _, name = key.partition(".")
+        table.setdefault(section, {})[name] = value
+    return table
+
+
+def test_a_name_a_path_a_dict_and_a_recipe_train_the_same_model(trained, data, tmp_path):
+    own = find_recipe("toy")
+    whole = load_recipe(own, [f"{key}={value}" for key, value in (SMALL | data).items()])
+    forms = {"path": own, "string": str(own), "dict": whole.model_dump(exclude_none=True), "recipe": whole}
+    for name, recipe in forms.items():
+        settings = SMALL | data if name in ("path", "string") else {}
+        assert_same_weights(antiphon.train(recipe, tmp_path / name, settings=settings), trained)
+
+
+def test_the_model_that_comes_back_is_the_one_in_the_folder(trained, data, tmp_path):
+    model = antiphon.train(
+        "toy", tmp_path / "run", settings=[f"{key}={value}" for key, value in (SMALL | data).items()]
+    )
+    assert_same_weights(antiphon.load(tmp_path / "run"), model)
+    assert_same_weights(model, trained)
+
+
+def test_training_says_nothing_unless_asked(data, tmp_path, capfd):
+    antiphon.train("toy", tmp_path / "quiet", settings=SMALL | data)
+    assert capfd.readouterr() == ("", "")
+    antiphon.train("toy", tmp_path / "loud", settings=SMALL | data, progress=True)
+    shown = capfd.readouterr()
+    assert "epoch 2/2" in shown.err
+    assert shown.out == ""
+
+
+def test_callbacks_hear_of_every_epoch(data, tmp_path):
+    class Epochs(antiphon.Callback):
+        heard = ()
+
+        def on_epoch_end(self, epoch, metrics, model):
+            assert isinstance(model, torch.nn.Module)
+            self.heard += ((epoch, metrics["train_loss"] > 0),)
+
+    epochs = Epochs()
+    antiphon.train("toy", tmp_path / "run", settings=SMALL | data, callbacks=[epochs])
+    assert epochs.heard == ((1, True), (2, True))
+
+
+def test_a_run_can_be_made_longer_and_is_replaced_only_by_force(trained, data, tmp_path):
+    out, settings = tmp_path / "run", SMALL | data
+    antiphon.train("toy", out, settings=settings)
+    with pytest.raises(antiphon.RunError, match="holds a run already"):
+        antiphon.train("toy", out, settings=settings)
+    longer = settings | {"train.max_epochs": 3}
+    resumed = antiphon.train("toy", out, settings=longer, resume=True)
+    assert_same_weights(resumed, antiphon.train("toy", tmp_path / "whole", settings=longer))
+    assert_same_weights(antiphon.train("toy", out, settings=settings, force=True), trained)
+
+
+def test_ctrl_c_raises_keyboard_interrupt_and_resuming_gives_the_same_model(trained, data, tmp_path):
+    class Stop(antiphon.Callback):
+        def on_epoch_end(self, epoch, metrics, model):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt, match="resume"):
+        antiphon.train("toy", tmp_path / "run", settings=SMALL | data, callbacks=[Stop()])
+    assert_same_weights(antiphon.train("toy", tmp_path / "run", settings=SMALL | data, resume=True), trained)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"recipe": "toi"}, "toi: no such recipe"),
+        ({"recipe": 5}, "recipe = 5: expected a path"),
+        ({"recipe": None}, "recipe = None: expected a path"),
+        ({"recipe": {"modle": {}}}, "modle"),
+        ({"out": None}, "out = None: expected a path"),
+        ({"out": ""}, "out = '': expected a path"),
+        ({"settings": "train.seed=1"}, "settings = 'train.seed=1': expected a dict"),
+        ({"settings": {"seed": 1}}, "settings: 'seed', expected section.key such as train.seed"),
+        ({"settings": {"train.sead": 1}}, "did you mean seed"),
+        ({"settings": {"train.max_epochs": "many"}}, "train.max_epochs = many"),
+        ({"threads": 0}, "threads = 0: expected a whole number, at least 1"),
+        ({"device": "tpu"}, "device tpu: expected auto, cpu or cuda"),
+        ({"callbacks": [antiphon.Callback]}, "expected a list of antiphon.Callback objects"),
+        ({"callbacks": antiphon.Callback()}, "expected a list of antiphon.Callback objects"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_in_a_sentence(changes, message, tmp_path):
+    arguments = {"recipe": "toy", "out": tmp_path / "run"} | changes
+    with pytest.raises(antiphon.AntiphonError) as refused:
+        antiphon.train(**arguments)
+    assert message in str(refused.value)
+    assert not (tmp_path / "run").exists()
+
+
+def process_state():
+    return {
+        "torch": torch.get_rng_state().tolist(),
+        "numpy": repr(np.random.get_state()),  # noqa: NPY002
+        "python": random.getstate(),
+        "threads": torch.get_num_threads(),
+        "precision": torch.get_float32_matmul_precision(),
+        "gradients": torch.is_grad_enabled(),
+        "type": torch.get_default_dtype(),
+        "environment": dict(os.environ),
+        "warnings": list(warnings.filters),
+        "folder": Path.cwd(),
+    }
+
+
+@pytest.mark.parametrize("threads", [None, 2])
+def test_training_loading_and_predicting_leave_the_process_as_it_was(data, tmp_path, threads):
+    torch.manual_seed(5)
+    before = process_state()
+    model = antiphon.train("toy", tmp_path / "run", settings=SMALL | data, threads=threads)
+    assert process_state() == before
+    model = antiphon.load(tmp_path / "run")
+    model.predict(["badu"], nbest=2)
+    model.predict(["badu"], sample=2)
+    model.score([("badu", "baaduun")])
+    model.evaluate([("badu", "baaduun")])
+    list(model.align([("badu", "baaduun")]))
+    assert process_state() == before
+
+
+def test_several_models_in_eight_threads_answer_as_one_does(trained, toy_run):
+    models, inputs = (trained, antiphon.load(toy_run)), words(24, seed=9)
+
+    def answer(task):
+        model, start = task
+        some = inputs[start : start + 3]
+        predictions = [each.to_dict() for each in models[model].predict(some, nbest=2)]
+        return predictions, models[model].score([(word, "baaduun") for word in some])
+
+    tasks = [(model, start) for start in range(0, 24, 3) for model in (0, 1)]
+    alone = list(map(answer, tasks))
+    with ThreadPoolExecutor(8) as pool:
+        for _ in range(3):
+            assert list(pool.map(answer, tasks)) == alone
