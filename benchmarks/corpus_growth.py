@@ -65,7 +65,7 @@ def child(part, folder):
 
 def encode(folder):
     """Reads, numbers and encodes the text, as the first training does."""
-    from antiphon.train.data import prepare as preparation
+    from antiphon.training.data import prepare as preparation
 
     count = timed(preparation, "write_counted_corpus")
     started, cpu = time.perf_counter(), time.process_time()
@@ -78,7 +78,7 @@ def encode(folder):
 def start(folder):
     """Starts the training command and ends it after its first step."""
     from antiphon.cli import main
-    from antiphon.train.progress_bar import ProgressBar
+    from antiphon.training.progress_bar import ProgressBar
 
     def end(*_):
         report()

@@ -13,7 +13,7 @@ from pathlib import Path
 import antiphon
 from antiphon.recipe.recipe_file import load_recipe
 from antiphon.recipe.shipped_recipes import find_recipe
-from antiphon.train.fit import train
+from antiphon.training.fit import train
 
 LETTERS = "aeioubdgkmst"
 COUNTS = 1_000, 10_000, 100_000

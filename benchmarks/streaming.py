@@ -37,7 +37,7 @@ def measure():
 def trained(out):
 
     from antiphon.api import load
-    from antiphon.train.fit import train
+    from antiphon.training.fit import train
 
     changes = ["model.encoder=unidirectional", "train.max_epochs=2"]
     recipe = load_recipe(FOLDER / "pronunciation.toml", changes)

@@ -21,9 +21,9 @@ from antiphon.models import transducer
 from antiphon.models.attention import Attention
 from antiphon.models.encoder_decoder import EncoderDecoder
 from antiphon.models.transducer import Transducer
-from antiphon.train.optimisation import Optimisation
-from antiphon.train.step.cuda_graph_step import CudaGraphStep
-from antiphon.train.step.step import Step, negative_log_likelihood
+from antiphon.training.optimisation import Optimisation
+from antiphon.training.step.cuda_graph_step import CudaGraphStep
+from antiphon.training.step.step import Step, negative_log_likelihood
 
 SIZES = {
     "cpu": [(32, 12, 12, 40, 128), (32, 50, 25, 20_000, 256)],

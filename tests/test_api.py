@@ -11,7 +11,7 @@ import antiphon as package
 from antiphon.data.readers import Pair, Source
 from antiphon.recipe.recipe_file import load_recipe
 from antiphon.recipe.shipped_recipes import find_recipe
-from antiphon.train.fit import train
+from antiphon.training.fit import train
 from tests.toy import words
 
 

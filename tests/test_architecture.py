@@ -19,7 +19,7 @@ LAYERS = [
     {"runs"},
     {"ranking"},
     {"report"},
-    {"train"},
+    {"training"},
     {"api"},
     {"demo", "integrations", "tune"},
     {"cli"},
@@ -62,12 +62,12 @@ def test_every_folder_has_its_layer():
 
 def test_every_file_name_occurs_once():
     """So that a name says which file is meant; three folders may still share names among themselves."""
-    shared = {path.name for path in FILES if path.relative_to(SOURCE).parts[0] in ("api", "cli", "train")}
+    shared = {path.name for path in FILES if path.relative_to(SOURCE).parts[0] in ("api", "cli", "training")}
     counts = Counter(path.name for path in FILES if path.name != "__init__.py")
     own = Counter(
         path.name
         for path in FILES
-        if path.name != "__init__.py" and path.relative_to(SOURCE).parts[0] not in ("api", "cli", "train")
+        if path.name != "__init__.py" and path.relative_to(SOURCE).parts[0] not in ("api", "cli", "training")
     )
     assert [name for name, count in counts.items() if count > 1 and (name in own or name not in shared)] == []
 

@@ -139,7 +139,7 @@ def test_what_cannot_be_trained_is_refused_in_a_sentence(changes, message, tmp_p
 def process_state():
     return {
         "torch": torch.get_rng_state().tolist(),
-        "numpy": repr(np.random.get_state()),  # noqa: NPY002
+        "numpy": repr(np.random.get_state()),
         "python": random.getstate(),
         "threads": torch.get_num_threads(),
         "precision": torch.get_float32_matmul_precision(),

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from antiphon.exceptions import AntiphonError
 from antiphon.runs.run_folder import RunFolder
-from antiphon.train.data.encoded_cache import CacheKey, stale_reason
+from antiphon.training.data.encoded_cache import CacheKey, stale_reason
 
 
 @dataclass

@@ -143,7 +143,7 @@ def warm_up(shop):
 
 def stop_after_an_epoch():
     """Ends this process when a second epoch of training begins."""
-    from antiphon.train.loop import TrainingLoop
+    from antiphon.training.loop import TrainingLoop
 
     train_epoch = TrainingLoop._train_epoch
     TrainingLoop._train_epoch = lambda self, *args: os._exit(3) if self.history.rows else train_epoch(self, *args)

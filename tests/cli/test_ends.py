@@ -13,7 +13,7 @@ from threading import Thread
 
 import pytest
 
-from antiphon.train.checkpoint import load_checkpoint
+from antiphon.training.checkpoint import load_checkpoint
 from tests.interrupts import feed_without_end
 
 ROOT = Path(__file__).parent.parent.parent

@@ -25,7 +25,7 @@ def runs(folder):
 
     from antiphon.recipe.recipe_file import load_recipe
     from antiphon.recipe.shipped_recipes import find_recipe
-    from antiphon.train.fit import train
+    from antiphon.training.fit import train
 
     for name in ("few", "many"):
         settings = ["model.kind=suffix_rule", f"data.train={folder / name}.tsv", f"data.dev={folder / 'test.tsv'}"]

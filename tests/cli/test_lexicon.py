@@ -14,7 +14,7 @@ def lowercase_rules(tmp_path_factory):
 
     from antiphon.recipe.recipe_file import load_recipe
     from antiphon.recipe.shipped_recipes import find_recipe
-    from antiphon.train.fit import train
+    from antiphon.training.fit import train
 
     out = tmp_path_factory.mktemp("lexicon") / "run"
     settings = ["model.kind=suffix_rule", "data.lowercase=true", "data.nfc=true"]

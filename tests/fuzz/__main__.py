@@ -48,7 +48,7 @@ def parse() -> argparse.Namespace:
 def prepare(template: Path) -> None:
     """Makes the sandbox, and keeps cases from waiting, drawing, or starting other processes."""
     import antiphon.data.files
-    import antiphon.train.fit
+    import antiphon.training.fit
     import antiphon.tune.grid_search
     from antiphon.exceptions import RunError
     from tests.fuzz import sandbox
@@ -59,7 +59,7 @@ def prepare(template: Path) -> None:
 
     heed_timers()
     os.fsync = lambda _: None
-    antiphon.train.fit.plot_training = lambda *arguments: arguments[-1].write_bytes(b"")
+    antiphon.training.fit.plot_training = lambda *arguments: arguments[-1].write_bytes(b"")
     os.chdir(template)
     sandbox.build(template)
     antiphon.data.files.WRITER_SECONDS = 0.05

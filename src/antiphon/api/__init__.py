@@ -9,7 +9,7 @@ from antiphon.api.ranking_model import RankingModel
 from antiphon.api.results import Alignment, Candidate, Evaluation, Prediction, Ranked
 from antiphon.api.train_recipe import train
 from antiphon.report.error_report import ErrorReport, Suspect
-from antiphon.train.callback import Callback
+from antiphon.training.callback import Callback
 
 __all__ = [
     "STREAMS",

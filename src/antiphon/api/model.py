@@ -38,7 +38,7 @@ from antiphon.recipe.schema import Recipe
 from antiphon.report.error_report import ErrorReport, Suspect
 from antiphon.runs.build import task_metrics
 from antiphon.runs.kinds import KINDS
-from antiphon.train.data.prepare import pairs_of
+from antiphon.training.data.prepare import pairs_of
 
 LexiconLike = Lexicon | str | Path | Iterable[PairLike]
 """A lexicon, or its pairs, or a file of pairs."""

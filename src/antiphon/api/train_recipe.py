@@ -13,12 +13,12 @@ from antiphon.recipe.recipe_file import Settings, as_table, load_recipe, make_re
 from antiphon.recipe.schema import Recipe
 from antiphon.recipe.shipped_recipes import find_recipe
 from antiphon.terminal import PlainConsole
-from antiphon.train.callback import Callback
-from antiphon.train.data.pipe_copies import spooled
-from antiphon.train.fit import Interrupted
-from antiphon.train.fit import train as fit
-from antiphon.train.progress_bar import ProgressBar
-from antiphon.train.reporting import silent
+from antiphon.training.callback import Callback
+from antiphon.training.data.pipe_copies import spooled
+from antiphon.training.fit import Interrupted
+from antiphon.training.fit import train as fit
+from antiphon.training.progress_bar import ProgressBar
+from antiphon.training.reporting import silent
 
 RecipeLike = str | Path | Mapping[str, Mapping[str, Any]] | Recipe
 """The name of a shipped recipe, the path of a TOML file, a nested dict such as ``{"model": {"layers": 2}}``."""

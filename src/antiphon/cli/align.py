@@ -59,7 +59,7 @@ def command(
 ) -> None:
     """Writes the alignment of every pair."""
     from antiphon.data.readers import pair_files
-    from antiphon.train.data.prepare import pairs_of
+    from antiphon.training.data.prepare import pairs_of
 
     if plot is not None:
         check_picture(plot)

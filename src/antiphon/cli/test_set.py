@@ -13,7 +13,7 @@ from antiphon.exceptions import InputError, count_of
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import reads_source
 from antiphon.terminal import one_line
-from antiphon.train.data.prepare import pairs_of
+from antiphon.training.data.prepare import pairs_of
 
 if TYPE_CHECKING:
     from antiphon.api import Model

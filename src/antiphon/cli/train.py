@@ -53,11 +53,11 @@ def command(
     from antiphon.recipe.recipe_file import load_recipe
     from antiphon.recipe.shipped_recipes import find_recipe
     from antiphon.terminal import PlainConsole
-    from antiphon.train.data.pipe_copies import spooled
-    from antiphon.train.distributed import from_rank_zero, is_rank_zero, on_rank_zero, process_group
-    from antiphon.train.dry_run import dry_run
-    from antiphon.train.fit import Interrupted, train
-    from antiphon.train.progress_bar import ProgressBar
+    from antiphon.training.data.pipe_copies import spooled
+    from antiphon.training.distributed import from_rank_zero, is_rank_zero, on_rank_zero, process_group
+    from antiphon.training.dry_run import dry_run
+    from antiphon.training.fit import Interrupted, train
+    from antiphon.training.progress_bar import ProgressBar
 
     folder = out or Path("runs") / Path(recipe).stem
     with ExitStack() as copies:
@@ -119,7 +119,7 @@ def report_stop(run: "RunFolder", console: "Console") -> None:
 
 def report_improving(run: "RunFolder", recipe: str, settings: Sequence[str], console: "Console") -> None:
     """Prints how to train a run longer whose best epoch is among its last."""
-    from antiphon.train.length import longer_than
+    from antiphon.training.length import longer_than
 
     metrics = run.metrics()
     epochs = longer_than(run.recipe().train, metrics["best_epoch"], metrics["epochs"])
@@ -172,7 +172,7 @@ def report_test(run: "RunFolder", console: "Console", device: str, threads: int 
     from antiphon.data.readers import keep_filled
     from antiphon.report.tables import metrics_table
     from antiphon.runs.run_folder import writing
-    from antiphon.train.data.prepare import pairs_of
+    from antiphon.training.data.prepare import pairs_of
 
     model = load_run(run.path, device, threads)
     test = model.recipe.data.test

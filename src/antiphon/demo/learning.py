@@ -13,9 +13,9 @@ from antiphon.demo import FOLDER
 from antiphon.recipe.recipe_file import load_recipe
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.run_folder import RunFolder
-from antiphon.train.callback import Callback
-from antiphon.train.fit import train
-from antiphon.train.progress_bar import ProgressBar
+from antiphon.training.callback import Callback
+from antiphon.training.fit import train
+from antiphon.training.progress_bar import ProgressBar
 
 
 def learn(

@@ -1,0 +1,272 @@
+"""From text files to a run folder with vocabularies and encoded corpora."""
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+
+from antiphon.data.codec import NO_FEATURES, PairCodec
+from antiphon.data.corpus import Corpus, FilterStats, Limits, remap_corpus_ids, write_corpus, write_counted_corpus
+from antiphon.data.readers import Files, Pair, has_features, read_pairs, read_targets, read_unpaired
+from antiphon.data.tokenise import SentencePiece, train_sentencepiece
+from antiphon.data.vocab import SPECIALS
+from antiphon.exceptions import InputError, RecipeError
+from antiphon.recipe.schema import DataSection, Recipe
+from antiphon.runs.build import build_limits, build_normalisation, reads_source
+from antiphon.runs.run_folder import RunFolder, token_kinds
+from antiphon.training.data.encoded_cache import (
+    CacheKey,
+    load_pairs,
+    save_contents,
+    staged_entry,
+    stale_reason,
+    vocabulary_files,
+)
+from antiphon.training.reporting import Say
+
+_MOST_MADE_UP, _LEAST_MADE_UP = 0.5, 0.05
+"""Parts of the pairs that are made up, where any are; in between, ..."""
+_MADE_UP_PAIRS = 200
+"""... as many as are so many pairs."""
+_MOST_ASSOCIATIONS = 10**6
+"""Source tokens times target tokens of vocabularies small enough to count what goes with what: letters, phonemes."""
+_SHARED = 0.5
+"""Part of the target vocabulary that must be in the source vocabulary as well, for copying to make sense."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """All that training needs besides a model."""
+
+    recipe: Recipe
+    codec: PairCodec
+    train: Corpus
+    dev: Corpus
+
+
+def prepare(recipe: Recipe, run: RunFolder, say: Say) -> Prepared:
+    """Numbers the tokens of the data and encodes it, or takes both from the cache."""
+    recipe = settle_data(recipe)
+    key, cache = CacheKey.of(recipe), recipe.data.cache
+    if cache is None:
+        _encode_all(recipe, run, key)
+        return _open_new(recipe, run, run.corpus, say)
+    entry = RunFolder(cache / key.name)
+    if _is_usable(entry, key, say):
+        say(f"encoded before: {entry.path}")
+    else:
+        with staged_entry(cache, key) as stage:
+            _encode_all(recipe, stage, key)
+    _copy_vocabularies(entry, run)
+    return _open_new(recipe, run, entry.corpus, say)
+
+
+def prepare_again(recipe: Recipe, run: RunFolder, say: Say) -> Prepared:
+    """The corpora of a run that goes on; where they are gone, they are encoded again with the run's vocabularies."""
+    key, cache = CacheKey.of(recipe), recipe.data.cache
+    if cache is not None:
+        entry = RunFolder(cache / key.name)
+        if _is_usable(entry, key, say) and _vocabularies(entry) == _vocabularies(run):
+            return _open(recipe, run, entry.corpus, say)
+    if not _is_usable(run, key, say):
+        with run.changed() as new:
+            _encode_with(run, recipe, new, key)
+    return _open(recipe, run, run.corpus, say)
+
+
+def settle_data(recipe: Recipe) -> Recipe:
+    """The recipe with ``data.features`` and ``data.split_hangul`` decided, where it left them open."""
+    data = recipe.data
+    decided: dict[str, bool] = {}
+    if data.split_hangul is None:
+        decided["split_hangul"] = "chars" in (data.source_tokens, data.target_tokens)
+    if data.features is None:
+        only_unpaired = data.train is None and not reads_source(recipe)
+        decided["features"] = has_features(_required(data, "dev" if only_unpaired else "train"))
+    return recipe.model_copy(update={"data": data.model_copy(update=decided)})
+
+
+def settle_model(recipe: Recipe, codec: PairCodec, pairs: int) -> Recipe:
+    """The recipe of a transducer with what follows from its vocabularies and pairs decided, where it left that open.
+
+    That is ``model.tie``, ``model.context`` and ``train.hallucination``: 100 inflected words profit from a half that
+    is made up, 1,000 from a fifth, more than 4,000 from none.
+    """
+    model, train = recipe.model, recipe.train
+    if model.kind != "transducer":
+        return recipe
+    if model.tie is None:
+        model = model.model_copy(update={"tie": _choose_tie(recipe, codec)})
+    if model.context is None:
+        context = "attention" if model.encoder == "bidirectional" else "none"
+        model = model.model_copy(update={"context": context})
+    if train.hallucination is None:
+        share = (
+            min(_MOST_MADE_UP, _MADE_UP_PAIRS / pairs)
+            if model.tie == "same" and recipe.data.target_tokens == "chars"
+            else 0.0
+        )
+        train = train.model_copy(update={"hallucination": round(share, 2) if share >= _LEAST_MADE_UP else 0.0})
+    return recipe.model_copy(update={"model": model, "train": train})
+
+
+def _choose_tie(recipe: Recipe, codec: PairCodec) -> str:
+    """The same tokens where there are such; associated ones where both vocabularies are as small as alphabets."""
+    if share_vocabulary(recipe, codec):
+        return "same"
+    is_small = len(codec.source.vocab) * len(codec.target.vocab) <= _MOST_ASSOCIATIONS
+    return "associated" if is_small and recipe.model.transition == "neural" else "none"
+
+
+def share_vocabulary(recipe: Recipe, codec: PairCodec) -> bool:
+    """Whether source and target have the same kind of tokens and most target tokens are source tokens as well."""
+    (_, source_kind), (_, target_kind) = token_kinds(recipe.data)
+    tokens = codec.target.vocab.tokens[len(SPECIALS) :]
+    shared = sum(token in codec.source.vocab for token in tokens)
+    return source_kind == target_kind and shared >= _SHARED * len(tokens)
+
+
+def training_pairs(recipe: Recipe) -> Iterator[Pair]:
+    """The pairs to learn from; for a language model, their targets and all unpaired text."""
+    data = recipe.data
+    if not reads_source(recipe):
+        paired = [pairs_of(recipe, data.train)] if data.train is not None else []
+        unpaired = [read_unpaired(path, features=bool(data.features)) for path in data.unpaired]
+        if not paired and not unpaired:
+            raise RecipeError("data.train and data.unpaired: both unset, expected text to learn from")
+        return chain.from_iterable(paired + unpaired)
+    return pairs_of(recipe, _required(data, "train"))
+
+
+def dev_pairs(recipe: Recipe) -> Iterator[Pair]:
+    """The pairs that decide which epoch is best."""
+    return pairs_of(recipe, _required(recipe.data, "dev"))
+
+
+def encoded_dev_pairs(recipe: Recipe, codec: PairCodec) -> list[Pair]:
+    """Every held-out pair that is encoded, in the same order."""
+    return [pair for pair in dev_pairs(recipe) if codec.target.tokens(pair.target) and codec.source.tokens(pair.source)]
+
+
+def pairs_of(recipe: Recipe, files: Files) -> Iterator[Pair]:
+    """The pairs of a file, in the direction and with the columns that the recipe's model reads."""
+    if not reads_source(recipe):
+        return read_targets(files, features=bool(recipe.data.features), swap=recipe.data.swap)
+    return read_pairs(files, features=bool(recipe.data.features), swap=recipe.data.swap)
+
+
+def _required(data: DataSection, name: str) -> Files:
+    files: Files | None = getattr(data, name)
+    if files is None:
+        raise RecipeError(f"data.{name}: unset, expected a file of pairs; give one with --set data.{name}=FILE")
+    return files
+
+
+def _take_vocabularies(recipe: Recipe, run: RunFolder, other: RunFolder) -> None:
+    """Copies vocabularies and SentencePiece models of another run, which must cut text the same way."""
+    theirs = other.recipe().data
+    for (side, ours), (_, kind) in zip(token_kinds(recipe.data), token_kinds(theirs), strict=True):
+        if ours != kind and (side == "target" or reads_source(recipe)):
+            raise RecipeError(f"data.vocab_from: {other.path} has {kind} as {side} tokens, expected {ours}")
+    if build_normalisation(recipe.data) != build_normalisation(theirs):
+        raise RecipeError(f"data.vocab_from: {other.path} has other text steps ({build_normalisation(theirs)})")
+    _copy_vocabularies(other, run)
+
+
+def place_sentencepiece_models(recipe: Recipe, run: RunFolder) -> None:
+    """Puts the SentencePiece models of a recipe into the run: given ones, or new ones of the training pairs."""
+    data = recipe.data
+    given = [data.source_sentencepiece, data.target_sentencepiece]
+    steps = build_normalisation(data)
+    for (side, kind), model in zip(token_kinds(data), reversed(given) if data.swap else given, strict=True):
+        if kind != "sentencepiece":
+            continue
+        place = run.sentencepiece_path(side)
+        if model is not None:
+            SentencePiece(model)
+            shutil.copyfile(model, place)
+        elif side == "target" or reads_source(recipe):
+            texts = (steps(getattr(pair, side)) for pair in training_pairs(recipe))
+            train_sentencepiece(texts, place, data.sentencepiece_size)
+
+
+def _encode_all(recipe: Recipe, run: RunFolder, key: CacheKey) -> None:
+    """Leaves vocabularies and encoded corpora in a new folder."""
+    if recipe.data.vocab_from is not None:
+        _take_vocabularies(recipe, run, RunFolder.open(recipe.data.vocab_from))
+        _encode_with(run, recipe, run, key)
+    else:
+        place_sentencepiece_models(recipe, run)
+        stats = _number_and_encode(recipe, run)
+        _encode_dev(run, recipe, run, key, stats)
+
+
+def _encode_with(run: RunFolder, recipe: Recipe, new: RunFolder, key: CacheKey) -> None:
+    """Encodes both corpora into ``new`` with the vocabularies of ``run``."""
+    new.corpus.mkdir()
+    path, limits, codec = new.corpus / "train.arrow", build_limits(recipe), run.codec(recipe)
+    stats = write_corpus(training_pairs(recipe), codec, path, limits, targets_only=not reads_source(recipe))
+    _encode_dev(run, recipe, new, key, stats)
+
+
+def _number_and_encode(recipe: Recipe, run: RunFolder) -> FilterStats:
+    """Reads the training pairs once: makes their vocabularies and encodes them."""
+    run.corpus.mkdir()
+    path, limits = run.corpus / "counted.arrow", build_limits(recipe)
+    counted = write_counted_corpus(
+        training_pairs(recipe), run.pair_tokeniser(recipe), path, limits, targets_only=not reads_source(recipe)
+    )
+    source, target = (side.vocab(recipe.data.min_count) for side in (counted.source, counted.target))
+    features = counted.features.vocab() if recipe.data.features else NO_FEATURES
+    run.save_vocabs(source, target, features)
+    tables = source.encode(counted.source), target.encode(counted.target), features.encode(counted.features)
+    remap_corpus_ids(path, run.corpus / "train.arrow", *tables)
+    path.unlink()
+    return counted.stats
+
+
+def _encode_dev(run: RunFolder, recipe: Recipe, new: RunFolder, key: CacheKey, train: FilterStats) -> None:
+    """Encodes the held-out pairs and declares both corpora whole, if either has a pair at all."""
+    _refuse_no_pairs(recipe.data.train, train)
+    path, codec = new.corpus / "dev.arrow", run.codec(recipe)
+    dev = write_corpus(dev_pairs(recipe), codec, path, Limits(), targets_only=not reads_source(recipe))
+    _refuse_no_pairs(recipe.data.dev, dev)
+    save_contents(new.corpus, key, {"train": str(train), "dev": str(dev)}, vocabulary_files(run))
+
+
+def _refuse_no_pairs(files: Files | None, stats: FilterStats) -> None:
+    if not stats.kept:
+        name = " + ".join(map(str, files)) if isinstance(files, tuple) else str(files)
+        raise InputError(f"{name}: no pairs to use ({stats}), expected lines of source<TAB>target")
+
+
+def _open_new(recipe: Recipe, run: RunFolder, corpus: Path, say: Say) -> Prepared:
+    """What a new run has, whose vocabularies decide what the recipe left open."""
+    prepared = _open(recipe, run, corpus, say)
+    recipe = settle_model(recipe, prepared.codec, len(prepared.train))
+    run.save_recipe(recipe)
+    return replace(prepared, recipe=recipe)
+
+
+def _open(recipe: Recipe, run: RunFolder, corpus: Path, say: Say) -> Prepared:
+    for name, pairs in load_pairs(corpus).items():
+        say(f"{name}: {pairs}")
+    return Prepared(recipe, run.codec(recipe), Corpus(corpus / "train.arrow"), Corpus(corpus / "dev.arrow"))
+
+
+def _is_usable(run: RunFolder, key: CacheKey, say: Say) -> bool:
+    reason = stale_reason(run, key)
+    if reason:
+        say(f"{reason}: the data are encoded again")
+    return reason is None
+
+
+def _vocabularies(run: RunFolder) -> dict[str, bytes]:
+    """The contents of the files that decide the numbers of tokens."""
+    return {path.name: path.read_bytes() for path in vocabulary_files(run)}
+
+
+def _copy_vocabularies(one: RunFolder, other: RunFolder) -> None:
+    for name, content in _vocabularies(one).items():
+        (other.path / name).write_bytes(content)

@@ -1,0 +1,95 @@
+"""Questions to learn from, and what a new run folder takes from elsewhere: word vectors, an encoder, word counts."""
+
+import shutil
+from collections.abc import Iterable
+from typing import cast
+
+from antiphon.exceptions import InputError, RecipeError, count_of
+from antiphon.ranking.bert import PretrainedSentence, bert_weights
+from antiphon.ranking.build_matchers import build_pretrained_matcher
+from antiphon.ranking.matcher import Matcher
+from antiphon.ranking.pretrained_encoder import ENCODER_FILES, WEIGHTS, WordPieces, find_encoder, read_encoder_config
+from antiphon.ranking.question_files import Question, read_questions, select_questions
+from antiphon.ranking.saved_rankers import save_words, word_splitter
+from antiphon.ranking.stop_words import read_stop_words
+from antiphon.ranking.word_overlap import Overlap
+from antiphon.ranking.word_vectors import read_vectors
+from antiphon.recipe.schema import DataSection, Recipe
+from antiphon.runs.run_folder import RunFolder
+from antiphon.storage.tensors import load_finite
+from antiphon.training.reporting import Say
+
+
+def training_questions(data: DataSection, say: Say) -> list[Question]:
+    """The questions to learn from; both right and wrong candidates are needed."""
+    questions = _read(data, "train", say)
+    labels = {answer.label for question in questions for answer in question.answers}
+    if len(labels) < 2:
+        raise InputError(f"{data.train}: every candidate has label {labels.pop()}, expected both 0 and 1")
+    say(f"train: {count_of(len(questions), 'question')}, {count_of(_pairs(questions), 'pair')}")
+    return questions
+
+
+def dev_questions(data: DataSection, say: Say) -> list[Question]:
+    """The held-out questions whose ranking can be right or wrong: those with both kinds of candidates."""
+    questions = select_questions(_read(data, "dev", say), "mixed")
+    if not questions:
+        raise InputError(f"{data.dev}: no question has both a right and a wrong candidate, expected at least one")
+    counted = count_of(len(questions), "question"), count_of(_pairs(questions), "pair")
+    say(f"dev: {counted[0]} with right and wrong candidates, {counted[1]}")
+    return questions
+
+
+def _read(data: DataSection, name: str, say: Say) -> list[Question]:
+    path = getattr(data, name)
+    if path is None:
+        raise RecipeError(f"data.{name}: unset, expected a file of questions; give one with --set data.{name}=FILE")
+    if isinstance(path, tuple):
+        raise RecipeError(f"data.{name}: two files, expected one file of questions and candidates")
+    return read_questions(path, say, labelled=True)
+
+
+def _pairs(questions: Iterable[Question]) -> int:
+    return sum(len(question.answers) for question in questions)
+
+
+def learn_overlap(data: DataSection, questions: Iterable[Question]) -> Overlap:
+    """In how many sentences of the questions each word stands."""
+    words = word_splitter(data)
+    return Overlap.learn(
+        (words(answer.text) for question in questions for answer in question.answers), read_stop_words()
+    )
+
+
+def copy_vectors(recipe: Recipe, run: RunFolder, questions: Iterable[Question]) -> str:
+    """Puts the vectors of all words of the questions into the run, and says how many of the words have one."""
+    data, words = recipe.data, word_splitter(recipe.data)
+    if data.vectors is None:
+        raise RecipeError("data.vectors: unset, expected a file of word vectors; give one with --set data.vectors=FILE")
+    texts = (text for question in questions for text in (question.text, *(answer.text for answer in question.answers)))
+    wanted = {word for text in texts for word in words(text)}
+    known = read_vectors(data.vectors, wanted, data.more_words)
+    save_words(run, known)
+    found = len(wanted.intersection(known.words))
+    return f"vectors: {found:,} of {count_of(len(wanted), 'word')} known, {len(known.words) - found:,} more kept"
+
+
+def copy_encoder(recipe: Recipe, run: RunFolder) -> None:
+    """Puts the sizes and word pieces of a pretrained encoder into the run; its weights come with the best ones."""
+    folder = find_encoder(recipe.data.encoder)
+    sizes = read_encoder_config(folder / "config.json")
+    WordPieces(folder / "tokenizer.json", sizes)
+    load_encoder(build_pretrained_matcher(recipe.model, sizes), recipe)  # what does not fit is refused before training
+    run.encoder_config.parent.mkdir()
+    for name in ENCODER_FILES:
+        shutil.copyfile(folder / name, run.encoder_config.with_name(name))
+
+
+def load_encoder(matcher: Matcher, recipe: Recipe) -> None:
+    """Puts the published weights into a matcher's encoder."""
+    folder = find_encoder(recipe.data.encoder)
+    sentence = cast(PretrainedSentence, matcher.sentence)
+    try:
+        sentence.bert.load_state_dict(bert_weights(load_finite(folder / WEIGHTS)))
+    except (KeyError, RuntimeError) as error:
+        raise InputError(f"{folder / WEIGHTS}: not the weights of its config.json ({error})") from None

@@ -1,0 +1,195 @@
+"""Training from a recipe to a finished run folder."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from antiphon.device import choose_device, choose_threads, keep_freed_memory, let_memory_grow
+from antiphon.exceptions import RecipeError, RunError, count_of
+from antiphon.recipe.schema import Recipe
+from antiphon.report.plots import optional_picture, plot_training
+from antiphon.runs.build import count_parameters
+from antiphon.runs.run_folder import RunFolder, claimed, new_run
+from antiphon.storage.commit import holds_run
+from antiphon.training.callback import Callback
+from antiphon.training.checkpoint import load_checkpoint, refuse_other_shapes
+from antiphon.training.distributed import (
+    broadcast,
+    is_rank_zero,
+    local_device,
+    local_world_size,
+    on_rank_zero,
+    rank,
+    world_size,
+)
+from antiphon.training.history import History
+from antiphon.training.length import Length, settle_length
+from antiphon.training.loop import Interrupted, LoopSettings, TrainingLoop, explained_errors
+from antiphon.training.optimisation import Optimisation
+from antiphon.training.preconditions import check_recipe
+from antiphon.training.reporting import Say, silent
+from antiphon.training.resume import lengthen, refuse_shorter, refuse_stopped, settings_to_resume, stored_recipe
+from antiphon.training.summary import Summary, save_summary
+from antiphon.training.tasks.task_kinds import COUNTED_TASKS, prepare_task, resume_task
+from antiphon.training.training_setup import Task
+from antiphon.training.training_state import TrainingState
+
+__all__ = ["Interrupted", "train"]
+
+
+def train(
+    recipe: Recipe,
+    out: Path,
+    *,
+    say: Say = silent,
+    resume: bool = False,
+    force: bool = False,
+    device: str = "auto",
+    threads: int | None = None,
+    callbacks: Sequence[Callback] = (),
+) -> RunFolder:
+    """Trains what the recipe describes and returns the run folder ``out``; ``say`` is given lines about progress."""
+    run, say = RunFolder(out), say if is_rank_zero() else silent
+    with ExitStack() as held:
+        task = on_rank_zero(lambda: _begin(recipe, out, say, held, resume=resume, force=force, device=device))
+        if broadcast(task is None):
+            return run
+        task = task or _begin_beside_rank_zero(recipe, run, say)
+        threads = threads or choose_threads(task.recipe, task.target_size, local_world_size())
+        where = _prepare_device(device)
+        with _own_threads_and_random_numbers(threads, where):
+            _run_to_the_end(task, run, say, where, callbacks if is_rank_zero() else ())
+    return run
+
+
+def _begin(
+    recipe: Recipe, out: Path, say: Say, held: ExitStack, *, resume: bool, force: bool, device: str
+) -> Task | None:
+    """The task, with its data in the folder ``out``; None if nothing is left to do.
+
+    ``held`` takes the lock of the folder, which is kept until training ends.
+    """
+    check_recipe(recipe)
+    _check_device(device)
+    held.enter_context(claimed(out))
+    if resume and holds_run(out):
+        return _resume(recipe, out, say)
+    with new_run(out, force=force) as run:
+        if recipe.model.kind in COUNTED_TASKS:
+            COUNTED_TASKS[recipe.model.kind](recipe, run, say)
+            return None
+        return prepare_task(recipe, run, say)
+
+
+def _resume(recipe: Recipe, out: Path, say: Say) -> Task | None:
+    """The task of the run in the folder ``out``; None if training has ended."""
+    run = RunFolder.open(out)
+    stored = stored_recipe(run)
+    settings = settings_to_resume(stored, recipe, out)
+    if settings == stored:
+        if run.metrics():
+            say(f"{out}: training has ended already, nothing to resume")
+            return None
+        return resume_task(stored, run, say)
+    refuse_stopped(run)
+    task = resume_task(settings, run, say)
+    settled = settle_length(settings, task.updates_per_pass)
+    refuse_shorter(stored, settled, out)
+    lengthen(run, settled, say)
+    return replace(task, recipe=settled)
+
+
+def _begin_beside_rank_zero(recipe: Recipe, run: RunFolder, say: Say) -> Task:
+    """The task that rank 0 has prepared."""
+    if not run.path.exists():
+        raise RunError(
+            f"{run.path}: not found by the process of rank {rank()}, expected a disk that all machines share"
+        )
+    return resume_task(stored_recipe(run), run, say)
+
+
+@contextmanager
+def _own_threads_and_random_numbers(threads: int, device: torch.device) -> Iterator[None]:
+    """Inside, PyTorch uses this many threads; afterwards threads and random numbers are those of before."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _run_to_the_end(task: Task, run: RunFolder, say: Say, device: torch.device, callbacks: Sequence[Callback]) -> None:
+    """Trains all epochs that are left, and finishes the run."""
+    loop = _new_loop(task, run, say, device, callbacks)
+    parameters = count_parameters(loop.state.model)
+    threads = count_of(torch.get_num_threads(), "thread")
+    processes = f", {world_size()} processes" if world_size() > 1 else ""
+    say(f"{task.recipe.model.kind}: {parameters:,} parameters, {threads}{processes}")
+    say(loop.setup.describe_length(Length.of(task.recipe.train), loop.state.epoch))
+    loop.run()
+    with explained_errors(run):
+        on_rank_zero(lambda: _finish(task, run, loop.history, parameters, device.type, say))
+
+
+def _new_loop(
+    task: Task, run: RunFolder, say: Say, device: torch.device, callbacks: Sequence[Callback]
+) -> TrainingLoop:
+    """The training loop of a task, at the checkpoint of its run if there is one."""
+    settings = task.recipe.train
+    checkpoint = load_checkpoint(run.checkpoint)
+    history = History(settings.dev_metric, Length.of(settings).patience)
+    torch.manual_seed(settings.seed)
+    with refuse_other_shapes(run.checkpoint):
+        setup = task.setup(run, is_new=checkpoint is None)
+        state = TrainingState.new(setup.model, Optimisation.of(settings), device, say)
+        if checkpoint is not None:
+            state.restore(checkpoint)
+            history.rows, history.best = checkpoint["rows"], checkpoint["best"]
+    return TrainingLoop(setup, state, history, run, LoopSettings.of(settings), callbacks)
+
+
+def _prepare_device(name: str) -> torch.device:
+    """The device of this process, with memory allocation set up for training."""
+    where = choose_device(name)
+    keep_freed_memory()
+    if where == "cuda":
+        let_memory_grow()
+    return local_device(where)
+
+
+def _finish(task: Task, run: RunFolder, history: History, parameters: int, device: str, say: Say) -> None:
+    """Adds to the run what is known once training has ended, and removes what was needed only for training.
+
+    A run that ended at ``train.max_epochs`` keeps its checkpoint, so that it can be made longer.
+    """
+    _refuse_no_epoch(run, history)
+    stopped_early = bool(history.problem) or history.is_out_of_patience
+    with run.changed(remove=(run.corpus.name, *([run.checkpoint.name] if stopped_early else []))) as new:
+        with optional_picture(run.plot, say):
+            plot_training(history.rows, history.best, history.metric, new.plot)
+        more = task.finish(run, new, device)
+        save_summary(new, task.recipe.train, Summary.of(history, parameters, more))
+
+
+def _refuse_no_epoch(run: RunFolder, history: History) -> None:
+    """Refuses to call a run trained that has no epoch to save."""
+    if not history.rows:
+        raise RunError(
+            f"{run.path}: {history.problem}, and no epoch before it, so nothing was trained; expected finite losses: "
+            "lower train.learning_rate and start again with --force"
+        )
+
+
+def _check_device(name: str) -> None:
+    """Refuses a device that does not exist, and more processes than GPUs."""
+    gpus = torch.cuda.device_count() if choose_device(name) == "cuda" else None
+    if gpus is not None and gpus < local_world_size():
+        raise RecipeError(
+            f"torchrun: {local_world_size()} processes on a machine with {count_of(gpus, 'GPU')}, expected at most "
+            "one process for each, or --device cpu"
+        )

@@ -1,0 +1,245 @@
+"""The training loop: from the start or from a checkpoint to the last epoch, early stopping, or an interrupt.
+
+Each update is one ``Step`` (``step/step.py``), which calls the loss of the model.
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+
+from antiphon.child_processes import interrupt_status
+from antiphon.exceptions import RunError, is_disk_full
+from antiphon.recipe.schema import TrainSection
+from antiphon.runs.run_folder import RunFolder
+from antiphon.training.callback import Callback, UpdateProgress
+from antiphon.training.checkpoint import save_checkpoint
+from antiphon.training.distributed import (
+    all_reduce_sum,
+    broadcast,
+    broadcast_weights,
+    gradient_group,
+    on_rank_zero,
+    world_size,
+)
+from antiphon.training.history import History, Row
+from antiphon.training.learning_rate import Schedule
+from antiphon.training.optimisation import Optimisation
+from antiphon.training.step.cuda_graph_step import CudaGraphStep
+from antiphon.training.step.out_of_memory import OutOfMemoryRetry, is_out_of_memory
+from antiphon.training.step.step import Step
+from antiphon.training.training_setup import DevResult, TrainingSetup
+from antiphon.training.training_state import TrainingState
+
+T = TypeVar("T")
+
+_UPDATES_BETWEEN_AGREEMENTS = 10
+"""Updates after which several processes agree whether a checkpoint is due: that takes a broadcast."""
+
+
+class Interrupted(Exception):  # noqa: N818  (nothing went wrong)
+    """Training was stopped by Ctrl-C or SIGTERM; the last checkpoint is whole."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class LoopSettings:
+    """How weights move, how their learning rate does, and how often a checkpoint is written within an epoch."""
+
+    optimisation: Optimisation
+    schedule: Schedule
+    batch_size: int
+    checkpoint_minutes: float
+
+    @classmethod
+    def of(cls, settings: TrainSection) -> "LoopSettings":
+        """The settings of a recipe whose length is decided."""
+        minutes = settings.checkpoint_minutes
+        return cls(Optimisation.of(settings), Schedule.of(settings), settings.batch_size, minutes)
+
+
+class TrainingLoop:
+    """Trains, validates after each epoch, and saves log, best weights and checkpoint."""
+
+    def __init__(
+        self,
+        setup: TrainingSetup,
+        state: TrainingState,
+        history: History,
+        run: RunFolder,
+        settings: LoopSettings,
+        callbacks: Sequence[Callback] = (),
+    ) -> None:
+        self.setup, self.state, self.history, self.run_folder = setup, state, history, run
+        self.settings, self.callbacks = settings, callbacks
+        self.step = self._new_step()
+        self._saved = time.monotonic()
+
+    def run(self) -> None:
+        """Trains for the epochs that are left."""
+        max_epochs = self.settings.schedule.max_epochs
+        with _matmul_precision(self.settings.optimisation.precision), explained_errors(self.run_folder):
+            try:
+                self._call(lambda callback: callback.on_train_begin(self.history, max_epochs))
+                while self.state.epoch < max_epochs and not self.history.is_out_of_patience:
+                    if not self._run_epoch():
+                        return
+            finally:
+                self._call(Callback.on_train_end)
+
+    def _run_epoch(self) -> bool:
+        """Trains and validates an epoch and saves it; False, and nothing is saved, if it is not finite."""
+        started = time.monotonic() - self.state.seconds
+        self._train_epoch(started)
+        trained = time.monotonic()
+        result = self._validate()
+        self.state.loss.all_reduce()
+        if result is None:
+            self.history.problem = f"the loss or the weights are not finite in epoch {self.state.epoch + 1}"
+            return False
+        row = broadcast(
+            {
+                "epoch": self.state.epoch + 1,
+                "train_loss": self.state.loss.value,
+                **{f"dev_{name}": value for name, value in result.metrics.items()},
+                "seconds": time.monotonic() - started,
+                "pairs_per_second": self.state.loss.number / (trained - started),
+            }
+        )
+        self._save_epoch(row)
+        self._call(lambda callback: callback.on_epoch_end(self.state.epoch, row, self.state.evaluated_model))
+        return True
+
+    def _train_epoch(self, started: float) -> None:
+        """Makes every update of the epoch that has not been made yet."""
+        state = self.state
+        state.start_epoch(self.settings.optimisation.seed)
+        state.model.train()
+        plan = self.setup.batches.plan(state.epoch)
+        scheduler = self.settings.schedule.scheduler(state.optimiser, state.epoch, len(plan), state.update)
+        for indices in plan[state.update :]:
+            shard = self.setup.batches.shard(state.epoch, state.update, indices)
+            state.loss.add(*self.step(shard))
+            state.update += 1
+            self._call_update_end(len(plan))
+            scheduler.step()
+            if state.update < len(plan) and self._checkpoint_is_due():
+                self._save_checkpoint(time.monotonic() - started)
+
+    @torch.inference_mode()
+    def _validate(self) -> DevResult | None:
+        """The result on the dev set; None if losses or weights are not finite."""
+        if any(all_reduce_sum(not self.state.is_finite())):
+            return None
+        result = self.setup.validate(self.state.evaluated_model.eval(), self._in_micro_batches)
+        return result if math.isfinite(result.loss) else None
+
+    def _in_micro_batches(self, batch: Any, compute: Callable[[Any], T]) -> list[T]:
+        """The results of ``compute`` on a dev batch, split where memory runs out."""
+        device = self.state.device
+        return self.state.dev_limit.retry(
+            batch, lambda parts: [compute(part.to(device)) for part in parts], self.step.release_graphs
+        )
+
+    def _save_epoch(self, row: Row) -> None:
+        """Adds an epoch to the history and saves all of it in one change of the run."""
+        is_best = self.history.add(row)
+        self.state.finish_epoch()
+        checkpoint = self.state.checkpoint(self.history)
+
+        def save() -> None:
+            with self.run_folder.changed() as new:
+                if is_best:
+                    new.save_weights(self.state.evaluated_model.state_dict())
+                self.history.write_csv(new.log)
+                save_checkpoint(checkpoint, new.checkpoint)
+
+        on_rank_zero(save)
+        self._saved = time.monotonic()
+
+    def _checkpoint_is_due(self) -> bool:
+        """Whether the last checkpoint is too long ago; decided by rank 0."""
+        minutes = self.settings.checkpoint_minutes
+        if world_size() > 1 and self.state.update % _UPDATES_BETWEEN_AGREEMENTS:
+            return False
+        return broadcast(time.monotonic() - self._saved >= 60 * minutes)
+
+    def _save_checkpoint(self, seconds: float) -> None:
+        """Saves a checkpoint within an epoch."""
+        checkpoint = self.state.checkpoint(self.history, seconds)
+
+        def save() -> None:
+            with self.run_folder.changed() as new:
+                save_checkpoint(checkpoint, new.checkpoint)
+
+        on_rank_zero(save)
+        self._saved = time.monotonic()
+
+    def _new_step(self) -> OutOfMemoryRetry:
+        """The step, as a CUDA graph where that is possible, with retries after out-of-memory errors."""
+        state, how = self.state, self.settings.optimisation
+        group = gradient_group(state.device)
+        broadcast_weights(state.model, group)
+        bfloat16 = how.precision == "bfloat16"
+        step = Step(state.model, self.setup.loss, state.optimiser, how.clip, state.ema, bfloat16, group)
+        captures = self.setup.uses_cuda_graphs and state.device.type == "cuda" and world_size() == 1
+        graph_step = CudaGraphStep(step, self.settings.batch_size) if captures else None
+        return OutOfMemoryRetry(step, state.limit, graph_step)
+
+    def _call(self, method: Callable[[Callback], None]) -> None:
+        """Calls a method of every callback."""
+        for callback in self.callbacks:
+            method(callback)
+
+    def _call_update_end(self, updates: int) -> None:
+        """Tells every callback of an update."""
+        optimiser, loss = self.state.optimiser, self.state.loss
+        progress = UpdateProgress(
+            self.state.epoch + 1,
+            self.state.update,
+            updates,
+            lambda: loss.value,
+            lambda: float(optimiser.param_groups[0]["lr"]),
+        )
+        self._call(lambda callback: callback.on_update_end(progress))
+
+
+@contextmanager
+def _matmul_precision(precision: str) -> Iterator[None]:
+    """Inside, a GPU may multiply in TF32 unless float32 is asked for."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest" if precision == "float32" or not torch.cuda.is_available() else "high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+@contextmanager
+def explained_errors(run: RunFolder) -> Iterator[None]:
+    """Inside, an interrupt, a full disk and a lack of memory are answered with what can be done about it."""
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        raise Interrupted(f"{run.path}: stopped; continue with --resume", interrupt_status(interrupt)) from interrupt
+    except OSError as error:
+        if is_disk_full(error):
+            raise RunError(
+                f"{run.path}: the disk is full; the last checkpoint is whole, free some space and "
+                "continue with --resume"
+            ) from error
+        raise
+    except RuntimeError as error:
+        if is_out_of_memory(error):
+            raise RunError(
+                f"{run.path}: out of memory; the last checkpoint is whole, free some memory and continue with "
+                "--resume, or start again with a lower train.max_batch_cells or a smaller model"
+            ) from error
+        raise

@@ -1,0 +1,69 @@
+"""What must be so before training starts: nothing that it needs at its end may turn out to be missing there."""
+
+from collections.abc import Iterator
+from importlib.util import find_spec
+
+from antiphon.data.readers import keep_filled
+from antiphon.exceptions import InputError, RecipeError
+from antiphon.metrics import missing_metrics_note
+from antiphon.ranking.question_files import read_questions, select_questions
+from antiphon.ranking.ranking_metrics import RANKING_METRICS
+from antiphon.recipe.schema import Recipe
+from antiphon.runs.build import reads_source, task_metrics
+from antiphon.runs.kinds import RANKING_KINDS
+from antiphon.training.data.prepare import pairs_of
+from antiphon.training.tasks.task_kinds import COUNTED_TASKS
+
+_MADE_OF_RUNS = {"noisy_channel": "combine", "ensemble": "ensemble"}
+"""Kinds that are not trained but made of trained runs, and by which verb."""
+
+
+def check_recipe(recipe: Recipe) -> None:
+    """Refuses what cannot be trained, measured or evaluated at the end."""
+    _check_kind(recipe)
+    for setting, library, extra in _libraries(recipe):
+        if find_spec(library) is None:
+            raise RecipeError(f"{setting}: {library.replace('_', '-')} is missing, expected it from antiphon[{extra}]")
+    _check_test_file(recipe)
+
+
+def _check_kind(recipe: Recipe) -> None:
+    """Refuses a kind that is not trained, and a dev metric that the kind cannot have."""
+    kind, metric = recipe.model.kind, recipe.train.dev_metric
+    if kind in _MADE_OF_RUNS:
+        verb = _MADE_OF_RUNS[kind]
+        raise RecipeError(f"model.kind = {kind}: made of trained runs by antiphon {verb}, expected another kind")
+    possible = [] if kind in COUNTED_TASKS else ["perplexity"]
+    if kind in RANKING_KINDS:
+        possible += RANKING_METRICS
+    elif kind != "language_model":
+        possible += task_metrics(recipe.data)
+    if metric not in possible:
+        raise RecipeError(f"train.dev_metric = {metric}: not for this {kind}, expected {' or '.join(possible)}")
+    if missing := missing_metrics_note([metric]):
+        raise RecipeError(f"train.dev_metric = {missing}")
+
+
+def _libraries(recipe: Recipe) -> Iterator[tuple[str, str, str]]:
+    """The optional libraries that a recipe needs: which setting, its module, and the extra that brings it."""
+    model = recipe.model
+    if model.kind in RANKING_KINDS:
+        yield f"model.kind = {model.kind}", "ir_measures", "qa"
+    if model.kind == "overlap" and model.baseline == "bm25":
+        yield "model.baseline = bm25", "bm25s", "qa"
+    if model.kind == "matcher" and model.sentence == "pretrained":
+        yield "model.sentence = pretrained", "tokenizers", "pretrained"
+
+
+def _check_test_file(recipe: Recipe) -> None:
+    """Reads ``data.test`` to its end: what is wrong with it is said before training, not after."""
+    test = recipe.data.test
+    if test is None:
+        return
+    if recipe.model.kind not in RANKING_KINDS:
+        keep_filled(pairs_of(recipe, test), test, targets_only=not reads_source(recipe))
+        return
+    if isinstance(test, tuple):
+        raise RecipeError("data.test: two files, expected one file of questions and candidates")
+    if not select_questions(read_questions(test, lambda _: None, labelled=True), "mixed"):
+        raise InputError(f"{test}: no question has both a right and a wrong candidate, expected at least one")

@@ -1,0 +1,89 @@
+"""Runs that go on: with the settings that they began with, or longer."""
+
+from pathlib import Path
+from typing import Any
+
+from antiphon.exceptions import RecipeError, RunError, count_of
+from antiphon.recipe.schema import Recipe, TrainSection
+from antiphon.runs.run_folder import RunFolder
+from antiphon.training.length import Length, default_patience
+from antiphon.training.reporting import Say
+from antiphon.training.tasks.task_kinds import COUNTED_TASKS
+
+_DECIDED_BY_DATA = {"features", "tie", "hallucination", "rule_weight", "passes", "max_epochs", "patience"}
+"""Settings that a recipe may leave open and a run has decided."""
+_LENGTHS = ("max_epochs", "max_updates", "min_passes")
+"""Settings that a run may be given higher ones of."""
+
+
+def stored_recipe(run: RunFolder) -> Recipe:
+    """The recipe of a run; where it is older than ``train.passes``, an epoch is one pass."""
+    recipe = run.recipe()
+    return recipe.model_copy(update={"train": recipe.train.model_copy(update={"passes": recipe.train.passes or 1})})
+
+
+def settings_to_resume(stored: Recipe, asked: Recipe, out: Path) -> Recipe:
+    """The settings of a run, longer if asked for; other changes are refused by name.
+
+    Epochs and patience that follow from a new length are left open.
+    """
+    before, now = stored.model_dump(mode="json"), asked.model_dump(mode="json")
+    if stored.model.kind not in COUNTED_TASKS:
+        before["train"] |= _longer(stored.train, asked.train)
+    for section, values in before.items():
+        for name, value in values.items():
+            wanted = now[section][name]
+            if wanted != value and not (name in _DECIDED_BY_DATA and wanted is None):
+                raise RecipeError(
+                    f"{out}: {section}.{name} is {value!r} in the run, expected the same but {wanted!r} was asked for; "
+                    "--resume goes on with the settings a run began with, but for a higher train.max_epochs or "
+                    "train.max_updates"
+                )
+    return Recipe.model_validate(before)
+
+
+def lengthen(run: RunFolder, recipe: Recipe, say: Say) -> None:
+    """Makes a run one of more epochs; it counts as untrained until they are done."""
+    with run.changed(remove=("metrics.json",)) as new:
+        new.save_recipe(recipe)
+    if recipe.train.final_learning_rate != 1:
+        say("train.final_learning_rate: the learning rate now falls over all epochs, old and new")
+
+
+def refuse_shorter(stored: Recipe, settled: Recipe, out: Path) -> None:
+    """Refuses a length in updates that is less than the epochs which the run was given by number."""
+    before, now = (Length.of(recipe.train).max_epochs for recipe in (stored, settled))
+    if now < before:
+        raise RecipeError(
+            f"{out}: train.max_updates = {settled.train.max_updates} makes {count_of(now, 'epoch')}, expected more "
+            f"than the {before} of the run; raise it or train.max_epochs"
+        )
+
+
+def refuse_stopped(run: RunFolder) -> None:
+    """Refuses to make a run longer that stopped before its last epoch."""
+    if run.metrics() and not run.checkpoint.exists():
+        raise RunError(
+            f"{run.path}: training ended before train.max_epochs, so more epochs would change nothing; "
+            "begin anew with --force, or train elsewhere with another --out"
+        )
+
+
+def _longer(stored: TrainSection, asked: TrainSection) -> dict[str, Any]:
+    """The settings of a length that are higher than those of a run, and what follows from them as unset.
+
+    Epochs given by number come first, as everywhere: without them, more updates or passes decide the number anew.
+    """
+    higher = {name: getattr(asked, name) for name in _LENGTHS if _is_higher(asked, stored, name)}
+    if not higher:
+        return {}
+    if asked.max_epochs is None:
+        higher["max_epochs"] = None
+    if asked.patience is None and stored.patience == default_patience(stored, stored.max_epochs or 0):
+        higher["patience"] = None
+    return higher
+
+
+def _is_higher(asked: TrainSection, stored: TrainSection, name: str) -> bool:
+    wanted, had = getattr(asked, name), getattr(stored, name)
+    return wanted is not None and had is not None and wanted > had

@@ -1,0 +1,188 @@
+"""An estimate of the memory that training takes, measured with the memory of a few pairs.
+
+After each operation of a training step, the bytes in use are a linear function of the number of pairs. Two small steps
+at the padded lengths of the largest batch give that function for every operation. The peak is the largest of them at
+the real number of pairs. The model itself is measured, so there is no formula to maintain.
+"""
+
+import weakref
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from antiphon.exceptions import RunError
+from antiphon.runs.build import count_parameters
+from antiphon.training.optimisation import Optimisation
+from antiphon.training.step.ema import EMA
+from antiphon.training.step.out_of_memory import is_out_of_memory
+from antiphon.training.step.step import Step
+from antiphon.training.training_setup import TrainingSetup
+
+Sizes = tuple[int, int, int]
+"""Pairs, rows and columns of a batch."""
+
+_PROBES = 2, 3
+"""Pairs of the two small steps; with a single pair, some operations would copy nothing."""
+
+_STATES = {"adam": 2, "adagrad": 1}
+"""Numbers that an optimiser keeps for each weight."""
+
+
+@dataclass(frozen=True)
+class MemoryEstimate:
+    """What an epoch will take: ``largest`` is the batch with most cells, and memory is in bytes.
+
+    Captured CUDA graphs have their own memory, besides that of steps which are not captured yet.
+    """
+
+    parameters: int
+    batches: int
+    largest: Sizes
+    weights: int
+    ema: int
+    optimiser: int
+    step: int
+    cuda_graphs: int = 0
+
+    @property
+    def peak(self) -> int:
+        """All memory in use at once."""
+        return self.weights + self.ema + self.optimiser + self.step + self.cuda_graphs
+
+    def lines(self) -> list[str]:
+        """All of it for people, in lines."""
+        pairs, rows, columns = self.largest
+        kinds = {
+            "weights": self.weights,
+            "EMA": self.ema,
+            "optimiser": self.optimiser,
+            "gradients and activations": self.step,
+            "the same in CUDA graphs": self.cuda_graphs,
+        }
+        return [
+            f"{self.parameters:,} parameters",
+            f"batches in the first epoch: {self.batches:,}, "
+            f"the largest {pairs} pairs x {rows} rows x {columns} columns = {prod(self.largest):,} cells",
+            f"about {_gib(self.peak)} GiB at the peak: "
+            + ", ".join(f"{name} {_gib(size)}" for name, size in kinds.items() if size),
+        ]
+
+
+def estimate_memory(setup: TrainingSetup, how: Optimisation, device: str) -> MemoryEstimate:
+    """What the first epoch of training will take on a device."""
+    model = setup.model.to(device).train()
+    shapes = _shapes(setup)
+    step = max(_step_bytes(setup, how, sizes, device) for sizes in _extremes(shapes))
+    return MemoryEstimate(
+        parameters=count_parameters(model),
+        batches=len(shapes),
+        largest=_largest(shapes, shapes.prod(1)),
+        weights=_bytes(_tensors(model)),
+        ema=_bytes(_tensors(EMA(model, how.average))) if how.average else 0,
+        optimiser=_STATES[how.optimiser] * _bytes(weight for weight in model.parameters() if weight.requires_grad),
+        step=step,
+        cuda_graphs=step if setup.uses_cuda_graphs and device == "cuda" else 0,
+    )
+
+
+def _step_bytes(setup: TrainingSetup, how: Optimisation, sizes: Sizes, device: str) -> int:
+    """The most bytes in use during a step on a batch of these sizes, gradients included."""
+    pairs, rows, columns = sizes
+    step = Step(setup.model, setup.loss, how.new_optimiser(setup.model), how.clip, None, how.precision == "bfloat16")
+
+    def use(number: int) -> NDArray[np.float64]:
+        return _bytes_in_use(step, setup.sample(number, rows, columns).to(device))
+
+    try:
+        use(_PROBES[0])  # what happens only in a first step does not count
+        few, more = map(use, _PROBES)
+    except RuntimeError as error:
+        if is_out_of_memory(error):
+            raise RunError(
+                f"out of memory: {_PROBES[1]} pairs of {rows:,} source and {columns:,} target tokens do not fit on "
+                f"{device}, expected a lower data.max_cells, data.max_source_length or data.max_target_length"
+            ) from None
+        raise
+    per_pair = (more - few) / (_PROBES[1] - _PROBES[0])
+    return int((few + per_pair * (pairs - _PROBES[0])).max())
+
+
+def _bytes_in_use(step: Step, batch: Iterable[Tensor]) -> NDArray[np.float64]:
+    """The bytes that a training step has in use after each of its operations, without weights and batch."""
+    with _Ledger([*_tensors(step.model), *batch]) as ledger:
+        step.losses(batch).mean().backward()
+    step.optimiser.zero_grad()
+    return np.array(ledger.history, np.float64)
+
+
+def _shapes(setup: TrainingSetup) -> NDArray[np.int64]:
+    """Pairs, rows and columns of every batch of the first epoch."""
+    rows, columns = setup.lengths
+    plan = setup.batches.plan(0)
+    return np.array([(len(indices), rows[indices].max(), columns[indices].max()) for indices in plan])
+
+
+def _extremes(shapes: NDArray[np.int64]) -> set[Sizes]:
+    """The batches that may need most memory: those with most cells, most tokens, and most target tokens."""
+    pairs, rows, columns = shapes.T
+    return {_largest(shapes, amount) for amount in (shapes.prod(1), pairs * (rows + columns), pairs * columns)}
+
+
+def _largest(shapes: NDArray[np.int64], amounts: NDArray[np.int64]) -> Sizes:
+    pairs, rows, columns = shapes[amounts.argmax()].tolist()
+    return pairs, rows, columns
+
+
+class _Ledger(TorchDispatchMode):
+    """Records after every operation how many bytes are in use, those of ``others`` not counted."""
+
+    def __init__(self, others: Iterable[Tensor]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.history: list[int] = []
+        self._in_use = 0
+        self._known: dict[int, Any] = {_key(tensor): tensor for tensor in others}
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **(kwargs or {}))
+        for tensor in tree_leaves(result):
+            if isinstance(tensor, Tensor) and _key(tensor) not in self._known:
+                self._enter(tensor)
+        self.history.append(self._in_use)
+        return result
+
+    def _enter(self, tensor: Tensor) -> None:
+        key, storage = _key(tensor), tensor.untyped_storage()
+        size = storage.nbytes()
+
+        def leave(_: Any) -> None:
+            del self._known[key]
+            self._in_use -= size
+
+        self._known[key] = weakref.ref(storage, leave)
+        self._in_use += size
+
+
+def _key(tensor: Tensor) -> int:
+    """The identity of a tensor's storage."""
+    key: int = tensor.untyped_storage()._cdata
+    return key
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:.3f}"
+
+
+def _tensors(module: nn.Module) -> Iterator[Tensor]:
+    yield from module.parameters()
+    yield from module.buffers()
+
+
+def _bytes(tensors: Iterable[Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)

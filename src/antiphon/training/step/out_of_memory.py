@@ -1,0 +1,134 @@
+"""Retries the gradients of a step in smaller micro-batches after an out-of-memory error.
+
+The gradients of the micro-batches accumulate before the optimiser step, so the update is the same as with more memory.
+Only gradients are retried: once weights may have moved, an error ends training at its last checkpoint. Nothing of this
+costs anything until memory runs out for the first time.
+"""
+
+from collections.abc import Callable
+from math import prod
+from typing import Any, Protocol, Self, TypeVar
+
+import torch
+
+from antiphon.exceptions import RunError
+from antiphon.training.distributed import BatchShard
+from antiphon.training.step.cuda_graph_step import CudaGraphStep
+from antiphon.training.step.step import Step, StepResult, Update
+
+Result = TypeVar("Result")
+
+
+class Divisible(Protocol):
+    """A batch that can be split."""
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Number of pairs, and the padded lengths of both sides."""
+        ...
+
+    def parts(self, pairs: int) -> list[Self]:
+        """The same pairs in batches of at most ``pairs``."""
+        ...
+
+    def to(self, device: torch.device) -> Self:
+        """The same batch on another device."""
+        ...
+
+
+class MicroBatchLimit:
+    """The largest number of cells computed at once, lowered each time that memory runs out; None: no limit yet."""
+
+    def __init__(self, say: Callable[[str], None], max_cells: int | None = None) -> None:
+        self.say, self.max_cells = say, max_cells
+
+    def split(self, batch: Divisible) -> list[Any]:
+        """The batch in micro-batches within the limit."""
+        pairs, rows, columns = batch.sizes
+        at_once = pairs if self.max_cells is None else max(1, self.max_cells // (rows * columns))
+        return [batch] if at_once >= pairs else batch.parts(at_once)
+
+    def retry(
+        self, batch: Divisible, compute: Callable[[list[Any]], Result], make_room: Callable[[], bool] = lambda: False
+    ) -> Result:
+        """The result of ``compute`` on the micro-batches of a batch, halved until they fit.
+
+        ``make_room`` may free memory first, and returns whether it did: then the same micro-batches are tried again.
+        """
+        while True:
+            parts = self.split(batch)
+            try:
+                return compute(parts)
+            except RuntimeError as error:
+                if not is_out_of_memory(error):
+                    raise
+            # Outside the handler: until it ends, the error keeps all that was computed alive.
+            has_room = make_room()
+            _free_gpu_memory()
+            if not has_room:
+                self._halve(parts[0].sizes)
+
+    def _halve(self, sizes: tuple[int, int, int]) -> None:
+        """Lowers the limit to half of what did not fit."""
+        pairs, rows, columns = sizes
+        if pairs == 1:
+            raise RunError(
+                f"out of memory: a single pair of {rows:,} source and {columns:,} target tokens does not fit; the last "
+                "checkpoint is whole, free some memory and continue with --resume, or start again with a lower "
+                "data.max_cells, data.max_source_length or data.max_target_length"
+            )
+        self.max_cells = prod(sizes) // 2
+        self.say(
+            f"out of memory at {pairs} pairs x {rows} x {columns} = {prod(sizes):,} cells: "
+            f"at most {self.max_cells:,} at once from here on"
+        )
+
+
+class OutOfMemoryRetry:
+    """A step that retries its gradients in smaller micro-batches, and gives up CUDA graphs before that."""
+
+    def __init__(self, step: Step, limit: MicroBatchLimit, graph_step: CudaGraphStep | None = None) -> None:
+        self.step, self.limit, self.graph_step = step, limit, graph_step
+        self._device = next(step.model.parameters()).device
+
+    def __call__(self, shard: BatchShard) -> StepResult:
+        """Updates the weights with a batch in host memory, or with this process's shard of it."""
+        update = self.limit.retry(shard.batch, lambda parts: self._prepare(parts, shard.weight), self._discard_attempt)
+        return StepResult(update(), shard.pairs)
+
+    def release_graphs(self) -> bool:
+        """Frees the memory of captured CUDA graphs, and returns whether there were any; steps without are slower."""
+        if self.graph_step is None:
+            return False
+        self.graph_step = None
+        self.limit.say("out of memory: steps are no longer captured as CUDA graphs, which is slower but takes less")
+        return True
+
+    def _prepare(self, parts: list[Any], weight: float) -> Update:
+        """Computes gradients while the weights stay as they are; calling the result updates them."""
+        if len(parts) == 1 and self.graph_step is not None:
+            return self.graph_step.prepare(parts[0])
+        return self.step.prepare([part.to(self._device) for part in parts], weight)
+
+    def _discard_attempt(self) -> bool:
+        """Drops the gradients of a failed attempt and all CUDA graphs; whether there were graphs."""
+        self.step.optimiser.zero_grad()
+        # The number of random numbers that the failed attempt has drawn is unknown.
+        torch.manual_seed(torch.initial_seed() + _NEXT_SEED)
+        return self.release_graphs()
+
+
+def _free_gpu_memory() -> None:
+    """Returns unused GPU memory; cuBLAS workspaces may lie between CUDA graphs and keep their memory in use."""
+    if torch.cuda.is_available():
+        torch._C._cuda_clearCublasWorkspaces()
+        torch.cuda.empty_cache()
+
+
+_NEXT_SEED = 500_009
+"""Larger than the number of epochs, whose seeds are consecutive."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory has run out: on a GPU, or on a CPU whose system refuses instead of killing."""
+    return isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator: can't allocate memory" in str(error)

@@ -1,0 +1,116 @@
+"""Training of models that generate targets for sources."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import nn
+
+from antiphon.data.association import associate
+from antiphon.data.batch import Batch
+from antiphon.data.changing_pairs import ChangingPairs
+from antiphon.data.corpus import plan_batches
+from antiphon.models.transducer import Transducer
+from antiphon.recipe.schema import Recipe
+from antiphon.runs.build import build_beam, build_model, build_search, task_metrics
+from antiphon.runs.run_folder import RunFolder
+from antiphon.training.data.epoch_batches import EpochBatches, Indices
+from antiphon.training.data.prepare import Prepared, encoded_dev_pairs, prepare, prepare_again
+from antiphon.training.length import Length
+from antiphon.training.reporting import Say
+from antiphon.training.step.step import negative_log_likelihood
+from antiphon.training.tasks.generation_validation import GenerationValidation, OutputMetrics
+from antiphon.training.tasks.rule_weight import weigh_rules
+from antiphon.training.training_setup import TrainingSetup
+
+
+@dataclass(frozen=True)
+class GenerationTask:
+    """A model that learns to generate targets for sources."""
+
+    recipe: Recipe
+    prepared: Prepared
+
+    @classmethod
+    def prepare(cls, recipe: Recipe, run: RunFolder, say: Say) -> "GenerationTask":
+        """The task with its data in a new run folder."""
+        prepared = prepare(recipe, run, say)
+        return cls(prepared.recipe, prepared)
+
+    @classmethod
+    def resume(cls, recipe: Recipe, run: RunFolder, say: Say) -> "GenerationTask":
+        """The task of a run folder that is there already."""
+        return cls(recipe, prepare_again(recipe, run, say))
+
+    @property
+    def updates_per_pass(self) -> int:
+        """Batches of a pass over the training pairs; other orders may have a few more or fewer."""
+        return len(self._plan_pass(np.random.default_rng([self.recipe.train.seed, 0])))
+
+    @property
+    def target_size(self) -> int:
+        """Tokens of the target vocabulary."""
+        return len(self.prepared.codec.target.vocab)
+
+    def setup(self, run: RunFolder, *, is_new: bool) -> TrainingSetup:
+        """The model, its training batches and its validation."""
+        settings, corpus = self.recipe.train, self.prepared.train
+        model = self._model()
+        batches = EpochBatches(
+            self._loader(model), self._plan_pass, seed=settings.seed, passes=Length.of(settings).passes
+        )
+        return TrainingSetup(
+            model,
+            negative_log_likelihood,
+            batches,
+            self._validation(),
+            (corpus.source_lengths, corpus.target_lengths),
+            Batch.sample,
+            uses_cuda_graphs=True,
+        )
+
+    def _loader(self, model: nn.Module) -> Callable[[Indices, Indices], Batch]:
+        """A function that makes training batches."""
+        corpus, share = self.prepared.train, self.recipe.train.hallucination or 0.0
+        if isinstance(model, Transducer) and model.copies:
+            return ChangingPairs(corpus, model.counterparts.numpy(), share).batch
+        return lambda indices, _: corpus.batch(indices)
+
+    def finish(self, run: RunFolder, new: RunFolder, device: str) -> dict[str, float]:
+        """Leaves suffix rules beside the weights, where they help; what both get right on dev."""
+        return weigh_rules(self.recipe, run, new, device)
+
+    def _plan_pass(self, order: np.random.Generator) -> list[Indices]:
+        settings, corpus = self.recipe.train, self.prepared.train
+        return plan_batches(
+            corpus.source_lengths,
+            corpus.target_lengths,
+            batch_size=settings.batch_size,
+            max_cells=settings.max_batch_cells,
+            order=order,
+        )
+
+    def _model(self) -> nn.Module:
+        """The model with initial weights."""
+        recipe, codec = self.recipe, self.prepared.codec
+        written, read = (
+            int(lengths.sum()) for lengths in (self.prepared.train.target_lengths, self.prepared.train.source_lengths)
+        )
+        model = build_model(recipe.model, codec, emit_probability=written / (written + read))
+        if isinstance(model, Transducer) and recipe.model.tie == "associated":
+            sizes = len(codec.source.vocab), len(codec.target.vocab)
+            model.counterparts.copy_(torch.from_numpy(associate(self.prepared.train, *sizes)))
+        return model
+
+    def _validation(self) -> GenerationValidation:
+        """The validation, with a search for outputs where the dev metric needs them."""
+        recipe, codec, dev = self.recipe, self.prepared.codec, self.prepared.dev
+        search, outputs = build_search(recipe), None
+        if recipe.train.dev_metric != "perplexity" and search is not None:
+            beam = build_beam(recipe.search, beam=recipe.train.dev_beam)
+            outputs = OutputMetrics(codec, search, beam, task_metrics(recipe.data), encoded_dev_pairs(recipe, codec))
+        plan = plan_batches(
+            dev.source_lengths, dev.target_lengths, batch_size=64, max_cells=recipe.train.max_batch_cells
+        )
+        return GenerationValidation(dev, plan, outputs)

@@ -1,0 +1,90 @@
+"""Validation of models that generate: perplexity, and metrics of outputs where the dev metric needs them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from torch import Tensor, nn
+
+from antiphon.data.batch import Batch
+from antiphon.data.codec import PairCodec
+from antiphon.data.corpus import Corpus
+from antiphon.data.readers import Pair
+from antiphon.decode.best_alignments import add_alignments, have_unknown
+from antiphon.decode.hypothesis import BeamSettings, Hypothesis
+from antiphon.metrics import Outputs, perplexity, score_outputs
+from antiphon.models.transducer import Transducer
+from antiphon.runs.kinds import Search, log_prob
+from antiphon.training.data.epoch_batches import Indices
+from antiphon.training.distributed import all_gather, rank, world_size
+from antiphon.training.training_setup import DevResult, InMicroBatches
+from antiphon.training.training_state import RunningMean
+
+
+class OutputMetrics(NamedTuple):
+    """How outputs are searched for and scored; ``pairs`` has the text of every dev pair."""
+
+    codec: PairCodec
+    search: Search
+    beam: BeamSettings
+    metrics: Sequence[str]
+    pairs: Sequence[Pair]
+
+
+class _Measured(NamedTuple):
+    """The summed loss of a micro-batch, its number of target tokens, and its outputs where they are searched for."""
+
+    loss: Tensor
+    tokens: int
+    outputs: list[list[Hypothesis]]
+
+
+@dataclass(frozen=True)
+class GenerationValidation:
+    """The perplexity of dev pairs and, with ``outputs``, the metrics of what is generated for them.
+
+    ``plan`` has the indices of the pairs of every batch. Several processes take turns.
+    """
+
+    dev: Corpus
+    plan: Sequence[Indices]
+    outputs: OutputMetrics | None
+
+    def __call__(self, model: nn.Module, in_micro_batches: InMicroBatches) -> DevResult:
+        """The dev loss and metrics of a model."""
+        loss, written = RunningMean(), list[tuple[int, list[str]]]()
+        for indices in self.plan[rank() :: world_size()]:
+            hypotheses: list[list[Hypothesis]] = []
+            for part in in_micro_batches(self.dev.batch(indices), lambda batch: self._measure(model, batch)):
+                loss.add(part.loss, part.tokens)
+                hypotheses += part.outputs
+            written += [(pair, self._decode(pair, found)) for pair, found in zip(indices.tolist(), hypotheses)]  # noqa: B905
+        loss.all_reduce()
+        return DevResult(loss.value, {"perplexity": perplexity(-loss.value, 1).value, **self._score(written)})
+
+    def _measure(self, model: nn.Module, batch: Batch) -> _Measured:
+        loss, tokens = -log_prob(model, batch).sum(), int(batch.target_lengths.sum())
+        if self.outputs is None:
+            return _Measured(loss, tokens, [])
+        found = self.outputs.search(model, batch, self.outputs.beam)
+        if isinstance(model, Transducer) and have_unknown(found):
+            found = add_alignments(model, batch, found)
+        return _Measured(loss, tokens, found)
+
+    def _decode(self, pair: int, hypotheses: list[Hypothesis]) -> list[str]:
+        """The tokens of the best output, as prediction writes them."""
+        assert self.outputs is not None
+        if not hypotheses:
+            return []
+        codec, best = self.outputs.codec, hypotheses[0]
+        source = codec.source.tokens(self.outputs.pairs[pair].source)
+        return codec.decode_copied(best.tokens, best.alignment, source)
+
+    def _score(self, written: Sequence[tuple[int, list[str]]]) -> dict[str, float]:
+        """The metrics of the outputs of all processes."""
+        if self.outputs is None:
+            return {}
+        found, pairs = all_gather(written), self.outputs.pairs
+        references = [[pairs[index].target] for index, _ in found]
+        outputs = Outputs.of(self.outputs.codec.target, [tokens for _, tokens in found], references)
+        return {name: score.value for name, score in score_outputs(outputs, self.outputs.metrics).items()}

@@ -1,0 +1,182 @@
+"""Training for answer selection: questions to batches, MAP on held-out questions, words in common at the end."""
+
+from dataclasses import dataclass
+from math import ceil
+from typing import cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from antiphon.metrics import perplexity
+from antiphon.ranking.logistic import Logistic
+from antiphon.ranking.matcher import Matcher
+from antiphon.ranking.question_batches import MatchBatch, MatchCorpus
+from antiphon.ranking.question_files import Question, judgements_of
+from antiphon.ranking.rankers import (
+    FEATURES,
+    Scores,
+    by_question,
+    match_log_odds,
+    name_scores,
+    overlap_counts,
+    plan_match_batches,
+    with_probability,
+)
+from antiphon.ranking.ranking_metrics import compute_ranking_metrics
+from antiphon.ranking.saved_rankers import load_matcher, load_overlap, new_matcher, text_encoder, word_splitter
+from antiphon.recipe.schema import Recipe
+from antiphon.runs.run_folder import RunFolder
+from antiphon.training.data.epoch_batches import EpochBatches, Indices
+from antiphon.training.data.question_sets import (
+    copy_encoder,
+    copy_vectors,
+    dev_questions,
+    learn_overlap,
+    load_encoder,
+    training_questions,
+)
+from antiphon.training.length import Length
+from antiphon.training.reporting import Say
+from antiphon.training.training_setup import DevResult, InMicroBatches, TrainingSetup
+from antiphon.training.training_state import RunningMean
+
+
+@dataclass(frozen=True)
+class WordCounts:
+    """Words in common of training and dev pairs, which a logistic regression weighs with a matcher's probability."""
+
+    corpus: MatchCorpus
+    train: NDArray[np.float64]
+    dev: NDArray[np.float64]
+    l2: float
+
+    def fit(self, matcher: Matcher) -> Logistic:
+        """The regression on the training pairs."""
+        features = with_probability(self.train, match_log_odds(matcher, self.corpus))
+        return Logistic.fit(FEATURES, features, self.corpus.labels, self.l2)
+
+    def add(self, matcher: Matcher, dev_log_odds: Scores) -> Scores:
+        """The log odds of the dev pairs once words in common are weighed too."""
+        return self.fit(matcher).log_odds(with_probability(self.dev, dev_log_odds))
+
+
+@dataclass(frozen=True)
+class MatchingValidation:
+    """Perplexity, and the metrics of the ranking of dev questions.
+
+    ``plan`` has the indices of the pairs of every batch. With ``counts``, questions are ranked as the finished run will
+    rank them: with words in common.
+    """
+
+    questions: list[Question]
+    corpus: MatchCorpus
+    plan: list[Indices]
+    counts: WordCounts | None
+
+    def __call__(self, model: nn.Module, in_micro_batches: InMicroBatches) -> DevResult:
+        """The dev loss and metrics of a matcher."""
+        matcher, loss = cast(Matcher, model), RunningMean()
+        log_odds = np.zeros(sum(map(len, self.plan)))
+        for indices in self.plan:
+            parts = in_micro_batches(self.corpus.batch(indices), lambda batch: _log_odds_and_loss(matcher, batch))
+            for _, total in parts:
+                loss.add(total, 0)
+            loss.number += len(indices)
+            log_odds[indices] = torch.cat([odds for odds, _ in parts]).double().cpu().numpy()
+        metrics = self._rank(matcher, log_odds)
+        return DevResult(loss.value, metrics | {"perplexity": perplexity(-loss.value, 1).value})
+
+    def _rank(self, matcher: Matcher, log_odds: Scores) -> dict[str, float]:
+        """The metrics of the ranking; with words in common, also those of the network alone."""
+        alone = dev_metrics(self.questions, log_odds)
+        if self.counts is None:
+            return alone
+        combined = dev_metrics(self.questions, self.counts.add(matcher, log_odds))
+        return combined | {f"network_{name}": value for name, value in alone.items()}
+
+
+def _log_odds_and_loss(matcher: Matcher, batch: MatchBatch) -> tuple[Tensor, Tensor]:
+    log_odds = matcher(batch)
+    return log_odds, torch.nn.functional.binary_cross_entropy_with_logits(log_odds, batch.labels, reduction="sum")
+
+
+@dataclass(frozen=True)
+class MatchingTask:
+    """A matcher that learns which sentences answer which questions."""
+
+    recipe: Recipe
+    train: list[Question]
+    dev: list[Question]
+
+    @classmethod
+    def prepare(cls, recipe: Recipe, run: RunFolder, say: Say) -> "MatchingTask":
+        """The task with its words, vectors and word frequencies in a new run folder."""
+        task = cls.resume(recipe, run, say)
+        if recipe.model.sentence == "pretrained":
+            copy_encoder(recipe, run)
+        else:
+            say(copy_vectors(recipe, run, [*task.train, *task.dev]))
+        if recipe.model.overlap:
+            learn_overlap(recipe.data, task.train).save(run.overlap)
+        run.save_recipe(recipe)
+        return task
+
+    @classmethod
+    def resume(cls, recipe: Recipe, run: RunFolder, say: Say) -> "MatchingTask":
+        """The task of a run folder that is there already."""
+        return cls(recipe, training_questions(recipe.data, say), dev_questions(recipe.data, say))
+
+    @property
+    def updates_per_pass(self) -> int:
+        """Batches in which all candidates are seen once, unless sentences are so long that batches are smaller."""
+        return ceil(sum(len(question.answers) for question in self.train) / self.recipe.train.batch_size)
+
+    @property
+    def target_size(self) -> int:
+        """Units of the sentence vectors."""
+        return self.recipe.model.hidden_size
+
+    def setup(self, run: RunFolder, *, is_new: bool) -> TrainingSetup:
+        """The matcher, its training batches and its validation."""
+        settings, encode = self.recipe.train, text_encoder(run, self.recipe)
+        train, dev = (MatchCorpus.of(questions, encode) for questions in (self.train, self.dev))
+        matcher = new_matcher(run, self.recipe)
+        if self.recipe.model.sentence == "pretrained" and is_new:
+            load_encoder(matcher, self.recipe)
+        counts = self._counts(run, train) if self.recipe.model.overlap else None
+        batches = EpochBatches(
+            lambda indices, _: train.batch(indices),
+            lambda order: plan_match_batches(train, settings.batch_size, order),
+            seed=settings.seed,
+            passes=Length.of(settings).passes,
+        )
+        return TrainingSetup(
+            matcher,
+            Matcher.cross_entropy,
+            batches,
+            MatchingValidation(self.dev, dev, plan_match_batches(dev, 256), counts),
+            (train.question_lengths, train.sentence_lengths),
+            MatchBatch.sample,
+        )
+
+    def finish(self, run: RunFolder, new: RunFolder, device: str) -> dict[str, float]:
+        """With ``model.overlap``, leaves the logistic regression of the best weights."""
+        if self.recipe.model.overlap:
+            corpus = MatchCorpus.of(self.train, text_encoder(run, self.recipe))
+            matcher = load_matcher(run, self.recipe).to(device)
+            self._counts(run, corpus).fit(matcher).save(new.logistic)
+        return {}
+
+    def _counts(self, run: RunFolder, corpus: MatchCorpus) -> WordCounts:
+        overlap, words = load_overlap(run), word_splitter(self.recipe.data)
+        train, dev = (overlap_counts(overlap, words, questions) for questions in (self.train, self.dev))
+        return WordCounts(corpus, train, dev, self.recipe.model.overlap_l2)
+
+
+def dev_metrics(questions: list[Question], scores: Scores) -> dict[str, float]:
+    """Every ranking measure of held-out questions, given the scores of all their candidates."""
+    rankings = name_scores(by_question(scores, questions), questions)
+    measured = compute_ranking_metrics(judgements_of(questions), rankings)
+    return {name: shares.score().value for name, shares in measured.items()}

@@ -1,0 +1,74 @@
+"""Suffix rules beside a network that inflects words: learnt from the same pairs, weighed on the held-out ones."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from statistics import fmean
+from typing import cast
+
+from antiphon.data.batch import Batch
+from antiphon.data.codec import PairCodec
+from antiphon.data.vocab import END
+from antiphon.decode.rule_mixture import HeldOutAnswers, as_answer, fit_weight, held_out_answers
+from antiphon.models.left_to_right import LeftToRight
+from antiphon.models.suffix_rule import SuffixRules
+from antiphon.recipe.schema import Recipe
+from antiphon.runs.build import build_beam, build_search
+from antiphon.runs.kinds import KINDS
+from antiphon.runs.run_folder import RunFolder
+from antiphon.training.data.prepare import share_vocabulary
+from antiphon.training.tasks.counting import Example, read_examples
+
+_BATCH = 64
+
+
+def has_rules(recipe: Recipe, codec: PairCodec) -> bool:
+    """Whether suffix rules are a rival: they change endings of words, by their features if any, and copy the rest."""
+    is_inflection = recipe.data.target_tokens == "chars" and share_vocabulary(recipe, codec)
+    kind = KINDS.get(recipe.model.kind)
+    answers = kind is not None and kind.search is not None and recipe.search.over == "outputs"
+    return is_inflection and answers and recipe.train.dev_metric == "accuracy"
+
+
+def weigh_rules(recipe: Recipe, run: RunFolder, new: RunFolder, device: str) -> dict[str, float]:
+    """Leaves the rules of a run's training pairs in ``new``, with their weight; what they and both get right on dev.
+
+    A weight that the recipe gives is left as it is; one of 0 means no rules.
+    """
+    if recipe.search.rule_weight == 0 or not has_rules(recipe, run.codec(recipe)):
+        return {}
+    rules = SuffixRules.learn(example[:3] for example in read_examples(recipe, run, "train"))
+    rivals = list(_rivals(recipe, run, rules, device))
+    weight = fit_weight(rivals) if recipe.search.rule_weight is None else recipe.search.rule_weight
+    settled = recipe.search.model_copy(update={"rule_weight": round(weight, 4)})
+    new.save_recipe(recipe.model_copy(update={"search": settled}))
+    measured = {"rule_accuracy": _percent(rival.rule_is_right for rival in rivals)}
+    if weight:
+        rules.save(new.rules)
+        right = (rival.rule_is_right if weight > rival.break_even else rival.is_right for rival in rivals)
+        measured["accuracy_with_rules"] = _percent(right)
+    return measured
+
+
+def _percent(right: Iterable[bool]) -> float:
+    return 100 * fmean(right)
+
+
+def _rivals(recipe: Recipe, run: RunFolder, rules: SuffixRules, device: str) -> Iterator[HeldOutAnswers]:
+    """Network and rules on every held-out pair."""
+    codec = run.codec(recipe)
+    model, search, settings = run.load_module(recipe, codec).to(device), build_search(recipe), build_beam(recipe.search)
+    assert search is not None
+    examples = read_examples(recipe, run, "dev")
+    for first in range(0, len(examples), _BATCH):
+        some = examples[first : first + _BATCH]
+        batch = _batch(codec, some).to(device)
+        encode = codec.target.vocab.encode
+        answers = [as_answer(encode(rules.apply(each.source, each.features)).tolist(), model) for each in some]
+        references = [(*encode(each.target).tolist(), END) for each in some]
+        yield from held_out_answers(
+            cast(LeftToRight, model), batch, search(model, batch, settings), answers, references
+        )
+
+
+def _batch(codec: PairCodec, examples: Sequence[Example]) -> Batch:
+    sources = [codec.source.vocab.encode(each.source) for each in examples]
+    return Batch.of(sources, None, [codec.encode_features(each.features) for each in examples])

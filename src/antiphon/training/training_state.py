@@ -1,0 +1,141 @@
+"""All that changes during training: weights, EMA, optimiser, random numbers, and the position in the epoch."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from antiphon.training.checkpoint import Checkpoint, RankState
+from antiphon.training.distributed import all_gather, all_reduce_sum, rank, world_size
+from antiphon.training.history import History
+from antiphon.training.optimisation import Optimisation, restore_optimiser
+from antiphon.training.step.ema import EMA
+from antiphon.training.step.out_of_memory import MicroBatchLimit
+
+
+class RunningMean:
+    """A mean that is copied from the device only when it is read."""
+
+    def __init__(self) -> None:
+        self.total: Tensor | float = 0.0
+        self.number = 0
+
+    def add(self, total: Tensor, number: int) -> None:
+        """Adds the sum of ``number`` values."""
+        self.total = self.total + total
+        self.number += number
+
+    def all_reduce(self) -> None:
+        """Makes it the mean over all processes."""
+        if world_size() > 1:
+            total, number = all_reduce_sum(float(self.total), self.number)
+            self.total, self.number = total, int(number)
+
+    @property
+    def value(self) -> float:
+        """The mean so far; 0 of nothing."""
+        return float(self.total) / max(1, self.number)
+
+
+@dataclass
+class TrainingState:
+    """A model in training after ``epoch`` epochs and ``update`` updates of the next one.
+
+    ``seconds`` is how long that epoch had taken at the last checkpoint, and ``resumed`` what each process then
+    remembered of it.
+    """
+
+    model: nn.Module
+    ema: EMA | None
+    optimiser: torch.optim.Optimizer
+    limit: MicroBatchLimit
+    dev_limit: MicroBatchLimit
+    epoch: int = 0
+    update: int = 0
+    seconds: float = 0.0
+    loss: RunningMean = field(default_factory=RunningMean)
+    resumed: list[RankState] = field(default_factory=list)
+
+    @classmethod
+    def new(
+        cls, model: nn.Module, how: Optimisation, device: torch.device, say: Callable[[str], None]
+    ) -> "TrainingState":
+        """The state before the first update, on a device."""
+        model = model.to(device).train()
+        ema = EMA(model, how.average).to(device) if how.average else None
+        return cls(model, ema, how.new_optimiser(model), MicroBatchLimit(say), MicroBatchLimit(say))
+
+    @property
+    def evaluated_model(self) -> nn.Module:
+        """The model that is validated and saved: the EMA, if there is one."""
+        return self.model if self.ema is None else self.ema.module
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return next(self.model.parameters()).device
+
+    def checkpoint(self, history: History, seconds: float = 0.0) -> Checkpoint:
+        """All that is needed to resume from here; called by all processes together."""
+        return Checkpoint(
+            epochs=self.epoch,
+            updates=self.update,
+            seconds=seconds,
+            ranks=all_gather([self._rank_state()]) if self.update else [],
+            model=self.model.state_dict(),
+            ema=None if self.ema is None else self.ema.state_dict(),
+            optimiser=self.optimiser.state_dict(),
+            max_cells=[self.limit.max_cells, self.dev_limit.max_cells],
+            rows=history.rows,
+            best=history.best,
+        )
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Goes back to a checkpoint."""
+        self.model.load_state_dict(checkpoint["model"])
+        if self.ema is not None:
+            self.ema.load_state_dict(checkpoint["ema"] or {})
+        restore_optimiser(self.optimiser, checkpoint["optimiser"])
+        self.limit.max_cells, self.dev_limit.max_cells = checkpoint["max_cells"]
+        self.epoch, self.update, self.seconds = checkpoint["epochs"], checkpoint["updates"], checkpoint["seconds"]
+        self.resumed = checkpoint["ranks"]
+
+    def start_epoch(self, seed: int) -> None:
+        """Seeds the random numbers of the next epoch, or continues those of one that was interrupted.
+
+        With another number of processes than before, each process takes over the losses of every so many of them.
+        """
+        torch.manual_seed((seed * 1_000_003 + self.epoch + (rank() << 40)) % 2**63)
+        self.loss = RunningMean()
+        own, self.resumed = self.resumed[rank() :: world_size()], []
+        for earlier in own:
+            self.loss.add(earlier["loss"].to(self.device), earlier["pairs"])
+        if own:
+            _set_random_state(own[0]["random"], self.device)
+
+    def finish_epoch(self) -> None:
+        """Counts the epoch."""
+        self.epoch, self.update, self.seconds = self.epoch + 1, 0, 0.0
+
+    def is_finite(self) -> bool:
+        """Whether the loss and all weights are finite; one device sync."""
+        weights = [*self.model.parameters(), *(self.ema.parameters() if self.ema is not None else ())]
+        finite = torch.stack([weight.isfinite().all() for weight in weights]).all()
+        return bool(finite & torch.as_tensor(self.loss.total, device=finite.device).isfinite())
+
+    def _rank_state(self) -> RankState:
+        loss = torch.as_tensor(self.loss.total).cpu()
+        return RankState(random=_random_state(self.device), loss=loss, pairs=self.loss.number)
+
+
+def _random_state(device: torch.device) -> dict[str, Tensor]:
+    """The state of all random number generators that training uses."""
+    on_gpu = {"cuda": torch.cuda.get_rng_state(device)} if device.type == "cuda" else {}
+    return {"cpu": torch.get_rng_state(), **on_gpu}
+
+
+def _set_random_state(state: dict[str, Tensor], device: torch.device) -> None:
+    torch.set_rng_state(state["cpu"])
+    if device.type == "cuda" and "cuda" in state:
+        torch.cuda.set_rng_state(state["cuda"], device)

@@ -1,0 +1,107 @@
+"""Several processes train what one process trains."""
+
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from antiphon.recipe.recipe_file import load_recipe
+from antiphon.training import distributed
+from antiphon.training.data.epoch_batches import EpochBatches
+from antiphon.training.fit import train
+from tests.toy import write_pairs
+from tests.training.test_fit import KilledError, kill_in_epoch, log_without_times
+
+__all__ = ["kill_in_epoch"]
+
+EXACT = "import torch; torch.set_default_dtype(torch.float64)\nfrom antiphon.cli import main\nmain()\n"
+"""The command in double precision, in which the order of a sum leaves no trace in the log."""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A recipe whose batches have 15 pairs and, the last of an epoch, one: more processes than pairs."""
+    write_pairs(tmp_path / "train.tsv", 61, 1)
+    write_pairs(tmp_path / "dev.tsv", 70, 2)
+    (tmp_path / "recipe.toml").write_text(
+        '[data]\ntrain = "train.tsv"\ndev = "dev.tsv"\n[model]\nhidden_size = 12\ndropout = 0.0\n'
+        "[train]\nbatch_size = 15\nmax_epochs = 4\npasses = 2\nlearning_rate = 0.02\naverage = 0.5\n"
+        'dev_metric = "accuracy"\n'
+    )
+    (tmp_path / "exact.py").write_text(EXACT)
+    return tmp_path
+
+
+@pytest.fixture
+def double_precision():
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def torchrun(folder, *arguments):
+    """The training command in two processes."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    train = [folder / "exact.py", "train", folder / "recipe.toml", *arguments]
+    return subprocess.run([*command, *map(str, train)], capture_output=True, text=True, check=False, timeout=120)
+
+
+def assert_same_training(one, other):
+    assert log_without_times(one) == log_without_times(other)
+    weights, others = load_file(one.weights), load_file(other.weights)
+    for name, weight in weights.items():
+        torch.testing.assert_close(others[name], weight, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.usefixtures("double_precision")
+def test_two_processes_train_what_one_trains_and_leave_one_run(folder, antiphon):
+    one = train(load_recipe(folder / "recipe.toml"), folder / "one")
+    done = torchrun(folder, "--out", folder / "two")
+    assert done.returncode == 0, done.stderr
+    two = type(one)(folder / "two")
+    assert_same_training(one, two)
+    assert {path.name for path in two.path.iterdir()} == {path.name for path in one.path.iterdir()}
+    assert done.stderr.count("train: 61 pairs") == done.stderr.count("epoch 1/4") == 1
+    assert antiphon("predict", two.path, stdin=b"badu\n").out == antiphon("predict", one.path, stdin=b"badu\n").out
+
+
+@pytest.mark.usefixtures("double_precision")
+def test_two_processes_go_on_with_what_one_began(folder, kill_in_epoch):
+    recipe = load_recipe(folder / "recipe.toml")
+    whole = train(recipe, folder / "whole")
+    come_back = kill_in_epoch(2)
+    with pytest.raises(KilledError):
+        train(recipe, folder / "killed")
+    come_back()
+    done = torchrun(folder, "--out", folder / "killed", "--resume")
+    assert done.returncode == 0, done.stderr
+    assert_same_training(whole, type(whole)(folder / "killed"))
+
+
+def test_bad_data_end_all_processes_with_one_sentence(folder):
+    (folder / "train.tsv").write_text("a\tb\nc\n")
+    done = torchrun(folder, "--out", folder / "run")
+    assert re.findall("^antiphon: .*", done.stderr, re.MULTILINE) == [
+        f"antiphon: {folder / 'train.tsv'}:2: 1 column, expected source<TAB>target[<TAB>features]"
+    ]
+    assert re.search(r"Root Cause.*exitcode  : 2 ", done.stderr, re.DOTALL)
+    assert "antiphon/cli" not in done.stderr  # no traceback of ours
+    assert not (folder / "run").exists()
+
+
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("pairs", [1, 2, 3, 10])
+def test_the_mean_over_weighted_shards_is_the_mean_over_the_batch(monkeypatch, size, pairs):
+    losses = np.arange(1.0, 1.0 + pairs) ** 2
+    batches = EpochBatches(lambda indices, _: losses[indices], lambda _: [np.arange(pairs)], seed=1)
+    monkeypatch.setattr(distributed, "world_size", lambda: size)
+    found = []
+    for rank in range(size):
+        monkeypatch.setattr(distributed, "rank", lambda rank=rank: rank)
+        found.append(batches.shard(0, 0, np.arange(pairs)))
+    assert sum(shard.pairs for shard in found) == pairs
+    assert np.mean([shard.batch.sum() * shard.weight for shard in found]) == pytest.approx(losses.mean())

@@ -1,0 +1,118 @@
+"""Runs that go on: where a length was chosen by the number of pairs, and with a higher one."""
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from antiphon.exceptions import RecipeError
+from antiphon.recipe.recipe_file import load_recipe
+from antiphon.recipe.schema import Recipe
+from antiphon.training.fit import train
+from antiphon.training.length import Length, settle_length
+from antiphon.training.resume import settings_to_resume
+from tests.sealing import seal_again
+from tests.toy import write_pairs
+from tests.training.test_fit import KilledError, assert_same_run, kill_in_epoch
+
+__all__ = ["kill_in_epoch"]
+
+RECIPE = """
+[data]
+train = "train.tsv"
+dev = "dev.tsv"
+[model]
+hidden_size = 12
+[train]
+max_updates = 24
+min_passes = 1
+passes = 3
+learning_rate = 0.01
+average = 0.9
+warmup_updates = 5
+"""
+"""Epochs of twelve updates, in three passes over 120 pairs."""
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    write_pairs(tmp_path / "train.tsv", 120, 1)
+    write_pairs(tmp_path / "dev.tsv", 20, 2)
+    (tmp_path / "recipe.toml").write_text(RECIPE)
+    return lambda *settings: load_recipe(tmp_path / "recipe.toml", settings)
+
+
+def length_of(run):
+    return Length.of(run.recipe().train)
+
+
+def test_a_length_that_was_chosen_is_said_and_written_down(recipe, tmp_path):
+    said = []
+    run = train(recipe(), tmp_path / "run", say=said.append)
+    assert "2 epochs of 12 updates (each 3 passes over 120 pairs), patience 10" in said
+    assert length_of(run) == Length(passes=3, max_epochs=2, patience=10)
+    assert len(run.log.read_text().splitlines()) == 3
+
+
+@pytest.mark.parametrize("setting", ["train.max_updates=48", "train.max_epochs=4", "train.min_passes=12"])
+def test_a_run_of_chosen_length_made_longer_ends_where_one_of_that_length_ends(
+    recipe, tmp_path, kill_in_epoch, setting
+):
+    whole = train(recipe(setting), tmp_path / "whole")
+    assert length_of(whole).max_epochs == 4
+    come_back = kill_in_epoch(1)
+    with pytest.raises(KilledError):
+        train(recipe(), tmp_path / "run")
+    come_back()
+    train(recipe(), tmp_path / "run", resume=True)
+    longer = train(recipe(setting), tmp_path / "run", resume=True)
+    assert_same_run(whole, longer)
+    assert length_of(longer) == length_of(whole)
+    assert longer.metrics()["epochs"] == 4
+
+
+@pytest.mark.parametrize(("patience", "after"), [(None, 20), (7, 7)])
+def test_patience_that_follows_from_the_epochs_follows_them_when_there_are_more(patience, after):
+    def of(**settings):
+        return Recipe.model_validate({"train": {"patience": patience, **settings}})
+
+    stored = settle_length(of(max_epochs=20, passes=1), 4)
+    longer = settle_length(settings_to_resume(stored, of(max_epochs=100), Path("run")), 4)
+    assert Length.of(longer.train) == Length(passes=1, max_epochs=100, patience=after)
+
+
+def test_fewer_updates_than_a_run_has_epochs_for_are_refused(recipe, tmp_path):
+    train(recipe("train.max_epochs=3"), tmp_path / "run")
+    with pytest.raises(RecipeError, match=r"train\.max_updates is 24 in the run, .* 12 was asked for"):
+        train(recipe("train.max_updates=12"), tmp_path / "run", resume=True)
+    train(recipe("train.max_epochs=6"), tmp_path / "run", resume=True)
+    with pytest.raises(RecipeError, match=r"train\.max_updates = 36 makes 3 epochs, expected more than the 6 of the"):
+        train(recipe("train.max_updates=36"), tmp_path / "run", resume=True)
+
+
+def test_an_epoch_of_an_older_run_is_one_pass(recipe, tmp_path, kill_in_epoch):
+    """Its recipe has a number of epochs, and nothing about passes."""
+    one_pass = recipe("train.passes=1", "train.max_epochs=4", "train.patience=20")
+    whole = train(one_pass, tmp_path / "whole")
+    come_back = kill_in_epoch(2)
+    with pytest.raises(KilledError):
+        train(one_pass, tmp_path / "run")
+    come_back()
+    stored = tmp_path / "run" / "recipe.toml"
+    stored.write_text(stored.read_text().replace("\npasses = 1\n", "\n"))
+    seal_again(tmp_path / "run")
+    (tmp_path / "recipe.toml").write_text(RECIPE.replace("passes = 3\n", ""))
+    resumed = train(recipe(), tmp_path / "run", resume=True)
+    assert_same_run(whole, resumed)
+
+
+def test_the_last_line_says_how_to_go_on_with_a_run_that_still_improved(antiphon, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    small = ["--set", "model.hidden_size=8", "--set", "train.max_epochs=2"]
+    last = antiphon("train", "toy", *small, "--out", "my run").err.splitlines()[-1]
+    said, _, command = last.partition("to train longer: ")
+    assert said == "still improving when training ended; "
+    assert command == ("antiphon train toy --resume --set model.hidden_size=8 --set train.max_epochs=3 --out 'my run'")
+    again = antiphon(*shlex.split(command)[1:])
+    assert again.status == 0
+    assert "epoch 3/3" in again.err

@@ -1,0 +1,53 @@
+"""What a recipe leaves open and the vocabularies and the number of pairs decide."""
+
+import pytest
+
+from antiphon.data.codec import PairCodec, TextCodec
+from antiphon.data.tokenise import Chars, Normalisation, Words
+from antiphon.data.vocab import Vocab
+from antiphon.recipe.recipe_file import parse_recipe
+from antiphon.training.data.prepare import settle_data, settle_model
+
+LETTERS, OTHERS = (TextCodec(Normalisation(), Chars(), Vocab(letters)) for letters in ("abcdef", "uvwxyz"))
+
+
+def settled(source, target, pairs, **tables):
+    recipe = parse_recipe({"model": {"kind": "transducer"}, **tables}, "here")
+    return settle_model(recipe, PairCodec(source, target), pairs)
+
+
+@pytest.mark.parametrize(("pairs", "share"), [(100, 0.5), (400, 0.5), (1_000, 0.2), (4_000, 0.05), (5_000, 0.0)])
+def test_one_alphabet_ties_the_same_letters_and_few_pairs_are_made_up(pairs, share):
+    recipe = settled(LETTERS, LETTERS, pairs)
+    assert recipe.model.tie == "same"
+    assert recipe.train.hallucination == share
+
+
+def test_two_alphabets_tie_what_goes_together_and_two_lexicons_nothing():
+    recipe = settled(LETTERS, OTHERS, 800)
+    assert recipe.model.tie == "associated"
+    assert recipe.train.hallucination == 0.0
+    words = TextCodec(Normalisation(), Words(), Vocab(f"word{index}" for index in range(200_000)))
+    assert settled(words, LETTERS, 800).model.tie == "none"
+
+
+@pytest.mark.parametrize(("encoder", "context"), [("bidirectional", "attention"), ("unidirectional", "none")])
+def test_only_what_reads_from_both_ends_attends_to_the_source(encoder, context):
+    assert settled(LETTERS, OTHERS, 800, model={"encoder": encoder}).model.context == context
+
+
+@pytest.mark.parametrize(("source", "target", "splits"), [("chars", "words", True), ("words", "words", False)])
+def test_hangul_is_taken_apart_where_tokens_are_characters(source, target, splits):
+    data = {"source_tokens": source, "target_tokens": target, "features": False}
+    assert settle_data(parse_recipe({"data": data}, "here")).data.split_hangul is splits
+    assert settle_data(parse_recipe({"data": data | {"split_hangul": not splits}}, "here")).data.split_hangul != splits
+
+
+def test_what_a_recipe_says_holds():
+    given = {"model": {"tie": "none"}, "train": {"hallucination": 0.3}}
+    recipe = settled(LETTERS, LETTERS, 100, **given)
+    assert (recipe.model.tie, recipe.train.hallucination) == ("none", 0.3)
+    words = settled(LETTERS, LETTERS, 100, data={"target_tokens": "words"})
+    assert (words.model.tie, words.train.hallucination) == ("associated", 0.0)
+    attention = settled(LETTERS, LETTERS, 100, model={"kind": "attention"})
+    assert (attention.model.tie, attention.train.hallucination) == (None, None)
