@@ -92,7 +92,7 @@ def test_a_saved_recipe_holds_what_its_kind_has_and_loads_again(tmp_path, kind):
     recipe = Recipe(model=ModelSection(kind=kind))
     save_recipe(recipe, tmp_path / "saved.toml")
     saved = tomllib.loads((tmp_path / "saved.toml").read_text())["model"]
-    assert saved.keys() - {"kind"} == set(MODEL_SETTINGS[kind]) - {"embedding_size", "tie"}
+    assert saved.keys() - {"kind"} == set(MODEL_SETTINGS[kind]) - {"embedding_size", "tie", "context"}
     assert load_recipe(tmp_path / "saved.toml") == recipe
 
 
