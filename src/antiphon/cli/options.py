@@ -64,7 +64,7 @@ PairFiles = Annotated[
     list[Path], typer.Argument(metavar="FILE", help="Pairs: one TSV, or two parallel files.", show_default=False)
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace the run in the folder, if there is one.")]
-Device = Annotated[str, typer.Option(metavar="DEVICE", help="Where to compute: auto, cpu or cuda.")]
+Device = Annotated[str, typer.Option("--device", metavar="DEVICE", help="Where to compute: auto, cpu or cuda.")]
 Threads = Annotated[
     int | None,
     typer.Option(
