@@ -12,6 +12,7 @@ metrics.json         how training went
 log.csv              one row per epoch, drawn in training.png
 last.ckpt            all that is needed to go on training
 direct/ channel/ lm/ the runs that a noisy channel is made of
+tensorboard/         event files, with train.log = "tensorboard"
 corpus/              encoded corpora, until training ends; with data.cache they are there instead
 """
 
@@ -61,6 +62,7 @@ class RunFolder:
         self.log = self.file("log.csv")
         self.plot = self.file("training.png")
         self.corpus = path / "corpus"
+        self.tensorboard = path / "tensorboard"
 
     @classmethod
     def open(cls, path: Path) -> "RunFolder":

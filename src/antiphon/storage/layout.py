@@ -5,8 +5,8 @@ MEMBERS = tuple(f"member-{index}" for index in range(1, 17))
 """Folders of the runs that an ensemble is made of."""
 PARTS = ("direct", "channel", "lm", *MEMBERS)
 """Folders of the runs that a noisy channel or an ensemble is made of; its direct model may be an ensemble."""
-FOLDERS = ("corpus",)
-"""Folders without digests in the manifest: what is in them can be made again and is checked by itself."""
+FOLDERS = ("corpus", "tensorboard")
+"""Folders without digests in the manifest: no prediction reads them, and encoded corpora are checked by themselves."""
 
 KEPT_FILES = (
     "recipe.toml",

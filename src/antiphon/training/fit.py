@@ -34,6 +34,7 @@ from antiphon.training.reporting import Say, silent
 from antiphon.training.resume import lengthen, refuse_shorter, refuse_stopped, settings_to_resume, stored_recipe
 from antiphon.training.summary import Summary, save_summary
 from antiphon.training.tasks.task_kinds import COUNTED_TASKS, prepare_task, resume_task
+from antiphon.training.tensorboard_log import TensorBoardLog
 from antiphon.training.training_setup import Task
 from antiphon.training.training_state import TrainingState
 
@@ -60,6 +61,8 @@ def train(
         task = task or _begin_beside_rank_zero(recipe, run, say)
         threads = threads or choose_threads(task.recipe, task.target_size, local_world_size())
         where = _prepare_device(device)
+        if task.recipe.train.log == "tensorboard":
+            callbacks = [TensorBoardLog(run.tensorboard), *callbacks]
         with _own_threads_and_random_numbers(threads, where):
             _run_to_the_end(task, run, say, where, callbacks if is_rank_zero() else ())
     return run

@@ -92,7 +92,7 @@ class TrainingLoop:
                     if not self._run_epoch():
                         return
             finally:
-                self._call(Callback.on_train_end)
+                self._call(lambda callback: callback.on_train_end())
 
     def _run_epoch(self) -> bool:
         """Trains and validates an epoch and saves it; False, and nothing is saved, if it is not finite."""

@@ -47,6 +47,8 @@ def _check_kind(recipe: Recipe) -> None:
 def _libraries(recipe: Recipe) -> Iterator[tuple[str, str, str]]:
     """The optional libraries that a recipe needs: which setting, its module, and the extra that brings it."""
     model = recipe.model
+    if recipe.train.log == "tensorboard":
+        yield "train.log = tensorboard", "tensorboard", "log"
     if model.kind in RANKING_KINDS:
         yield f"model.kind = {model.kind}", "ir_measures", "qa"
     if model.kind == "overlap" and model.baseline == "bm25":

@@ -10,7 +10,17 @@ from antiphon.training.length import Length, default_patience
 from antiphon.training.reporting import Say
 from antiphon.training.tasks.task_kinds import COUNTED_TASKS
 
-_DECIDED_BY_DATA = {"features", "tie", "hallucination", "rule_weight", "passes", "max_epochs", "patience"}
+_DECIDED_BY_DATA = {
+    "features",
+    "split_hangul",
+    "tie",
+    "context",
+    "hallucination",
+    "rule_weight",
+    "passes",
+    "max_epochs",
+    "patience",
+}
 """Settings that a recipe may leave open and a run has decided."""
 _LENGTHS = ("max_epochs", "max_updates", "min_passes")
 """Settings that a run may be given higher ones of."""

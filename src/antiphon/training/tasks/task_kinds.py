@@ -24,6 +24,8 @@ def prepare_task(recipe: Recipe, run: RunFolder, say: Say) -> Task:
     task = _task_kind(recipe).prepare(recipe, run, say)
     settled = settle_length(task.recipe, task.updates_per_pass)
     run.save_recipe(settled)
+    if settled.train.log == "tensorboard":
+        run.tensorboard.mkdir()
     return replace(task, recipe=settled)
 
 
