@@ -1,11 +1,11 @@
 """Runs that tests damage on purpose."""
 
 from antiphon.storage.layout import FOLDERS, RUN_FILES
-from antiphon.storage.manifest import Manifest, measure, write_manifest
+from antiphon.storage.manifest import Manifest, digest_file, write_manifest
 from antiphon.storage.migrations import FORMAT
 
 
 def seal_again(run, format=FORMAT):
     """Gives a run whose files a test has changed a manifest that fits them, so that later checks are reached."""
-    files = {name: measure(run / name) for name in sorted(RUN_FILES) if (run / name).is_file()}
+    files = {name: digest_file(run / name) for name in sorted(RUN_FILES) if (run / name).is_file()}
     write_manifest(run, Manifest(files, tuple(name for name in FOLDERS if (run / name).is_dir()), format=format))

@@ -1,9 +1,9 @@
-"""Processes that end together: children with their parent, however it dies, and everything on SIGTERM.
+"""Ends child processes with their parent, however it dies, and handles SIGTERM.
 
-Whoever starts a process keeps the writing end of a pipe and hands over the reading end. Nothing is ever written: the
-pipe ends when its holder closes it or dies, even by ``kill -9``, and the child that waits on it then ends at once. This
-needs nothing but pipes, so it works on every Unix; Linux's PR_SET_PDEATHSIG watches the *thread* that started a child
-and would end it too early.
+A parent keeps the writing end of a pipe and passes the reading end to its children. Nothing is ever written: the pipe
+is closed when the parent closes it or dies, even by ``kill -9``, and a child that waits on it then exits at once. This
+needs only pipes, so it works on every Unix; Linux's PR_SET_PDEATHSIG watches the *thread* that started a child and
+would end it too early.
 """
 
 import os
@@ -14,14 +14,14 @@ from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from typing import Any, NoReturn
 
-_VARIABLE = "ANTIPHON_LIFELINE"
-"""Names the reading end to a child that is started as a command."""
+_VARIABLE = "ANTIPHON_PARENT_PIPE"
+"""Environment variable with the descriptor of the reading end, for children started as commands."""
 _STATUS = 128 + signal.SIGKILL
 """Exit status of a child whose parent is gone."""
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM arrived: all ends as on Ctrl-C, but for the exit status."""
+    """Raised on SIGTERM: handled like Ctrl-C except for the exit status."""
 
 
 def interrupt_status(interrupt: BaseException | None) -> int:
@@ -30,17 +30,17 @@ def interrupt_status(interrupt: BaseException | None) -> int:
 
 
 def raise_on_sigterm() -> None:
-    """Has SIGTERM raise ``Terminated`` in the main thread, unless whoever started this process ignores the signal."""
+    """Makes SIGTERM raise ``Terminated`` in the main thread, unless the signal is ignored."""
     in_main_thread = threading.current_thread() is threading.main_thread()
     if in_main_thread and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _raise_terminated)
 
 
 @contextmanager
-def lifeline() -> Iterator[tuple[int, dict[str, str]]]:
-    """A pipe for children that are started as commands: its reading end to pass on, and their environment.
+def parent_pipe() -> Iterator[tuple[int, dict[str, str]]]:
+    """A pipe for children that are started as commands: the reading end to pass on, and their environment.
 
-    They end when the block is left, if they have not ended before.
+    Children that still run exit when the block is left.
     """
     reading, writing = os.pipe()
     try:
@@ -51,16 +51,16 @@ def lifeline() -> Iterator[tuple[int, dict[str, str]]]:
 
 
 def follow_parent() -> None:
-    """Ends this process with the one that started it, if that has handed over a lifeline."""
+    """Ends this process with its parent, if the parent has passed a pipe."""
     descriptor = os.environ.pop(_VARIABLE, "")
     if descriptor.isdecimal():
         _watch(int(descriptor))
 
 
 def start_worker(held_by_parent: Connection, turn: Any, gpus: list[str]) -> None:
-    """What a worker of a process pool does first, before it imports anything large.
+    """Initialises a worker of a process pool, before it imports anything large.
 
-    It ends with its parent, and sees one of the ``gpus``, if there are any: ``turn`` counts workers.
+    It ends with its parent, and uses one of the ``gpus``, if there are any: ``turn`` counts workers.
     """
     _watch(held_by_parent.fileno())
     _KEPT.append(held_by_parent)
@@ -71,7 +71,7 @@ def start_worker(held_by_parent: Connection, turn: Any, gpus: list[str]) -> None
 
 
 _KEPT: list[Connection] = []
-"""An end of a pipe is closed when nothing refers to it any more."""
+"""Keeps connections alive: a pipe is closed when nothing refers to it."""
 
 
 def _watch(reading: int) -> None:

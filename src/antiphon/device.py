@@ -1,4 +1,4 @@
-"""Which processor, and how many of its threads."""
+"""Chooses the device and the number of threads, and configures memory allocation."""
 
 import ctypes
 import os
@@ -10,13 +10,13 @@ from antiphon.exceptions import RecipeError
 from antiphon.recipe.schema import Recipe
 
 _WORK_WORTH_SHARING = 50_000_000
-"""Multiplications of one step of a batch below which a second thread costs more than it gives."""
+"""Multiplications per step of a batch below which a second thread does not pay off."""
 
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-"""Numbers of glibc's settings: how much freed memory it keeps, and from which size on blocks are the system's own."""
+"""glibc's mallopt parameters: M_TRIM_THRESHOLD and M_MMAP_THRESHOLD."""
 _MOST_KEPT, _LARGEST_BLOCK = 2**28, 2**25
-"""Bytes; larger blocks would leave gaps that nothing fits."""
+"""Bytes; larger blocks would fragment memory."""
 
 
 def choose_device(name: str) -> str:
@@ -29,19 +29,18 @@ def choose_device(name: str) -> str:
 
 
 def let_memory_grow() -> None:
-    """Has PyTorch take memory of a GPU in pieces that can grow, where nothing else is asked for.
+    """Makes PyTorch use expandable GPU memory segments, unless configured otherwise.
 
-    Recorded steps of many shapes take half as much that way. Heard only before a GPU is first used.
+    CUDA graphs of many shapes need half as much memory that way. Must be called before a GPU is first used.
     """
     if not {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"} & os.environ.keys():
         os.environ["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"
 
 
 def keep_freed_memory() -> None:
-    """Has the C library keep what is freed for the next step, instead of giving it back and asking for it anew.
+    """Makes the C library keep freed memory for the next step instead of returning it to the system.
 
-    The system hands out memory page by page, which takes a tenth of a training step of small models on a CPU. Only
-    glibc can be told.
+    Getting it back page by page takes a tenth of a training step of small models on a CPU. Only for glibc.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:
@@ -50,7 +49,7 @@ def keep_freed_memory() -> None:
 
 
 def choose_threads(recipe: Recipe, target_size: int, processes: int = 1) -> int:
-    """How many threads suit the model: one for the small ones, whose operations are over before a second helps.
+    """The number of threads that suits the model: one for small models, whose operations are too short for more.
 
     ``processes`` on this machine share its cores.
     """
@@ -60,6 +59,6 @@ def choose_threads(recipe: Recipe, target_size: int, processes: int = 1) -> int:
 
 
 def available_cores() -> int:
-    """How many cores this process may use; where the system does not say, how many there are."""
+    """Number of cores that this process may use, or of all cores if the system does not say."""
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity is not None else os.cpu_count() or 1

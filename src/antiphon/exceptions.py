@@ -1,18 +1,19 @@
-"""What can go wrong through no fault of the program.
+"""Errors that a user can fix.
 
     AntiphonError
     ├── InputError      a file or line is not what it should be
     ├── RecipeError     a recipe has unknown keys or impossible values
     └── RunError        a run folder is missing, damaged, of the wrong kind, or in the way
 
-Each message is one sentence: where, what was found, what was expected. The command line prints it and exits with 2.
+Each message is one sentence: where, what was found, what was expected. The command line prints it and exits with status
+2.
 """
 
 import errno
 
 
 class AntiphonError(Exception):
-    """Anything a user can mend."""
+    """Base class of errors that a user can fix."""
 
 
 class InputError(AntiphonError):
@@ -28,10 +29,10 @@ class RunError(AntiphonError):
 
 
 def count_of(count: int, noun: str) -> str:
-    """``1 line``, ``2 lines``: a number with its noun, for messages."""
+    """``1 line``, ``2 lines``: a count with its noun, for messages."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def is_disk_full(error: OSError) -> bool:
-    """Whether there was no room to write."""
+    """Whether the disk is full."""
     return error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)

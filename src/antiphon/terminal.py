@@ -1,4 +1,4 @@
-"""What people see: text from files, paths and recipes is shown as it is, never taken as markup or terminal codes."""
+"""Prints text from files, paths and recipes literally, never as markup or terminal codes."""
 
 import re
 from typing import Any
@@ -19,19 +19,19 @@ def printable(text: str) -> str:
 
 
 def one_line(text: str, limit: int = 200) -> str:
-    """The text on one line, control characters as escapes, cut where it is longer than ``limit``."""
+    """The text on one line, control characters as escapes, truncated to ``limit`` characters."""
     return _LINE_CONTROLS.sub(_escape, text if len(text) <= limit else f"{text[:limit]}...")
 
 
 def duration(seconds: float) -> str:
-    """Minutes and seconds, with hours where there are any: ``1:05``, ``2:00:00``."""
+    """Minutes and seconds, with hours if there are any: ``1:05``, ``2:00:00``."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 class PlainConsole(Console):
-    """A console that obeys no markup in what it prints."""
+    """A console that does not interpret markup."""
 
     def __init__(self, *, stderr: bool = False, quiet: bool = False) -> None:
         super().__init__(stderr=stderr, quiet=quiet, markup=False, emoji=False, highlight=False)
@@ -41,7 +41,7 @@ class PlainConsole(Console):
         return super().render_str(printable(text), **options)
 
     def on_broken_pipe(self) -> None:
-        """Leaves it to the command to end when nobody reads its output."""
+        """Lets the command handle a closed output pipe."""
         raise
 
 

@@ -1,7 +1,7 @@
-"""Prediction by several processes, each of which holds the run: the same outputs in the same order.
+"""Predicts with several processes, each of which has loaded the run: the same outputs in the same order.
 
-Batches of inputs are those that one process would form, so that outputs are the same to the last digit; whichever
-process is free takes the next batch. Weights are loaded by the processes alone.
+Batches are those that one process would form, so outputs are the same to the last digit; the next free process takes
+the next batch. Only the worker processes load weights.
 """
 
 import os
@@ -27,7 +27,7 @@ from antiphon.exceptions import AntiphonError, RunError
 
 @dataclass(frozen=True)
 class Job:
-    """What every process does: load a run, and answer with it."""
+    """The state of a worker process: the loaded run and its options."""
 
     run: Path
     device: str
@@ -45,10 +45,10 @@ def predict_in_processes(
     device: str = "auto",
     threads: int = 1,
 ) -> Generator[Prediction, None, None]:
-    """Predictions one by one and in order, while only some thousand inputs are held in memory.
+    """Predictions in order, with only some thousand inputs in memory.
 
-    Every process has so many ``threads``, and where there are GPUs, one of them in turn. Processes start anew, so a
-    script that calls this does so under ``if __name__ == "__main__":``.
+    Every process has ``threads`` threads and, if there are GPUs, one of them. Processes are spawned, so a script must
+    call this under ``if __name__ == "__main__":``.
     """
     job = Job(Path(run), choose_device(device), threads, options or PredictOptions())
     model = load_planner(run)
@@ -93,14 +93,14 @@ def _model(job: Job) -> Model:
 
 
 class _Planner(NamedTuple):
-    """What forms batches of inputs and completes their predictions."""
+    """The planner that forms batches and completes predictions."""
 
     model: Model
     lexicon: Lexicon
 
 
 class _Window(NamedTuple):
-    """Inputs that are being answered."""
+    """Inputs in progress."""
 
     sources: list[Source]
     answers: list[tuple[list[int], "Future[list[Prediction]]"]]
@@ -128,12 +128,12 @@ def _result(answers: "Future[list[Prediction]]") -> list[Prediction]:
 
 
 def _predict(planner: _Planner, workers: Workers, ahead: Iterator[list[Source]]) -> Iterator[Prediction]:
-    """Predictions in order; while some are waited for, the inputs of the next window are on their way already."""
+    """Predictions in order; the next window of inputs is already submitted while waiting."""
     current = _Window.send(next(ahead, []), planner, workers)
     while current.sources:
         try:
             following = _Window.send(next(ahead, []), planner, workers)
-        except AntiphonError:  # an input that is wrong takes nothing away from those before it
+        except AntiphonError:  # an invalid input does not affect those before it
             yield from current.receive(planner)
             raise
         yield from current.receive(planner)
@@ -148,8 +148,8 @@ def _gpus() -> list[str]:
 
 @contextmanager
 def _ctrl_c_blocked() -> Iterator[None]:
-    """Processes started inside never get Ctrl-C, which is for the one that started them and ends them."""
-    resource_tracker.ensure_running()  # if it started along with the first process, it would undo the mask
+    """Processes started inside ignore Ctrl-C; the parent handles it and ends them."""
+    resource_tracker.ensure_running()  # started with the first process, it would undo the mask
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         yield

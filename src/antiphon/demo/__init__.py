@@ -1,7 +1,7 @@
-"""Real data that comes with the package, and what the demo learns from it and shows.
+"""The demo, and the real data that comes with the package.
 
 The pairs are an extract of the CMU Pronouncing Dictionary (Carnegie Mellon University), the words a part of SCOWL
-(Kevin Atkinson and others); the licences of both stand beside this file.
+(Kevin Atkinson and others); the licences of both are beside this file.
 """
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Training on the embedded data, while it is shown how a few inputs come out so far."""
+"""Trains on the embedded data and shows sample outputs after every epoch."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -21,7 +21,7 @@ from antiphon.training.progress_bar import ProgressBar
 def learn(
     name: str, out: Path, console: Console, *, samples: Sequence[str] = (), force: bool, threads: int | None
 ) -> None:
-    """Trains an embedded recipe; a run that was stopped goes on, and one that is there already is kept."""
+    """Trains an embedded recipe; an interrupted run is resumed, and a finished one is kept."""
     recipe = load_recipe(FOLDER / f"{name}.toml")
     callbacks: list[Callback] = [ProgressBar(console)]
     if samples:

@@ -1,4 +1,4 @@
-"""How the embedded extracts were drawn from the CMU Pronouncing Dictionary and SCOWL; run it to draw them again.
+"""Creates the embedded extracts of the CMU Pronouncing Dictionary and SCOWL; run it to recreate them.
 
 python -m antiphon.demo.make_extract path/to/cmudict.dict path/to/american-english
 """
@@ -50,7 +50,7 @@ def write(name: str, lines: list[str]) -> None:
 
 
 def main() -> None:
-    """Draws the pairs, and leaves the held-out words out of the word list."""
+    """Draws the pairs, and removes the held-out words from the word list."""
     parts = draw_pairs(Path(sys.argv[1]))
     for name, pairs in parts.items():
         write(f"cmudict.{name}.tsv.gz", [f"{word}\t{phonemes}" for word, phonemes in pairs])

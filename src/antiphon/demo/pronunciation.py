@@ -1,4 +1,4 @@
-"""From letters to phonemes: what a transducer learns from many pairs, and what it reads and writes."""
+"""Letters to phonemes: trains a transducer on many pairs and shows errors and alignments."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -69,7 +69,7 @@ def segments(model: Model) -> Table:
 
 
 def draw_alignment(model: Model, out: Path, name: str) -> None:
-    """Leaves a picture of one of those words in the run."""
+    """Writes a picture of the alignment of one of those words into the run."""
     (prediction,) = model.predict(WORDS_TO_SHOW[1:2])
     (alignment,) = model.align([(prediction.source, prediction.text or "")])
     with writing(out) as run, run.changed() as new:

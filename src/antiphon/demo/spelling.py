@@ -1,4 +1,4 @@
-"""From phonemes to letters: how a list of words, unpaired, helps a model that has seen few pairs."""
+"""Phonemes to letters: a language model of unpaired words improves a model trained on few pairs."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,7 +20,7 @@ PARTS = {
 WEIGHTS = {"direct+lm": (1.0, 0.0, 0.4483, 0.6469), "noisy": (1.0, 0.294, 0.5707, 0.3553)}
 """Of direct model, channel, language model and length, found by ``antiphon tune`` on the dev words."""
 SAMPLES = {"direct": ("F OW T AA N", "N AY T", "S AH N D IY"), "channel": ("photon", "knight", "sunday")}
-"""What is shown after every epoch; a language model maps nothing."""
+"""Inputs shown after every epoch; none for a language model."""
 EXAMPLES = 6
 
 

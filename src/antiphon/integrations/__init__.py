@@ -1,1 +1,1 @@
-"""Runs driven by other programs. Each module needs a package that antiphon itself does not install."""
+"""Lets other programs use runs. Each module needs a package that antiphon does not install."""

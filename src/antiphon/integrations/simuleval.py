@@ -1,8 +1,8 @@
 """An agent for SimulEval: ``simuleval --agent-class antiphon.integrations.simuleval.AntiphonAgent --run RUN ...``.
 
-SimulEval hands over one source word at a time and asks what to do. Every word goes to the stream of its sentence. What
-the stream decides on it is written at once; if that is nothing, the agent reads on. The last word comes marked as the
-last, so all that is left is written with it: at the same moments that ``antiphon evaluate --online`` counts.
+SimulEval passes one source word at a time and asks for an action. Every word goes to the stream of its sentence, and
+the tokens that the stream writes are written at once; if there are none, the agent reads on. The last word is marked,
+so the remaining tokens are written with it: with the same delays that ``antiphon evaluate --online`` computes.
 """
 
 from argparse import ArgumentParser, Namespace
@@ -19,7 +19,7 @@ UNITS: dict[type[Tokeniser], str] = {Words: "word", Chars: "char", SentencePiece
 
 
 class SentenceStates(AgentStates):
-    """SimulEval's notes on a sentence, with the stream that reads it and the tokens that are decided."""
+    """SimulEval's state of a sentence, with its stream and the tokens written."""
 
     def __init__(self, start: Callable[[], Stream]) -> None:
         self._start = start
@@ -33,12 +33,12 @@ class SentenceStates(AgentStates):
         self.tokens: list[str] = []
 
     def advance(self) -> list[str]:
-        """Reads the words that are new; the tokens decided on them, with all the rest if the source has ended."""
+        """Reads the new words; the tokens that are now written, with all remaining ones if the source has ended."""
         written = []
         for index in range(self.words_read, len(self.source)):
             written += self.stream.read(" " * (index > 0) + self.source[index])
         self.words_read = len(self.source)
-        # Nothing is said of an empty source, as by ``antiphon predict``: its delay could not be measured.
+        # An empty source has an empty output, as in ``antiphon predict``: its delay is undefined.
         if self.source_finished and self.source:
             written += self.stream.finish()
         self.tokens += written
@@ -64,11 +64,11 @@ class AntiphonAgent(TextToTextAgent):
         parser.add_argument("--margin", type=float, help="Nats behind the best; unset: as in the recipe.")
 
     def build_states(self) -> SentenceStates:
-        """A sentence of which nothing is read."""
+        """The state of a new sentence."""
         return SentenceStates(self._start)
 
     def policy(self, states: SentenceStates | None = None) -> Action:
-        """Writes what is decided on the words that have come, or asks for the next one."""
+        """Writes the available tokens, or asks for the next word."""
         states = states or self.states
         text = self._text(states, states.advance())
         if text or states.source_finished:
@@ -80,7 +80,7 @@ class AntiphonAgent(TextToTextAgent):
         return self.model.stream(policy=args.policy, emit_bias=args.emit_bias, beam=args.beam, margin=args.margin)
 
     def _text(self, states: SentenceStates, tokens: list[str]) -> str:
-        """Tokens as SimulEval counts them, between spaces: each one if they are its unit, else words that are whole."""
+        """The output as space-separated units of SimulEval: tokens, or complete words."""
         if UNITS[type(self.tokeniser)] == self.unit:
             return " ".join(tokens)
         words = self.tokeniser.join(states.tokens).split(" ")

@@ -1,4 +1,4 @@
-"""A BERT encoder, the network inside most small sentence encoders, and what turns its states into one vector."""
+"""A BERT encoder, as in most small sentence encoders, and the pooling of its states into one vector."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ _COSINE_SCALE = 10.0
 """Log odds between a cosine of 0 and one of 1 before training; a cosine of a half is even."""
 
 _REMEMBERED = 200_000
-"""Texts whose vectors a frozen encoder remembers at most."""
+"""Maximum number of texts whose vectors a frozen encoder caches."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Bert(nn.Module):
 class PretrainedSentence(SentenceModel):
     """The mean of a BERT encoder's states, of length 1; before training, the match is the cosine.
 
-    A frozen encoder remembers the vectors of texts, so training reads every distinct one once, and forgets them when
+    A frozen encoder caches the vectors of texts, so training encodes every distinct one once, and clears the cache when
     its weights change.
     """
 
@@ -80,7 +80,7 @@ class PretrainedSentence(SentenceModel):
         self._known_of: tuple[tuple[int, int], ...] = ()
 
     def train(self, mode: bool = True) -> "PretrainedSentence":
-        """Switches dropout, which a frozen encoder never uses."""
+        """Switches the mode; a frozen encoder never uses dropout."""
         super().train(mode)
         self.bert.train(mode and not self.frozen)
         return self

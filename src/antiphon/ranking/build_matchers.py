@@ -1,4 +1,4 @@
-"""From a recipe to an untrained matcher."""
+"""Builds untrained matchers from a recipe."""
 
 from collections.abc import Mapping
 from dataclasses import fields
@@ -14,7 +14,7 @@ from antiphon.recipe.schema import ModelSection
 
 
 def build_matcher(settings: ModelSection, vectors: Tensor, stops: Tensor) -> Matcher:
-    """An untrained matcher over word vectors, of which ``stops`` are those of stop words."""
+    """An untrained matcher over word vectors, ``stops`` are the ids of stop words."""
     words = FixedVectors(vectors)
     if settings.sentence == "bag_of_words":
         return Matcher(BagOfWords(words, stops))

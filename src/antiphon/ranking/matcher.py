@@ -27,7 +27,7 @@ class Matcher(nn.Module):
         return torch.einsum("bd,de,be->b", questions, self.match, answers) + self.bias
 
     def attention(self, batch: MatchBatch) -> Float[Tensor, "B I"]:
-        """How much each question looks at the words of its sentence, of a model that does."""
+        """Attention weights of each question over the words of its sentence, for models with attention."""
         assert isinstance(self.sentence, AttentiveState)
         questions = self.sentence.question(batch.questions, batch.question_lengths)[batch.question]
         return self.sentence.attention(batch.sentences, batch.sentence_lengths, questions)

@@ -1,4 +1,4 @@
-"""Arrays of ``.npz`` files, read without believing what their headers promise and without executing anything."""
+"""Reads arrays of ``.npz`` files without trusting their headers and without executing anything."""
 
 import math
 import zipfile
@@ -18,7 +18,7 @@ _EXPECTED = "expected an npz file, as numpy.savez writes it"
 
 
 def read_arrays(path: Path, names: Collection[str]) -> dict[str, NDArray[Any]]:
-    """Those of the named arrays that the file has; no more memory is taken than the file really holds."""
+    """Those of the named arrays that the file has; no more memory is allocated than the file really holds."""
     try:
         with named_errors(path, "an npz file"), path.open("rb") as file, zipfile.ZipFile(file) as archive:
             members = {name: f"{name}.npy" for name in names if f"{name}.npy" in archive.namelist()}
@@ -48,5 +48,5 @@ def _read_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]
         return read(file)
     except (OSError, zipfile.BadZipFile, zlib.error):
         raise
-    except Exception as error:  # a header is Python, and parsing it raises whatever it likes
+    except Exception as error:  # a header is a Python literal; parsing it can raise anything
         raise ValueError(f"damaged header: {error}") from None

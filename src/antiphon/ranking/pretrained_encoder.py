@@ -1,6 +1,6 @@
 """Pretrained sentence encoders on disk: a folder of ``config.json``, ``tokenizer.json`` and ``model.safetensors``.
 
-The folder may lie inside an installed package, which is looked into but never imported.
+The folder may be inside an installed package, which is never imported.
 """
 
 import json
@@ -17,7 +17,7 @@ from antiphon.exceptions import InputError
 from antiphon.terminal import one_line
 
 ENCODER_FILES = ("config.json", "tokenizer.json")
-"""What a run keeps of an encoder besides its weights."""
+"""Files of an encoder that a run keeps besides its weights."""
 WEIGHTS = "model.safetensors"
 _SIZES = {
     "vocab_size": 10**6,
@@ -27,7 +27,7 @@ _SIZES = {
     "intermediate_size": 2**15,
     "max_position_embeddings": 2**16,
 }
-"""The sizes that every encoder has, and the largest that is believed."""
+"""The sizes that every encoder has, and the largest accepted value."""
 _EXPECTED = f"expected a folder, or an installed package, with {', '.join(ENCODER_FILES)} and {WEIGHTS}"
 
 
@@ -42,7 +42,7 @@ def find_encoder(name: str) -> Path:
 
 
 def read_encoder_config(path: Path) -> dict[str, Any]:
-    """The sizes of the encoder in its ``config.json``; other networks than BERT are refused."""
+    """The sizes of the encoder in its ``config.json``; networks other than BERT are refused."""
     try:
         config = json.loads(read_text(path))
     except (ValueError, RecursionError) as error:
@@ -69,7 +69,7 @@ def _check_sizes(config: dict[str, Any], path: Path) -> None:
 
 
 class WordPieces:
-    """Text to the numbers of its word pieces, as the encoder was trained to read them."""
+    """Text to word-piece ids, as the encoder was trained."""
 
     def __init__(self, path: Path, sizes: Mapping[str, Any]) -> None:
         try:
@@ -84,12 +84,12 @@ class WordPieces:
             raise InputError(f"{path}: not to be read ({error}), expected a tokenizer.json") from None
         largest = max(self._tokeniser.get_vocab().values(), default=0)
         if largest >= sizes["vocab_size"]:
-            raise InputError(f"{path}: a piece of number {largest}, expected less than vocab_size in config.json")
+            raise InputError(f"{path}: a piece with id {largest}, expected less than vocab_size in config.json")
         self._tokeniser.no_padding()
         self._tokeniser.enable_truncation(sizes["max_position_embeddings"])
 
     def encode(self, text: str) -> Ids:
-        """The numbers of a text's pieces."""
+        """The word-piece ids of a text."""
         return np.array(self._tokeniser.encode(text).ids, np.int32)
 
 

@@ -29,19 +29,19 @@ class MatchBatch(NamedTuple):
 
     @classmethod
     def sample(cls, pairs: int, rows: int, columns: int) -> "MatchBatch":
-        """A batch of pairs of nothing but unknown tokens, each with a question of its own."""
+        """A batch of unknown tokens, for measuring; each pair has its own question."""
         questions, sentences = (torch.full((pairs, max(1, length)), UNKNOWN) for length in (rows, columns))
         lengths = [torch.full((pairs,), side.shape[1]) for side in (questions, sentences)]
         return cls(questions, lengths[0], torch.arange(pairs), sentences, lengths[1], torch.zeros(pairs))
 
     @property
     def sizes(self) -> tuple[int, int, int]:
-        """Pairs, question positions, sentence positions: as many cells as their product."""
+        """Pairs, question positions, sentence positions; their product is the number of cells."""
         pairs, columns = self.sentences.shape
         return pairs, self.questions.shape[1], columns
 
     def parts(self, pairs: int) -> "list[MatchBatch]":
-        """The same pairs in batches of at most so many, each with the questions it needs."""
+        """The same pairs in batches of at most ``pairs``, each with the questions it needs."""
         return [self._part(slice(first, first + pairs)) for first in range(0, len(self.labels), pairs)]
 
     def _part(self, pairs: slice) -> "MatchBatch":
@@ -56,7 +56,7 @@ class MatchBatch(NamedTuple):
 
 @dataclass(frozen=True)
 class MatchCorpus:
-    """Every pair of a set of questions, as numbers of encoded texts."""
+    """Every pair of a set of questions, as indices of encoded texts."""
 
     questions: Sequence[Ids]
     sentences: Sequence[Ids]
@@ -89,7 +89,7 @@ class MatchCorpus:
         return np.array([len(ids) for ids in self.sentences], np.int64)
 
     def batch(self, indices: NDArray[np.int64]) -> MatchBatch:
-        """The pairs of these numbers."""
+        """The pairs at these indices."""
         distinct, inverse = np.unique(self.question[indices], return_inverse=True)
         return MatchBatch(
             *_pad([self.questions[n] for n in distinct]),

@@ -1,7 +1,7 @@
-"""Questions with candidate answers, from every format that answer selection is published in.
+"""Reads questions with candidate answers, in the formats of published answer-selection data.
 
 * a TSV whose first line names its columns: ``question_id question candidate_id sentence label``, or WikiQA's
-  ``QuestionID Question DocumentID DocumentTitle SentenceID Sentence Label``; the label may be missing where it is not
+  ``QuestionID Question DocumentID DocumentTitle SentenceID Sentence Label``; the label is optional if it is not
   needed
 * ``<QApairs>`` files, whose first line of each block is a sentence with tabs between its words
 * TREC qrels, ``question 0 candidate label``, which judge candidates read from elsewhere
@@ -21,7 +21,7 @@ QuestionSet = Literal["all", "answerable", "mixed"]
 
 
 class Answer(NamedTuple):
-    """A candidate: a sentence, and whether it answers the question (1), does not (0), or nobody has said (None)."""
+    """A candidate: a sentence, and whether it answers the question (1), does not (0), or is not judged (None)."""
 
     id: str
     text: str
@@ -49,7 +49,7 @@ _EXPECTED_HEADER = "expected a first line of question_id, question, candidate_id
 
 
 class _Row(NamedTuple):
-    """One candidate as it stands in a file; an empty ``answer_id`` marks a question that has none."""
+    """One candidate as read from a file; an empty ``answer_id`` marks a question that has none."""
 
     where: str
     question_id: str
@@ -62,7 +62,7 @@ class _Row(NamedTuple):
 def read_questions(path: Path, say: Callable[[str], None], *, labelled: bool = False) -> list[Question]:
     """All questions of a file in their order; with ``labelled``, a file without labels is refused.
 
-    Questions without candidates, which the TREC files have, are left out and ``say`` hears how many.
+    Questions without candidates, which the TREC files have, are skipped; ``say`` gets a message with their number.
     """
     return parse_questions(read_lines(path), str(path), say, labelled=labelled)
 
@@ -70,7 +70,7 @@ def read_questions(path: Path, say: Callable[[str], None], *, labelled: bool = F
 def parse_questions(
     lines: Iterator[str], name: str, say: Callable[[str], None], *, labelled: bool = False
 ) -> list[Question]:
-    """The questions that lines spell; ``name`` is what they are called in messages."""
+    """The questions in some lines; ``name`` is the name of the file in messages."""
     first = next(lines, "")
     if first.lstrip().startswith("<QApairs"):
         rows = _read_qa_pairs(name, chain([first], lines))
@@ -93,7 +93,7 @@ def select_questions(questions: Iterable[Question], which: QuestionSet) -> list[
 
 
 def judgements_of(questions: Iterable[Question]) -> Judgements:
-    """The labels that the questions themselves carry; a candidate without one counts as wrong."""
+    """The labels of the questions; a candidate without one counts as wrong."""
     return {question.id: {answer.id: answer.label or 0 for answer in question.answers} for question in questions}
 
 
@@ -117,7 +117,7 @@ def read_qrels(path: Path) -> Judgements:
 
 
 def check_judgements(judged: Mapping[str, Mapping[str, int]], questions: Sequence[Question], path: Path) -> None:
-    """Refuses judgements of which none is about these questions."""
+    """Refuses judgements none of which are about these questions."""
     if not any(question.id in judged for question in questions):
         raise InputError(f"{path}: judges none of the {len(questions)} questions, expected the same question ids")
 

@@ -1,4 +1,4 @@
-"""Rankers: a score for every candidate of a question, higher for likelier answers."""
+"""Rankers: score every candidate of a question; higher is better."""
 
 import zlib
 from collections.abc import Callable, Sequence
@@ -21,16 +21,16 @@ from antiphon.ranking.word_overlap import Overlap
 
 Scores = NDArray[np.float64]
 Words = Callable[[str], list[str]]
-"""Cuts a text into words."""
+"""Splits a text into words."""
 FEATURES = ("words in common", "idf of words in common", "probability")
-"""What the logistic regression of a ``+ count`` model weighs."""
+"""The features of the logistic regression of a ``+ count`` model."""
 _BATCH_SIZE = 256
 _MAX_TOKENS = 32_768
 
 
 @runtime_checkable
 class Ranker(Protocol):
-    """Whatever scores the candidates of questions."""
+    """The interface of rankers."""
 
     def score(self, questions: Sequence[Question]) -> list[Scores]:
         """The scores of each question's candidates, in their order."""
@@ -58,12 +58,12 @@ class MatchRanker:
 
     @property
     def attends(self) -> bool:
-        """Whether the matcher looks at the words of an answer one by one."""
+        """Whether the matcher has attention over the words of an answer."""
         return isinstance(self.matcher.sentence, AttentiveState)
 
     @torch.inference_mode()
     def attention(self, questions: Sequence[Question]) -> list[Scores]:
-        """How much each question looks at every word of each of its candidates."""
+        """Attention weights of each question over the words of each of its candidates."""
         corpus = MatchCorpus.of(questions, self.encode)
         weights: list[Scores] = [np.zeros(0)] * len(corpus)
         for indices in plan_match_batches(corpus, _BATCH_SIZE):
@@ -75,7 +75,7 @@ class MatchRanker:
 
 @dataclass(frozen=True)
 class OverlapRanker:
-    """Words in common, or with ``weighted`` the sum of their idf."""
+    """Scores by the number of shared words, or with ``weighted`` by the sum of their idf."""
 
     overlap: Overlap
     words: Words
@@ -89,7 +89,7 @@ class OverlapRanker:
 
 @dataclass(frozen=True)
 class RandomRanker:
-    """Scores by chance, but always the same for the same question and sentence."""
+    """Random scores, the same each time for the same question and sentence."""
 
     seed: int
 
@@ -151,13 +151,13 @@ def match_log_odds(matcher: Matcher, corpus: MatchCorpus) -> Scores:
 def plan_match_batches(
     corpus: MatchCorpus, batch_size: int, order: np.random.Generator | None = None
 ) -> list[NDArray[np.int64]]:
-    """Pairs of sentences of like length, for each batch."""
+    """Indices of the pairs of each batch; sentences of similar length go together."""
     lengths = corpus.sentence_lengths
     return plan_batches(lengths, np.ones_like(lengths), batch_size=batch_size, max_cells=_MAX_TOKENS, order=order)
 
 
 def overlap_counts(overlap: Overlap, words: Words, questions: Sequence[Question]) -> NDArray[np.float64]:
-    """Words in common and their idf, a row for every pair."""
+    """Number of shared words and sum of their idf, one row per pair."""
     rows = []
     for question in questions:
         asked = words(question.text)
@@ -171,6 +171,6 @@ def with_probability(counts: NDArray[np.float64], log_odds: Scores) -> NDArray[n
 
 
 def by_question(scores: Scores, questions: Sequence[Question]) -> list[Scores]:
-    """The scores of all pairs, cut into those of each question."""
+    """The scores of all pairs, grouped by question."""
     ends = np.cumsum([len(question.answers) for question in questions])
     return np.split(scores, ends[:-1])

@@ -1,7 +1,7 @@
 """Mean average precision, mean reciprocal rank and precision at 1, by the official ``trec_eval`` through ir-measures.
 
-Equal scores are ordered as ``trec_eval`` orders them, by candidate id descending, so the order of a file plays no part.
-A judged question without a ranking counts 0.
+Equal scores are ordered as ``trec_eval`` orders them, by candidate id descending, so the order of a file does not
+matter. A judged question without a ranking counts 0.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ RANKING_METRICS = {"map": "AP", "mrr": "RR", "p_at_1": "P@1"}
 def compute_ranking_metrics(
     judged: Mapping[str, Mapping[str, int]], rankings: Rankings, about: str = "all"
 ) -> dict[str, RatioStats]:
-    """Every measure over the judged questions, one share for each; ``about`` names them in the signature."""
+    """Every metric over the judged questions; ``about`` describes them in the signature."""
     try:
         import ir_measures
     except ImportError:

@@ -1,4 +1,4 @@
-"""Rankers in run folders: what answer selection leaves there, and how it is read back."""
+"""Saves and loads rankers in run folders."""
 
 from collections.abc import Callable
 from typing import cast
@@ -39,7 +39,7 @@ def load_ranker(run: RunFolder, recipe: Recipe, device: str = "cpu") -> Ranker:
 
 
 def new_matcher(run: RunFolder, recipe: Recipe) -> Matcher:
-    """An untrained matcher over the word vectors, or the encoder, that the run holds."""
+    """An untrained matcher over the word vectors or the encoder of the run."""
     if recipe.model.sentence == "pretrained":
         return _new_pretrained_matcher(run, recipe)
     vocab, vectors = run.vocab("words"), _load_vectors(run)
@@ -68,13 +68,13 @@ def text_encoder(run: RunFolder, recipe: Recipe) -> Callable[[str], Ids]:
 
 
 def word_splitter(data: DataSection) -> Words:
-    """From text to words: what stands between spaces after the text steps."""
-    steps = build_normalisation(data)
-    return lambda text: steps(text).split()
+    """Splits text into words, after normalisation."""
+    normalise = build_normalisation(data)
+    return lambda text: normalise(text).split()
 
 
 def save_words(run: RunFolder, known: WordVectors) -> None:
-    """Writes words and their vectors; padding is zero, and all other words are one."""
+    """Writes words and their vectors; padding is zero, and all unknown words share one vector."""
     special = np.zeros((len(SPECIALS), known.vectors.shape[1]), np.float32)
     special[UNKNOWN] = known.unknown
     assert not special[PAD].any()

@@ -1,6 +1,6 @@
 """Sentence models: from padded token ids to one vector for each question and each candidate answer.
 
-Every sentence model reads questions by ``question`` and candidates by ``answer``; an answer may look at the vector of
+Every sentence model reads questions by ``question`` and candidates by ``answer``; an answer may use the vector of
 its question.  Word vectors are fixed.  Thesis: section 4.3.
 """
 
@@ -15,7 +15,7 @@ from antiphon.nn.recurrent import LSTM, Sizes, valid_positions
 
 
 class FixedVectors(nn.Module):
-    """Word vectors that training leaves alone; they are no part of the weights, since the run folder holds them."""
+    """Fixed word vectors; not part of the weights, since the run folder has a file for them."""
 
     vectors: Tensor
 
@@ -25,7 +25,7 @@ class FixedVectors(nn.Module):
 
     @property
     def size(self) -> int:
-        """Numbers of a word vector."""
+        """Size of a word vector."""
         return self.vectors.shape[1]
 
     def forward(self, tokens: Int[Tensor, "B I"]) -> Float[Tensor, "B I E"]:
@@ -34,7 +34,7 @@ class FixedVectors(nn.Module):
 
 
 class SentenceModel(nn.Module):
-    """What all sentence models share: they turn token ids into vectors of ``output_size`` numbers."""
+    """Base class of sentence models: token ids to vectors of ``output_size``."""
 
     output_size: int
     initial_bias = 0.0
@@ -54,7 +54,7 @@ class SentenceModel(nn.Module):
         return self.read(tokens, lengths)
 
     def initial_match(self) -> Float[Tensor, "D D"]:
-        """The matching matrix to start from: uniform draws as in a linear layer."""
+        """The initial matching matrix: uniform, as in a linear layer."""
         reach = self.output_size**-0.5
         return torch.empty(self.output_size, self.output_size).uniform_(-reach, reach)
 
@@ -72,14 +72,14 @@ class BagOfWords(SentenceModel):
         self.register_buffer("weights", counted, persistent=False)
 
     def read(self, tokens: Int[Tensor, "B I"], lengths: Int[Tensor, " B"]) -> Float[Tensor, "B D"]:
-        """The mean of each text's word vectors; zero if only stop words stand in it."""
+        """The mean of each text's word vectors; zero if it has only stop words."""
         counted = self.weights[tokens] * valid_positions(lengths, tokens.shape[1])
         summed = torch.einsum("bi,bie->be", counted, self.vectors(tokens))
         return summed / counted.sum(1, keepdim=True).clamp(min=1.0)
 
 
 class Bigram(SentenceModel):
-    """``x = 1/(|x|-1) sum_i tanh(W_L x_i + W_R x_{i+1} + b)``; a single word is followed by a blank."""
+    """``x = 1/(|x|-1) sum_i tanh(W_L x_i + W_R x_{i+1} + b)``; a single word is paired with padding."""
 
     def __init__(self, vectors: FixedVectors, dropout: float) -> None:
         super().__init__()
@@ -125,7 +125,7 @@ class LastState(SentenceModel):
 
     @property
     def question_reader(self) -> LSTMReader:
-        """The LSTM that reads questions; one that is shared stands in the weights once."""
+        """The LSTM of questions; a shared one is saved once."""
         return self.answer_reader if self._own_reader is None else self._own_reader
 
     def question(self, tokens: Int[Tensor, "B I"], lengths: Int[Tensor, " B"]) -> Float[Tensor, "B D"]:
@@ -140,7 +140,7 @@ class LastState(SentenceModel):
 
 
 class AttentiveState(LastState):
-    """The last state of the answer's LSTM together with the states that its question looks at.
+    """The last state of the answer's LSTM combined with attention of the question over its states.
 
     ``alpha_i ~ exp(w tanh(W_h h + W_s s_i))``, ``c = sum_i alpha_i s_i``, ``y = tanh(W_c c + W_y s_last)``, where
     ``h`` is the last state of the question and ``s_i`` the states of the answer.
@@ -158,7 +158,7 @@ class AttentiveState(LastState):
     def answer(
         self, tokens: Int[Tensor, "B I"], lengths: Int[Tensor, " B"], question: Float[Tensor, "B D"]
     ) -> Float[Tensor, "B D"]:
-        """What the question looks at, beside the last state."""
+        """The attended states combined with the last state."""
         states, last = self.answer_reader(tokens, lengths)
         context = torch.einsum("bi,bih->bh", self._attention(states, lengths, question), states)
         return torch.tanh(self.of_context(context) + self.of_last(last))
@@ -166,7 +166,7 @@ class AttentiveState(LastState):
     def attention(
         self, tokens: Int[Tensor, "B I"], lengths: Int[Tensor, " B"], question: Float[Tensor, "B D"]
     ) -> Float[Tensor, "B I"]:
-        """How much the question looks at each word of the answer; each row sums to 1."""
+        """Attention weights over the words of the answer; each row sums to 1."""
         return self._attention(self.answer_reader(tokens, lengths)[0], lengths, question)
 
     def _attention(

@@ -1,4 +1,4 @@
-"""Words that say little by themselves."""
+"""The stop list."""
 
 from importlib.resources import files
 

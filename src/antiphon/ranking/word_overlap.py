@@ -1,4 +1,4 @@
-"""Words that a question and a sentence have in common, counted and weighted by how rare they are."""
+"""Words shared by a question and a sentence, counted and weighted by idf."""
 
 import math
 from collections import Counter
@@ -10,7 +10,7 @@ from antiphon.exceptions import RunError
 
 
 class Overlap:
-    """Counts of shared words; ``document_frequency`` says in how many of ``sentences`` each word was seen.
+    """Counts of shared words; ``document_frequency``: the number of ``sentences`` with each word.
 
     ``idf(w) = log((sentences + 1) / (document_frequency(w) + 1))``
     """
@@ -21,7 +21,7 @@ class Overlap:
 
     @classmethod
     def learn(cls, sentences: Iterable[Sequence[str]], stop_words: Collection[str]) -> "Overlap":
-        """The frequencies of words in sentences."""
+        """The document frequencies of words in sentences."""
         counts, total = Counter[str](), 0
         for words in sentences:
             counts.update(set(words))
@@ -29,16 +29,16 @@ class Overlap:
         return cls(total, dict(counts), stop_words)
 
     def idf(self, word: str) -> float:
-        """How rare a word is; one never seen is the rarest."""
+        """The idf of a word; highest for unseen words."""
         return math.log((self.sentences + 1) / (self.document_frequency.get(word, 0) + 1))
 
     def features(self, question: Sequence[str], sentence: Sequence[str]) -> tuple[float, float]:
-        """How many distinct words of the question stand in the sentence, stop words apart, and the sum of their idf."""
+        """The number of distinct shared words, without stop words, and the sum of their idf."""
         shared = (set(question) & set(sentence)) - self.stop_words
         return float(len(shared)), sum((self.idf(word) for word in sorted(shared)), 0.0)
 
     def save(self, path: Path) -> None:
-        """Writes the number of sentences, then one word per line with the number that it stands in."""
+        """Writes the number of sentences, then one word per line with its document frequency."""
         ordered = sorted(self.document_frequency.items(), key=lambda item: (-item[1], item[0]))
         lines = [f"sentences\t{self.sentences}", *(f"{word}\t{count}" for word, count in ordered)]
         path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")

@@ -1,6 +1,6 @@
-"""Word vectors made elsewhere: GloVe text, word2vec text and binary, npz.
+"""Reads pretrained word vectors: GloVe text, word2vec text and binary, npz.
 
-Only the vectors that are asked for are kept, so a file of any size can be read.
+Only the requested vectors are kept, so a file of any size can be read.
 """
 
 from collections.abc import Collection, Iterator
@@ -17,11 +17,11 @@ from antiphon.ranking.npz import read_arrays
 
 Vector = NDArray[np.float32]
 _MAX_ELEMENTS = 2**15
-"""Numbers of a vector at most."""
+"""Largest size of a vector."""
 _LARGEST = 1_000_000
-"""Numbers in vectors at most, on either side of 0: with larger ones nothing can be learnt."""
+"""Largest absolute value in a vector; larger ones break training."""
 _LONGEST_WORD = 2**12
-"""Bytes of a word of a binary file at most."""
+"""Longest word of a binary file, in bytes."""
 _NAMES_OF_UNKNOWN = ("<unk>", "unk", "UNKNOWN", "*UNKNOWN*")
 
 
@@ -66,7 +66,7 @@ def _read(path: Path) -> Iterator[tuple[str, Vector]]:
 
 
 def _read_text(path: Path) -> Iterator[tuple[str, Vector]]:
-    """Lines of a word and its numbers; word2vec puts a line of two counts before them."""
+    """Lines of a word and its vector; word2vec starts with a line of two counts."""
     width = 0
     for line_number, line in enumerate(read_lines(path), 1):
         where = f"{path}:{line_number}"
@@ -82,7 +82,7 @@ def _read_text(path: Path) -> Iterator[tuple[str, Vector]]:
 
 
 def _read_binary(path: Path) -> Iterator[tuple[str, Vector]]:
-    """A line of two counts; then each word, a space, and its numbers as bytes."""
+    """A line of two counts; then each word, a space, and its vector as bytes."""
     with named_errors(path, "a word2vec file"), open_file(path) as file:
         header = file.readline(_LONGEST_WORD).decode("ascii", "replace").split()
         if len(header) != 2 or not all(map(is_count, header)):
@@ -126,7 +126,7 @@ def _read_npz(path: Path) -> Iterator[tuple[str, Vector]]:
 
 
 def _is_word(word: str) -> bool:
-    """Whether a word can stand on a line of a vocabulary."""
+    """Whether a word can be written on a line of a vocabulary."""
     return word.split() == [word] and word.isprintable()
 
 

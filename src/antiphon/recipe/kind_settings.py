@@ -14,15 +14,15 @@ MODEL_SETTINGS: dict[str, tuple[str, ...]] = {
     "attention": _RECURRENT,
     "language_model": _RECURRENT,
     "suffix_rule": (),
-    "noisy_channel": _TRANSDUCER,  # those of its direct model
-    "ensemble": (),  # its members have their own
+    "noisy_channel": _TRANSDUCER,  # the settings of its direct model
+    "ensemble": (),  # its members have their own settings settings
     "matcher": (
         *("sentence", "overlap", "overlap_l2", "shared", "frozen"),
         *("hidden_size", "layers", "forget_bias", "dropout"),
     ),
     "overlap": ("baseline",),
 }
-"""What the section ``model`` has for each kind, besides ``kind`` itself."""
+"""The settings of section ``model`` for each kind, besides ``kind`` itself."""
 
 _OF_PAIRS = tuple(kind for kind in MODEL_SETTINGS if kind not in ("matcher", "overlap"))
 _OF_BATCHES = tuple(kind for kind in _OF_PAIRS if kind != "suffix_rule")
@@ -33,16 +33,16 @@ DATA_SETTINGS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("swap", "features", "source_tokens", "target_tokens", "min_count"), _OF_PAIRS),
     **dict.fromkeys(("source_sentencepiece", "target_sentencepiece", "sentencepiece_size"), _OF_PAIRS),
 }
-"""The kinds that have a setting of the section ``data``, where not all of them do."""
+"""The kinds that have a setting of section ``data``, for settings that not all kinds have."""
 
 Key = tuple[str, str]
 """A section and a name in it."""
 
 
 def drop_unused(table: Mapping[str, Any], changes: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """The nested table of a recipe file, less what it says of another kind than ``changes`` ask for; and what that was.
+    """A recipe table without the settings that the kind set in ``changes`` does not have, and the keys dropped.
 
-    What a file says of its own kind stays, right or wrong.
+    If the kind does not change, everything stays, valid or not.
     """
     kind_in_file = _kind_of(table, "transducer")
     kind = _kind_of(changes, kind_in_file)
@@ -51,7 +51,7 @@ def drop_unused(table: Mapping[str, Any], changes: Mapping[str, Any]) -> tuple[d
 
 
 def unused_settings(kind: object, table: Mapping[str, Any]) -> list[Key]:
-    """The keys of a nested table that a kind has no use for; none where there is no such kind."""
+    """The keys of a nested table that a kind does not have; empty for an unknown kind."""
     if not isinstance(kind, str) or kind not in MODEL_SETTINGS:
         return []
     return [
@@ -72,7 +72,7 @@ def without(table: Mapping[str, Any], keys: Iterable[Key]) -> dict[str, Any]:
 
 
 def changed_settings(table: Mapping[str, Any], recipe: object, default: object) -> dict[str, Any]:
-    """A nested table without the keys that have their default: recipes of run folders may spell out all of them."""
+    """A nested table without the keys that have their default: recipes of run folders may contain all of them."""
     values = (
         (key, attrgetter(".".join(key))) for key in ((section, name) for section in table for name in table[section])
     )
@@ -80,7 +80,7 @@ def changed_settings(table: Mapping[str, Any], recipe: object, default: object) 
 
 
 def refuse_unused(kind: str, table: Mapping[str, Any], where: str) -> None:
-    """Refuses keys of a nested table that a kind has no use for, each by its name; ``where`` is what gave them."""
+    """Refuses keys of a nested table that a kind does not have, by name; ``where`` is their origin."""
     problems = [
         f"{where}: {section}.{name}: kind {kind} has no such setting; {_hint(kind, section, name)}"
         for section, name in unused_settings(kind, table)
@@ -90,13 +90,13 @@ def refuse_unused(kind: str, table: Mapping[str, Any], where: str) -> None:
 
 
 def _kind_of(table: Mapping[str, Any], default: object) -> object:
-    """The kind that a nested table asks for, whether there is one of that name or not."""
+    """The kind named in a nested table, known or not."""
     model = table.get("model")
     return model.get("kind", default) if isinstance(model, Mapping) else default
 
 
 def _has(kind: str, section: str, name: str) -> bool:
-    """Whether a kind has a setting; one that no kind has is left to others to refuse."""
+    """Whether a kind has a setting; true for unknown settings, which are refused elsewhere."""
     if section == "data":
         return kind in DATA_SETTINGS.get(name, MODEL_SETTINGS)
     return name in MODEL_SETTINGS[kind] or not any(name in names for names in MODEL_SETTINGS.values())

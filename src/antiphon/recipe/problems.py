@@ -1,4 +1,4 @@
-"""What is wrong with a recipe, one sentence for each key."""
+"""Explains what is wrong with a recipe, one sentence per key."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
@@ -11,26 +11,26 @@ from pydantic import ValidationError
 from antiphon.terminal import one_line
 
 _LONGEST_SHOWN = 100
-"""Characters of a wrong value that are shown."""
+"""Maximum number of characters shown of a wrong value."""
 
 
 def explain(error: ValidationError, names: Mapping[str, Sequence[str]]) -> list[str]:
     """A sentence for every key that is wrong; ``names`` are the keys of each section."""
     by_key: dict[tuple[str, ...], dict[str, Any]] = {}
-    for problem in error.errors(include_url=False):  # a union reports each of its members
+    for problem in error.errors(include_url=False):  # a union reports an error for each of its members
         by_key.setdefault(tuple(str(part) for part in problem["loc"][:2]), dict(problem))
     return [_explain(path, problem, names) for path, problem in by_key.items()]
 
 
 def show_value(value: Any) -> str:
-    """A value as it would be written in Python, cut where it is long or deep."""
+    """A value as Python would print it, truncated if it is long or deep."""
     brief = Repr()
     brief.maxstring = brief.maxother = brief.maxlong = _LONGEST_SHOWN
     return one_line(brief.repr(value))
 
 
 def check_texts(given: Any, key: str = "", depth: int = 4) -> None:
-    """Refuses texts that no file could hold, by their dotted key; nothing is set deeper than ``depth``."""
+    """Refuses text that cannot be written to a file, by its dotted key; checks up to ``depth``."""
     for where, text in _texts(given, key, depth):
         if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
             raise ValueError(f"{one_line(where)} = {show_value(text)}: not UTF-8 or with NUL, expected plain text")

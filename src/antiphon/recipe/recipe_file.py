@@ -61,7 +61,7 @@ def make_recipe(
 
 
 def parse_recipe(table: Mapping[str, Any], where: str) -> Recipe:
-    """The recipe of a nested table; all that is wrong with it is said at once."""
+    """The recipe of a nested table; all problems are reported together."""
     try:
         return Recipe.model_validate(table)
     except ValidationError as error:
@@ -69,18 +69,18 @@ def parse_recipe(table: Mapping[str, Any], where: str) -> Recipe:
 
 
 def save_recipe(recipe: Recipe, path: Path) -> None:
-    """Writes every setting that the kind of model has, defaults too, but those that are unset."""
+    """Writes all settings of the kind of model, including defaults but not unset ones."""
     write_atomically(path, tomli_w.dumps(as_table(recipe)))
 
 
 def as_table(recipe: Recipe) -> dict[str, Any]:
-    """The settings that are set and that the kind of model has, as plain nested tables."""
+    """All settings of the kind of model that are not unset, as nested tables."""
     table = recipe.model_dump(mode="json", exclude_none=True)
     return without(table, unused_settings(recipe.model.kind, table))
 
 
 def parse_toml(path: Path) -> dict[str, Any]:
-    """The tables of a TOML file; what is no TOML, however strange, is a ``ValueError`` that says why."""
+    """The tables of a TOML file; raises ``ValueError`` for anything that is not TOML."""
     try:
         return tomllib.loads(read_text(path))
     except RecursionError:

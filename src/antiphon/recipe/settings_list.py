@@ -1,4 +1,4 @@
-"""Every setting with its type, default and meaning, read off the recipe's own classes."""
+"""Lists every setting with its type, default and meaning, from the classes of the recipe."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ _NAMES: dict[Any, str] = {str: "text", int: "whole number", float: "number", boo
 
 @dataclass(frozen=True)
 class Setting:
-    """A setting: its key, such as ``train.seed``, what it can be, what it is if nothing is said, and what it does."""
+    """A setting: its key, such as ``train.seed``, its type, default and meaning."""
 
     key: str
     type: str
@@ -38,7 +38,7 @@ def all_settings() -> Iterator[Setting]:
 
 
 def find_settings(key: str) -> list[Setting]:
-    """The setting of a key, or those of a section; a key that there is not is answered with the nearest."""
+    """The setting of a key, or those of a section; an unknown key is an error that suggests the nearest."""
     settings = list(all_settings())
     found = [each for each in settings if key in (each.key, each.key.partition(".")[0])]
     if found:
@@ -53,7 +53,7 @@ def find_settings(key: str) -> list[Setting]:
 
 
 def _type_of(setting: FieldInfo) -> str:
-    """What a setting can be, for people; bounds stand behind."""
+    """The type of a setting in words, with its bounds."""
     return _name(setting.annotation) + _bounds(setting.metadata)
 
 

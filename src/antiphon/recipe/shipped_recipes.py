@@ -40,9 +40,9 @@ def shipped_recipes() -> Iterator[ShippedRecipe]:
 
 
 def find_recipe(name: str | Path) -> Path:
-    """The file of a recipe, named as ``g2p`` or by a path; a recipe that is not there is answered with the nearest.
+    """The file of a recipe, named as ``g2p`` or by a path; an unknown one is an error that suggests the nearest.
 
-    A recipe of the package comes before a file or folder of the same name; ``./g2p`` means the file.
+    A recipe of the package takes precedence over a file or folder of the same name; ``./g2p`` means the file.
     """
     path, names = Path(name), recipe_names()
     if str(name) in names:
@@ -53,7 +53,7 @@ def find_recipe(name: str | Path) -> Path:
 
 
 def copy_recipe(name: str, folder: Path) -> list[Path]:
-    """Copies a recipe of the package, with its data if it has any; the paths written, none of which existed before."""
+    """Copies a recipe of the package and its data, overwriting nothing; the paths written."""
     source = _shipped(name)
     pairs = [(path, folder / path.relative_to(FOLDER)) for path in (source, *sorted((FOLDER / name).glob("*")))]
     for _, target in pairs:

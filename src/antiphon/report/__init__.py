@@ -1,1 +1,1 @@
-"""What people look at: tables, alignment pictures, training curves."""
+"""Tables and pictures: metrics, comparisons, errors, alignments, training curves."""

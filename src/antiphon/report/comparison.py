@@ -1,4 +1,4 @@
-"""Runs side by side: metrics with intervals and p-values, size, training time and speed."""
+"""Compares runs: metrics with intervals and p-values, size, training time and speed."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,7 +29,7 @@ class System:
     perplexity: float | None = None
 
     def with_outputs(self, outputs: Outputs, per_second: float, log_prob: tuple[float, int] | None) -> "System":
-        """The same run, once it has answered."""
+        """The same run with its outputs."""
         value = perplexity(*log_prob).value if log_prob else None
         return replace(self, outputs=outputs, outputs_per_second=per_second, perplexity=value)
 
@@ -43,7 +43,7 @@ class Compared:
 
 
 def compare(systems: Sequence[System]) -> Compared:
-    """Every metric of the task; systems with other target vocabularies are refused, since nothing would compare."""
+    """Every metric of the task; systems with different target vocabularies are refused."""
     first = systems[0]
     names = task_metrics(first.model.recipe.data)
     vocab = first.model.codec.target.vocab
@@ -59,7 +59,7 @@ def compare(systems: Sequence[System]) -> Compared:
 
 
 def as_json(compared: Compared) -> dict[str, Any]:
-    """All that is known, for programs; the first system is the one others are compared with."""
+    """Everything as JSON; the others are compared with the first system."""
     return {
         "systems": [
             {
@@ -85,7 +85,7 @@ def as_json(compared: Compared) -> dict[str, Any]:
 
 
 def as_markdown(compared: Compared) -> str:
-    """A table for a document, with the signatures below it."""
+    """A Markdown table with the signatures below it."""
     lines = ["| " + " | ".join(_header(compared)) + " |", "|" + "---|" * len(_header(compared))]
     lines += ["| " + " | ".join(row) + " |" for row in _rows(compared)]
     return "\n".join([*lines, "", *_notes(compared)])
@@ -121,7 +121,7 @@ def _rows(compared: Compared) -> Iterator[list[str]]:
 
 
 def _known(value: float | None, digits: str) -> str:
-    """A number, or a dash where none is known."""
+    """A value, or a dash if it is not known."""
     return "-" if value is None else format(value, digits)
 
 

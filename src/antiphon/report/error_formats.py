@@ -1,4 +1,4 @@
-"""Reports on errors as text, Markdown, TSV and JSON lines."""
+"""Writes error reports as text, Markdown, TSV and JSON lines."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,7 +13,7 @@ from antiphon.report.tables import shown
 
 ErrorFormat = Literal["text", "tsv", "markdown", "jsonl"]
 _GROUPS_SHOWN = 20
-"""Rows of a table of groups, unless its kind was asked for."""
+"""Rows of a table of groups, unless its kind was requested."""
 _EDITS_SHOWN = 20
 _TITLES = {
     "feature": "by feature",
@@ -38,9 +38,9 @@ _SUSPECT_HEADER = (
 def write_errors(
     report: ErrorReport, format: ErrorFormat, names: Sequence[str], by: Sequence[By] = (), width: int | None = None
 ) -> str:
-    """The report on a run, or on a run and another it is compared with, in a format.
+    """The report on a run, or on a run compared with another, in a format.
 
-    ``by`` are the groups that were asked for. TSV holds one table: the groups asked for, else the pairs that one of
+    ``by`` are the requested groups. TSV holds one table: the requested groups, else the pairs that one of
     two runs gets right, else the mistakes.
     """
     if format == "jsonl":
@@ -54,7 +54,7 @@ def write_errors(
 def write_suspects(
     suspects: Sequence[Suspect], format: ErrorFormat, name: str, pairs: int, width: int | None = None
 ) -> str:
-    """The suspicious pairs of so many in a format."""
+    """The suspicious pairs among ``count`` pairs, in a format."""
     if format == "jsonl":
         return _json_lines({"type": "suspicious", **suspect.to_dict()} for suspect in suspects)
     rows = [_cells(suspect, _SUSPECT_HEADER) for suspect in suspects]
@@ -78,7 +78,7 @@ def groups_section(kind: str, groups: Sequence[Group], most: int | None = None) 
 
 
 def group_sections(groups: Sequence[Group], asked: Iterable[str] = ()) -> Iterator[Section]:
-    """A section for every kind of group; those not asked for are cut short."""
+    """A section for every kind of group; those not requested are truncated."""
     in_full = {kind for by in asked for kind in (("feature", "tag") if by == "features" else (by,))}
     for kind in dict.fromkeys(group.by for group in groups):
         members = [group for group in groups if group.by == kind]
@@ -153,7 +153,7 @@ def _cells(row: Listed, header: Sequence[str]) -> list[Cell]:
 
 
 def _filled(section: Section) -> Section:
-    """The section for people: without columns that are empty in every row, and with plain names."""
+    """The section without empty columns and with readable column names."""
     kept = [
         column for column in range(len(section.header)) if any(row[column] not in (None, "") for row in section.rows)
     ]

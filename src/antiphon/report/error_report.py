@@ -1,4 +1,4 @@
-"""What a model gets wrong: mistakes, accuracy of groups, frequent edits, and the difference to another model."""
+"""Error reports: mistakes, accuracy of groups, frequent edits, and the difference to another model."""
 
 import math
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ class Listed:
     features: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as JSON can hold it."""
+        """The same as a JSON-serialisable dictionary."""
         return asdict(self)
 
 
@@ -27,8 +27,8 @@ class Mistake(Listed):
     """A pair whose output is not its reference.
 
     ``alignment`` has ``i-j`` pairs of source and output
-    as ``antiphon align`` writes them. What a kind of model cannot tell is None, and so is an output that was not found.
-    ``unseen`` has the symbols of the source and the tokens of the reference that training never saw.
+    as ``antiphon align`` writes them. Values that a kind of model does not have are None, and so is a missing output.
+    ``unseen`` has the symbols of the source and the tokens of the reference not seen in training.
     """
 
     reference: str
@@ -64,13 +64,13 @@ class Against:
     """Pairs that only the other model gets right."""
 
     def counts(self) -> dict[str, int]:
-        """The four numbers of pairs."""
+        """The four counts of pairs."""
         return {name: getattr(self, name) for name in ("both_right", "only_this", "only_other", "neither")}
 
 
 @dataclass(frozen=True)
 class ErrorReport:
-    """What a model gets wrong of some pairs; lists may be cut short, ``right`` counts all."""
+    """The errors of a model on some pairs; lists may be truncated, ``right`` counts all."""
 
     pairs: int
     right: int
@@ -81,7 +81,7 @@ class ErrorReport:
 
     @property
     def wrong(self) -> int:
-        """How many outputs are not their reference."""
+        """Number of outputs that differ from their reference."""
         return self.pairs - self.right
 
     @property
@@ -90,7 +90,7 @@ class ErrorReport:
         return 100.0 * self.right / max(1, self.pairs)
 
     def summary(self) -> dict[str, Any]:
-        """All but the lists of pairs, as JSON can hold it."""
+        """All but the lists of pairs, as a JSON-serialisable dictionary."""
         shown: dict[str, Any] = {
             "pairs": self.pairs,
             "right": self.right,
@@ -101,7 +101,7 @@ class ErrorReport:
         return shown if self.against is None else shown | {"against": self.against.counts()}
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as JSON can hold it."""
+        """The same as a JSON-serialisable dictionary."""
         shown = self.summary() | {"mistakes": _dicts(self.mistakes)}
         if self.against is not None:
             shown["against"] |= {"won": _dicts(self.against.won), "lost": _dicts(self.against.lost)}
@@ -122,7 +122,7 @@ class Suspect(Listed):
     output_probability: float | None
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as JSON can hold it; the log probability of what is impossible is None."""
+        """The same as a JSON-serialisable dictionary; a log probability of ``-inf`` is None."""
         shown = super().to_dict()
         is_possible = math.isfinite(self.log_probability_per_token)
         return shown if is_possible else shown | {"log_probability_per_token": None}

@@ -1,4 +1,4 @@
-"""Tables of text for people and programs: on a terminal, as Markdown, as TSV; well-formed whatever the text holds."""
+"""Tables as text, Markdown and TSV; well-formed for any text."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,14 +15,14 @@ _MARKDOWN_PUNCTUATION = re.compile(r"([\\`*_\[\]<>|~$&])")
 _NUMBER = re.compile(r"(-?[\d.]+(e[-+]?\d+)?)?")
 _TSV_ESCAPES = str.maketrans({"\t": "\\t", "\n": "\\n", "\r": "\\r"})
 _WIDTH_OF_FILES = 160
-"""Columns of text that does not go to a terminal."""
+"""Width of text that does not go to a terminal."""
 
 Cell = str | int | float | None
 
 
 @dataclass(frozen=True)
 class Section:
-    """A table with its title; ``note`` stands below it."""
+    """A table with its title; ``note`` is printed below it."""
 
     title: str
     header: Sequence[str]
@@ -64,7 +64,7 @@ def as_tsv(header: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
 
 
 def escape_markdown(cell: Cell) -> str:
-    """A cell that shows as it is, on one line: what Markdown takes for markup inside a line is escaped."""
+    """A cell on one line with Markdown markup escaped."""
     return _MARKDOWN_PUNCTUATION.sub(r"\\\1", _on_one_line(cell))
 
 

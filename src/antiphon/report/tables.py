@@ -15,7 +15,7 @@ _DECIMALS = {"perplexity": 3, "edit_distance": 3, "AP": 3} | dict.fromkeys(RANKI
 
 
 def shown(metric: str, value: float) -> str:
-    """A value with as many digits as a metric deserves: two, but more where values are small."""
+    """A value with a suitable number of digits: two, but more if values are small."""
     return f"{value:.{_DECIMALS.get(metric, 2)}f}"
 
 

@@ -1,4 +1,4 @@
-"""From a recipe to the objects it describes: the one place that knows both."""
+"""Builds objects from a recipe: the only module that knows both."""
 
 import torch
 from torch import Tensor, nn
@@ -17,9 +17,9 @@ from antiphon.runs.kinds import KINDS, Search
 def build_model(settings: ModelSection, codec: PairCodec, *, emit_probability: float = 0.5) -> nn.Module:
     """An untrained model of the recipe's kind for the codec's vocabularies, with all settings that the kind has.
 
-    What tokens are tied to that are associated is known from the training pairs alone, and from trained weights.
+    Associated ties are set later, from the training pairs or from trained weights.
 
-    ``emit_probability`` is what a transducer's constant transition starts from.
+    ``emit_probability`` is the initial value of a constant transition.
     """
     given = {name: getattr(settings, name) for name in MODEL_SETTINGS[settings.kind]}
     given["embedding_size"] = settings.embedding_size or settings.hidden_size
@@ -33,7 +33,7 @@ def build_model(settings: ModelSection, codec: PairCodec, *, emit_probability: f
 
 
 def find_counterparts(source: Vocab, target: Vocab) -> Tensor:
-    """The target id of every source token; unknown tokens stand for one another, special ones for nothing."""
+    """The target id of the same token for every source token; unknown maps to unknown, other special ones to none."""
     ids = torch.from_numpy(target.encode(source.tokens).astype("int64"))
     ids[: len(SPECIALS)] = NO_COUNTERPART
     ids[UNKNOWN] = UNKNOWN
@@ -41,7 +41,7 @@ def find_counterparts(source: Vocab, target: Vocab) -> Tensor:
 
 
 def build_search(recipe: Recipe) -> Search | None:
-    """The search that the recipe asks for; none for a kind that gives no outputs."""
+    """The search of the recipe; None for a kind without outputs."""
     kind = KINDS[recipe.model.kind]
     if recipe.search.over == "outputs":
         return kind.search
@@ -51,7 +51,7 @@ def build_search(recipe: Recipe) -> Search | None:
 
 
 def build_beam(settings: SearchSection, *, beam: int | None = None, nbest: int = 1) -> BeamSettings:
-    """How wide to search; ``beam`` overrides the recipe's."""
+    """The settings of the beam search; ``beam`` overrides the recipe's."""
     return BeamSettings(
         beam=beam or settings.beam,
         proposals=settings.proposals,
@@ -66,7 +66,7 @@ def build_beam(settings: SearchSection, *, beam: int | None = None, nbest: int =
 
 
 def build_normalisation(data: DataSection) -> Normalisation:
-    """What is done to text before it is cut into tokens."""
+    """The normalisation of text before it is tokenised."""
     return Normalisation(
         nfc=data.nfc,
         lowercase=data.lowercase,
@@ -77,25 +77,25 @@ def build_normalisation(data: DataSection) -> Normalisation:
 
 
 def build_limits(recipe: Recipe) -> Limits:
-    """What is too long to train on; a pair that fills a batch by itself is the longest of all."""
+    """Limits on the length of training pairs; a pair must fit into a batch by itself."""
     cells = [cells for cells in (recipe.data.max_cells, recipe.train.max_batch_cells) if cells]
     return Limits(recipe.data.max_source_length, recipe.data.max_target_length, min(cells))
 
 
 def reads_source(recipe: Recipe) -> bool:
-    """Whether the recipe's model has an input."""
+    """Whether the recipe's model reads a source."""
     return recipe.model.kind not in KINDS or KINDS[recipe.model.kind].reads_source
 
 
 def count_parameters(model: nn.Module) -> int:
-    """How many numbers training adjusts."""
+    """Number of trained parameters."""
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
 
 
 def task_metrics(data: DataSection) -> list[str]:
-    """The measures of outputs that suit the task.
+    """The names of the metrics that suit the task.
 
-    Separate symbols written for a word that was read by its letters are phonemes; other words are text.
+    Space-separated targets of character sources are taken as phonemes, other space-separated targets as text.
     """
     columns = data.source_tokens, data.target_tokens
     source, target = reversed(columns) if data.swap else columns

@@ -1,4 +1,4 @@
-"""Runs made of other runs: a noisy channel or an ensemble, in one folder that holds copies of them all."""
+"""Noisy channels and ensembles: runs made of other runs, in one folder that holds copies of them."""
 
 import shutil
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ def combine_runs(
 
 
 def copy_run(run: RunFolder, target: Path) -> None:
-    """Copies what prediction needs of a run, and of the runs it is made of."""
+    """Copies the files of a run, and of its parts, that prediction needs."""
     _copy_files(run, KEPT_FILES, target)
     for name, part in run.parts().items():
         copy_run(part, target / name)
@@ -56,7 +56,7 @@ def copy_run(run: RunFolder, target: Path) -> None:
 
 
 def copy_vocabs(run: RunFolder, target: RunFolder) -> None:
-    """Copies what cuts and numbers the text of a run."""
+    """Copies the vocabularies and SentencePiece models of a run."""
     _copy_files(run, ("source.vocab", "target.vocab", "features.vocab", "source.spm", "target.spm"), target.path)
 
 
@@ -161,7 +161,7 @@ _TEXT_SETTINGS = (
 
 
 def _combined_recipe(folders: dict[str, RunFolder], search: dict[str, object]) -> Recipe:
-    """The direct model's recipe as that of a noisy channel; parts that are missing weigh nothing."""
+    """The direct model's recipe as that of a noisy channel; missing parts get weight 0."""
     recipe = folders["direct"].recipe()
     given = {name: value for name, value in search.items() if value is not None}
     weights = list(cast(tuple[float, ...], given.get("weights", (1.0, 1.0, 1.0, 0.0))))
@@ -175,7 +175,7 @@ def _combined_recipe(folders: dict[str, RunFolder], search: dict[str, object]) -
 
 
 def _copy_files(run: RunFolder, names: Sequence[str], target: Path) -> None:
-    """Copies those of the files that a run has."""
+    """Copies those of the named files that a run has."""
     for name in names:
         if run.file(name).exists():
             (target / name).parent.mkdir(parents=True, exist_ok=True)
@@ -203,7 +203,7 @@ def _check_kinds(parts: dict[str, RunFolder]) -> None:
 
 
 def _check_tokens(parts: dict[str, RunFolder]) -> None:
-    """All parts must cut inputs and outputs alike."""
+    """Refuses parts that tokenise inputs or outputs differently."""
     direct = parts["direct"].recipe().data
     (_, inputs), (_, outputs) = token_kinds(direct)
     sides = {"channel": (("source", outputs), ("target", inputs)), "lm": (("target", outputs),)}
@@ -220,7 +220,7 @@ def _check_tokens(parts: dict[str, RunFolder]) -> None:
 
 
 def _numbers(ours: Vocab, theirs: Vocab, name: str, what: str) -> Tensor:
-    """The number that another vocabulary gives each of our tokens, all of which must be in it."""
+    """The id of each of our tokens in another vocabulary, which must have all of them."""
     missing = [token for token in ours.tokens[len(SPECIALS) :] if token not in theirs]
     if missing:
         shown = ", ".join(repr(token) for token in missing[:3])
@@ -232,7 +232,7 @@ def _numbers(ours: Vocab, theirs: Vocab, name: str, what: str) -> Tensor:
 
 
 def _ids(ours: Vocab, theirs: Vocab) -> Tensor:
-    """The id that another vocabulary gives each of our tokens; that of unknown ones where it has none."""
+    """The id of each of our tokens in another vocabulary; unknown if it is missing there."""
     ids = torch.from_numpy(theirs.encode(ours.tokens).astype("int64"))
     ids[: len(SPECIALS)] = torch.arange(len(SPECIALS))
     return ids

@@ -1,4 +1,4 @@
-"""The kinds of models, and what each can do: to add one, write its file in ``models/`` and a line here."""
+"""The kinds of models, and what each can do."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from antiphon.models.transducer import Transducer
 
 
 class SequenceModel(Protocol):
-    """What every neural kind offers: the log probability of each target of a batch."""
+    """The interface of every neural kind: the log probability of each target of a batch."""
 
     def log_prob(self, batch: Batch) -> Tensor:
         """``log p(y | x)`` of each pair."""
@@ -30,7 +30,7 @@ class SequenceModel(Protocol):
 
 @dataclass(frozen=True)
 class Explanation:
-    """How the input and output of one pair go together: a weight for every cell, and one row per target token."""
+    """How source and target of one pair are linked: a weight for every cell, and an alignment."""
 
     weights: Float[Tensor, "I J"]
     alignment: Int[Tensor, " J"]
@@ -44,8 +44,8 @@ Explain = Callable[[Any, Batch], Explanation]
 class Kind:
     """A kind of neural model and what it can do.
 
-    ``search`` finds outputs, ``path_search`` outputs with their best alignments; ``explain`` links the input and
-    output of a single pair, which ``explanation`` names. No training step may need a device sync, since steps are
+    ``search`` finds outputs, ``path_search`` outputs with their best alignments; ``explain`` links source and
+    target of a single pair; ``explanation`` names the links. No training step may need a device sync, since steps are
     captured as CUDA graphs on a GPU.
     """
 
@@ -64,13 +64,13 @@ def align(model: Transducer, pair: Batch) -> Explanation:
 
 
 def attend(model: Attention, pair: Batch) -> Explanation:
-    """Attention weights, and the position that each token looked at most."""
+    """Attention weights, and the position of the largest weight for each token."""
     weights = model.attention(pair)[0]
     return Explanation(weights, weights.argmax(0))
 
 
 RANKING_KINDS = frozenset({"matcher", "overlap"})
-"""Kinds that rank given answers instead of writing their own."""
+"""Kinds that rank given answers instead of writing outputs."""
 
 KINDS: dict[str, Kind] = {
     "transducer": Kind(Transducer, search_outputs, align, "alignment", search_paths),

@@ -1,16 +1,16 @@
-"""Run folders: what a trained model leaves on disk, and how it is read back without executing anything.
+"""Run folders: the files of a trained model, and how they are read without executing anything.
 
 manifest.json        format version, and size and SHA-256 of every file below; all are checked when a run is opened
 recipe.toml          every setting
-source.vocab         one token per line; also target.vocab, and features.vocab where features are read
-source.spm           SentencePiece model, where one is used; also target.spm
+source.vocab         one token per line; also target.vocab, and features.vocab if there are features
+source.spm           SentencePiece model, if one is used; also target.spm
 model.safetensors    the best weights so far; suffix rules are in rules.tsv instead
 words.vocab          words of a matcher, whose vectors are in vectors.safetensors
 encoder/             sizes and word pieces of a pretrained sentence encoder
-overlap.tsv          in how many sentences each word stands; logistic.json weighs words in common
+overlap.tsv          number of sentences with each word; logistic.json weights shared words
 metrics.json         how training went
 log.csv              one row per epoch, drawn in training.png
-last.ckpt            all that is needed to go on training
+last.ckpt            checkpoint to resume training from
 direct/ channel/ lm/ the runs that a noisy channel is made of
 tensorboard/         event files, with train.log = "tensorboard"
 corpus/              encoded corpora, until training ends; with data.cache they are there instead
@@ -43,8 +43,8 @@ from antiphon.storage.tensors import load_into, save_tensors
 class RunFolder:
     """Paths and contents of one run.
 
-    ``waiting`` is a folder with files of the run that are still to be moved into place: a change that was committed
-    and interrupted.
+    ``waiting`` is a folder with files of the run that are still to be moved into place, if a change was committed and
+    interrupted.
     """
 
     def __init__(self, path: Path, waiting: Path | None = None, format: int = FORMAT) -> None:
@@ -66,7 +66,7 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path) -> "RunFolder":
-        """A folder that holds a run, every file of which is what was written."""
+        """The run in a folder, after every file has been verified."""
         if not path.exists():
             raise RunError(f"{path}: no such folder, expected a run folder")
         if not holds_run(path):
@@ -94,16 +94,16 @@ class RunFolder:
 
     @contextmanager
     def changed(self, remove: Iterable[str] = ()) -> Iterator["RunFolder"]:
-        """An empty folder; what is saved into it becomes part of this run at the end, as a whole or not at all.
+        """An empty folder; the files saved into it become part of this run at the end, all or none.
 
-        Files named in ``remove`` are deleted in the same change. Only for who holds the run's lock.
+        Files named in ``remove`` are deleted in the same change. The caller must hold the run's lock.
         """
         with changed_run(self.path, remove) as stage:
             self.save_migrated(stage)
             yield RunFolder(stage)
 
     def save_migrated(self, target: Path) -> None:
-        """Writes the recipes of a run of an older format, and of its parts, as those of today; else nothing."""
+        """Writes the recipes of a run of an older format, and of its parts, in the current format; else nothing."""
         if self.format < FORMAT:
             target.mkdir(exist_ok=True)
             RunFolder(target).save_recipe(self.recipe())
@@ -140,7 +140,7 @@ class RunFolder:
             features.save(self.path / "features.vocab")
 
     def pair_tokeniser(self, recipe: Recipe) -> PairTokeniser:
-        """Text to tokens, while the run has no vocabularies yet."""
+        """Text to tokens, before the run has vocabularies."""
         steps = build_normalisation(recipe.data)
         source, target = (TextTokeniser(steps, self.tokeniser(side, kind)) for side, kind in token_kinds(recipe.data))
         return PairTokeniser(source, target)
@@ -174,7 +174,7 @@ class RunFolder:
         return load_into(lambda: build_model(recipe.model, codec), self.trained_weights(), recipe.model.layers)
 
     def trained_weights(self) -> Path:
-        """The file of the best weights; a run that has none yet is refused."""
+        """The file of the best weights; an error if there is none yet."""
         if not self.weights.is_file():
             raise RunError(f"{self.path}: no model.safetensors yet, expected a run that finished at least one epoch")
         return self.weights
@@ -207,7 +207,9 @@ class RunFolder:
         """How far training has come."""
         if self.metrics():
             return "trained"
-        return "in training, or stopped: --resume goes on" if self.checkpoint.exists() else "no epoch finished yet"
+        return (
+            "in training, or stopped: continue with --resume" if self.checkpoint.exists() else "no epoch finished yet"
+        )
 
     def vocabulary_sizes(self) -> dict[str, int]:
         """How many tokens each vocabulary of the run has."""
@@ -224,7 +226,7 @@ class RunFolder:
 
 @contextmanager
 def writing(path: Path) -> Iterator[RunFolder]:
-    """The run in a folder, held against all other writers."""
+    """The run in a folder, locked against other writers."""
     if not holds_run(path):
         RunFolder.open(path)
     with claimed(path):
@@ -233,7 +235,7 @@ def writing(path: Path) -> Iterator[RunFolder]:
 
 @contextmanager
 def claimed(path: Path) -> Iterator[None]:
-    """Inside, this process alone writes into a folder, in which whatever was interrupted before is finished first."""
+    """Locks a folder for writing, after finishing any interrupted change in it."""
     try:
         with locked(path):
             recover(path)
@@ -251,7 +253,7 @@ def new_run(path: Path, *, force: bool = False) -> Iterator[RunFolder]:
     """An empty run folder inside ``path`` whose files become the run in ``path`` at the end, all at once.
 
     If preparing it fails, nothing has changed. A run that is in ``path`` already is refused, or with ``force`` replaced
-    at the end; other files there stay. Only for who holds the folder's lock.
+    at the end; other files there stay. The caller must hold the folder's lock.
     """
     with replaced_run(path, force=force) as stage:
         yield RunFolder(stage)

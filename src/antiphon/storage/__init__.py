@@ -1,1 +1,1 @@
-"""Run folders on disk: written whole or not at all, by one writer at a time, and checked when they are read."""
+"""Run folders on disk: written atomically, by one writer at a time, and verified when read."""

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Atomic writes: a file is replaced completely or not at all."""
 
 import errno
 import fcntl
@@ -11,11 +11,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _SCRATCH = re.compile(r"\.antiphon-[0-9a-f]{16}")
-"""Names of unfinished files and folders: no user has such a one."""
+"""Names of unfinished files and folders, unlikely to be a user's."""
 
 
 def scratch_name() -> str:
-    """A fresh name for an unfinished file or folder."""
+    """A new name for an unfinished file or folder."""
     return f".antiphon-{secrets.token_hex(8)}"
 
 
@@ -26,10 +26,10 @@ def is_scratch(path: Path) -> bool:
 
 @contextmanager
 def atomic_replacement(path: Path) -> Iterator[Path]:
-    """A fresh file beside ``path`` that takes its place once it is written and synced.
+    """A new file next to ``path`` that replaces it once it is written and synced.
 
-    If writing fails, whatever was at ``path`` stays. A symbolic link there is replaced, never followed. What a killed
-    process left unfinished in the folder is removed.
+    If writing fails, the file at ``path`` stays. A symbolic link there is replaced, never followed. Unfinished files of
+    killed processes in the folder are removed.
     """
     sweep(path.parent, folders=False)
     temporary, descriptor = _open_temporary(path.parent)
@@ -47,14 +47,14 @@ def atomic_replacement(path: Path) -> Iterator[Path]:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Replaces a text file in one move."""
+    """Replaces a text file atomically."""
     with atomic_replacement(path) as new:
         new.write_text(text, encoding="utf-8", newline="\n")
 
 
 @contextmanager
 def scratch_folder(parent: Path) -> Iterator[Path]:
-    """A fresh folder inside ``parent``; while it is in use, ``sweep`` leaves it alone. It is not removed at the end."""
+    """A new folder inside ``parent``; while it is in use, ``sweep`` keeps it. It is not removed at the end."""
     while True:
         folder = parent / scratch_name()
         folder.mkdir()
@@ -69,7 +69,7 @@ def scratch_folder(parent: Path) -> Iterator[Path]:
 
 
 def sweep(folder: Path, *, folders: bool = True) -> None:
-    """Removes what killed processes left unfinished in a folder; what a live process is writing stays."""
+    """Removes unfinished files of killed processes in a folder; those of live processes stay."""
     with suppress(OSError):
         for path in folder.iterdir():
             if is_scratch(path) and (folders or not path.is_dir()):
@@ -89,7 +89,7 @@ def is_in_use(path: Path) -> bool:
 
 
 def remove_tree(path: Path) -> None:
-    """Removes a file or a folder with all that is in it, if it is there; a symbolic link itself, not its target."""
+    """Removes a file or folder with its contents, if it exists; of a symbolic link only the link."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -97,7 +97,7 @@ def remove_tree(path: Path) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Makes the names in a folder outlive a loss of power, where the file system can."""
+    """Syncs the directory entries of a folder, if the file system can."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -109,9 +109,9 @@ def sync_folder(path: Path) -> None:
 
 
 def lock_descriptor(descriptor: int, *, wait: bool = False) -> bool:
-    """Whether this process now holds the file alone; the lock ends with the process, however that ends.
+    """Whether this process got an exclusive lock on the file; it ends with the process.
 
-    Some network file systems lock nothing: there every process holds every file.
+    On network file systems without locks every process succeeds.
     """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
@@ -132,7 +132,7 @@ def is_same_file(descriptor: int, path: Path) -> bool:
 
 
 def _open_temporary(folder: Path) -> tuple[Path, int]:
-    """A fresh locked file; its mode follows the umask."""
+    """A new locked file; its mode follows the umask."""
     while True:
         path = folder / scratch_name()
         descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666)

@@ -1,7 +1,7 @@
-"""Changes of a run folder that happen as a whole or not at all, whatever stops them.
+"""Atomic changes of a run folder, safe against crashes at any point.
 
-New files are written into a fresh folder inside the run and synced. One rename, of the manifest, commits them. Then
-they are moved into place and what they replace is deleted; if that is interrupted, readers find them where they wait,
+New files are written into a new folder inside the run and synced. One rename, of the manifest, commits them. Then they
+are moved into place and what they replace is deleted; if that is interrupted, readers find them in the staging folder,
 and the next writer moves them. Before the commit the run is the old one, after it the new one.
 """
 
@@ -13,21 +13,21 @@ from pathlib import Path
 from antiphon.exceptions import RunError
 from antiphon.storage.atomic import remove_tree, scratch_folder, sweep, sync_folder
 from antiphon.storage.layout import FOLDERS, MANIFEST, PARTS, RUN_FILES
-from antiphon.storage.manifest import Entry, Manifest, measure, read_manifest, refuse_links, write_manifest
+from antiphon.storage.manifest import Entry, Manifest, digest_file, read_manifest, refuse_links, write_manifest
 
 
 def holds_run(folder: Path) -> bool:
-    """Whether there is a run in the folder, whole or damaged."""
+    """Whether there is a run in the folder, intact or damaged."""
     return (folder / MANIFEST).is_symlink() or (folder / MANIFEST).exists()
 
 
 def recover(folder: Path) -> None:
     """Finishes a change that was committed and interrupted, and removes what was never committed.
 
-    Only for who holds the lock of the folder.
+    The caller must hold the lock of the folder.
     """
     if holds_run(folder):
-        with suppress(RunError):  # what is damaged is named when it is read
+        with suppress(RunError):  # damage is reported when the run is read
             manifest = read_manifest(folder)
             if not manifest.is_settled():
                 _settle(folder, manifest)
@@ -36,10 +36,10 @@ def recover(folder: Path) -> None:
 
 @contextmanager
 def replaced_run(folder: Path, *, force: bool) -> Iterator[Path]:
-    """An empty folder for a new run that replaces whatever run is in ``folder`` at the end.
+    """An empty folder for a new run that replaces the run in ``folder``, if any, at the end.
 
-    A run that is there already is refused, or replaced with ``force``. Files with names of a run that no run of ours
-    left there are refused in any case: they belong to the user.
+    A run that is there already is refused, or replaced with ``force``. Files with the names of run files
+    that no run lists are refused in any case: they belong to the user.
     """
     if folder.name in (*PARTS, *FOLDERS) and holds_run(folder.parent):
         raise RunError(f"{folder}: a part of the run in {folder.parent}, expected another --out")
@@ -82,7 +82,7 @@ def seal_run(folder: Path) -> None:
 
 @contextmanager
 def _committed(folder: Path) -> Iterator[Path]:
-    """A fresh folder inside a run; it is removed unless the run's manifest has come to name it."""
+    """A new folder inside a run; it is removed unless the run's manifest names it."""
     with scratch_folder(folder) as stage:
         try:
             yield stage
@@ -100,7 +100,7 @@ def _commit(folder: Path, manifest: Manifest) -> None:
 
 
 def _settle(folder: Path, manifest: Manifest) -> None:
-    """Moves staged files into place and deletes what was removed; may be repeated from any point."""
+    """Moves staged files into place and deletes what was removed; can be repeated from any point."""
     refuse_links(folder, [*manifest.files, *manifest.folders, *manifest.removed])
     if manifest.staged is not None:
         _move_into_place(folder, manifest, folder / manifest.staged)
@@ -137,12 +137,12 @@ def _is_committed(folder: Path, stage: Path) -> bool:
         return read_manifest(folder).staged == stage.name
     except FileNotFoundError:
         return False
-    except RunError:  # better something to sweep than something lost
+    except RunError:  # better to leave files to clean up than to lose some
         return True
 
 
 def _old_run(folder: Path) -> Manifest | None:
-    """What a run that is in the folder holds; of a damaged one, all that it could hold."""
+    """The contents of the run in the folder; if it is damaged, everything that it could contain."""
     if not holds_run(folder):
         return None
     try:
@@ -173,7 +173,7 @@ def _seal(stage: Path) -> tuple[dict[str, Entry], tuple[str, ...]]:
     sync_folder(stage)
     names = {str(path.relative_to(stage)): path for path in paths if path.is_file()}
     files = {
-        name: measure(path) for name, path in names.items() if not name.startswith(tuple(f"{f}/" for f in FOLDERS))
+        name: digest_file(path) for name, path in names.items() if not name.startswith(tuple(f"{f}/" for f in FOLDERS))
     }
     return files, tuple(name for name in FOLDERS if (stage / name).exists())
 

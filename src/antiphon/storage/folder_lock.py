@@ -1,4 +1,4 @@
-"""One writer at a time: a lock on a folder itself, which leaves no file behind and ends with the process."""
+"""Locks a folder for one writer at a time; the lock leaves no file and ends with the process."""
 
 import os
 from collections.abc import Iterator
@@ -11,10 +11,10 @@ from antiphon.storage.atomic import is_same_file, lock_descriptor
 
 @contextmanager
 def locked(path: Path, *, wait: bool = False) -> Iterator[None]:
-    """Inside, this process alone writes into the folder, which is made if there is none.
+    """Locks the folder for this process; it is created if it does not exist.
 
-    A folder that another process writes into is refused, or with ``wait`` waited for. Folders that were made here are
-    removed again if all fails and they are empty.
+    A folder locked by another process is an error, or with ``wait`` waited for. Folders created here are removed again
+    on failure if they are empty.
     """
     while True:
         made = _make_folders(path)
@@ -40,10 +40,10 @@ def locked(path: Path, *, wait: bool = False) -> Iterator[None]:
 
 
 def _make_folders(path: Path) -> list[Path]:
-    """Makes a folder and those that it is in, and gives those that were made, the innermost first."""
+    """Creates a folder and its parents; those that were created, the innermost first."""
     if path.exists() and not path.is_dir():
         raise RunError(f"{path}: a file, expected a folder")
-    if ".." in path.parts and not path.parent.exists():  # where it leads depends on a folder that is not there
+    if ".." in path.parts and not path.parent.exists():  # the path depends on a folder that does not exist
         raise RunError(f"{path}: goes through a folder that does not exist, expected a path without '..'")
     missing = [folder for folder in (path.resolve(), *path.resolve().parents) if not folder.exists()]
     for folder in reversed(missing):

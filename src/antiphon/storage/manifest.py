@@ -3,9 +3,9 @@
     {"files": {"recipe.toml": {"bytes": 1234, "sha256": "..."}, ...}, "folders": ["corpus"],
      "staged": null, "removed": [], "format": 1, "sha256": "..."}
 
-A change of the run is committed by replacing the manifest: ``staged`` then names a folder inside the run in which new
-files still wait to be moved into place, and ``removed`` lists files that are still to be deleted. ``sha256`` is that
-of the manifest itself without this key.
+A change of the run is committed by replacing the manifest: ``staged`` then names a folder inside the run with new
+files that are still to be moved into place, and ``removed`` lists files that are still to be deleted. ``sha256`` is the
+digest of the manifest itself without this key.
 """
 
 import errno
@@ -26,7 +26,7 @@ from antiphon.storage.migrations import FORMAT, check_format
 from antiphon.storage.sealed_json import parse_sealed, render_sealed
 
 _MAX_BYTES = 2**20
-"""Far more than the manifest of any run takes."""
+"""Far larger than any manifest."""
 _READS_BESIDE_A_WRITER = 1000
 _PAUSE = 0.01
 """Seconds that a writer may need to move files into place."""
@@ -34,7 +34,7 @@ _PAUSE = 0.01
 
 @dataclass(frozen=True)
 class Entry:
-    """What is known of a file."""
+    """Size and digest of a file."""
 
     bytes: int
     sha256: str
@@ -42,7 +42,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a run folder holds."""
+    """The contents of a run folder."""
 
     files: Mapping[str, Entry]
     folders: tuple[str, ...] = ()
@@ -72,14 +72,14 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Replaces the manifest in one move."""
+    """Replaces the manifest atomically."""
     write_atomically(folder / MANIFEST, render_sealed(asdict(manifest)))
 
 
 def read_verified(folder: Path) -> Manifest:
-    """The manifest of a run folder, once every file in it has been found to be what was written.
+    """The manifest of a run folder, after every file has been verified.
 
-    Files may change while they are read, if the run is in training; then they are read again.
+    If the run is in training, files may change while they are read; then they are read again.
     """
     for _ in range(_READS_BESIDE_A_WRITER):
         manifest = read_manifest(folder)
@@ -102,7 +102,7 @@ def verify(folder: Path, manifest: Manifest) -> None:
         path = folder / name
         refuse_links(folder, [name])
         try:
-            found = _measure_listed(folder, manifest, name)
+            found = _digest_listed(folder, manifest, name)
         except FileNotFoundError:
             if name in REPORTS:
                 continue
@@ -115,16 +115,16 @@ def verify(folder: Path, manifest: Manifest) -> None:
 
 
 def _refuse_unlisted(folder: Path, manifest: Manifest) -> None:
-    """Refuses a file that would be read as part of the run although nothing is known of it."""
+    """Refuses a file that would be read as part of the run although the manifest does not list it."""
     for name in sorted(RUN_FILES - manifest.files.keys() - {*manifest.removed, *REPORTS}):
         if Path(name).name not in (*REPORTS, MANIFEST) and (folder / name).exists():
             raise RunError(f"{folder / name}: not listed in {folder / MANIFEST}, expected no such file in this run")
 
 
-def measure(path: Path) -> Entry:
+def digest_file(path: Path) -> Entry:
     """Size and SHA-256 of a file."""
     with open_regular(path) as file:
-        return _measure(file)
+        return _digest(file)
 
 
 def open_regular(path: Path) -> io.BufferedReader:
@@ -142,7 +142,7 @@ def open_regular(path: Path) -> io.BufferedReader:
 
 
 def refuse_links(folder: Path, names: Iterable[str]) -> None:
-    """Refuses a run folder in which one of these names leads elsewhere."""
+    """Refuses a run folder in which one of these names is a symbolic link."""
     for name in names:
         parts = Path(name).parts
         for length in range(1, len(parts) + 1):
@@ -151,17 +151,17 @@ def refuse_links(folder: Path, names: Iterable[str]) -> None:
                 raise RunError(f"{path}: a symbolic link, expected a file or folder of the run itself")
 
 
-def _measure_listed(folder: Path, manifest: Manifest, name: str) -> Entry:
-    """Size and SHA-256 of a file where it waits, or where it belongs once it has been moved."""
+def _digest_listed(folder: Path, manifest: Manifest, name: str) -> Entry:
+    """Size and SHA-256 of a file in the staging folder, or in its final location."""
     if manifest.staged is not None:
         try:
-            return measure(folder / manifest.staged / name)
+            return digest_file(folder / manifest.staged / name)
         except FileNotFoundError:
             pass
-    return measure(folder / name)
+    return digest_file(folder / name)
 
 
-def _measure(file: io.BufferedReader) -> Entry:
+def _digest(file: io.BufferedReader) -> Entry:
     digest = hashlib.file_digest(file, "sha256").hexdigest()
     return Entry(os.fstat(file.fileno()).st_size, digest)
 
@@ -173,7 +173,7 @@ def _difference(found: Entry, expected: Entry) -> str:
 
 
 def _parse(table: Mapping[str, Any]) -> Manifest:
-    """The manifest of a table; names that a run cannot have are refused, so nothing outside of it is ever touched."""
+    """The manifest of a table; names that a run cannot have are refused, so nothing outside it is touched."""
     files = {name: Entry(int(entry["bytes"]), str(entry["sha256"])) for name, entry in table["files"].items()}
     folders, removed, staged = tuple(table["folders"]), tuple(table["removed"]), table["staged"]
     unknown = [name for name in (*files, *removed) if name not in RUN_FILES and name not in FOLDERS]

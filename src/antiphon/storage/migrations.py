@@ -1,4 +1,4 @@
-"""Formats of run folders: which one is written, and how recipes of older ones become recipes of today.
+"""Formats of run folders: the current one, and how recipes of older formats are converted.
 
 To change or remove a setting: raise ``FORMAT`` by one, and add to ``MIGRATIONS`` a function that turns the recipe of
 the format before, as a nested table, into one of the new format.
@@ -19,7 +19,7 @@ OLDEST = 1
 
 
 def _from_format_1(recipe: Table) -> Table:
-    """In format 1 features were the first symbols of the source, in an order that could be set; nothing was copied."""
+    """Converts format 1, in which features were the first symbols of the source and nothing was copied."""
     data, model = ({**recipe[section]} for section in ("data", "model"))
     if data.get("features"):
         raise ValueError(

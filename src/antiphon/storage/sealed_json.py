@@ -1,4 +1,4 @@
-"""JSON objects that hold their own SHA-256, so that not a bit of their file changes unnoticed."""
+"""JSON objects that contain their own SHA-256, so that any change of the file is noticed."""
 
 import hashlib
 import json

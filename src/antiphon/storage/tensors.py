@@ -1,4 +1,4 @@
-"""Safetensors files that are checked before anything of their size is allocated, and refused if not finite."""
+"""Safetensors files: shapes are checked before memory is allocated, and values must be finite."""
 
 import os
 import re
@@ -16,7 +16,7 @@ Shapes = dict[str, tuple[int, ...]]
 
 
 def read_shapes(path: Path) -> Shapes:
-    """The shape of every tensor, from the header alone."""
+    """The shape of every tensor, read from the header."""
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
@@ -25,7 +25,7 @@ def read_shapes(path: Path) -> Shapes:
 
 
 def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
-    """Writes tensors; a disk that is full is an ``OSError``, as everywhere."""
+    """Writes tensors; a full disk raises ``OSError``."""
     try:
         safetensors.torch.save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path)
     except safetensors.SafetensorError as error:
@@ -50,8 +50,8 @@ def load_finite(path: Path) -> dict[str, Tensor]:
 def load_into(build: Callable[[], nn.Module], path: Path, layers: int) -> nn.Module:
     """The module that ``build`` makes, with the weights of a file.
 
-    Its shapes are compared with the file's header before it is built; ``layers`` is how many it has, each of which
-    must have a tensor in the file.
+    Its shapes are compared with the file's header before it is built; each of its
+    ``layers`` must have a tensor in the file.
     """
     found = read_shapes(path)
     if layers > len(found):

@@ -1,1 +1,1 @@
-"""Weights of a noisy channel, found on lists of candidates."""
+"""Tuning: MERT for the weights of a noisy channel, and grid search over settings."""

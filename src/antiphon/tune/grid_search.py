@@ -1,7 +1,7 @@
 """Grid search: a recipe trained once for every combination of values, in parallel processes.
 
-Every combination has a recipe and a run folder of its own, so a search that was stopped goes on where it was, and one
-that is widened trains only what is new. Nothing is measured on test data: the dev metric decides.
+Every combination has its own recipe and run folder, so an interrupted search can be resumed, and a larger grid trains
+only what is new. Test data are never used: the dev metric decides.
 """
 
 import csv
@@ -18,7 +18,7 @@ from itertools import product
 from pathlib import Path
 from threading import Lock
 
-from antiphon.child_processes import Terminated, lifeline
+from antiphon.child_processes import Terminated, parent_pipe
 from antiphon.exceptions import RecipeError, RunError
 from antiphon.metrics import LOWER_IS_BETTER
 from antiphon.recipe.recipe_file import load_recipe, save_recipe
@@ -29,7 +29,7 @@ from antiphon.storage.atomic import atomic_replacement
 
 @dataclass(frozen=True)
 class Cell:
-    """One combination: its settings, such as ``train.seed=7``, the recipe that they make, and where it is trained."""
+    """One combination: its settings, such as ``train.seed=7``, its recipe and its run folder."""
 
     settings: tuple[str, ...]
     recipe: Recipe
@@ -38,7 +38,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Result:
-    """How a combination did; ``value`` is its dev metric, or ``problem`` says why there is none."""
+    """The result of a combination; ``value`` is its dev metric, or ``problem`` says why there is none."""
 
     cell: Cell
     value: float = 0.0
@@ -62,12 +62,12 @@ def plan_grid(recipe: Path, settings: Sequence[str], grid: Sequence[str], out: P
 def run_grid(
     cells: Sequence[Cell], jobs: int, done: Callable[[Result], None], heard: Callable[[Cell, str], None]
 ) -> list[Result]:
-    """Trains all combinations, ``jobs`` at a time, and gives them from the best to the worst, failed ones last.
+    """Trains all combinations, ``jobs`` at a time; results from best to worst, failed ones last.
 
-    ``done`` hears of each as it ends, ``heard`` of every line that a training writes, from other threads. On Ctrl-C or
-    SIGTERM every training stops with a whole checkpoint; if this process is killed, they end as well.
+    ``done`` is called with each result, ``heard`` with every line that a training prints, from other threads. On Ctrl-C
+    or SIGTERM every training stops with a whole checkpoint; if this process is killed, they end as well.
     """
-    with lifeline() as line, ThreadPoolExecutor(jobs) as pool:
+    with parent_pipe() as line, ThreadPoolExecutor(jobs) as pool:
         trainings = _Trainings(*line)
         futures = [pool.submit(_train, cell, trainings, heard) for cell in cells]
         try:
@@ -83,7 +83,7 @@ def run_grid(
 
 
 def save_grid(results: Sequence[Result], out: Path) -> Path:
-    """Writes the table as ``grid.tsv`` and the recipe of the best combination as ``best.toml``, which is given."""
+    """Writes the table as ``grid.tsv`` and the best recipe as ``best.toml``; the path of the latter."""
     best = results[0]
     if best.problem:
         raise RunError(f"{best.cell.folder}: every combination failed, the first with: {best.problem}")
@@ -106,7 +106,7 @@ def _parse_axis(axis: str) -> list[str]:
 
 
 def _folder_name(settings: Sequence[str]) -> str:
-    """The settings as one name; where a character had to be replaced, a number keeps names apart."""
+    """The settings as a file name; if a character had to be replaced, a number is added to keep names unique."""
     name = ",".join(settings)
     safe = re.sub(r"[^\w.,=+-]", "_", name)
     return safe if safe == name else f"{safe}-{zlib.crc32(name.encode()):08x}"
@@ -115,13 +115,13 @@ def _folder_name(settings: Sequence[str]) -> str:
 class _Trainings:
     """The processes of a grid: all of them can be stopped, and none is started after that."""
 
-    def __init__(self, lifeline: int, environment: dict[str, str]) -> None:
-        self._lifeline, self._environment = lifeline, environment
+    def __init__(self, parent_pipe: int, environment: dict[str, str]) -> None:
+        self._parent_pipe, self._environment = parent_pipe, environment
         self._running: list[subprocess.Popen[str]] = []
         self._lock, self._is_stopped = Lock(), False
 
     def run(self, command: list[str], heard: Callable[[str], None]) -> tuple[int, str]:
-        """The exit status of a command and its last message; ``heard`` hears all of them."""
+        """The exit status of a command and its last message; ``heard`` is called with each message."""
         with self._lock:
             if self._is_stopped:
                 return 1, "stopped"
@@ -136,7 +136,7 @@ class _Trainings:
         return process.wait(), last
 
     def stop(self, signal_: signal.Signals) -> None:
-        """Sends a signal to all that run."""
+        """Sends a signal to all running processes."""
         with self._lock:
             self._is_stopped = True
             for process in self._running:
@@ -148,14 +148,14 @@ class _Trainings:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
-            pass_fds=(self._lifeline,),
+            pass_fds=(self._parent_pipe,),
             env=self._environment,
-            start_new_session=True,  # Ctrl-C reaches this process alone, which passes it on once
+            start_new_session=True,  # Ctrl-C reaches only this process, which passes it on once
         )
 
 
 def _train(cell: Cell, trainings: _Trainings, heard: Callable[[Cell, str], None]) -> Result:
-    """Trains one combination in a process of its own, without its test file."""
+    """Trains one combination in its own process, without its test file."""
     recipe = cell.folder.with_name(f"{cell.folder.name}.toml")
     save_recipe(cell.recipe.model_copy(update={"data": cell.recipe.data.model_copy(update={"test": None})}), recipe)
     command = [sys.executable, "-m", "antiphon", "train", str(recipe), "--out", str(cell.folder), "--resume"]

@@ -1,4 +1,4 @@
-"""Minimum error rate training: search for candidates, weigh them, search again (MERT)."""
+"""Minimum error rate training (MERT): search for candidates, optimise the weights, search again."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -20,7 +20,7 @@ from antiphon.tune.weight_search import find_weights
 
 @dataclass(frozen=True)
 class Tuning:
-    """What was found: the metric with the weights before and after, of a real search or, with no rounds, of lists."""
+    """The result: the metric before and after, of a real search or, without rounds, on the lists."""
 
     metric: str
     before: float
@@ -30,7 +30,7 @@ class Tuning:
     rounds: int
 
     def as_json(self) -> dict[str, Any]:
-        """For the run's metrics."""
+        """The result as JSON, for the run's metrics."""
         return asdict(self) | {"weights": list(self.weights), "weights_before": list(self.weights_before)}
 
 
@@ -51,10 +51,10 @@ def tune(
     nbest: int = 50,
     say: Callable[[str], None] = print,
 ) -> Tuning:
-    """Finds weights on growing lists of candidates and leaves the best of them in the model.
+    """Optimises the weights on growing lists of candidates and sets the best ones in the model.
 
-    Every round searches with the current weights and adds what it finds to the lists. It ends when a search finds
-    nothing new, or weights come up again; the weights whose own search did best are kept.
+    Every round searches with the current weights and adds its candidates to the lists. It ends when a search finds
+    nothing new, or weights repeat; the weights whose own search scored best are kept.
     """
     tried: list[tuple[float, Weights]] = []
     weights = model.weights
@@ -79,7 +79,7 @@ def tune(
 
 
 def tune_on_lists(model: NoisyChannelModel, lists: NBestLists) -> Tuning:
-    """Finds weights on lists that are there already, without a search, and leaves them in the model."""
+    """Optimises the weights on existing lists, without a search, and sets them in the model."""
     table, before = lists.table(), model.weights
     sign = -1 if lists.metric in LOWER_IS_BETTER else 1
     model.weights = _best_weights(lists, before)
@@ -88,7 +88,7 @@ def tune_on_lists(model: NoisyChannelModel, lists: NBestLists) -> Tuning:
 
 
 def save_tuning(found: Tuning, recipe: Recipe, run: RunFolder) -> None:
-    """Writes the weights that were found into the run, and how they were found, in one change."""
+    """Writes the weights and the tuning result into the run, in one change."""
     search = recipe.search.model_copy(update={"weights": tuple(found.weights)})
     with run.changed() as new:
         new.save_recipe(recipe.model_copy(update={"search": search}))
@@ -96,7 +96,7 @@ def save_tuning(found: Tuning, recipe: Recipe, run: RunFolder) -> None:
 
 
 def _best_weights(lists: NBestLists, weights: Weights) -> Weights:
-    """The weights that do best on the lists."""
+    """The best weights on the lists."""
     found = find_weights(lists.table(), np.array(weights))
     return Weights(*(round(float(weight), 4) for weight in found))
 

@@ -1,4 +1,4 @@
-"""Lists of candidates with all their scores: collected over searches, saved once, weighed as often as one likes."""
+"""N-best lists: candidates with all their scores, collected over searches, and saved for tuning."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -22,7 +22,7 @@ SCORES = ("direct", "channel", "language_model", "length")
 
 @dataclass
 class Candidates:
-    """The candidates of one input: tokens, four scores, and how good each is by the metric."""
+    """The candidates of one input: tokens, four feature scores, metric statistics and gain."""
 
     scores: dict[tuple[str, ...], tuple[float, ...]] = field(default_factory=dict)
     rows: list[Rows] = field(default_factory=list)
@@ -55,7 +55,7 @@ class NBestLists:
         return len(new)
 
     def add_predictions(self, predictions: Sequence[Prediction]) -> int:
-        """Adds what a noisy channel found."""
+        """Adds the candidates of a noisy channel's predictions."""
         return self.add([[(each.tokens, each.parts) for each in prediction.nbest] for prediction in predictions])
 
     def _statistics(self, outputs: Sequence[tuple[int, tuple[str, ...]]]) -> Statistics:
@@ -63,7 +63,7 @@ class NBestLists:
         return statistics_of(self.metric, Outputs.of(self.target, [tokens for _, tokens in outputs], references))
 
     def table(self) -> CandidateTable:
-        """All lists side by side."""
+        """All lists as one padded table."""
         width = max(1, *(len(each.scores) for each in self.lists)) if self.lists else 1
         shape = len(self.lists), width
         depth = next((len(row) for each in self.lists for row in each.rows), 1)

@@ -1,8 +1,8 @@
-"""Weights of a combination, found on lists of candidates with their scores.
+"""Random search for the weights of feature scores on n-best lists.
 
-A choice of weights picks from every list the candidate with the highest weighted sum. The search draws weights at
-random around the best so far, all or one at a time, in ever smaller steps; among weights that pick equally good
-outputs, those that give good candidates more of the probability mass win, since they are safer on other data.
+Weights pick from every list the candidate with the highest weighted sum. The search draws weights at random around the
+best so far, all or one at a time, in ever smaller steps; among weights that pick equally good outputs, those that give
+good candidates a higher probability win, since they generalise better.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,8 @@ _DRAWS, _ROUNDS = 400, 6
 class CandidateTable:
     """The candidates of every sentence: four scores, -inf where a list is shorter, statistics of a metric, and gain.
 
-    ``metric`` is the value of a sum of statistics (``metrics/output_statistics.py``), ``gain`` how good each is alone.
+    ``metric`` is the value of a sum of statistics (``metrics/output_statistics.py``), ``gain`` the quality of each
+    alone.
     """
 
     scores: Array
@@ -28,12 +29,12 @@ class CandidateTable:
     metric: Callable[[Array], float]
 
     def pick(self, weights: Array) -> NDArray[np.int64]:
-        """The place of the candidate that the weights choose from every list."""
+        """The index of the candidate that the weights choose from every list."""
         chosen: NDArray[np.int64] = self._totals(weights).argmax(1)
         return chosen
 
     def value(self, weights: Array) -> float:
-        """The metric of what the weights choose."""
+        """The metric of the chosen candidates."""
         chosen = np.take_along_axis(self.statistics, self.pick(weights)[:, None, None], 1)
         return self.metric(chosen.sum((0, 1)))
 
@@ -50,7 +51,7 @@ class CandidateTable:
 
 
 def find_weights(table: CandidateTable, start: Array, *, seed: int = 1) -> Array:
-    """Weights at least as good on the lists as ``start``; scores that weigh 0 there stay out, but for the last one."""
+    """Weights at least as good on the lists as ``start``; weights that are 0 there stay 0, except the last."""
     draw = np.random.default_rng(seed)
     free = (start != 0) | (np.arange(len(start)) == len(start) - 1)
     best, value, gain = start, round(table.value(start), 9), table.expected_gain(start)
@@ -79,6 +80,6 @@ def _around(centre: Array, free: NDArray[np.bool_], spread: float, draw: np.rand
 
 
 def _scaled(weights: Array) -> Array:
-    """The same choice with the largest of the models' weights at 1."""
+    """The weights scaled so that the largest of the models' weights is 1."""
     scaled: Array = weights / max(weights[:-1].max(), 1e-9)
     return scaled

@@ -21,7 +21,7 @@ from antiphon.runs.build import build_limits, reads_source
 from antiphon.runs.run_folder import RunFolder
 from antiphon.storage.atomic import remove_tree, scratch_folder, sweep, sync_folder, write_atomically
 from antiphon.storage.folder_lock import locked
-from antiphon.storage.manifest import measure
+from antiphon.storage.manifest import digest_file
 from antiphon.storage.sealed_json import parse_sealed, render_sealed
 
 _IGNORED = {"test", "cache", "vectors", "more_words", "encoder"}
@@ -56,7 +56,7 @@ class CacheKey:
 def save_contents(corpus: Path, key: CacheKey, pairs: dict[str, str], vocabularies: Sequence[Path]) -> None:
     """Declares the corpora of a folder whole; ``pairs`` says of each how many pairs were kept and left out."""
     written = [*(corpus / f"{name}.arrow" for name in pairs), *vocabularies]
-    digests = {path.name: asdict(measure(path)) for path in written}
+    digests = {path.name: asdict(digest_file(path)) for path in written}
     write_atomically(_contents(corpus), render_sealed({**asdict(key), "pairs": pairs, "digests": digests}))
 
 
@@ -88,7 +88,7 @@ def stale_reason(run: RunFolder, key: CacheKey) -> str | None:
     changed = [path for path, stamp in key.files.items() if files.get(path) != stamp]
     written = [*sorted(corpus.glob("*.arrow")), *vocabulary_files(run)]
     missing = digests.keys() - {path.name for path in written}
-    damaged = [path for path in written if asdict(measure(path)) != digests.get(path.name)]
+    damaged = [path for path in written if asdict(digest_file(path)) != digests.get(path.name)]
     return next((f"{path} has changed" for path in [*changed, *sorted(missing), *damaged]), None)
 
 
