@@ -5,13 +5,8 @@ MEMBERS = tuple(f"member-{index}" for index in range(1, 17))
 """Folders of the runs that an ensemble is made of."""
 PARTS = ("direct", "channel", "lm", *MEMBERS)
 """Folders of the runs that a noisy channel or an ensemble is made of; its direct model may be an ensemble."""
-<<<<<<< HEAD
 FOLDERS = ("corpus", "tensorboard")
 """Folders without digests in the manifest: no prediction reads them, and encoded corpora are checked by themselves."""
-=======
-FOLDERS = ("corpus",)
-"""Folders without digests in the manifest: their contents can be recreated and are verified separately."""
->>>>>>> 83f9835 (Plain words in runs, ranking, report, storage, tune, recipe and the settings' descriptions)
 
 KEPT_FILES = (
     "recipe.toml",
