@@ -61,15 +61,8 @@ def test_every_folder_has_its_layer():
 
 
 def test_every_file_name_occurs_once():
-    """So that a name says which file is meant; three folders may still share names among themselves."""
-    shared = {path.name for path in FILES if path.relative_to(SOURCE).parts[0] in ("api", "cli", "training")}
     counts = Counter(path.name for path in FILES if path.name != "__init__.py")
-    own = Counter(
-        path.name
-        for path in FILES
-        if path.name != "__init__.py" and path.relative_to(SOURCE).parts[0] not in ("api", "cli", "training")
-    )
-    assert [name for name, count in counts.items() if count > 1 and (name in own or name not in shared)] == []
+    assert [name for name, count in counts.items() if count > 1] == []
 
 
 def test_public_names_are_there():

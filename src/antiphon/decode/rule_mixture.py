@@ -17,9 +17,10 @@ import numpy as np
 import torch
 
 from antiphon.data.batch import Batch
-from antiphon.data.vocab import END, START, UNKNOWN
+from antiphon.data.vocab import END, UNKNOWN
 from antiphon.decode.hypothesis import Hypothesis
 from antiphon.models.left_to_right import LeftToRight, copies_unknown
+from antiphon.models.token_likelihood import token_log_probs
 
 Ids = tuple[int, ...]
 
@@ -41,20 +42,6 @@ class HeldOutAnswers(NamedTuple):
         """
         lead = math.exp(self.log_prob) - math.exp(self.rule_log_prob)
         return max(0.0, lead / (1 + lead))
-
-
-@torch.inference_mode()
-def token_log_probs(model: LeftToRight, batch: Batch) -> list[tuple[float, ...]]:
-    """Log probabilities of the tokens of each target, given those before them; the end symbol's is the last."""
-    memory, state = model.start(batch)
-    sentence = torch.arange(len(batch.target), device=batch.target.device)
-    token, columns = torch.full_like(sentence, START), []
-    for following in batch.target.unbind(1):
-        log_next, state = model.step(memory, state, token, sentence)
-        columns.append(log_next.gather(1, following[:, None])[:, 0].double())
-        token = following
-    rows = torch.stack(columns, 1).tolist()
-    return [tuple(row[:length]) for row, length in zip(rows, batch.target_lengths.tolist(), strict=True)]
 
 
 def add_rules(
@@ -141,7 +128,10 @@ def _with_answers(
         targets = Batch.of([], [np.array(rules[b][:-1], np.int32) for b in missing]).to(index.device)
         pairs = Batch(*(tensor[index] for tensor in batch))
         pairs = pairs._replace(target=targets.target, target_lengths=targets.target_lengths)
-        for b, log_probs in zip(missing, token_log_probs(model, pairs), strict=True):
+        with torch.inference_mode():
+            rows = token_log_probs(model, pairs).tolist()
+        for b, row in zip(missing, rows, strict=True):
+            log_probs = tuple(row[: len(rules[b])])
             log_prob = sum(log_probs)
             listed[b].append(Hypothesis(rules[b], log_prob, log_prob, log_probs))
     return listed

@@ -14,8 +14,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from antiphon.data.batch import Batch
-from antiphon.data.vocab import START
 from antiphon.models.left_to_right import copies_unknown
+from antiphon.models.token_likelihood import token_log_probs
 from antiphon.models.transducer import Transducer
 
 Mean = Literal["probabilities", "logs"]
@@ -92,16 +92,7 @@ class Ensemble(nn.Module):
 
     def log_prob(self, batch: Batch) -> Float[Tensor, " B"]:
         """``log p(y | x)`` of each pair, token by token."""
-        memory, state = self.start(batch)
-        sentence = torch.arange(len(batch.target), device=batch.target.device)
-        total = torch.zeros(len(sentence), dtype=torch.float64, device=sentence.device)
-        token = torch.full_like(sentence, START)
-        for position, following in enumerate(batch.target.unbind(1)):
-            log_next, state = self.step(memory, state, token, sentence)
-            log_token = log_next.gather(1, following[:, None])[:, 0].double()
-            total += torch.where(position < batch.target_lengths, log_token, 0.0)
-            token = following
-        return total
+        return token_log_probs(self, batch).sum(1)
 
     def log_rows(
         self,

@@ -1,6 +1,6 @@
 """The interface of models that decoding uses: log probabilities of the next token after each prefix."""
 
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor
@@ -8,6 +8,7 @@ from torch import Tensor
 from antiphon.data.batch import Batch
 
 
+@runtime_checkable
 class LeftToRight(Protocol):
     """A model of the next token. ``memory`` holds the encoded sources, ``state`` the state after each prefix."""
 

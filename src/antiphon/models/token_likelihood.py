@@ -1,14 +1,29 @@
 """Log likelihood of targets whose tokens are predicted one by one."""
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from antiphon.data.batch import Batch
-from antiphon.data.vocab import PAD
+from antiphon.data.vocab import PAD, START
+from antiphon.models.left_to_right import LeftToRight
 
 
 def log_likelihood(logits: Float[Tensor, "B J V"], batch: Batch) -> Float[Tensor, " B"]:
     """The summed log probabilities of the tokens of each target; padding is ignored."""
     losses = cross_entropy(logits.flatten(0, 1), batch.target.flatten(), ignore_index=PAD, reduction="none")
     return -losses.view(batch.target.shape).sum(1)
+
+
+def token_log_probs(model: LeftToRight, batch: Batch) -> Float[Tensor, "B J"]:
+    """Log probabilities of the tokens of each target, by decoding steps, as doubles; 0 at padding."""
+    memory, state = model.start(batch)
+    sentence = torch.arange(len(batch.target), device=batch.target.device)
+    token, columns = torch.full_like(sentence, START), []
+    for position, following in enumerate(batch.target.unbind(1)):
+        log_next, state = model.step(memory, state, token, sentence)
+        log_token = log_next.gather(1, following[:, None])[:, 0].double()
+        columns.append(torch.where(position < batch.target_lengths, log_token, 0.0))
+        token = following
+    return torch.stack(columns, 1)
