@@ -9,6 +9,7 @@ from antiphon.api.inputs import as_path, check_positive
 from antiphon.api.model import Model
 from antiphon.api.ranking_model import RankingModel
 from antiphon.device import choose_device
+from antiphon.recipe.schema import Recipe
 from antiphon.runs.combination import load_combination, load_part
 from antiphon.runs.kinds import RANKING_KINDS
 from antiphon.runs.run_folder import RunFolder
@@ -25,16 +26,22 @@ def load(run: str | Path, *, device: str = "auto", threads: int | None = None) -
     recipe = folder.recipe()
     if threads is not None:
         torch.set_num_threads(threads)
-    if recipe.model.kind in RANKING_KINDS:
-        return RankingModel(recipe, folder, choose_device(device))
+    with torch.random.fork_rng(devices=[]):  # initial weights are drawn before the trained ones replace them
+        return _build(folder, recipe, choose_device(device))
+
+
+def _build(folder: RunFolder, recipe: Recipe, device: str) -> Model:
+    """The model of the kind that the recipe has, with its trained weights."""
+    kind = recipe.model.kind
+    if kind in RANKING_KINDS:
+        return RankingModel(recipe, folder, device)
     codec = folder.codec(recipe)
-    if recipe.model.kind == "suffix_rule":
+    if kind == "suffix_rule":
         return RuleModel(recipe, codec, folder.load_rules())
-    if recipe.model.kind == "noisy_channel":
-        combination = load_combination(folder, recipe)
-        return NoisyChannelModel(recipe, codec, combination.to(choose_device(device)))
+    if kind == "noisy_channel":
+        return NoisyChannelModel(recipe, codec, load_combination(folder, recipe).to(device))
     rules = folder.load_rules() if recipe.search.rule_weight else None
-    return NeuralModel(recipe, codec, load_part(folder).to(choose_device(device)), rules)
+    return NeuralModel(recipe, codec, load_part(folder).to(device), rules)
 
 
 def load_planner(run: str | Path) -> Model:

@@ -18,7 +18,7 @@ from antiphon.training.data.pipe_copies import spooled
 from antiphon.training.fit import Interrupted
 from antiphon.training.fit import train as fit
 from antiphon.training.progress_bar import ProgressBar
-from antiphon.training.reporting import silent
+from antiphon.training.reporting import Say, silent
 
 RecipeLike = str | Path | Mapping[str, Mapping[str, Any]] | Recipe
 """The name of a shipped recipe, the path of a TOML file, a nested dict such as ``{"model": {"layers": 2}}``."""
@@ -48,9 +48,7 @@ def train(
     """
     check_positive("threads", threads)
     _check_callbacks(callbacks)
-    console = PlainConsole(stderr=True)
-    say = partial(console.print, soft_wrap=True) if progress else silent
-    shown = [ProgressBar(console)] if progress else []
+    say, shown = _shown() if progress else (silent, [])
     with spooled(as_recipe(recipe, settings)) as loaded:
         try:
             run = fit(
@@ -66,6 +64,12 @@ def train(
         except Interrupted as stopped:
             raise KeyboardInterrupt(str(stopped)) from stopped
     return load(run.path, device=device)
+
+
+def _shown() -> tuple[Say, list[Callback]]:
+    """What prints lines and a progress bar on standard error."""
+    console = PlainConsole(stderr=True)
+    return partial(console.print, soft_wrap=True), [ProgressBar(console)]
 
 
 def as_recipe(recipe: RecipeLike, settings: Settings = ()) -> Recipe:
