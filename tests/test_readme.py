@@ -128,12 +128,17 @@ def literal(comment):
     return None
 
 
-def test_its_python_passes_mypy_strict(tmp_path):
-    for number, block in enumerate(blocks("python")):
-        (tmp_path / f"readme_{number}.py").write_text(block)
+def test_all_python_of_readme_and_docs_passes_mypy_strict(tmp_path):
+    documents = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    for document in documents:
+        python = blocks("python", document.read_text(encoding="utf-8"))
+        if python:  # later blocks of a document go on with the names of earlier ones
+            (tmp_path / f"{document.stem.replace('-', '_').lower()}.py").write_text("\n".join(python))
+    files = sorted(tmp_path.glob("*.py"))
+    assert {"readme.py", "improve.py", "online.py"} <= {file.name for file in files}
     command = [sys.executable, "-m", "mypy", "--strict", "--config-file", str(ROOT / "pyproject.toml")]
     done = subprocess.run(
-        [*command, *map(str, sorted(tmp_path.glob("*.py")))],
+        [*command, *map(str, files)],
         capture_output=True,
         text=True,
         check=False,

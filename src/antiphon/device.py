@@ -28,6 +28,13 @@ def choose_device(name: str) -> str:
     return "cuda" if name != "cpu" and torch.cuda.is_available() else "cpu"
 
 
+def prepare_allocators(device: str) -> None:
+    """Sets up memory allocation for training, for the whole process: commands do this, the Python API does not."""
+    keep_freed_memory()
+    if choose_device(device) == "cuda":
+        let_memory_grow()
+
+
 def let_memory_grow() -> None:
     """Makes PyTorch use expandable GPU memory segments, unless configured otherwise.
 

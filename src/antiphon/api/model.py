@@ -34,6 +34,7 @@ from antiphon.exceptions import InputError, RunError
 from antiphon.metrics import Outputs, Score, perplexity, score_outputs
 from antiphon.metrics.breakdown import EVERY_BREAKDOWN, By, Group, break_down
 from antiphon.metrics.delay import Delays, score_delays
+from antiphon.ranking.question_files import Judgements, Question, QuestionSet
 from antiphon.recipe.schema import Recipe
 from antiphon.report.error_report import ErrorReport, Suspect
 from antiphon.runs.build import task_metrics
@@ -200,6 +201,12 @@ class Model:
 
     def rank(self, question: str, sentences: Sequence[str], *, explain: bool = False) -> list[Ranked]:
         """The sentences, the most probable answer first; with ``explain``, with attention weights of their words."""
+        raise self._cannot("rank", "a run of answer selection")
+
+    def evaluate_questions(
+        self, questions: Sequence[Question], *, which: QuestionSet = "all", judged: Judgements | None = None
+    ) -> Evaluation:
+        """MAP, MRR and P@1 of a run of answer selection over a set of labelled questions."""
         raise self._cannot("rank", "a run of answer selection")
 
     def errors(

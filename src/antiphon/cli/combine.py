@@ -16,7 +16,7 @@ from typing import Annotated
 
 import typer
 
-from antiphon.cli.options import MOST_HYPOTHESES, Force, parse_numbers
+from antiphon.cli.options import MOST_HYPOTHESES, Beam, Force, parse_numbers
 from antiphon.exceptions import RecipeError
 from antiphon.terminal import one_line
 
@@ -28,43 +28,48 @@ class Reading(StrEnum):
     anywhere = "anywhere"
 
 
+Direct = Annotated[Path, typer.Option(metavar="RUN", help="Run that maps inputs to outputs.", show_default=False)]
+Channel = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="RUN", help="Run of a unidirectional transducer trained with data.swap=true.", show_default=False
+    ),
+]
+LanguageModel = Annotated[
+    Path | None, typer.Option(metavar="RUN", help="Run of a language model over outputs.", show_default=False)
+]
+Out = Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the combined run.", show_default=False)]
+WeightsOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="L1,L2,L3,L4", help="Weights of direct, channel, language model and length.", show_default=False
+    ),
+]
+Proposals = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=1,
+        max=MOST_HYPOTHESES,
+        help="Proposals of the direct model per hypothesis; default: that of the recipe.",
+        show_default=False,
+    ),
+]
+ChannelPrefix = Annotated[
+    Reading,
+    typer.Option(help="Where the channel model may write the last input token: at the last output token, or anywhere."),
+]
+
+
 def command(
-    direct: Annotated[Path, typer.Option(metavar="RUN", help="Run that maps inputs to outputs.", show_default=False)],
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the combined run.", show_default=False)],
-    channel: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="RUN", help="Run of a unidirectional transducer trained with data.swap=true.", show_default=False
-        ),
-    ] = None,
-    lm: Annotated[
-        Path | None, typer.Option(metavar="RUN", help="Run of a language model over outputs.", show_default=False)
-    ] = None,
-    weights: Annotated[
-        str | None,
-        typer.Option(
-            metavar="L1,L2,L3,L4", help="Weights of direct, channel, language model and length.", show_default=False
-        ),
-    ] = None,
-    proposals: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            min=1,
-            max=MOST_HYPOTHESES,
-            help="Proposals of the direct model per hypothesis.",
-            show_default=False,
-        ),
-    ] = None,
-    beam: Annotated[
-        int | None, typer.Option(metavar="N", min=1, max=MOST_HYPOTHESES, help="Beam size.", show_default=False)
-    ] = None,
-    channel_prefix: Annotated[
-        Reading,
-        typer.Option(
-            help="Where the channel model may write the last input token: at the last output token, or anywhere."
-        ),
-    ] = Reading.last,
+    direct: Direct,
+    out: Out,
+    channel: Channel = None,
+    lm: LanguageModel = None,
+    weights: WeightsOption = None,
+    proposals: Proposals = None,
+    beam: Beam = None,
+    channel_prefix: ChannelPrefix = Reading.last,
     force: Force = False,
 ) -> None:
     """Combines trained runs into a noisy channel."""

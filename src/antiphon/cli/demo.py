@@ -29,8 +29,10 @@ def command(
     """Trains on the embedded data and shows the result."""
     from antiphon.demo.pronunciation import learn_to_pronounce
     from antiphon.demo.spelling import learn_to_spell
+    from antiphon.device import prepare_allocators
     from antiphon.terminal import PlainConsole
 
+    prepare_allocators("cpu")
     console = PlainConsole()
     spelling = Path(f"{out}-spelling")
     learn_to_pronounce(out, console, force=force, threads=threads)

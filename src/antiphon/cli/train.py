@@ -11,11 +11,11 @@ Examples:
 """
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import typer
 
@@ -50,45 +50,58 @@ def command(
     threads: Threads = None,
 ) -> None:
     """Trains a recipe and prints the result."""
-    from antiphon.recipe.recipe_file import load_recipe
-    from antiphon.recipe.shipped_recipes import find_recipe
     from antiphon.terminal import PlainConsole
     from antiphon.training.data.pipe_copies import spooled
     from antiphon.training.distributed import from_rank_zero, is_rank_zero, on_rank_zero, process_group
     from antiphon.training.dry_run import dry_run
-    from antiphon.training.fit import Interrupted, train
-    from antiphon.training.progress_bar import ProgressBar
 
-    folder = out or Path("runs") / Path(recipe).stem
     with ExitStack() as copies:
         with process_group():
             console = PlainConsole(stderr=True, quiet=not is_rank_zero())
             say = partial(console.print, soft_wrap=True)
-            try:
-                loaded = from_rank_zero(
-                    lambda: copies.enter_context(
-                        spooled(load_recipe(find_recipe(recipe), settings or (), console.print))
-                    )
-                )
-                if dry:
-                    on_rank_zero(lambda: dry_run(loaded, say=say, device=device, threads=threads))
-                    return
-                run = train(
-                    loaded,
-                    folder,
-                    say=say,
-                    resume=resume,
-                    force=force,
-                    device=device,
-                    threads=threads,
-                    callbacks=[ProgressBar(console)],
-                )
-            except Interrupted as stopped:
-                console.print(f"antiphon: {stopped}")
-                raise typer.Exit(stopped.status) from None
+            loaded = from_rank_zero(lambda: copies.enter_context(spooled(read_recipe(recipe, settings, say))))
+            if dry:
+                on_rank_zero(lambda: dry_run(loaded, say=say, device=device, threads=threads))
+                return
+            folder = out or Path("runs") / Path(recipe).stem
+            options: Options = {"resume": resume, "force": force, "device": device, "threads": threads}
+            run = run_training(loaded, folder, console, say, options)
             if not is_rank_zero():
                 return
         report(run, recipe, settings or [], console, device, threads)
+
+
+class Options(TypedDict):
+    """Options of training."""
+
+    resume: bool
+    force: bool
+    device: str
+    threads: int | None
+
+
+def read_recipe(name: str, settings: list[str] | None, say: Callable[[str], None]) -> "schema.Recipe":
+    """The recipe of a name or a path with settings on top."""
+    from antiphon.recipe.recipe_file import load_recipe
+    from antiphon.recipe.shipped_recipes import find_recipe
+
+    return load_recipe(find_recipe(name), settings or (), say)
+
+
+def run_training(
+    recipe: "schema.Recipe", folder: Path, console: "Console", say: Callable[[str], None], options: Options
+) -> "RunFolder":
+    """The trained run; Ctrl-C ends the command with one line."""
+    from antiphon.device import prepare_allocators
+    from antiphon.training.fit import Interrupted, train
+    from antiphon.training.progress_bar import ProgressBar
+
+    prepare_allocators(options["device"])
+    try:
+        return train(recipe, folder, say=say, callbacks=[ProgressBar(console)], **options)
+    except Interrupted as stopped:
+        console.print(f"antiphon: {stopped}")
+        raise typer.Exit(stopped.status) from None
 
 
 def report(

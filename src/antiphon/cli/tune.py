@@ -25,33 +25,41 @@ if TYPE_CHECKING:
     from antiphon.tune.mert import Tuning
 
 
+DevFiles = Annotated[list[Path], typer.Argument(metavar="DEV", help="Held-out pairs: one TSV, or two parallel files.")]
+Metric = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME", help="Metric to improve; default: accuracy for characters, else bleu.", show_default=False
+    ),
+]
+Rounds = Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="Largest number of search rounds.")]
+NBest = Annotated[
+    int, typer.Option(metavar="N", min=2, max=MOST_HYPOTHESES, help="Candidates per input in each round.")
+]
+SaveLists = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Write all candidates and their four scores to this file, as JSON lines.",
+        show_default=False,
+    ),
+]
+Lists = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="Use the candidates of a --save-lists file instead of searching.", show_default=False
+    ),
+]
+
+
 def command(
     run: Run,
-    file: Annotated[list[Path], typer.Argument(metavar="DEV", help="Held-out pairs: one TSV, or two parallel files.")],
-    metric: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="Metric to improve; default: accuracy for characters, else bleu.", show_default=False
-        ),
-    ] = None,
-    rounds: Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="Largest number of search rounds.")] = 6,
-    nbest: Annotated[
-        int, typer.Option(metavar="N", min=2, max=MOST_HYPOTHESES, help="Candidates per input in each round.")
-    ] = 50,
-    save_lists: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Write all candidates and their four scores to this file, as JSON lines.",
-            show_default=False,
-        ),
-    ] = None,
-    lists: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Use the candidates of a --save-lists file instead of searching.", show_default=False
-        ),
-    ] = None,
+    file: DevFiles,
+    metric: Metric = None,
+    rounds: Rounds = 6,
+    nbest: NBest = 50,
+    save_lists: SaveLists = None,
+    lists: Lists = None,
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:

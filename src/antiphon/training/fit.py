@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from antiphon.device import choose_device, choose_threads, keep_freed_memory, let_memory_grow
+from antiphon.device import choose_device, choose_threads
 from antiphon.exceptions import RecipeError, RunError, count_of
 from antiphon.recipe.schema import Recipe
 from antiphon.report.plots import optional_picture, plot_training
@@ -60,7 +60,7 @@ def train(
             return run
         task = task or _begin_beside_rank_zero(recipe, run, say)
         threads = threads or choose_threads(task.recipe, task.target_size, local_world_size())
-        where = _prepare_device(device)
+        where = local_device(choose_device(device))
         if task.recipe.train.log == "tensorboard":
             callbacks = [TensorBoardLog(run.tensorboard), *callbacks]
         with _own_threads_and_random_numbers(threads, where):
@@ -154,15 +154,6 @@ def _new_loop(
             state.restore(checkpoint)
             history.rows, history.best = checkpoint["rows"], checkpoint["best"]
     return TrainingLoop(setup, state, history, run, LoopSettings.of(settings), callbacks)
-
-
-def _prepare_device(name: str) -> torch.device:
-    """The device of this process, with memory allocation set up for training."""
-    where = choose_device(name)
-    keep_freed_memory()
-    if where == "cuda":
-        let_memory_grow()
-    return local_device(where)
 
 
 def _finish(task: Task, run: RunFolder, history: History, parameters: int, device: str, say: Say) -> None:
