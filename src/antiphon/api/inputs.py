@@ -42,7 +42,7 @@ class PredictOptions:
 
     def __post_init__(self) -> None:
         check_positive("beam", self.beam)
-        check_positive("nbest", self.nbest)
+        check_whole("nbest", self.nbest, least=1)
         check_positive("sample", self.sample)
         check_whole("seed", self.seed, least=0)
         if self.cover is not None and not (_is_number(self.cover) and 0 < self.cover <= 1):
