@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup demo test test-all fuzz campaign check format bench
+.PHONY: help setup demo test test-all test-gpu fuzz campaign check format bench
 
 help:  ## say what each verb does
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -28,6 +28,9 @@ test: check  ## check, then every test that takes seconds
 
 test-all: check  ## check, then every test
 	$(BIN)/pytest -n 2 --dist worksteal -m ''
+
+test-gpu: setup  ## every test that needs a GPU, and all kernels on it
+	$(BIN)/pytest -v -m 'gpu or kernel'
 
 FUZZ_SECONDS ?= 600
 FUZZ_SEED ?= 1

@@ -31,8 +31,24 @@ install_import_hook(SHAPED, "beartype.beartype")
 torch.set_num_threads(1)
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # read when a kernel is defined
+NEEDS_GPU = "needs a GPU"
 settings.register_profile("repeatable", deadline=None, derandomize=True, max_examples=60)
 settings.load_profile("repeatable")
+
+
+def pytest_collection_modifyitems(items):
+    """Skips tests that need a GPU where there is none."""
+    if not torch.cuda.is_available():
+        for item in items:
+            if item.get_closest_marker("gpu"):
+                item.add_marker(pytest.mark.skip(reason=NEEDS_GPU))
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Names how many tests were skipped for want of a GPU."""
+    skipped = [report for report in terminalreporter.stats.get("skipped", []) if NEEDS_GPU in str(report.longrepr)]
+    if skipped:
+        terminalreporter.write_line(f"{len(skipped)} tests need a GPU: run `make test-gpu` on a machine that has one")
 
 
 @pytest.fixture(scope="session")

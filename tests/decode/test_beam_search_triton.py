@@ -7,7 +7,10 @@ from antiphon.decode.beam_search import BeamSearch, search_outputs
 from antiphon.decode.hypothesis import BeamSettings
 from tests.decode.small_models import batch_of, small_model, sources
 
-pytestmark = pytest.mark.filterwarnings("ignore:divide by zero encountered in log")  # of the interpreter
+pytestmark = [
+    pytest.mark.kernel,
+    pytest.mark.filterwarnings("ignore:divide by zero encountered in log"),  # of the interpreter
+]
 
 
 @pytest.mark.parametrize("name", ["transducer", "geometric", "forced"])

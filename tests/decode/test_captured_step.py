@@ -6,7 +6,7 @@ from antiphon.decode.captured_step import CapturedStep
 from antiphon.decode.hypothesis import BeamSettings
 from tests.decode.small_models import MODELS, batch_of, small_model, sources
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="graphs are of a GPU")
+pytestmark = pytest.mark.gpu
 
 
 def step(state):

@@ -7,7 +7,10 @@ from antiphon.lattice import log_marginal, marginal_triton
 from tests.gradients import value_and_gradients
 from tests.lattice.test_lattice import draw_lengths, draw_moves
 
-pytestmark = pytest.mark.filterwarnings("ignore:divide by zero encountered in log")  # of the interpreter
+pytestmark = [
+    pytest.mark.kernel,
+    pytest.mark.filterwarnings("ignore:divide by zero encountered in log"),  # of the interpreter
+]
 IMPOSSIBLE = float("-inf")
 
 

@@ -8,7 +8,10 @@ from antiphon.nn.factored_softmax import log_token_probabilities
 from tests.gradients import value_and_gradients
 from tests.nn.test_factored_softmax import draw
 
-pytestmark = pytest.mark.filterwarnings("ignore:divide by zero encountered in log")  # of the interpreter
+pytestmark = [
+    pytest.mark.kernel,
+    pytest.mark.filterwarnings("ignore:divide by zero encountered in log"),  # of the interpreter
+]
 
 
 @pytest.mark.parametrize("scale", [1.0, 30.0, 100.0, 1000.0])

@@ -6,6 +6,8 @@ import torch
 from antiphon.nn import lstm_triton
 from antiphon.nn.recurrent import LSTM
 
+pytestmark = pytest.mark.kernel
+
 
 @pytest.mark.parametrize(("B", "T", "H"), [(1, 1, 4), (3, 5, 16), (5, 3, 20), (33, 4, 40), (70, 3, 128)])
 def test_the_lstm_kernel_equals_its_reference(B, T, H, device):

@@ -5,7 +5,10 @@ import torch
 
 from antiphon.nn.next_tokens import TokenTable, log_normalisers_by_sentence, next_tokens, top_tokens
 
-pytestmark = pytest.mark.filterwarnings("ignore:divide by zero encountered in log")  # of the interpreter
+pytestmark = [
+    pytest.mark.kernel,
+    pytest.mark.filterwarnings("ignore:divide by zero encountered in log"),  # of the interpreter
+]
 IMPOSSIBLE = float("-inf")
 
 

@@ -1,0 +1,69 @@
+"""Training on a GPU: captured steps, precisions, and memory that runs out."""
+
+import numpy as np
+import pytest
+import torch
+
+from antiphon.data.batch import Batch
+from antiphon.recipe.recipe_file import load_recipe
+from antiphon.recipe.shipped_recipes import find_recipe
+from antiphon.training.fit import train
+from antiphon.training.step.cuda_graph_step import CudaGraphStep
+from antiphon.training.step.ema import EMA
+from antiphon.training.step.step import Step, negative_log_likelihood
+from tests.decode.small_models import MODELS, features_of, small_model
+from tests.toy import write_pairs
+
+pytestmark = pytest.mark.gpu
+
+
+def draw_batches(count):
+    draw = np.random.default_rng(1)
+    for _ in range(count):
+        pairs = int(draw.integers(1, 5))
+        sources, targets = ([draw.integers(4, 8, draw.integers(1, 9)) for _ in range(pairs)] for _ in range(2))
+        yield Batch.of(sources, targets, [features_of(source) for source in sources])
+
+
+def new_step(name):
+    model = small_model(name, scale=1.0, target_size=8).float().cuda().train()
+    rate = torch.tensor(0.01, device="cuda")
+    optimiser = torch.optim.Adam(model.parameters(), rate, fused=True, capturable=True)
+    return Step(model, negative_log_likelihood, optimiser, clip=1.0, ema=EMA(model, 0.5))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_steps_captured_as_cuda_graphs_are_the_steps_that_they_replace(name):
+    eager, step = new_step(name), new_step(name)
+    replayed = CudaGraphStep(step, batch_size=4)
+    for batch in draw_batches(24):
+        one, other = eager(batch.to(torch.device("cuda"))), replayed(batch)
+        torch.testing.assert_close(one.loss, other.loss, rtol=1e-3, atol=1e-3)
+        assert one.pairs == other.pairs
+    assert replayed._captured
+    for ours, theirs in zip(step.ema.parameters(), eager.ema.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-2, atol=1e-3)
+
+
+@pytest.mark.parametrize("precision", ["float32", "tf32", "bfloat16"])
+def test_the_toy_language_is_learnt_in_every_precision(tmp_path, precision):
+    recipe = load_recipe(find_recipe("toy"), [f"train.precision={precision}"])
+    run = train(recipe, tmp_path / "run", device="cuda")
+    assert run.metrics()["dev_accuracy"] >= 95
+
+
+def test_training_goes_on_in_parts_where_memory_runs_out(tmp_path):
+    write_pairs(tmp_path / "train.tsv", 4_000, 1)
+    write_pairs(tmp_path / "dev.tsv", 20, 2)
+    (tmp_path / "recipe.toml").write_text('[data]\ntrain = "train.tsv"\ndev = "dev.tsv"\n')
+    settings = ["train.batch_size=4000", "train.max_batch_cells=1000000000", "train.max_epochs=3", "train.passes=1"]
+    recipe = load_recipe(tmp_path / "recipe.toml", settings)
+    torch.cuda.empty_cache()
+    total = torch.cuda.get_device_properties(0).total_memory
+    torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + 2**28) / total)
+    try:
+        run = train(recipe, tmp_path / "run", device="cuda", say=(said := []).append)
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    assert any("at once from here on" in line for line in said)
+    assert run.metrics()["epochs"] == 3
