@@ -28,11 +28,6 @@ class RunError(AntiphonError):
     """A run folder is missing, damaged, of the wrong kind, or in the way."""
 
 
-def count_of(count: int, noun: str) -> str:
-    """``1 line``, ``2 lines``: a count with its noun, for messages."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
 def is_disk_full(error: OSError) -> bool:
     """Whether the disk is full."""
     return error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)

@@ -23,6 +23,11 @@ def one_line(text: str, limit: int = 200) -> str:
     return _LINE_CONTROLS.sub(_escape, text if len(text) <= limit else f"{text[:limit]}...")
 
 
+def count_of(count: int, noun: str) -> str:
+    """``1 line``, ``2 lines``: a count with its noun, for messages."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 def duration(seconds: float) -> str:
     """Minutes and seconds, with hours if there are any: ``1:05``, ``2:00:00``."""
     minutes, rest = divmod(round(seconds), 60)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def kernels_can_run(tensor: Tensor) -> bool:
-    """Whether kernels can work on a tensor: it lies on a GPU, and Triton is installed."""
+    """Whether kernels can run on a tensor: it is on a GPU, and Triton is installed."""
     return tensor.is_cuda and _has_triton()
 
 

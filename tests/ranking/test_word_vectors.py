@@ -58,7 +58,7 @@ def test_a_vector_for_unknown_words_is_taken_where_there_is_one(tmp_path):
     [
         ("the 1 2\ncat 3\n", r"v\.txt:2: 1 numbers after 'cat', expected 2"),
         ("3 2\nthe 1 2 3\n", r"v\.txt:2: 3 numbers after 'the', expected 2"),
-        ("the 1 x\n", r"v\.txt:1: a number that is none"),
+        ("the 1 x\n", r"v\.txt:1: not a number"),
         (GLOVE, r"v\.txt: knows none of the 1 words of the data"),
     ],
 )

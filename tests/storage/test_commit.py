@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from antiphon.exceptions import RunError
-from antiphon.runs.run_folder import RunFolder, claimed, new_run, writing
+from antiphon.runs.run_folder import RunFolder, locked_folder, new_run, open_for_writing
 from antiphon.storage.commit import changed_run, replaced_run
 from antiphon.storage.layout import RUN_FILES
 from antiphon.storage.manifest import read_manifest, read_verified, write_manifest
@@ -14,7 +14,7 @@ from tests.campaign.bit_flips import flip_bits
 
 
 def make_run(folder, force=False, **files):
-    with claimed(folder), replaced_run(folder, force=force) as stage:
+    with locked_folder(folder), replaced_run(folder, force=force) as stage:
         for name, text in files.items():
             (stage / name.replace("_", ".")).write_text(text)
     return folder
@@ -97,7 +97,7 @@ def test_an_interrupted_change_is_read_where_it_waits_and_finished_by_the_next_w
     opened = RunFolder.open(run)
     assert opened.file("recipe.toml").read_text() == "new"
     assert (run / "recipe.toml").read_text() == "recipe"
-    with writing(run):
+    with open_for_writing(run):
         assert names(run) == ["manifest.json", "recipe.toml"]
         assert (run / "recipe.toml").read_text() == "new"
 
@@ -112,7 +112,7 @@ def test_a_damaged_manifest_does_not_stand_in_the_way_of_force(run):
 
 def test_every_flipped_bit_of_every_file_that_a_run_can_have_is_noticed(tmp_path):
     names = [name for name in RUN_FILES if "member-" not in name or "member-1/" in name]
-    with claimed(tmp_path), new_run(tmp_path) as stage:
+    with locked_folder(tmp_path), new_run(tmp_path) as stage:
         for name in names:
             (stage.path / name).parent.mkdir(parents=True, exist_ok=True)
             (stage.path / name).write_text(f"contents of {name}")
@@ -128,7 +128,7 @@ def test_symbolic_links_in_a_run_are_neither_read_nor_written_through(tmp_path, 
     elsewhere.mkdir()
     (elsewhere / "recipe.toml").write_text("mine")
     run = tmp_path / "run"
-    with claimed(run), replaced_run(run, force=False) as stage:
+    with locked_folder(run), replaced_run(run, force=False) as stage:
         (stage / "direct").mkdir()
         (stage / name).write_text("mine")
     (run / name).unlink()

@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 import antiphon as package
 from antiphon.exceptions import RunError
 from antiphon.runs.combination import combine_runs
-from antiphon.runs.run_folder import RunFolder, writing
+from antiphon.runs.run_folder import RunFolder, open_for_writing
 from antiphon.storage.migrations import FORMAT, migrate
 from tests.sealing import seal_again
 
@@ -74,7 +74,7 @@ def test_a_damaged_recipe_of_format_1_is_one_sentence(old_run, damage):
 
 def test_a_run_that_is_changed_gets_todays_format(old_run):
     before = package.load(old_run).predict(["badu"])[0].text
-    with writing(old_run) as run, run.changed() as new:
+    with open_for_writing(old_run) as run, run.changed() as new:
         new.save_metrics({"parameters": 1})
     assert json.loads((old_run / "manifest.json").read_text())["format"] == FORMAT
     assert "feature_order" not in (old_run / "recipe.toml").read_text()
@@ -96,7 +96,7 @@ def test_a_combined_run_of_format_1_is_changed_with_its_parts(toy_run, tmp_path)
     (run / "recipe.toml").write_text("\n".join(lines) + "\n")
     seal_again(run, format=1)
     before = package.load(run).predict(["badu"])[0].text
-    with writing(run) as folder, folder.changed() as new:
+    with open_for_writing(run) as folder, folder.changed() as new:
         new.save_metrics({"parameters": 1})
     assert RunFolder.open(run).format == FORMAT
     assert package.load(run).predict(["badu"])[0].text == before

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 import antiphon as package
 from antiphon.exceptions import AntiphonError, RunError
-from antiphon.runs.run_folder import claimed
+from antiphon.runs.run_folder import locked_folder
 from antiphon.storage.migrations import FORMAT
 from antiphon.training.checkpoint import Checkpoint, load_checkpoint, refuse_other_shapes
 from tests.sealing import seal_again
@@ -109,7 +109,7 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path):
 
 
 def test_a_run_that_is_being_written_is_read_but_not_written_by_others(antiphon, run):
-    with claimed(run):
+    with locked_folder(run):
         assert antiphon("predict", run, stdin=b"badu\n").out == "baaduun\n"
         for arguments in (
             ["train", "toy", "--out", run, "--resume"],

@@ -351,7 +351,7 @@ class Model:
         outputs = self._with_references([each.tokens for each in timed], given, more_references)
         delays = [
             Delays(each.read, len(source), len(wanted[0]))
-            for each, source, wanted in zip(timed, sources, outputs.wanted_tokens, strict=True)
+            for each, source, wanted in zip(timed, sources, outputs.reference_tokens, strict=True)
         ]
         return self._evaluation(given, score_outputs(outputs, task_metrics(self.recipe.data)) | score_delays(delays))
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from antiphon.cli.loading import load_run
 from antiphon.data.files import STANDARD_INPUT, read_standard_input
-from antiphon.exceptions import RunError, count_of
+from antiphon.exceptions import RunError
 from antiphon.ranking.question_files import (
     Judgements,
     Question,
@@ -21,7 +21,7 @@ from antiphon.ranking.question_files import (
     read_questions,
     select_questions,
 )
-from antiphon.terminal import PlainConsole, printable
+from antiphon.terminal import PlainConsole, count_of, printable
 
 if TYPE_CHECKING:
     from rich.text import Text

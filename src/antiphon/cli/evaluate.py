@@ -164,14 +164,14 @@ def run_sweep(
     as_json: bool,
 ) -> None:
     """Evaluates online with every bias, prints the results, and draws them into ``plot`` or into the run."""
-    from antiphon.runs.run_folder import writing
+    from antiphon.runs.run_folder import open_for_writing
 
     if plot is not None:
         found = evaluate_biases(model, test, biases, options)
         show_sweep(found, as_json=as_json)
         draw_sweep(found, plot)
         return
-    with writing(run) as folder:  # refused before anything is computed where the run cannot be written to
+    with open_for_writing(run) as folder:  # refused before anything is computed where the run cannot be written to
         found = evaluate_biases(model, test, biases, options)
         show_sweep(found, as_json=as_json)
         picture = folder.path / "online.png"

@@ -45,7 +45,7 @@ def command(
     """Trains every combination of values."""
     from antiphon.cli.grid_progress import GridProgress
     from antiphon.recipe.shipped_recipes import find_recipe
-    from antiphon.runs.run_folder import claimed
+    from antiphon.runs.run_folder import locked_folder
     from antiphon.terminal import PlainConsole, printable
     from antiphon.tune.grid_search import plan_grid, run_grid, save_grid
 
@@ -53,7 +53,7 @@ def command(
     cells = plan_grid(find_recipe(recipe), settings or (), grid, folder)
     console = PlainConsole(stderr=True)
     console.print(f"{folder}: {len(cells)} combinations, {jobs} at a time", soft_wrap=True)
-    with claimed(folder):
+    with locked_folder(folder):
         try:
             with GridProgress(console, len(cells)) as progress:
                 results = run_grid(cells, jobs, progress.end, progress.update)

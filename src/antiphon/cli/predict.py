@@ -35,8 +35,7 @@ from antiphon.cli import answer_selection
 from antiphon.cli.loading import load_run
 from antiphon.cli.options import MOST_AT_ONCE, MOST_HYPOTHESES, Beam, Device, Run, Threads, refuse_options
 from antiphon.cli.prediction_notes import Progress, UnknownSymbols, count_lines
-from antiphon.exceptions import count_of
-from antiphon.terminal import printable
+from antiphon.terminal import count_of, printable
 
 if TYPE_CHECKING:
     from antiphon.api import Prediction, PredictOptions

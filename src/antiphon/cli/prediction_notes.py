@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from antiphon.exceptions import count_of
-from antiphon.terminal import duration, printable
+from antiphon.terminal import count_of, duration, printable
 
 if TYPE_CHECKING:
     from antiphon.api import Prediction

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from antiphon.data.files import read_lines
 from antiphon.data.readers import Pair, keep_filled, pair_files
-from antiphon.exceptions import InputError, count_of
+from antiphon.exceptions import InputError
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import reads_source
-from antiphon.terminal import one_line
+from antiphon.terminal import count_of, one_line
 from antiphon.training.data.prepare import pairs_of
 
 if TYPE_CHECKING:

@@ -184,7 +184,7 @@ def report_test(run: "RunFolder", console: "Console", device: str, threads: int 
     from antiphon.cli import answer_selection
     from antiphon.data.readers import keep_filled
     from antiphon.report.tables import metrics_table
-    from antiphon.runs.run_folder import writing
+    from antiphon.runs.run_folder import open_for_writing
     from antiphon.training.data.prepare import pairs_of
 
     model = load_run(run.path, device, threads)
@@ -196,6 +196,6 @@ def report_test(run: "RunFolder", console: "Console", device: str, threads: int 
     else:
         pairs, _ = keep_filled(pairs_of(model.recipe, test), test, targets_only=not model.can_predict)
         evaluation = model.evaluate(pairs)
-    with writing(run.path) as held, held.changed() as new:
+    with open_for_writing(run.path) as held, held.changed() as new:
         new.save_metrics(held.metrics() | {"test": evaluation.to_dict()})
     console.print(metrics_table(evaluation))

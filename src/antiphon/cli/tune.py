@@ -65,12 +65,12 @@ def command(
 ) -> None:
     """Finds the weights of a noisy channel."""
     from antiphon.cli.test_set import read_test_set
-    from antiphon.runs.run_folder import writing
+    from antiphon.runs.run_folder import open_for_writing
     from antiphon.terminal import PlainConsole
     from antiphon.tune.mert import save_tuning, start_lists, tune, tune_on_lists
 
     console = PlainConsole(stderr=True)
-    with writing(run) as folder:
+    with open_for_writing(run) as folder:
         model = load_noisy_channel(run, device, threads)
         candidates = start_lists(model, read_test_set(model.recipe, file).pairs, metric)
         if lists is None:

@@ -20,7 +20,7 @@ from antiphon.data.batch import Batch, Ids
 from antiphon.data.codec import PairCodec, PairTokeniser
 from antiphon.data.readers import Pair
 from antiphon.data.vocab import TokenCounts
-from antiphon.exceptions import count_of
+from antiphon.terminal import count_of
 
 _SCHEMA = pyarrow.schema({column: pyarrow.list_(pyarrow.int32()) for column in ("source", "target", "features")})
 _ROWS_PER_CHUNK = 20_000

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from antiphon.data.files import read_lines
-from antiphon.exceptions import InputError, count_of
+from antiphon.exceptions import InputError
+from antiphon.terminal import count_of
 
 Files = Path | tuple[Path, Path]
 """One TSV file of pairs, or two parallel text files."""

@@ -91,20 +91,20 @@ def held_out_answers(
     model: LeftToRight, batch: Batch, found: Sequence[list[Hypothesis]], rules: Sequence[Ids], references: Sequence[Ids]
 ) -> list[HeldOutAnswers]:
     """The answers of network and rules to the held-out pairs of one batch."""
-    rivals = []
+    answers = []
     for own, listed, answer, wanted in zip(
         found, _with_answers(model, batch, found, rules), rules, references, strict=True
     ):
         best = own[0] if own else None
         log_prob = next((each.log_prob for each in listed if each.tokens == answer), -math.inf)
         is_right = best is not None and best.tokens == wanted
-        rivals.append(HeldOutAnswers(best.log_prob if best else -math.inf, log_prob, is_right, answer == wanted))
-    return rivals
+        answers.append(HeldOutAnswers(best.log_prob if best else -math.inf, log_prob, is_right, answer == wanted))
+    return answers
 
 
-def fit_weight(rivals: Iterable[HeldOutAnswers]) -> float:
+def fit_weight(answers: Iterable[HeldOutAnswers]) -> float:
     """The weight that gets most held-out pairs right: the middle of the best interval, 0 if none is better than 0."""
-    pairs = sorted(rivals, key=lambda rival: rival.break_even)
+    pairs = sorted(answers, key=lambda each: each.break_even)
     turns = np.array([0.0, *(pair.break_even for pair in pairs), 1.0])
     total = np.cumsum([0, *(int(pair.rule_is_right) - int(pair.is_right) for pair in pairs)])
     can_be = np.diff(turns) > 0  # intervals that hold a weight

@@ -15,7 +15,7 @@ from antiphon.demo import pairs_of
 from antiphon.demo.learning import learn
 from antiphon.metrics import Outputs, score_outputs
 from antiphon.report.plots import optional_picture, plot_alignment
-from antiphon.runs.run_folder import writing
+from antiphon.runs.run_folder import open_for_writing
 
 WORDS_TO_SHOW = ("knight", "phoneme", "thorough", "quixotic", "antiphon")
 
@@ -72,7 +72,7 @@ def draw_alignment(model: Model, out: Path, name: str) -> None:
     """Writes a picture of the alignment of one of those words into the run."""
     (prediction,) = model.predict(WORDS_TO_SHOW[1:2])
     (alignment,) = model.align([(prediction.source, prediction.text or "")])
-    with writing(out) as run, run.changed() as new:
+    with open_for_writing(out) as run, run.changed() as new:
         plot_alignment(
             alignment.source_symbols,
             alignment.target_symbols,

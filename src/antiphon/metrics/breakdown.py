@@ -39,17 +39,17 @@ class Group:
         return {"by": self.by, "name": self.name, "pairs": self.pairs, "metrics": self.metrics}
 
 
-def break_down(outputs: Outputs, traits: Sequence[Traits], by: Sequence[By], measures: Sequence[str]) -> list[Group]:
+def break_down(outputs: Outputs, traits: Sequence[Traits], by: Sequence[By], metrics: Sequence[str]) -> list[Group]:
     """The metrics of every group of outputs; a pair is in each group that it belongs to."""
     return [
-        Group(kind, name, len(members), _values(outputs.select(members), measures))
+        Group(kind, name, len(members), _values(outputs.select(members), metrics))
         for each in by
         for (kind, name), members in _GROUPINGS[each](traits).items()
     ]
 
 
-def _values(outputs: Outputs, measures: Sequence[str]) -> dict[str, float]:
-    return {name: score.value for name, score in score_outputs(outputs, measures).items()}
+def _values(outputs: Outputs, metrics: Sequence[str]) -> dict[str, float]:
+    return {name: score.value for name, score in score_outputs(outputs, metrics).items()}
 
 
 Members = dict[tuple[str, str], list[int]]

@@ -71,6 +71,6 @@ def score_delays(outputs: Sequence[Delays]) -> dict[str, Score]:
     """Every delay metric, averaged over outputs; those with an empty source, output or reference are skipped."""
     timed = [delays for delays in outputs if len(delays.read) and delays.source_length and delays.reference_length]
     return {
-        name: Score(float(np.mean([measure(delays) for delays in timed] or [0.0])), "source tokens|mean per output")
-        for name, measure in DELAY_METRICS.items()
+        name: Score(float(np.mean([metric(delays) for delays in timed] or [0.0])), "source tokens|mean per output")
+        for name, metric in DELAY_METRICS.items()
     }

@@ -36,7 +36,7 @@ class Edit:
 def count_edits(outputs: Outputs, sources: Sequence[str]) -> list[Edit]:
     """The edits of Levenshtein alignments to first references, the most frequent first."""
     counts, examples = Counter[tuple[str, str]](), dict[tuple[str, str], str]()
-    for ours, references, source in zip(outputs.predicted_tokens, outputs.wanted_tokens, sources, strict=True):
+    for ours, references, source in zip(outputs.predicted_tokens, outputs.reference_tokens, sources, strict=True):
         for edit in edits_between(references[0], ours):
             counts[edit] += 1
             examples.setdefault(edit, source)

@@ -34,9 +34,9 @@ class Outputs:
     """Outputs and, for each, one or more references: as text, and as tokens."""
 
     predicted: Sequence[str]
-    wanted: Sequence[Sequence[str]]
+    references: Sequence[Sequence[str]]
     predicted_tokens: Sequence[Sequence[str]]
-    wanted_tokens: Sequence[Sequence[Sequence[str]]]
+    reference_tokens: Sequence[Sequence[Sequence[str]]]
 
     @classmethod
     def of(
@@ -48,18 +48,18 @@ class Outputs:
         """
         return cls(
             predicted=[target.tokeniser.join(tokens) for tokens in predicted],
-            wanted=[[target.normalised(text) for text in texts] for texts in references],
+            references=[[target.normalised(text) for text in texts] for texts in references],
             predicted_tokens=predicted,
-            wanted_tokens=[[target.tokens(text) for text in texts] for texts in references],
+            reference_tokens=[[target.tokens(text) for text in texts] for texts in references],
         )
 
     def select(self, indices: Sequence[int]) -> "Outputs":
         """Some of the outputs with their references."""
         return Outputs(
             [self.predicted[index] for index in indices],
-            [self.wanted[index] for index in indices],
+            [self.references[index] for index in indices],
             [self.predicted_tokens[index] for index in indices],
-            [self.wanted_tokens[index] for index in indices],
+            [self.reference_tokens[index] for index in indices],
         )
 
 
@@ -79,7 +79,7 @@ class RatioStats:
 
 def accuracy(outputs: Outputs) -> RatioStats:
     """Percentage of outputs that equal a reference after Unicode NFC."""
-    pairs = zip(outputs.predicted, outputs.wanted, strict=True)
+    pairs = zip(outputs.predicted, outputs.references, strict=True)
     right = [any(nfc(ours) == nfc(theirs) for theirs in references) for ours, references in pairs]
     return RatioStats(np.array(right, float), np.ones(len(right)), 100.0, "exact match|nfc|percent")
 
@@ -107,7 +107,7 @@ def rouge(name: str) -> Callable[[Outputs], RatioStats]:
         from rouge_score.rouge_scorer import RougeScorer
 
         scorer = RougeScorer([name], tokenizer=_Spaces())
-        pairs = zip(outputs.predicted, outputs.wanted, strict=True)
+        pairs = zip(outputs.predicted, outputs.references, strict=True)
         values = [scorer.score_multi(list(references), ours)[name].fmeasure for ours, references in pairs]
         return RatioStats(
             np.array(values), np.ones(len(values)), 100.0, f"{name}|f1|rouge-score|tokens between spaces|mean"
@@ -162,8 +162,8 @@ def score_outputs(outputs: Outputs, names: Sequence[str]) -> dict[str, Score]:
 
 def reference_streams(outputs: Outputs) -> list[list[str | None]]:
     """References transposed, as sacrebleu expects them: all first ones, all second ones, and so on."""
-    most = max((len(references) for references in outputs.wanted), default=1)
-    return [[refs[n] if n < len(refs) else None for refs in outputs.wanted] for n in range(most)]
+    most = max((len(references) for references in outputs.references), default=1)
+    return [[refs[n] if n < len(refs) else None for refs in outputs.references] for n in range(most)]
 
 
 class _Spaces:
@@ -182,7 +182,7 @@ def _corpus_score(metric: sacrebleu.BLEU | sacrebleu.CHRF, outputs: Outputs) -> 
 def _edits(outputs: Outputs) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Edits to the closest reference, and that reference's length, for each output."""
     found = []
-    for ours, references in zip(outputs.predicted_tokens, outputs.wanted_tokens, strict=True):
+    for ours, references in zip(outputs.predicted_tokens, outputs.reference_tokens, strict=True):
         tokens = list(map(nfc, ours))
         found.append(min((Levenshtein.distance(tokens, list(map(nfc, theirs))), len(theirs)) for theirs in references))
     edits, lengths = np.array(found, float).reshape(-1, 2).T

@@ -34,7 +34,7 @@ def statistics_of(name: str, outputs: Outputs) -> Statistics:
         return _bleu(outputs)
     if name == "chrf":
         metric = sacrebleu.CHRF()
-        pairs = zip(outputs.predicted, outputs.wanted, strict=True)
+        pairs = zip(outputs.predicted, outputs.references, strict=True)
         scores = np.array([metric.sentence_score(ours, list(theirs)).score for ours, theirs in pairs])
         return _ratio(scores, np.ones(len(scores)), 1.0)
     shares = RATIO_METRICS[name](outputs)
@@ -50,7 +50,7 @@ def _ratio(parts: Rows, wholes: Rows, scale: float) -> Statistics:
 def _bleu(outputs: Outputs) -> Statistics:
     """N-gram matches and totals, and both lengths; the gain of an output is its smoothed sentence BLEU."""
     metric = sacrebleu.BLEU(tokenize="none", force=True, effective_order=True)
-    pairs = zip(outputs.predicted, outputs.wanted, strict=True)
+    pairs = zip(outputs.predicted, outputs.references, strict=True)
     scores = [metric.sentence_score(ours, list(theirs)) for ours, theirs in pairs]
     rows = np.array([[*each.counts, *each.totals, each.sys_len, each.ref_len] for each in scores], float)
     return Statistics(rows.reshape(-1, 10), _bleu_of, np.array([each.score for each in scores]))

@@ -1,4 +1,4 @@
-"""A recurrent language model over targets; features, where there are any, are added to every token.
+"""A recurrent language model over targets; the vector of features, if any, is added to every token.
 
     s_j, state = LSTM(state, e(y_{j-1}) + sum of e(feature))
     p(y_j)     = softmax(W s_j + b)

@@ -28,7 +28,7 @@ class Embedding(nn.Embedding):
 
 
 class FeatureEmbedding(Embedding):
-    """A vector for a set of features: the sum of theirs; a feature not seen in training adds nothing."""
+    """The vector of a set of features: the sum of their vectors; features not seen in training add nothing."""
 
     def forward(self, features: Int[Tensor, "B F"]) -> Float[Tensor, "B E"]:
         """The vector of each set; padding adds nothing either."""

@@ -1,4 +1,4 @@
-"""Attention from output prefixes to the whole input, for a decoder that sees the source.
+"""Attention of a transducer's decoder over the whole source.
 
     a_ji       softmax over i of  (Q s_j) . h_i / sqrt(size of h)
     c_j        sum over i of  a_ji h_i
@@ -6,7 +6,7 @@
 
 ``s'_j`` depends on the prefix and on the input but not on the path through the lattice, so that the sum over
 alignments stays exact and the softmax factored. All positions are computed at once: nothing feeds back into the LSTM.
-Beyond the thesis. Cost: O(I J H) for each pair.
+Not in the thesis. Cost: O(I J H) for each pair.
 """
 
 from typing import NamedTuple
@@ -30,7 +30,7 @@ class SourceContext(NamedTuple):
 
 
 class SourceAttention(nn.Module):
-    """The state of each prefix once it has seen its source."""
+    """Combines the state of each prefix with the attended source states."""
 
     def __init__(self, hidden_size: int, source_size: int, dropout: float) -> None:
         super().__init__()

@@ -114,7 +114,7 @@ class PretrainedSentence(SentenceModel):
         return torch.stack([self._known[text] for text in texts])
 
     def _weights_key(self) -> tuple[tuple[int, int], ...]:
-        """Changes whenever weights do: where each tensor lies, and how often it was written to; no device sync."""
+        """A version that changes whenever weights do: address and version of each tensor; no device sync."""
         return tuple((weight.data_ptr(), weight._version) for weight in self.bert.parameters())
 
 

@@ -148,7 +148,7 @@ def _parse_values(values: list[str], where: str) -> Vector:
         with np.errstate(over="ignore"):
             return np.array(values, np.float32)
     except ValueError:
-        raise InputError(f"{where}: a number that is none, expected a word and its numbers") from None
+        raise InputError(f"{where}: not a number, expected a word and its vector") from None
 
 
 def _check_width(width: int, where: str) -> None:

@@ -46,8 +46,8 @@ def drop_unused(table: Mapping[str, Any], changes: Mapping[str, Any]) -> tuple[d
     """
     kind_in_file = _kind_of(table, "transducer")
     kind = _kind_of(changes, kind_in_file)
-    aside = unused_settings(kind, table) if kind != kind_in_file else []
-    return without(table, aside), [f"{section}.{name}" for section, name in aside]
+    unused = unused_settings(kind, table) if kind != kind_in_file else []
+    return without(table, unused), [f"{section}.{name}" for section, name in unused]
 
 
 def unused_settings(kind: object, table: Mapping[str, Any]) -> list[Key]:

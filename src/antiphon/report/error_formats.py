@@ -4,12 +4,12 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal
 
-from antiphon.exceptions import count_of
 from antiphon.metrics.breakdown import By, Group
 from antiphon.metrics.edits import Edit
 from antiphon.report.error_report import Against, ErrorReport, Listed, Suspect
 from antiphon.report.sections import Cell, Section, as_markdown, as_text, as_tsv
 from antiphon.report.tables import shown
+from antiphon.terminal import count_of
 
 ErrorFormat = Literal["text", "tsv", "markdown", "jsonl"]
 _GROUPS_SHOWN = 20

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from antiphon.data.codec import NO_FEATURES
 from antiphon.data.vocab import SPECIALS, Vocab
-from antiphon.exceptions import RunError, count_of
+from antiphon.exceptions import RunError
 from antiphon.models.ensemble_model import Ensemble, Mean, MemberIds
 from antiphon.models.language_model import LanguageModel
 from antiphon.models.noisy_channel import NoisyChannel, Weights
@@ -18,9 +18,10 @@ from antiphon.models.transducer import Transducer
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import build_normalisation, count_parameters
 from antiphon.runs.kinds import KINDS
-from antiphon.runs.run_folder import RunFolder, claimed, new_run, token_kinds
+from antiphon.runs.run_folder import RunFolder, locked_folder, new_run, token_kinds
 from antiphon.storage.commit import seal_run
 from antiphon.storage.layout import KEPT_FILES, MEMBERS
+from antiphon.terminal import count_of
 
 
 def combine_runs(
@@ -36,7 +37,7 @@ def combine_runs(
     runs = {"direct": direct, "channel": channel, "lm": language_model}
     folders = {name: RunFolder.open(path) for name, path in runs.items() if path is not None}
     recipe = _combined_recipe(folders, search)
-    with claimed(out), new_run(out, force=force) as run:
+    with locked_folder(out), new_run(out, force=force) as run:
         for name, folder in folders.items():
             copy_run(folder, run.path / name)
         copy_vocabs(folders["direct"], run)
@@ -118,7 +119,7 @@ def ensemble_runs(runs: Sequence[Path], out: Path, mean: Mean, *, force: bool) -
         raise RunError(f"ensemble: {count_of(len(runs), 'run')}, expected 2 to {len(MEMBERS)}")
     folders = [RunFolder.open(path) for path in runs]
     recipe = _ensemble_recipe(dict(zip(map(str, runs), folders, strict=True)), mean)
-    with claimed(out), new_run(out, force=force) as run:
+    with locked_folder(out), new_run(out, force=force) as run:
         for name, folder in zip(MEMBERS, folders, strict=False):
             copy_run(folder, run.path / name)
         copy_vocabs(folders[0], run)

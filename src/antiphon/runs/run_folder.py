@@ -225,16 +225,16 @@ class RunFolder:
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[RunFolder]:
+def open_for_writing(path: Path) -> Iterator[RunFolder]:
     """The run in a folder, locked against other writers."""
     if not holds_run(path):
         RunFolder.open(path)
-    with claimed(path):
+    with locked_folder(path):
         yield RunFolder.open(path)
 
 
 @contextmanager
-def claimed(path: Path) -> Iterator[None]:
+def locked_folder(path: Path) -> Iterator[None]:
     """Locks a folder for writing, after finishing any interrupted change in it."""
     try:
         with locked(path):

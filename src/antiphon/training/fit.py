@@ -8,12 +8,13 @@ from pathlib import Path
 import torch
 
 from antiphon.device import choose_device, choose_threads
-from antiphon.exceptions import RecipeError, RunError, count_of
+from antiphon.exceptions import RecipeError, RunError
 from antiphon.recipe.schema import Recipe
 from antiphon.report.plots import optional_picture, plot_training
 from antiphon.runs.build import count_parameters
-from antiphon.runs.run_folder import RunFolder, claimed, new_run
+from antiphon.runs.run_folder import RunFolder, locked_folder, new_run
 from antiphon.storage.commit import holds_run
+from antiphon.terminal import count_of
 from antiphon.training.callback import Callback
 from antiphon.training.checkpoint import load_checkpoint, refuse_other_shapes
 from antiphon.training.distributed import (
@@ -77,7 +78,7 @@ def _begin(
     """
     check_recipe(recipe)
     _check_device(device)
-    held.enter_context(claimed(out))
+    held.enter_context(locked_folder(out))
     if resume and holds_run(out):
         return _resume(recipe, out, say)
     with new_run(out, force=force) as run:

@@ -8,8 +8,8 @@ it ``UPDATES_PER_EPOCH`` updates, so that validation and checkpoints cost little
 from dataclasses import dataclass
 from math import ceil
 
-from antiphon.exceptions import count_of
 from antiphon.recipe.schema import Recipe, TrainSection
+from antiphon.terminal import count_of
 
 UPDATES_PER_EPOCH = 100
 """Updates of an epoch at least, where ``train.passes`` is unset."""

@@ -3,9 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from antiphon.exceptions import RecipeError, RunError, count_of
+from antiphon.exceptions import RecipeError, RunError
 from antiphon.recipe.schema import Recipe, TrainSection
 from antiphon.runs.run_folder import RunFolder
+from antiphon.terminal import count_of
 from antiphon.training.length import Length, default_patience
 from antiphon.training.reporting import Say
 from antiphon.training.tasks.task_kinds import COUNTED_TASKS

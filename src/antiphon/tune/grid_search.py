@@ -60,19 +60,19 @@ def plan_grid(recipe: Path, settings: Sequence[str], grid: Sequence[str], out: P
 
 
 def run_grid(
-    cells: Sequence[Cell], jobs: int, done: Callable[[Result], None], heard: Callable[[Cell, str], None]
+    cells: Sequence[Cell], jobs: int, on_result: Callable[[Result], None], on_line: Callable[[Cell, str], None]
 ) -> list[Result]:
     """Trains all combinations, ``jobs`` at a time; results from best to worst, failed ones last.
 
-    ``done`` is called with each result, ``heard`` with every line that a training prints, from other threads. On Ctrl-C
-    or SIGTERM every training stops with a whole checkpoint; if this process is killed, they end as well.
+    ``on_result`` is called with each result, ``on_line`` with every line that a training prints, from other threads. On
+    Ctrl-C or SIGTERM every training stops with a whole checkpoint; if this process is killed, they end as well.
     """
     with parent_pipe() as line, ThreadPoolExecutor(jobs) as pool:
         trainings = _Trainings(*line)
-        futures = [pool.submit(_train, cell, trainings, heard) for cell in cells]
+        futures = [pool.submit(_train, cell, trainings, on_line) for cell in cells]
         try:
             for future in as_completed(futures):
-                done(future.result())
+                on_result(future.result())
         except BaseException as error:
             pool.shutdown(wait=False, cancel_futures=True)
             trainings.stop(signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT)
@@ -120,8 +120,8 @@ class _Trainings:
         self._running: list[subprocess.Popen[str]] = []
         self._lock, self._is_stopped = Lock(), False
 
-    def run(self, command: list[str], heard: Callable[[str], None]) -> tuple[int, str]:
-        """The exit status of a command and its last message; ``heard`` is called with each message."""
+    def run(self, command: list[str], on_line: Callable[[str], None]) -> tuple[int, str]:
+        """The exit status of a command and its last message; ``on_line`` is called with each message."""
         with self._lock:
             if self._is_stopped:
                 return 1, "stopped"
@@ -131,7 +131,7 @@ class _Trainings:
         last = "no message"
         with process.stderr as lines:
             for line in lines:
-                heard(line)
+                on_line(line)
                 last = line.strip() or last
         return process.wait(), last
 
@@ -154,12 +154,12 @@ class _Trainings:
         )
 
 
-def _train(cell: Cell, trainings: _Trainings, heard: Callable[[Cell, str], None]) -> Result:
+def _train(cell: Cell, trainings: _Trainings, on_line: Callable[[Cell, str], None]) -> Result:
     """Trains one combination in its own process, without its test file."""
     recipe = cell.folder.with_name(f"{cell.folder.name}.toml")
     save_recipe(cell.recipe.model_copy(update={"data": cell.recipe.data.model_copy(update={"test": None})}), recipe)
     command = [sys.executable, "-m", "antiphon", "train", str(recipe), "--out", str(cell.folder), "--resume"]
-    status, last = trainings.run([*command, "--threads", "1"], partial(heard, cell))
+    status, last = trainings.run([*command, "--threads", "1"], partial(on_line, cell))
     if status:
         return Result(cell, problem=last)
     metrics = RunFolder.open(cell.folder).metrics()

@@ -4,7 +4,7 @@ import shutil
 from collections.abc import Iterable
 from typing import cast
 
-from antiphon.exceptions import InputError, RecipeError, count_of
+from antiphon.exceptions import InputError, RecipeError
 from antiphon.ranking.bert import PretrainedSentence, bert_weights
 from antiphon.ranking.build_matchers import build_pretrained_matcher
 from antiphon.ranking.matcher import Matcher
@@ -17,6 +17,7 @@ from antiphon.ranking.word_vectors import read_vectors
 from antiphon.recipe.schema import DataSection, Recipe
 from antiphon.runs.run_folder import RunFolder
 from antiphon.storage.tensors import load_finite
+from antiphon.terminal import count_of
 from antiphon.training.reporting import Say
 
 
