@@ -73,7 +73,7 @@ def scores(size, direct, noisy, test):
 def train(given, folder, name, size, own):
     epochs, batch_size = SIZES[size]
     settings = [f"data.train={folder / 'train.tsv'}", f"data.dev={given.out / 'dev.tsv'}", "model.layers=1", *own]
-    settings += [f"train.max_epochs={epochs}", f"train.batch_size={batch_size}", "train.final_learning_rate=0.05"]
+    settings += [f"train.max_epochs={epochs}", f"train.batch_size={batch_size}", "train.final_learning_rate_ratio=0.05"]
     settings += ["train.dev_metric=perplexity", "train.patience=1000", "train.passes=1"]
     changes = [part for setting in settings for part in ("--set", setting)]
     run("train", "inflection", *changes, "--threads", 1, "--out", folder / name, "--resume")

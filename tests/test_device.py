@@ -8,11 +8,6 @@ import torch
 
 from antiphon.device import available_cores, choose_device, choose_threads, let_memory_grow
 from antiphon.exceptions import RecipeError
-from antiphon.recipe.schema import Recipe
-
-
-def recipe_of(hidden_size, batch_size):
-    return Recipe.model_validate({"model": {"hidden_size": hidden_size}, "train": {"batch_size": batch_size}})
 
 
 def test_cores_are_counted_where_the_system_knows_no_affinity(monkeypatch):
@@ -24,14 +19,14 @@ def test_cores_are_counted_where_the_system_knows_no_affinity(monkeypatch):
 
 
 def test_a_small_model_gets_one_thread_and_a_large_one_all():
-    assert choose_threads(recipe_of(128, 32), target_size=60) == 1
-    assert choose_threads(recipe_of(512, 64), target_size=20_000) == len(os.sched_getaffinity(0))
+    assert choose_threads(32, 128, target_size=60) == 1
+    assert choose_threads(64, 512, target_size=20_000) == len(os.sched_getaffinity(0))
 
 
 def test_processes_on_one_machine_share_its_cores():
     cores = len(os.sched_getaffinity(0))
-    assert choose_threads(recipe_of(512, 64), target_size=20_000, processes=cores) == 1
-    assert choose_threads(recipe_of(512, 64), target_size=20_000, processes=cores + 1) == 1
+    assert choose_threads(64, 512, target_size=20_000, processes=cores) == 1
+    assert choose_threads(64, 512, target_size=20_000, processes=cores + 1) == 1
 
 
 def test_the_processor_is_the_gpu_only_if_there_is_one():

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 
 @pytest.mark.parametrize("setting", list(all_settings()), ids=lambda setting: setting.key)
 def test_every_setting_is_described(setting):
-    row = f"| `{setting.key}` | {setting.default} | {setting.meaning} |"
+    row = f"| `{setting.key}` | {setting.default} | {setting.meaning} | {', '.join(setting.kinds)} |"
     assert row in (ROOT / "docs/recipes.md").read_text(encoding="utf-8").splitlines()
 
 

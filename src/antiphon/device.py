@@ -7,7 +7,6 @@ import sys
 import torch
 
 from antiphon.exceptions import RecipeError
-from antiphon.recipe.schema import Recipe
 
 _WORK_WORTH_SHARING = 50_000_000
 """Multiplications per step of a batch below which a second thread does not pay off."""
@@ -55,13 +54,12 @@ def keep_freed_memory() -> None:
         mallopt(_MMAP_THRESHOLD, _LARGEST_BLOCK)
 
 
-def choose_threads(recipe: Recipe, target_size: int, processes: int = 1) -> int:
+def choose_threads(batch_size: int, width: int, target_size: int, processes: int = 1) -> int:
     """The number of threads that suits the model: one for small models, whose operations are too short for more.
 
-    ``processes`` on this machine share its cores.
+    ``width`` is that of the widest layer; ``processes`` on this machine share its cores.
     """
-    hidden = recipe.model.hidden_size
-    work = recipe.train.batch_size * hidden * max(4 * hidden, target_size)
+    work = batch_size * width * max(4 * width, target_size)
     return 1 if work < _WORK_WORTH_SHARING else max(1, available_cores() // processes)
 
 

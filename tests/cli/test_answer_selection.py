@@ -223,7 +223,7 @@ def test_baselines_are_runs_too(antiphon, toy, baseline):
 def test_a_pretrained_encoder_travels_with_the_run(antiphon, toy, tmp_path, frozen):
     settings = [
         "model.sentence=pretrained",
-        f"data.encoder={toy / 'encoder'}",
+        f"model.pretrained={toy / 'encoder'}",
         f"model.frozen={frozen}",
         "train.max_epochs=2",
         "train.passes=1",
@@ -346,7 +346,7 @@ def test_a_matcher_without_vectors_says_how_to_give_them(antiphon, toy, tmp_path
 def test_a_strange_encoder_is_refused(antiphon, toy, tmp_path, encoder, message):
     shutil.copytree(toy / "encoder", tmp_path / "other")
     (tmp_path / "other" / "config.json").write_text('{"model_type": "mpnet"}')
-    settings = ["model.sentence=pretrained", f"data.encoder={tmp_path / encoder}"]
+    settings = ["model.sentence=pretrained", f"model.pretrained={tmp_path / encoder}"]
     result = antiphon(*arguments_of(toy, tmp_path / "run", *settings))
     assert result.status == 2
     assert message in result.err
@@ -368,7 +368,7 @@ def test_an_encoder_inside_a_package_is_found_without_importing_it(toy, tmp_path
         ("ir_measures", ["model.kind=overlap"], "qa"),
         ("bm25s", ["model.kind=overlap", "model.baseline=bm25"], "qa"),
         ("sklearn.linear_model", ["model.overlap=true", "model.sentence=bag_of_words"], "qa"),
-        ("tokenizers", ["model.sentence=pretrained", "data.encoder=ENCODER"], "pretrained"),
+        ("tokenizers", ["model.sentence=pretrained", "model.pretrained=ENCODER"], "pretrained"),
     ],
 )
 def test_a_missing_library_is_named_with_the_extra_that_brings_it(

@@ -1,14 +1,13 @@
 """What info and compare show is what applies and what is known."""
 
 from antiphon.cli.info import applying
-from antiphon.recipe.recipe_file import as_table
 from antiphon.recipe.schema import Recipe
 from antiphon.report.comparison import Compared, System, as_markdown
 
 
 def settings_of(kind):
     recipe = Recipe.model_validate({"model": {"kind": kind}})
-    return {f"{section}.{name}" for section, values in applying(kind, as_table(recipe)).items() for name in values}
+    return {f"{section}.{name}" for section, values in applying(recipe).items() for name in values}
 
 
 def test_only_settings_of_the_kind_are_shown():

@@ -6,11 +6,10 @@ from inspect import signature
 import pytest
 
 from antiphon.exceptions import RecipeError
-from antiphon.recipe.kind_settings import DATA_SETTINGS, MODEL_SETTINGS
+from antiphon.recipe.kinds import KINDS, resolve
 from antiphon.recipe.recipe_file import load_recipe, save_recipe
-from antiphon.recipe.schema import DataSection, ModelSection, Recipe
+from antiphon.recipe.schema import Recipe
 from antiphon.recipe.shipped_recipes import find_recipe, recipe_names
-from antiphon.runs.kinds import KINDS
 
 
 @pytest.fixture
@@ -22,20 +21,15 @@ def recipe(tmp_path):
     return write
 
 
-def test_the_table_names_every_kind_and_every_setting():
-    assert set(MODEL_SETTINGS) == set(ModelSection.model_fields["kind"].annotation.__args__)
-    assert {name for names in MODEL_SETTINGS.values() for name in names} == set(ModelSection.model_fields) - {"kind"}
-    assert set(DATA_SETTINGS) <= set(DataSection.model_fields)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_table_says_what_a_model_is_made_of(kind):
-    if kind == "ensemble":
-        assert not MODEL_SETTINGS[kind]  # it is made of runs, which have their own
-        return
+@pytest.mark.parametrize("kind", [name for name, kind in KINDS.items() if kind.model is not None])
+def test_a_section_has_the_settings_that_its_model_is_built_with(kind):
     from_data = {"source_size", "target_size", "feature_size", "counterparts", "emit_probability"}
-    made_of = set(signature(KINDS[kind].model).parameters) - from_data
-    assert made_of == set(MODEL_SETTINGS[kind])
+    parameters = signature(resolve(KINDS[kind].model)).parameters
+    assert set(parameters) - from_data == settings_in(kind)
+
+
+def settings_in(kind):
+    return set(KINDS[kind].section.model_fields) - {"kind"}
 
 
 @pytest.mark.parametrize(
@@ -47,8 +41,8 @@ def test_the_table_says_what_a_model_is_made_of(kind):
         ("language_model", "model.final_emit=forced", "kind language_model has no such setting"),
         ("suffix_rule", "model.hidden_size=9", "kind suffix_rule has no such setting; it has none in the section"),
         ("suffix_rule", "data.max_cells=9", "it belongs to transducer, encoder_decoder"),
-        ("noisy_channel", "model.sentence=lstm", "kind noisy_channel has no such setting; it has encoder"),
-        ("matcher", "model.encoder=unidirectional", "kind matcher has no such setting; it has sentence"),
+        ("noisy_channel", "model.sentence=lstm", "kind noisy_channel has no such setting; it has none"),
+        ("matcher", "model.encoder=unidirectional", "kind matcher has no such setting; it has hidden"),
         ("matcher", "data.swap=true", "data.swap: kind matcher has no such setting"),
         ("overlap", "model.dropout=0.1", "kind overlap has no such setting; it has baseline"),
         ("transducer", "model.baseline=bm25", "kind transducer has no such setting"),
@@ -69,13 +63,13 @@ def test_a_setting_that_the_kind_does_not_have_is_refused_by_name(recipe, kind, 
         load_recipe(recipe(text))  # a default that is spelt out is what the kind does anyway
 
 
-def test_a_change_of_kind_leaves_the_settings_of_the_other_kind_aside_and_says_so(recipe):
+def test_a_change_of_kind_drops_the_settings_of_the_other_kind_and_says_so(recipe):
     path = recipe('[model]\nkind = "transducer"\nencoder = "unidirectional"\nhidden_size = 7\n')
     said = []
     changed = load_recipe(path, ["model.kind=attention"], said.append)
     assert said == [f"{path}: dropped for kind attention: model.encoder"]
     assert changed.model.hidden_size == 7
-    assert changed.model.encoder == "bidirectional"
+    assert not hasattr(changed.model, "encoder")
     same = load_recipe(path, ["model.kind=transducer"], said.append)
     assert same.model.encoder == "unidirectional"
     assert len(said) == 1
@@ -87,16 +81,16 @@ def test_what_is_wrong_in_several_places_is_said_together(recipe):
     assert len(str(refused.value).splitlines()) == 2
 
 
-@pytest.mark.parametrize("kind", MODEL_SETTINGS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_saved_recipe_holds_what_its_kind_has_and_loads_again(tmp_path, kind):
-    recipe = Recipe(model=ModelSection(kind=kind))
+    recipe = Recipe(model=KINDS[kind].section())
     save_recipe(recipe, tmp_path / "saved.toml")
     saved = tomllib.loads((tmp_path / "saved.toml").read_text())["model"]
-    assert saved.keys() - {"kind"} == set(MODEL_SETTINGS[kind]) - {"embedding_size", "tie", "context"}
+    assert saved.keys() - {"kind"} == settings_in(kind) - {"embedding_size", "tie", "context"}
     assert load_recipe(tmp_path / "saved.toml") == recipe
 
 
-@pytest.mark.parametrize("kind", [kind for kind in MODEL_SETTINGS if kind != "noisy_channel"])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "noisy_channel"])
 def test_every_shipped_recipe_can_be_made_one_of_any_kind(kind):
     for name in recipe_names():
         assert load_recipe(find_recipe(name), [f"model.kind={kind}"]).model.kind == kind

@@ -62,7 +62,7 @@ def test_a_sentencepiece_model_needs_sentencepiece_tokens(tmp_path):
 
 
 def test_a_saved_recipe_is_the_same_recipe(tmp_path):
-    recipe = load_recipe(write(tmp_path, '[data]\ntrain = "a.tsv"\n[train]\naverage = 0.9\n'))
+    recipe = load_recipe(write(tmp_path, '[data]\ntrain = "a.tsv"\n[train]\nema_decay = 0.9\n'))
     save_recipe(recipe, tmp_path / "saved.toml")
     assert parse_recipe(tomllib.loads((tmp_path / "saved.toml").read_text()), "saved") == recipe
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.schema import Recipe
 from antiphon.recipe.settings_list import all_settings
 
@@ -12,10 +13,10 @@ def described():
 
 def test_every_setting_has_a_type_in_plain_words_and_a_meaning():
     settings = described()
-    assert len(settings) == sum(
-        len(getattr(Recipe(), name).model_fields_set | set(type(getattr(Recipe(), name)).model_fields))
-        for name in Recipe.model_fields
-    )
+    recipes = [Recipe(model=kind.section()) for kind in KINDS.values()]
+    assert settings.keys() == {
+        f"{section}.{name}" for recipe in recipes for section, values in recipe.model_dump().items() for name in values
+    }
     for setting in settings.values():
         assert setting.meaning
         assert not any(sign in setting.type for sign in ("typing", "class", "Annotated", "None")), setting
@@ -35,11 +36,19 @@ def test_types_and_defaults_are_those_of_the_recipe(key, type_, default):
     assert (described()[key].type, described()[key].default) == (type_, default)
 
 
+def test_settings_of_some_kinds_say_which(antiphon):
+    assert described()["model.encoder"].kinds == ("transducer",)
+    assert described()["data.unpaired"].kinds == ("language_model",)
+    assert described()["data.nfc"].kinds == ()
+    assert "of transducer" in antiphon("settings", "model.encoder").out
+    assert "of " not in antiphon("settings", "train.seed").out.partition("whole number")[2]
+
+
 def test_settings_are_listed_by_section_and_key(antiphon):
-    assert "train.average" in antiphon("settings").out
+    assert "train.ema_decay" in antiphon("settings").out
     one = antiphon("settings", "train.seed").out
     assert "train.seed" in one
-    assert "train.average" not in one
+    assert "train.ema_decay" not in one
     section = antiphon("settings", "search").out
     assert "search.beam" in section
     assert "train.seed" not in section

@@ -29,7 +29,7 @@ def folder(tmp_path):
     write_pairs(tmp_path / "dev.tsv", 70, 2)
     (tmp_path / "recipe.toml").write_text(
         '[data]\ntrain = "train.tsv"\ndev = "dev.tsv"\n[model]\nhidden_size = 12\ndropout = 0.0\n'
-        "[train]\nbatch_size = 15\nmax_epochs = 4\npasses = 2\nlearning_rate = 0.02\naverage = 0.5\n"
+        "[train]\nbatch_size = 15\nmax_epochs = 4\npasses = 2\nlearning_rate = 0.02\nema_decay = 0.5\n"
         'dev_metric = "accuracy"\n'
     )
     (tmp_path / "exact.py").write_text(EXACT)

@@ -24,8 +24,8 @@ SMALL = [
     "train.max_epochs=4",
     "train.passes=2",
     "train.learning_rate=0.01",
-    "train.final_learning_rate=0.1",
-    "train.average=0.9",
+    "train.final_learning_rate_ratio=0.1",
+    "train.ema_decay=0.9",
     "train.dev_metric=accuracy",
     "train.patience=10",
 ]
@@ -110,7 +110,7 @@ def test_every_kind_resumes_where_it_was_killed(recipe, tmp_path, kill_in_epoch,
 
 def test_patience_ends_training_and_the_best_weights_are_kept(recipe, tmp_path):
     run = train(
-        recipe("train.patience=2", "train.max_epochs=50", "train.learning_rate=1e-9", "train.average=0"),
+        recipe("train.patience=2", "train.max_epochs=50", "train.learning_rate=1e-9", "train.ema_decay=0"),
         tmp_path / "run",
     )
     assert run.metrics()["epochs"] == run.metrics()["best_epoch"] + 2 < 50
@@ -162,7 +162,7 @@ def test_resuming_with_other_settings_is_refused_by_name(recipe, tmp_path):
 
 
 def test_a_finished_run_made_longer_ends_where_one_of_that_length_ends(recipe, tmp_path, kill_in_epoch):
-    constant = "train.final_learning_rate=1"
+    constant = "train.final_learning_rate_ratio=1"
     whole = train(recipe(constant), tmp_path / "whole")
     run = train(recipe(constant, "train.max_epochs=2"), tmp_path / "run")
     assert run.metrics()["epochs"] == 2
@@ -180,7 +180,7 @@ def test_a_run_is_not_made_shorter_nor_longer_than_its_patience(recipe, tmp_path
     train(recipe("train.max_epochs=2"), tmp_path / "run")
     with pytest.raises(RecipeError, match=r"train\.max_epochs is 2 in the run, .* 1 was asked for"):
         train(recipe("train.max_epochs=1"), tmp_path / "run", resume=True)
-    impatient = ["train.patience=1", "train.learning_rate=1e-9", "train.average=0"]
+    impatient = ["train.patience=1", "train.learning_rate=1e-9", "train.ema_decay=0"]
     train(recipe(*impatient), tmp_path / "other")
     with pytest.raises(RunError, match=r"ended before train\.max_epochs, so more epochs would change nothing"):
         train(recipe(*impatient, "train.max_epochs=9"), tmp_path / "other", resume=True)

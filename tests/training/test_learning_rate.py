@@ -10,7 +10,7 @@ from tests.toy import write_pairs
 
 
 def rates(final, epochs, updates, warmup=0):
-    schedule = Schedule(0.2, final_learning_rate=final, warmup_updates=warmup, max_epochs=epochs)
+    schedule = Schedule(0.2, final_learning_rate_ratio=final, warmup_updates=warmup, max_epochs=epochs)
     return [schedule.rate(epoch, index, updates) / 0.2 for epoch in range(epochs) for index in range(updates)]
 
 
@@ -57,7 +57,7 @@ def test_training_takes_every_update_at_its_own_rate(tmp_path):
     write_pairs(tmp_path / "train.tsv", 50, 1)
     (tmp_path / "recipe.toml").write_text(
         '[data]\ntrain = "train.tsv"\ndev = "train.tsv"\n[model]\nhidden_size = 4\n[train]\nlearning_rate = 0.2\n'
-        "final_learning_rate = 0.1\nwarmup_updates = 3\nmax_epochs = 3\npasses = 2\n"
+        "final_learning_rate_ratio = 0.1\nwarmup_updates = 3\nmax_epochs = 3\npasses = 2\n"
     )
     noted = Rates()
     train(load_recipe(tmp_path / "recipe.toml"), tmp_path / "run", callbacks=[noted])

@@ -42,7 +42,7 @@ def test_what_a_recipe_says_holds():
 
 
 def test_patience_is_longer_where_the_learning_rate_falls():
-    assert settled(1_000, max_epochs=60, final_learning_rate=0.1) == Length(passes=4, max_epochs=60, patience=30)
+    assert settled(1_000, max_epochs=60, final_learning_rate_ratio=0.1) == Length(passes=4, max_epochs=60, patience=30)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ from antiphon.data.vocab import SPECIALS, Vocab
 from antiphon.ranking.build_matchers import build_matcher
 from antiphon.ranking.matcher import Matcher
 from antiphon.ranking.question_batches import MatchBatch
-from antiphon.recipe.schema import ModelSection
+from antiphon.recipe.kinds import KINDS
+from antiphon.recipe.model_sections import MatcherSection, TransducerSection
 from antiphon.runs.build import build_model
 from antiphon.training.optimisation import Optimisation
 from antiphon.training.step.ema import EMA
@@ -49,7 +50,7 @@ def measured_peak(make_model, loss, how, batch):
     """The most bytes in use from the making of a model to the end of its second step, as PyTorch's profiler has it."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
         model = make_model()
-        ema = EMA(model, how.average) if how.average else None
+        ema = EMA(model, how.ema_decay) if how.ema_decay else None
         step = Step(model, loss, how.new_optimiser(model), how.clip, ema)
         for _ in range(2):
             step(batch)
@@ -69,15 +70,15 @@ def assert_estimate_is_close(make_model, loss, how, sample, sizes):
 @pytest.mark.parametrize(
     ("sizes", "V", "H", "layers", "how"),
     [
-        ((32, 12, 12), 40, 64, 1, Optimisation(0.1, average=0.0, seed=1)),
-        ((16, 40, 20), 3000, 32, 1, Optimisation(0.1, average=0.9, seed=1)),
-        ((6, 60, 30), 300, 48, 2, Optimisation(0.1, average=0.0, seed=1, optimiser="adagrad")),
+        ((32, 12, 12), 40, 64, 1, Optimisation(0.1, ema_decay=0.0, seed=1)),
+        ((16, 40, 20), 3000, 32, 1, Optimisation(0.1, ema_decay=0.9, seed=1)),
+        ((6, 60, 30), 300, 48, 2, Optimisation(0.1, ema_decay=0.0, seed=1, optimiser="adagrad")),
     ],
 )
 @pytest.mark.parametrize("kind", ["transducer", "attention", "encoder_decoder", "language_model"])
 def test_the_estimate_is_what_a_real_step_takes(kind, sizes, V, H, layers, how):
     def make_model():
-        return build_model(ModelSection(kind=kind, hidden_size=H, layers=layers), codec_of(V))
+        return build_model(KINDS[kind].section(hidden_size=H, layers=layers), codec_of(V))
 
     if kind == "language_model":
         sizes = (sizes[0], 3, sizes[2])
@@ -86,17 +87,17 @@ def test_the_estimate_is_what_a_real_step_takes(kind, sizes, V, H, layers, how):
 
 @pytest.mark.parametrize("sentence", ["bag_of_words", "bigram", "lstm", "lstm_attention"])
 def test_the_estimate_of_a_matcher_is_what_a_real_step_takes(sentence):
-    vectors, how = torch.randn(500, 50), Optimisation(0.1, average=0.0, seed=1, optimiser="adagrad")
+    vectors, how = torch.randn(500, 50), Optimisation(0.1, ema_decay=0.0, seed=1, optimiser="adagrad")
 
     def make_model():
-        return build_matcher(ModelSection(sentence=sentence, hidden_size=40), vectors.clone(), torch.tensor([5]))
+        return build_matcher(MatcherSection(sentence=sentence, hidden_size=40), vectors.clone(), torch.tensor([5]))
 
     assert_estimate_is_close(make_model, Matcher.cross_entropy, how, MatchBatch.sample, (32, 9, 30))
 
 
 def test_the_estimate_takes_the_memory_of_a_few_pairs():
-    how = Optimisation(0.1, average=0.0, seed=1)
-    model = build_model(ModelSection(hidden_size=16), codec_of(50))
+    how = Optimisation(0.1, ema_decay=0.0, seed=1)
+    model = build_model(TransducerSection(hidden_size=16), codec_of(50))
     made = []
 
     def sample(*sizes):
@@ -116,7 +117,7 @@ def recipe(tmp_path):
     path = tmp_path / "recipe.toml"
     path.write_text(
         '[data]\ntrain = "train.tsv"\ndev = "dev.tsv"\nmax_source_length = 5\n'
-        "[model]\nhidden_size = 16\n[train]\nmax_epochs = 1\npasses = 1\naverage = 0.9\n"
+        "[model]\nhidden_size = 16\n[train]\nmax_epochs = 1\npasses = 1\nema_decay = 0.9\n"
     )
     return path
 

@@ -57,7 +57,7 @@ def diverge(monkeypatch):
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 @pytest.mark.parametrize("metric", ["perplexity", "accuracy"])
 def test_the_best_good_epoch_is_kept_and_the_bad_one_leaves_no_trace(recipe, tmp_path, diverge, metric, value):
-    settings = recipe(f"train.dev_metric={metric}", "train.average=0.5")
+    settings = recipe(f"train.dev_metric={metric}", "train.ema_decay=0.5")
     diverge(2, value)
     run = train(settings, tmp_path / "run")
     assert run.metrics()["epochs"] == 2

@@ -6,7 +6,7 @@ from antiphon.training.optimisation import Optimisation
 
 
 def optimisation(**settings):
-    return Optimisation(learning_rate=0.1, average=0.0, seed=1, **settings)
+    return Optimisation(learning_rate=0.1, ema_decay=0.0, seed=1, **settings)
 
 
 @pytest.mark.parametrize("name", ["adam", "adagrad"])

@@ -10,9 +10,9 @@ from safetensors.torch import load_file
 from antiphon.data.batch import Batch
 from antiphon.data.vocab import PAD
 from antiphon.exceptions import RunError
+from antiphon.models.sequence_model import log_prob
 from antiphon.ranking.question_batches import MatchCorpus
 from antiphon.recipe.recipe_file import load_recipe
-from antiphon.runs.kinds import log_prob
 from antiphon.training.distributed import BatchShard
 from antiphon.training.fit import train
 from antiphon.training.step.ema import EMA
@@ -30,7 +30,7 @@ SMALL = [
     "train.max_epochs=3",
     "train.passes=1",
     "train.learning_rate=0.01",
-    "train.average=0.9",
+    "train.ema_decay=0.9",
 ]
 
 

@@ -28,7 +28,7 @@ max_updates = 24
 min_passes = 1
 passes = 3
 learning_rate = 0.01
-average = 0.9
+ema_decay = 0.9
 warmup_updates = 5
 """
 """Epochs of twelve updates, in three passes over 120 pairs."""

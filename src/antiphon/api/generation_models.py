@@ -31,11 +31,14 @@ from antiphon.exceptions import RecipeError, RunError
 from antiphon.models.ensemble_model import Ensemble
 from antiphon.models.left_to_right import LeftToRight
 from antiphon.models.noisy_channel import NoisyChannel, Weights
+from antiphon.models.sequence_model import log_prob
 from antiphon.models.suffix_rule import SuffixRules
 from antiphon.models.transducer import Transducer
+from antiphon.recipe.kinds import KINDS, resolve
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import build_beam, build_search
-from antiphon.runs.kinds import KINDS, log_prob
+from antiphon.runs.combination import load_part
+from antiphon.runs.run_folder import RunFolder
 
 STREAMS: dict[str, type[OnlineDecoder]] = {"greedy": GreedyDecoder, "beam": BeamDecoder}
 
@@ -46,6 +49,11 @@ class RuleModel(Model):
     def __init__(self, recipe: Recipe, codec: PairCodec, rules: SuffixRules) -> None:
         super().__init__(recipe, codec)
         self.rules = rules
+
+    @classmethod
+    def open(cls, folder: RunFolder, recipe: Recipe, device: str) -> "RuleModel":
+        """The rules of a run folder; no device is needed."""
+        return cls(recipe, folder.codec(recipe), folder.load_rules())
 
     @property
     def can_score(self) -> bool:
@@ -71,6 +79,12 @@ class NeuralModel(Model):
         super().__init__(recipe, codec, module)
         self.device = next(module.parameters()).device
         self.rules, self.rule_weight = rules, (recipe.search.rule_weight or 0.0) if rules else 0.0
+
+    @classmethod
+    def open(cls, folder: RunFolder, recipe: Recipe, device: str) -> "NeuralModel":
+        """The network of a run folder, with its suffix rules if they have a weight."""
+        rules = folder.load_rules() if recipe.search.rule_weight else None
+        return cls(recipe, folder.codec(recipe), load_part(folder).to(device), rules)
 
     def predict_batch(self, sources: Sequence[Source], options: PredictOptions) -> list[Prediction]:
         """The outputs of beam search for one batch, or samples."""
@@ -187,7 +201,7 @@ class NeuralModel(Model):
         kind = KINDS[self.kind]
         assert kind.explain is not None
         batch = self.codec.batch([source], [target]).to(self.device)
-        explanation = kind.explain(self.module, batch)
+        explanation = resolve(kind.explain)(self.module, batch)
         return Alignment(
             source_symbols=(*self.codec.source.tokens(source.text), END_SYMBOL),
             target_symbols=(*self.codec.target.tokens(target), END_SYMBOL),

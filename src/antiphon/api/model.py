@@ -35,10 +35,11 @@ from antiphon.metrics import Outputs, Score, perplexity, score_outputs
 from antiphon.metrics.breakdown import EVERY_BREAKDOWN, By, Group, break_down
 from antiphon.metrics.delay import Delays, score_delays
 from antiphon.ranking.question_files import Judgements, Question, QuestionSet
+from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.schema import Recipe
 from antiphon.report.error_report import ErrorReport, Suspect
 from antiphon.runs.build import task_metrics
-from antiphon.runs.kinds import KINDS
+from antiphon.runs.run_folder import RunFolder
 from antiphon.training.data.prepare import pairs_of
 
 LexiconLike = Lexicon | str | Path | Iterable[PairLike]
@@ -55,6 +56,11 @@ class Model:
     def __init__(self, recipe: Recipe, codec: PairCodec, module: nn.Module | None = None) -> None:
         self.recipe, self.codec, self._module = recipe, codec, module
 
+    @classmethod
+    def open(cls, folder: RunFolder, recipe: Recipe, device: str) -> "Model":
+        """The trained model of a run folder."""
+        raise NotImplementedError
+
     @property
     def module(self) -> nn.Module:
         """The ``torch.nn.Module``; kinds without a network refuse."""
@@ -70,7 +76,7 @@ class Model:
     @property
     def can_predict(self) -> bool:
         """Whether the model writes outputs for inputs, as all but language models and rankers do."""
-        return self.kind not in KINDS or KINDS[self.kind].search is not None
+        return KINDS[self.kind].predicts
 
     @property
     def reads_features(self) -> bool:
@@ -85,7 +91,7 @@ class Model:
     @property
     def can_align(self) -> bool:
         """Whether the model has alignments or attention weights."""
-        return self.kind in KINDS and KINDS[self.kind].explain is not None
+        return KINDS[self.kind].explain is not None
 
     def predict(
         self,

@@ -36,6 +36,11 @@ class RankingModel(Model):
         matcher = self.ranker.matcher if isinstance(self.ranker, MatchRanker) else None
         super().__init__(recipe, PairCodec(words, words), matcher)
 
+    @classmethod
+    def open(cls, folder: RunFolder, recipe: Recipe, device: str) -> "RankingModel":
+        """The ranker of a run folder."""
+        return cls(recipe, folder, device)
+
     @property
     def can_predict(self) -> bool:
         """False: it ranks sentences, but writes none."""
@@ -118,7 +123,7 @@ class RankingModel(Model):
         return sum(source.count_unknown(question.text) == len(source.tokens(question.text)) for question in questions)
 
     def _ranked(self, question: Question, scores: list[float], attention: Attention) -> list[Ranked]:
-        is_matcher = self.kind == "matcher"
+        is_matcher = isinstance(self.ranker, MatchRanker)
         ranked = [
             Ranked(answer.text, index, score, 0.5 + 0.5 * math.tanh(score / 2) if is_matcher else None, weights)
             for index, (answer, score, weights) in enumerate(zip(question.answers, scores, attention, strict=True))

@@ -47,8 +47,8 @@ def command(
     threads: Threads = None,
 ) -> None:
     """Evaluates runs side by side on the same file."""
+    from antiphon.recipe.kinds import KINDS
     from antiphon.report.comparison import as_json, as_markdown, as_table
-    from antiphon.runs.kinds import RANKING_KINDS
     from antiphon.runs.run_folder import RunFolder
     from antiphon.terminal import PlainConsole, printable
 
@@ -57,7 +57,7 @@ def command(
         raise InputError("compare: fewer than two runs, expected RUN RUN... FILE")
     if is_pipe(file):
         raise InputError(f"{file}: a pipe or a device, expected a regular file, since every run reads it")
-    if RunFolder.open(runs[0]).recipe().model.kind in RANKING_KINDS:
+    if KINDS[RunFolder.open(runs[0]).recipe().model.kind].ranks:
         systems = (read_system(run, device, threads) for run in runs)
         compared = answer_selection.compare_rankings(systems, file, questions.value, qrels)
     else:

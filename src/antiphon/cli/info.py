@@ -9,25 +9,14 @@ Examples:
 """
 
 import json
-from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from antiphon.cli.options import Run
 
-_SEARCHES = ("transducer", "attention", "encoder_decoder", "noisy_channel", "ensemble")
-_ONLY_FOR = {
-    "train": ("transducer", "attention", "encoder_decoder", "language_model", "matcher"),
-    "search": _SEARCHES,
-    "search.proposals": ("noisy_channel",),
-    "search.weights": ("noisy_channel",),
-    "search.channel_prefix": ("noisy_channel",),
-    "search.commit_margin": ("transducer", "noisy_channel"),
-    "search.over": ("transducer",),
-    "search.ensemble": ("ensemble",),
-}
-"""Kinds that a section or setting applies to; those not listed apply to all kinds."""
+if TYPE_CHECKING:
+    from antiphon.recipe.schema import Recipe
 
 
 def command(
@@ -38,7 +27,6 @@ def command(
     """Prints what is in a run folder."""
     from antiphon.recipe.kind_settings import changed_settings
     from antiphon.recipe.recipe_file import as_table
-    from antiphon.recipe.schema import Recipe
     from antiphon.report.tables import info_table
     from antiphon.runs.run_folder import RunFolder
     from antiphon.terminal import PlainConsole
@@ -55,23 +43,18 @@ def command(
     if as_json:
         print(json.dumps(facts, ensure_ascii=False))
     else:
-        settings = applying(recipe.model.kind, as_table(recipe))
-        settings = settings if show_all else changed_settings(settings, recipe, Recipe())
+        settings = applying(recipe) if show_all else changed_settings(applying(recipe), recipe)
         PlainConsole().print(info_table(str(run), facts | {"recipe": settings}))
 
 
-def applying(kind: str, recipe: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The settings that apply to a kind of model; the kind itself is left out."""
+def applying(recipe: "Recipe") -> dict[str, dict[str, Any]]:
+    """The settings that apply to the kind of model; the kind itself is left out."""
+    from antiphon.recipe.kind_settings import settings_of
+    from antiphon.recipe.kinds import KINDS
+    from antiphon.recipe.recipe_file import as_table
 
-    def applies(key: str) -> bool:
-        return kind in _ONLY_FOR.get(key, (kind,))
-
+    used = {key for key, _ in settings_of(KINDS[recipe.model.kind])} - {("model", "kind")}
     return {
-        section: {
-            name: value
-            for name, value in values.items()
-            if applies(f"{section}.{name}") and (section, name) != ("model", "kind")
-        }
-        for section, values in recipe.items()
-        if applies(section)
+        section: {name: value for name, value in values.items() if (section, name) in used}
+        for section, values in as_table(recipe).items()
     }

@@ -13,13 +13,11 @@ def load_run(run: Path, device: str, threads: int | None) -> "Model":
 
     from antiphon.api import load
     from antiphon.device import choose_threads
-    from antiphon.runs.kinds import RANKING_KINDS
+    from antiphon.runs.run_folder import RunFolder, widest_layer
 
     model = load(run, device=device, threads=threads)
     if threads is None:
-        recipe = model.recipe
-        ranks = recipe.model.kind in RANKING_KINDS
-        torch.set_num_threads(
-            choose_threads(recipe, recipe.model.hidden_size if ranks else len(model.codec.target.vocab))
-        )
+        width = widest_layer(RunFolder.open(run))
+        target_size = len(model.codec.target.vocab) if model.can_predict else width
+        torch.set_num_threads(choose_threads(model.recipe.train.batch_size, width, target_size))
     return model

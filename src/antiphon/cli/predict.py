@@ -125,12 +125,12 @@ def command(
 ) -> None:
     """Writes the best outputs of every input."""
     from antiphon.api import PredictOptions
-    from antiphon.runs.kinds import RANKING_KINDS
+    from antiphon.recipe.kinds import KINDS
     from antiphon.runs.run_folder import RunFolder
 
     kind = RunFolder.open(run).recipe().model.kind
     is_json, several = format is Format.jsonl, {"--nbest": nbest, "--cover": cover, "--sample": sample}
-    if kind in RANKING_KINDS:
+    if KINDS[kind].ranks:
         others = {"--beam": beam, "--lexicon": lexicon, "--allow-unknown-features": allow_unknown_features}
         refuse_options(kind, several | others | {"--processes": processes > 1})
         answer_selection.predict(run, file, as_json=is_json, explain=explain, device=device, threads=threads)

@@ -62,7 +62,9 @@ def recipe_table() -> "Table":
 
 def tokens_of(recipe: "Recipe") -> str:
     """The tokens that a model of the recipe reads and writes."""
-    if recipe.model.kind == "matcher":
+    from antiphon.recipe.kinds import KINDS
+
+    kind, target = KINDS[recipe.model.kind], recipe.data.target_tokens
+    if kind.ranks:
         return "words"
-    target = recipe.data.target_tokens
-    return target if recipe.model.kind == "language_model" else f"{recipe.data.source_tokens} to {target}"
+    return f"{recipe.data.source_tokens} to {target}" if kind.reads_source else target

@@ -39,6 +39,7 @@ def settings_table(settings: "list[Setting]") -> "Table":
     table.add_column("setting and default", overflow="fold")
     table.add_column("meaning and type")
     for setting in settings:
-        table.add_row(f"{setting.key}\n= {setting.default}", f"{setting.meaning}\n[{setting.type}]")
+        kinds = f"\nof {', '.join(setting.kinds)}" if setting.kinds else ""
+        table.add_row(f"{setting.key}\n= {setting.default}", f"{setting.meaning}\n[{setting.type}]{kinds}")
         table.add_section()
     return table

@@ -145,14 +145,15 @@ def report_improving(run: "RunFolder", recipe: str, settings: Sequence[str], con
 
 def next_steps(run: Path, kind: str) -> str:
     """The commands to type after training."""
+    from antiphon.recipe.kinds import KINDS
+
     name = shlex.quote(str(run))
-    verbs = {
-        "language_model": [f"evaluate {name} TEST.tsv", f"combine --direct DIRECT-RUN --lm {name} --out COMBINED-RUN"],
-        "matcher": [f"evaluate {name} QUESTIONS.tsv", f"predict {name} QUESTIONS.tsv"],
-        "overlap": [f"evaluate {name} QUESTIONS.tsv", f"predict {name} QUESTIONS.tsv"],
-    }
-    writers = [f"evaluate {name} TEST.tsv", f"errors {name} TEST.tsv", f"predict {name} INPUTS.txt"]
-    return "\n".join(f"  antiphon {verb}" for verb in verbs.get(kind, writers))
+    verbs = [f"evaluate {name} TEST.tsv", f"errors {name} TEST.tsv", f"predict {name} INPUTS.txt"]
+    if KINDS[kind].ranks:
+        verbs = [f"evaluate {name} QUESTIONS.tsv", f"predict {name} QUESTIONS.tsv"]
+    elif not KINDS[kind].reads_source:
+        verbs = [f"evaluate {name} TEST.tsv", f"combine --direct DIRECT-RUN --lm {name} --out COMBINED-RUN"]
+    return "\n".join(f"  antiphon {verb}" for verb in verbs)
 
 
 def report_training(run: "RunFolder", recipe: "schema.Recipe", console: "Console") -> None:

@@ -1,13 +1,16 @@
 """Settings and results of a search."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from antiphon.data.batch import Batch
 from antiphon.data.vocab import END, PAD, START, UNKNOWN
 from antiphon.models.left_to_right import copies_unknown
 
@@ -98,3 +101,7 @@ class BeamSettings:
             return bound
         turning_point = (self.length_normalisation * log_prob / slope).clamp(shortest, longest)
         return torch.maximum(bound, self.normalise(log_prob, turning_point))
+
+
+Search = Callable[[Any, Batch, BeamSettings], list[list[Hypothesis]]]
+"""Finds the best outputs of each input of a batch."""

@@ -10,10 +10,10 @@ from antiphon.nn.recurrent import Sizes
 from antiphon.ranking.bert import BertShape, PretrainedSentence
 from antiphon.ranking.matcher import Matcher
 from antiphon.ranking.sentence_models import AttentiveState, BagOfWords, Bigram, FixedVectors, LastState
-from antiphon.recipe.schema import ModelSection
+from antiphon.recipe.model_sections import MatcherSection
 
 
-def build_matcher(settings: ModelSection, vectors: Tensor, stops: Tensor) -> Matcher:
+def build_matcher(settings: MatcherSection, vectors: Tensor, stops: Tensor) -> Matcher:
     """An untrained matcher over word vectors, ``stops`` are the ids of stop words."""
     words = FixedVectors(vectors)
     if settings.sentence == "bag_of_words":
@@ -25,7 +25,7 @@ def build_matcher(settings: ModelSection, vectors: Tensor, stops: Tensor) -> Mat
     return Matcher(sentence(words, sizes, shared=settings.shared))
 
 
-def build_pretrained_matcher(settings: ModelSection, encoder: Mapping[str, Any]) -> Matcher:
+def build_pretrained_matcher(settings: MatcherSection, encoder: Mapping[str, Any]) -> Matcher:
     """A matcher over a sentence encoder with the sizes of its ``config.json``; its weights are still to be loaded."""
     sizes = {field.name: encoder[field.name] for field in fields(BertShape) if field.name in encoder}
     return Matcher(PretrainedSentence(BertShape(**sizes), frozen=settings.frozen))

@@ -18,6 +18,8 @@ from antiphon.ranking.rankers import BM25Ranker, MatchRanker, OverlapRanker, Ran
 from antiphon.ranking.stop_words import read_stop_words
 from antiphon.ranking.word_overlap import Overlap
 from antiphon.ranking.word_vectors import WordVectors
+from antiphon.recipe.kinds import KINDS, resolve
+from antiphon.recipe.model_sections import MatcherSection, OverlapSection
 from antiphon.recipe.schema import DataSection, Recipe
 from antiphon.runs.build import build_normalisation
 from antiphon.runs.run_folder import RunFolder
@@ -26,42 +28,57 @@ from antiphon.storage.tensors import load_finite, load_into, save_tensors
 
 def load_ranker(run: RunFolder, recipe: Recipe, device: str = "cpu") -> Ranker:
     """The trained ranker of a run, whatever its kind."""
-    words = word_splitter(recipe.data)
-    if recipe.model.kind == "matcher":
-        matcher = load_matcher(run, recipe)
-        counts = (load_overlap(run), _load_logistic(run)) if recipe.model.overlap else (None, None)
-        return MatchRanker(matcher.to(device), text_encoder(run, recipe), words, *counts)
-    if recipe.model.baseline == "random":
+    ranker: Ranker = resolve(KINDS[recipe.model.kind].rank)(run, recipe, device)
+    return ranker
+
+
+def load_match_ranker(run: RunFolder, recipe: Recipe, device: str = "cpu") -> MatchRanker:
+    """The trained matcher of a run, with its counts of words in common if it has any."""
+    settings, words = matcher_settings(recipe), word_splitter(recipe.data)
+    counts = (load_overlap(run), _load_logistic(run)) if settings.overlap else (None, None)
+    return MatchRanker(load_matcher(run, recipe).to(device), text_encoder(run, recipe), words, *counts)
+
+
+def load_overlap_ranker(run: RunFolder, recipe: Recipe, device: str = "cpu") -> Ranker:
+    """The baseline of a run; no device is needed."""
+    baseline, words = cast(OverlapSection, recipe.model).baseline, word_splitter(recipe.data)
+    if baseline == "random":
         return RandomRanker(recipe.train.seed)
-    if recipe.model.baseline == "bm25":
+    if baseline == "bm25":
         return BM25Ranker(words)
-    return OverlapRanker(load_overlap(run), words, weighted=recipe.model.baseline == "idf_word_count")
+    return OverlapRanker(load_overlap(run), words, weighted=baseline == "idf_word_count")
+
+
+def matcher_settings(recipe: Recipe) -> MatcherSection:
+    """The settings of a matcher."""
+    assert isinstance(recipe.model, MatcherSection)
+    return recipe.model
 
 
 def new_matcher(run: RunFolder, recipe: Recipe) -> Matcher:
     """An untrained matcher over the word vectors or the encoder of the run."""
-    if recipe.model.sentence == "pretrained":
+    if matcher_settings(recipe).sentence == "pretrained":
         return _new_pretrained_matcher(run, recipe)
     vocab, vectors = run.vocab("words"), _load_vectors(run)
     if len(vocab) != len(vectors):
         raise RunError(f"{run.vectors}: {len(vectors)} vectors, expected {len(vocab)} as in {run.words.name}")
     stops = vocab.encode(word for word in sorted(read_stop_words()) if word in vocab)
-    return build_matcher(recipe.model, vectors, torch.from_numpy(stops.astype(np.int64)))
+    return build_matcher(matcher_settings(recipe), vectors, torch.from_numpy(stops.astype(np.int64)))
 
 
 def load_matcher(run: RunFolder, recipe: Recipe) -> Matcher:
     """The trained matcher of a run."""
-    layers = recipe.model.layers
-    if recipe.model.sentence == "pretrained":
+    layers = recipe.model.depth
+    if matcher_settings(recipe).sentence == "pretrained":
         layers = read_encoder_config(run.encoder_config).get("num_hidden_layers", 0)
-    elif recipe.model.sentence in ("bag_of_words", "bigram"):
+    elif matcher_settings(recipe).sentence in ("bag_of_words", "bigram"):
         layers = 1
     return cast(Matcher, load_into(lambda: new_matcher(run, recipe), run.trained_weights(), layers))
 
 
 def text_encoder(run: RunFolder, recipe: Recipe) -> Callable[[str], Ids]:
     """From text to the ids that the run's matcher reads."""
-    if recipe.model.sentence == "pretrained":
+    if matcher_settings(recipe).sentence == "pretrained":
         return WordPieces(run.encoder_tokeniser, read_encoder_config(run.encoder_config)).encode
     vocab, words = run.vocab("words"), word_splitter(recipe.data)
     return lambda text: vocab.encode(words(text))
@@ -105,6 +122,6 @@ def _load_vectors(run: RunFolder) -> Tensor:
 
 def _new_pretrained_matcher(run: RunFolder, recipe: Recipe) -> Matcher:
     try:
-        return build_pretrained_matcher(recipe.model, read_encoder_config(run.encoder_config))
+        return build_pretrained_matcher(matcher_settings(recipe), read_encoder_config(run.encoder_config))
     except (AssertionError, TypeError, ValueError) as error:
         raise RunError(f"{run.encoder_config}: no network can be built of it ({error}), expected sizes") from None

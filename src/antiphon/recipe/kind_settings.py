@@ -1,42 +1,47 @@
-"""Which settings each kind of model has: others are refused by name, or dropped where the kind was changed."""
+"""Which settings a kind of model has: others are refused by name, or dropped where the kind was changed.
 
-from collections.abc import Iterable, Mapping
+The section ``model`` has a class for each kind; settings of other sections are marked by the group they belong to.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
 from operator import attrgetter
 from typing import Any
 
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
 from antiphon.exceptions import RecipeError
-
-_RECURRENT = ("hidden_size", "embedding_size", "layers", "forget_bias", "dropout")
-_TRANSDUCER = ("encoder", "transition", "final_emit", "tie", "context", *_RECURRENT)
-MODEL_SETTINGS: dict[str, tuple[str, ...]] = {
-    "transducer": _TRANSDUCER,
-    "encoder_decoder": _RECURRENT,
-    "attention": _RECURRENT,
-    "language_model": _RECURRENT,
-    "suffix_rule": (),
-    "noisy_channel": _TRANSDUCER,  # the settings of its direct model
-    "ensemble": (),  # its members have their own settings settings
-    "matcher": (
-        *("sentence", "overlap", "overlap_l2", "shared", "frozen"),
-        *("hidden_size", "layers", "forget_bias", "dropout"),
-    ),
-    "overlap": ("baseline",),
-}
-"""The settings of section ``model`` for each kind, besides ``kind`` itself."""
-
-_OF_PAIRS = tuple(kind for kind in MODEL_SETTINGS if kind not in ("matcher", "overlap"))
-_OF_BATCHES = tuple(kind for kind in _OF_PAIRS if kind != "suffix_rule")
-DATA_SETTINGS: dict[str, tuple[str, ...]] = {
-    "unpaired": ("language_model",),
-    **dict.fromkeys(("vectors", "more_words", "encoder"), ("matcher",)),
-    **dict.fromkeys(("vocab_from", "max_source_length", "max_target_length", "max_cells"), _OF_BATCHES),
-    **dict.fromkeys(("swap", "features", "source_tokens", "target_tokens", "min_count"), _OF_PAIRS),
-    **dict.fromkeys(("source_sentencepiece", "target_sentencepiece", "sentencepiece_size"), _OF_PAIRS),
-}
-"""The kinds that have a setting of section ``data``, for settings that not all kinds have."""
+from antiphon.recipe.kinds import KINDS, Kind
+from antiphon.recipe.schema import Recipe, kind_in
+from antiphon.recipe.section import UsedBy
 
 Key = tuple[str, str]
 """A section and a name in it."""
+REFUSED = ("model", "data")
+"""Sections in which settings of other kinds are refused; what others say of how to train or search does no harm."""
+
+
+def section_fields(section: str, kind: Kind) -> dict[str, FieldInfo]:
+    """The settings of a section, of ``model`` those of a kind."""
+    if section == "model":
+        return kind.section.model_fields
+    settings = Recipe.model_fields[section].annotation
+    assert isinstance(settings, type)
+    assert issubclass(settings, BaseModel)
+    return settings.model_fields
+
+
+def settings_of(kind: Kind) -> Iterator[tuple[Key, FieldInfo]]:
+    """Every setting that says something of a kind."""
+    for section, whole in Recipe.model_fields.items():
+        for name, field in section_fields(section, kind).items():
+            if _is_used(whole, kind) and _is_used(field, kind):
+                yield (section, name), field
+
+
+def kinds_with(key: Key) -> list[str]:
+    """The names of the kinds that have a setting."""
+    return [name for name, kind in KINDS.items() if _has(kind, key)]
 
 
 def drop_unused(table: Mapping[str, Any], changes: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
@@ -44,23 +49,28 @@ def drop_unused(table: Mapping[str, Any], changes: Mapping[str, Any]) -> tuple[d
 
     If the kind does not change, everything stays, valid or not.
     """
-    kind_in_file = _kind_of(table, "transducer")
-    kind = _kind_of(changes, kind_in_file)
-    unused = unused_settings(kind, table) if kind != kind_in_file else []
-    return without(table, unused), [f"{section}.{name}" for section, name in unused]
+    kind_in_file = kind_in(table.get("model"))
+    kind = kind_in({"kind": kind_in_file, **_section(changes, "model")})
+    dropped = unused_settings(kind, table) if kind != kind_in_file else []
+    return without(table, dropped), [f"{section}.{name}" for section, name in dropped]
+
+
+def drop_defaults(kind: Any, table: Mapping[str, Any]) -> dict[str, Any]:
+    """A nested table less the defaults of other kinds, which some files spell out and which change nothing."""
+    return without(table, [key for key in unused_settings(kind, table) if _is_default(key, table)])
+
+
+def drop_other_kinds(table: Mapping[str, Any]) -> dict[str, Any]:
+    """A nested table less all settings of other kinds, which runs of older formats spell out."""
+    return without(table, unused_settings(kind_in(table.get("model")), table))
 
 
 def unused_settings(kind: object, table: Mapping[str, Any]) -> list[Key]:
-    """The keys of a nested table that a kind does not have; empty for an unknown kind."""
-    if not isinstance(kind, str) or kind not in MODEL_SETTINGS:
+    """The keys of a nested table that other kinds have and this one does not; empty for an unknown kind."""
+    if not isinstance(kind, str) or kind not in KINDS:
         return []
-    return [
-        (section, name)
-        for section in ("model", "data")
-        if isinstance(table.get(section), Mapping)
-        for name in table[section]
-        if not _has(kind, section, name)
-    ]
+    keys = [(section, name) for section in REFUSED for name in _section(table, section)]
+    return [key for key in keys if not _has(KINDS[kind], key) and kinds_with(key)]
 
 
 def without(table: Mapping[str, Any], keys: Iterable[Key]) -> dict[str, Any]:
@@ -71,38 +81,47 @@ def without(table: Mapping[str, Any], keys: Iterable[Key]) -> dict[str, Any]:
     return left
 
 
-def changed_settings(table: Mapping[str, Any], recipe: object, default: object) -> dict[str, Any]:
-    """A nested table without the keys that have their default: recipes of run folders may contain all of them."""
+def changed_settings(table: Mapping[str, Any], recipe: Recipe) -> dict[str, Any]:
+    """The nested table of a recipe without the keys that have their default."""
+    default = Recipe(model=KINDS[recipe.model.kind].section(kind=recipe.model.kind))
     values = (
         (key, attrgetter(".".join(key))) for key in ((section, name) for section in table for name in table[section])
     )
     return without(table, [key for key, value in values if value(recipe) == value(default)])
 
 
-def refuse_unused(kind: str, table: Mapping[str, Any], where: str) -> None:
+def refuse_unused(kind: Any, table: Mapping[str, Any], where: str) -> None:
     """Refuses keys of a nested table that a kind does not have, by name; ``where`` is their origin."""
     problems = [
-        f"{where}: {section}.{name}: kind {kind} has no such setting; {_hint(kind, section, name)}"
-        for section, name in unused_settings(kind, table)
+        f"{where}: {'.'.join(key)}: kind {kind} has no such setting; {_hint(kind, key)}"
+        for key in unused_settings(kind, table)
     ]
     if problems:
         raise RecipeError("\n".join(problems))
 
 
-def _kind_of(table: Mapping[str, Any], default: object) -> object:
-    """The kind named in a nested table, known or not."""
-    model = table.get("model")
-    return model.get("kind", default) if isinstance(model, Mapping) else default
+def _section(table: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    section = table.get(name)
+    return section if isinstance(section, Mapping) else {}
 
 
-def _has(kind: str, section: str, name: str) -> bool:
-    """Whether a kind has a setting; true for unknown settings, which are refused elsewhere."""
-    if section == "data":
-        return kind in DATA_SETTINGS.get(name, MODEL_SETTINGS)
-    return name in MODEL_SETTINGS[kind] or not any(name in names for names in MODEL_SETTINGS.values())
+def _has(kind: Kind, key: Key) -> bool:
+    field = section_fields(key[0], kind).get(key[1])
+    return field is not None and _is_used(field, kind)
 
 
-def _hint(kind: str, section: str, name: str) -> str:
-    if section == "data":
-        return f"it belongs to {', '.join(DATA_SETTINGS[name])}"
-    return f"it has {', '.join(MODEL_SETTINGS[kind]) or 'none in the section model'}"
+def _is_used(field: FieldInfo, kind: Kind) -> bool:
+    return all(mark.group in kind.uses for mark in field.metadata if isinstance(mark, UsedBy))
+
+
+def _is_default(key: Key, table: Mapping[str, Any]) -> bool:
+    """Whether a key has the default of the kinds that it belongs to."""
+    section, name = key
+    return any(table[section][name] == section_fields(section, KINDS[kind])[name].default for kind in kinds_with(key))
+
+
+def _hint(kind: str, key: Key) -> str:
+    if key[0] == "data":
+        return f"it belongs to {', '.join(kinds_with(key))}"
+    names = [name for name in KINDS[kind].section.model_fields if name != "kind"]
+    return f"it has {', '.join(names) or 'none in the section model'}"

@@ -10,17 +10,19 @@ from pydantic import ValidationError
 
 from antiphon.data.files import read_text
 from antiphon.exceptions import RecipeError
-from antiphon.recipe.kind_settings import changed_settings, drop_unused, refuse_unused, unused_settings, without
+from antiphon.recipe.kind_settings import (
+    drop_defaults,
+    drop_unused,
+    refuse_unused,
+    section_fields,
+    unused_settings,
+    without,
+)
+from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.problems import explain
-from antiphon.recipe.schema import DataSection, Recipe
+from antiphon.recipe.schema import DEFAULT_KIND, DataSection, Recipe, kind_in
 from antiphon.storage.atomic import write_atomically
 from antiphon.terminal import one_line
-
-_NAMES = {
-    name: tuple(section.annotation.model_fields) if section.annotation is not None else ()
-    for name, section in Recipe.model_fields.items()
-}
-
 
 Settings = Iterable[str] | Mapping[str, Any]
 """``["train.seed=7"]``, or ``{"train.seed": 7}``."""
@@ -52,11 +54,13 @@ def make_recipe(
         changes.setdefault(section, {})[name] = value
     _resolve_paths(changes.get("data"), Path())
     table, dropped = drop_unused(table, changes)
+    kind = kind_in(_merge(table, changes).get("model"))
+    table = drop_defaults(kind, table)
+    refuse_unused(kind, changes, "settings" if isinstance(settings, Mapping) else "--set")
+    refuse_unused(kind, table, where)
     recipe = parse_recipe(_merge(table, changes), where)
-    refuse_unused(recipe.model.kind, changes, "settings" if isinstance(settings, Mapping) else "--set")
-    refuse_unused(recipe.model.kind, changed_settings(table, recipe, Recipe()), where)
     if dropped:
-        say(f"{where}: dropped for kind {recipe.model.kind}: {', '.join(dropped)}")
+        say(f"{where}: dropped for kind {kind}: {', '.join(dropped)}")
     return recipe
 
 
@@ -65,7 +69,10 @@ def parse_recipe(table: Mapping[str, Any], where: str) -> Recipe:
     try:
         return Recipe.model_validate(table)
     except ValidationError as error:
-        raise RecipeError("\n".join(f"{where}: {sentence}" for sentence in explain(error, _NAMES))) from None
+        kind = kind_in(table.get("model"))
+        known = KINDS[kind if isinstance(kind, str) and kind in KINDS else DEFAULT_KIND]
+        names = {section: tuple(section_fields(section, known)) for section in Recipe.model_fields}
+        raise RecipeError("\n".join(f"{where}: {sentence}" for sentence in explain(error, names))) from None
 
 
 def save_recipe(recipe: Recipe, path: Path) -> None:

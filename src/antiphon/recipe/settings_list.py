@@ -1,40 +1,55 @@
 """Lists every setting with its type, default and meaning, from the classes of the recipe."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from antiphon.exceptions import RecipeError
-from antiphon.recipe.schema import Recipe
+from antiphon.recipe.kind_settings import REFUSED, settings_of
+from antiphon.recipe.kinds import KINDS
+from antiphon.recipe.model_sections import ModelSection
+from antiphon.recipe.schema import DEFAULT_KIND, Recipe
 
 _NAMES: dict[Any, str] = {str: "text", int: "whole number", float: "number", bool: "true or false", Path: "path"}
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A setting: its key, such as ``train.seed``, its type, default and meaning."""
+    """A setting: its key, such as ``train.seed``, its type, default and meaning, and which kinds have it.
+
+    ``kinds`` is empty where all kinds accept it.
+    """
 
     key: str
     type: str
     default: str
     meaning: str
+    kinds: tuple[str, ...] = ()
 
 
 def all_settings() -> Iterator[Setting]:
-    """Every setting, section by section."""
-    for section, field in Recipe.model_fields.items():
-        settings = field.annotation
-        assert isinstance(settings, type)
-        assert issubclass(settings, BaseModel)
-        for name, setting in settings.model_fields.items():
-            default = "unset" if setting.default is None else str(setting.default).lower()
-            yield Setting(f"{section}.{name}", _type_of(setting), default, setting.description or "")
+    """Every setting, section by section; one whose default differs between kinds comes once for each default."""
+    by_setting: dict[Setting, list[str]] = {}
+    for name, kind in KINDS.items():
+        for key, field in settings_of(kind):
+            by_setting.setdefault(_describe(*key, field), []).append(name)
+    order = list(Recipe.model_fields)
+    for setting, kinds in sorted(by_setting.items(), key=lambda each: order.index(each[0].key.partition(".")[0])):
+        accepted_by_all = len(kinds) == len(KINDS) or not setting.key.startswith(REFUSED)
+        yield setting if accepted_by_all else replace(setting, kinds=tuple(kinds))
+
+
+def _describe(section: str, name: str, field: FieldInfo) -> Setting:
+    if (section, name) == ("model", "kind"):
+        meaning = ModelSection.model_fields["kind"].description or ""
+        return Setting("model.kind", " | ".join(KINDS), DEFAULT_KIND, meaning)
+    default = "unset" if field.default is None else str(field.default).lower()
+    return Setting(f"{section}.{name}", _type_of(field), default, field.description or "")
 
 
 def find_settings(key: str) -> list[Setting]:

@@ -7,11 +7,11 @@ from antiphon.data.codec import NO_FEATURES, PairCodec
 from antiphon.data.corpus import Limits
 from antiphon.data.tokenise import Normalisation
 from antiphon.data.vocab import NO_COUNTERPART, SPECIALS, UNKNOWN, Vocab
-from antiphon.decode.hypothesis import BeamSettings
+from antiphon.decode.hypothesis import BeamSettings, Search
 from antiphon.exceptions import RecipeError
-from antiphon.recipe.kind_settings import MODEL_SETTINGS
-from antiphon.recipe.schema import DataSection, ModelSection, Recipe, SearchSection
-from antiphon.runs.kinds import KINDS, Search
+from antiphon.recipe.kinds import KINDS, resolve
+from antiphon.recipe.model_sections import ModelSection, TransducerSection
+from antiphon.recipe.schema import DataSection, Recipe, SearchSection
 
 
 def build_model(settings: ModelSection, codec: PairCodec, *, emit_probability: float = 0.5) -> nn.Module:
@@ -21,15 +21,14 @@ def build_model(settings: ModelSection, codec: PairCodec, *, emit_probability: f
 
     ``emit_probability`` is the initial value of a constant transition.
     """
-    given = {name: getattr(settings, name) for name in MODEL_SETTINGS[settings.kind]}
-    given["embedding_size"] = settings.embedding_size or settings.hidden_size
-    if settings.kind == "transducer":
+    given = settings.arguments()
+    if isinstance(settings, TransducerSection):
         given["emit_probability"] = emit_probability
-        given["tie"] = settings.tie or "none"
-        given["context"] = settings.context or "none"
         given["counterparts"] = find_counterparts(codec.source.vocab, codec.target.vocab)
     feature_size = 0 if codec.features == NO_FEATURES else len(codec.features)
-    return KINDS[settings.kind].model(len(codec.source.vocab), len(codec.target.vocab), feature_size, **given)
+    model = KINDS[settings.kind].model
+    assert model is not None
+    return resolve(model)(len(codec.source.vocab), len(codec.target.vocab), feature_size, **given)
 
 
 def find_counterparts(source: Vocab, target: Vocab) -> Tensor:
@@ -44,10 +43,10 @@ def build_search(recipe: Recipe) -> Search | None:
     """The search of the recipe; None for a kind without outputs."""
     kind = KINDS[recipe.model.kind]
     if recipe.search.over == "outputs":
-        return kind.search
+        return None if kind.search is None else resolve(kind.search)
     if kind.path_search is None:
         raise RecipeError(f'search.over = "paths": kind {recipe.model.kind} has no alignments, expected a transducer')
-    return kind.path_search
+    return resolve(kind.path_search)
 
 
 def build_beam(settings: SearchSection, *, beam: int | None = None, nbest: int = 1) -> BeamSettings:
@@ -84,7 +83,7 @@ def build_limits(recipe: Recipe) -> Limits:
 
 def reads_source(recipe: Recipe) -> bool:
     """Whether the recipe's model reads a source."""
-    return recipe.model.kind not in KINDS or KINDS[recipe.model.kind].reads_source
+    return KINDS[recipe.model.kind].reads_source
 
 
 def count_parameters(model: nn.Module) -> int:

@@ -15,9 +15,16 @@ from antiphon.models.ensemble_model import Ensemble, Mean, MemberIds
 from antiphon.models.language_model import LanguageModel
 from antiphon.models.noisy_channel import NoisyChannel, Weights
 from antiphon.models.transducer import Transducer
+from antiphon.recipe.kinds import KINDS, resolve
+from antiphon.recipe.model_sections import (
+    EnsembleSection,
+    LanguageModelSection,
+    ModelSection,
+    NoisyChannelSection,
+    TransducerSection,
+)
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import build_normalisation, count_parameters
-from antiphon.runs.kinds import KINDS
 from antiphon.runs.run_folder import RunFolder, locked_folder, new_run, token_kinds
 from antiphon.storage.commit import seal_run
 from antiphon.storage.layout import KEPT_FILES, MEMBERS
@@ -95,7 +102,8 @@ def load_combination(run: RunFolder, recipe: Recipe) -> NoisyChannel:
 def load_part(run: RunFolder) -> nn.Module:
     """The network of a run that is part of another: a single one, or an ensemble."""
     recipe = run.recipe()
-    return load_ensemble(run, recipe) if recipe.model.kind == "ensemble" else run.load_module(recipe, run.codec(recipe))
+    module: nn.Module = resolve(KINDS[recipe.model.kind].load)(run, recipe)
+    return module
 
 
 def load_ensemble(run: RunFolder, recipe: Recipe) -> Ensemble:
@@ -134,9 +142,9 @@ def _ensemble_recipe(folders: dict[str, RunFolder], mean: Mean) -> Recipe:
     (first_name, first), *others = folders.items()
     recipe, vocab = first.recipe(), first.vocab("target")
     for name, folder in folders.items():
-        kind = folder.recipe().model.kind
-        if kind not in KINDS or KINDS[kind].search is None:
-            raise RunError(f"{name}: a run of kind {kind}, expected one that predicts token by token")
+        kind = KINDS[folder.recipe().model.kind]
+        if kind.search is None or "rescoring" in kind.uses:
+            raise RunError(f"{name}: a run of kind {kind.name}, expected one that predicts token by token")
     for name, folder in others:
         if set(folder.vocab("target").tokens) != set(vocab.tokens):
             raise RunError(
@@ -147,7 +155,7 @@ def _ensemble_recipe(folders: dict[str, RunFolder], mean: Mean) -> Recipe:
             if ours != theirs:
                 raise RunError(f"{name}: data.{key} = {theirs}, expected {ours} as in {first_name}")
     table = recipe.model_dump()
-    table["model"] = {"kind": "ensemble"}
+    table["model"] = EnsembleSection()
     weights = [folder.recipe().search.rule_weight or 0.0 for folder in folders.values()]
     rule_weight = sum(weights) / len(weights) if recipe.search.rule_weight else 0.0
     table["search"] |= {"ensemble": mean, "over": "outputs", "rule_weight": rule_weight}
@@ -170,7 +178,7 @@ def _combined_recipe(folders: dict[str, RunFolder], search: dict[str, object]) -
         if name not in folders:
             weights[index] = 0.0
     table = recipe.model_dump()
-    table["model"]["kind"] = "noisy_channel"
+    table["model"] = NoisyChannelSection()
     table["search"] |= given | {"weights": tuple(weights), "rule_weight": 0.0}
     return Recipe.model_validate(table)
 
@@ -183,24 +191,36 @@ def _copy_files(run: RunFolder, names: Sequence[str], target: Path) -> None:
             shutil.copyfile(run.file(name), target / name, follow_symlinks=False)
 
 
+_PART_KINDS: dict[str, tuple[type[ModelSection], ...]] = {
+    "direct": (TransducerSection, EnsembleSection),
+    "channel": (TransducerSection,),
+    "lm": (LanguageModelSection,),
+}
+"""What each part of a noisy channel can be."""
+
+
 def _check_kinds(parts: dict[str, RunFolder]) -> None:
-    direct = parts["direct"].recipe()
-    expected = {"direct": ("transducer", "ensemble"), "channel": ("transducer",), "lm": ("language_model",)}
+    """Refuses parts of a wrong kind, and an ensemble that does not know how far it has read."""
     for name, part in parts.items():
-        kind = part.recipe().model.kind
-        if kind not in expected[name]:
-            raise RunError(f"{name}: a run of kind {kind}, expected a {expected[name][0]}")
-        members = part.parts().values()
-        if kind == "ensemble" and not any(member.recipe().model.kind == "transducer" for member in members):
+        model, expected = part.recipe().model, _PART_KINDS[name]
+        if not isinstance(model, expected):
+            first = expected[0].model_fields["kind"].default
+            raise RunError(f"{name}: a run of kind {model.kind}, expected a {first}")
+        members = [member.recipe().model for member in part.parts().values()]
+        if isinstance(model, EnsembleSection) and not any(isinstance(each, TransducerSection) for each in members):
             raise RunError(f"{name}: an ensemble without a transducer, expected one that knows how far it has read")
     if "channel" in parts:
-        channel = parts["channel"].recipe()
-        if channel.model.encoder != "unidirectional":
-            raise RunError("channel: a bidirectional encoder, expected one trained with model.encoder=unidirectional")
-        if channel.data.swap == direct.data.swap:
-            raise RunError("channel: maps in the same direction as the direct model, expected data.swap the other way")
-        if channel.data.features != direct.data.features:
-            raise RunError("channel: reads features and the direct model does not, or the reverse, expected both alike")
+        _check_channel(parts["channel"].recipe(), parts["direct"].recipe())
+
+
+def _check_channel(channel: Recipe, direct: Recipe) -> None:
+    """Refuses a channel that does not read from the left, or maps what the direct model does not."""
+    if not isinstance(channel.model, TransducerSection) or channel.model.encoder != "unidirectional":
+        raise RunError("channel: a bidirectional encoder, expected one trained with model.encoder=unidirectional")
+    if channel.data.swap == direct.data.swap:
+        raise RunError("channel: maps in the same direction as the direct model, expected data.swap the other way")
+    if channel.data.features != direct.data.features:
+        raise RunError("channel: reads features and the direct model does not, or the reverse, expected both alike")
 
 
 def _check_tokens(parts: dict[str, RunFolder]) -> None:

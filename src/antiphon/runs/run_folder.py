@@ -29,6 +29,7 @@ from antiphon.data.tokenise import Chars, SentencePiece, Tokeniser, Words
 from antiphon.data.vocab import Vocab
 from antiphon.exceptions import RunError, is_disk_full
 from antiphon.models.suffix_rule import SuffixRules
+from antiphon.recipe.kind_settings import drop_other_kinds
 from antiphon.recipe.recipe_file import parse_recipe, parse_toml, save_recipe
 from antiphon.recipe.schema import DataSection, Recipe, TokenKind
 from antiphon.runs.build import build_model, build_normalisation
@@ -126,7 +127,7 @@ class RunFolder:
             raise RunError(f"{self.path}: {error}") from None
         except TypeError:
             raise RunError(f"{path}: damaged, expected the recipe of a run") from None
-        return parse_recipe(table, str(path))
+        return parse_recipe(table if self.format == FORMAT else drop_other_kinds(table), str(path))
 
     def save_recipe(self, recipe: Recipe) -> None:
         """Writes the run's settings."""
@@ -171,7 +172,7 @@ class RunFolder:
 
     def load_module(self, recipe: Recipe, codec: PairCodec) -> nn.Module:
         """The trained network of the run, ready to use."""
-        return load_into(lambda: build_model(recipe.model, codec), self.trained_weights(), recipe.model.layers)
+        return load_into(lambda: build_model(recipe.model, codec), self.trained_weights(), recipe.model.depth)
 
     def trained_weights(self) -> Path:
         """The file of the best weights; an error if there is none yet."""
@@ -222,6 +223,16 @@ class RunFolder:
         if not path.is_file():
             raise RunError(f"{path}: missing, expected the vocabulary of a run")
         return Vocab.load(path)
+
+
+def load_network(run: RunFolder, recipe: Recipe) -> nn.Module:
+    """The trained network of a run that has one."""
+    return run.load_module(recipe, run.codec(recipe))
+
+
+def widest_layer(run: RunFolder) -> int:
+    """Units of the widest layer of a run, or of the runs that it is made of."""
+    return max([run.recipe().model.width, *(widest_layer(part) for part in run.parts().values())])
 
 
 @contextmanager

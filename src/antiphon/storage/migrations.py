@@ -12,7 +12,7 @@ from antiphon.exceptions import RunError
 
 Table = dict[str, Any]
 
-FORMAT = 2
+FORMAT = 3
 """The format that is written."""
 OLDEST = 1
 """The oldest format that can be read."""
@@ -32,7 +32,21 @@ def _from_format_1(recipe: Table) -> Table:
     return {**recipe, "data": data, "model": model}
 
 
-MIGRATIONS: dict[int, Callable[[Table], Table]] = {1: _from_format_1}
+def _from_format_2(recipe: Table) -> Table:
+    """In format 2 some settings had other names, and a noisy channel repeated those of its direct model."""
+    data, model, train = ({**recipe[section]} for section in ("data", "model", "train"))
+    for before, now in (("final_learning_rate", "final_learning_rate_ratio"), ("average", "ema_decay")):
+        if before in train:
+            train[now] = train.pop(before)
+    encoder = data.pop("encoder", None)
+    if model.get("kind") == "matcher" and encoder is not None:
+        model["pretrained"] = encoder
+    if model.get("kind") == "noisy_channel":
+        model = {"kind": "noisy_channel"}
+    return {**recipe, "data": data, "model": model, "train": train}
+
+
+MIGRATIONS: dict[int, Callable[[Table], Table]] = {1: _from_format_1, 2: _from_format_2}
 """For each older format, its recipe as one of the next format; ``ValueError`` says why there is none."""
 
 

@@ -14,7 +14,7 @@ from antiphon.training.preconditions import check_recipe
 from antiphon.training.reporting import Say
 from antiphon.training.step.memory_estimate import estimate_memory
 from antiphon.training.step.time_estimate import describe_duration, seconds_per_epoch
-from antiphon.training.tasks.task_kinds import COUNTED_TASKS, prepare_task
+from antiphon.training.tasks.task_kinds import count, prepare_task
 
 
 def dry_run(recipe: Recipe, *, say: Say, device: str = "auto", threads: int | None = None) -> None:
@@ -22,12 +22,11 @@ def dry_run(recipe: Recipe, *, say: Say, device: str = "auto", threads: int | No
     check_recipe(recipe)
     with TemporaryDirectory(prefix="antiphon-") as folder:
         run = RunFolder(Path(folder))
-        if recipe.model.kind in COUNTED_TASKS:
-            COUNTED_TASKS[recipe.model.kind](recipe, run, say)
+        if count(recipe, run, say):
             say(f"{recipe.model.kind}: learns by counting, without batches and with very little memory")
             return
         task = prepare_task(recipe, run, say)
-        torch.set_num_threads(threads or choose_threads(task.recipe, task.target_size))
+        torch.set_num_threads(threads or choose_threads(recipe.train.batch_size, recipe.model.width, task.target_size))
         where, length, how = choose_device(device), Length.of(task.recipe.train), Optimisation.of(task.recipe.train)
         say(f"{recipe.model.kind}, on {where}:")
         setup = task.setup(run, is_new=True)

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -34,7 +33,7 @@ from antiphon.training.preconditions import check_recipe
 from antiphon.training.reporting import Say, silent
 from antiphon.training.resume import lengthen, refuse_shorter, refuse_stopped, settings_to_resume, stored_recipe
 from antiphon.training.summary import Summary, save_summary
-from antiphon.training.tasks.task_kinds import COUNTED_TASKS, prepare_task, resume_task
+from antiphon.training.tasks.task_kinds import count, prepare_task, resume_task, with_recipe
 from antiphon.training.tensorboard_log import TensorBoardLog
 from antiphon.training.training_setup import Task
 from antiphon.training.training_state import TrainingState
@@ -60,9 +59,12 @@ def train(
         if broadcast(task is None):
             return run
         task = task or _begin_beside_rank_zero(recipe, run, say)
-        threads = threads or choose_threads(task.recipe, task.target_size, local_world_size())
+        settings = task.recipe
+        threads = threads or choose_threads(
+            settings.train.batch_size, settings.model.width, task.target_size, local_world_size()
+        )
         where = local_device(choose_device(device))
-        if task.recipe.train.log == "tensorboard":
+        if settings.train.log == "tensorboard":
             callbacks = [TensorBoardLog(run.tensorboard), *callbacks]
         with _own_threads_and_random_numbers(threads, where):
             _run_to_the_end(task, run, say, where, callbacks if is_rank_zero() else ())
@@ -82,8 +84,7 @@ def _begin(
     if resume and holds_run(out):
         return _resume(recipe, out, say)
     with new_run(out, force=force) as run:
-        if recipe.model.kind in COUNTED_TASKS:
-            COUNTED_TASKS[recipe.model.kind](recipe, run, say)
+        if count(recipe, run, say):
             return None
         return prepare_task(recipe, run, say)
 
@@ -103,7 +104,7 @@ def _resume(recipe: Recipe, out: Path, say: Say) -> Task | None:
     settled = settle_length(settings, task.updates_per_pass)
     refuse_shorter(stored, settled, out)
     lengthen(run, settled, say)
-    return replace(task, recipe=settled)
+    return with_recipe(task, settled)
 
 
 def _begin_beside_rank_zero(recipe: Recipe, run: RunFolder, say: Say) -> Task:

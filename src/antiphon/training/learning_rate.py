@@ -20,7 +20,7 @@ class Schedule:
     """
 
     learning_rate: float
-    final_learning_rate: float
+    final_learning_rate_ratio: float
     warmup_updates: int
     max_epochs: int
 
@@ -28,7 +28,7 @@ class Schedule:
     def of(cls, settings: TrainSection) -> "Schedule":
         """The schedule of a recipe whose length is decided."""
         max_epochs = Length.of(settings).max_epochs
-        return cls(settings.learning_rate, settings.final_learning_rate, settings.warmup_updates, max_epochs)
+        return cls(settings.learning_rate, settings.final_learning_rate_ratio, settings.warmup_updates, max_epochs)
 
     def rate(self, epoch: int, index: int, updates: int) -> float:
         """The rate of update ``index`` of an epoch that has ``updates``; both epoch and index count from 0.
@@ -41,7 +41,7 @@ class Schedule:
             return self.learning_rate * (update + 1) / self.warmup_updates
         position = min(1.0, (update - self.warmup_updates) / max(1, total - 1 - self.warmup_updates))
         cosine = 0.5 * (1 + math.cos(math.pi * position))
-        return self.learning_rate * (self.final_learning_rate + (1 - self.final_learning_rate) * cosine)
+        return self.learning_rate * (self.final_learning_rate_ratio + (1 - self.final_learning_rate_ratio) * cosine)
 
     def scheduler(self, optimiser: torch.optim.Optimizer, epoch: int, updates: int, first: int = 0) -> LambdaLR:
         """PyTorch's scheduler for one epoch, which starts with update ``first``."""

@@ -66,7 +66,7 @@ def settle_length(recipe: Recipe, updates_per_pass: int) -> Recipe:
 
 def default_patience(settings: TrainSection, max_epochs: int) -> int:
     """The patience of a run of so many epochs."""
-    share = PATIENCE_SHARE if settings.final_learning_rate == 1 else ANNEALED_PATIENCE_SHARE
+    share = PATIENCE_SHARE if settings.final_learning_rate_ratio == 1 else ANNEALED_PATIENCE_SHARE
     return max(LEAST_PATIENCE, ceil(share * max_epochs))
 
 

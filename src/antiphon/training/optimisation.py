@@ -11,10 +11,10 @@ from antiphon.recipe.schema import TrainSection
 
 @dataclass(frozen=True)
 class Optimisation:
-    """How weights move; ``average`` is the decay of their EMA, 0 without one."""
+    """How weights move; ``ema_decay`` is 0 without an EMA of them."""
 
     learning_rate: float
-    average: float
+    ema_decay: float
     seed: int
     clip: float = 5.0
     precision: Literal["float32", "tf32", "bfloat16"] = "float32"

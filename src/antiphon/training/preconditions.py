@@ -8,14 +8,11 @@ from antiphon.exceptions import InputError, RecipeError
 from antiphon.metrics import missing_metrics_note
 from antiphon.ranking.question_files import read_questions, select_questions
 from antiphon.ranking.ranking_metrics import RANKING_METRICS
+from antiphon.recipe.kinds import KINDS
+from antiphon.recipe.model_sections import MatcherSection, OverlapSection
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import reads_source, task_metrics
-from antiphon.runs.kinds import RANKING_KINDS
 from antiphon.training.data.prepare import pairs_of
-from antiphon.training.tasks.task_kinds import COUNTED_TASKS
-
-_MADE_OF_RUNS = {"noisy_channel": "combine", "ensemble": "ensemble"}
-"""Kinds that are not trained but made of trained runs, and by which verb."""
 
 
 def check_recipe(recipe: Recipe) -> None:
@@ -29,17 +26,17 @@ def check_recipe(recipe: Recipe) -> None:
 
 def _check_kind(recipe: Recipe) -> None:
     """Refuses a kind that is not trained, and a dev metric that the kind cannot have."""
-    kind, metric = recipe.model.kind, recipe.train.dev_metric
-    if kind in _MADE_OF_RUNS:
-        verb = _MADE_OF_RUNS[kind]
-        raise RecipeError(f"model.kind = {kind}: made of trained runs by antiphon {verb}, expected another kind")
-    possible = [] if kind in COUNTED_TASKS else ["perplexity"]
-    if kind in RANKING_KINDS:
+    kind, metric = KINDS[recipe.model.kind], recipe.train.dev_metric
+    if kind.made_by:
+        verb = kind.made_by
+        raise RecipeError(f"model.kind = {kind.name}: made of trained runs by antiphon {verb}, expected another kind")
+    possible = [] if kind.task is None else ["perplexity"]
+    if kind.ranks:
         possible += RANKING_METRICS
-    elif kind != "language_model":
+    elif kind.predicts:
         possible += task_metrics(recipe.data)
     if metric not in possible:
-        raise RecipeError(f"train.dev_metric = {metric}: not for this {kind}, expected {' or '.join(possible)}")
+        raise RecipeError(f"train.dev_metric = {metric}: not for this {kind.name}, expected {' or '.join(possible)}")
     if missing := missing_metrics_note([metric]):
         raise RecipeError(f"train.dev_metric = {missing}")
 
@@ -49,12 +46,12 @@ def _libraries(recipe: Recipe) -> Iterator[tuple[str, str, str]]:
     model = recipe.model
     if recipe.train.log == "tensorboard":
         yield "train.log = tensorboard", "tensorboard", "log"
-    if model.kind in RANKING_KINDS:
+    if KINDS[model.kind].ranks:
         yield f"model.kind = {model.kind}", "ir_measures", "qa"
-    if model.kind == "overlap" and model.baseline == "bm25":
+    if isinstance(model, OverlapSection) and model.baseline == "bm25":
         yield "model.baseline = bm25", "bm25s", "qa"
-    if model.kind == "matcher" and model.sentence == "pretrained":
-        yield "model.sentence = pretrained", "tokenizers", "pretrained"
+    if isinstance(model, MatcherSection) and model.sentence == "pretrained":
+        yield "model.sentence = pretrained", "transformers", "pretrained"
 
 
 def _check_test_file(recipe: Recipe) -> None:
@@ -62,7 +59,7 @@ def _check_test_file(recipe: Recipe) -> None:
     test = recipe.data.test
     if test is None:
         return
-    if recipe.model.kind not in RANKING_KINDS:
+    if not KINDS[recipe.model.kind].ranks:
         keep_filled(pairs_of(recipe, test), test, targets_only=not reads_source(recipe))
         return
     if isinstance(test, tuple):

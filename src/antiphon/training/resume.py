@@ -4,12 +4,12 @@ from pathlib import Path
 from typing import Any
 
 from antiphon.exceptions import RecipeError, RunError
+from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.schema import Recipe, TrainSection
 from antiphon.runs.run_folder import RunFolder
 from antiphon.terminal import count_of
 from antiphon.training.length import Length, default_patience
 from antiphon.training.reporting import Say
-from antiphon.training.tasks.task_kinds import COUNTED_TASKS
 
 _DECIDED_BY_DATA = {
     "features",
@@ -39,11 +39,11 @@ def settings_to_resume(stored: Recipe, asked: Recipe, out: Path) -> Recipe:
     Epochs and patience that follow from a new length are left open.
     """
     before, now = stored.model_dump(mode="json"), asked.model_dump(mode="json")
-    if stored.model.kind not in COUNTED_TASKS:
+    if KINDS[stored.model.kind].task is not None:
         before["train"] |= _longer(stored.train, asked.train)
     for section, values in before.items():
         for name, value in values.items():
-            wanted = now[section][name]
+            wanted = now[section].get(name)
             if wanted != value and not (name in _DECIDED_BY_DATA and wanted is None):
                 raise RecipeError(
                     f"{out}: {section}.{name} is {value!r} in the run, expected the same but {wanted!r} was asked for; "
@@ -57,8 +57,8 @@ def lengthen(run: RunFolder, recipe: Recipe, say: Say) -> None:
     """Makes a run one of more epochs; it counts as untrained until they are done."""
     with run.changed(remove=("metrics.json",)) as new:
         new.save_recipe(recipe)
-    if recipe.train.final_learning_rate != 1:
-        say("train.final_learning_rate: the learning rate now falls over all epochs, old and new")
+    if recipe.train.final_learning_rate_ratio != 1:
+        say("train.final_learning_rate_ratio: the learning rate now falls over all epochs, old and new")
 
 
 def refuse_shorter(stored: Recipe, settled: Recipe, out: Path) -> None:

@@ -10,6 +10,7 @@ from antiphon.recipe.schema import Recipe
 from antiphon.runs.run_folder import RunFolder
 from antiphon.training.data.epoch_batches import EpochBatches, Indices
 from antiphon.training.length import Length
+from antiphon.training.reporting import Say
 from antiphon.training.step.step import LossFunction
 
 T = TypeVar("T")
@@ -52,7 +53,17 @@ class TrainingSetup:
 
 
 class Task(Protocol):
-    """What is trained: how its data are read, and what is added to a run once the best weights are known."""
+    """What is trained, a dataclass: how data are read, and what is added to a run once the best weights are known."""
+
+    @classmethod
+    def prepare(cls, recipe: Recipe, run: RunFolder, say: Say) -> "Task":
+        """The task with its data in a new run folder."""
+        ...
+
+    @classmethod
+    def resume(cls, recipe: Recipe, run: RunFolder, say: Say) -> "Task":
+        """The task of an existing run folder."""
+        ...
 
     @property
     def recipe(self) -> Recipe:

@@ -63,7 +63,7 @@ class TrainingState:
     ) -> "TrainingState":
         """The state before the first update, on a device."""
         model = model.to(device).train()
-        ema = EMA(model, how.average).to(device) if how.average else None
+        ema = EMA(model, how.ema_decay).to(device) if how.ema_decay else None
         return cls(model, ema, how.new_optimiser(model), MicroBatchLimit(say), MicroBatchLimit(say))
 
     @property

@@ -12,6 +12,7 @@ from antiphon.data.readers import Files, Pair, has_features, read_pairs, read_ta
 from antiphon.data.tokenise import SentencePiece, train_sentencepiece
 from antiphon.data.vocab import SPECIALS
 from antiphon.exceptions import InputError, RecipeError
+from antiphon.recipe.model_sections import TransducerSection
 from antiphon.recipe.schema import DataSection, Recipe
 from antiphon.runs.build import build_limits, build_normalisation, reads_source
 from antiphon.runs.run_folder import RunFolder, token_kinds
@@ -94,10 +95,10 @@ def settle_model(recipe: Recipe, codec: PairCodec, pairs: int) -> Recipe:
     is made up, 1,000 from a fifth, more than 4,000 from none.
     """
     model, train = recipe.model, recipe.train
-    if model.kind != "transducer":
+    if not isinstance(model, TransducerSection):
         return recipe
     if model.tie is None:
-        model = model.model_copy(update={"tie": _choose_tie(recipe, codec)})
+        model = model.model_copy(update={"tie": _choose_tie(recipe, model, codec)})
     if model.context is None:
         context = "attention" if model.encoder == "bidirectional" else "none"
         model = model.model_copy(update={"context": context})
@@ -111,12 +112,12 @@ def settle_model(recipe: Recipe, codec: PairCodec, pairs: int) -> Recipe:
     return recipe.model_copy(update={"model": model, "train": train})
 
 
-def _choose_tie(recipe: Recipe, codec: PairCodec) -> str:
+def _choose_tie(recipe: Recipe, model: TransducerSection, codec: PairCodec) -> str:
     """The same tokens where there are such; associated ones where both vocabularies are as small as alphabets."""
     if share_vocabulary(recipe, codec):
         return "same"
     is_small = len(codec.source.vocab) * len(codec.target.vocab) <= _MOST_ASSOCIATIONS
-    return "associated" if is_small and recipe.model.transition == "neural" else "none"
+    return "associated" if is_small and model.transition == "neural" else "none"
 
 
 def share_vocabulary(recipe: Recipe, codec: PairCodec) -> bool:

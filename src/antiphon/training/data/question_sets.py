@@ -10,7 +10,7 @@ from antiphon.ranking.build_matchers import build_pretrained_matcher
 from antiphon.ranking.matcher import Matcher
 from antiphon.ranking.pretrained_encoder import ENCODER_FILES, WEIGHTS, WordPieces, find_encoder, read_encoder_config
 from antiphon.ranking.question_files import Question, read_questions, select_questions
-from antiphon.ranking.saved_rankers import save_words, word_splitter
+from antiphon.ranking.saved_rankers import matcher_settings, save_words, word_splitter
 from antiphon.ranking.stop_words import read_stop_words
 from antiphon.ranking.word_overlap import Overlap
 from antiphon.ranking.word_vectors import read_vectors
@@ -77,10 +77,12 @@ def copy_vectors(recipe: Recipe, run: RunFolder, questions: Iterable[Question]) 
 
 def copy_encoder(recipe: Recipe, run: RunFolder) -> None:
     """Puts the sizes and word pieces of a pretrained encoder into the run; its weights come with the best ones."""
-    folder = find_encoder(recipe.data.encoder)
+    folder = find_encoder(matcher_settings(recipe).pretrained)
     sizes = read_encoder_config(folder / "config.json")
     WordPieces(folder / "tokenizer.json", sizes)
-    load_encoder(build_pretrained_matcher(recipe.model, sizes), recipe)  # what does not fit is refused before training
+    load_encoder(
+        build_pretrained_matcher(matcher_settings(recipe), sizes), recipe
+    )  # what does not fit is refused before training
     run.encoder_config.parent.mkdir()
     for name in ENCODER_FILES:
         shutil.copyfile(folder / name, run.encoder_config.with_name(name))
@@ -88,7 +90,7 @@ def copy_encoder(recipe: Recipe, run: RunFolder) -> None:
 
 def load_encoder(matcher: Matcher, recipe: Recipe) -> None:
     """Puts the published weights into a matcher's encoder."""
-    folder = find_encoder(recipe.data.encoder)
+    folder = find_encoder(matcher_settings(recipe).pretrained)
     sentence = cast(PretrainedSentence, matcher.sentence)
     try:
         sentence.bert.load_state_dict(bert_weights(load_finite(folder / WEIGHTS)))

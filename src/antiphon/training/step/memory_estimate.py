@@ -85,7 +85,7 @@ def estimate_memory(setup: TrainingSetup, how: Optimisation, device: str) -> Mem
         batches=len(shapes),
         largest=_largest(shapes, shapes.prod(1)),
         weights=_bytes(_tensors(model)),
-        ema=_bytes(_tensors(EMA(model, how.average))) if how.average else 0,
+        ema=_bytes(_tensors(EMA(model, how.ema_decay))) if how.ema_decay else 0,
         optimiser=_STATES[how.optimiser] * _bytes(weight for weight in model.parameters() if weight.requires_grad),
         step=step,
         cuda_graphs=step if setup.uses_cuda_graphs and device == "cuda" else 0,

@@ -12,6 +12,7 @@ from antiphon.data.batch import Batch
 from antiphon.data.changing_pairs import ChangingPairs
 from antiphon.data.corpus import plan_batches
 from antiphon.models.transducer import Transducer
+from antiphon.recipe.model_sections import TransducerSection
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import build_beam, build_model, build_search, task_metrics
 from antiphon.runs.run_folder import RunFolder
@@ -98,7 +99,8 @@ class GenerationTask:
             int(lengths.sum()) for lengths in (self.prepared.train.target_lengths, self.prepared.train.source_lengths)
         )
         model = build_model(recipe.model, codec, emit_probability=written / (written + read))
-        if isinstance(model, Transducer) and recipe.model.tie == "associated":
+        if isinstance(recipe.model, TransducerSection) and recipe.model.tie == "associated":
+            assert isinstance(model, Transducer)
             sizes = len(codec.source.vocab), len(codec.target.vocab)
             model.counterparts.copy_(torch.from_numpy(associate(self.prepared.train, *sizes)))
         return model

@@ -11,10 +11,10 @@ from antiphon.data.codec import PairCodec
 from antiphon.data.corpus import Corpus
 from antiphon.data.readers import Pair
 from antiphon.decode.best_alignments import add_alignments, have_unknown
-from antiphon.decode.hypothesis import BeamSettings, Hypothesis
+from antiphon.decode.hypothesis import BeamSettings, Hypothesis, Search
 from antiphon.metrics import Outputs, perplexity, score_outputs
+from antiphon.models.sequence_model import log_prob
 from antiphon.models.transducer import Transducer
-from antiphon.runs.kinds import Search, log_prob
 from antiphon.training.data.epoch_batches import Indices
 from antiphon.training.distributed import all_gather, rank, world_size
 from antiphon.training.training_setup import DevResult, InMicroBatches

@@ -25,7 +25,14 @@ from antiphon.ranking.rankers import (
     with_probability,
 )
 from antiphon.ranking.ranking_metrics import compute_ranking_metrics
-from antiphon.ranking.saved_rankers import load_matcher, load_overlap, new_matcher, text_encoder, word_splitter
+from antiphon.ranking.saved_rankers import (
+    load_matcher,
+    load_overlap,
+    matcher_settings,
+    new_matcher,
+    text_encoder,
+    word_splitter,
+)
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.run_folder import RunFolder
 from antiphon.training.data.epoch_batches import EpochBatches, Indices
@@ -114,11 +121,11 @@ class MatchingTask:
     def prepare(cls, recipe: Recipe, run: RunFolder, say: Say) -> "MatchingTask":
         """The task with its words, vectors and word frequencies in a new run folder."""
         task = cls.resume(recipe, run, say)
-        if recipe.model.sentence == "pretrained":
+        if matcher_settings(recipe).sentence == "pretrained":
             copy_encoder(recipe, run)
         else:
             say(copy_vectors(recipe, run, [*task.train, *task.dev]))
-        if recipe.model.overlap:
+        if matcher_settings(recipe).overlap:
             learn_overlap(recipe.data, task.train).save(run.overlap)
         run.save_recipe(recipe)
         return task
@@ -136,16 +143,16 @@ class MatchingTask:
     @property
     def target_size(self) -> int:
         """Units of the sentence vectors."""
-        return self.recipe.model.hidden_size
+        return self.recipe.model.width
 
     def setup(self, run: RunFolder, *, is_new: bool) -> TrainingSetup:
         """The matcher, its training batches and its validation."""
         settings, encode = self.recipe.train, text_encoder(run, self.recipe)
         train, dev = (MatchCorpus.of(questions, encode) for questions in (self.train, self.dev))
         matcher = new_matcher(run, self.recipe)
-        if self.recipe.model.sentence == "pretrained" and is_new:
+        if matcher_settings(self.recipe).sentence == "pretrained" and is_new:
             load_encoder(matcher, self.recipe)
-        counts = self._counts(run, train) if self.recipe.model.overlap else None
+        counts = self._counts(run, train) if matcher_settings(self.recipe).overlap else None
         batches = EpochBatches(
             lambda indices, _: train.batch(indices),
             lambda order: plan_match_batches(train, settings.batch_size, order),
@@ -163,7 +170,7 @@ class MatchingTask:
 
     def finish(self, run: RunFolder, new: RunFolder, device: str) -> dict[str, float]:
         """With ``model.overlap``, leaves the logistic regression of the best weights."""
-        if self.recipe.model.overlap:
+        if matcher_settings(self.recipe).overlap:
             corpus = MatchCorpus.of(self.train, text_encoder(run, self.recipe))
             matcher = load_matcher(run, self.recipe).to(device)
             self._counts(run, corpus).fit(matcher).save(new.logistic)
@@ -172,7 +179,7 @@ class MatchingTask:
     def _counts(self, run: RunFolder, corpus: MatchCorpus) -> WordCounts:
         overlap, words = load_overlap(run), word_splitter(self.recipe.data)
         train, dev = (overlap_counts(overlap, words, questions) for questions in (self.train, self.dev))
-        return WordCounts(corpus, train, dev, self.recipe.model.overlap_l2)
+        return WordCounts(corpus, train, dev, matcher_settings(self.recipe).overlap_l2)
 
 
 def dev_metrics(questions: list[Question], scores: Scores) -> dict[str, float]:

@@ -10,9 +10,9 @@ from antiphon.data.vocab import END
 from antiphon.decode.rule_mixture import HeldOutAnswers, as_answer, fit_weight, held_out_answers
 from antiphon.models.left_to_right import LeftToRight
 from antiphon.models.suffix_rule import SuffixRules
+from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import build_beam, build_search
-from antiphon.runs.kinds import KINDS
 from antiphon.runs.run_folder import RunFolder
 from antiphon.training.data.prepare import share_vocabulary
 from antiphon.training.tasks.counting import Example, read_examples
@@ -23,8 +23,7 @@ _BATCH = 64
 def has_rules(recipe: Recipe, codec: PairCodec) -> bool:
     """Whether suffix rules are a rival: they change endings of words, by their features if any, and copy the rest."""
     is_inflection = recipe.data.target_tokens == "chars" and share_vocabulary(recipe, codec)
-    kind = KINDS.get(recipe.model.kind)
-    answers = kind is not None and kind.search is not None and recipe.search.over == "outputs"
+    answers = KINDS[recipe.model.kind].search is not None and recipe.search.over == "outputs"
     return is_inflection and answers and recipe.train.dev_metric == "accuracy"
 
 

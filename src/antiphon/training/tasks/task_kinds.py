@@ -1,22 +1,22 @@
-"""Which task trains which kind of model."""
+"""The task that trains a recipe's kind of model, as the registry of kinds names it."""
 
-from collections.abc import Callable
 from dataclasses import replace
+from typing import Any, cast
 
+from antiphon.recipe.kinds import KINDS, resolve
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.run_folder import RunFolder
 from antiphon.training.length import settle_length
 from antiphon.training.reporting import Say
-from antiphon.training.tasks.counting import train_overlap, train_suffix_rules
-from antiphon.training.tasks.generation_task import GenerationTask
-from antiphon.training.tasks.matching_task import MatchingTask
 from antiphon.training.training_setup import Task
 
-COUNTED_TASKS: dict[str, Callable[[Recipe, RunFolder, Say], None]] = {
-    "suffix_rule": train_suffix_rules,
-    "overlap": train_overlap,
-}
-"""How kinds are trained that learn by counting, without epochs."""
+
+def count(recipe: Recipe, run: RunFolder, say: Say) -> bool:
+    """Whether the recipe's kind learns by counting, without epochs; if so, the trained run is in the folder."""
+    kind = KINDS[recipe.model.kind]
+    if kind.count is not None:
+        resolve(kind.count)(recipe, run, say)
+    return kind.count is not None
 
 
 def prepare_task(recipe: Recipe, run: RunFolder, say: Say) -> Task:
@@ -26,13 +26,20 @@ def prepare_task(recipe: Recipe, run: RunFolder, say: Say) -> Task:
     run.save_recipe(settled)
     if settled.train.log == "tensorboard":
         run.tensorboard.mkdir()
-    return replace(task, recipe=settled)
+    return with_recipe(task, settled)
 
 
-def resume_task(recipe: Recipe, run: RunFolder, say: Say) -> GenerationTask | MatchingTask:
+def with_recipe(task: Task, recipe: Recipe) -> Task:
+    """The same task with other settings."""
+    changed: Task = replace(cast(Any, task), recipe=recipe)
+    return changed
+
+
+def resume_task(recipe: Recipe, run: RunFolder, say: Say) -> Task:
     """The task of an existing run folder."""
     return _task_kind(recipe).resume(recipe, run, say)
 
 
-def _task_kind(recipe: Recipe) -> type[MatchingTask] | type[GenerationTask]:
-    return MatchingTask if recipe.model.kind == "matcher" else GenerationTask
+def _task_kind(recipe: Recipe) -> type[Task]:
+    task: type[Task] = resolve(KINDS[recipe.model.kind].task)
+    return task

