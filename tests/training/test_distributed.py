@@ -10,7 +10,9 @@ import torch
 from safetensors.torch import load_file
 
 from antiphon.recipe.recipe_file import load_recipe
+from antiphon.runs.run_folder import RunFolder
 from antiphon.training import distributed
+from antiphon.training.checkpoint import load_checkpoint
 from antiphon.training.data.epoch_batches import EpochBatches
 from antiphon.training.fit import train
 from tests.toy import write_pairs
@@ -43,10 +45,21 @@ def double_precision():
     torch.set_default_dtype(torch.float32)
 
 
-def torchrun(folder, *arguments):
+DYING = """
+import os
+from antiphon.training.data.epoch_batches import EpochBatches
+from antiphon.cli import main
+shard = EpochBatches.shard
+EpochBatches.shard = lambda self, *where: os._exit(3) if where[:2] == (0, 12) else shard(self, *where)
+main()
+"""
+"""The command, which dies before update 12 of the first epoch."""
+
+
+def torchrun(folder, *arguments, program="exact.py"):
     """The training command in two processes."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    train = [folder / "exact.py", "train", folder / "recipe.toml", *arguments]
+    train = [folder / program, "train", folder / "recipe.toml", *arguments]
     return subprocess.run([*command, *map(str, train)], capture_output=True, text=True, check=False, timeout=120)
 
 
@@ -80,6 +93,22 @@ def test_two_processes_go_on_with_what_one_began(folder, kill_in_epoch):
     done = torchrun(folder, "--out", folder / "killed", "--resume")
     assert done.returncode == 0, done.stderr
     assert_same_training(whole, type(whole)(folder / "killed"))
+
+
+def test_two_processes_killed_within_an_epoch_resume_to_the_same_weights(folder):
+    """Each continues with its own random numbers and losses; every tenth update they agree on a checkpoint."""
+    (folder / "plain.py").write_text("from antiphon.cli import main\nmain()\n")
+    (folder / "dying.py").write_text(DYING)
+    settings = ["model.dropout=0.3", "train.passes=3", "train.max_epochs=1", "train.checkpoint_minutes=1e-9"]
+    options = [part for setting in settings for part in ("--set", setting)]
+    assert torchrun(folder, *options, "--out", folder / "whole", program="plain.py").returncode == 0
+    assert torchrun(folder, *options, "--out", folder / "killed", program="dying.py").returncode != 0
+    checkpoint = load_checkpoint(folder / "killed" / "last.ckpt")
+    assert (checkpoint["epochs"], checkpoint["updates"], len(checkpoint["ranks"])) == (0, 10, 2)
+    assert torchrun(folder, *options, "--out", folder / "killed", "--resume", program="plain.py").returncode == 0
+    whole, resumed = (RunFolder(folder / name) for name in ("whole", "killed"))
+    assert log_without_times(whole) == log_without_times(resumed)
+    assert whole.weights.read_bytes() == resumed.weights.read_bytes()
 
 
 def test_bad_data_end_all_processes_with_one_sentence(folder):
