@@ -1,4 +1,4 @@
-"""What must be so before training starts: nothing that it needs at its end may turn out to be missing there."""
+"""Checks before training starts, so that nothing needed at its end turns out to be missing there."""
 
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -16,7 +16,7 @@ from antiphon.training.data.prepare import pairs_of
 
 
 def check_recipe(recipe: Recipe) -> None:
-    """Refuses what cannot be trained, measured or evaluated at the end."""
+    """Refuses a recipe that cannot be trained, or not be evaluated at the end."""
     _check_kind(recipe)
     for setting, library, extra in _libraries(recipe):
         if find_spec(library) is None:
@@ -25,7 +25,7 @@ def check_recipe(recipe: Recipe) -> None:
 
 
 def _check_kind(recipe: Recipe) -> None:
-    """Refuses a kind that is not trained, and a dev metric that the kind cannot have."""
+    """Refuses a kind that is not trained, and a dev metric that does not suit the kind."""
     kind, metric = KINDS[recipe.model.kind], recipe.train.dev_metric
     if kind.made_by:
         verb = kind.made_by
@@ -55,7 +55,7 @@ def _libraries(recipe: Recipe) -> Iterator[tuple[str, str, str]]:
 
 
 def _check_test_file(recipe: Recipe) -> None:
-    """Reads ``data.test`` to its end: what is wrong with it is said before training, not after."""
+    """Reads all of ``data.test``, so that errors in it are reported before training."""
     test = recipe.data.test
     if test is None:
         return

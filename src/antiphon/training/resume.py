@@ -1,4 +1,4 @@
-"""Runs that go on: with the settings that they began with, or longer."""
+"""Which settings a resumed run has: those of its start, or a longer training."""
 
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,9 @@ _DECIDED_BY_DATA = {
     "max_epochs",
     "patience",
 }
-"""Settings that a recipe may leave open and a run has decided."""
+"""Settings that a recipe may leave unset, and that are decided when a run starts."""
 _LENGTHS = ("max_epochs", "max_updates", "min_passes")
-"""Settings that a run may be given higher ones of."""
+"""Settings that may be raised when a run is resumed."""
 
 
 def stored_recipe(run: RunFolder) -> Recipe:
@@ -36,7 +36,7 @@ def stored_recipe(run: RunFolder) -> Recipe:
 def settings_to_resume(stored: Recipe, asked: Recipe, out: Path) -> Recipe:
     """The settings of a run, longer if asked for; other changes are refused by name.
 
-    Epochs and patience that follow from a new length are left open.
+    Epochs and patience that follow from a new length are left unset.
     """
     before, now = stored.model_dump(mode="json"), asked.model_dump(mode="json")
     if KINDS[stored.model.kind].task is not None:
@@ -47,14 +47,14 @@ def settings_to_resume(stored: Recipe, asked: Recipe, out: Path) -> Recipe:
             if wanted != value and not (name in _DECIDED_BY_DATA and wanted is None):
                 raise RecipeError(
                     f"{out}: {section}.{name} is {value!r} in the run, expected the same but {wanted!r} was asked for; "
-                    "--resume goes on with the settings a run began with, but for a higher train.max_epochs or "
+                    "--resume continues with the settings of the run, except for a higher train.max_epochs or "
                     "train.max_updates"
                 )
     return Recipe.model_validate(before)
 
 
 def lengthen(run: RunFolder, recipe: Recipe, say: Say) -> None:
-    """Makes a run one of more epochs; it counts as untrained until they are done."""
+    """Gives a run more epochs; it counts as untrained until they are done."""
     with run.changed(remove=("metrics.json",)) as new:
         new.save_recipe(recipe)
     if recipe.train.final_learning_rate_ratio != 1:
@@ -62,7 +62,7 @@ def lengthen(run: RunFolder, recipe: Recipe, say: Say) -> None:
 
 
 def refuse_shorter(stored: Recipe, settled: Recipe, out: Path) -> None:
-    """Refuses a length in updates that is less than the epochs which the run was given by number."""
+    """Refuses a length in updates that makes fewer epochs than the run has."""
     before, now = (Length.of(recipe.train).max_epochs for recipe in (stored, settled))
     if now < before:
         raise RecipeError(
@@ -72,18 +72,18 @@ def refuse_shorter(stored: Recipe, settled: Recipe, out: Path) -> None:
 
 
 def refuse_stopped(run: RunFolder) -> None:
-    """Refuses to make a run longer that stopped before its last epoch."""
+    """Refuses more epochs for a run that stopped before its last epoch."""
     if run.metrics() and not run.checkpoint.exists():
         raise RunError(
             f"{run.path}: training ended before train.max_epochs, so more epochs would change nothing; "
-            "begin anew with --force, or train elsewhere with another --out"
+            "start again with --force, or choose another --out"
         )
 
 
 def _longer(stored: TrainSection, asked: TrainSection) -> dict[str, Any]:
-    """The settings of a length that are higher than those of a run, and what follows from them as unset.
+    """The settings of a length that are higher than those of a run; those that follow from them are unset.
 
-    Epochs given by number come first, as everywhere: without them, more updates or passes decide the number anew.
+    ``max_epochs`` has precedence, as everywhere: without it, more updates or passes decide the number of epochs again.
     """
     higher = {name: getattr(asked, name) for name in _LENGTHS if _is_higher(asked, stored, name)}
     if not higher:

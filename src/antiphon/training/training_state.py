@@ -104,7 +104,7 @@ class TrainingState:
     def start_epoch(self, seed: int) -> None:
         """Seeds the random numbers of the next epoch, or continues those of one that was interrupted.
 
-        With another number of processes than before, each process takes over the losses of every so many of them.
+        With another number of processes than before, rank r of n takes over the losses of ranks r, r + n, ...
         """
         torch.manual_seed((seed * 1_000_003 + self.epoch + (rank() << 40)) % 2**63)
         self.loss = RunningMean()
@@ -115,7 +115,7 @@ class TrainingState:
             _set_random_state(own[0]["random"], self.device)
 
     def finish_epoch(self) -> None:
-        """Counts the epoch."""
+        """Moves on to the start of the next epoch."""
         self.epoch, self.update, self.seconds = self.epoch + 1, 0, 0.0
 
     def is_finite(self) -> bool:

@@ -1,8 +1,8 @@
-"""What encoded corpora were made of, so that they are used again only while nothing of it has changed.
+"""The cache of encoded corpora: they are reused as long as nothing has changed that they were made from.
 
-Beside the corpora, ``contents.json`` names the settings that decided how text became numbers, every file that was
-read with its size and time of change, and what came out, with its SHA-256. It is written last: without it corpora are
-unfinished.
+Beside the corpora, ``contents.json`` names the settings that decided how text was encoded, every file that was read
+with its size and modification time, and the SHA-256 of every file that was written. It is written last: without it,
+corpora are unfinished.
 """
 
 import hashlib
@@ -25,19 +25,19 @@ from antiphon.storage.manifest import digest_file
 from antiphon.storage.sealed_json import parse_sealed, render_sealed
 
 _IGNORED = {"test", "cache", "vectors", "more_words", "encoder"}
-"""Settings of the data that change nothing in encoded pairs."""
+"""Data settings that have no effect on encoded pairs."""
 
 
 @dataclass(frozen=True)
 class CacheKey:
-    """The settings and files that encoded corpora follow from; a file is its size and time of change."""
+    """The settings and files that encoded corpora depend on; a file is its size and modification time."""
 
     settings: dict[str, Any]
     files: dict[str, list[int]]
 
     @classmethod
     def of(cls, recipe: Recipe) -> "CacheKey":
-        """What the corpora of a recipe would be made of now."""
+        """The key of a recipe and of its files as they are now."""
         settings = {
             "antiphon": __version__,
             "reads_source": reads_source(recipe),
@@ -48,33 +48,33 @@ class CacheKey:
 
     @property
     def name(self) -> str:
-        """A name that other settings or paths would not have; it outlives a change of the files themselves."""
+        """A hash of settings and paths; it stays the same when the contents of the files change."""
         known = json.dumps([self.settings, sorted(self.files)], sort_keys=True)
         return hashlib.sha256(known.encode()).hexdigest()[:16]
 
 
 def save_contents(corpus: Path, key: CacheKey, pairs: dict[str, str], vocabularies: Sequence[Path]) -> None:
-    """Declares the corpora of a folder whole; ``pairs`` says of each how many pairs were kept and left out."""
+    """Marks the corpora of a folder as complete; ``pairs`` describes how many pairs of each were kept and skipped."""
     written = [*(corpus / f"{name}.arrow" for name in pairs), *vocabularies]
     digests = {path.name: asdict(digest_file(path)) for path in written}
     write_atomically(_contents(corpus), render_sealed({**asdict(key), "pairs": pairs, "digests": digests}))
 
 
 def load_pairs(corpus: Path) -> dict[str, str]:
-    """What ``save_contents`` was told of the pairs."""
+    """How many pairs of each corpus were kept and skipped, as ``save_contents`` wrote it."""
     pairs: dict[str, str] = json.loads(read_text(_contents(corpus)))["pairs"]
     return pairs
 
 
 def vocabulary_files(run: RunFolder) -> list[Path]:
-    """The files that decide the numbers of tokens."""
+    """The files that decide the ids of tokens."""
     sides = ("source", "target", "features")
     paths = [path for side in sides for path in (run.file(f"{side}.vocab"), run.sentencepiece_path(side))]
     return [path for path in paths if path.exists()]
 
 
 def stale_reason(run: RunFolder, key: CacheKey) -> str | None:
-    """Why the corpora of a folder cannot stand for those of this key: an empty text if there are none."""
+    """Why the corpora of a folder cannot be used for a key: empty if there are none, None if they can be used."""
     corpus = run.corpus
     if not _contents(corpus).exists():
         return ""
@@ -94,7 +94,7 @@ def stale_reason(run: RunFolder, key: CacheKey) -> str | None:
 
 @contextmanager
 def staged_entry(cache: Path, key: CacheKey) -> Iterator[RunFolder]:
-    """A new folder in the cache that becomes the entry of this key at the end, or is removed if encoding fails.
+    """A new folder in the cache that becomes the entry of a key at the end, or is removed if encoding fails.
 
     If another process was faster, its entry stays.
     """

@@ -1,4 +1,4 @@
-"""Data that come through pipes: training reads its files more than once, a pipe can be read only once."""
+"""Copies of data that come through pipes, since training reads its files more than once."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from antiphon.recipe.schema import Recipe
 
 @contextmanager
 def spooled(recipe: Recipe) -> Iterator[Recipe]:
-    """The recipe with a copy in place of every pipe it reads text from; copies are there until the end of the block."""
+    """The recipe with a copy in place of every pipe it reads text from; copies are deleted at the end of the block."""
     pipes = [path for name in _FILES for path in _paths(getattr(recipe.data, name)) if is_pipe(path)]
     if not pipes:
         yield recipe

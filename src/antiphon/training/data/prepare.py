@@ -27,9 +27,9 @@ from antiphon.training.data.encoded_cache import (
 from antiphon.training.reporting import Say
 
 _MOST_MADE_UP, _LEAST_MADE_UP = 0.5, 0.05
-"""Parts of the pairs that are made up, where any are; in between, ..."""
+"""Fractions of the pairs that are hallucinated: at most, and at least where any are."""
 _MADE_UP_PAIRS = 200
-"""... as many as are so many pairs."""
+"""The number of hallucinated pairs, where their fraction is between the two."""
 _MOST_ASSOCIATIONS = 10**6
 """Source tokens times target tokens of vocabularies small enough to count what goes with what: letters, phonemes."""
 _SHARED = 0.5
@@ -47,7 +47,7 @@ class Prepared:
 
 
 def prepare(recipe: Recipe, run: RunFolder, say: Say) -> Prepared:
-    """Numbers the tokens of the data and encodes it, or takes both from the cache."""
+    """Makes vocabularies and encodes the data, or takes both from the cache."""
     recipe = settle_data(recipe)
     key, cache = CacheKey.of(recipe), recipe.data.cache
     if cache is None:
@@ -64,7 +64,7 @@ def prepare(recipe: Recipe, run: RunFolder, say: Say) -> Prepared:
 
 
 def prepare_again(recipe: Recipe, run: RunFolder, say: Say) -> Prepared:
-    """The corpora of a run that goes on; where they are gone, they are encoded again with the run's vocabularies."""
+    """The corpora of a resumed run; if they are missing, they are encoded again with the run's vocabularies."""
     key, cache = CacheKey.of(recipe), recipe.data.cache
     if cache is not None:
         entry = RunFolder(cache / key.name)
@@ -141,12 +141,12 @@ def training_pairs(recipe: Recipe) -> Iterator[Pair]:
 
 
 def dev_pairs(recipe: Recipe) -> Iterator[Pair]:
-    """The pairs that decide which epoch is best."""
+    """The dev pairs."""
     return pairs_of(recipe, _required(recipe.data, "dev"))
 
 
 def encoded_dev_pairs(recipe: Recipe, codec: PairCodec) -> list[Pair]:
-    """Every held-out pair that is encoded, in the same order."""
+    """Every dev pair that is encoded, in the same order."""
     return [pair for pair in dev_pairs(recipe) if codec.target.tokens(pair.target) and codec.source.tokens(pair.source)]
 
 
@@ -165,13 +165,13 @@ def _required(data: DataSection, name: str) -> Files:
 
 
 def _take_vocabularies(recipe: Recipe, run: RunFolder, other: RunFolder) -> None:
-    """Copies vocabularies and SentencePiece models of another run, which must cut text the same way."""
+    """Copies vocabularies and SentencePiece models of another run, which must tokenise text the same way."""
     theirs = other.recipe().data
     for (side, ours), (_, kind) in zip(token_kinds(recipe.data), token_kinds(theirs), strict=True):
         if ours != kind and (side == "target" or reads_source(recipe)):
             raise RecipeError(f"data.vocab_from: {other.path} has {kind} as {side} tokens, expected {ours}")
     if build_normalisation(recipe.data) != build_normalisation(theirs):
-        raise RecipeError(f"data.vocab_from: {other.path} has other text steps ({build_normalisation(theirs)})")
+        raise RecipeError(f"data.vocab_from: {other.path} has another normalisation ({build_normalisation(theirs)})")
     _copy_vocabularies(other, run)
 
 
@@ -193,13 +193,13 @@ def place_sentencepiece_models(recipe: Recipe, run: RunFolder) -> None:
 
 
 def _encode_all(recipe: Recipe, run: RunFolder, key: CacheKey) -> None:
-    """Leaves vocabularies and encoded corpora in a new folder."""
+    """Writes vocabularies and encoded corpora into a new folder."""
     if recipe.data.vocab_from is not None:
         _take_vocabularies(recipe, run, RunFolder.open(recipe.data.vocab_from))
         _encode_with(run, recipe, run, key)
     else:
         place_sentencepiece_models(recipe, run)
-        stats = _number_and_encode(recipe, run)
+        stats = _make_vocabularies_and_encode(recipe, run)
         _encode_dev(run, recipe, run, key, stats)
 
 
@@ -211,7 +211,7 @@ def _encode_with(run: RunFolder, recipe: Recipe, new: RunFolder, key: CacheKey) 
     _encode_dev(run, recipe, new, key, stats)
 
 
-def _number_and_encode(recipe: Recipe, run: RunFolder) -> FilterStats:
+def _make_vocabularies_and_encode(recipe: Recipe, run: RunFolder) -> FilterStats:
     """Reads the training pairs once: makes their vocabularies and encodes them."""
     run.corpus.mkdir()
     path, limits = run.corpus / "counted.arrow", build_limits(recipe)
@@ -228,7 +228,7 @@ def _number_and_encode(recipe: Recipe, run: RunFolder) -> FilterStats:
 
 
 def _encode_dev(run: RunFolder, recipe: Recipe, new: RunFolder, key: CacheKey, train: FilterStats) -> None:
-    """Encodes the held-out pairs and declares both corpora whole, if either has a pair at all."""
+    """Encodes the dev pairs and marks both corpora as complete; refuses a corpus without pairs."""
     _refuse_no_pairs(recipe.data.train, train)
     path, codec = new.corpus / "dev.arrow", run.codec(recipe)
     dev = write_corpus(dev_pairs(recipe), codec, path, Limits(), targets_only=not reads_source(recipe))
@@ -243,7 +243,7 @@ def _refuse_no_pairs(files: Files | None, stats: FilterStats) -> None:
 
 
 def _open_new(recipe: Recipe, run: RunFolder, corpus: Path, say: Say) -> Prepared:
-    """What a new run has, whose vocabularies decide what the recipe left open."""
+    """The data of a new run, with settings decided that the recipe leaves unset."""
     prepared = _open(recipe, run, corpus, say)
     recipe = settle_model(recipe, prepared.codec, len(prepared.train))
     run.save_recipe(recipe)
@@ -264,7 +264,7 @@ def _is_usable(run: RunFolder, key: CacheKey, say: Say) -> bool:
 
 
 def _vocabularies(run: RunFolder) -> dict[str, bytes]:
-    """The contents of the files that decide the numbers of tokens."""
+    """The contents of the files that decide the ids of tokens."""
     return {path.name: path.read_bytes() for path in vocabulary_files(run)}
 
 

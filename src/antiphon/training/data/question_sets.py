@@ -1,7 +1,7 @@
-"""Questions to learn from, and what a new run folder takes from elsewhere: word vectors, an encoder, word counts."""
+"""Training and dev questions, and files that are copied into a new run: word vectors, encoder, word counts."""
 
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import cast
 
 from antiphon.exceptions import InputError, RecipeError
@@ -9,7 +9,8 @@ from antiphon.ranking.bert import PretrainedSentence, bert_weights
 from antiphon.ranking.build_matchers import build_pretrained_matcher
 from antiphon.ranking.matcher import Matcher
 from antiphon.ranking.pretrained_encoder import ENCODER_FILES, WEIGHTS, WordPieces, find_encoder, read_encoder_config
-from antiphon.ranking.question_files import Question, read_questions, select_questions
+from antiphon.ranking.question_files import Question, judgements_of, read_questions, select_questions
+from antiphon.ranking.ranking_metrics import Rankings, compute_ranking_metrics
 from antiphon.ranking.saved_rankers import matcher_settings, save_words, word_splitter
 from antiphon.ranking.stop_words import read_stop_words
 from antiphon.ranking.word_overlap import Overlap
@@ -22,7 +23,7 @@ from antiphon.training.reporting import Say
 
 
 def training_questions(data: DataSection, say: Say) -> list[Question]:
-    """The questions to learn from; both right and wrong candidates are needed."""
+    """The training questions; both right and wrong candidates are needed."""
     questions = _read(data, "train", say)
     labels = {answer.label for question in questions for answer in question.answers}
     if len(labels) < 2:
@@ -32,13 +33,19 @@ def training_questions(data: DataSection, say: Say) -> list[Question]:
 
 
 def dev_questions(data: DataSection, say: Say) -> list[Question]:
-    """The held-out questions whose ranking can be right or wrong: those with both kinds of candidates."""
+    """The dev questions that have both right and wrong candidates, so that their ranking matters."""
     questions = select_questions(_read(data, "dev", say), "mixed")
     if not questions:
         raise InputError(f"{data.dev}: no question has both a right and a wrong candidate, expected at least one")
     counted = count_of(len(questions), "question"), count_of(_pairs(questions), "pair")
     say(f"dev: {counted[0]} with right and wrong candidates, {counted[1]}")
     return questions
+
+
+def ranking_values(questions: Sequence[Question], rankings: Rankings) -> dict[str, float]:
+    """The value of every ranking metric on questions."""
+    metrics = compute_ranking_metrics(judgements_of(questions), rankings)
+    return {name: ratio.score().value for name, ratio in metrics.items()}
 
 
 def _read(data: DataSection, name: str, say: Say) -> list[Question]:
@@ -55,7 +62,7 @@ def _pairs(questions: Iterable[Question]) -> int:
 
 
 def learn_overlap(data: DataSection, questions: Iterable[Question]) -> Overlap:
-    """In how many sentences of the questions each word stands."""
+    """The document frequency of every word in the sentences of the questions."""
     words = word_splitter(data)
     return Overlap.learn(
         (words(answer.text) for question in questions for answer in question.answers), read_stop_words()
@@ -63,7 +70,7 @@ def learn_overlap(data: DataSection, questions: Iterable[Question]) -> Overlap:
 
 
 def copy_vectors(recipe: Recipe, run: RunFolder, questions: Iterable[Question]) -> str:
-    """Puts the vectors of all words of the questions into the run, and says how many of the words have one."""
+    """Copies the vectors of all words of the questions into the run; returns a line on how many words have one."""
     data, words = recipe.data, word_splitter(recipe.data)
     if data.vectors is None:
         raise RecipeError("data.vectors: unset, expected a file of word vectors; give one with --set data.vectors=FILE")
@@ -76,20 +83,19 @@ def copy_vectors(recipe: Recipe, run: RunFolder, questions: Iterable[Question]) 
 
 
 def copy_encoder(recipe: Recipe, run: RunFolder) -> None:
-    """Puts the sizes and word pieces of a pretrained encoder into the run; its weights come with the best ones."""
+    """Copies the sizes and word pieces of a pretrained encoder into the run; its weights are saved with the model."""
     folder = find_encoder(matcher_settings(recipe).pretrained)
     sizes = read_encoder_config(folder / "config.json")
     WordPieces(folder / "tokenizer.json", sizes)
-    load_encoder(
-        build_pretrained_matcher(matcher_settings(recipe), sizes), recipe
-    )  # what does not fit is refused before training
+    # An encoder that does not fit is refused before training.
+    load_encoder(build_pretrained_matcher(matcher_settings(recipe), sizes), recipe)
     run.encoder_config.parent.mkdir()
     for name in ENCODER_FILES:
         shutil.copyfile(folder / name, run.encoder_config.with_name(name))
 
 
 def load_encoder(matcher: Matcher, recipe: Recipe) -> None:
-    """Puts the published weights into a matcher's encoder."""
+    """Loads the pretrained weights into a matcher's encoder."""
     folder = find_encoder(matcher_settings(recipe).pretrained)
     sentence = cast(PretrainedSentence, matcher.sentence)
     try:

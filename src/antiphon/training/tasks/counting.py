@@ -1,4 +1,4 @@
-"""Training of what learns by counting: suffix rules, and words in common."""
+"""Training of kinds that learn by counting: suffix rules and word overlap."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -9,15 +9,13 @@ from antiphon.data.vocab import TokenCounts
 from antiphon.exceptions import InputError
 from antiphon.metrics import Outputs, score_outputs
 from antiphon.models.suffix_rule import SuffixRules
-from antiphon.ranking.question_files import judgements_of
 from antiphon.ranking.rankers import rankings_of
-from antiphon.ranking.ranking_metrics import compute_ranking_metrics
 from antiphon.ranking.saved_rankers import load_ranker
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import task_metrics
 from antiphon.runs.run_folder import RunFolder
 from antiphon.training.data.prepare import dev_pairs, place_sentencepiece_models, settle_data, training_pairs
-from antiphon.training.data.question_sets import dev_questions, learn_overlap, training_questions
+from antiphon.training.data.question_sets import dev_questions, learn_overlap, ranking_values, training_questions
 from antiphon.training.reporting import Say
 from antiphon.training.summary import Summary, save_summary
 
@@ -32,7 +30,7 @@ class Example(NamedTuple):
 
 
 def train_suffix_rules(recipe: Recipe, run: RunFolder, say: Say) -> None:
-    """Counts the rules of the training pairs and leaves them in the run folder."""
+    """Counts the suffix rules of the training pairs and saves them in the run folder."""
     recipe = settle_data(recipe)
     place_sentencepiece_models(recipe, run)
     started = time.monotonic()
@@ -49,7 +47,7 @@ def train_suffix_rules(recipe: Recipe, run: RunFolder, say: Say) -> None:
 
 
 def _dev_scores(recipe: Recipe, run: RunFolder, rules: SuffixRules, measures: Sequence[str]) -> dict[str, float]:
-    """What suffix rules get on the held-out pairs of a recipe."""
+    """The metrics of suffix rules on the dev pairs."""
     dev = read_examples(recipe, run, "dev")
     outputs = Outputs.of(
         run.codec(recipe).target,
@@ -60,7 +58,7 @@ def _dev_scores(recipe: Recipe, run: RunFolder, rules: SuffixRules, measures: Se
 
 
 def train_overlap(recipe: Recipe, run: RunFolder, say: Say) -> None:
-    """Counts the words of the training sentences and leaves a baseline of answer selection in the run folder."""
+    """Counts the words of the training sentences and saves a baseline of answer selection in the run folder."""
     train, dev = training_questions(recipe.data, say), dev_questions(recipe.data, say)
     started = time.monotonic()
     overlap = learn_overlap(recipe.data, train)
@@ -68,9 +66,7 @@ def train_overlap(recipe: Recipe, run: RunFolder, say: Say) -> None:
     overlap.save(run.overlap)
     run.save_recipe(recipe)
     rankings = rankings_of(load_ranker(run, recipe), dev)
-    scores = {
-        name: shares.score().value for name, shares in compute_ranking_metrics(judgements_of(dev), rankings).items()
-    }
+    scores = ranking_values(dev, rankings)
     summary = Summary(scores, len(overlap.document_frequency), seconds, overlap.sentences / max(seconds, 1e-9))
     save_summary(run, recipe.train, summary)
 
@@ -88,9 +84,9 @@ def _save_vocabs(run: RunFolder, recipe: Recipe, examples: Sequence[Example]) ->
 def read_examples(recipe: Recipe, run: RunFolder, name: str) -> list[Example]:
     """The pairs of the recipe's ``train`` or ``dev`` that have text on both sides."""
     pairs: Iterator[Pair] = training_pairs(recipe) if name == "train" else dev_pairs(recipe)
-    cutter = run.pair_tokeniser(recipe)
+    tokeniser = run.pair_tokeniser(recipe)
     read = (
-        Example(cutter.source.tokens(pair.source), cutter.target.tokens(pair.target), pair.features, pair.target)
+        Example(tokeniser.source.tokens(pair.source), tokeniser.target.tokens(pair.target), pair.features, pair.target)
         for pair in pairs
     )
     examples = [example for example in read if example.source and example.target]

@@ -41,12 +41,12 @@ class GenerationTask:
 
     @classmethod
     def resume(cls, recipe: Recipe, run: RunFolder, say: Say) -> "GenerationTask":
-        """The task of a run folder that is there already."""
+        """The task of an existing run folder."""
         return cls(recipe, prepare_again(recipe, run, say))
 
     @property
     def updates_per_pass(self) -> int:
-        """Batches of a pass over the training pairs; other orders may have a few more or fewer."""
+        """Number of batches in a pass over the training pairs; other orders may have a few more or fewer."""
         return len(self._plan_pass(np.random.default_rng([self.recipe.train.seed, 0])))
 
     @property
@@ -79,7 +79,7 @@ class GenerationTask:
         return lambda indices, _: corpus.batch(indices)
 
     def finish(self, run: RunFolder, new: RunFolder, device: str) -> dict[str, float]:
-        """Leaves suffix rules beside the weights, where they help; what both get right on dev."""
+        """Saves suffix rules beside the weights where they help; returns the dev accuracy of both."""
         return weigh_rules(self.recipe, run, new, device)
 
     def _plan_pass(self, order: np.random.Generator) -> list[Indices]:

@@ -1,4 +1,4 @@
-"""Training for answer selection: questions to batches, MAP on held-out questions, words in common at the end."""
+"""Training for answer selection."""
 
 from dataclasses import dataclass
 from math import ceil
@@ -13,7 +13,7 @@ from antiphon.metrics import perplexity
 from antiphon.ranking.logistic import Logistic
 from antiphon.ranking.matcher import Matcher
 from antiphon.ranking.question_batches import MatchBatch, MatchCorpus
-from antiphon.ranking.question_files import Question, judgements_of
+from antiphon.ranking.question_files import Question
 from antiphon.ranking.rankers import (
     FEATURES,
     Scores,
@@ -24,7 +24,6 @@ from antiphon.ranking.rankers import (
     plan_match_batches,
     with_probability,
 )
-from antiphon.ranking.ranking_metrics import compute_ranking_metrics
 from antiphon.ranking.saved_rankers import (
     load_matcher,
     load_overlap,
@@ -42,6 +41,7 @@ from antiphon.training.data.question_sets import (
     dev_questions,
     learn_overlap,
     load_encoder,
+    ranking_values,
     training_questions,
 )
 from antiphon.training.length import Length
@@ -52,7 +52,7 @@ from antiphon.training.training_state import RunningMean
 
 @dataclass(frozen=True)
 class WordCounts:
-    """Words in common of training and dev pairs, which a logistic regression weighs with a matcher's probability."""
+    """Word overlap of training and dev pairs, which a logistic regression combines with a matcher's probability."""
 
     corpus: MatchCorpus
     train: NDArray[np.float64]
@@ -65,7 +65,7 @@ class WordCounts:
         return Logistic.fit(FEATURES, features, self.corpus.labels, self.l2)
 
     def add(self, matcher: Matcher, dev_log_odds: Scores) -> Scores:
-        """The log odds of the dev pairs once words in common are weighed too."""
+        """The log odds of the dev pairs with word overlap."""
         return self.fit(matcher).log_odds(with_probability(self.dev, dev_log_odds))
 
 
@@ -74,7 +74,7 @@ class MatchingValidation:
     """Perplexity, and the metrics of the ranking of dev questions.
 
     ``plan`` has the indices of the pairs of every batch. With ``counts``, questions are ranked as the finished run will
-    rank them: with words in common.
+    rank them: with word overlap.
     """
 
     questions: list[Question]
@@ -96,12 +96,16 @@ class MatchingValidation:
         return DevResult(loss.value, metrics | {"perplexity": perplexity(-loss.value, 1).value})
 
     def _rank(self, matcher: Matcher, log_odds: Scores) -> dict[str, float]:
-        """The metrics of the ranking; with words in common, also those of the network alone."""
-        alone = dev_metrics(self.questions, log_odds)
+        """The metrics of the ranking; with word overlap, also those of the network alone."""
+        alone = self._metrics(log_odds)
         if self.counts is None:
             return alone
-        combined = dev_metrics(self.questions, self.counts.add(matcher, log_odds))
+        combined = self._metrics(self.counts.add(matcher, log_odds))
         return combined | {f"network_{name}": value for name, value in alone.items()}
+
+    def _metrics(self, scores: Scores) -> dict[str, float]:
+        """The ranking metrics, given the scores of all candidates."""
+        return ranking_values(self.questions, name_scores(by_question(scores, self.questions), self.questions))
 
 
 def _log_odds_and_loss(matcher: Matcher, batch: MatchBatch) -> tuple[Tensor, Tensor]:
@@ -132,7 +136,7 @@ class MatchingTask:
 
     @classmethod
     def resume(cls, recipe: Recipe, run: RunFolder, say: Say) -> "MatchingTask":
-        """The task of a run folder that is there already."""
+        """The task of an existing run folder."""
         return cls(recipe, training_questions(recipe.data, say), dev_questions(recipe.data, say))
 
     @property
@@ -169,7 +173,7 @@ class MatchingTask:
         )
 
     def finish(self, run: RunFolder, new: RunFolder, device: str) -> dict[str, float]:
-        """With ``model.overlap``, leaves the logistic regression of the best weights."""
+        """With ``model.overlap``, saves the logistic regression that goes with the best weights."""
         if matcher_settings(self.recipe).overlap:
             corpus = MatchCorpus.of(self.train, text_encoder(run, self.recipe))
             matcher = load_matcher(run, self.recipe).to(device)
@@ -180,10 +184,3 @@ class MatchingTask:
         overlap, words = load_overlap(run), word_splitter(self.recipe.data)
         train, dev = (overlap_counts(overlap, words, questions) for questions in (self.train, self.dev))
         return WordCounts(corpus, train, dev, matcher_settings(self.recipe).overlap_l2)
-
-
-def dev_metrics(questions: list[Question], scores: Scores) -> dict[str, float]:
-    """Every ranking measure of held-out questions, given the scores of all their candidates."""
-    rankings = name_scores(by_question(scores, questions), questions)
-    measured = compute_ranking_metrics(judgements_of(questions), rankings)
-    return {name: shares.score().value for name, shares in measured.items()}

@@ -1,4 +1,4 @@
-"""Suffix rules beside a network that inflects words: learnt from the same pairs, weighed on the held-out ones."""
+"""Suffix rules beside a network that inflects words, with a weight that is fitted on the dev pairs."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from statistics import fmean
@@ -21,28 +21,28 @@ _BATCH = 64
 
 
 def has_rules(recipe: Recipe, codec: PairCodec) -> bool:
-    """Whether suffix rules are a rival: they change endings of words, by their features if any, and copy the rest."""
+    """Whether suffix rules suit the task: they change word endings, by features if there are any, and copy the rest."""
     is_inflection = recipe.data.target_tokens == "chars" and share_vocabulary(recipe, codec)
     answers = KINDS[recipe.model.kind].search is not None and recipe.search.over == "outputs"
     return is_inflection and answers and recipe.train.dev_metric == "accuracy"
 
 
 def weigh_rules(recipe: Recipe, run: RunFolder, new: RunFolder, device: str) -> dict[str, float]:
-    """Leaves the rules of a run's training pairs in ``new``, with their weight; what they and both get right on dev.
+    """Saves the rules of a run's training pairs in ``new``, with their weight; returns dev accuracies.
 
-    A weight that the recipe gives is left as it is; one of 0 means no rules.
+    A weight that the recipe sets is not fitted; 0 means no rules.
     """
     if recipe.search.rule_weight == 0 or not has_rules(recipe, run.codec(recipe)):
         return {}
     rules = SuffixRules.learn(example[:3] for example in read_examples(recipe, run, "train"))
-    rivals = list(_rivals(recipe, run, rules, device))
-    weight = fit_weight(rivals) if recipe.search.rule_weight is None else recipe.search.rule_weight
+    answers = list(_answers(recipe, run, rules, device))
+    weight = fit_weight(answers) if recipe.search.rule_weight is None else recipe.search.rule_weight
     settled = recipe.search.model_copy(update={"rule_weight": round(weight, 4)})
     new.save_recipe(recipe.model_copy(update={"search": settled}))
-    measured = {"rule_accuracy": _percent(rival.rule_is_right for rival in rivals)}
+    measured = {"rule_accuracy": _percent(answer.rule_is_right for answer in answers)}
     if weight:
         rules.save(new.rules)
-        right = (rival.rule_is_right if weight > rival.break_even else rival.is_right for rival in rivals)
+        right = (answer.rule_is_right if weight > answer.break_even else answer.is_right for answer in answers)
         measured["accuracy_with_rules"] = _percent(right)
     return measured
 
@@ -51,8 +51,8 @@ def _percent(right: Iterable[bool]) -> float:
     return 100 * fmean(right)
 
 
-def _rivals(recipe: Recipe, run: RunFolder, rules: SuffixRules, device: str) -> Iterator[HeldOutAnswers]:
-    """Network and rules on every held-out pair."""
+def _answers(recipe: Recipe, run: RunFolder, rules: SuffixRules, device: str) -> Iterator[HeldOutAnswers]:
+    """The answers of network and rules for every dev pair."""
     codec = run.codec(recipe)
     model, search, settings = run.load_module(recipe, codec).to(device), build_search(recipe), build_beam(recipe.search)
     assert search is not None
