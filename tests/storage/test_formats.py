@@ -133,7 +133,7 @@ def test_a_run_of_format_2_loads_with_new_names_and_without_settings_of_other_ki
     old, new = package.load(run), package.load(toy_run)
     assert old.recipe == new.recipe
     assert old.predict(["badu"]) == new.predict(["badu"])
-    with writing(run) as folder, folder.changed() as changed:
+    with open_for_writing(run) as folder, folder.changed() as changed:
         changed.save_metrics({"parameters": 1})
     assert (run / "recipe.toml").read_text() == (toy_run / "recipe.toml").read_text()
 
