@@ -271,3 +271,13 @@ def test_a_module_can_be_called_with_a_batch(model):
     with torch.inference_mode():
         called = model.module(batch)
     assert called.tolist() == pytest.approx(model.score([("badu", "baaduun"), ("ki", "kiin")]), rel=1e-5)
+
+
+def test_every_result_has_a_dict_that_json_can_hold(model):
+    pairs = [("badu", "baaduun"), ("ki", "kX")]
+    report, evaluation = model.errors(pairs, against=model), model.evaluate(pairs, by=["length"])
+    (prediction,), (alignment,) = model.predict(["badu"], nbest=2), model.align(pairs[:1])
+    ranked = package.Ranked("a b", 0, 0.5, 0.6, (("a", 0.25), ("b", 0.75)))
+    parts = [report, report.against, *report.mistakes, *report.groups, *report.edits, *model.suspicious(pairs)]
+    for result in [*parts, evaluation, *evaluation.metrics.values(), prediction, *prediction.nbest, alignment, ranked]:
+        assert json.loads(json.dumps(result.to_dict()))

@@ -3,6 +3,7 @@
 from antiphon.cli.info import applying
 from antiphon.recipe.schema import Recipe
 from antiphon.report.comparison import Compared, System, as_markdown
+from antiphon.report.tables import info_table
 
 
 def settings_of(kind):
@@ -42,3 +43,9 @@ def test_compare_shows_a_dash_where_nothing_is_known():
 
     row = as_markdown(Compared([System("runs/x", Nothing(), {})])).splitlines()[2]
     assert row == "| runs/x | suffix_rule | - | - | - | - |"
+
+
+def test_info_shows_metrics_with_the_digits_of_their_kind():
+    facts = {"dev_accuracy": 66.6667, "dev_perplexity": 1.23456, "parameters": 1234567, "pairs_per_second": 3087.512}
+    table = info_table("runs/x", {"metrics": facts | {"training_seconds": 0.31234, "seed": 20261116}})
+    assert list(table.columns[1].cells) == ["66.67", "1.235", "1,234,567", "3,088", "0.3123", "20261116"]

@@ -33,7 +33,7 @@ def test_two_processes_write_what_one_writes(toy_run, antiphon, lines):
     command = ["predict", toy_run, "--format", "jsonl", "--nbest", "2"]
     one, two = (antiphon(*command, "--processes", number, stdin=lines) for number in (1, 2))
     assert two.out.count("\n") == 151
-    assert two == one
+    assert (two.status, two.out) == (one.status, one.out)  # on a busy machine, standard error has notes on progress
 
 
 @pytest.mark.usefixtures("small_windows")
@@ -64,7 +64,7 @@ def test_the_end_of_a_process_is_noticed(toy_run):
     next(predictions)
     for process in active_children():
         process.kill()
-    with pytest.raises(RunError, match=r"--processes: one of them ended before its work was done, .* use fewer"):
+    with pytest.raises(RunError, match=r"--processes: a process died, .* use fewer"):
         list(predictions)
 
 
@@ -84,7 +84,8 @@ def test_ctrl_c_ends_all_processes(toy_run):
         assert process.stdout.readline() == b"baaduun\n"
         started = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         process.send_signal(signal.SIGINT)
-        assert process.communicate(timeout=60)[1] == b""
+        notes = process.communicate(timeout=60)[1].splitlines()
+    assert [note for note in notes if not note.endswith(b"per second")] == []
     assert process.returncode == 130
     assert len(started) >= 2
     assert not [number for number in started if is_python(number)]

@@ -184,17 +184,20 @@ class NeuralModel(Model):
         )
         lengths = [np.array([len(tokens) + 1 for tokens in side]) for side in sides]
         scores = [(0.0, 0)] * len(pairs)
-        for numbers in plan_batches(*lengths, batch_size=self.recipe.search.batch_size, max_cells=MAX_BATCH_CELLS):
-            sources, targets = zip(*(pairs[n] for n in numbers), strict=True)
+        for indices in plan_batches(*lengths, batch_size=self.recipe.search.batch_size, max_cells=MAX_BATCH_CELLS):
+            sources, targets = zip(*(pairs[index] for index in indices), strict=True)
             batch = self.codec.batch(sources, targets).to(self.device)
-            for number, value in zip(numbers, log_prob(self.module, batch).tolist(), strict=True):
-                if self.rules is not None:
-                    source, target = pairs[number]
-                    wanted = (*self.codec.target.encode(target).tolist(), END)
-                    is_answer = wanted == self._rule_output(self.rules, source)
-                    value = mix_log_prob(value, self.rule_weight, is_answer=is_answer)
-                scores[number] = (value, int(lengths[1][number]))
+            for index, value in zip(indices, log_prob(self.module, batch).tolist(), strict=True):
+                scores[index] = (self._mixed(value, *pairs[index]), int(lengths[1][index]))
         return scores
+
+    def _mixed(self, log_probability: float, source: Source, target: str) -> float:
+        """The log probability of a target under the mixture of network and suffix rules, if there are rules."""
+        if self.rules is None:
+            return log_probability
+        ids = (*self.codec.target.encode(target).tolist(), END)
+        is_of_rules = ids == self._rule_output(self.rules, source)
+        return mix_log_prob(log_probability, self.rule_weight, is_answer=is_of_rules)
 
     @torch.inference_mode()
     def _align(self, source: Source, target: str) -> Alignment:

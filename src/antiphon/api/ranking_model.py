@@ -58,8 +58,8 @@ class RankingModel(Model):
             raise InputError("rank: the question or a sentence is no text, expected strings")
         if not sentences:
             raise InputError("rank: no sentences, expected at least one candidate")
-        asked = Question("", question, tuple(Answer(str(index), text) for index, text in enumerate(sentences)))
-        (ranked,) = self.rank_questions([asked], explain=explain)
+        given = Question("", question, tuple(Answer(str(index), text) for index, text in enumerate(sentences)))
+        (ranked,) = self.rank_questions([given], explain=explain)
         return ranked
 
     def evaluate(
@@ -86,30 +86,30 @@ class RankingModel(Model):
         self, questions: Sequence[Question], *, which: QuestionSet = "all", judged: Judgements | None = None
     ) -> Evaluation:
         """MAP, MRR and P@1 over a set of labelled questions, or over all questions that ``judged`` judges."""
-        asked = select_questions(questions, which)
+        selected = select_questions(questions, which)
         measured = self.question_metrics(questions, which=which, judged=judged)
         texts = (
-            [question.text for question in asked],
-            [answer.text for question in asked for answer in question.answers],
+            [question.text for question in selected],
+            [answer.text for question in selected for answer in question.answers],
         )
         of_questions, of_answers = [
             sum(map(self.codec.source.count_unknown, side)) if self.knows_words else 0 for side in texts
         ]
         return Evaluation(
-            len(texts[1]), {name: shares.score() for name, shares in measured.items()}, of_questions, of_answers
+            len(texts[1]), {name: stats.score() for name, stats in measured.items()}, of_questions, of_answers
         )
 
     def question_metrics(
         self, questions: Sequence[Question], *, which: QuestionSet = "all", judged: Judgements | None = None
     ) -> dict[str, RatioStats]:
         """The contribution of every question to each metric."""
-        asked = select_questions(questions, which)
-        if not asked:
+        selected = select_questions(questions, which)
+        if not selected:
             raise InputError(
                 f"--questions {which}: none of the {len(questions)} questions is in this set, expected at least one"
             )
-        about = which if judged is None else f"of qrels, {len(asked)} ranked: {which}"
-        return compute_ranking_metrics(judged or judgements_of(asked), self.scores_by_id(asked), about)
+        about = which if judged is None else f"of qrels, {len(selected)} ranked: {which}"
+        return compute_ranking_metrics(judged or judgements_of(selected), self.scores_by_id(selected), about)
 
     def scores_by_id(self, questions: Sequence[Question]) -> dict[str, dict[str, float]]:
         """The score of every candidate, by the ids of question and candidate."""

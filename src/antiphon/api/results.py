@@ -209,7 +209,7 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """The object that ``antiphon evaluate --json`` prints."""
-        metrics = {name: {"value": score.value, "signature": score.signature} for name, score in self.metrics.items()}
+        metrics = {name: score.to_dict() for name, score in self.metrics.items()}
         unknown = {"source": self.unknown_source, "target": self.unknown_target}
         shown = {"examples": self.examples, "metrics": metrics, "unknown_symbols": unknown}
         return shown | {"groups": [group.to_dict() for group in self.groups]} if self.groups else shown

@@ -59,7 +59,7 @@ def predict_in_processes(
 
 
 class Workers:
-    """Processes that answer batches until the end of a ``with`` block, or of this process."""
+    """A pool of processes that predict batches until the end of a ``with`` block, or of this process."""
 
     def __init__(self, job: Job, number: int) -> None:
         context = get_context("spawn")
@@ -77,13 +77,13 @@ class Workers:
         self._given.close()
 
     def submit(self, batch: Sequence[Source]) -> "Future[list[Prediction]]":
-        """The predictions of a batch, as soon as a process has had time for it."""
+        """The future predictions of a batch."""
         with _ctrl_c_blocked():
             return self._pool.submit(predict_batch, self.job, batch)
 
 
 def predict_batch(job: Job, batch: Sequence[Source]) -> list[Prediction]:
-    """The predictions of a batch, by the model that this process has loaded."""
+    """The predictions of a batch by the model of this process."""
     return _model(job).predict_batch(batch, job.options)
 
 
@@ -103,27 +103,26 @@ class _Window(NamedTuple):
     """Inputs in progress."""
 
     sources: list[Source]
-    answers: list[tuple[list[int], "Future[list[Prediction]]"]]
+    batches: list[tuple[list[int], "Future[list[Prediction]]"]]
 
     @classmethod
     def send(cls, sources: list[Source], planner: _Planner, workers: Workers) -> "_Window":
         plan = planner.model.plan(sources, planner.lexicon)
-        return cls(sources, [(numbers, workers.submit([sources[n] for n in numbers])) for numbers in plan])
+        return cls(sources, [(indices, workers.submit([sources[index] for index in indices])) for indices in plan])
 
     def receive(self, planner: _Planner) -> Iterator[Prediction]:
         found: dict[int, Prediction] = {}
-        for numbers, answers in self.answers:
-            found.update(zip(numbers, _result(answers), strict=True))
+        for indices, predictions in self.batches:
+            found.update(zip(indices, _result(predictions), strict=True))
         return planner.model.fill_blank_inputs(self.sources, found, planner.lexicon)
 
 
-def _result(answers: "Future[list[Prediction]]") -> list[Prediction]:
+def _result(predictions: "Future[list[Prediction]]") -> list[Prediction]:
     try:
-        return answers.result()
+        return predictions.result()
     except BrokenProcessPool:
         raise RunError(
-            "--processes: one of them ended before its work was done, expected all to go on; "
-            "where memory is short, use fewer"
+            "--processes: a process died, expected all of them to finish; if memory is short, use fewer processes"
         ) from None
 
 
@@ -141,7 +140,7 @@ def _predict(planner: _Planner, workers: Workers, ahead: Iterator[list[Source]])
 
 
 def _gpus() -> list[str]:
-    """The GPUs that this process sees, by the names that CUDA_VISIBLE_DEVICES has for them."""
+    """The visible GPUs, by their names in CUDA_VISIBLE_DEVICES."""
     named = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
     return named or [str(number) for number in range(torch.cuda.device_count())]
 

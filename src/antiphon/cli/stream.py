@@ -209,7 +209,7 @@ def arriving(file: BufferedReader, *, by_character: bool) -> Iterator[str]:
 def without_blanks(characters: Iterable[str]) -> Iterator[str]:
     """The characters but for a byte order mark at the start, carriage returns at line ends, and blank lines' spaces."""
     held, is_blank, is_started = "", True, False
-    for number, character in enumerate(characters):
+    for index, character in enumerate(characters):
         is_started = character != END_OF_LINE
         if character == END_OF_LINE:
             held, is_blank = "", True
@@ -217,7 +217,7 @@ def without_blanks(characters: Iterable[str]) -> Iterator[str]:
         elif character == "\r" or (is_blank and character.isspace()):
             held += character
             check_length(len(held))
-        elif number or character != "\ufeff":
+        elif index or character != "\ufeff":
             yield from held + character
             held, is_blank = "", False
     if is_started and is_blank:  # a last line of nothing but spaces, whose end is that of the file

@@ -28,6 +28,10 @@ class Score:
     value: float
     signature: str
 
+    def to_dict(self) -> dict[str, float | str]:
+        """Value and signature."""
+        return {"value": self.value, "signature": self.signature}
+
 
 @dataclass(frozen=True)
 class Outputs:

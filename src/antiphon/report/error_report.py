@@ -63,6 +63,10 @@ class Against:
     lost: tuple[Difference, ...]
     """Pairs that only the other model gets right."""
 
+    def to_dict(self) -> dict[str, Any]:
+        """The four numbers of pairs, and the pairs that only one model gets right."""
+        return self.counts() | {"won": _dicts(self.won), "lost": _dicts(self.lost)}
+
     def counts(self) -> dict[str, int]:
         """The four counts of pairs."""
         return {name: getattr(self, name) for name in ("both_right", "only_this", "only_other", "neither")}
@@ -104,7 +108,7 @@ class ErrorReport:
         """The same as a JSON-serialisable dictionary."""
         shown = self.summary() | {"mistakes": _dicts(self.mistakes)}
         if self.against is not None:
-            shown["against"] |= {"won": _dicts(self.against.won), "lost": _dicts(self.against.lost)}
+            shown["against"] = self.against.to_dict()
         return shown
 
 

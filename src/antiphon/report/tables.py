@@ -61,5 +61,16 @@ def _flatten(facts: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]
             inner = "" if name == "recipe" else f"{prefix}{name}."
             rows += _flatten(value, inner)
         else:
-            rows.append((prefix + name, f"{value:g}" if isinstance(value, float) else str(value)))
+            rows.append((prefix + name, _text(name, value)))
     return rows
+
+
+def _text(name: str, value: Any) -> str:
+    """A fact with as many digits as it deserves: those of its metric on dev, else four, or none behind thousands."""
+    if name == "parameters":
+        return f"{value:,}"
+    if not isinstance(value, float):
+        return str(value)
+    if name.startswith("dev_") and name != "dev_metric":
+        return shown(name.removeprefix("dev_"), value)
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
