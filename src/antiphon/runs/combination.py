@@ -232,7 +232,7 @@ def _check_tokens(parts: dict[str, RunFolder]) -> None:
         data = part.recipe().data
         if build_normalisation(data) != build_normalisation(direct):
             raise RunError(
-                f"{name}: other text steps ({build_normalisation(data)}), expected those of the direct model"
+                f"{name}: different normalisation ({build_normalisation(data)}), expected those of the direct model"
             )
         kinds = dict(token_kinds(data))
         for side, kind in sides.get(name, ()):
