@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import antiphon
-from antiphon.recipe.recipe_file import load_recipe
+from antiphon.recipe.recipe_file import as_table, load_recipe
 from antiphon.recipe.shipped_recipes import find_recipe
 from tests.toy import words, write_pairs
 
@@ -43,7 +43,7 @@ def assert_same_weights(one, other):
 def test_a_name_a_path_a_dict_and_a_recipe_train_the_same_model(trained, data, tmp_path):
     own = find_recipe("toy")
     whole = load_recipe(own, [f"{key}={value}" for key, value in (SMALL | data).items()])
-    forms = {"path": own, "string": str(own), "dict": whole.model_dump(exclude_none=True), "recipe": whole}
+    forms = {"path": own, "string": str(own), "dict": as_table(whole), "recipe": whole}
     for name, recipe in forms.items():
         settings = SMALL | data if name in ("path", "string") else {}
         assert_same_weights(antiphon.train(recipe, tmp_path / name, settings=settings), trained)

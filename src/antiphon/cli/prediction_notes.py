@@ -54,9 +54,9 @@ class Progress:
     def _say(self, done: int) -> None:
         seconds = self.clock() - self.started
         self._next = self.clock() + _EVERY[self.is_terminal]
-        of_all = f" of {self.total:,}" if self.total else ""
+        inputs = f"{done:,} of {self.total:,} inputs" if self.total else count_of(done, "input")
         left = f", {duration(seconds / done * (self.total - done))} left" if self.total and self.total >= done else ""
-        line = f"{done:,}{of_all} inputs, {done / seconds:,.1f} per second{left}"
+        line = f"{inputs}, {done / seconds:,.1f} per second{left}"
         self._shows_line = self.is_terminal
         self.stream.write(f"\r{line}\x1b[K" if self.is_terminal else f"antiphon: {line}\n")
         self.stream.flush()
