@@ -7,8 +7,8 @@ from antiphon.exceptions import RunError
 from antiphon.runs.run_folder import RunFolder
 from antiphon.training.checkpoint import load_checkpoint
 from antiphon.training.fit import train
-from antiphon.training.loop import TrainingLoop
 from antiphon.training.tasks import generation_task
+from antiphon.training.training_state import TrainingState
 from tests.sealing import seal_again
 from tests.training.test_fit import KilledError, assert_same_run, kill_in_epoch, recipe
 from tests.training.test_out_of_memory import Memory
@@ -27,7 +27,7 @@ def killed(settings, folder, kill_in_epoch, epoch, update):
     return load_checkpoint(folder / "last.ckpt")
 
 
-@pytest.mark.parametrize(("epoch", "update"), [(0, 3), (1, 1), (2, 7)])
+@pytest.mark.parametrize(("epoch", "update"), [(0, 3), (2, 7)])
 def test_a_run_killed_within_an_epoch_resumes_from_there_to_the_same_weights_and_log(
     recipe, tmp_path, kill_in_epoch, epoch, update
 ):
@@ -60,15 +60,26 @@ def test_checkpoints_within_an_epoch_wait_for_their_time(recipe, tmp_path, monke
     """The clock moves by a minute with every look at it."""
     minutes, saved = iter(range(10**6)), []
     monkeypatch.setattr("antiphon.training.loop.time.monotonic", lambda: 60.0 * next(minutes))
-    save = TrainingLoop._save_checkpoint
-    monkeypatch.setattr(
-        TrainingLoop, "_save_checkpoint", lambda self, *args: saved.append(self.state.update) or save(self, *args)
-    )
+    save = TrainingState.checkpoint
+    monkeypatch.setattr(TrainingState, "checkpoint", lambda self, *args: saved.append(self.update) or save(self, *args))
     train(recipe("train.checkpoint_minutes=3", "train.max_epochs=1"), tmp_path / "often")
     often, saved[:] = list(saved), []
     train(recipe("train.checkpoint_minutes=1000", "train.max_epochs=1"), tmp_path / "seldom")
-    assert saved == []
-    assert often == [2, 5]
+    assert saved == [0]
+    assert often == [2, 5, 0]
+
+
+def test_no_checkpoint_is_written_once_the_loss_is_not_finite(recipe, tmp_path, kill_in_epoch, monkeypatch):
+    batches, likelihood = [], generation_task.negative_log_likelihood
+
+    def diverge(model, batch):
+        batches.append(batch)
+        return likelihood(model, batch) * (float("nan") if len(batches) > 4 else 1.0)
+
+    monkeypatch.setattr(generation_task, "negative_log_likelihood", diverge)
+    checkpoint = killed(recipe(EVERY_UPDATE), tmp_path / "run", kill_in_epoch, 0, 6)
+    assert checkpoint["updates"] == 4
+    assert all(weight.isfinite().all() for weight in checkpoint["model"].values())
 
 
 def as_earlier_version(checkpoint, count=None):

@@ -131,15 +131,19 @@ class TrainingLoop:
             self._call_update_end(len(plan))
             scheduler.step()
             if state.update < len(plan) and self._checkpoint_is_due():
-                self._save_checkpoint(time.monotonic() - started)
+                self._save(seconds=time.monotonic() - started)
 
     @torch.inference_mode()
     def _validate(self) -> DevResult | None:
         """The result on the dev set; None if losses or weights are not finite."""
-        if any(all_reduce_sum(not self.state.is_finite())):
+        if not self._is_finite():
             return None
         result = self.setup.validate(self.state.evaluated_model.eval(), self._in_micro_batches)
         return result if math.isfinite(result.loss) else None
+
+    def _is_finite(self) -> bool:
+        """Whether the losses of this epoch and all weights are finite, in all processes."""
+        return all_reduce_sum(not self.state.is_finite()) == [0]
 
     def _in_micro_batches(self, batch: Any, compute: Callable[[Any], T]) -> list[T]:
         """The results of ``compute`` on a dev batch, split where memory runs out."""
@@ -149,38 +153,32 @@ class TrainingLoop:
         )
 
     def _save_epoch(self, row: Row) -> None:
-        """Adds an epoch to the history and saves all of it in one change of the run."""
+        """Adds an epoch to the history and saves all of it."""
         is_best = self.history.add(row)
         self.state.finish_epoch()
-        checkpoint = self.state.checkpoint(self.history)
+        self._save(is_best=is_best)
 
-        def save() -> None:
+    def _save(self, *, is_best: bool = False, seconds: float = 0.0) -> None:
+        """Saves a checkpoint, after an epoch the log, and the best weights, all in one change of the run."""
+        checkpoint = self.state.checkpoint(self.history, seconds)
+
+        def write() -> None:
             with self.run_folder.changed() as new:
                 if is_best:
                     new.save_weights(self.state.evaluated_model.state_dict())
-                self.history.write_csv(new.log)
+                if not self.state.update:
+                    self.history.write_csv(new.log)
                 save_checkpoint(checkpoint, new.checkpoint)
 
-        on_rank_zero(save)
+        on_rank_zero(write)
         self._saved = time.monotonic()
 
     def _checkpoint_is_due(self) -> bool:
-        """Whether the last checkpoint is too long ago; decided by rank 0."""
-        minutes = self.settings.checkpoint_minutes
+        """Whether the last checkpoint is too long ago, as rank 0 decides, and there is something finite to save."""
         if world_size() > 1 and self.state.update % _UPDATES_BETWEEN_AGREEMENTS:
             return False
-        return broadcast(time.monotonic() - self._saved >= 60 * minutes)
-
-    def _save_checkpoint(self, seconds: float) -> None:
-        """Saves a checkpoint within an epoch."""
-        checkpoint = self.state.checkpoint(self.history, seconds)
-
-        def save() -> None:
-            with self.run_folder.changed() as new:
-                save_checkpoint(checkpoint, new.checkpoint)
-
-        on_rank_zero(save)
-        self._saved = time.monotonic()
+        is_late = broadcast(time.monotonic() - self._saved >= 60 * self.settings.checkpoint_minutes)
+        return is_late and self._is_finite()
 
     def _new_step(self) -> OutOfMemoryRetry:
         """The step, as a CUDA graph where that is possible, with retries after out-of-memory errors."""
