@@ -2,19 +2,21 @@
 
 import json
 import shutil
+import subprocess
 import sys
 
 import ir_measures
 import pytest
 import torch
-from safetensors.torch import save_file
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer
+from transformers import BertTokenizer
 
 import antiphon as package
 from antiphon.exceptions import InputError, RunError
-from tests.ranking.test_sentence_models import SHAPE, published_weights
+from tests.encoders import as_older_weights, write_encoder
 from tests.sealing import seal_again
-from tests.toy import KINDS_OF_WORDS, write_questions, write_vectors
+from tests.toy import write_questions, write_vectors
 
 SMALL = [
     "train.optimiser=adagrad",
@@ -47,29 +49,6 @@ def toy(tmp_path_factory):
 def attentive(toy):
     """A trained matcher with attention and words in common."""
     return train(toy, "attentive", "model.overlap=true")
-
-
-def write_encoder(folder):
-    """A BERT encoder of random weights with a tokeniser of whole words, as published encoders are laid out."""
-    folder.mkdir()
-    words = [
-        "[PAD]",
-        "[UNK]",
-        "[CLS]",
-        "[SEP]",
-        *(word for words in KINDS_OF_WORDS.values() for word in words),
-        "which",
-    ]
-    tokeniser = Tokenizer(models.WordLevel({word: number for number, word in enumerate(words)}, unk_token="[UNK]"))
-    tokeniser.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokeniser.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
-    )
-    tokeniser.save(str(folder / "tokenizer.json"))
-    sizes = {name: getattr(SHAPE, name) for name in SHAPE.__dataclass_fields__}
-    (folder / "config.json").write_text(json.dumps({"model_type": "bert", "pad_token_id": 0, **sizes}))
-    torch.manual_seed(0)
-    save_file(published_weights(), folder / "model.safetensors")
 
 
 def arguments_of(toy, out, *settings):
@@ -229,20 +208,96 @@ def test_a_pretrained_encoder_travels_with_the_run(antiphon, toy, tmp_path, froz
         "train.passes=1",
     ]
     run = train(toy, f"pretrained-{frozen}", *settings, "model.overlap=true")
-    assert {path.name for path in (run / "encoder").iterdir()} == {"config.json", "tokenizer.json"}
+    assert {path.name for path in (run / "encoder").iterdir()} == {"config.json", "pooling.json", "tokenizer.json"}
     model = package.load(run)
     published = Tokenizer.from_file(str(toy / "encoder" / "tokenizer.json")).encode("which owl").ids
     assert model.ranker.encode("which owl").tolist() == published
     stored = published_weights_of(toy)["embeddings.word_embeddings.weight"]
-    unchanged = torch.equal(model.ranker.matcher.sentence.bert.words.weight.detach(), stored)
+    unchanged = torch.equal(model.ranker.matcher.sentence.encoder.embeddings.word_embeddings.weight.detach(), stored)
     assert unchanged is (frozen == "true")
     assert evaluate(antiphon, run, toy / "test.tsv")["map"]["value"] > 0
 
 
 def published_weights_of(toy):
-    from safetensors.torch import load_file
-
     return load_file(toy / "encoder" / "model.safetensors")
+
+
+PRETRAINED = ["model.sentence=pretrained", "train.max_epochs=1"]
+
+
+def test_a_pretrained_run_of_format_2_ranks_as_before(toy, tmp_path):
+    run = train(toy, "to-be-older", *PRETRAINED, f"model.pretrained={toy / 'encoder'}")
+    older = shutil.copytree(run, tmp_path / "older")
+    recipe = (older / "recipe.toml").read_text().replace("ema_decay", "average")
+    (older / "recipe.toml").write_text(recipe.replace("final_learning_rate_ratio", "final_learning_rate"))
+    (older / "encoder" / "pooling.json").unlink()
+    weights = as_older_weights(load_file(run / "model.safetensors"))
+    save_file(weights, older / "model.safetensors")
+    seal_again(older, format=2)
+    sentences = ["an owl", "which river", "the story"]
+    assert package.load(older).rank("which animal ?", sentences) == package.load(run).rank("which animal ?", sentences)
+
+
+def test_an_encoder_of_another_architecture_with_its_own_pooling_and_vocabulary(antiphon, toy, tmp_path):
+    encoder = tmp_path / "encoder"
+    write_encoder(encoder, "distilbert")
+    words = Tokenizer.from_file(str(encoder / "tokenizer.json")).get_vocab()
+    (encoder / "tokenizer.json").unlink()
+    (encoder / "vocab.txt").write_text("".join(f"{word}\n" for word in sorted(words, key=words.get)))
+    (encoder / "1_Pooling").mkdir()
+    (encoder / "1_Pooling" / "config.json").write_text(
+        '{"pooling_mode_cls_token": true, "pooling_mode_mean_tokens": false, "word_embedding_dimension": 8}'
+    )
+    run = train(toy, "distilbert", *PRETRAINED, f"model.pretrained={encoder}")
+    model = package.load(run)
+    assert model.ranker.matcher.sentence.pooling == "cls"
+    assert type(model.ranker.matcher.sentence.encoder).__name__ == "DistilBertModel"
+    expected = BertTokenizer(str(encoder / "vocab.txt"))("which owl")["input_ids"]
+    assert model.ranker.encode("which owl").tolist() == expected
+    assert evaluate(antiphon, run, toy / "test.tsv")["map"]["value"] > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("modules.json", '[{"type": "x.Transformer"}, {"type": "x.Dense", "path": "2"}]', "a module of type 'Dense'"),
+        ("modules.json", "[", "damaged"),
+        ("1_Pooling/config.json", '{"pooling_mode_lasttoken": true}', "pooling lasttoken, expected mean or cls or max"),
+        ("config.json", '{"model_type": "bert", "num_hidden_layers": 1000000}', "1000000 layers, expected 1 to 100"),
+        ("config.json", '{"model_type": "bert", "vocab_size": 10000000000}', "vocab_size = 10000000000, expected at"),
+        ("config.json", '{"model_type": "t5"}', "an encoder with a decoder"),
+        ("config.json", '{"model_type": "x", "auto_map": {"AutoModel": "code.Run"}}', "cannot be read"),
+        ("config.json", '{"model_type": "bert", "hidden_size": 8}', "expected the safetensors weights"),
+    ],
+)
+def test_what_is_wrong_with_an_encoder_is_one_sentence(antiphon, toy, tmp_path, name, text, message):
+    encoder = shutil.copytree(toy / "encoder", tmp_path / "encoder")
+    (encoder / name).parent.mkdir(exist_ok=True)
+    (encoder / name).write_text(text)
+    result = antiphon(*arguments_of(toy, tmp_path / "run", "model.sentence=pretrained", f"model.pretrained={encoder}"))
+    assert result.status == 2
+    assert message in result.err
+    assert result.err.count("antiphon: ") == 1
+
+
+def test_pickled_weights_are_never_read(antiphon, toy, tmp_path):
+    encoder = shutil.copytree(toy / "encoder", tmp_path / "encoder")
+    torch.save(load_file(encoder / "model.safetensors"), encoder / "pytorch_model.bin")
+    (encoder / "model.safetensors").unlink()
+    settings = ["model.sentence=pretrained", f"model.pretrained={encoder}"]
+    result = antiphon(*arguments_of(toy, tmp_path / "run", *settings))
+    assert result.status == 2
+    assert "no sentence encoder, expected a folder" in result.err
+
+
+def test_only_pretrained_encoders_import_transformers(toy, attentive):
+    program = f"""
+import sys, antiphon
+antiphon.load({str(attentive)!r}).rank("which animal ?", ["an owl"])
+assert "transformers" not in sys.modules
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_compare_puts_rankers_side_by_side(antiphon, toy, attentive):
@@ -341,11 +396,11 @@ def test_a_matcher_without_vectors_says_how_to_give_them(antiphon, toy, tmp_path
 
 @pytest.mark.parametrize(
     ("encoder", "message"),
-    [("nowhere", "nowhere: no sentence encoder"), ("other", "a network of type mpnet, expected bert")],
+    [("nowhere", "nowhere: no sentence encoder"), ("other", "other/config.json: cannot be read")],
 )
 def test_a_strange_encoder_is_refused(antiphon, toy, tmp_path, encoder, message):
     shutil.copytree(toy / "encoder", tmp_path / "other")
-    (tmp_path / "other" / "config.json").write_text('{"model_type": "mpnet"}')
+    (tmp_path / "other" / "config.json").write_text('{"model_type": "unheard-of"}')
     settings = ["model.sentence=pretrained", f"model.pretrained={tmp_path / encoder}"]
     result = antiphon(*arguments_of(toy, tmp_path / "run", *settings))
     assert result.status == 2
@@ -368,7 +423,7 @@ def test_an_encoder_inside_a_package_is_found_without_importing_it(toy, tmp_path
         ("ir_measures", ["model.kind=overlap"], "qa"),
         ("bm25s", ["model.kind=overlap", "model.baseline=bm25"], "qa"),
         ("sklearn.linear_model", ["model.overlap=true", "model.sentence=bag_of_words"], "qa"),
-        ("tokenizers", ["model.sentence=pretrained", "model.pretrained=ENCODER"], "pretrained"),
+        ("transformers", ["model.sentence=pretrained", "model.pretrained=ENCODER"], "pretrained"),
     ],
 )
 def test_a_missing_library_is_named_with_the_extra_that_brings_it(

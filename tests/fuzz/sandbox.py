@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.cli.test_answer_selection import write_encoder
+from tests.encoders import write_encoder
 from tests.fuzz.judge import Case, run
 from tests.sealing import seal_again
 from tests.toy import inflect, words, write_pairs, write_questions, write_vectors
@@ -90,7 +90,9 @@ def write_data(folder: Path) -> None:
     write_binary_vectors(folder)
     (folder / "recipe.toml").write_text(RECIPE)
     (folder / "matcher.toml").write_text(MATCHER)
-    pretrained = MATCHER.replace('vectors = "vectors.txt"', 'encoder = "encoder"').replace('"lstm"', '"pretrained"')
+    pretrained = MATCHER.replace('vectors = "vectors.txt"\n', "").replace(
+        '"lstm"', '"pretrained"\npretrained = "encoder"'
+    )
     (folder / "pretrained.toml").write_text(pretrained.replace("hidden_size = 4\n", ""))
     write_encoder(folder / "encoder")
 

@@ -4,20 +4,14 @@ import pytest
 import torch
 
 from antiphon.nn.recurrent import Sizes
-from antiphon.ranking.bert import Bert, BertShape, PretrainedSentence, bert_weights
 from antiphon.ranking.matcher import Matcher
+from antiphon.ranking.older_weights import has_older_names, rename_bert_weights
+from antiphon.ranking.pretrained_sentence import PretrainedSentence
 from antiphon.ranking.question_batches import MatchBatch
 from antiphon.ranking.sentence_models import AttentiveState, BagOfWords, Bigram, FixedVectors, LastState
+from tests.encoders import as_older_weights, tiny_encoder
 
 VECTORS = torch.tensor([[0.0, 0.0], [9.0, 9.0], [1.0, 2.0], [3.0, -1.0], [0.5, 0.5]])
-SHAPE = BertShape(
-    vocab_size=20,
-    hidden_size=8,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    intermediate_size=12,
-    max_position_embeddings=10,
-)
 
 
 def fixed():
@@ -41,10 +35,14 @@ def attentive():
 
 
 def pretrained():
-    return PretrainedSentence(SHAPE, frozen=False).eval()
+    return PretrainedSentence(tiny_encoder(), "mean", frozen=False).eval()
 
 
-ALL = [bag_of_words, bigram, last_state, attentive, pretrained]
+def pretrained_of_another_architecture():
+    return PretrainedSentence(tiny_encoder("distilbert"), "max", frozen=True).eval()
+
+
+ALL = [bag_of_words, bigram, last_state, attentive, pretrained, pretrained_of_another_architecture]
 
 
 def lstm_by_hand(lstm, vectors):
@@ -139,22 +137,42 @@ def test_padding_and_batching_change_nothing(make):
     torch.testing.assert_close(together, torch.cat(apart), atol=1e-5, rtol=1e-5)
 
 
-def test_bert_equals_self_attention_written_out():
-    torch.manual_seed(1)
-    stored = published_weights()
-    bert = Bert(SHAPE).eval()
-    bert.load_state_dict(bert_weights(stored))
-    tokens = torch.tensor([5, 3, 7])
-    states = bert(torch.tensor([[5, 3, 7, 0]]), torch.tensor([3]))[0, :3]
-    torch.testing.assert_close(states, bert_by_hand(stored, tokens), atol=1e-5, rtol=1e-5)
+@pytest.mark.parametrize("architecture", ["bert", "distilbert"])
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
+def test_a_sentence_vector_is_the_pooled_states_of_length_one(architecture, pooling):
+    encoder = tiny_encoder(architecture).eval()
+    sentence = PretrainedSentence(encoder, pooling, frozen=False).eval()
+    states = encoder(torch.tensor([[5, 3, 7]])).last_hidden_state[0]
+    pooled = {"mean": states.mean(0), "cls": states[0], "max": states.max(0).values}[pooling]
+    (vector,) = sentence.read(torch.tensor([[5, 3, 7, 0]]), torch.tensor([3]))
+    torch.testing.assert_close(vector, pooled / pooled.norm(), atol=1e-5, rtol=1e-5)
+
+
+def test_the_activation_function_is_that_of_the_configuration():
+    vectors = [
+        PretrainedSentence(tiny_encoder(hidden_act=name), "mean", frozen=True)
+        .eval()
+        .read(torch.tensor([[5, 3, 7]]), torch.tensor([3]))
+        for name in ("gelu", "relu")
+    ]
+    assert not torch.allclose(*vectors, atol=1e-6)
+
+
+def test_weights_by_their_names_of_format_2_are_the_same_weights():
+    weights = Matcher(pretrained()).state_dict()
+    older = as_older_weights(weights)
+    assert has_older_names(older)
+    assert not has_older_names(weights)
+    renamed = rename_bert_weights(older)
+    assert renamed.keys() == weights.keys()
+    assert all(torch.equal(renamed[name], weights[name]) for name in weights)
 
 
 def test_a_pretrained_match_starts_as_the_cosine_of_mean_states():
-    torch.manual_seed(1)
     matcher = Matcher(pretrained())
     batch = match_batch([[5, 3]], [0], [[7, 2, 4]])
     one, other = (
-        matcher.sentence.bert(torch.tensor([ids]), torch.tensor([len(ids)]))[0].mean(0) for ids in ([5, 3], [7, 2, 4])
+        matcher.sentence.encoder(torch.tensor([ids])).last_hidden_state[0].mean(0) for ids in ([5, 3], [7, 2, 4])
     )
     torch.testing.assert_close(
         matcher(batch)[0], 10 * torch.cosine_similarity(one, other, dim=0) - 5, atol=1e-4, rtol=1e-4
@@ -163,8 +181,10 @@ def test_a_pretrained_match_starts_as_the_cosine_of_mean_states():
 
 @pytest.mark.parametrize("way", ["load", "write"])
 def test_a_frozen_encoder_forgets_its_vectors_when_its_weights_change(way):
-    torch.manual_seed(1)
-    sentence, other = (PretrainedSentence(SHAPE, frozen=True).eval() for _ in range(2))
+    sentence, other = (PretrainedSentence(tiny_encoder(), "mean", frozen=True).eval() for _ in range(2))
+    with torch.no_grad():
+        for weight in other.parameters():
+            weight.add_(torch.randn_like(weight))
     tokens, lengths = torch.tensor([[2, 3, 4]]), torch.tensor([3])
     before = sentence.read(tokens, lengths)
     if way == "load":
@@ -178,7 +198,7 @@ def test_a_frozen_encoder_forgets_its_vectors_when_its_weights_change(way):
 
 
 def test_a_frozen_encoder_reads_a_text_once_and_is_not_trained(monkeypatch):
-    matcher = Matcher(PretrainedSentence(SHAPE, frozen=True)).train()
+    matcher = Matcher(PretrainedSentence(tiny_encoder(), "mean", frozen=True)).train()
     read = []
     encode = PretrainedSentence._encode
     monkeypatch.setattr(
@@ -203,59 +223,3 @@ def pad(texts):
     width = max(1, *map(len, texts))
     padded = torch.tensor([[*text, *[0] * (width - len(text))] for text in texts])
     return padded, torch.tensor([max(1, len(text)) for text in texts])
-
-
-def published_weights():
-    size, wide = SHAPE.hidden_size, SHAPE.intermediate_size
-    shapes = {
-        "embeddings.word_embeddings.weight": (SHAPE.vocab_size, size),
-        "embeddings.position_embeddings.weight": (SHAPE.max_position_embeddings, size),
-        "embeddings.token_type_embeddings.weight": (2, size),
-        "embeddings.LayerNorm.weight": (size,),
-        "embeddings.LayerNorm.bias": (size,),
-        "pooler.dense.weight": (size, size),
-    }
-    for layer in range(SHAPE.num_hidden_layers):
-        name = f"encoder.layer.{layer}."
-        dense = {
-            "attention.self.query": (size, size),
-            "attention.self.key": (size, size),
-            "attention.self.value": (size, size),
-        }
-        dense |= {
-            "attention.output.dense": (size, size),
-            "intermediate.dense": (wide, size),
-            "output.dense": (size, wide),
-        }
-        for part, shape in dense.items():
-            shapes |= {f"{name}{part}.weight": shape, f"{name}{part}.bias": shape[:1]}
-        for part in ("attention.output.LayerNorm", "output.LayerNorm"):
-            shapes |= {f"{name}{part}.weight": (size,), f"{name}{part}.bias": (size,)}
-    return {name: 0.5 * torch.randn(shape) for name, shape in shapes.items()}
-
-
-def bert_by_hand(stored, tokens):
-    def dense(name, x):
-        return x @ stored[f"{name}.weight"].T + stored[f"{name}.bias"]
-
-    def norm(name, x):
-        centred = (x - x.mean(-1, keepdim=True)) / (
-            x.var(-1, unbiased=False, keepdim=True) + SHAPE.layer_norm_eps
-        ).sqrt()
-        return centred * stored[f"{name}.weight"] + stored[f"{name}.bias"]
-
-    x = stored["embeddings.word_embeddings.weight"][tokens] + stored["embeddings.token_type_embeddings.weight"][0]
-    x = norm("embeddings.LayerNorm", x + stored["embeddings.position_embeddings.weight"][: len(tokens)])
-    heads, width = SHAPE.num_attention_heads, SHAPE.hidden_size // SHAPE.num_attention_heads
-    for layer in range(SHAPE.num_hidden_layers):
-        name = f"encoder.layer.{layer}."
-        query, key, value = (
-            dense(f"{name}attention.self.{part}", x).view(-1, heads, width).transpose(0, 1)
-            for part in ("query", "key", "value")
-        )
-        attended = (query @ key.transpose(1, 2) / width**0.5).softmax(-1) @ value
-        attended = attended.transpose(0, 1).reshape(len(tokens), -1)
-        x = norm(f"{name}attention.output.LayerNorm", x + dense(f"{name}attention.output.dense", attended))
-        inner = torch.nn.functional.gelu(dense(f"{name}intermediate.dense", x))
-        x = norm(f"{name}output.LayerNorm", x + dense(f"{name}output.dense", inner))
-    return x

@@ -1,13 +1,8 @@
 """Builds untrained matchers from a recipe."""
 
-from collections.abc import Mapping
-from dataclasses import fields
-from typing import Any
-
 from torch import Tensor
 
 from antiphon.nn.recurrent import Sizes
-from antiphon.ranking.bert import BertShape, PretrainedSentence
 from antiphon.ranking.matcher import Matcher
 from antiphon.ranking.sentence_models import AttentiveState, BagOfWords, Bigram, FixedVectors, LastState
 from antiphon.recipe.model_sections import MatcherSection
@@ -23,9 +18,3 @@ def build_matcher(settings: MatcherSection, vectors: Tensor, stops: Tensor) -> M
     sentence = LastState if settings.sentence == "lstm" else AttentiveState
     sizes = Sizes(words.size, settings.hidden_size, settings.layers, settings.dropout, settings.forget_bias)
     return Matcher(sentence(words, sizes, shared=settings.shared))
-
-
-def build_pretrained_matcher(settings: MatcherSection, encoder: Mapping[str, Any]) -> Matcher:
-    """A matcher over a sentence encoder with the sizes of its ``config.json``; its weights are still to be loaded."""
-    sizes = {field.name: encoder[field.name] for field in fields(BertShape) if field.name in encoder}
-    return Matcher(PretrainedSentence(BertShape(**sizes), frozen=settings.frozen))

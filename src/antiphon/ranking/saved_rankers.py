@@ -1,5 +1,6 @@
 """Saves and loads rankers in run folders."""
 
+import json
 from collections.abc import Callable
 from typing import cast
 
@@ -10,10 +11,12 @@ from torch import Tensor
 from antiphon.data.batch import Ids
 from antiphon.data.vocab import PAD, SPECIALS, UNKNOWN, Vocab
 from antiphon.exceptions import RunError
-from antiphon.ranking.build_matchers import build_matcher, build_pretrained_matcher
+from antiphon.ranking.build_matchers import build_matcher
 from antiphon.ranking.logistic import Logistic
 from antiphon.ranking.matcher import Matcher
-from antiphon.ranking.pretrained_encoder import WordPieces, read_encoder_config
+from antiphon.ranking.older_weights import has_older_names, rename_bert_weights
+from antiphon.ranking.pretrained_encoder import Pooling, WordPieces, check_pooling, new_encoder, read_encoder_config
+from antiphon.ranking.pretrained_sentence import PretrainedSentence
 from antiphon.ranking.rankers import BM25Ranker, MatchRanker, OverlapRanker, RandomRanker, Ranker, Words
 from antiphon.ranking.stop_words import read_stop_words
 from antiphon.ranking.word_overlap import Overlap
@@ -23,7 +26,7 @@ from antiphon.recipe.model_sections import MatcherSection, OverlapSection
 from antiphon.recipe.schema import DataSection, Recipe
 from antiphon.runs.build import build_normalisation
 from antiphon.runs.run_folder import RunFolder
-from antiphon.storage.tensors import load_finite, load_into, save_tensors
+from antiphon.storage.tensors import load_finite, load_into, read_shapes, save_tensors
 
 
 def load_ranker(run: RunFolder, recipe: Recipe, device: str = "cpu") -> Ranker:
@@ -68,12 +71,13 @@ def new_matcher(run: RunFolder, recipe: Recipe) -> Matcher:
 
 def load_matcher(run: RunFolder, recipe: Recipe) -> Matcher:
     """The trained matcher of a run."""
-    layers = recipe.model.depth
+    layers, weights, rename = recipe.model.depth, run.trained_weights(), None
     if matcher_settings(recipe).sentence == "pretrained":
-        layers = read_encoder_config(run.encoder_config).get("num_hidden_layers", 0)
+        layers = read_encoder_config(run.encoder_config).num_hidden_layers
+        rename = rename_bert_weights if has_older_names(read_shapes(weights)) else None
     elif matcher_settings(recipe).sentence in ("bag_of_words", "bigram"):
         layers = 1
-    return cast(Matcher, load_into(lambda: new_matcher(run, recipe), run.trained_weights(), layers))
+    return cast(Matcher, load_into(lambda: new_matcher(run, recipe), weights, layers, rename))
 
 
 def text_encoder(run: RunFolder, recipe: Recipe) -> Callable[[str], Ids]:
@@ -121,7 +125,18 @@ def _load_vectors(run: RunFolder) -> Tensor:
 
 
 def _new_pretrained_matcher(run: RunFolder, recipe: Recipe) -> Matcher:
+    sentence = PretrainedSentence(
+        new_encoder(run.encoder_config), _pooling_of(run), frozen=matcher_settings(recipe).frozen
+    )
+    return Matcher(sentence)
+
+
+def _pooling_of(run: RunFolder) -> Pooling:
+    """The pooling of the run's encoder; the mean in runs that are older than the file."""
+    path = run.encoder_pooling
+    if not path.is_file():
+        return "mean"
     try:
-        return build_pretrained_matcher(matcher_settings(recipe), read_encoder_config(run.encoder_config))
-    except (AssertionError, TypeError, ValueError) as error:
-        raise RunError(f"{run.encoder_config}: no network can be built of it ({error}), expected sizes") from None
+        return check_pooling(json.loads(path.read_text(encoding="utf-8"))["pooling"], path)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise RunError(f"{path}: damaged ({error}), expected the pooling of an encoder") from None

@@ -21,6 +21,7 @@ KEPT_FILES = (
     "vectors.safetensors",
     "encoder/config.json",
     "encoder/tokenizer.json",
+    "encoder/pooling.json",
     "overlap.tsv",
     "logistic.json",
     "metrics.json",

@@ -1,14 +1,21 @@
 """Training and dev questions, and files that are copied into a new run: word vectors, encoder, word counts."""
 
+import json
 import shutil
 from collections.abc import Iterable, Sequence
 from typing import cast
 
 from antiphon.exceptions import InputError, RecipeError
-from antiphon.ranking.bert import PretrainedSentence, bert_weights
-from antiphon.ranking.build_matchers import build_pretrained_matcher
 from antiphon.ranking.matcher import Matcher
-from antiphon.ranking.pretrained_encoder import ENCODER_FILES, WEIGHTS, WordPieces, find_encoder, read_encoder_config
+from antiphon.ranking.pretrained_encoder import (
+    WordPieces,
+    find_encoder,
+    load_published,
+    read_encoder_config,
+    read_pooling,
+    save_tokeniser,
+)
+from antiphon.ranking.pretrained_sentence import PretrainedSentence
 from antiphon.ranking.question_files import Question, judgements_of, read_questions, select_questions
 from antiphon.ranking.ranking_metrics import Rankings, compute_ranking_metrics
 from antiphon.ranking.saved_rankers import matcher_settings, save_words, word_splitter
@@ -17,7 +24,6 @@ from antiphon.ranking.word_overlap import Overlap
 from antiphon.ranking.word_vectors import read_vectors
 from antiphon.recipe.schema import DataSection, Recipe
 from antiphon.runs.run_folder import RunFolder
-from antiphon.storage.tensors import load_finite
 from antiphon.terminal import count_of
 from antiphon.training.reporting import Say
 
@@ -83,22 +89,17 @@ def copy_vectors(recipe: Recipe, run: RunFolder, questions: Iterable[Question]) 
 
 
 def copy_encoder(recipe: Recipe, run: RunFolder) -> None:
-    """Copies the sizes and word pieces of a pretrained encoder into the run; its weights are saved with the model."""
+    """Copies all but the weights of a pretrained encoder into the run; its weights are saved with the model."""
     folder = find_encoder(matcher_settings(recipe).pretrained)
-    sizes = read_encoder_config(folder / "config.json")
-    WordPieces(folder / "tokenizer.json", sizes)
-    # An encoder that does not fit is refused before training.
-    load_encoder(build_pretrained_matcher(matcher_settings(recipe), sizes), recipe)
+    load_published(folder)  # an encoder that cannot be loaded is refused before training
     run.encoder_config.parent.mkdir()
-    for name in ENCODER_FILES:
-        shutil.copyfile(folder / name, run.encoder_config.with_name(name))
+    shutil.copyfile(folder / "config.json", run.encoder_config)
+    save_tokeniser(folder, run.encoder_tokeniser)
+    WordPieces(run.encoder_tokeniser, read_encoder_config(run.encoder_config))
+    run.encoder_pooling.write_text(json.dumps({"pooling": read_pooling(folder)}) + "\n", encoding="utf-8")
 
 
 def load_encoder(matcher: Matcher, recipe: Recipe) -> None:
-    """Loads the pretrained weights into a matcher's encoder."""
-    folder = find_encoder(matcher_settings(recipe).pretrained)
-    sentence = cast(PretrainedSentence, matcher.sentence)
-    try:
-        sentence.bert.load_state_dict(bert_weights(load_finite(folder / WEIGHTS)))
-    except (KeyError, RuntimeError) as error:
-        raise InputError(f"{folder / WEIGHTS}: not the weights of its config.json ({error})") from None
+    """Puts the published weights into a matcher's encoder."""
+    published = load_published(find_encoder(matcher_settings(recipe).pretrained))
+    cast(PretrainedSentence, matcher.sentence).encoder.load_state_dict(published.state_dict())
