@@ -6,7 +6,7 @@ from antiphon.data.codec import PairCodec, TextCodec
 from antiphon.data.tokenise import Chars, Normalisation, Words
 from antiphon.data.vocab import Vocab
 from antiphon.recipe.recipe_file import parse_recipe
-from antiphon.training.data.prepare import settle_data, settle_model
+from antiphon.training.data.settle import settle_data, settle_model
 
 LETTERS, OTHERS = (TextCodec(Normalisation(), Chars(), Vocab(letters)) for letters in ("abcdef", "uvwxyz"))
 
@@ -43,6 +43,13 @@ def test_hangul_is_taken_apart_where_tokens_are_characters(source, target, split
     assert settle_data(parse_recipe({"data": data | {"split_hangul": not splits}}, "here")).data.split_hangul != splits
 
 
+@pytest.mark.parametrize(("pairs", "dropout"), [(100, 0.5), (4_999, 0.5), (5_000, 0.3)])
+@pytest.mark.parametrize("kind", ["transducer", "attention", "language_model"])
+def test_many_pairs_need_less_dropout(kind, pairs, dropout):
+    assert settled(LETTERS, OTHERS, pairs, model={"kind": kind}).model.dropout == dropout
+    assert settled(LETTERS, OTHERS, pairs, model={"kind": kind, "dropout": 0.1}).model.dropout == 0.1
+
+
 def test_what_a_recipe_says_holds():
     given = {"model": {"tie": "none"}, "train": {"hallucination": 0.3}}
     recipe = settled(LETTERS, LETTERS, 100, **given)
@@ -50,4 +57,4 @@ def test_what_a_recipe_says_holds():
     words = settled(LETTERS, LETTERS, 100, data={"target_tokens": "words"})
     assert (words.model.tie, words.train.hallucination) == ("associated", 0.0)
     attention = settled(LETTERS, LETTERS, 100, model={"kind": "attention"})
-    assert (attention.model.tie, attention.train.hallucination) == (None, None)
+    assert attention.train.hallucination is None

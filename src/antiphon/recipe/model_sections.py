@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from antiphon.recipe.section import Section, Width
 
+Dropout = Annotated[float, Field(ge=0, le=0.99)]
 MAX_WEIGHTS = 10**9
 """Weights of the LSTMs of a model at most: with gradients and the optimiser's state, 16 GB."""
 
@@ -40,8 +41,6 @@ class LSTMSection(ModelSection):
     """Layers of each LSTM."""
     forget_bias: Annotated[float, Field(ge=-100, le=100)] = 0.0
     """Initial bias added to the forget gates."""
-    dropout: Annotated[float, Field(ge=0, le=0.99)] = 0.5
-    """Dropout on the input and output of each LSTM; for a matcher, on its word vectors."""
 
     @property
     def width(self) -> int:
@@ -74,14 +73,16 @@ class TokenModelSection(LSTMSection):
 
     embedding_size: Width | None = None
     """Size of token embeddings; unset: ``hidden_size``."""
+    dropout: Dropout | None = None
+    """Dropout on the input and output of each LSTM; unset: 0.5 for fewer than 5,000 pairs, 0.3 for more."""
 
     def input_size(self) -> int:
         """Width of token vectors."""
         return self.embedding_size or self.hidden_size
 
     def arguments(self) -> dict[str, Any]:
-        """All settings, the width of token vectors settled."""
-        return super().arguments() | {"embedding_size": self.input_size()}
+        """All settings, those settled that are unset."""
+        return super().arguments() | {"embedding_size": self.input_size(), "dropout": self.dropout or 0.0}
 
 
 class TransducerSection(TokenModelSection):
@@ -163,6 +164,8 @@ class MatcherSection(LSTMSection):
     """Feed the matcher's probability, the words in common and their idf to a logistic regression (``+ count``)."""
     overlap_l2: Annotated[float, Field(ge=1e-9, le=1e9)] = 0.01
     """L2 penalty of that logistic regression."""
+    dropout: Dropout = 0.5
+    """Dropout on word vectors."""
     shared: bool = False
     """Use one LSTM for questions and answers instead of two."""
 

@@ -8,12 +8,10 @@ from pathlib import Path
 
 from antiphon.data.codec import NO_FEATURES, PairCodec
 from antiphon.data.corpus import Corpus, FilterStats, Limits, remap_corpus_ids, write_corpus, write_counted_corpus
-from antiphon.data.readers import Files, Pair, has_features, read_pairs, read_targets, read_unpaired
+from antiphon.data.readers import Files, Pair, read_pairs, read_targets, read_unpaired
 from antiphon.data.tokenise import SentencePiece, train_sentencepiece
-from antiphon.data.vocab import SPECIALS
 from antiphon.exceptions import InputError, RecipeError
-from antiphon.recipe.model_sections import TransducerSection
-from antiphon.recipe.schema import DataSection, Recipe
+from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import build_limits, build_normalisation, reads_source
 from antiphon.runs.run_folder import RunFolder, token_kinds
 from antiphon.training.data.encoded_cache import (
@@ -24,16 +22,8 @@ from antiphon.training.data.encoded_cache import (
     stale_reason,
     vocabulary_files,
 )
+from antiphon.training.data.settle import required_files, settle_data, settle_model
 from antiphon.training.reporting import Say
-
-_MOST_MADE_UP, _LEAST_MADE_UP = 0.5, 0.05
-"""Fractions of the pairs that are hallucinated: at most, and at least where any are."""
-_MADE_UP_PAIRS = 200
-"""The number of hallucinated pairs, where their fraction is between the two."""
-_MOST_ASSOCIATIONS = 10**6
-"""Source tokens times target tokens of vocabularies small enough to count what goes with what: letters, phonemes."""
-_SHARED = 0.5
-"""Part of the target vocabulary that must be in the source vocabulary as well, for copying to make sense."""
 
 
 @dataclass(frozen=True)
@@ -76,58 +66,6 @@ def prepare_again(recipe: Recipe, run: RunFolder, say: Say) -> Prepared:
     return _open(recipe, run, run.corpus, say)
 
 
-def settle_data(recipe: Recipe) -> Recipe:
-    """The recipe with ``data.features`` and ``data.split_hangul`` decided, where it left them open."""
-    data = recipe.data
-    decided: dict[str, bool] = {}
-    if data.split_hangul is None:
-        decided["split_hangul"] = "chars" in (data.source_tokens, data.target_tokens)
-    if data.features is None:
-        only_unpaired = data.train is None and not reads_source(recipe)
-        decided["features"] = has_features(_required(data, "dev" if only_unpaired else "train"))
-    return recipe.model_copy(update={"data": data.model_copy(update=decided)})
-
-
-def settle_model(recipe: Recipe, codec: PairCodec, pairs: int) -> Recipe:
-    """The recipe of a transducer with what follows from its vocabularies and pairs decided, where it left that open.
-
-    That is ``model.tie``, ``model.context`` and ``train.hallucination``: 100 inflected words profit from a half that
-    is made up, 1,000 from a fifth, more than 4,000 from none.
-    """
-    model, train = recipe.model, recipe.train
-    if not isinstance(model, TransducerSection):
-        return recipe
-    if model.tie is None:
-        model = model.model_copy(update={"tie": _choose_tie(recipe, model, codec)})
-    if model.context is None:
-        context = "attention" if model.encoder == "bidirectional" else "none"
-        model = model.model_copy(update={"context": context})
-    if train.hallucination is None:
-        share = (
-            min(_MOST_MADE_UP, _MADE_UP_PAIRS / pairs)
-            if model.tie == "same" and recipe.data.target_tokens == "chars"
-            else 0.0
-        )
-        train = train.model_copy(update={"hallucination": round(share, 2) if share >= _LEAST_MADE_UP else 0.0})
-    return recipe.model_copy(update={"model": model, "train": train})
-
-
-def _choose_tie(recipe: Recipe, model: TransducerSection, codec: PairCodec) -> str:
-    """The same tokens where there are such; associated ones where both vocabularies are as small as alphabets."""
-    if share_vocabulary(recipe, codec):
-        return "same"
-    is_small = len(codec.source.vocab) * len(codec.target.vocab) <= _MOST_ASSOCIATIONS
-    return "associated" if is_small and model.transition == "neural" else "none"
-
-
-def share_vocabulary(recipe: Recipe, codec: PairCodec) -> bool:
-    """Whether source and target have the same kind of tokens and most target tokens are source tokens as well."""
-    (_, source_kind), (_, target_kind) = token_kinds(recipe.data)
-    tokens = codec.target.vocab.tokens[len(SPECIALS) :]
-    shared = sum(token in codec.source.vocab for token in tokens)
-    return source_kind == target_kind and shared >= _SHARED * len(tokens)
-
-
 def training_pairs(recipe: Recipe) -> Iterator[Pair]:
     """The pairs to learn from; for a language model, their targets and all unpaired text."""
     data = recipe.data
@@ -137,12 +75,12 @@ def training_pairs(recipe: Recipe) -> Iterator[Pair]:
         if not paired and not unpaired:
             raise RecipeError("data.train and data.unpaired: both unset, expected text to learn from")
         return chain.from_iterable(paired + unpaired)
-    return pairs_of(recipe, _required(data, "train"))
+    return pairs_of(recipe, required_files(data, "train"))
 
 
 def dev_pairs(recipe: Recipe) -> Iterator[Pair]:
     """The dev pairs."""
-    return pairs_of(recipe, _required(recipe.data, "dev"))
+    return pairs_of(recipe, required_files(recipe.data, "dev"))
 
 
 def encoded_dev_pairs(recipe: Recipe, codec: PairCodec) -> list[Pair]:
@@ -155,13 +93,6 @@ def pairs_of(recipe: Recipe, files: Files) -> Iterator[Pair]:
     if not reads_source(recipe):
         return read_targets(files, features=bool(recipe.data.features), swap=recipe.data.swap)
     return read_pairs(files, features=bool(recipe.data.features), swap=recipe.data.swap)
-
-
-def _required(data: DataSection, name: str) -> Files:
-    files: Files | None = getattr(data, name)
-    if files is None:
-        raise RecipeError(f"data.{name}: unset, expected a file of pairs; give one with --set data.{name}=FILE")
-    return files
 
 
 def _take_vocabularies(recipe: Recipe, run: RunFolder, other: RunFolder) -> None:

@@ -14,8 +14,9 @@ from antiphon.ranking.saved_rankers import load_ranker
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import task_metrics
 from antiphon.runs.run_folder import RunFolder
-from antiphon.training.data.prepare import dev_pairs, place_sentencepiece_models, settle_data, training_pairs
+from antiphon.training.data.prepare import dev_pairs, place_sentencepiece_models, training_pairs
 from antiphon.training.data.question_sets import dev_questions, learn_overlap, ranking_values, training_questions
+from antiphon.training.data.settle import settle_data
 from antiphon.training.reporting import Say
 from antiphon.training.summary import Summary, save_summary
 

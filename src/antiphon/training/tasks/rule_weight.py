@@ -14,7 +14,7 @@ from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import build_beam, build_search
 from antiphon.runs.run_folder import RunFolder
-from antiphon.training.data.prepare import share_vocabulary
+from antiphon.training.data.settle import share_vocabulary
 from antiphon.training.tasks.counting import Example, read_examples
 
 _BATCH = 64

@@ -1,0 +1,91 @@
+"""Settings that a recipe leaves open and the data decide."""
+
+from typing import Any
+
+from antiphon.data.codec import PairCodec
+from antiphon.data.readers import Files, has_features
+from antiphon.data.vocab import SPECIALS
+from antiphon.exceptions import RecipeError
+from antiphon.recipe.model_sections import TokenModelSection, TransducerSection
+from antiphon.recipe.schema import DataSection, Recipe
+from antiphon.runs.build import reads_source
+from antiphon.runs.run_folder import token_kinds
+
+_MOST_MADE_UP, _LEAST_MADE_UP = 0.5, 0.05
+"""Fractions of the pairs that are hallucinated: at most, and at least where any are."""
+_MADE_UP_PAIRS = 200
+"""The number of hallucinated pairs, where their fraction is between the two."""
+_MANY_PAIRS = 5_000
+"""From so many pairs on, dropout is lower."""
+_DROPOUT_OF_FEW, _DROPOUT_OF_MANY = 0.5, 0.3
+_MOST_ASSOCIATIONS = 10**6
+"""Source tokens times target tokens of vocabularies small enough to count what goes with what: letters, phonemes."""
+_SHARED = 0.5
+"""Part of the target vocabulary that must be in the source vocabulary as well, for copying to make sense."""
+
+
+def settle_data(recipe: Recipe) -> Recipe:
+    """The recipe with ``data.features`` and ``data.split_hangul`` decided, where it left them open."""
+    data = recipe.data
+    decided: dict[str, bool] = {}
+    if data.split_hangul is None:
+        decided["split_hangul"] = "chars" in (data.source_tokens, data.target_tokens)
+    if data.features is None:
+        only_unpaired = data.train is None and not reads_source(recipe)
+        decided["features"] = has_features(required_files(data, "dev" if only_unpaired else "train"))
+    return recipe.model_copy(update={"data": data.model_copy(update=decided)})
+
+
+def required_files(data: DataSection, name: str) -> Files:
+    """The files of a setting that must be given."""
+    files: Files | None = getattr(data, name)
+    if files is None:
+        raise RecipeError(f"data.{name}: unset, expected a file of pairs; give one with --set data.{name}=FILE")
+    return files
+
+
+def settle_model(recipe: Recipe, codec: PairCodec, pairs: int) -> Recipe:
+    """The recipe with what its vocabularies and its number of pairs decide, where it left that open.
+
+    That is ``model.dropout``, for a transducer also ``model.tie``, ``model.context`` and ``train.hallucination``.
+    """
+    model, train = recipe.model, recipe.train
+    if isinstance(model, TokenModelSection) and model.dropout is None:
+        dropout = _DROPOUT_OF_MANY if pairs >= _MANY_PAIRS else _DROPOUT_OF_FEW
+        model = model.model_copy(update={"dropout": dropout})
+    if isinstance(model, TransducerSection):
+        model = model.model_copy(update=_transducer_settings(recipe, model, codec))
+        if train.hallucination is None:
+            share = _hallucinated_share(pairs) if model.tie == "same" and recipe.data.target_tokens == "chars" else 0.0
+            train = train.model_copy(update={"hallucination": share})
+    return recipe.model_copy(update={"model": model, "train": train})
+
+
+def share_vocabulary(recipe: Recipe, codec: PairCodec) -> bool:
+    """Whether source and target have the same kind of tokens and most target tokens are source tokens as well."""
+    (_, source_kind), (_, target_kind) = token_kinds(recipe.data)
+    tokens = codec.target.vocab.tokens[len(SPECIALS) :]
+    shared = sum(token in codec.source.vocab for token in tokens)
+    return source_kind == target_kind and shared >= _SHARED * len(tokens)
+
+
+def _transducer_settings(recipe: Recipe, model: TransducerSection, codec: PairCodec) -> dict[str, Any]:
+    """What a transducer leaves open: ties by its vocabularies, context by its encoder."""
+    return {
+        "tie": model.tie or _choose_tie(recipe, model, codec),
+        "context": model.context or ("attention" if model.encoder == "bidirectional" else "none"),
+    }
+
+
+def _choose_tie(recipe: Recipe, model: TransducerSection, codec: PairCodec) -> str:
+    """The same tokens where there are such; associated ones where both vocabularies are as small as alphabets."""
+    if share_vocabulary(recipe, codec):
+        return "same"
+    is_small = len(codec.source.vocab) * len(codec.target.vocab) <= _MOST_ASSOCIATIONS
+    return "associated" if is_small and model.transition == "neural" else "none"
+
+
+def _hallucinated_share(pairs: int) -> float:
+    """Half of 100 inflected words, a fifth of 1,000, nothing of more than 4,000."""
+    share = min(_MOST_MADE_UP, _MADE_UP_PAIRS / pairs)
+    return round(share, 2) if share >= _LEAST_MADE_UP else 0.0
