@@ -14,13 +14,15 @@ from pathlib import Path
 import torch
 
 from antiphon.data.vocab import SPECIALS
-from antiphon.decode.hypothesis import BeamSettings
 from antiphon.decode.streaming.beam_decoder import BeamDecoder
 from antiphon.decode.streaming.greedy_decoder import GreedyDecoder
 from antiphon.decode.streaming.text_streams import run_streams
 from antiphon.demo import FOLDER, pairs_of
 from antiphon.models.transducer import Transducer
+from antiphon.recipe.model_sections import TransducerSection
 from antiphon.recipe.recipe_file import load_recipe
+from antiphon.recipe.schema import SearchSection
+from antiphon.runs.build import build_beam
 
 WORDS, LONG, VOCABULARY = 200, 5_000, 10_000
 SURENESS, EAGERNESS = 100.0, 5.0
@@ -56,11 +58,12 @@ def characters(model, policy):
 
 def long_input(policy):
     torch.manual_seed(1)
-    model = Transducer(VOCABULARY, VOCABULARY, encoder="unidirectional", hidden_size=256, embedding_size=256).eval()
+    sizes = TransducerSection(encoder="unidirectional", hidden_size=256)
+    model = Transducer(VOCABULARY, VOCABULARY, **sizes.arguments()).eval()
     with torch.no_grad():
         model.source_logits.weight.mul_(SURENESS)
     kind = {"greedy": GreedyDecoder, "beam": BeamDecoder}[policy]
-    settings = BeamSettings(beam=4, max_length_ratio=1.0, commit_margin=3.0)
+    settings = build_beam(SearchSection(beam=4, max_length_ratio=1.0, commit_margin=3.0))
     streams = kind(model, 1, settings, emit_bias=EAGERNESS)
     source = torch.randint(len(SPECIALS), VOCABULARY, (LONG,)).tolist()
     times, written = [], 0

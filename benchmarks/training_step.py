@@ -18,9 +18,8 @@ import torch
 from antiphon.data.batch import Batch
 from antiphon.device import keep_freed_memory
 from antiphon.models import transducer
-from antiphon.models.attention import Attention
-from antiphon.models.encoder_decoder import EncoderDecoder
-from antiphon.models.transducer import Transducer
+from antiphon.recipe.kinds import KINDS, resolve
+from antiphon.recipe.schema import TrainSection
 from antiphon.training.optimisation import Optimisation
 from antiphon.training.step.cuda_graph_step import CudaGraphStep
 from antiphon.training.step.step import Step, negative_log_likelihood
@@ -86,10 +85,10 @@ def draw_batch(B, I, J, V):
 
 
 def new_step(kind, way, batch, V, H):
-    kinds = {"transducer": Transducer, "naive_joint": Transducer, "attention": Attention}
+    entry = KINDS["transducer" if kind == "naive_joint" else kind]
     torch.manual_seed(0)
-    model = kinds.get(kind, EncoderDecoder)(V, V, hidden_size=H, embedding_size=H, dropout=0.2).to(device())
-    optimisation = Optimisation(0.001, 0.0, 1)
+    model = resolve(entry.model)(V, V, **entry.section(hidden_size=H, dropout=0.2).arguments()).to(device())
+    optimisation = Optimisation.of(TrainSection(precision="float32"))
     step = Step(model, negative_log_likelihood, optimisation.new_optimiser(model), optimisation.clip)
     if way == "captured":
         captured = CudaGraphStep(step, len(batch.source))

@@ -57,10 +57,12 @@ import resource, torch
 from antiphon.data.batch import Batch
 from antiphon.device import keep_freed_memory
 from antiphon.models.transducer import Transducer
+from antiphon.recipe.model_sections import TransducerSection
 
 keep_freed_memory()
 torch.set_num_threads(1)
-model, batch = Transducer(40, 40), Batch.of([[5] * 11] * 32, [[6] * 11] * 32)
+model = Transducer(40, 40, **TransducerSection(dropout=0.0).arguments())
+batch = Batch.of([[5] * 11] * 32, [[6] * 11] * 32)
 for step in range(10):
     if step == 5:
         before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

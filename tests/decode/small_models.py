@@ -11,6 +11,7 @@ from antiphon.models.attention import Attention
 from antiphon.models.encoder_decoder import EncoderDecoder
 from antiphon.models.left_to_right import copies_unknown
 from antiphon.models.transducer import Transducer
+from tests.networks import build_network
 
 MODELS = {
     "transducer": (Transducer, {}),
@@ -31,7 +32,7 @@ def small_model(name="transducer", seed=0, target_size=6, scale=4.0, **more):
     if settings.get("tie") == "same":
         settings["counterparts"] = torch.tensor([-1, UNKNOWN, -1, -1, *range(4, target_size), *[UNKNOWN] * 9][:9])
     torch.manual_seed(seed)
-    model = kind(9, target_size, hidden_size=6, embedding_size=5, **settings).double()
+    model = build_network(kind, 9, target_size, **settings).double()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(scale)

@@ -6,10 +6,11 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from antiphon.data.vocab import END
 from antiphon.decode.beam_search import BeamSearch, search_outputs
-from antiphon.decode.hypothesis import BeamSettings, Hypothesis, covering
+from antiphon.decode.hypothesis import Hypothesis, covering
 from tests.decode.small_models import MODELS, batch_of, every_output, pair, small_model, sources
+from tests.networks import beam_settings
 
-WIDE = BeamSettings(beam=200, nbest=8, threshold=float("inf"), max_length_ratio=0.0, max_length_extra=4)
+WIDE = beam_settings(beam=200, nbest=8, threshold=float("inf"), max_length_ratio=0.0, max_length_extra=4)
 RANKINGS = [(0.0, 0.0), (1.0, 0.0), (0.6, 0.5), (0.0, 2.0), (0.5, -0.3), (1.5, 0.4)]
 
 
@@ -28,7 +29,7 @@ def test_with_a_wide_beam_the_list_equals_listing_all_outputs_with_their_sums(na
 def test_the_log_probability_of_every_candidate_is_that_of_a_forward_pass(name):
     model = small_model(name, 1, target_size=12)
     inputs = sources(6, 0, 9, 4)
-    found = search_outputs(model, batch_of(inputs), BeamSettings(beam=5, nbest=5, threshold=float("inf")))
+    found = search_outputs(model, batch_of(inputs), beam_settings(beam=5, nbest=5, threshold=float("inf")))
     for source, hypotheses in zip(inputs, found, strict=True):
         assert len({hypothesis.tokens for hypothesis in hypotheses}) == len(hypotheses) > 1
         for hypothesis in hypotheses:
@@ -70,7 +71,7 @@ def test_finished_outputs_are_ranked_with_length_bias_and_normalisation(name, no
 @pytest.mark.parametrize("name", MODELS)
 def test_a_batch_gives_what_single_sentences_give_in_any_order(name, beam):
     model = small_model(name, target_size=12)
-    settings = BeamSettings(beam=beam, nbest=3, length_normalisation=1.0)
+    settings = beam_settings(beam=beam, nbest=3, length_normalisation=1.0)
     inputs = sources(1, 7, 3, 0, 12)
     together = search_outputs(model, batch_of(inputs), settings)
     backwards = search_outputs(model, batch_of(inputs[::-1]), settings)[::-1]
@@ -93,7 +94,7 @@ def test_a_beam_of_one_is_greedy(name):
         written.append(token.item())
         if written[-1] == END:
             break
-    settings = BeamSettings(beam=1, max_length_ratio=0.0, max_length_extra=20)
+    settings = beam_settings(beam=1, max_length_ratio=0.0, max_length_extra=20)
     (found,) = search_outputs(model, batch_of([source]), settings)
     assert list(found[0].tokens) == (written if written[-1] == END else [*written[:19], END])
 
@@ -102,7 +103,7 @@ def test_a_beam_of_one_is_greedy(name):
 @pytest.mark.parametrize("name", ["encoder_decoder", "transducer"])
 def test_outputs_end_by_the_longest_length_allowed(name, limit):
     model = small_model(name, 1, target_size=12)
-    settings = BeamSettings(beam=3, nbest=3, max_length_ratio=0.0, max_length_extra=limit)
+    settings = beam_settings(beam=3, nbest=3, max_length_ratio=0.0, max_length_extra=limit)
     (found,) = search_outputs(model, batch_of(sources(3)), settings)
     assert max(len(hypothesis.tokens) for hypothesis in found) <= limit
     assert all(hypothesis.tokens[-1] == END for hypothesis in found)
@@ -110,15 +111,15 @@ def test_outputs_end_by_the_longest_length_allowed(name, limit):
 
 def test_the_default_threshold_changes_no_answer_here():
     model, batch = small_model(seed=2, target_size=30), batch_of(sources(5, 9, 2, 7))
-    with_threshold = search_outputs(model, batch, BeamSettings(beam=5))
-    without = search_outputs(model, batch, BeamSettings(beam=5, threshold=float("inf")))
+    with_threshold = search_outputs(model, batch, beam_settings(beam=5))
+    without = search_outputs(model, batch, beam_settings(beam=5, threshold=float("inf")))
     assert [f[0].tokens for f in with_threshold] == [f[0].tokens for f in without]
 
 
 @pytest.mark.parametrize(("normalisation", "bias"), RANKINGS)
 def test_the_bound_is_never_below_what_can_still_be_reached(normalisation, bias):
     log_prob, limits = torch.tensor([-3.0, -0.1, -20.0]).double(), torch.tensor([9, 5, 40])
-    settings = BeamSettings(length_normalisation=normalisation, length_bias=bias)
+    settings = beam_settings(length_normalisation=normalisation, length_bias=bias)
     bound = settings.upper_bound(log_prob, 3, limits)
     for sentence, limit in enumerate(limits.tolist()):
         reachable = max(settings.normalise(log_prob[sentence], n).item() for n in range(4, limit + 1))
@@ -145,8 +146,8 @@ STATIC = [
 @torch.inference_mode()
 def test_static_shapes_change_no_answer(name, settings):
     model, batch = small_model(name, 2, target_size=30), batch_of(sources(5, 9, 0, 7))
-    wanted = search_outputs(model, batch, BeamSettings(**settings))
-    found = BeamSearch(model, batch, BeamSettings(**settings), static_shapes=True).run()
+    wanted = search_outputs(model, batch, beam_settings(**settings))
+    found = BeamSearch(model, batch, beam_settings(**settings), static_shapes=True).run()
     assert_same_answers(found, wanted)
 
 
@@ -176,7 +177,7 @@ def leaves(tree):
 @torch.inference_mode()
 def test_a_step_of_static_shapes_has_no_device_sync(name):
     model, batch = small_model(name, 2, target_size=30), batch_of(sources(5, 9, 2))
-    assert_no_device_sync(BeamSearch(model, batch, BeamSettings(beam=4, nbest=2), static_shapes=True))
+    assert_no_device_sync(BeamSearch(model, batch, beam_settings(beam=4, nbest=2), static_shapes=True))
 
 
 @pytest.mark.parametrize("name", ["transducer", "geometric", "forced"])
@@ -185,13 +186,13 @@ def test_a_transducer_step_of_static_shapes_has_no_device_sync_but_for_lost_cell
     monkeypatch.setattr("antiphon.nn.next_tokens.cell_blocks", lambda *_: [])  # kernels see to them on a GPU
     monkeypatch.setattr("antiphon.nn.next_tokens._SMALL_GATHER", 2**40)
     model, batch = small_model(name, 2, target_size=30), batch_of(sources(5, 9, 2))
-    assert_no_device_sync(BeamSearch(model, batch, BeamSettings(beam=4, nbest=2), static_shapes=True))
+    assert_no_device_sync(BeamSearch(model, batch, beam_settings(beam=4, nbest=2), static_shapes=True))
 
 
 def test_on_a_long_input_at_most_half_a_beam_is_written_in_one_row(monkeypatch):
     monkeypatch.setattr("antiphon.models.transducer._BANDED_FROM", 4)
     model, batch = small_model(seed=4, target_size=12), batch_of(sources(30))
-    search, rows = BeamSearch(model, batch, BeamSettings(beam=4, threshold=float("inf"))), []
+    search, rows = BeamSearch(model, batch, beam_settings(beam=4, threshold=float("inf"))), []
     keep = search._keep
 
     def noted(extensions, finished, length, state):
@@ -213,7 +214,7 @@ def test_a_search_that_never_reads_on_gives_up(monkeypatch):
     model = small_model("geometric", seed=1, target_size=12)
     model.transition.constant_log_odds.fill_(200.0)
     batch = batch_of(sources(2000))
-    search = BeamSearch(model, batch, BeamSettings(beam=2))
+    search = BeamSearch(model, batch, beam_settings(beam=2))
     steps, step = [], search._step
     monkeypatch.setattr(search, "_step", lambda beam: steps.append(1) or step(beam))
     assert search.run() == [[]]
@@ -223,7 +224,7 @@ def test_a_search_that_never_reads_on_gives_up(monkeypatch):
 @pytest.mark.parametrize("name", ["transducer", "geometric", "unidirectional"])
 def test_a_band_of_rows_gives_what_all_rows_give(name, monkeypatch):
     model, batch = small_model(name, 4, target_size=12, scale=3.0), batch_of(sources(40, 25, 1))
-    settings = BeamSettings(beam=4, nbest=3, max_length_ratio=1.0, max_length_extra=3)
+    settings = beam_settings(beam=4, nbest=3, max_length_ratio=1.0, max_length_extra=3)
     wanted = search_outputs(model, batch, settings)
     monkeypatch.setattr("antiphon.models.transducer._BANDED_FROM", 4)
     monkeypatch.setattr("antiphon.models.transducer._log_negligible", lambda dtype: -40.0)

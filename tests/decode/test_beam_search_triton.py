@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from antiphon.decode.beam_search import BeamSearch, search_outputs
-from antiphon.decode.hypothesis import BeamSettings
 from tests.decode.small_models import batch_of, small_model, sources
+from tests.networks import beam_settings
 
 pytestmark = [
     pytest.mark.kernel,
@@ -17,7 +17,7 @@ pytestmark = [
 @torch.inference_mode()
 def test_a_search_by_kernels_finds_what_its_reference_finds(name, device, monkeypatch):
     model, batch = small_model(name, 2, target_size=9).float(), batch_of(sources(4, 2))
-    settings = BeamSettings(beam=2, nbest=2, max_length_ratio=1.0, max_length_extra=1)
+    settings = beam_settings(beam=2, nbest=2, max_length_ratio=1.0, max_length_extra=1)
     wanted = search_outputs(model, batch, settings)
     monkeypatch.setattr("antiphon.nn.next_tokens.has_kernel", lambda logits: True)
     monkeypatch.setattr("antiphon.nn.transition._fits_factors", lambda *sides: False)  # as on a GPU

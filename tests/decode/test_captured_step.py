@@ -3,8 +3,8 @@ import torch
 
 from antiphon.decode.beam_search import search_outputs
 from antiphon.decode.captured_step import CapturedStep
-from antiphon.decode.hypothesis import BeamSettings
 from tests.decode.small_models import MODELS, batch_of, small_model, sources
+from tests.networks import beam_settings
 
 pytestmark = pytest.mark.gpu
 
@@ -33,7 +33,7 @@ def test_replayed_steps_give_what_single_steps_give():
 @pytest.mark.parametrize("name", MODELS)
 def test_a_search_on_a_gpu_finds_what_a_search_on_a_cpu_finds(name, beam):
     model, batch = small_model(name, 2, target_size=30, scale=2.0).float(), batch_of(sources(5, 9, 0, 7))
-    settings = BeamSettings(beam=beam, nbest=2)
+    settings = beam_settings(beam=beam, nbest=2)
     wanted = search_outputs(model, batch, settings)
     found = search_outputs(model.cuda(), batch.to("cuda"), settings)
     assert [[h.tokens for h in each] for each in found] == [[h.tokens for h in each] for each in wanted]

@@ -4,13 +4,13 @@ import pytest
 import torch
 
 from antiphon.data.vocab import END
-from antiphon.decode.hypothesis import BeamSettings
 from antiphon.decode.path_search import search_paths
 from antiphon.lattice import best_path
 from antiphon.models.left_to_right import copies_unknown
 from tests.decode.small_models import batch_of, every_target, pair, small_model, sources
+from tests.networks import beam_settings
 
-WIDE = BeamSettings(beam=200, nbest=5, threshold=float("inf"), max_length_ratio=0.0, max_length_extra=4)
+WIDE = beam_settings(beam=200, nbest=5, threshold=float("inf"), max_length_ratio=0.0, max_length_extra=4)
 
 
 @torch.no_grad()
@@ -38,7 +38,7 @@ def test_a_beam_wider_than_all_paths_equals_listing_every_output_with_every_path
 
 @pytest.mark.parametrize("beam", [1, 3, 10])
 def test_a_batch_gives_what_single_sentences_give(beam):
-    model, settings = small_model(target_size=12), BeamSettings(beam=beam, nbest=3)
+    model, settings = small_model(target_size=12), beam_settings(beam=beam, nbest=3)
     inputs = sources(1, 7, 3, 0, 12)
     together = search_paths(model, batch_of(inputs), settings)
     for source, found in zip(inputs, together, strict=True):
@@ -49,7 +49,7 @@ def test_a_batch_gives_what_single_sentences_give(beam):
 
 def test_no_path_is_better_than_the_best_path_of_its_output():
     model, batch = small_model(seed=3, target_size=12), batch_of(sources(6, 4))
-    for b, found in enumerate(search_paths(model, batch, BeamSettings(beam=8, nbest=4))):
+    for b, found in enumerate(search_paths(model, batch, beam_settings(beam=8, nbest=4))):
         for hypothesis in found:
             alone = pair(batch.source[b, : batch.source_lengths[b] - 1].numpy(), hypothesis.tokens[:-1])
             path = best_path(*model.moves(alone), alone.source_lengths, alone.target_lengths)
@@ -61,7 +61,7 @@ def test_no_path_is_better_than_the_best_path_of_its_output():
 @pytest.mark.parametrize("limit", [1, 2, 5])
 @pytest.mark.parametrize("name", ["transducer", "copying"])
 def test_an_output_ends_by_the_longest_length_allowed(limit, name):
-    settings = BeamSettings(beam=2, nbest=3, max_length_ratio=0.0, max_length_extra=limit)
+    settings = beam_settings(beam=2, nbest=3, max_length_ratio=0.0, max_length_extra=limit)
     (found,) = search_paths(small_model(name, seed=1, target_size=12), batch_of(sources(3)), settings)
     assert max(len(hypothesis.tokens) for hypothesis in found) <= limit
 

@@ -7,7 +7,6 @@ import torch
 from antiphon.data.batch import Batch
 from antiphon.data.vocab import END, NO_COUNTERPART, UNKNOWN
 from antiphon.decode.beam_search import BeamSearch, search_outputs
-from antiphon.decode.hypothesis import BeamSettings
 from antiphon.decode.rescoring import NoisyChannelRescorer, search_noisy_channel
 from antiphon.models.language_model import LanguageModel
 from antiphon.models.left_to_right import copies_unknown
@@ -15,6 +14,7 @@ from antiphon.models.noisy_channel import NoisyChannel, Weights
 from antiphon.models.transducer import Transducer
 from tests.decode.small_models import batch_of, features_of
 from tests.decode.test_beam_search import STATIC, assert_no_device_sync, assert_same_answers
+from tests.networks import beam_settings, build_network
 
 SOURCE_SIZE, TARGET_SIZE = 9, 6
 COPYING = {"feature_size": 8, "direct_settings": {"tie": "same"}, "tie": "same"}
@@ -33,11 +33,18 @@ def enlarge(model):
 def components(seed=0, target_size=TARGET_SIZE, feature_size=0, direct_settings=None, **channel_settings):
     torch.manual_seed(seed)
     sizes = {"hidden_size": 6, "embedding_size": 5, "feature_size": feature_size}
-    direct = Transducer(SOURCE_SIZE, target_size, **sizes, **tied(direct_settings or {}, SOURCE_SIZE, target_size))
-    channel = Transducer(
-        target_size, SOURCE_SIZE, encoder="unidirectional", **sizes, **tied(channel_settings, target_size, SOURCE_SIZE)
+    direct = build_network(
+        Transducer, SOURCE_SIZE, target_size, **sizes, **tied(direct_settings or {}, SOURCE_SIZE, target_size)
     )
-    language_model = LanguageModel(SOURCE_SIZE, target_size, layers=2, **sizes)
+    channel = build_network(
+        Transducer,
+        target_size,
+        SOURCE_SIZE,
+        encoder="unidirectional",
+        **sizes,
+        **tied(channel_settings, target_size, SOURCE_SIZE),
+    )
+    language_model = build_network(LanguageModel, SOURCE_SIZE, target_size, layers=2, **sizes)
     return enlarge(direct), enlarge(channel), enlarge(language_model)
 
 
@@ -100,7 +107,7 @@ def test_with_wide_beams_the_search_equals_brute_force(weights, reading, seed, s
     parts = components(seed, **settings)
     (source,) = sources(3, seed=seed)
     model = combine(parts, weights, reading)
-    (found,) = search_noisy_channel(model, batch_of([source]), BeamSettings(nbest=5, **WIDE))
+    (found,) = search_noisy_channel(model, batch_of([source]), beam_settings(nbest=5, **WIDE))
     listed = every_output(parts, weights, source, longest=4)[:5]
     assert [h.tokens for h in found] == [tokens for _, tokens, _ in listed]
     assert [h.score for h in found] == pytest.approx([score for score, _, _ in listed])
@@ -111,7 +118,7 @@ def test_with_wide_beams_the_search_equals_brute_force(weights, reading, seed, s
 def test_every_part_has_ids_of_its_own_for_the_same_features():
     model = combine(components(feature_size=8), (1.0, 1.0, 1.0, 0.0))
     source, *_ = sources(3, seed=5)
-    settings = BeamSettings(beam=4, proposals=6)
+    settings = beam_settings(beam=4, proposals=6)
 
     def parts_with(*given):
         batch = Batch.of([source], None, [np.array(given, np.int32)])
@@ -126,7 +133,7 @@ def test_every_part_has_ids_of_its_own_for_the_same_features():
 def test_the_direct_weight_alone_gives_the_direct_models_own_beam(beam):
     parts = components(target_size=12)
     batch = Batch.of(sources(5, 2, 8))
-    settings = BeamSettings(beam=beam, proposals=beam, nbest=2)
+    settings = beam_settings(beam=beam, proposals=beam, nbest=2)
     combined = search_noisy_channel(combine(parts, (1.0, 0.0, 0.0, 0.0)), batch, settings)
     direct = search_outputs(parts[0], batch, settings)
     assert [h[0].tokens for h in combined] == [h[0].tokens for h in direct]
@@ -136,7 +143,7 @@ def test_the_direct_weight_alone_gives_the_direct_models_own_beam(beam):
 @pytest.mark.parametrize("parts", [{}, COPYING], ids=["plain", "copying"])
 def test_a_batch_gives_what_single_sentences_give(parts):
     model = combine(components(target_size=12, **parts), (1.0, 0.8, 0.6, 0.4))
-    settings = BeamSettings(beam=3, proposals=6, nbest=3)
+    settings = beam_settings(beam=3, proposals=6, nbest=3)
     inputs = sources(1, 7, 3, 0, 9)
     together = search_noisy_channel(model, batch_of(inputs), settings)
     for source, found in zip(inputs, together, strict=True):
@@ -151,7 +158,7 @@ def test_any_part_but_the_direct_model_may_be_missing(missing):
     parts = (direct, None if missing == "channel" else channel, None if missing == "language_model" else language_model)
     weights = (1.0, 0.0 if missing == "channel" else 1.0, 0.0 if missing == "language_model" else 1.0, 0.2)
     (source,) = sources(3)
-    (found,) = search_noisy_channel(combine(parts, weights), Batch.of([source]), BeamSettings(nbest=3, **WIDE))
+    (found,) = search_noisy_channel(combine(parts, weights), Batch.of([source]), beam_settings(nbest=3, **WIDE))
     listed = every_output((direct, channel, language_model), weights, source, longest=4)[:3]
     assert [h.tokens for h in found] == [tokens for _, tokens, _ in listed]
 
@@ -162,7 +169,7 @@ def test_any_part_but_the_direct_model_may_be_missing(missing):
 def test_static_shapes_change_no_answer(settings, weights, reading):
     model = combine(components(target_size=12, **COPYING), weights, reading)
     batch = batch_of(sources(5, 9, 3, 7))
-    settings = BeamSettings(proposals=6, **settings)
+    settings = beam_settings(proposals=6, **settings)
     wanted = search_noisy_channel(model, batch, settings)
     assert_same_answers(search_noisy_channel(model, batch, settings, static_shapes=True), wanted)
 
@@ -173,7 +180,7 @@ def test_a_step_of_static_shapes_has_no_device_sync_but_for_lost_cells(monkeypat
     monkeypatch.setattr("antiphon.nn.next_tokens._SMALL_GATHER", 2**40)
     model = combine(components(target_size=12, **COPYING), (1.0, 0.8, 0.6, 0.4))
     batch = batch_of(sources(5, 9, 3, 7))
-    settings = BeamSettings(beam=4, proposals=6)
+    settings = beam_settings(beam=4, proposals=6)
     rescorer = NoisyChannelRescorer(model, batch, settings)
     rescorer.static_shapes = True
     assert_no_device_sync(BeamSearch(model.direct, batch, settings, rescorer, static_shapes=True))

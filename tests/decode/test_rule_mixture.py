@@ -5,7 +5,6 @@ import torch
 
 from antiphon.data.vocab import END, UNKNOWN
 from antiphon.decode.beam_search import search_outputs
-from antiphon.decode.hypothesis import BeamSettings
 from antiphon.decode.rule_mixture import (
     HeldOutAnswers,
     add_rules,
@@ -17,8 +16,9 @@ from antiphon.decode.rule_mixture import (
     token_log_probs,
 )
 from tests.decode.small_models import batch_of, every_output, pair, small_model, sources
+from tests.networks import beam_settings
 
-WIDE = BeamSettings(beam=200, nbest=6, threshold=float("inf"), max_length_ratio=0.0, max_length_extra=4)
+WIDE = beam_settings(beam=200, nbest=6, threshold=float("inf"), max_length_ratio=0.0, max_length_extra=4)
 RULE = (5, 4, END)
 
 
@@ -53,7 +53,7 @@ def test_outputs_of_both_are_ranked_by_the_mixture(weight):
 def test_the_rules_answer_is_added_where_the_search_did_not_find_it():
     model, (source,) = small_model(seed=3), sources(3)
     batch = batch_of([source])
-    greedy = search_outputs(model, batch, BeamSettings(beam=1))
+    greedy = search_outputs(model, batch, beam_settings(beam=1))
     assert greedy[0][0].tokens != RULE
     (found,) = add_rules(model, batch, greedy, [RULE], 0.9, nbest=2)
     alone = model.log_prob(pair(source, RULE[:-1])).item()
@@ -75,7 +75,7 @@ def test_an_answer_that_the_network_cannot_write_is_none():
 def test_samples_become_the_rules_answer_as_often_as_they_weigh():
     model, (source,) = small_model(seed=3), sources(3)
     batch = batch_of([source])
-    (best,) = search_outputs(model, batch, BeamSettings(beam=1))
+    (best,) = search_outputs(model, batch, beam_settings(beam=1))
     (drawn,) = draw_rules(model, batch, [best * 1000], [RULE], 0.3, seed=1)
     assert 250 < sum(each.tokens == RULE for each in drawn) < 350
 
@@ -108,7 +108,7 @@ def test_what_a_search_missed_wins_with_any_weight():
 def test_rivals_say_who_is_right():
     model, inputs = small_model(seed=3), sources(3, 4)
     batch = batch_of(inputs)
-    found = search_outputs(model, batch, BeamSettings(beam=4))
+    found = search_outputs(model, batch, beam_settings(beam=4))
     wanted = [found[0][0].tokens, RULE]
     one, other = held_out_answers(model, batch, found, [RULE, RULE], wanted)
     assert (one.is_right, one.rule_is_right) == (True, False)

@@ -4,11 +4,11 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from antiphon.decode.hypothesis import BeamSettings
 from antiphon.decode.sampling import sample_outputs
 from tests.decode.small_models import batch_of, every_output, pair, small_model, sources
+from tests.networks import beam_settings
 
-SHORT = BeamSettings(max_length_ratio=0.0, max_length_extra=4)
+SHORT = beam_settings(max_length_ratio=0.0, max_length_extra=4)
 
 
 @pytest.mark.parametrize("name", ["transducer", "geometric", "attention", "copying"])
@@ -32,7 +32,7 @@ def test_samples_follow_the_exact_distribution_of_outputs(name):
 def test_the_probability_of_a_sample_is_that_of_a_forward_pass():
     model = small_model(seed=2, target_size=12, scale=2.0)
     inputs = sources(4, 2)
-    drawn = sample_outputs(model, batch_of(inputs), BeamSettings(), count=5, seed=1)
+    drawn = sample_outputs(model, batch_of(inputs), beam_settings(), count=5, seed=1)
     for source, hypotheses in zip(inputs, drawn, strict=True):
         assert hypotheses
         for hypothesis in hypotheses:
@@ -42,8 +42,8 @@ def test_the_probability_of_a_sample_is_that_of_a_forward_pass():
 
 def test_the_seed_and_the_input_alone_decide_what_is_drawn():
     model, inputs = small_model(target_size=12), sources(4, 2, 7)
-    together = sample_outputs(model, batch_of(inputs), BeamSettings(), count=3, seed=1)
-    alone = [sample_outputs(model, batch_of([source]), BeamSettings(), count=3, seed=1)[0] for source in inputs]
-    other = sample_outputs(model, batch_of(inputs), BeamSettings(), count=3, seed=2)
+    together = sample_outputs(model, batch_of(inputs), beam_settings(), count=3, seed=1)
+    alone = [sample_outputs(model, batch_of([source]), beam_settings(), count=3, seed=1)[0] for source in inputs]
+    other = sample_outputs(model, batch_of(inputs), beam_settings(), count=3, seed=2)
     assert [[h.tokens for h in each] for each in together] == [[h.tokens for h in each] for each in alone]
     assert [[h.tokens for h in each] for each in together] != [[h.tokens for h in each] for each in other]

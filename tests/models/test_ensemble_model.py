@@ -2,12 +2,12 @@ import pytest
 import torch
 
 from antiphon.decode.beam_search import search_outputs
-from antiphon.decode.hypothesis import BeamSettings
 from antiphon.models.ensemble_model import Ensemble, MemberIds
 from tests.decode.small_models import batch_of, every_output, pair, small_model, sources
+from tests.networks import beam_settings
 
 SAME = torch.arange(9)
-WIDE = BeamSettings(beam=200, nbest=5, threshold=float("inf"), max_length_ratio=0.0, max_length_extra=4)
+WIDE = beam_settings(beam=200, nbest=5, threshold=float("inf"), max_length_ratio=0.0, max_length_extra=4)
 
 
 def together(*members, mean="probabilities", target_size=6):
@@ -19,7 +19,7 @@ def together(*members, mean="probabilities", target_size=6):
 @pytest.mark.parametrize("name", ["attention", "encoder_decoder"])
 def test_an_ensemble_of_one_is_the_model(name, mean):
     model, batch = small_model(name, target_size=12), batch_of(sources(4, 7))
-    settings = BeamSettings(beam=4, nbest=3)
+    settings = beam_settings(beam=4, nbest=3)
     wanted = search_outputs(model, batch, settings)
     found = search_outputs(together(model, mean=mean, target_size=12), batch, settings)
     assert [[h.tokens for h in each] for each in found] == [[h.tokens for h in each] for each in wanted]
@@ -30,7 +30,7 @@ def test_an_ensemble_of_one_is_the_model(name, mean):
 def test_an_ensemble_of_one_transducer_is_the_transducer(name):
     model, batch = small_model(name, target_size=12), batch_of(sources(4, 7))
     wanted, found = (
-        search_outputs(each, batch, BeamSettings(beam=4)) for each in (model, together(model, target_size=12))
+        search_outputs(each, batch, beam_settings(beam=4)) for each in (model, together(model, target_size=12))
     )
     assert [each[0] for each in found] == [each[0] for each in wanted]
 

@@ -9,6 +9,7 @@ from antiphon.models.ensemble_model import Ensemble, MemberIds
 from antiphon.models.language_model import LanguageModel
 from tests.decode.small_models import MODELS, features_of, small_model, sources
 from tests.decode.test_rescoring import combine, components, every_output
+from tests.networks import build_network
 
 TARGETS = [np.array(target, np.int32) for target in ([4, 5], [5])]
 
@@ -27,7 +28,7 @@ def network(name):
     if name == "ensemble":
         return small_ensemble()
     if name == "language_model":
-        return LanguageModel(9, 6, hidden_size=6, embedding_size=5).double().eval()
+        return build_network(LanguageModel, 9, 6, layers=2).double().eval()
     return small_model(name)
 
 

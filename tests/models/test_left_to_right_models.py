@@ -8,6 +8,7 @@ from antiphon.data.vocab import START, UNKNOWN
 from antiphon.models.attention import Attention
 from antiphon.models.encoder_decoder import EncoderDecoder
 from antiphon.models.language_model import LanguageModel
+from tests.networks import build_network
 
 
 def ids(*numbers):
@@ -20,7 +21,7 @@ FEATURES = [ids(4, 5), ids(), ids(5)]
 
 def model_of(kind, **settings):
     torch.manual_seed(1)
-    return kind(8, 7, hidden_size=6, embedding_size=5, **settings).double().eval()
+    return build_network(kind, 8, 7, **settings).double().eval()
 
 
 @pytest.mark.parametrize("layers", [1, 2, 3])

@@ -8,6 +8,7 @@ from antiphon.data.vocab import END, UNKNOWN
 from antiphon.lattice import posteriors
 from antiphon.models.transducer import Transducer
 from tests.lattice.every_path import listed_log_marginal
+from tests.networks import build_network
 
 CHOICES = [
     {"encoder": encoder, "transition": transition, "final_emit": final_emit}
@@ -20,7 +21,7 @@ COPYING = {"feature_size": 8, "tie": "same", "counterparts": torch.tensor([-1, U
 
 def model_of(target_size=7, **settings):
     torch.manual_seed(1)
-    return Transducer(8, target_size, hidden_size=6, embedding_size=5, **settings).double().eval()
+    return build_network(Transducer, 8, target_size, **settings).double().eval()
 
 
 def ids(*numbers):

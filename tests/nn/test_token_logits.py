@@ -4,12 +4,13 @@ import torch
 from antiphon.data.batch import Batch
 from antiphon.models.transducer import Transducer
 from antiphon.nn import token_logits
+from tests.networks import build_network
 
 
 @pytest.mark.parametrize("words", [9, 15, 16])
 def test_words_that_cannot_be_change_neither_loss_nor_gradient(words, monkeypatch):
     torch.manual_seed(1)
-    model = Transducer(10, words, hidden_size=6, embedding_size=6)
+    model = build_network(Transducer, 10, words, embedding_size=6)
     batch = Batch.of([[4, 5, 6], [7]], [[4, 5], [8, 6, 7]])
     ways = []
     for has_kernel in (False, True):

@@ -14,6 +14,7 @@ from antiphon.training.step.cuda_graph_step import CudaGraphStep
 from antiphon.training.step.ema import EMA
 from antiphon.training.step.out_of_memory import MicroBatchLimit, OutOfMemoryRetry
 from antiphon.training.step.step import Step, negative_log_likelihood
+from tests.networks import build_network
 
 
 class OnHost:
@@ -39,7 +40,7 @@ class OnHost:
 
 def new_step():
     torch.manual_seed(1)
-    model = Transducer(9, 8, hidden_size=6, embedding_size=5).double()
+    model = build_network(Transducer, 9, 8).double()
     optimiser = torch.optim.Adam(model.parameters(), 0.01)
     return Step(model, negative_log_likelihood, optimiser, clip=1.0, ema=EMA(model, 0.5))
 

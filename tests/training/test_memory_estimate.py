@@ -18,11 +18,11 @@ from antiphon.ranking.question_batches import MatchBatch
 from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.model_sections import MatcherSection, TransducerSection
 from antiphon.runs.build import build_model
-from antiphon.training.optimisation import Optimisation
 from antiphon.training.step.ema import EMA
 from antiphon.training.step.memory_estimate import estimate_memory
 from antiphon.training.step.step import Step, negative_log_likelihood
 from antiphon.training.tasks import generation_task
+from tests.networks import optimisation
 from tests.toy import write_pairs, write_questions, write_vectors
 
 CLOSE = 0.7, 1.25
@@ -70,9 +70,9 @@ def assert_estimate_is_close(make_model, loss, how, sample, sizes):
 @pytest.mark.parametrize(
     ("sizes", "V", "H", "layers", "how"),
     [
-        ((32, 12, 12), 40, 64, 1, Optimisation(0.1, ema_decay=0.0, seed=1)),
-        ((16, 40, 20), 3000, 32, 1, Optimisation(0.1, ema_decay=0.9, seed=1)),
-        ((6, 60, 30), 300, 48, 2, Optimisation(0.1, ema_decay=0.0, seed=1, optimiser="adagrad")),
+        ((32, 12, 12), 40, 64, 1, optimisation(ema_decay=0.0)),
+        ((16, 40, 20), 3000, 32, 1, optimisation(ema_decay=0.9)),
+        ((6, 60, 30), 300, 48, 2, optimisation(ema_decay=0.0, optimiser="adagrad")),
     ],
 )
 @pytest.mark.parametrize("kind", ["transducer", "attention", "encoder_decoder", "language_model"])
@@ -87,7 +87,7 @@ def test_the_estimate_is_what_a_real_step_takes(kind, sizes, V, H, layers, how):
 
 @pytest.mark.parametrize("sentence", ["bag_of_words", "bigram", "lstm", "lstm_attention"])
 def test_the_estimate_of_a_matcher_is_what_a_real_step_takes(sentence):
-    vectors, how = torch.randn(500, 50), Optimisation(0.1, ema_decay=0.0, seed=1, optimiser="adagrad")
+    vectors, how = torch.randn(500, 50), optimisation(ema_decay=0.0, optimiser="adagrad")
 
     def make_model():
         return build_matcher(MatcherSection(sentence=sentence, hidden_size=40), vectors.clone(), torch.tensor([5]))
@@ -96,7 +96,7 @@ def test_the_estimate_of_a_matcher_is_what_a_real_step_takes(sentence):
 
 
 def test_the_estimate_takes_the_memory_of_a_few_pairs():
-    how = Optimisation(0.1, ema_decay=0.0, seed=1)
+    how = optimisation(ema_decay=0.0)
     model = build_model(TransducerSection(hidden_size=16), codec_of(50))
     made = []
 

@@ -2,11 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from antiphon.training.optimisation import Optimisation
-
-
-def optimisation(**settings):
-    return Optimisation(learning_rate=0.1, ema_decay=0.0, seed=1, **settings)
+from tests.networks import optimisation
 
 
 @pytest.mark.parametrize("name", ["adam", "adagrad"])

@@ -2,6 +2,10 @@
 
 Batches are those that one process would form, so outputs are the same to the last digit; the next free process takes
 the next batch. Only the worker processes load weights.
+
+The pool is ``concurrent.futures``' own, with spawned processes. What it lacks is added here: workers end at once when
+this process does, even by ``kill -9`` (``child_processes``), they never see Ctrl-C, which is for this process, and a
+worker that dies is one sentence.
 """
 
 import os

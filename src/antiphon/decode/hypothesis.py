@@ -50,7 +50,7 @@ def covering(hypotheses: list[Hypothesis], mass: float) -> list[Hypothesis]:
     return [each for each, covered in zip(by_probability, before, strict=False) if covered < mass]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BeamSettings:
     """Settings of a beam search.
 
@@ -61,15 +61,15 @@ class BeamSettings:
     outputs are ranked by their log probability with length bias and normalisation.
     """
 
-    beam: int = 10
-    proposals: int = 10
+    beam: int
+    proposals: int
     nbest: int = 1
-    threshold: float = 8.0
-    commit_margin: float = float("inf")
-    max_length_ratio: float = 2.0
-    max_length_extra: int = 10
-    length_normalisation: float = 0.0
-    length_bias: float = 0.0
+    threshold: float
+    commit_margin: float
+    max_length_ratio: float
+    max_length_extra: int
+    length_normalisation: float
+    length_bias: float
 
     def length_limits(self, source_lengths: Tensor) -> Tensor:
         """How many tokens, end symbol counted, the output of each source may have."""

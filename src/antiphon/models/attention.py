@@ -46,11 +46,11 @@ class Attention(nn.Module):
         target_size: int,
         feature_size: int = 0,
         *,
-        hidden_size: int = 128,
-        embedding_size: int = 128,
-        layers: int = 1,
-        dropout: float = 0.0,
-        forget_bias: float = 0.0,
+        hidden_size: int,
+        embedding_size: int,
+        layers: int,
+        dropout: float,
+        forget_bias: float,
     ) -> None:
         super().__init__()
         sizes = Sizes(embedding_size, hidden_size, layers, dropout, forget_bias)

@@ -35,11 +35,11 @@ class EncoderDecoder(nn.Module):
         target_size: int,
         feature_size: int = 0,
         *,
-        hidden_size: int = 128,
-        embedding_size: int = 128,
-        layers: int = 1,
-        dropout: float = 0.0,
-        forget_bias: float = 0.0,
+        hidden_size: int,
+        embedding_size: int,
+        layers: int,
+        dropout: float,
+        forget_bias: float,
     ) -> None:
         super().__init__()
         self.source_embedding = Embedding(source_size, embedding_size)

@@ -24,11 +24,11 @@ class LanguageModel(nn.Module):
         target_size: int,
         feature_size: int = 0,
         *,
-        hidden_size: int = 512,
-        embedding_size: int = 512,
-        layers: int = 2,
-        dropout: float = 0.0,
-        forget_bias: float = 0.0,
+        hidden_size: int,
+        embedding_size: int,
+        layers: int,
+        dropout: float,
+        forget_bias: float,
     ) -> None:
         super().__init__()
         self.features = FeatureEmbedding(feature_size, embedding_size) if feature_size else None

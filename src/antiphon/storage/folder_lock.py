@@ -1,4 +1,11 @@
-"""Locks a folder for one writer at a time; the lock leaves no file and ends with the process."""
+"""One writer at a time: a lock on a folder itself, which leaves no file behind and ends with the process.
+
+The library ``filelock`` was considered and not taken. It locks a file that it makes, so every folder that is written
+to, and every cache, would keep a lock file; it opens that file for writing, and a run folder from elsewhere may hold a
+symbolic link of that name; and a folder that is removed and made anew while a process waits for its lock would be
+locked by its old name. An advisory lock (``flock``) on the folder needs none of this, and the system releases it
+however the process ends.
+"""
 
 import os
 from collections.abc import Iterator

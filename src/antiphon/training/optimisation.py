@@ -9,17 +9,17 @@ from torch import nn
 from antiphon.recipe.schema import TrainSection
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Optimisation:
     """How weights move; ``ema_decay`` is 0 without an EMA of them."""
 
     learning_rate: float
     ema_decay: float
     seed: int
-    clip: float = 5.0
-    precision: Literal["float32", "tf32", "bfloat16"] = "float32"
-    optimiser: Literal["adam", "adagrad"] = "adam"
-    l2: float = 0.0
+    clip: float
+    precision: Literal["float32", "tf32", "bfloat16"]
+    optimiser: Literal["adam", "adagrad"]
+    l2: float
 
     @classmethod
     def of(cls, settings: TrainSection) -> "Optimisation":

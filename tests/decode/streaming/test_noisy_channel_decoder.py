@@ -4,14 +4,14 @@ import pytest
 import torch
 
 from antiphon.data.vocab import END
-from antiphon.decode.hypothesis import BeamSettings
 from antiphon.decode.rescoring import search_noisy_channel
 from antiphon.decode.streaming.beam_decoder import BeamDecoder
 from antiphon.decode.streaming.noisy_channel_decoder import NoisyChannelBeamDecoder, NoisyChannelDecoder
 from tests.decode.small_models import batch_of
 from tests.decode.test_rescoring import COPYING, combine, components, sources
+from tests.networks import beam_settings
 
-WIDE = BeamSettings(beam=200, proposals=400, threshold=float("inf"), max_length_ratio=0.0, max_length_extra=4)
+WIDE = beam_settings(beam=200, proposals=400, threshold=float("inf"), max_length_ratio=0.0, max_length_extra=4)
 NO_FEATURES = torch.zeros(1, 0, dtype=torch.long)
 
 
@@ -61,7 +61,7 @@ def test_without_channel_and_language_model_it_is_the_direct_stream():
 
 def test_input_not_yet_read_never_changes_what_was_written():
     model = combine(online_components(3), (1.0, 0.5, 0.5, 0.5))
-    settings = BeamSettings(beam=3, proposals=6, threshold=1.0)
+    settings = beam_settings(beam=3, proposals=6, threshold=1.0)
     (one,), (other,) = sources(9, seed=3), sources(9, seed=4)
     first, second = (
         stream(NoisyChannelBeamDecoder(model, NO_FEATURES, settings), source)
@@ -73,7 +73,7 @@ def test_input_not_yet_read_never_changes_what_was_written():
 def test_work_and_memory_stay_the_same_however_long_the_input():
     model = combine(online_components(4), (1.0, 0.5, 0.5, 0.5))
     (source,) = sources(200, seed=4)
-    streams = NoisyChannelBeamDecoder(model, NO_FEATURES, BeamSettings(beam=3, proposals=6, threshold=4.0))
+    streams = NoisyChannelBeamDecoder(model, NO_FEATURES, beam_settings(beam=3, proposals=6, threshold=4.0))
     sizes = []
     for token in source:
         streams.read([0], [int(token)])
@@ -83,7 +83,7 @@ def test_work_and_memory_stay_the_same_however_long_the_input():
 
 def test_several_streams_are_searched_each_by_itself():
     model = combine(online_components(5), (1.0, 1.0, 1.0, 0.0))
-    settings = BeamSettings(beam=3, proposals=6)
+    settings = beam_settings(beam=3, proposals=6)
     inputs = sources(5, 3, seed=5)
     alone = [stream(NoisyChannelBeamDecoder(model, NO_FEATURES, settings), source) for source in inputs]
     together = NoisyChannelDecoder([NoisyChannelBeamDecoder(model, NO_FEATURES, settings) for _ in inputs])

@@ -5,13 +5,14 @@ import torch
 
 from antiphon.data.vocab import END
 from antiphon.decode.beam_search import search_outputs
-from antiphon.decode.hypothesis import BeamSettings, never_written
+from antiphon.decode.hypothesis import never_written
 from antiphon.decode.streaming.beam_decoder import BeamDecoder
 from antiphon.decode.streaming.greedy_decoder import GreedyDecoder
 from tests.decode.small_models import batch_of, every_output, pair, sources
 from tests.decode.small_models import small_model as any_model
+from tests.networks import beam_settings
 
-WIDE = BeamSettings(threshold=float("inf"), max_length_ratio=0.0, max_length_extra=6)
+WIDE = beam_settings(threshold=float("inf"), max_length_ratio=0.0, max_length_extra=6)
 POLICIES = [GreedyDecoder, BeamDecoder]
 COPYING = {"feature_size": 8, "tie": "same"}
 NO_FEATURES = torch.zeros(1, 0, dtype=torch.long)
@@ -81,7 +82,7 @@ def test_input_not_yet_read_never_changes_what_was_written(policy):
         model = small_model(seed)
         (one,), (other,) = sources(8, seed=seed), sources(8, seed=seed + 100)
         mixed = [*one[:5], *other[5:]]
-        settings = BeamSettings(beam=4, threshold=4.0)
+        settings = beam_settings(beam=4, threshold=4.0)
         first, second = (stream(policy(model, NO_FEATURES, settings), source) for source in (one, mixed))
         assert first[:5] == second[:5]
 
@@ -89,7 +90,7 @@ def test_input_not_yet_read_never_changes_what_was_written(policy):
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("more", [{}, COPYING])
 def test_streams_together_write_what_each_writes_alone(policy, more):
-    model, settings = small_model(3, target_size=12, **more), BeamSettings(beam=4)
+    model, settings = small_model(3, target_size=12, **more), beam_settings(beam=4)
     inputs = sources(6, 1, 9, 0, 4)
     alone = [stream(policy(model, batch_of([source]).features, settings), source) for source in inputs]
     together = policy(model, batch_of(inputs).features, settings)
@@ -109,7 +110,7 @@ def test_streams_together_write_what_each_writes_alone(policy, more):
 def test_a_beam_stream_writes_out_what_all_active_outputs_share():
     amount = 0
     for seed in range(8):
-        streams = BeamDecoder(small_model(seed), NO_FEATURES, BeamSettings(beam=3, threshold=1.0))
+        streams = BeamDecoder(small_model(seed), NO_FEATURES, beam_settings(beam=3, threshold=1.0))
         (source,) = sources(8, seed=seed)
         written = []
         for token in source:
@@ -127,7 +128,7 @@ def test_a_smaller_margin_writes_sooner():
         (source,) = sources(8, seed=seed)
         for margin in amounts:
             streams = BeamDecoder(
-                small_model(seed), NO_FEATURES, BeamSettings(beam=3, commit_margin=margin), emit_bias=2.0
+                small_model(seed), NO_FEATURES, beam_settings(beam=3, commit_margin=margin), emit_bias=2.0
             )
             amounts[margin] += len(whole(stream(streams, source)[:-1]))
     assert amounts[0.0] > amounts[1.0] > amounts[12.0]
@@ -135,7 +136,7 @@ def test_a_smaller_margin_writes_sooner():
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_bias_towards_writing_writes_sooner(policy):
-    settings = BeamSettings(beam=3, threshold=1.0)
+    settings = beam_settings(beam=3, threshold=1.0)
     amounts = {-4.0: 0, 0.0: 0, 4.0: 0}
     for seed in range(8):
         (source,) = sources(8, seed=seed)
@@ -146,7 +147,7 @@ def test_a_bias_towards_writing_writes_sooner(policy):
 
 
 def test_outputs_that_never_agree_hold_back_a_hundred_tokens_at_most():
-    streams = BeamDecoder(small_model(0), NO_FEATURES, BeamSettings())
+    streams = BeamDecoder(small_model(0), NO_FEATURES, beam_settings())
     one = other = 0
     for _ in range(150):
         one, other = streams.tree.grow([one, other], [4, 5])
@@ -159,7 +160,7 @@ def test_outputs_that_never_agree_hold_back_a_hundred_tokens_at_most():
 def test_greedy_writes_the_most_probable_token_when_writing_is_more_probable(more):
     model = small_model(2, **more)
     (source,) = sources(6, seed=2)
-    settings = BeamSettings(max_length_extra=3)
+    settings = beam_settings(max_length_extra=3)
     written = stream(GreedyDecoder(model, batch_of([source]).features, settings), source)
     tokens, rows = [], []
     for row, part in enumerate(written):
@@ -182,7 +183,7 @@ def test_greedy_writes_the_most_probable_token_when_writing_is_more_probable(mor
 def test_work_and_memory_stay_the_same_however_long_the_input():
     model = small_model(4)
     (source,) = sources(300, seed=4)
-    streams = BeamDecoder(model, NO_FEATURES, BeamSettings(beam=3, threshold=6.0))
+    streams = BeamDecoder(model, NO_FEATURES, beam_settings(beam=3, threshold=6.0))
     sizes = []
     for token in source:
         streams.read([0], [int(token)])

@@ -1,0 +1,34 @@
+"""Networks, searches and optimisers for tests, with every setting that a recipe would give them."""
+
+import math
+from dataclasses import replace
+
+from antiphon.models.transducer import Transducer
+from antiphon.recipe.schema import SearchSection, TrainSection
+from antiphon.runs.build import build_beam
+from antiphon.training.optimisation import Optimisation
+
+_RECURRENT = {"hidden_size": 6, "embedding_size": 5, "layers": 1, "dropout": 0.0, "forget_bias": 0.0}
+_TRANSDUCER = {
+    "encoder": "bidirectional",
+    "transition": "neural",
+    "final_emit": "learned",
+    "tie": "none",
+    "context": "none",
+}
+
+
+def build_network(kind, source_size, target_size, feature_size=0, **settings):
+    """A small network without dropout; ``settings`` change it."""
+    own = _TRANSDUCER if kind is Transducer else {}
+    return kind(source_size, target_size, feature_size, **{**_RECURRENT, **own, **settings})
+
+
+def beam_settings(**changes):
+    """The beam of a recipe, but that streams hold back whatever is undecided."""
+    return replace(build_beam(SearchSection()), **{"commit_margin": math.inf, **changes})
+
+
+def optimisation(**changes):
+    """Adam with a learning rate of 0.1 in single precision."""
+    return replace(Optimisation.of(TrainSection(precision="float32", learning_rate=0.1)), **changes)
