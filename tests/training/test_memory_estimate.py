@@ -78,7 +78,7 @@ def assert_estimate_is_close(make_model, loss, how, sample, sizes):
 @pytest.mark.parametrize("kind", ["transducer", "attention", "encoder_decoder", "language_model"])
 def test_the_estimate_is_what_a_real_step_takes(kind, sizes, V, H, layers, how):
     def make_model():
-        return build_model(KINDS[kind].section(hidden_size=H, layers=layers), codec_of(V))
+        return build_model(KINDS[kind].section(hidden_size=H, layers=layers, dropout=0.5), codec_of(V))
 
     if kind == "language_model":
         sizes = (sizes[0], 3, sizes[2])
