@@ -16,6 +16,7 @@ _DECIDED_BY_DATA = {
     "split_hangul",
     "tie",
     "context",
+    "dropout",
     "hallucination",
     "rule_weight",
     "passes",
