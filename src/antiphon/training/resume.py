@@ -11,19 +11,6 @@ from antiphon.terminal import count_of
 from antiphon.training.length import Length, default_patience
 from antiphon.training.reporting import Say
 
-_DECIDED_BY_DATA = {
-    "features",
-    "split_hangul",
-    "tie",
-    "context",
-    "dropout",
-    "hallucination",
-    "rule_weight",
-    "passes",
-    "max_epochs",
-    "patience",
-}
-"""Settings that a recipe may leave unset, and that are decided when a run starts."""
 _LENGTHS = ("max_epochs", "max_updates", "min_passes")
 """Settings that may be raised when a run is resumed."""
 
@@ -37,7 +24,7 @@ def stored_recipe(run: RunFolder) -> Recipe:
 def settings_to_resume(stored: Recipe, asked: Recipe, out: Path) -> Recipe:
     """The settings of a run, longer if asked for; other changes are refused by name.
 
-    Epochs and patience that follow from a new length are left unset.
+    What is unset now is as it was when the run started. Epochs and patience that follow from a new length stay unset.
     """
     before, now = stored.model_dump(mode="json"), asked.model_dump(mode="json")
     if KINDS[stored.model.kind].task is not None:
@@ -45,7 +32,7 @@ def settings_to_resume(stored: Recipe, asked: Recipe, out: Path) -> Recipe:
     for section, values in before.items():
         for name, value in values.items():
             wanted = now[section].get(name)
-            if wanted != value and not (name in _DECIDED_BY_DATA and wanted is None):
+            if wanted is not None and wanted != value:
                 raise RecipeError(
                     f"{out}: {section}.{name} is {value!r} in the run, expected the same but {wanted!r} was asked for; "
                     "--resume continues with the settings of the run, except for a higher train.max_epochs or "
