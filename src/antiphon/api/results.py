@@ -174,7 +174,7 @@ class Alignment:
 class Ranked:
     """A ranked sentence; ``index`` is its position among the sentences given, from 0.
 
-    The ``score`` of a matcher is the log odds that the sentence answers the question, and ``probability`` is the same
+    A matcher's ``score`` is the log odds that the sentence answers the question, and ``probability`` is the same
     as a probability; baselines have only a score. ``attention`` pairs words with their attention weights.
     """
 

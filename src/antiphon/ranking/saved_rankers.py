@@ -53,7 +53,7 @@ def load_overlap_ranker(run: RunFolder, recipe: Recipe, device: str = "cpu") -> 
 
 
 def matcher_settings(recipe: Recipe) -> MatcherSection:
-    """The settings of a matcher."""
+    """Matcher settings."""
     assert isinstance(recipe.model, MatcherSection)
     return recipe.model
 

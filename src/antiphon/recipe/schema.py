@@ -54,7 +54,7 @@ class DataSection(Section):
     features: Annotated[bool | None, UsedBy("pairs")] = None
     """Read the third column as features; unset: if the training file has one."""
     vectors: Annotated[Path | None, UsedBy("vectors")] = None
-    """Word vectors of a matcher: GloVe or word2vec text, word2vec binary (.bin), or npz."""
+    """Word vectors for answer selection: GloVe or word2vec text, word2vec binary (.bin), or npz."""
     more_words: Annotated[int, Field(ge=0, le=10**9), UsedBy("vectors")] = 50_000
     """Words kept from the start of the vectors file besides those of the data, for use in new questions."""
 

@@ -5,7 +5,7 @@ recipe.toml          every setting
 source.vocab         one token per line; also target.vocab, and features.vocab if there are features
 source.spm           SentencePiece model, if one is used; also target.spm
 model.safetensors    the best weights so far; suffix rules are in rules.tsv instead
-words.vocab          words of a matcher, whose vectors are in vectors.safetensors
+words.vocab          words for answer selection, whose vectors are in vectors.safetensors
 encoder/             configuration, tokeniser and pooling of a pretrained sentence encoder
 overlap.tsv          number of sentences with each word; logistic.json weights shared words
 metrics.json         how training went
@@ -219,7 +219,7 @@ class RunFolder:
         return {side: len(self.vocab(side)) for side in sides if self.file(f"{side}.vocab").exists()}
 
     def vocab(self, side: str) -> Vocab:
-        """The vocabulary of the source, the target or the features, or the words of a matcher."""
+        """The vocabulary of the source, the target or the features, or the words for answer selection."""
         path = self.file(f"{side}.vocab")
         if not path.is_file():
             raise RunError(f"{path}: missing, expected the vocabulary of a run")

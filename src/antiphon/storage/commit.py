@@ -46,7 +46,7 @@ def replaced_run(folder: Path, *, force: bool) -> Iterator[Path]:
     old = _old_run(folder)
     if old is not None and not force:
         raise RunError(
-            f"{folder}: holds a run already ({MANIFEST}), expected a new folder; use --resume to go on with it, "
+            f"{folder}: holds a run already ({MANIFEST}), expected a new folder; use --resume to continue it, "
             "--force to replace it, or another --out"
         )
     _refuse_foreign_files(folder, old)

@@ -47,7 +47,7 @@ def train_suffix_rules(recipe: Recipe, run: RunFolder, say: Say) -> None:
     say(f"suffix_rule: {len(rules):,} suffixes from {len(examples):,} pairs")
 
 
-def _dev_scores(recipe: Recipe, run: RunFolder, rules: SuffixRules, measures: Sequence[str]) -> dict[str, float]:
+def _dev_scores(recipe: Recipe, run: RunFolder, rules: SuffixRules, metrics: Sequence[str]) -> dict[str, float]:
     """The metrics of suffix rules on the dev pairs."""
     dev = read_examples(recipe, run, "dev")
     outputs = Outputs.of(
@@ -55,7 +55,7 @@ def _dev_scores(recipe: Recipe, run: RunFolder, rules: SuffixRules, measures: Se
         [rules.apply(example.source, example.features) for example in dev],
         [[example.text] for example in dev],
     )
-    return {name: score.value for name, score in score_outputs(outputs, measures).items()}
+    return {name: score.value for name, score in score_outputs(outputs, metrics).items()}
 
 
 def train_overlap(recipe: Recipe, run: RunFolder, say: Say) -> None:

@@ -83,7 +83,7 @@ class MatchingValidation:
     counts: WordCounts | None
 
     def __call__(self, model: nn.Module, in_micro_batches: InMicroBatches) -> DevResult:
-        """The dev loss and metrics of a matcher."""
+        """Dev loss and metrics."""
         matcher, loss = cast(Matcher, model), RunningMean()
         log_odds = np.zeros(sum(map(len, self.plan)))
         for indices in self.plan:
