@@ -1,0 +1,69 @@
+"""MkDocs hook: fills the pages that are generated from the code, and adds files that live outside ``docs/``."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import typer
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+from antiphon.cli import app
+from antiphon.recipe.settings_list import all_settings
+
+ROOT = Path(__file__).parent.parent
+PICTURES = "benchmarks/results"
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """The files of the site, with the pictures that the benchmarks draw."""
+    for picture in sorted((ROOT / PICTURES).glob("*.png")):
+        files.append(File.generated(config, f"{PICTURES}/{picture.name}", abs_src_path=str(picture)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """The text of a page, with what is generated in the place of its mark ``<!-- generated -->``."""
+    make = _GENERATED.get(page.file.src_uri)
+    if make:
+        markdown = markdown.replace("<!-- generated -->", make())
+    return markdown.replace(f"](../{PICTURES}/", f"]({PICTURES}/")
+
+
+def settings_tables() -> str:
+    """A table of settings for each section of a recipe."""
+    sections: dict[str, list[str]] = {}
+    for setting in all_settings():
+        rows = sections.setdefault(setting.key.partition(".")[0], [])
+        cells = (f"`{setting.key}`", setting.type, f"`{setting.default}`", setting.meaning.replace("``", "`"))
+        rows.append(" | ".join(cell.replace(" | ", " or ") for cell in cells))
+    head = "| key | type | default | meaning |\n|---|---|---|---|\n"
+    return "\n\n".join(
+        f"## {name}\n\n{head}" + "\n".join(f"| {row} |" for row in rows) for name, rows in sections.items()
+    )
+
+
+def command_help() -> str:
+    """The help text of every command."""
+    command: Any = typer.main.get_command(app)
+    context = command.make_context("antiphon", [], resilient_parsing=True)
+    return "\n\n".join(_help_of(name, verb, context) for name, verb in command.commands.items())
+
+
+def _help_of(name: str, verb: Any, parent: Any) -> str:
+    context = verb.make_context(name, [], parent=parent, resilient_parsing=True)
+    return f"## {name}\n\n```text\n{verb.get_help(context)}\n```"
+
+
+def _root_page(name: str) -> Callable[[], str]:
+    """What gives the text of a file of the root, with its links as seen from ``docs/`` and without its title."""
+    return lambda: (ROOT / name).read_text(encoding="utf-8").partition("\n")[2].replace("](docs/", "](")
+
+
+_GENERATED: dict[str, Callable[[], str]] = {
+    "reference/settings.md": settings_tables,
+    "reference/commands.md": command_help,
+    "changelog.md": _root_page("CHANGELOG.md"),
+    "contributing.md": _root_page("CONTRIBUTING.md"),
+}
