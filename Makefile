@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup demo test test-all test-gpu fuzz campaign check format bench
+.PHONY: help setup demo test test-all test-gpu fuzz campaign check format bench docs
 
 help:  ## say what each verb does
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -46,3 +46,6 @@ campaign: setup  ## crash commands at every file operation and at random, flip b
 
 bench: setup  ## measure memory and speed, side by side
 	$(BIN)/python -m benchmarks
+
+docs: setup  ## build the site into site/; open site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

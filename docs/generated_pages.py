@@ -10,10 +10,11 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from antiphon.cli import app
-from antiphon.recipe.settings_list import all_settings
+from antiphon.recipe.settings_list import Setting, all_settings
 
 ROOT = Path(__file__).parent.parent
 PICTURES = "benchmarks/results"
+_HEAD = "| key | type | default | meaning | kinds |\n|---|---|---|---|---|\n"
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -35,13 +36,14 @@ def settings_tables() -> str:
     """A table of settings for each section of a recipe."""
     sections: dict[str, list[str]] = {}
     for setting in all_settings():
-        rows = sections.setdefault(setting.key.partition(".")[0], [])
-        cells = (f"`{setting.key}`", setting.type, f"`{setting.default}`", setting.meaning.replace("``", "`"))
-        rows.append(" | ".join(cell.replace(" | ", " or ") for cell in cells))
-    head = "| key | type | default | meaning |\n|---|---|---|---|\n"
-    return "\n\n".join(
-        f"## {name}\n\n{head}" + "\n".join(f"| {row} |" for row in rows) for name, rows in sections.items()
-    )
+        sections.setdefault(setting.key.partition(".")[0], []).append(_row(setting))
+    return "\n\n".join(f"## {name}\n\n{_HEAD}" + "\n".join(rows) for name, rows in sections.items())
+
+
+def _row(setting: Setting) -> str:
+    kinds = ", ".join(f"`{kind}`" for kind in setting.kinds) or "all"
+    cells = (f"`{setting.key}`", setting.type, f"`{setting.default}`", setting.meaning.replace("``", "`"), kinds)
+    return f"| {' | '.join(cell.replace(' | ', ', ') for cell in cells)} |"
 
 
 def command_help() -> str:

@@ -1,6 +1,6 @@
 """Pages of the documentation as programs: their commands are run, and what they show is compared with what comes out.
 
-A block ``sh`` holds commands, a block ``console`` commands after ``$`` with their output, a block ``python`` Python whose
+A block ``sh`` holds commands, a block ``console`` commands after ``$`` with their output, a block ``python`` code whose
 comments show values. ``<!-- not run: WHY -->`` before a block, or on top of a page for all of it, keeps it from being
 run; ``<!-- small in tests -->`` on top of a page makes its trainings small, so that only tables keep their shape.
 
@@ -58,7 +58,9 @@ class Page:
     def run_blocks(self) -> list[Block]:
         """The blocks that tests run."""
         whole = re.match(r"<!-- not run: .+? -->", self.text)
-        return [each for each in self.blocks if each.language in ("sh", "console", "python") and not each.why and not whole]
+        return [
+            each for each in self.blocks if each.language in ("sh", "console", "python") and not each.why and not whole
+        ]
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,9 @@ def run_command(line: str, folder: Path, antiphon: Antiphon, settings: tuple[str
     output = Output(0, "", "")
     for part in line.split(" | "):
         words = shlex.split(part, comments=True)
-        output = (_run_antiphon if words[0] == "antiphon" else _run_bash)(part, words, output.out, folder, antiphon, settings)
+        output = (_run_antiphon if words[0] == "antiphon" else _run_bash)(
+            part, words, output.out, folder, antiphon, settings
+        )
         assert output.status == 0, (part, output.err)
     return output
 
@@ -193,7 +197,8 @@ def rewrite(page: Page, folder: Path) -> None:
             print(f"$ {line}", flush=True)
             if line == TOY and (folder / "runs/toy").exists():
                 continue
-            body += f"$ {line}\n{_shortened(run_command(line, folder, antiphon).shown)}"
+            typed = line.replace("\n", "\\\n")
+            body += f"$ {typed}\n{_shortened(run_command(line, folder, antiphon).shown)}"
         if block.language == "console":
             text = text.replace(f"```console\n{block.body}```", f"```console\n{body}```")
     page.path.write_text(text, encoding="utf-8")

@@ -1,20 +1,53 @@
 """What the documents say is so."""
 
+import os
 import re
+import runpy
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+import antiphon
 from antiphon.recipe.recipe_file import load_recipe
 from antiphon.recipe.settings_list import all_settings
 
 ROOT = Path(__file__).parent.parent
 
 
-@pytest.mark.parametrize("setting", list(all_settings()), ids=lambda setting: setting.key)
-def test_every_setting_is_described(setting):
-    row = f"| `{setting.key}` | {setting.default} | {setting.meaning} | {', '.join(setting.kinds)} |"
-    assert row in (ROOT / "docs/recipes.md").read_text(encoding="utf-8").splitlines()
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The site, built as `make docs` builds it; a broken link or a page that the navigation lacks is an error."""
+    out = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(out)]
+    quiet = os.environ | {"NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=quiet)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return out
+
+
+def test_the_site_lists_every_setting_every_command_and_every_public_name(site):
+    pages = {name: (site / f"reference/{name}.html").read_text() for name in ("settings", "commands", "python")}
+    for setting in all_settings():
+        assert f"<code>{setting.key}</code>" in pages["settings"], setting.key
+    for path in (ROOT / "src/antiphon/cli").glob("[!_]*.py"):
+        if "def command(" in path.read_text(encoding="utf-8"):
+            assert f"Usage: antiphon {path.stem}" in pages["commands"], path.stem
+    for name in set(antiphon.__all__) - {"__version__"}:
+        assert f"{name}</span>" in pages["python"], name
+
+
+def test_the_site_loads_nothing_from_elsewhere(site):
+    for page in site.rglob("*.html"):
+        for tag in re.findall(r"<(?:script|link|img|iframe)[^>]*>", page.read_text(encoding="utf-8")):
+            assert not re.search(r"(?:src|href)=[\"']?(?:https?:)?//", tag), (page, tag)
+
+
+def test_the_files_of_the_tutorials_are_what_their_script_writes():
+    script = runpy.run_path(str(ROOT / "docs/data/make_data.py"))
+    for name, lines in script["files"]():
+        assert (ROOT / "docs/data" / name).read_text(encoding="utf-8").splitlines() == lines, name
 
 
 @pytest.mark.parametrize(
@@ -25,7 +58,7 @@ def test_every_recipe_is_valid(recipe):
 
 
 @pytest.mark.parametrize(
-    "document", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], ids=lambda path: path.name
+    "document", [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))], ids=lambda path: path.name
 )
 def test_links_lead_somewhere(document):
     for target in re.findall(r"\]\(([^)#:]+)\)", document.read_text(encoding="utf-8")):
