@@ -10,6 +10,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from antiphon.cli import app
+from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.settings_list import Setting, all_settings
 
 ROOT = Path(__file__).parent.parent
@@ -41,9 +42,17 @@ def settings_tables() -> str:
 
 
 def _row(setting: Setting) -> str:
-    kinds = ", ".join(f"`{kind}`" for kind in setting.kinds) or "all"
-    cells = (f"`{setting.key}`", setting.type, f"`{setting.default}`", setting.meaning.replace("``", "`"), kinds)
+    meaning = setting.meaning.replace("``", "`")
+    cells = (f"`{setting.key}`", setting.type, f"`{setting.default}`", meaning, _kinds(setting.kinds))
     return f"| {' | '.join(cell.replace(' | ', ', ') for cell in cells)} |"
+
+
+def _kinds(kinds: tuple[str, ...]) -> str:
+    """The kinds that have a setting, or those that do not if they are fewer."""
+    others = [kind for kind in KINDS if kind not in kinds] if kinds else []
+    if len(others) < len(kinds) or not kinds:
+        return "all but " + ", ".join(others) if others else "all"
+    return ", ".join(kinds)
 
 
 def command_help() -> str:

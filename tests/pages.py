@@ -9,6 +9,7 @@ run; ``<!-- small in tests -->`` on top of a page makes its trainings small, so 
 
 import ast
 import contextlib
+import io
 import re
 import shlex
 import subprocess
@@ -125,7 +126,8 @@ def run_page(page: Page, folder: Path, antiphon: Antiphon) -> int:
     compared = 0
     for block in page.run_blocks:
         if block.language == "python":
-            compared += run_python(block.body, names)
+            with contextlib.redirect_stdout(io.StringIO()):
+                compared += run_python(block.body, names)
             continue
         for line, shown in commands(block):
             if line == TOY:
