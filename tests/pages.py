@@ -20,7 +20,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-SMALL = ("model.hidden_size=8", "model.layers=1", "train.max_epochs=1", "train.passes=1")
+SMALL = (
+    "model.hidden_size=8",
+    "model.layers=1",
+    "train.max_epochs=1",
+    "train.passes=1",
+    "train.batch_size=64",
+    "search.beam=2",
+)
 TOY = "antiphon train toy --out runs/toy"
 """The command whose run the fixture ``toy_run`` is."""
 
