@@ -225,7 +225,7 @@ def test_a_combined_run_with_a_unidirectional_direct_model_writes_while_it_reads
     predicted, streamed = (
         antiphon(verb, out, stdin="\n".join(inputs).encode()).out.split() for verb in ("predict", "stream")
     )
-    # Both prune, by different rules; only wide ones must agree (tests/search). Neither may be much worse.
+    # Both prune, by different rules; only wide ones must agree (tests/decode). Neither may be much worse.
     assert sum(one == other for one, other in zip(predicted, streamed, strict=True)) >= 15
     right = [
         sum(text == inflect(word) for text, word in zip(each, inputs, strict=True)) for each in (predicted, streamed)
@@ -233,7 +233,7 @@ def test_a_combined_run_with_a_unidirectional_direct_model_writes_while_it_reads
     assert right[1] >= right[0] - 4
     metrics = json.loads(antiphon("evaluate", out, parts / "test.tsv", "--online", "--json").out)["metrics"]
     assert metrics["AL"]["value"] < 6
-    assert "expected the policy beam" in antiphon("stream", out, "--policy", "greedy").err
+    assert "with the policy greedy, expected beam" in antiphon("stream", out, "--policy", "greedy").err
     assert "model.encoder=unidirectional" in antiphon("stream", combined).err
 
 
