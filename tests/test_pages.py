@@ -10,7 +10,7 @@ import pytest
 
 from tests.pages import ROOT, Output, Page, agrees, prepare, run_page
 
-CHAINS = {  # pages that go on with each other's runs, and how many commands and values they show at least
+CHAINS = {  # pages that use each other's runs, and how many commands and values they show at least
     ("README.md",): 2,
     ("docs/index.md", "docs/alignments.md", "docs/reference/python.md", "docs/recipes.md"): 12,
     ("docs/online.md",): 8,
