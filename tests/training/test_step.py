@@ -14,6 +14,7 @@ from antiphon.training.learning_rate import Schedule
 from antiphon.training.optimisation import restore_optimiser
 from antiphon.training.step.ema import EMA
 from antiphon.training.step.step import Step, negative_log_likelihood
+from tests.networks import build_network
 
 
 def draw_batch():
@@ -26,7 +27,7 @@ def draw_batch():
 
 def new_model(kind):
     torch.manual_seed(1)
-    return kind(9, 8, hidden_size=6, embedding_size=5).double()
+    return build_network(kind, 9, 8).double()
 
 
 def step_of(model):
