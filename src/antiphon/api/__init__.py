@@ -8,6 +8,7 @@ from antiphon.api.model import Model
 from antiphon.api.ranking_model import RankingModel
 from antiphon.api.results import Alignment, Candidate, Evaluation, Prediction, Ranked
 from antiphon.api.train_recipe import train
+from antiphon.api.word_links import LinkOptions, WordLinks
 from antiphon.report.error_report import ErrorReport, Suspect
 from antiphon.training.callback import Callback
 
@@ -19,6 +20,7 @@ __all__ = [
     "ErrorReport",
     "Evaluation",
     "Lexicon",
+    "LinkOptions",
     "Model",
     "NoisyChannelModel",
     "PredictOptions",
@@ -28,6 +30,7 @@ __all__ = [
     "SourceLike",
     "StreamOptions",
     "Suspect",
+    "WordLinks",
     "load",
     "load_planner",
     "train",

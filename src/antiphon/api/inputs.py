@@ -45,8 +45,7 @@ class PredictOptions:
         check_whole("nbest", self.nbest, least=1)
         check_positive("sample", self.sample)
         check_whole("seed", self.seed, least=0)
-        if self.cover is not None and not (_is_number(self.cover) and 0 < self.cover <= 1):
-            raise InputError(f"cover = {self.cover!r}: expected a probability above 0, at most 1")
+        check_probability("cover", self.cover)
         if self.sample is not None and (self.cover is not None or self.nbest > 1):
             raise InputError("sample: draws outputs at random, expected neither cover nor nbest with it")
 
@@ -146,6 +145,12 @@ def as_path(name: str, given: object) -> Path:
     if not isinstance(given, str | Path) or not str(given):
         raise InputError(f"{name} = {given!r}: expected a path")
     return Path(given)
+
+
+def check_probability(name: str, value: object) -> None:
+    """Refuses anything but a probability above 0, or None."""
+    if value is not None and not (_is_number(value) and 0 < value <= 1):
+        raise InputError(f"{name} = {value!r}: expected a probability above 0, at most 1")
 
 
 def check_positive(name: str, value: object) -> None:

@@ -9,7 +9,8 @@ from typing import Unpack
 import numpy as np
 from torch import nn
 
-from antiphon.api.error_analysis import Given, check_breakdowns, find_errors, find_suspicious, traits_of
+from antiphon.api.error_analysis import Given, check_breakdowns, find_errors, find_suspicious
+from antiphon.api.evaluation import evaluate_outputs, evaluation_of, score_task, with_references
 from antiphon.api.inputs import (
     FeaturesLike,
     PairLike,
@@ -26,19 +27,20 @@ from antiphon.api.inputs import (
 )
 from antiphon.api.lexicon import Lexicon, check_lexicon_features
 from antiphon.api.results import END_SYMBOL, Alignment, Candidate, Evaluation, Prediction, Ranked
+from antiphon.api.word_links import LinkOptions, WordLinker, WordLinks
 from antiphon.data.codec import PairCodec
 from antiphon.data.corpus import plan_batches
+from antiphon.data.gold_links import GoldLinks
 from antiphon.data.readers import Pair, Source, keep_filled
 from antiphon.decode.streaming.text_streams import Stream, StreamGroup, Timed, run_streams
 from antiphon.exceptions import InputError, RunError
-from antiphon.metrics import Outputs, Score, perplexity, score_outputs
-from antiphon.metrics.breakdown import EVERY_BREAKDOWN, By, Group, break_down
+from antiphon.metrics import Outputs
+from antiphon.metrics.breakdown import EVERY_BREAKDOWN, By
 from antiphon.metrics.delay import Delays, score_delays
 from antiphon.ranking.question_files import Judgements, Question, QuestionSet
 from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.schema import Recipe
 from antiphon.report.error_report import ErrorReport, Suspect
-from antiphon.runs.build import task_metrics
 from antiphon.runs.run_folder import RunFolder
 from antiphon.training.data.prepare import pairs_of
 
@@ -269,31 +271,29 @@ class Model:
         ``by`` adds the metrics of groups of pairs: by features, length or unseen.
         """
         given = self._pairs(pairs, "evaluate")
-        metrics: dict[str, Score] = {}
-        groups: list[Group] = []
         if by:
             self.check_can_predict()
             check_breakdowns(self, by)
-        if self.can_predict:
-            names = task_metrics(self.recipe.data)
-            outputs = self.outputs(given, beam=beam, more_references=more_references)
-            metrics |= score_outputs(outputs, names)
-            groups = break_down(outputs, traits_of(self, given), by, names) if by else []
-        if self.can_score:
-            scored = self._score(given)
-            metrics["perplexity"] = perplexity(sum(log_prob for log_prob, _ in scored), sum(n for _, n in scored))
-        return self._evaluation(given, metrics, groups)
+        outputs = self.outputs(given, beam=beam, more_references=more_references) if self.can_predict else None
+        scored = self._score(given) if self.can_score else None
+        return evaluate_outputs(self, given, outputs, scored, by)
 
-    def _evaluation(
-        self, given: Sequence[tuple[Source, str]], metrics: dict[str, Score], groups: Sequence[Group] = ()
+    def word_links(self, pairs: Iterable[PairLike], **options: Unpack[LinkOptions]) -> Iterator[WordLinks]:
+        """The links between the words of each pair.
+
+        Options: ``threshold``, ``reverse``, ``combine`` (see ``LinkOptions``).
+        """
+        return WordLinker(self, **options).links(self._pairs(pairs, "word_links"))
+
+    def evaluate_alignments(
+        self, pairs: Iterable[PairLike], gold: Sequence[GoldLinks | str], **options: Unpack[LinkOptions]
     ) -> Evaluation:
-        return Evaluation(
-            examples=len(given),
-            metrics=metrics,
-            unknown_source=sum(len(self.unseen_symbols(source)) for source, _ in given),
-            unknown_target=sum(self.codec.target.count_unknown(wanted) for _, wanted in given),
-            groups=tuple(groups),
-        )
+        """Alignment error rate, precision and recall of ``word_links``; ``gold[n]`` are the links of pair ``n``.
+
+        Links given as text count words from 0: ``i-j`` is a sure link and ``ipj`` a possible one.
+        """
+        given = self._pairs(pairs, "evaluate_alignments")
+        return evaluation_of(self, given, WordLinker(self, **options).scores(given, gold))
 
     def outputs(
         self,
@@ -305,19 +305,7 @@ class Model:
         """The outputs of the model with all their references."""
         sources = [source for source, _ in given]
         predictions = self.predict(sources, beam=beam, align=False, allow_unknown_features=True)
-        return self._with_references([each.tokens for each in predictions], given, more_references)
-
-    def _with_references(
-        self,
-        predicted: Sequence[Sequence[str]],
-        given: Sequence[tuple[Source, str]],
-        more_references: Sequence[Sequence[str]],
-    ) -> Outputs:
-        further = more_references or [()] * len(given)
-        if len(further) != len(given):
-            raise InputError(f"more_references: {len(further)} lists for {len(given)} pairs, expected one for each")
-        references = [[text, *others] for (_, text), others in zip(given, further, strict=True)]
-        return Outputs.of(self.codec.target, predicted, references)
+        return with_references(self.codec, [each.tokens for each in predictions], given, more_references)
 
     def stream(self, *, features: FeaturesLike | None = None, **options: Unpack[StreamOptions]) -> Stream:
         """A stream: it takes one input piece by piece and returns output tokens as soon as they are decided.
@@ -354,12 +342,12 @@ class Model:
             some = slice(start, start + self.recipe.search.batch_size)
             group = self._streams([source.features for source, _ in given[some]], options)
             timed += run_streams(group, sources[some])
-        outputs = self._with_references([each.tokens for each in timed], given, more_references)
+        outputs = with_references(self.codec, [each.tokens for each in timed], given, more_references)
         delays = [
             Delays(each.read, len(source), len(wanted[0]))
             for each, source, wanted in zip(timed, sources, outputs.reference_tokens, strict=True)
         ]
-        return self._evaluation(given, score_outputs(outputs, task_metrics(self.recipe.data)) | score_delays(delays))
+        return evaluation_of(self, given, score_task(self, outputs) | score_delays(delays))
 
     def target_tokens(self, given: Sequence[tuple[Source, str]]) -> int:
         """The number of target tokens, end symbols included."""

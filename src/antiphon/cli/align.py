@@ -5,17 +5,25 @@ attention model gives its attention weights, marked as attention, and for each
 token the input with the largest weight. Pharaoh pairs count source symbols and
 target tokens from 0.
 
+--evaluate compares links between words with gold links: a TSV of source, target
+and links (1-1 2p3, counted from 1; p: possible), which has the pairs itself, or
+links of the pairs in FILE, as Pharaoh (0-0 1p2) or NAACL lines (1 1 2 S).
+--threshold takes links with a larger posterior instead of the best path.
+--reverse adds those of a run of the other direction (data.swap).
+
 Pictures are PNG, SVG or PDF: --plot draws the first pair into one file,
 --format draws every pair into the folder --out.
 
 Examples:
   antiphon align runs/g2p test.tsv
   antiphon align runs/g2p test.tsv --plot alignment.svg
-  antiphon align runs/g2p test.tsv --format png --limit 10
+  antiphon align runs/fr-en --evaluate gold.tsv --threshold 0.4
+  antiphon align runs/fr-en test.tsv --reverse runs/en-fr --combine union
 """
 
 import json
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path
@@ -23,13 +31,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from antiphon.cli.evaluate import show
 from antiphon.cli.loading import load_run
-from antiphon.cli.options import Device, PairFiles, Run, Threads
+from antiphon.cli.options import Device, Run, Threads, finite
 from antiphon.cli.picture_file import PictureFile, check_picture
-from antiphon.terminal import printable
+from antiphon.exceptions import InputError
+from antiphon.terminal import count_of, printable
 
 if TYPE_CHECKING:
-    from antiphon.api import Alignment
+    from antiphon.api import Alignment, LinkOptions, Model, WordLinks
+    from antiphon.data.gold_links import GoldPairs
+    from antiphon.data.readers import Pair
 
 
 class Format(StrEnum):
@@ -42,32 +54,163 @@ class Format(StrEnum):
     pdf = "pdf"
 
 
+class GoldFormat(StrEnum):
+    """How gold links are written."""
+
+    tsv = "tsv"
+    pharaoh = "pharaoh"
+    naacl = "naacl"
+
+
+class Combine(StrEnum):
+    """How the links of two directions are combined."""
+
+    intersection = "intersection"
+    union = "union"
+    grow_diag = "grow-diag"
+
+
+OptionalFiles = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        metavar="FILE", help="Pairs: one TSV, or two parallel files; GOLD may have them.", show_default=False
+    ),
+]
 FormatOption = Annotated[Format, typer.Option(help="i-j pairs, JSON lines with posteriors, or a picture per pair.")]
 Folder = Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the pictures of --format.")]
 Limit = Annotated[int, typer.Option(metavar="N", min=1, max=10_000, help="Largest number of pictures.")]
+Gold = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="GOLD", help="Print alignment error rate, precision and recall on gold links.", show_default=False
+    ),
+]
+GoldFormatOption = Annotated[
+    GoldFormat | None, typer.Option(help="Format of GOLD; default: recognised by its first line.", show_default=False)
+]
+Threshold = Annotated[
+    float | None,
+    typer.Option(
+        metavar="P",
+        min=0.0,
+        max=1.0,
+        callback=finite,
+        help="Link words with a posterior (or attention weight) above this.",
+        show_default=False,
+    ),
+]
+Reverse = Annotated[
+    Path | None,
+    typer.Option(metavar="RUN", help="A run of the other direction, to combine with.", show_default=False),
+]
+CombineOption = Annotated[
+    Combine | None, typer.Option(help="How --reverse is combined; default: grow-diag.", show_default=False)
+]
+
+SwapOption = Annotated[
+    bool, typer.Option("--swap", help="FILE and GOLD have the target first, unlike the training pairs.")
+]
 
 
 def command(
     run: Run,
-    file: PairFiles,
+    file: OptionalFiles = None,
     format: FormatOption = Format.pharaoh,
+    evaluate: Gold = None,
+    gold_format: GoldFormatOption = None,
+    threshold: Threshold = None,
+    reverse: Reverse = None,
+    combine: CombineOption = None,
+    swap: SwapOption = False,
     plot: PictureFile = None,
     out: Folder = Path("alignments"),
     limit: Limit = 20,
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
-    """Writes the alignment of every pair."""
-    from antiphon.data.readers import pair_files
-    from antiphon.training.data.prepare import pairs_of
-
+    """Writes the alignment of every pair, or evaluates alignments."""
+    of_words = any(option is not None for option in (evaluate, threshold, reverse))
+    check_options(evaluate, gold_format, reverse, combine, pictures=of_words and (plot or not is_text(format)))
     if plot is not None:
         check_picture(plot)
     model = load_run(run, device, threads)
-    alignments = model.align(pairs_of(model.recipe, pair_files(file)))
+    swap = swap != model.recipe.data.swap
+    if not of_words:
+        show_alignments(model.align(read_files(model, file, swap=swap)), format, plot, out, limit)
+        return
+    options: LinkOptions = {"threshold": threshold, "combine": (combine or Combine.grow_diag).value}
+    if reverse is not None:
+        options["reverse"] = load_run(reverse, device, threads)
+    as_json = format is Format.jsonl
+    if evaluate is None:
+        write_links(model.word_links(read_files(model, file, swap=swap), **options), as_json=as_json)
+    else:
+        gold = read_gold_pairs(model, file, evaluate, gold_format)
+        gold = gold.swapped() if swap else gold
+        show(model.evaluate_alignments(gold.pairs, gold.links, **options), as_json=as_json)
+
+
+def is_text(format: Format) -> bool:
+    """Whether alignments are printed, not drawn."""
+    return format in (Format.pharaoh, Format.jsonl)
+
+
+def check_options(
+    evaluate: Path | None,
+    gold_format: GoldFormat | None,
+    reverse: Path | None,
+    combine: Combine | None,
+    *,
+    pictures: object,
+) -> None:
+    """Refuses options that need another one, and pictures of links between words."""
+    if gold_format is not None and evaluate is None:
+        raise InputError("--gold-format: no gold links, expected it together with --evaluate GOLD")
+    if combine is not None and reverse is None:
+        raise InputError("--combine: only one direction, expected it together with --reverse RUN")
+    if pictures:
+        raise InputError("--plot, --format: links between words are not drawn, expected --format pharaoh or jsonl")
+
+
+def read_files(model: "Model", files: list[Path] | None, *, swap: bool) -> "Iterable[Pair]":
+    """The pairs of the files; ``swap`` exchanges source and target."""
+    from antiphon.data.readers import pair_files, read_pairs
+
+    if not files:
+        raise InputError("FILE: missing, expected a TSV of pairs or two parallel files")
+    return read_pairs(pair_files(files), features=model.reads_features, swap=swap)
+
+
+def read_gold_pairs(
+    model: "Model", files: list[Path] | None, gold: Path, gold_format: GoldFormat | None
+) -> "GoldPairs":
+    """Pairs with gold links, as in the files; a note on standard error counts pairs without links."""
+    from antiphon.data.gold_links import read_gold
+
+    pairs = list(read_files(model, files, swap=False)) if files else None
+    found = read_gold(gold, pairs, None if gold_format is None else gold_format.value)
+    if without := sum(not links.possible for links in found.links):
+        print(f"antiphon: {count_of(without, 'pair')} without gold links", file=sys.stderr)
+    return found
+
+
+def write_links(found: "Iterable[WordLinks]", *, as_json: bool) -> None:
+    """Prints the links of each pair; a note on standard error says if they are of attention."""
+    methods = set()
+    for each in found:
+        methods.add(each.method)
+        print(json.dumps(each.to_dict(), ensure_ascii=False) if as_json else each.pharaoh())
+    if any("attention" in method for method in methods):
+        print("antiphon: these links are of attention weights, which are no alignment", file=sys.stderr)
+
+
+def show_alignments(
+    alignments: "Iterator[Alignment]", format: Format, plot: Path | None, out: Path, limit: int
+) -> None:
+    """Prints or draws the alignment of every pair."""
     if plot is not None:
         draw(islice(alignments, 1), [plot])
-    elif format in (Format.pharaoh, Format.jsonl):
+    elif is_text(format):
         write(alignments, as_json=format is Format.jsonl)
     else:
         out.mkdir(parents=True, exist_ok=True)

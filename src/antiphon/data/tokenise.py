@@ -4,6 +4,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Protocol
 
@@ -27,6 +28,10 @@ class Tokeniser(Protocol):
         """The text of tokens."""
         ...
 
+    def word_indices(self, tokens: Sequence[str]) -> list[int]:
+        """For each token of a text, the index of the word that it is part of."""
+        ...
+
 
 class Chars:
     """Every character is a token; letters of Hangul are put together again to syllables."""
@@ -43,6 +48,10 @@ class Chars:
         """The characters joined; letters of Hangul become syllables again."""
         return _JAMO.sub(lambda letters: unicodedata.normalize("NFC", letters[0]), "".join(tokens))
 
+    def word_indices(self, tokens: Sequence[str]) -> list[int]:
+        """The index of each character, which counts as a word."""
+        return list(range(len(tokens)))
+
 
 class Words:
     """Tokens are separated by spaces: words of tokenised text, or phonemes."""
@@ -58,6 +67,10 @@ class Words:
     def join(self, tokens: Sequence[str]) -> str:
         """The tokens with single spaces between them."""
         return " ".join(tokens)
+
+    def word_indices(self, tokens: Sequence[str]) -> list[int]:
+        """The index of each word."""
+        return list(range(len(tokens)))
 
 
 class SentencePiece:
@@ -84,6 +97,10 @@ class SentencePiece:
         text: str = self._processor.decode(list(tokens))
         return text
 
+    def word_indices(self, tokens: Sequence[str]) -> list[int]:
+        """For each piece, the number of words before the one it is part of; a piece with a space begins a word."""
+        return list(accumulate(index > 0 and piece.startswith(_SPACE) for index, piece in enumerate(tokens)))
+
 
 def train_sentencepiece(texts: Iterable[str], model: Path, vocabulary_size: int) -> None:
     """Trains a SentencePiece model on the texts and writes it."""
@@ -101,6 +118,8 @@ def train_sentencepiece(texts: Iterable[str], model: Path, vocabulary_size: int)
             raise InputError(f"{model.name}: SentencePiece could not be trained ({error})") from error
 
 
+_SPACE = "\u2581"
+"""The space before a word in the pieces of SentencePiece."""
 _DIGIT = re.compile(r"\d")
 _SYLLABLES = re.compile("[\uac00-\ud7a3]+")
 """Syllables of Hangul, 11,172 of them, each of two or three letters."""

@@ -7,7 +7,7 @@ compares with one reference uses the best of them.
 import math
 import unicodedata
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import cast
 
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from rapidfuzz.distance import Levenshtein
 
 from antiphon.data.codec import TextCodec
+from antiphon.metrics.kept_tokens import is_subsequence, shared_kept
 
 LOWER_IS_BETTER = frozenset({"perplexity", "edit_distance", "phoneme_error_rate", "word_error_rate"})
 
@@ -41,10 +42,16 @@ class Outputs:
     references: Sequence[Sequence[str]]
     predicted_tokens: Sequence[Sequence[str]]
     reference_tokens: Sequence[Sequence[Sequence[str]]]
+    source_tokens: Sequence[Sequence[str]] | None = None
+    """Given where sources and outputs are words, and may be compared."""
 
     @classmethod
     def of(
-        cls, target: TextCodec, predicted: Sequence[Sequence[str]], references: Sequence[Sequence[str]]
+        cls,
+        target: TextCodec,
+        predicted: Sequence[Sequence[str]],
+        references: Sequence[Sequence[str]],
+        sources: Sequence[Sequence[str]] | None = None,
     ) -> "Outputs":
         """Outputs given as tokens beside references given as text, both as the target side of a run writes them.
 
@@ -55,6 +62,7 @@ class Outputs:
             references=[[target.normalised(text) for text in texts] for texts in references],
             predicted_tokens=predicted,
             reference_tokens=[[target.tokens(text) for text in texts] for texts in references],
+            source_tokens=sources,
         )
 
     def select(self, indices: Sequence[int]) -> "Outputs":
@@ -64,6 +72,7 @@ class Outputs:
             [self.references[index] for index in indices],
             [self.predicted_tokens[index] for index in indices],
             [self.reference_tokens[index] for index in indices],
+            None if self.source_tokens is None else [self.source_tokens[index] for index in indices],
         )
 
 
@@ -120,6 +129,47 @@ def rouge(name: str) -> Callable[[Outputs], RatioStats]:
     return compute
 
 
+def kept_f1(outputs: Outputs) -> RatioStats:
+    """Mean over sentences of the F1 of kept source tokens, with the reference that is matched best."""
+    values = np.array([2 * both / max(1, whole) for both, whole in _kept(outputs)])
+    return RatioStats(values, np.ones(len(values)), 100.0, "f1|kept source tokens|mean per sentence|percent")
+
+
+def kept_f1_micro(outputs: Outputs) -> RatioStats:
+    """F1 of the kept source tokens of all sentences together."""
+    both, wholes = np.array(_kept(outputs), float).reshape(-1, 2).T
+    return RatioStats(2 * both, wholes, 100.0, "f1|kept source tokens|all sentences together|percent")
+
+
+def compression_rate(outputs: Outputs) -> RatioStats:
+    """Mean over sentences of output tokens per source token."""
+    return _rate(outputs, outputs.predicted_tokens, "output tokens / source tokens")
+
+
+def reference_compression_rate(outputs: Outputs) -> RatioStats:
+    """The compression rate of the first references."""
+    return _rate(outputs, [each[0] for each in outputs.reference_tokens], "reference tokens / source tokens")
+
+
+def compression_rate_chars(outputs: Outputs) -> RatioStats:
+    """Mean over sentences of output characters per source character, the spaces between tokens counted."""
+    written, sources = outputs.predicted_tokens, outputs.source_tokens or ()
+    texts = [[list(" ".join(tokens)) for tokens in side] for side in (written, sources)]
+    return _rate(replace(outputs, source_tokens=texts[1]), texts[0], "output characters / source characters")
+
+
+def deletion_metrics(outputs: Outputs) -> list[str]:
+    """The names of the metrics of compression by deletion, if that is the task; else none.
+
+    It is if sources are known and at least nine in ten of the first references are subsequences of their sources.
+    """
+    if not outputs.source_tokens:
+        return []
+    pairs = zip(outputs.reference_tokens, outputs.source_tokens, strict=True)
+    deleted = [is_subsequence(references[0], source) for references, source in pairs]
+    return list(COMPRESSION_METRICS) if sum(deleted) >= 0.9 * len(deleted) else []
+
+
 def corpus_metric(name: str) -> sacrebleu.BLEU | sacrebleu.CHRF:
     """sacrebleu's ``bleu``, for text that is tokenised already, or ``chrf``."""
     return sacrebleu.BLEU(tokenize="none", force=True) if name == "bleu" else sacrebleu.CHRF()
@@ -135,11 +185,19 @@ def perplexity(log_probability: float, tokens: int) -> Score:
     return Score(value, "per target token|end symbol counted")
 
 
+COMPRESSION_METRICS: dict[str, Callable[[Outputs], RatioStats]] = {
+    "kept_f1": kept_f1,
+    "kept_f1_micro": kept_f1_micro,
+    "compression_rate": compression_rate,
+    "compression_rate_chars": compression_rate_chars,
+    "reference_compression_rate": reference_compression_rate,
+}
 RATIO_METRICS: dict[str, Callable[[Outputs], RatioStats]] = {
     "accuracy": accuracy,
     "edit_distance": edit_distance,
     "phoneme_error_rate": phoneme_error_rate,
     "word_error_rate": word_error_rate,
+    **COMPRESSION_METRICS,
     **({name: rouge(name) for name in ("rouge1", "rouge2", "rougeL")} if find_spec("rouge_score") else {}),
 }
 CORPUS_METRICS = ("bleu", "chrf")
@@ -181,6 +239,25 @@ def _corpus_score(metric: sacrebleu.BLEU | sacrebleu.CHRF, outputs: Outputs) -> 
     streams = cast(list[list[str]], reference_streams(outputs))  # a missing reference is None there
     result = metric.corpus_score(list(outputs.predicted), streams)
     return Score(float(result.score), str(metric.get_signature()))
+
+
+def _kept(outputs: Outputs) -> list[tuple[int, int]]:
+    """For each output, the kept tokens that it shares with its best reference, and the tokens of both together."""
+    triples = zip(outputs.predicted_tokens, outputs.reference_tokens, outputs.source_tokens or (), strict=True)
+    return [
+        max(
+            ((shared_kept(ours, theirs, source), len(ours) + len(theirs)) for theirs in references),
+            key=lambda counts: counts[0] / max(1, counts[1]),
+        )
+        for ours, references, source in triples
+    ]
+
+
+def _rate(outputs: Outputs, written: Sequence[Sequence[str]], signature: str) -> RatioStats:
+    """Mean over sentences of the length of what is written by that of the source."""
+    pairs = zip(written, outputs.source_tokens or (), strict=True)
+    values = np.array([len(tokens) / max(1, len(source)) for tokens, source in pairs])
+    return RatioStats(values, np.ones(len(values)), 100.0, f"{signature}|mean per sentence|percent")
 
 
 def _edits(outputs: Outputs) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
