@@ -30,7 +30,10 @@ OPTIONS = {
     ),
     "errors": ("--by", "--against", "--suspicious", "--most", "--format", "--out", "--beam", "--device", "--threads"),
     "compare": ("--format", "--reference", "--beam", "--questions", "--qrels", "--device", "--threads"),
-    "align": ("--format", "--out", "--limit", "--device", "--threads"),
+    "align": (
+        *("--format", "--out", "--limit", "--device", "--threads", "--evaluate", "--gold-format", "--threshold"),
+        *("--reverse", "--combine", "--swap"),
+    ),
     "combine": (
         "--direct",
         "--channel",
@@ -55,6 +58,7 @@ FLAGS = (
     "--json",
     "--online",
     "--suspicious",
+    "--swap",
     "--allow-unknown-features",
 )
 DATA = ("train.tsv", "tagged.tsv", "source.txt", "target.txt", "unpaired.txt", "dev.tsv", "train.tsv.gz")
@@ -194,6 +198,10 @@ def _option(scratch: Scratch, name: str) -> list[str]:
         "--by": ("feature", "features", "length", "unseen"),
         "--against": WRITERS,
         "--lexicon": DATA,
+        "--evaluate": DATA,
+        "--gold-format": ("tsv", "pharaoh", "naacl"),
+        "--reverse": WRITERS,
+        "--combine": ("intersection", "union", "grow-diag"),
     }
     return [name, draw.choice((*named.get(name, ()), *named.get(name, ()), draw.choice(NUMBERS), draw.choice(TEXTS)))]
 

@@ -9,6 +9,7 @@ from antiphon.api.ranking_model import RankingModel
 from antiphon.api.results import Alignment, Candidate, Evaluation, Prediction, Ranked
 from antiphon.api.train_recipe import train
 from antiphon.api.word_links import LinkOptions, WordLinks
+from antiphon.data.gold_links import GoldLinks
 from antiphon.report.error_report import ErrorReport, Suspect
 from antiphon.training.callback import Callback
 
@@ -19,6 +20,7 @@ __all__ = [
     "Candidate",
     "ErrorReport",
     "Evaluation",
+    "GoldLinks",
     "Lexicon",
     "LinkOptions",
     "Model",

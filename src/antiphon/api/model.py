@@ -166,6 +166,11 @@ class Model:
         if not self.can_predict:
             raise self._cannot("predict", "a model that maps a source to a target")
 
+    def check_can_align(self) -> None:
+        """Refuses a model without alignments or attention weights."""
+        if not self.can_align:
+            raise self._cannot("align", "a transducer or an attention model")
+
     def plan(self, sources: Sequence[Source], lexicon: Lexicon) -> list[list[int]]:
         """Indices of the inputs of each batch, sorted by length; blank and listed inputs are in none."""
         wanted = [n for n, source in enumerate(sources) if source.text.strip() and source not in lexicon]
@@ -202,8 +207,7 @@ class Model:
 
     def align(self, pairs: Iterable[PairLike]) -> Iterator[Alignment]:
         """The most probable alignment of each pair, with posteriors; for an attention model, its weights."""
-        if not self.can_align:
-            raise self._cannot("align", "a transducer or an attention model")
+        self.check_can_align()
         check_several(pairs, "align")
         return (self._align(*as_pair(pair, reads_features=self.reads_features)) for pair in pairs)
 

@@ -66,6 +66,8 @@ class WordLinker:
     combine: str = "grow-diag"
 
     def __post_init__(self) -> None:
+        for model in (self.model, *filter(None, [self.reverse])):
+            model.check_can_align()
         check_probability("threshold", self.threshold)
         check_choices("combine", [self.combine], list(COMBINATIONS))
         if self.reverse is not None and self.reverse.recipe.data.swap == self.model.recipe.data.swap:
