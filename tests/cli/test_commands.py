@@ -81,6 +81,13 @@ def test_align_writes_pharaoh_json_and_pictures(toy_run, antiphon, tmp_path):
     assert pictures.out.count("\n") == 2
 
 
+def test_pairs_that_cannot_be_read_leave_no_folder_for_pictures(toy_run, antiphon, tmp_path):
+    pairs = write_pairs(tmp_path / "pairs.tsv", 2)
+    result = antiphon("align", toy_run, pairs, tmp_path / "missing.txt", "--format", "png", "--out", tmp_path / "p")
+    assert result.status == 2
+    assert not (tmp_path / "p").exists()
+
+
 def test_info_says_what_a_run_is(toy_run, antiphon):
     facts = json.loads(antiphon("info", toy_run, "--json").out)
     assert facts["kind"] == "transducer"

@@ -25,7 +25,7 @@ import json
 import sys
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -213,8 +213,9 @@ def show_alignments(
     elif is_text(format):
         write(alignments, as_json=format is Format.jsonl)
     else:
+        first = list(islice(alignments, 1))  # what cannot be aligned is refused before a folder is made
         out.mkdir(parents=True, exist_ok=True)
-        draw(alignments, [out / f"{number:04d}.{format.value}" for number in range(1, limit + 1)])
+        draw(chain(first, alignments), [out / f"{number:04d}.{format.value}" for number in range(1, limit + 1)])
 
 
 def write(alignments: "Iterable[Alignment]", *, as_json: bool) -> None:
