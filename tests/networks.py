@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 
 from antiphon.models.transducer import Transducer
+from antiphon.models.transformer import Transformer
 from antiphon.recipe.schema import SearchSection, TrainSection
 from antiphon.runs.build import build_beam
 from antiphon.training.optimisation import Optimisation
@@ -16,12 +17,20 @@ _TRANSDUCER = {
     "tie": "none",
     "context": "none",
 }
+_TRANSFORMER = {
+    "hidden_size": 8,
+    "layers": 1,
+    "heads": 2,
+    "feedforward_size": 12,
+    "dropout": 0.0,
+    "tie_output": False,
+}
 
 
 def build_network(kind, source_size, target_size, feature_size=0, **settings):
     """A small network without dropout; ``settings`` change it."""
-    own = _TRANSDUCER if kind is Transducer else {}
-    return kind(source_size, target_size, feature_size, **{**_RECURRENT, **own, **settings})
+    own = {Transducer: _RECURRENT | _TRANSDUCER, Transformer: _TRANSFORMER}.get(kind, _RECURRENT)
+    return kind(source_size, target_size, feature_size, **{**own, **settings})
 
 
 def beam_settings(**changes):

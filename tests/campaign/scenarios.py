@@ -169,11 +169,22 @@ def make_runs_of_every_kind(shop):
     shop.must(
         ["train", "recipe.toml", "--out", "transducer", *pieces],
         ["train", "recipe.toml", "--out", "attention", "--set", "model.kind=attention"],
+        ["train", "recipe.toml", "--out", "transformer", "--set", "model.kind=transformer"],
         ["train", "recipe.toml", "--out", "encoder_decoder", "--set", "model.kind=encoder_decoder"],
         ["train", "counted.toml", "--out", "suffix_rule"],
         [*ask, "matcher", "--set", "model.kind=matcher", "--set", "model.overlap=true", *_MATCHER],
         [*ask, "overlap", "--set", "model.kind=overlap", "--set", "train.dev_metric=map"],
     )
     assert shop.call(["train", "recipe.toml", "--out", "in training"], stop_after_an_epoch)[0] == 3
-    names = ["transducer", "attention", "encoder_decoder", "lm", "suffix_rule", "both", "matcher", "overlap"]
+    names = [
+        "transducer",
+        "attention",
+        "transformer",
+        "encoder_decoder",
+        "lm",
+        "suffix_rule",
+        "both",
+        "matcher",
+        "overlap",
+    ]
     return [shop.work / name for name in (*names, "in training")]

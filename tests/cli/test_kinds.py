@@ -7,7 +7,7 @@ import pytest
 import antiphon as package
 from tests.toy import TOY, inflect, words, write_pairs
 
-KINDS = ["encoder_decoder", "attention", "suffix_rule", "language_model"]
+KINDS = ["encoder_decoder", "attention", "transformer", "suffix_rule", "language_model"]
 
 
 @pytest.fixture(scope="module")
@@ -46,15 +46,16 @@ def test_info_and_evaluate_work_for_every_kind(antiphon, runs, kind):
     assert metrics.keys() == expected.get(kind, {"accuracy", "edit_distance", "perplexity"})
 
 
-@pytest.mark.parametrize("kind", KINDS[:3])
+@pytest.mark.parametrize("kind", KINDS[:4])
 def test_predict_works_for_every_kind_that_answers(antiphon, runs, kind):
     result = antiphon("predict", runs / kind, "--format", "jsonl", "--nbest", "2", stdin=b"badu\n\nkato\n")
     assert [json.loads(line)["source"] for line in result.out.splitlines()] == ["badu", "", "kato"]
     assert package.load(runs / kind).kind == kind
 
 
-def test_attention_is_shown_but_not_called_an_alignment(antiphon, runs):
-    row = json.loads(antiphon("align", runs / "attention", runs / "dev.tsv", "--format", "jsonl").out.splitlines()[0])
+@pytest.mark.parametrize("kind", ["attention", "transformer"])
+def test_attention_is_shown_but_not_called_an_alignment(antiphon, runs, kind):
+    row = json.loads(antiphon("align", runs / kind, runs / "dev.tsv", "--format", "jsonl").out.splitlines()[0])
     assert row["method"] == "attention"
     assert all(sum(column) == pytest.approx(1.0, abs=1e-3) for column in zip(*row["posterior"], strict=True))
 
@@ -116,7 +117,7 @@ def test_a_noisy_channel_is_not_trained(antiphon, tmp_path):
 
 
 def test_compare_puts_runs_side_by_side(antiphon, runs, toy_run):
-    names = ["attention", "encoder_decoder", "suffix_rule"]
+    names = ["attention", "encoder_decoder", "transformer", "suffix_rule"]
     arguments = ["compare", *(runs / name for name in names), runs / "dev.tsv"]
     systems = json.loads(antiphon(*arguments, "--format", "json").out)["systems"]
     assert [system["kind"] for system in systems] == names

@@ -11,6 +11,7 @@ from antiphon.models.attention import Attention
 from antiphon.models.encoder_decoder import EncoderDecoder
 from antiphon.models.left_to_right import copies_unknown
 from antiphon.models.transducer import Transducer
+from antiphon.models.transformer import Transformer
 from tests.networks import build_network
 
 MODELS = {
@@ -22,6 +23,8 @@ MODELS = {
     "context": (Transducer, {"feature_size": 8, "context": "attention"}),
     "attention": (Attention, {}),
     "encoder_decoder": (EncoderDecoder, {}),
+    "transformer": (Transformer, {"feature_size": 8, "layers": 2}),
+    "tied_transformer": (Transformer, {"tie_output": True}),
 }
 ALIGNED = [name for name, (kind, _) in MODELS.items() if kind is Transducer]
 

@@ -81,7 +81,7 @@ def test_a_batch_gives_what_single_sentences_give_in_any_order(name, beam):
         assert [h.score for h in found] == pytest.approx([h.score for h in alone])
 
 
-@pytest.mark.parametrize("name", ["attention", "transducer"])
+@pytest.mark.parametrize("name", ["attention", "transducer", "transformer"])
 @torch.no_grad()
 def test_a_beam_of_one_is_greedy(name):
     model = small_model(name, 3, target_size=12)

@@ -22,7 +22,7 @@ WIDE = beam_settings(beam=200, nbest=6, threshold=float("inf"), max_length_ratio
 RULE = (5, 4, END)
 
 
-@pytest.mark.parametrize("name", ["transducer", "copying", "attention", "encoder_decoder"])
+@pytest.mark.parametrize("name", ["transducer", "copying", "attention", "encoder_decoder", "transformer"])
 @torch.no_grad()
 def test_token_probabilities_multiply_to_that_of_the_output(name):
     model, (source,) = small_model(name), sources(4)

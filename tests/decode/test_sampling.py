@@ -11,7 +11,7 @@ from tests.networks import beam_settings
 SHORT = beam_settings(max_length_ratio=0.0, max_length_extra=4)
 
 
-@pytest.mark.parametrize("name", ["transducer", "geometric", "attention", "copying"])
+@pytest.mark.parametrize("name", ["transducer", "geometric", "attention", "copying", "transformer"])
 def test_samples_follow_the_exact_distribution_of_outputs(name):
     model = small_model(name, 1, scale=2.0)
     (source,) = sources(3)

@@ -256,6 +256,7 @@ _KINDS = (
     "transducer",
     "encoder_decoder",
     "attention",
+    "transformer",
     "language_model",
     "suffix_rule",
     "noisy_channel",

@@ -46,6 +46,7 @@ RUNS = {
     "channel": ("recipe.toml", ["model.encoder=unidirectional", "data.swap=true"]),
     "lm": ("recipe.toml", ["model.kind=language_model", "data.unpaired=unpaired.txt", "data.vocab_from=direct"]),
     "attention": ("recipe.toml", ["model.kind=attention"]),
+    "transformer": ("recipe.toml", ["model.kind=transformer"]),
     "encoder_decoder": ("recipe.toml", ["model.kind=encoder_decoder", "data.target_tokens=words"]),
     "rules": ("recipe.toml", ["model.kind=suffix_rule", "train.dev_metric=accuracy"]),
     "pieces": ("recipe.toml", ["data.source_tokens=sentencepiece", "data.sentencepiece_size=30"]),
@@ -57,7 +58,7 @@ RUNS = {
     "overlap": ("matcher.toml", ["model.kind=overlap"]),
 }
 """Recipe and settings of every run."""
-WRITERS = ("direct", "pieces", "online", "tagged", "attention", "encoder_decoder", "rules", "noisy")
+WRITERS = ("direct", "pieces", "online", "tagged", "attention", "transformer", "encoder_decoder", "rules", "noisy")
 RANKERS = ("matcher", "counted", "overlap", "pretrained")
 
 

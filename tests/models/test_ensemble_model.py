@@ -16,7 +16,7 @@ def together(*members, mean="probabilities", target_size=6):
 
 
 @pytest.mark.parametrize("mean", ["probabilities", "logs"])
-@pytest.mark.parametrize("name", ["attention", "encoder_decoder"])
+@pytest.mark.parametrize("name", ["attention", "encoder_decoder", "transformer"])
 def test_an_ensemble_of_one_is_the_model(name, mean):
     model, batch = small_model(name, target_size=12), batch_of(sources(4, 7))
     settings = beam_settings(beam=4, nbest=3)

@@ -1,4 +1,4 @@
-"""Encoder-decoder, attention and language model: step by step equals at once, and padding changes nothing."""
+"""Every kind that predicts token by token: step by step equals at once, and padding changes nothing."""
 
 import pytest
 import torch
@@ -8,6 +8,7 @@ from antiphon.data.vocab import START, UNKNOWN
 from antiphon.models.attention import Attention
 from antiphon.models.encoder_decoder import EncoderDecoder
 from antiphon.models.language_model import LanguageModel
+from antiphon.models.transformer import Transformer
 from tests.networks import build_network
 
 
@@ -15,6 +16,7 @@ def ids(*numbers):
     return torch.tensor(numbers, dtype=torch.int32).numpy()
 
 
+KINDS = [EncoderDecoder, Attention, LanguageModel, Transformer]
 PAIRS = [(ids(4, 5, 6), ids(4, 5)), (ids(7), ids(6, 6, 5, 4)), (ids(), ids())]
 FEATURES = [ids(4, 5), ids(), ids(5)]
 
@@ -25,7 +27,7 @@ def model_of(kind, **settings):
 
 
 @pytest.mark.parametrize("layers", [1, 2, 3])
-@pytest.mark.parametrize("kind", [EncoderDecoder, Attention, LanguageModel])
+@pytest.mark.parametrize("kind", KINDS)
 @torch.no_grad()
 def test_padding_changes_no_log_probability(kind, layers):
     model = model_of(kind, layers=layers)
@@ -36,7 +38,7 @@ def test_padding_changes_no_log_probability(kind, layers):
 
 
 @pytest.mark.parametrize("layers", [1, 2])
-@pytest.mark.parametrize("kind", [EncoderDecoder, Attention, LanguageModel])
+@pytest.mark.parametrize("kind", KINDS)
 @torch.no_grad()
 def test_scores_step_by_step_add_up_to_the_score_at_once(kind, layers):
     model = model_of(kind, layers=layers, feature_size=6)
@@ -52,7 +54,7 @@ def test_scores_step_by_step_add_up_to_the_score_at_once(kind, layers):
     torch.testing.assert_close(total, model.log_prob(batch))
 
 
-@pytest.mark.parametrize("kind", [EncoderDecoder, Attention, LanguageModel])
+@pytest.mark.parametrize("kind", KINDS)
 @torch.no_grad()
 def test_features_are_a_set_to_which_unseen_ones_and_padding_add_nothing(kind):
     model = model_of(kind, feature_size=7)
@@ -67,10 +69,11 @@ def test_features_are_a_set_to_which_unseen_ones_and_padding_add_nothing(kind):
     assert alone.item() == pytest.approx(two)
 
 
+@pytest.mark.parametrize(("kind", "layers"), [(Attention, 1), (Transformer, 1), (Transformer, 2)])
 @torch.no_grad()
-def test_attention_weights_are_distributions_over_real_positions():
+def test_attention_weights_are_distributions_over_real_positions(kind, layers):
     batch = Batch.of(*zip(*PAIRS, strict=True))
-    weights = model_of(Attention).attention(batch)
+    weights = model_of(kind, layers=layers).attention(batch)
     torch.testing.assert_close(weights.sum(1), torch.ones(3, 5, dtype=torch.float64))
     assert (weights[1, 2:] == 0).all()
 
@@ -83,7 +86,7 @@ def test_the_encoder_decoder_starts_from_the_last_state_of_the_source():
     torch.testing.assert_close(model.start(batch)[1][1], cell)
 
 
-@pytest.mark.parametrize("kind", [EncoderDecoder, Attention, LanguageModel])
+@pytest.mark.parametrize("kind", KINDS)
 def test_every_parameter_gets_a_gradient(kind):
     model = model_of(kind, layers=2, feature_size=6)
     model.log_prob(Batch.of(*zip(*PAIRS, strict=True), FEATURES)).sum().backward()

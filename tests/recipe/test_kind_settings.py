@@ -38,6 +38,11 @@ def settings_in(kind):
         ("attention", "model.encoder=unidirectional", "model.encoder: kind attention has no such setting; it has hid"),
         ("attention", "model.encoder=bidirectional", "model.encoder: kind attention has no such setting"),
         ("encoder_decoder", "model.transition=geometric", "kind encoder_decoder has no such setting; it has hidden"),
+        (
+            "transformer",
+            "model.forget_bias=1",
+            "kind transformer has no such setting; it has hidden_size, layers, heads",
+        ),
         ("language_model", "model.final_emit=forced", "kind language_model has no such setting"),
         ("suffix_rule", "model.hidden_size=9", "kind suffix_rule has no such setting; it has none in the section"),
         ("suffix_rule", "data.max_cells=9", "it belongs to transducer, encoder_decoder"),
@@ -95,3 +100,36 @@ def test_a_saved_recipe_holds_what_its_kind_has_and_loads_again(tmp_path, kind):
 def test_every_shipped_recipe_can_be_made_one_of_any_kind(kind):
     for name in recipe_names():
         assert load_recipe(find_recipe(name), [f"model.kind={kind}"]).model.kind == kind
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            ["model.hidden_size=50"],
+            r"model\.hidden_size = 50 with model\.heads = 4: heads of unequal size, expected a hid",
+        ),
+        (["model.heads=3"], r"model\.hidden_size = 256 with model\.heads = 3"),
+        (
+            ["model.hidden_size=8192"],
+            r"model\.feedforward_size = 32768 and model\.layers = 4: about 7\.52 billion weights",
+        ),
+    ],
+)
+def test_a_transformer_that_cannot_be_is_refused(recipe, settings, message):
+    with pytest.raises(RecipeError, match=message):
+        load_recipe(recipe(""), ["model.kind=transformer", *settings])
+
+
+@pytest.mark.parametrize(
+    ("settings", "heads", "inner"),
+    [
+        ([], 4, 1024),
+        (["model.hidden_size=50"], 2, 200),
+        (["model.hidden_size=7", "model.feedforward_size=5"], 1, 5),
+        (["model.hidden_size=48", "model.heads=6"], 6, 192),
+    ],
+)
+def test_a_transformer_has_as_many_heads_and_units_as_fit_its_size(recipe, settings, heads, inner):
+    given = load_recipe(recipe(""), ["model.kind=transformer", *settings]).model.arguments()
+    assert (given["heads"], given["feedforward_size"]) == (heads, inner)

@@ -75,7 +75,7 @@ def assert_estimate_is_close(make_model, loss, how, sample, sizes):
         ((6, 60, 30), 300, 48, 2, optimisation(ema_decay=0.0, optimiser="adagrad")),
     ],
 )
-@pytest.mark.parametrize("kind", ["transducer", "attention", "encoder_decoder", "language_model"])
+@pytest.mark.parametrize("kind", ["transducer", "attention", "encoder_decoder", "transformer", "language_model"])
 def test_the_estimate_is_what_a_real_step_takes(kind, sizes, V, H, layers, how):
     def make_model():
         return build_model(KINDS[kind].section(hidden_size=H, layers=layers, dropout=0.5), codec_of(V))

@@ -11,6 +11,7 @@ from antiphon.data.batch import Batch
 from antiphon.lattice import best_path, posteriors
 from antiphon.models.attention import Attention
 from antiphon.models.transducer import Transducer
+from antiphon.models.transformer import Transformer
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ def align(model: Transducer, pair: Batch) -> Explanation:
     return Explanation(posteriors(*lattice).write[0], best_path(*lattice).alignment[0])
 
 
-def attend(model: Attention, pair: Batch) -> Explanation:
+def attend(model: Attention | Transformer, pair: Batch) -> Explanation:
     """Attention weights, and the position of the largest weight for each token."""
     weights = model.attention(pair)[0]
     return Explanation(weights, weights.argmax(0))

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from antiphon.data.batch import Batch
-from antiphon.models.left_to_right import copies_unknown
+from antiphon.models.left_to_right import copies_unknown, state_grows
 from antiphon.models.token_likelihood import token_log_probs
 from antiphon.models.transducer import Transducer
 
@@ -52,6 +52,11 @@ class Ensemble(nn.Module):
     def copies(self) -> bool:
         """Whether a member copies unknown tokens."""
         return any(map(copies_unknown, self.members))
+
+    @property
+    def state_grows(self) -> bool:
+        """Whether the state of a member grows."""
+        return any(map(state_grows, self.members))
 
     def aligner(self, batch: Batch) -> tuple[Transducer, Batch] | None:
         """The first transducer among the members, or the first that copies, and the batch in its ids."""

@@ -50,3 +50,8 @@ def copies_unknown(model: object) -> bool:
     (``data/changing_pairs.py``).
     """
     return bool(getattr(model, "copies", False))
+
+
+def state_grows(model: object) -> bool:
+    """Whether the state of a prefix gets larger with every token, so that the shapes of a step are not static."""
+    return bool(getattr(model, "state_grows", False))

@@ -22,6 +22,7 @@ from antiphon.recipe.model_sections import (
     OverlapSection,
     SuffixRuleSection,
     TransducerSection,
+    TransformerSection,
 )
 from antiphon.recipe.section import Group
 
@@ -124,6 +125,16 @@ for _kind in (
         _NEURAL,
         _PAIRS,
         "antiphon.models.attention:Attention",
+        task=_TRAINED,
+        search=_BEAM_SEARCH,
+        explain="antiphon.decode.explanation:attend",
+        explanation="attention",
+    ),
+    Kind(
+        TransformerSection,
+        _NEURAL,
+        _PAIRS,
+        "antiphon.models.transformer:Transformer",
         task=_TRAINED,
         search=_BEAM_SEARCH,
         explain="antiphon.decode.explanation:attend",

@@ -1,5 +1,6 @@
 """The section ``model`` of each kind, with the settings that the kind has and their defaults."""
 
+from math import gcd
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
@@ -8,7 +9,16 @@ from antiphon.recipe.section import Section, Width
 
 Dropout = Annotated[float, Field(ge=0, le=0.99)]
 MAX_WEIGHTS = 10**9
-"""Weights of the LSTMs of a model at most: with gradients and the optimiser's state, 16 GB."""
+"""Weights of the layers of a model at most: with gradients and the optimiser's state, 16 GB."""
+
+
+def refuse_too_many(weights: int, settings: str) -> None:
+    """Refuses settings whose layers have more weights than fit into memory."""
+    if weights > MAX_WEIGHTS:
+        raise ValueError(
+            f"{settings}: about {weights / 1e9:.3g} billion weights "
+            f"({weights * 4 / 1e9:.3g} GB), expected at most {MAX_WEIGHTS / 1e9:g} billion"
+        )
 
 
 class ModelSection(Section):
@@ -59,12 +69,10 @@ class LSTMSection(ModelSection):
     @model_validator(mode="after")
     def _lstms_fit_into_memory(self) -> "LSTMSection":
         hidden, layers = self.hidden_size, self.layers
-        weights = 3 * 4 * hidden * (self.input_size() + hidden * (2 * layers - 1))
-        if weights > MAX_WEIGHTS:
-            raise ValueError(
-                f"model.hidden_size = {hidden} with model.layers = {layers}: about {weights / 1e9:.3g} billion weights "
-                f"({weights * 4 / 1e9:.3g} GB), expected at most {MAX_WEIGHTS / 1e9:g} billion"
-            )
+        refuse_too_many(
+            3 * 4 * hidden * (self.input_size() + hidden * (2 * layers - 1)),
+            f"model.hidden_size = {hidden} with model.layers = {layers}",
+        )
         return self
 
 
@@ -124,6 +132,60 @@ class AttentionSection(TokenModelSection):
     """An encoder and a decoder with attention."""
 
     kind: Literal["attention"] = "attention"
+
+
+class TransformerSection(ModelSection):
+    """A transformer, encoder and decoder."""
+
+    kind: Literal["transformer"] = "transformer"
+    hidden_size: Width = 256
+    """Size of states and embeddings, all heads together."""
+    layers: Annotated[int, Field(gt=0, le=64)] = 4
+    """Layers of the encoder, and of the decoder."""
+    heads: Annotated[int, Field(gt=0, le=256)] | None = None
+    """Heads of each attention, which divide ``hidden_size``; unset: 4, or 2 or 1 if it is no multiple of 4."""
+    feedforward_size: Annotated[int, Field(gt=0, le=2**17)] | None = None
+    """Hidden size of the feed-forward networks; unset: 4 times ``hidden_size``."""
+    dropout: Dropout = 0.3
+    """Dropout on embeddings, the output of each sub-layer, and inside the feed-forward networks."""
+    tie_output: bool = False
+    """Use the vectors of target tokens as weights of the output layer as well."""
+
+    @property
+    def width(self) -> int:
+        """Size of the states."""
+        return self.hidden_size
+
+    @property
+    def depth(self) -> int:
+        """Layers of the encoder."""
+        return self.layers
+
+    def arguments(self) -> dict[str, Any]:
+        """All settings, those settled that are unset."""
+        heads = self.heads or gcd(self.hidden_size, 4)
+        return super().arguments() | {"heads": heads, "feedforward_size": self._inner_size()}
+
+    def _inner_size(self) -> int:
+        return self.feedforward_size or 4 * self.hidden_size
+
+    @model_validator(mode="after")
+    def _heads_divide_the_hidden_size(self) -> "TransformerSection":
+        if self.heads is not None and self.hidden_size % self.heads:
+            raise ValueError(
+                f"model.hidden_size = {self.hidden_size} with model.heads = {self.heads}: heads of unequal size, "
+                "expected a hidden size that is a multiple of the heads"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _layers_fit_into_memory(self) -> "TransformerSection":
+        hidden, inner, layers = self.hidden_size, self._inner_size(), self.layers
+        refuse_too_many(
+            layers * hidden * (12 * hidden + 4 * inner),
+            f"model.hidden_size = {hidden} with model.feedforward_size = {inner} and model.layers = {layers}",
+        )
+        return self
 
 
 class LanguageModelSection(TokenModelSection):

@@ -130,9 +130,10 @@ def _shapes(setup: TrainingSetup) -> NDArray[np.int64]:
 
 
 def _extremes(shapes: NDArray[np.int64]) -> set[Sizes]:
-    """The batches that may need most memory: those with most cells, most tokens, and most target tokens."""
+    """The batches that may need most memory: most cells, tokens, target tokens, or pairs of positions of one side."""
     pairs, rows, columns = shapes.T
-    return {_largest(shapes, amount) for amount in (shapes.prod(1), pairs * (rows + columns), pairs * columns)}
+    amounts = shapes.prod(1), pairs * (rows + columns), pairs * columns, pairs * (rows**2 + columns**2)
+    return {_largest(shapes, amount) for amount in amounts}
 
 
 def _largest(shapes: NDArray[np.int64], amounts: NDArray[np.int64]) -> Sizes:
