@@ -60,6 +60,23 @@ def test_attention_is_shown_but_not_called_an_alignment(antiphon, runs, kind):
     assert all(sum(column) == pytest.approx(1.0, abs=1e-3) for column in zip(*row["posterior"], strict=True))
 
 
+def test_a_transformer_learns_the_toy_language_at_its_own_rate(antiphon, tmp_path):
+    settings = ["model.kind=transformer", "model.layers=1", "search.rule_weight=0"]
+    settings += [
+        "train.max_epochs=12",
+        "train.learning_rate=0.005",
+        "train.warmup_updates=50",
+        "train.final_learning_rate_ratio=0.02",
+    ]
+    options = [part for each in settings for part in ("--set", each)]
+    estimate = antiphon("train", "toy", *options, "--out", tmp_path / "run", "--dry-run")
+    assert "parameters" in estimate.err
+    assert not (tmp_path / "run").exists()
+    assert antiphon("train", "toy", *options, "--out", tmp_path / "run").status == 0
+    evaluation = antiphon("evaluate", tmp_path / "run", write_pairs(tmp_path / "test.tsv", 100, seed=12), "--json")
+    assert json.loads(evaluation.out)["metrics"]["accuracy"]["value"] >= 60
+
+
 @pytest.mark.parametrize(
     ("verb", "kind", "message"),
     [
@@ -131,7 +148,7 @@ def test_compare_puts_runs_side_by_side(antiphon, runs, toy_run):
     markdown = antiphon(*arguments, "--format", "markdown").out
     assert markdown.startswith("| run | kind | accuracy |")
     assert "exact match|nfc|percent" in markdown
-    assert "encoder_decoder" in antiphon(*arguments).out
+    assert "transformer" in antiphon(*arguments).out
 
 
 def test_compare_refuses_what_cannot_be_compared(antiphon, runs, tmp_path):
