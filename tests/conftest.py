@@ -37,7 +37,8 @@ settings.load_profile("repeatable")
 
 
 def pytest_collection_modifyitems(items):
-    """Skips tests that need a GPU where there is none."""
+    """Starts with the longest test, and skips tests that need a GPU where there is none."""
+    items.sort(key=lambda item: item.get_closest_marker("longest") is None)
     if not torch.cuda.is_available():
         for item in items:
             if item.get_closest_marker("gpu"):

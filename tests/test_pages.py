@@ -21,10 +21,21 @@ CHAINS = {  # pages that use each other's runs, and how many commands and values
     ("docs/tutorials/noisy-channel.md",): 3,
     ("docs/answer-selection.md",): 6,
 }
+SLOW = (
+    "docs/online.md",
+    "docs/tutorials/inflection.md",
+    "docs/tutorials/translation.md",
+    "docs/tutorials/noisy-channel.md",
+)
+"""First pages of chains that `make test-all` runs: their trainings take a quarter of a minute each, or more."""
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
-@pytest.mark.parametrize("chain", CHAINS, ids=lambda chain: Path(chain[0]).stem)
+@pytest.mark.parametrize(
+    "chain",
+    [pytest.param(chain, marks=[pytest.mark.slow] if chain[0] in SLOW else []) for chain in CHAINS],
+    ids=lambda chain: Path(chain[0]).stem,
+)
 def test_every_command_and_all_python_of_a_page_work_and_give_what_is_shown(
     chain, antiphon, tmp_path, toy_run, monkeypatch
 ):

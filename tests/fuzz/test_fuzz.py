@@ -5,10 +5,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent.parent
 CASES = 2000
 
 
+@pytest.mark.longest
 def test_bad_input_of_every_sort_is_answered_well():
     command = [sys.executable, "-m", "tests.fuzz", "--seed", "2017", "--cases", str(CASES)]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}

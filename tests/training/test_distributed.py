@@ -95,6 +95,7 @@ def test_two_processes_go_on_with_what_one_began(folder, kill_in_epoch):
     assert_same_training(whole, type(whole)(folder / "killed"))
 
 
+@pytest.mark.slow
 def test_two_processes_killed_within_an_epoch_resume_to_the_same_weights(folder):
     """Each continues with its own random numbers and losses; every tenth update they agree on a checkpoint."""
     (folder / "plain.py").write_text("from antiphon.cli import main\nmain()\n")
