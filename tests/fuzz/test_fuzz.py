@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent.parent
-CASES = 2000
+CASES = 1000
 
 
 @pytest.mark.longest
