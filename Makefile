@@ -15,7 +15,7 @@ $(VENV)/installed: pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
-demo: setup  ## learn to pronounce and to spell English in under four minutes
+demo: setup  ## learn to pronounce and to spell English in about five minutes
 	$(BIN)/antiphon demo
 
 check: setup  ## format, lint and types
