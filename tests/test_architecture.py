@@ -21,7 +21,7 @@ LAYERS = [
     {"report"},
     {"training"},
     {"api"},
-    {"demo", "integrations", "tune"},
+    {"demo", "integrations", "serve", "tune"},
     {"cli"},
     {"__main__"},
 ]

@@ -1,0 +1,66 @@
+"""Serve runs: a page to watch them, REST, and a socket for streams.
+
+Runs are named by the last names of their folders. Without --host only this
+machine can connect; another address needs a token.
+
+Examples:
+  antiphon serve runs/demo
+  antiphon serve runs/demo runs/demo-spelling/noisy --port 9000
+  antiphon serve runs/demo --host 0.0.0.0 --token-file token.txt
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from antiphon.cli.loading import load_run
+from antiphon.cli.options import Device, Threads
+from antiphon.exceptions import InputError, RunError
+
+_INSTALL = 'pip install "antiphon[serve]"'
+
+
+def command(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders.", show_default=False)],
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, metavar="N", help="Port; 0 takes a free one.")] = 8000,
+    token: Annotated[
+        str | None,
+        typer.Option(metavar="TOKEN", envvar="ANTIPHON_TOKEN", help="What every request must carry.", show_envvar=True),
+    ] = None,
+    token_file: Annotated[Path | None, typer.Option(metavar="FILE", help="A file with the token.")] = None,
+    device: Device = "auto",
+    threads: Threads = None,
+) -> None:
+    """Serves runs until it is stopped."""
+    try:
+        from antiphon.serve.server import serve
+        from antiphon.serve.service_settings import Access, ServiceSettings
+    except ImportError as error:
+        raise InputError(f"serve: {error.name} is missing, expected it from {_INSTALL}") from None
+    access = Access(host=host, port=port, token=read_token(token, token_file))
+    models = {name: load_run(folder, device, threads) for name, folder in name_runs(runs).items()}
+    serve(models, ServiceSettings(access=access))
+
+
+def read_token(token: str | None, file: Path | None) -> str | None:
+    """The token, or that of a file."""
+    if token is not None and file is not None:
+        raise InputError("--token and --token-file: two tokens, expected one of them")
+    if file is not None:
+        token = file.read_text(encoding="utf-8").strip()
+    if token is not None and not token.strip():
+        raise InputError(f"{file or '--token'}: empty, expected a token; openssl rand -hex 32 makes one")
+    return token
+
+
+def name_runs(folders: list[Path]) -> dict[str, Path]:
+    """The folders by their last names, which have to differ."""
+    named: dict[str, Path] = {}
+    for folder in folders:
+        name = folder.resolve().name
+        if name in named:
+            raise RunError(f"{folder}: a second run with the name {name}, expected folders with different last names")
+        named[name] = folder
+    return named

@@ -1,0 +1,127 @@
+"""What the service says about each run: what it can do, with what, and inputs to try."""
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from antiphon.api import Model, NoisyChannelModel, RankingModel
+from antiphon.api.generation_models import NeuralModel
+from antiphon.exceptions import AntiphonError
+from antiphon.models.noisy_channel import NoisyChannel
+from antiphon.models.transducer import Transducer
+from antiphon.ranking.question_files import read_questions
+from antiphon.ranking.rankers import MatchRanker
+from antiphon.runs.run_folder import token_kinds
+from antiphon.training.data.prepare import pairs_of
+
+MOST_FEATURES = 500
+_EXAMPLES, _LINES, _LONGEST = 4, 400, 80
+
+
+def transducer_of(model: Model) -> Transducer | None:
+    """The transducer whose lattice a run has: its own network, or the direct model of a noisy channel."""
+    module = model.module if isinstance(model, NeuralModel) else None
+    if isinstance(module, NoisyChannel):
+        module = module.direct
+    return module if isinstance(module, Transducer) else None
+
+
+def can_explain(model: Model) -> bool:
+    """Whether a run has attention weights of the words that it ranks by."""
+    return isinstance(model, RankingModel) and isinstance(model.ranker, MatchRanker) and model.ranker.attends
+
+
+def is_language_model(model: Model) -> bool:
+    """Whether a run has probabilities of tokens without an input."""
+    return model.kind == "language_model"
+
+
+def why_no_stream(model: Model) -> str | None:
+    """Why a run cannot write before its input has ended; None if it can."""
+    try:
+        model.streams([()])
+    except AntiphonError as error:
+        return str(error)
+    return None
+
+
+def describe(name: str, model: Model) -> dict[str, Any]:
+    """All that the page and programs need to know about a run."""
+    reason = why_no_stream(model)
+    transducer = transducer_of(model)
+    source, target = _token_kinds(model)
+    encoder = None
+    if transducer is not None:
+        encoder = "bidirectional" if transducer.encoder.bidirectional else "unidirectional"
+    features = sorted(model.codec.known_features) if model.reads_features else []
+    noisy = isinstance(model, NoisyChannelModel)
+    return {
+        "name": name,
+        "kind": model.kind,
+        "encoder": encoder,
+        "can": capabilities(model, streams=reason is None),
+        "source_tokens": source,
+        "target_tokens": target,
+        "join": "" if target == "chars" else " ",
+        "reads_features": model.reads_features,
+        "features": features[:MOST_FEATURES],
+        "beam": model.recipe.search.beam,
+        "policies": [] if reason is not None else ["beam"] if noisy else ["greedy", "beam"],
+        "margin": None if noisy else model.recipe.search.commit_margin,
+        "why_no_stream": reason,
+        "weights": model.weights._asdict() if isinstance(model, NoisyChannelModel) else None,
+        "examples": examples_of(model),
+    }
+
+
+def capabilities(model: Model, *, streams: bool) -> dict[str, bool]:
+    """What can be asked of a run."""
+    return {
+        "predict": model.can_predict,
+        "score": model.can_score,
+        "align": model.can_align,
+        "lattice": transducer_of(model) is not None,
+        "stream": streams,
+        "rank": isinstance(model, RankingModel),
+        "explain": can_explain(model),
+        "tokens": is_language_model(model),
+    }
+
+
+def _token_kinds(model: Model) -> tuple[str, str]:
+    """The kinds of source and target tokens, as the model reads and writes them."""
+    if isinstance(model, RankingModel):
+        return "words", "words"
+    (_, source), (_, target) = token_kinds(model.recipe.data)
+    return source, target
+
+
+def examples_of(model: Model) -> list[dict[str, Any]]:
+    """A few inputs of the run's own data, or none if these are no longer there."""
+    data = model.recipe.data
+    for path in (data.dev, data.test, data.train):
+        try:
+            found = list(_examples(model, path)) if path is not None else []
+        except (AntiphonError, OSError):
+            continue
+        if found:
+            return found
+    return []
+
+
+def _examples(model: Model, path: Path | tuple[Path, Path]) -> Iterator[dict[str, Any]]:
+    if isinstance(model, RankingModel):
+        assert isinstance(path, Path)
+        for question in read_questions(path, lambda _: None)[:_EXAMPLES]:
+            yield {"question": question.text, "sentences": [answer.text for answer in question.answers]}
+        return
+    pairs = [pair for pair in islice(pairs_of(model.recipe, path), _LINES) if 3 < len(pair.source) <= _LONGEST]
+    for pair in _spread(pairs):
+        text = pair.target if is_language_model(model) else pair.source
+        yield {"input": text, "features": ";".join(pair.features)}
+
+
+def _spread(pairs: list[Any]) -> Iterable[Any]:
+    """A few pairs from all over a list."""
+    return pairs[:: max(1, len(pairs) // _EXAMPLES)][:_EXAMPLES]

@@ -1,0 +1,81 @@
+"""Settings of the service: who may ask, and how much."""
+
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+
+from antiphon.exceptions import InputError
+
+LOOPBACK_NAMES = frozenset(("localhost", "127.0.0.1", "::1"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Bounds of requests and streams; what exceeds them is refused in a sentence."""
+
+    body_bytes: int = 1_000_000
+    inputs: int = 256
+    """Inputs, pairs or sentences of one request."""
+    characters: int = 2000
+    """Characters of one text."""
+    cells: int = 300_000
+    """Cells of a lattice that is shown."""
+    candidates: int = 100
+    """Beam size and number of candidates."""
+    seconds: float = 30.0
+    """Time of a request, and time for its body to arrive."""
+    queue: int = 2048
+    """Inputs that wait to be decoded."""
+    streams: int = 256
+    stream_tokens: int = 10_000
+    """Tokens of one input of a stream."""
+    idle_seconds: float = 300.0
+    """A stream that sends nothing for so long is closed."""
+    send_seconds: float = 10.0
+    """A stream whose client does not take an event for so long is closed."""
+    grace_seconds: float = 20.0
+    """Time to finish what is running when the service stops."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Access:
+    """Who may ask: ``token`` is None where everyone may who can connect, which is allowed on this machine alone."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    token: str | None = None
+    hosts: tuple[str, ...] = ()
+    """Further names of this service in the header Host, such as that of a reverse proxy."""
+    origins: tuple[str, ...] = ()
+    """Origins of other pages that may ask."""
+
+    def __post_init__(self) -> None:
+        if self.token is None and not is_loopback(self.host):
+            raise InputError(
+                f"--host {self.host}: everyone who reaches this machine could use the runs, expected --token TOKEN or "
+                "--token-file FILE with it"
+            )
+
+    @property
+    def known_hosts(self) -> frozenset[str] | None:
+        """The names that the header Host may have; None allows all, which a token makes safe."""
+        if self.token is not None and not self.hosts:
+            return None
+        return LOOPBACK_NAMES | {self.host, *self.hosts}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServiceSettings:
+    """All settings of the service."""
+
+    access: Access = field(default_factory=Access)
+    limits: Limits = field(default_factory=Limits)
+    wait_seconds: float = 0.002
+    """How long the first of several requests waits for others to be decoded with it."""
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can connect to the address."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host in LOOPBACK_NAMES
