@@ -132,3 +132,15 @@ def test_a_transformer_that_cannot_be_is_refused(recipe, settings, message):
 def test_a_transformer_has_as_many_heads_and_units_as_fit_its_size(recipe, settings, heads, inner):
     given = load_recipe(recipe(""), ["model.kind=transformer", *settings]).model.arguments()
     assert (given["heads"], given["feedforward_size"]) == (heads, inner)
+
+
+def test_a_learning_rate_chosen_for_lstms_is_dropped_for_a_transformer(recipe):
+    path, said = recipe("[train]\nlearning_rate = 0.003\nwarmup_updates = 5\nclip = 2.0\n"), []
+    changed = load_recipe(path, ["model.kind=transformer"], said.append)
+    assert said == [f"{path}: chosen for LSTMs, dropped for a transformer: train.learning_rate, train.warmup_updates"]
+    assert (changed.train.learning_rate, changed.train.warmup_updates, changed.train.clip) == (None, None, 2.0)
+    asked = load_recipe(path, ["model.kind=transformer", "train.learning_rate=0.004"])
+    assert (asked.train.learning_rate, asked.train.warmup_updates) == (0.004, None)
+    assert load_recipe(path, ["model.kind=attention"]).train.learning_rate == 0.003
+    own = recipe('[model]\nkind = "transformer"\n[train]\nlearning_rate = 0.003\n')
+    assert load_recipe(own, ["model.kind=transformer"]).train.learning_rate == 0.003

@@ -237,6 +237,12 @@ def test_a_dev_metric_without_its_library_is_refused_before_training(recipe, tmp
         train(recipe(*words), tmp_path / "run")
 
 
+def test_label_smoothing_of_a_transducer_is_refused_before_training(recipe, tmp_path):
+    with pytest.raises(RecipeError, match=r"label_smoothing = 0\.2: kind transducer has no loss of single tokens, exp"):
+        train(recipe("train.label_smoothing=0.2"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_disk_that_is_full_from_the_start_is_said_in_one_sentence(recipe, tmp_path):
     write_pairs(tmp_path / "train.tsv", 2000, 1)
     code = (

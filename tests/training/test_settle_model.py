@@ -58,3 +58,10 @@ def test_what_a_recipe_says_holds():
     assert (words.model.tie, words.train.hallucination) == ("associated", 0.0)
     attention = settled(LETTERS, LETTERS, 100, model={"kind": "attention"})
     assert attention.train.hallucination is None
+
+
+@pytest.mark.parametrize(("kind", "smoothing"), [("transformer", 0.1), ("attention", None), ("transducer", None)])
+def test_only_a_transformer_smooths_labels_unasked(kind, smoothing):
+    assert settled(LETTERS, OTHERS, 100, model={"kind": kind}).train.label_smoothing == smoothing
+    asked = settled(LETTERS, OTHERS, 100, model={"kind": kind}, train={"label_smoothing": 0.0})
+    assert asked.train.label_smoothing == 0.0

@@ -9,11 +9,14 @@ from torch import nn
 
 from antiphon.data.batch import Batch
 from antiphon.models.attention import Attention
+from antiphon.models.encoder_decoder import EncoderDecoder
+from antiphon.models.language_model import LanguageModel
 from antiphon.models.transducer import Transducer
+from antiphon.models.transformer import Transformer
 from antiphon.training.learning_rate import Schedule
 from antiphon.training.optimisation import restore_optimiser
 from antiphon.training.step.ema import EMA
-from antiphon.training.step.step import Step, negative_log_likelihood
+from antiphon.training.step.step import Step, negative_log_likelihood, token_loss
 from tests.networks import build_network
 
 
@@ -116,3 +119,15 @@ def test_a_restored_optimiser_keeps_the_learning_rate_of_its_own_device():
     restore_optimiser(after, before.state_dict())
     assert after.param_groups[0]["lr"] is rate
     assert after.state[weight]["exp_avg"].item() == before.state[weight]["exp_avg"].item() != 0
+
+
+@pytest.mark.parametrize("kind", [Attention, EncoderDecoder, LanguageModel, Transformer])
+def test_label_smoothing_mixes_each_token_with_the_mean_of_all_and_ignores_padding(kind):
+    model, batch, share = new_model(kind), draw_batch(), 0.3
+    log_probs = model.logits(batch).log_softmax(2)
+    of_tokens = log_probs.gather(2, batch.target[:, :, None])[:, :, 0]
+    valid = torch.arange(batch.target.shape[1]) < batch.target_lengths[:, None]
+    expected = -(((1 - share) * of_tokens + share * log_probs.mean(2)) * valid).sum(1)
+    torch.testing.assert_close(token_loss(share)(model, batch), expected)
+    torch.testing.assert_close(token_loss(share)(model, batch.padded(4, 9, 11))[:3], expected)
+    torch.testing.assert_close(token_loss(0.0)(model, batch), negative_log_likelihood(model, batch))

@@ -74,7 +74,11 @@ class Attention(nn.Module):
 
     def log_prob(self, batch: Batch) -> Float[Tensor, " B"]:
         """``log p(y | x)`` of each pair."""
-        return log_likelihood(self._follow(batch)[0], batch)
+        return log_likelihood(self.logits(batch), batch)
+
+    def logits(self, batch: Batch) -> Float[Tensor, "B J V"]:
+        """The logits of every token at each position of the targets."""
+        return self._follow(batch)[0]
 
     def attention(self, batch: Batch) -> Float[Tensor, "B I J"]:
         """The attention weight of each source position for each target token: not an alignment."""

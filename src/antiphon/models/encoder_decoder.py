@@ -55,8 +55,13 @@ class EncoderDecoder(nn.Module):
 
     def log_prob(self, batch: Batch) -> Float[Tensor, " B"]:
         """``log p(y | x)`` of each pair."""
+        return log_likelihood(self.logits(batch), batch)
+
+    def logits(self, batch: Batch) -> Float[Tensor, "B J V"]:
+        """The logits of every token at each position of the targets."""
         states, _ = self.decoder(batch.shifted_target, self.start(batch)[1])
-        return log_likelihood(self.output(states), batch)
+        logits: Tensor = self.output(states)
+        return logits
 
     def start(self, batch: Batch) -> tuple[tuple[()], LSTMState]:
         """The state after the whole source, which the decoder starts from; nothing else of the source is kept."""

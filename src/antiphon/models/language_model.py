@@ -41,8 +41,13 @@ class LanguageModel(nn.Module):
 
     def log_prob(self, batch: Batch) -> Float[Tensor, " B"]:
         """``log p(y | features)`` of each target."""
+        return log_likelihood(self.logits(batch), batch)
+
+    def logits(self, batch: Batch) -> Float[Tensor, "B J V"]:
+        """The logits of every token at each position of the targets."""
         states, _ = self.decoder(batch.shifted_target, None, self.start(batch)[0])
-        return log_likelihood(self.output(states), batch)
+        logits: Tensor = self.output(states)
+        return logits
 
     def start(self, batch: Batch) -> tuple[Float[Tensor, "B E"] | None, LSTMState]:
         """The vector of each target's features, and the state before the start symbol."""

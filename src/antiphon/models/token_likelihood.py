@@ -10,9 +10,18 @@ from antiphon.data.vocab import PAD, START
 from antiphon.models.left_to_right import LeftToRight
 
 
-def log_likelihood(logits: Float[Tensor, "B J V"], batch: Batch) -> Float[Tensor, " B"]:
-    """The summed log probabilities of the tokens of each target; padding is ignored."""
-    losses = cross_entropy(logits.flatten(0, 1), batch.target.flatten(), ignore_index=PAD, reduction="none")
+def log_likelihood(logits: Float[Tensor, "B J V"], batch: Batch, label_smoothing: float = 0.0) -> Float[Tensor, " B"]:
+    """The summed log probabilities of the tokens of each target; padding is ignored.
+
+    With label smoothing ``e``: ``1 - e`` times that of the token plus ``e`` times the mean of all tokens.
+    """
+    losses = cross_entropy(
+        logits.flatten(0, 1),
+        batch.target.flatten(),
+        ignore_index=PAD,
+        reduction="none",
+        label_smoothing=label_smoothing,
+    )
     return -losses.view(batch.target.shape).sum(1)
 
 

@@ -77,12 +77,17 @@ class Transformer(nn.Module):
         return self.log_prob(batch)
 
     def log_prob(self, batch: Batch) -> Float[Tensor, " B"]:
-        """``log p(y | x)`` of each pair, all tokens at once."""
+        """``log p(y | x)`` of each pair."""
+        return log_likelihood(self.logits(batch), batch)
+
+    def logits(self, batch: Batch) -> Float[Tensor, "B J V"]:
+        """The logits of every token at each position of the targets, all at once."""
         memory = self._encode(batch)
         states = self._embed_target(batch.shifted_target, memory)
         for layer, source in zip(self.decoder, memory.layers, strict=True):
             states, _ = layer(states, source, memory.valid)
-        return log_likelihood(self.output(self.decoder_norm(states)), batch)
+        logits: Tensor = self.output(self.decoder_norm(states))
+        return logits
 
     def attention(self, batch: Batch) -> Float[Tensor, "B I J"]:
         """The attention of each target token to each source position in the last layer, averaged over heads."""

@@ -17,6 +17,8 @@ from antiphon.recipe.section import UsedBy
 
 Key = tuple[str, str]
 """A section and a name in it."""
+_CHOSEN_FOR_LSTMS: tuple[Key, ...] = (("train", "learning_rate"), ("train", "warmup_updates"))
+"""Settings of a recipe that are dropped where ``--set`` makes its model a transformer."""
 REFUSED = ("model", "data")
 """Sections in which settings of other kinds are refused; what others say of how to train or search does no harm."""
 
@@ -52,6 +54,18 @@ def drop_unused(table: Mapping[str, Any], changes: Mapping[str, Any]) -> tuple[d
     kind_in_file = kind_in(table.get("model"))
     kind = kind_in({"kind": kind_in_file, **_section(changes, "model")})
     dropped = unused_settings(kind, table) if kind != kind_in_file else []
+    return without(table, dropped), [f"{section}.{name}" for section, name in dropped]
+
+
+def drop_lstm_rates(table: Mapping[str, Any], changes: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """A recipe table without learning rates chosen for LSTMs where ``changes`` make it a transformer's, and the keys.
+
+    A rate and warm-up that suit LSTMs may keep a transformer from learning.
+    """
+    model = _section(table, "model")
+    if _needs_warmup(model) or not _needs_warmup({**model, **_section(changes, "model")}):
+        return dict(table), []
+    dropped = [key for key in _CHOSEN_FOR_LSTMS if key[1] in _section(table, key[0])]
     return without(table, dropped), [f"{section}.{name}" for section, name in dropped]
 
 
@@ -98,6 +112,12 @@ def refuse_unused(kind: Any, table: Mapping[str, Any], where: str) -> None:
     ]
     if problems:
         raise RecipeError("\n".join(problems))
+
+
+def _needs_warmup(model: Mapping[str, Any]) -> bool:
+    """Whether a section ``model``, not checked yet, is that of a transformer."""
+    kind = kind_in(model)
+    return isinstance(kind, str) and kind in KINDS and KINDS[kind].section.model_construct(**model).needs_warmup
 
 
 def _section(table: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _PAIRS: frozenset[Group] = frozenset(("pairs", "batches", "epochs", "search"))
+_TOKEN_LOSS: frozenset[Group] = _PAIRS | {"token_loss"}
 _TRAINED = "antiphon.training.tasks.generation_task:GenerationTask"
 _NEURAL = "antiphon.api.generation_models:NeuralModel"
 _BEAM_SEARCH = "antiphon.decode.beam_search:search_outputs"
@@ -115,7 +116,7 @@ for _kind in (
     Kind(
         EncoderDecoderSection,
         _NEURAL,
-        _PAIRS,
+        _TOKEN_LOSS,
         "antiphon.models.encoder_decoder:EncoderDecoder",
         task=_TRAINED,
         search=_BEAM_SEARCH,
@@ -123,7 +124,7 @@ for _kind in (
     Kind(
         AttentionSection,
         _NEURAL,
-        _PAIRS,
+        _TOKEN_LOSS,
         "antiphon.models.attention:Attention",
         task=_TRAINED,
         search=_BEAM_SEARCH,
@@ -133,7 +134,7 @@ for _kind in (
     Kind(
         TransformerSection,
         _NEURAL,
-        _PAIRS,
+        _TOKEN_LOSS,
         "antiphon.models.transformer:Transformer",
         task=_TRAINED,
         search=_BEAM_SEARCH,
@@ -143,7 +144,7 @@ for _kind in (
     Kind(
         LanguageModelSection,
         _NEURAL,
-        frozenset(("pairs", "batches", "epochs", "targets")),
+        frozenset(("pairs", "batches", "epochs", "token_loss", "targets")),
         "antiphon.models.language_model:LanguageModel",
         task=_TRAINED,
     ),

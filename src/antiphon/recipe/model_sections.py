@@ -37,6 +37,11 @@ class ModelSection(Section):
         """Layers of the deepest network."""
         return 1
 
+    @property
+    def needs_warmup(self) -> bool:
+        """Whether the learning rate has to rise slowly, as for transformers."""
+        return False
+
     def arguments(self) -> dict[str, Any]:
         """What the constructor of the model is given."""
         return {name: getattr(self, name) for name in type(self).model_fields if name != "kind"}
@@ -160,6 +165,11 @@ class TransformerSection(ModelSection):
     def depth(self) -> int:
         """Layers of the encoder."""
         return self.layers
+
+    @property
+    def needs_warmup(self) -> bool:
+        """Always."""
+        return True
 
     def arguments(self) -> dict[str, Any]:
         """All settings, those settled that are unset."""

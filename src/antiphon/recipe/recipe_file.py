@@ -12,6 +12,7 @@ from antiphon.data.files import read_text
 from antiphon.exceptions import RecipeError
 from antiphon.recipe.kind_settings import (
     drop_defaults,
+    drop_lstm_rates,
     drop_unused,
     refuse_unused,
     section_fields,
@@ -53,6 +54,7 @@ def make_recipe(
     for section, name, value in _parse_settings(settings):
         changes.setdefault(section, {})[name] = value
     _resolve_paths(changes.get("data"), Path())
+    table, lstm_rates = drop_lstm_rates(table, changes)
     table, dropped = drop_unused(table, changes)
     kind = kind_in(_merge(table, changes).get("model"))
     table = drop_defaults(kind, table)
@@ -61,6 +63,8 @@ def make_recipe(
     recipe = parse_recipe(_merge(table, changes), where)
     if dropped:
         say(f"{where}: dropped for kind {kind}: {', '.join(dropped)}")
+    if lstm_rates:
+        say(f"{where}: chosen for LSTMs, dropped for a transformer: {', '.join(lstm_rates)}")
     return recipe
 
 

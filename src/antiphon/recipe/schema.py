@@ -112,16 +112,18 @@ class TrainSection(Section):
     """Maximum number of pairs in a batch."""
     max_batch_cells: Positive = 100_000
     """Maximum of pairs * longest source * longest target in a batch."""
-    learning_rate: Annotated[float, Field(gt=0, le=1000)] = 0.001
-    """Peak learning rate."""
+    learning_rate: Annotated[float, Field(gt=0, le=1000)] | None = None
+    """Peak learning rate; unset: 0.001, for a transformer times the square root of 256 / ``model.hidden_size``."""
     optimiser: Literal["adam", "adagrad"] = "adam"
     """The optimiser."""
     l2: Annotated[float, Field(ge=0, le=1000)] = 0.0
     """L2 penalty: this times half the squared weights is added to the mean loss of a batch."""
     final_learning_rate_ratio: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Ratio of the final to the peak learning rate, on a cosine curve; 1: constant."""
-    warmup_updates: Annotated[int, Field(ge=0, le=10**9)] = 0
-    """Updates of linear learning-rate warm-up at the start; the curve falls after them."""
+    warmup_updates: Annotated[int, Field(ge=0, le=10**9)] | None = None
+    """Updates of linear learning-rate warm-up, before the curve falls; unset: 2 epochs of a transformer, else none."""
+    label_smoothing: Annotated[float, Field(ge=0, le=0.99), UsedBy("token_loss")] | None = None
+    """Share of each target token that the loss spreads over all tokens; unset: 0.1 for kind transformer, else 0."""
     hallucination: Annotated[float, Field(ge=0, le=1)] | None = None
     """Share of the pairs whose shared letters are made up; unset: up to a half, for few inflected words."""
     clip: Annotated[float, Field(gt=0, le=1e9)] = 5.0

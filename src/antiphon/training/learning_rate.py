@@ -6,8 +6,35 @@ from dataclasses import dataclass
 import torch
 from torch.optim.lr_scheduler import LambdaLR
 
-from antiphon.recipe.schema import TrainSection
+from antiphon.recipe.model_sections import ModelSection
+from antiphon.recipe.schema import Recipe, TrainSection
 from antiphon.training.length import Length
+
+_LEAST_WARMUP, _MOST_WARMUP = 100, 1000
+"""Updates of the warm-up of a transformer where ``train.warmup_updates`` is unset: at least, and at most."""
+DEFAULT_RATE, _WIDTH = 0.001, 256
+"""The learning rate where ``train.learning_rate`` is unset, and the width of a transformer that has it."""
+
+
+def settle_learning_rate(recipe: Recipe, updates_per_pass: int) -> Recipe:
+    """The recipe with its learning rate and warm-up decided where it left them unset; after the passes of an epoch."""
+    settings = recipe.train
+    settled: dict[str, float] = {}
+    if settings.learning_rate is None:
+        settled["learning_rate"] = _default_rate(recipe.model)
+    if settings.warmup_updates is None:
+        settled["warmup_updates"] = _default_warmup(recipe.model, (settings.passes or 1) * updates_per_pass)
+    return recipe.model_copy(update={"train": settings.model_copy(update=settled)})
+
+
+def _default_rate(model: ModelSection) -> float:
+    """The rate of Adam that is usual; wide transformers need a lower one, narrow ones a higher one."""
+    return float(f"{DEFAULT_RATE * math.sqrt(_WIDTH / model.width):.3g}") if model.needs_warmup else DEFAULT_RATE
+
+
+def _default_warmup(model: ModelSection, updates_per_epoch: int) -> int:
+    """Two epochs of a transformer within bounds, whatever the length of training."""
+    return min(_MOST_WARMUP, max(_LEAST_WARMUP, 2 * updates_per_epoch)) if model.needs_warmup else 0
 
 
 @dataclass(frozen=True)
@@ -28,7 +55,8 @@ class Schedule:
     def of(cls, settings: TrainSection) -> "Schedule":
         """The schedule of a recipe whose length is decided."""
         max_epochs = Length.of(settings).max_epochs
-        return cls(settings.learning_rate, settings.final_learning_rate_ratio, settings.warmup_updates, max_epochs)
+        rate, warmup_updates = settings.learning_rate or DEFAULT_RATE, settings.warmup_updates or 0
+        return cls(rate, settings.final_learning_rate_ratio, warmup_updates, max_epochs)
 
     def rate(self, epoch: int, index: int, updates: int) -> float:
         """The rate of update ``index`` of an epoch that has ``updates``; both epoch and index count from 0.

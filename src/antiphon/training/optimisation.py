@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from antiphon.recipe.schema import TrainSection
+from antiphon.training.learning_rate import DEFAULT_RATE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +25,8 @@ class Optimisation:
     @classmethod
     def of(cls, settings: TrainSection) -> "Optimisation":
         """The optimisation that a recipe describes."""
-        return cls(**{field.name: getattr(settings, field.name) for field in fields(cls)})
+        given = {field.name: getattr(settings, field.name) for field in fields(cls)}
+        return cls(**given | {"learning_rate": settings.learning_rate or DEFAULT_RATE})
 
     def new_optimiser(self, model: nn.Module) -> torch.optim.Optimizer:
         """The optimiser of a model; ``l2`` adds ``l2 * weight`` to every gradient.

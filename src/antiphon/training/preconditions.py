@@ -37,6 +37,11 @@ def _check_kind(recipe: Recipe) -> None:
         possible += task_metrics(recipe.data)
     if metric not in possible:
         raise RecipeError(f"train.dev_metric = {metric}: not for this {kind.name}, expected {' or '.join(possible)}")
+    if recipe.train.label_smoothing and "token_loss" not in kind.uses:
+        raise RecipeError(
+            f"train.label_smoothing = {recipe.train.label_smoothing:g}: kind {kind.name} has no loss of single tokens, "
+            f"expected 0 or one of the kinds {', '.join(name for name in KINDS if 'token_loss' in KINDS[name].uses)}"
+        )
     if missing := missing_metrics_note([metric]):
         raise RecipeError(f"train.dev_metric = {missing}")
 

@@ -6,7 +6,7 @@ from antiphon.data.codec import PairCodec
 from antiphon.data.readers import Files, has_features
 from antiphon.data.vocab import SPECIALS
 from antiphon.exceptions import RecipeError
-from antiphon.recipe.model_sections import TokenModelSection, TransducerSection
+from antiphon.recipe.model_sections import TokenModelSection, TransducerSection, TransformerSection
 from antiphon.recipe.schema import DataSection, Recipe
 from antiphon.runs.build import reads_source
 from antiphon.runs.run_folder import token_kinds
@@ -18,6 +18,8 @@ _MADE_UP_PAIRS = 200
 _MANY_PAIRS = 5_000
 """From so many pairs on, dropout is lower."""
 _DROPOUT_OF_FEW, _DROPOUT_OF_MANY = 0.5, 0.3
+_LABEL_SMOOTHING = 0.1
+"""Label smoothing of a transformer."""
 _MOST_ASSOCIATIONS = 10**6
 """Source tokens times target tokens of vocabularies small enough to count what goes with what: letters, phonemes."""
 _SHARED = 0.5
@@ -47,12 +49,15 @@ def required_files(data: DataSection, name: str) -> Files:
 def settle_model(recipe: Recipe, codec: PairCodec, pairs: int) -> Recipe:
     """The recipe with what its vocabularies and its number of pairs decide, where it left that open.
 
-    That is ``model.dropout``, for a transducer also ``model.tie``, ``model.context`` and ``train.hallucination``.
+    That is ``model.dropout``, for a transformer ``train.label_smoothing``, for a transducer ``model.tie``,
+    ``model.context`` and ``train.hallucination``.
     """
     model, train = recipe.model, recipe.train
     if isinstance(model, TokenModelSection) and model.dropout is None:
         dropout = _DROPOUT_OF_MANY if pairs >= _MANY_PAIRS else _DROPOUT_OF_FEW
         model = model.model_copy(update={"dropout": dropout})
+    if train.label_smoothing is None and isinstance(model, TransformerSection):
+        train = train.model_copy(update={"label_smoothing": _LABEL_SMOOTHING})
     if isinstance(model, TransducerSection):
         model = model.model_copy(update=_transducer_settings(recipe, model, codec))
         if train.hallucination is None:

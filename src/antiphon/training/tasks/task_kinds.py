@@ -6,6 +6,7 @@ from typing import Any, cast
 from antiphon.recipe.kinds import KINDS, resolve
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.run_folder import RunFolder
+from antiphon.training.learning_rate import settle_learning_rate
 from antiphon.training.length import settle_length
 from antiphon.training.reporting import Say
 from antiphon.training.training_setup import Task
@@ -23,6 +24,7 @@ def prepare_task(recipe: Recipe, run: RunFolder, say: Say) -> Task:
     """The task with its data in a new run folder, and its length chosen by the number of pairs where it is unset."""
     task = _task_kind(recipe).prepare(recipe, run, say)
     settled = settle_length(task.recipe, task.updates_per_pass)
+    settled = settle_learning_rate(settled, task.updates_per_pass)
     run.save_recipe(settled)
     if settled.train.log == "tensorboard":
         run.tensorboard.mkdir()
