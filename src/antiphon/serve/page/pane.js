@@ -1,0 +1,314 @@
+/**
+ * One run at work on the input of the page.
+ * @module
+ */
+
+import { ApiError } from "./api.js";
+import { alignedLattice, servedLattice, streamedLattice } from "./lattice_answers.js";
+import { afterPause, latest } from "./latest.js";
+import { visible } from "./numbers.js";
+import { PaneFrame } from "./pane_frame.js";
+import { joinPieces, piecesOf } from "./pieces.js";
+import { PARTS } from "./ranking.js";
+import { StreamSession } from "./stream_session.js";
+
+/** @typedef {import("./api.js").Api} Api */
+/** @typedef {import("./candidates.js").Candidate} Candidate */
+/** @typedef {import("./candidates.js").Dropped} Dropped */
+/** @typedef {import("./geometry.js").Cell} Cell */
+/** @typedef {import("./link.js").PageState} PageState */
+/** @typedef {import("./ranking.js").Parts} Parts */
+/** @typedef {import("./runs.js").Run} Run */
+/** @typedef {import("./snippets.js").ApiRequest} ApiRequest */
+
+const NBEST = 6;
+const MOST_DROPPED = 4;
+const PAUSE = 350;
+const WAITS = "waits for the end of the input, then writes everything at once.";
+
+/**
+ * @typedef {object} PaneListeners
+ * @property {(pane: Pane, cell: Cell | null, byKey: boolean) => void} onCursor
+ * @property {(weights: Parts) => void} onWeights
+ * @property {(sentence: string) => void} onTrouble
+ * @property {(tokens: string[]) => void} onWrite
+ */
+
+export class Pane {
+  /**
+   * @param {Run} run
+   * @param {Api} api
+   * @param {{pane: HTMLElement, candidates: HTMLElement}} hosts
+   * @param {PaneListeners} listeners
+   */
+  constructor(run, api, hosts, listeners) {
+    this.run = run;
+    this.api = api;
+    this.listeners = listeners;
+    /** @type {PageState | null} */
+    this.state = null;
+    /** @type {string[]} */
+    this.written = [];
+    /** @type {Candidate[] | null} */
+    this.predicted = null;
+    this.frame = new PaneFrame(run.name, hosts, {
+      onCursor: (cell, byKey) => this.listeners.onCursor(this, cell, byKey),
+      onSelect: (candidate) => this.select(candidate),
+      onWeights: listeners.onWeights,
+    });
+    this.predict = latest((state) => this.predictNow(state));
+    this.predictAfterPause = afterPause((/** @type {PageState} */ state) => this.predict(state), PAUSE);
+    this.showLattice = latest((state, candidate) => this.askLattice(state, candidate));
+    this.session = run.can.stream ? this.openSession() : null;
+  }
+
+  /** @returns {import("./lattice.js").Lattice} */
+  get lattice() {
+    return this.frame.lattice;
+  }
+
+  openSession() {
+    return new StreamSession(this.api.socketAddress, this.run.name, {
+      onChange: (stream) => this.streamed(stream),
+      onTrouble: this.listeners.onTrouble,
+      onError: (sentence) => this.frame.showError(sentence),
+    });
+  }
+
+  /**
+   * Follows the state of the page; moved weights only rank again.
+   * @param {PageState} state
+   */
+  update(state) {
+    const before = this.state;
+    this.state = state;
+    if (JSON.stringify(state.weights) !== JSON.stringify(before?.weights)) this.setWeights(state.weights);
+    if (before && isSameWork(before, state)) return;
+    this.frame.showError("");
+    this.predicted = null;
+    if (!state.text.trim()) this.clear(state);
+    else if (this.session) this.stream(state, this.session);
+    else this.waitForEnd(state);
+  }
+
+  close() {
+    this.session?.close();
+    this.state = null;
+  }
+
+  /** @param {number[]} given */
+  setWeights(given) {
+    const own = this.run.weights;
+    const chosen = given.length ? Object.fromEntries(PARTS.map(([part], index) => [part, given[index]])) : own;
+    this.frame.list.setWeights(own && /** @type {Parts} */ (chosen), own);
+  }
+
+  /** @param {PageState} state */
+  clear(state) {
+    this.session?.want([], false, this.streamOptions(state));
+    this.written = [];
+    this.frame.clear();
+  }
+
+  /**
+   * @param {PageState} state
+   * @param {StreamSession} session
+   */
+  stream(state, session) {
+    session.want(piecesOf(state.text, this.run.source_tokens, state.ended), state.ended, this.streamOptions(state));
+    if (state.ended) this.predict(state);
+  }
+
+  /** @param {PageState} state */
+  streamOptions({ policy, bias, features, prefix }) {
+    const known = this.run.policies.includes(policy) ? policy : this.run.policies[0];
+    return { policy: known, emit_bias: bias, features, prefix };
+  }
+
+  /** @param {PageState} state */
+  waitForEnd(state) {
+    const reader =
+      this.run.encoder === "bidirectional" ? "This run reads its input in both directions, so it" : "This run";
+    this.frame.showNote(`${reader} ${WAITS}`);
+    if (state.ended) this.predict(state);
+    else this.predictAfterPause(state);
+  }
+
+  /** @param {import("./stream_session.js").StreamState} stream */
+  streamed({ read, written, unknown, lattice }) {
+    if (!this.state?.text.trim()) return;
+    const goesOn = this.written.every((token, index) => written[index] === token);
+    if (goesOn && written.length > this.written.length) this.listeners.onWrite(written.slice(this.written.length));
+    this.written = [...written];
+    this.frame.showNote(unknownSentence(unknown));
+    this.frame.showProgress(`read ${read}, wrote ${written.length}`, lattice?.AL ?? null);
+    const pending = !lattice || lattice.ended ? [] : lattice.target.slice(written.length);
+    this.frame.showWritten([...written, ...pending], written.length);
+    if (lattice) this.showStreamed(lattice);
+  }
+
+  /** @param {any} lattice */
+  showStreamed(lattice) {
+    this.frame.showLattice(streamedLattice(lattice));
+    const dropped = lattice.dropped.slice(0, MOST_DROPPED).map(droppedWhileReading(lattice.source));
+    this.frame.list.show(this.predicted ?? lattice.candidates.slice(0, NBEST), dropped, lattice.text);
+  }
+
+  /**
+   * What /api/predict is asked.
+   * @param {PageState} state
+   * @returns {ApiRequest}
+   */
+  request({ text, features, prefix }) {
+    const input = this.run.reads_features ? { text: this.clean(text), features } : this.clean(text);
+    return { path: "api/predict", body: { run: this.run.name, inputs: [input], nbest: NBEST, prefix } };
+  }
+
+  /**
+   * The text as a stream reads it.
+   * @param {string} text
+   * @returns {string}
+   */
+  clean(text) {
+    return joinPieces(piecesOf(text, this.run.source_tokens, true), this.run.source_tokens);
+  }
+
+  /** @param {PageState} state */
+  async predictNow(state) {
+    const answer = await this.ask(this.request(state), state);
+    if (!answer) return;
+    const [prediction] = answer.predictions;
+    const { list } = this.frame;
+    this.predicted = prediction.candidates;
+    if (!prediction.candidates.length) this.frame.showError(`No output: ${prediction.reason}.`);
+    list.show(prediction.candidates, list.dropped, this.session ? list.selected : prediction.text);
+    if (!this.session) this.showPrediction(prediction, state);
+  }
+
+  /**
+   * @param {any} prediction
+   * @param {PageState} state
+   */
+  showPrediction(prediction, state) {
+    const { source_symbols, tokens, unknown, candidates } = prediction;
+    if (unknown.length) this.frame.showNote(unknownSentence(unknown));
+    this.frame.showProgress(`read all ${source_symbols.length - 1}, then wrote ${tokens.length}`, null);
+    if (candidates.length) this.showCandidate(candidates[0], state);
+    else this.frame.showWritten([], 0);
+  }
+
+  /** @param {Candidate} candidate */
+  select(candidate) {
+    if (!this.state) return;
+    this.frame.list.show(this.frame.list.candidates, this.frame.list.dropped, candidate.text);
+    this.showCandidate(candidate, this.state);
+  }
+
+  /**
+   * @param {Candidate} candidate
+   * @param {PageState} state
+   */
+  showCandidate(candidate, state) {
+    this.frame.showWritten(candidate.tokens, candidate.tokens.length);
+    this.listeners.onWrite(candidate.tokens);
+    if (this.run.can.lattice || this.run.can.align) this.showLattice(state, candidate);
+  }
+
+  /**
+   * @param {PageState} state
+   * @param {Candidate} candidate
+   */
+  async askLattice(state, candidate) {
+    const { list } = this.frame;
+    if (this.run.can.lattice) {
+      const answer = await this.ask(this.latticeRequest(state, candidate), state);
+      if (!answer) return;
+      this.frame.showLattice(servedLattice(answer));
+      list.show(list.candidates, answer.dropped.slice(0, MOST_DROPPED).map(droppedInSearch), list.selected);
+    } else {
+      const answer = await this.ask(this.alignRequest(state, candidate), state);
+      if (answer) this.frame.showLattice(alignedLattice(answer.alignments[0]));
+    }
+  }
+
+  /**
+   * @param {PageState} state
+   * @param {Candidate} candidate
+   * @returns {ApiRequest}
+   */
+  latticeRequest({ text, features, prefix }, { tokens }) {
+    const input = this.clean(text);
+    const body = { run: this.run.name, input, features, ended: true, prefix, target: tokens };
+    return { path: "api/lattice", body };
+  }
+
+  /**
+   * @param {PageState} state
+   * @param {Candidate} candidate
+   * @returns {ApiRequest}
+   */
+  alignRequest({ text, features }, candidate) {
+    const pair = { source: this.clean(text), target: candidate.text, features };
+    return { path: "api/align", body: { run: this.run.name, pairs: [pair] } };
+  }
+
+  /**
+   * The answer to a request about a state; null if the state has changed since or the request is refused.
+   * @param {ApiRequest} request
+   * @param {PageState} state
+   * @returns {Promise<any>}
+   */
+  async ask(request, state) {
+    const isWanted = () => this.state !== null && isSameWork(this.state, state);
+    try {
+      const answer = await this.api.ask(request, isWanted);
+      return isWanted() ? answer : null;
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+      if (isWanted()) this.frame.showError(error.message);
+      return null;
+    }
+  }
+}
+
+/**
+ * Whether two states ask for the same output.
+ * @param {PageState} one
+ * @param {PageState} other
+ * @returns {boolean}
+ */
+function isSameWork(one, other) {
+  const work = (/** @type {PageState} */ { text, ended, features, policy, bias, prefix }) => [
+    text,
+    ended,
+    features,
+    policy,
+    bias,
+    prefix,
+  ];
+  return JSON.stringify(work(one)) === JSON.stringify(work(other));
+}
+
+/**
+ * @param {string[]} unknown
+ * @returns {string}
+ */
+function unknownSentence(unknown) {
+  return unknown.length ? `Never seen in training: ${unknown.map(visible).join(" ")}` : "";
+}
+
+/**
+ * @param {string[]} source
+ * @returns {(dropped: {text: string, step: number}) => Dropped}
+ */
+function droppedWhileReading(source) {
+  return ({ text, step }) => ({ text, reason: `dropped after reading ${visible(source[step - 1] ?? "the end")}` });
+}
+
+/**
+ * @param {{text: string, step: number}} dropped
+ * @returns {Dropped}
+ */
+function droppedInSearch({ text, step }) {
+  return { text, reason: `dropped at token ${step}` };
+}

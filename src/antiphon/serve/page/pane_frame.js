@@ -1,0 +1,96 @@
+/**
+ * The elements of one run: what it writes, its lattice as picture and table, notes, errors and candidates.
+ * @module
+ */
+
+import { CandidateList } from "./candidates.js";
+import { element, fill } from "./dom.js";
+import { EMPTY_LATTICE, LatticePicture } from "./lattice.js";
+import { LatticeTable } from "./lattice_table.js";
+import { visible } from "./numbers.js";
+
+/** @typedef {import("./candidates.js").Candidate} Candidate */
+/** @typedef {import("./geometry.js").Cell} Cell */
+/** @typedef {import("./lattice.js").Lattice} Lattice */
+/** @typedef {import("./ranking.js").Parts} Parts */
+
+/**
+ * @typedef {object} FrameListeners
+ * @property {(cell: Cell | null, byKey: boolean) => void} onCursor
+ * @property {(candidate: Candidate) => void} onSelect
+ * @property {(weights: Parts) => void} onWeights
+ */
+
+export class PaneFrame {
+  /**
+   * @param {string} name of the run
+   * @param {{pane: HTMLElement, candidates: HTMLElement}} hosts
+   * @param {FrameListeners} listeners
+   */
+  constructor(name, { pane, candidates }, { onCursor, onSelect, onWeights }) {
+    this.output = element("p", { class: "written" });
+    this.progress = element("span");
+    this.lagging = element("span", { class: "lagging" });
+    this.note = element("p", { class: "note" });
+    this.error = element("p", { class: "error", role: "alert" });
+    const toggle = element("button", { type: "button", class: "quiet", "aria-pressed": "false" }, "Table");
+    const figure = element("div", { class: "figure" });
+    const facts = element("span", { class: "facts" }, this.progress, this.lagging, toggle);
+    const head = element("div", { class: "pane-head" }, element("h2", {}, name), this.output, facts);
+    fill(pane, head, this.note, this.error, figure);
+    /** @type {Lattice} */
+    this.lattice = EMPTY_LATTICE;
+    this.picture = new LatticePicture(figure, `Lattice of ${name}`, onCursor);
+    this.table = new LatticeTable(figure, `Lattice of ${name}`);
+    this.list = new CandidateList(candidates, `Candidates of ${name}`, { onSelect, onWeights });
+    toggle.addEventListener("click", () => {
+      toggle.setAttribute("aria-pressed", String(this.table.toggle(this.lattice)));
+    });
+  }
+
+  /**
+   * @param {string[]} tokens
+   * @param {number} decided how many of them will not change
+   */
+  showWritten(tokens, decided) {
+    const shown = tokens.map((token, index) =>
+      element("span", { class: index < decided ? "token" : "token is-pending" }, visible(token)),
+    );
+    fill(this.output, ...shown);
+  }
+
+  /** @param {Lattice} lattice */
+  showLattice(lattice) {
+    this.lattice = lattice;
+    this.picture.show(lattice);
+    this.table.show(lattice);
+  }
+
+  /** @param {string} sentence */
+  showNote(sentence) {
+    this.note.textContent = sentence;
+  }
+
+  /** @param {string} sentence */
+  showError(sentence) {
+    this.error.textContent = sentence;
+  }
+
+  /**
+   * @param {string} progress what has been read and written
+   * @param {number | null} lagging AL, if it is known
+   */
+  showProgress(progress, lagging) {
+    this.progress.textContent = progress;
+    this.lagging.textContent = lagging === null ? "" : `AL ${lagging.toFixed(1)}`;
+  }
+
+  /** Shows nothing at all. */
+  clear() {
+    this.showWritten([], 0);
+    this.showProgress("", null);
+    this.showNote("");
+    this.showLattice(EMPTY_LATTICE);
+    this.list.show([], [], "");
+  }
+}
