@@ -18,13 +18,14 @@ from antiphon.data.corpus import plan_batches
 from antiphon.data.readers import Source
 from antiphon.data.vocab import END
 from antiphon.decode.best_alignments import add_alignments, have_unknown
+from antiphon.decode.forced_prefix import PrefixModel
 from antiphon.decode.hypothesis import BeamSettings, Hypothesis, covering
 from antiphon.decode.rescoring import search_noisy_channel
 from antiphon.decode.rule_mixture import add_rules, as_answer, draw_rules, mix_log_prob
 from antiphon.decode.sampling import sample_outputs
 from antiphon.decode.streaming.beam_decoder import BeamDecoder
 from antiphon.decode.streaming.greedy_decoder import GreedyDecoder
-from antiphon.decode.streaming.noisy_channel_decoder import NoisyChannelBeamDecoder, NoisyChannelDecoder
+from antiphon.decode.streaming.noisy_channel_decoder import NoisyChannelDecoder
 from antiphon.decode.streaming.online_decoder import OnlineDecoder
 from antiphon.decode.streaming.text_streams import StreamGroup
 from antiphon.exceptions import RecipeError, RunError
@@ -62,8 +63,8 @@ class RuleModel(Model):
 
     def predict_batch(self, sources: Sequence[Source], options: PredictOptions) -> list[Prediction]:
         """The output of the rules for each input."""
-        if options.cover is not None or options.sample is not None:
-            raise self._cannot("give probabilities", "a neural model for cover and sample")
+        if options.cover is not None or options.sample is not None or options.prefix:
+            raise self._cannot("give probabilities", "a neural model for cover, sample and prefix")
         applied = [self.rules.apply(self.codec.source.tokens(source.text), source.features) for source in sources]
         join = self.codec.target.tokeniser.join
         return [
@@ -90,7 +91,7 @@ class NeuralModel(Model):
         """The outputs of beam search for one batch, or samples."""
         batch = self.codec.batch(sources).to(self.device)
         found = self._search(batch, options)
-        if self.rules is not None and self.recipe.search.over == "outputs":
+        if self.rules is not None and self.recipe.search.over == "outputs" and not options.prefix:
             found = self._add_rules(self.rules, sources, batch, found, options)
         if options.cover is not None:
             found = [covering(hypotheses, options.cover) for hypotheses in found]
@@ -108,7 +109,11 @@ class NeuralModel(Model):
             return sample_outputs(cast(LeftToRight, self.module), batch, settings, options.sample, options.seed)
         search = build_search(self.recipe)
         assert search is not None
-        return search(self.module, batch, settings)
+        if not options.prefix:
+            return search(self.module, batch, settings)
+        if self.recipe.search.over != "outputs":
+            raise RecipeError('search.over = "paths": no prefix can be given, expected a search over outputs')
+        return search(PrefixModel(self.module, self.prefix_ids(options.prefix)), batch, settings)
 
     def _add_rules(
         self,
@@ -236,7 +241,8 @@ class NoisyChannelModel(NeuralModel):
         if options.sample is not None or options.cover is not None:
             raise self._cannot("give probabilities of its own", "a single model or an ensemble for cover and sample")
         settings = build_beam(self.recipe.search, beam=options.beam, nbest=options.nbest)
-        return search_noisy_channel(cast(NoisyChannel, self.module), batch, settings)
+        prefix = self.prefix_ids(options.prefix)
+        return search_noisy_channel(cast(NoisyChannel, self.module), batch, settings, prefix=prefix)
 
     def _aligner(self, module: nn.Module, batch: Batch) -> tuple[Transducer, Batch] | None:
         """The direct model."""
@@ -252,5 +258,5 @@ class NoisyChannelModel(NeuralModel):
         options["margin"] = math.inf if margin is None else margin
         settings = self._stream_settings(module.direct, options)
         emit_bias = options.get("emit_bias", 0.0)
-        each = [NoisyChannelBeamDecoder(module, ids[None], settings, emit_bias) for ids in self._feature_ids(features)]
-        return StreamGroup(NoisyChannelDecoder(each), self.codec, len(features))
+        streams = NoisyChannelDecoder(module, self._feature_ids(features), settings, emit_bias)
+        return StreamGroup(streams, self.codec, len(features))

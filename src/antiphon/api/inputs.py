@@ -29,7 +29,7 @@ class PredictOptions:
     ``beam`` overrides the beam size of the recipe. Each input gets at most ``nbest`` outputs; with ``cover``,
     the fewest whose probabilities add up to it. With ``sample``, that many outputs are drawn with the random ``seed``
     instead. ``align`` adds alignments. Features that training never saw are refused, or with
-    ``allow_unknown_features`` read as unknown.
+    ``allow_unknown_features`` read as unknown. Outputs begin with the tokens of ``prefix``.
     """
 
     beam: int | None = None
@@ -39,6 +39,7 @@ class PredictOptions:
     seed: int = 1
     align: bool = True
     allow_unknown_features: bool = False
+    prefix: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_positive("beam", self.beam)
@@ -48,6 +49,8 @@ class PredictOptions:
         check_probability("cover", self.cover)
         if self.sample is not None and (self.cover is not None or self.nbest > 1):
             raise InputError("sample: draws outputs at random, expected neither cover nor nbest with it")
+        if self.sample is not None and self.prefix:
+            raise InputError("sample: draws outputs at random, expected no prefix with it")
 
 
 class StreamOptions(TypedDict, total=False):
@@ -121,6 +124,13 @@ def as_pair(pair: PairLike, *, reads_features: bool) -> tuple[Source, str]:
         )
     source = pair[0] if len(pair) == 2 else (pair[0], pair[2])
     return as_source(source, reads_features=reads_features), pair[1]
+
+
+def as_tokens(tokens: Sequence[str]) -> tuple[str, ...]:
+    """The tokens; a single string, which would be read letter by letter, is refused."""
+    if isinstance(tokens, str) or not isinstance(tokens, Sequence) or not all(isinstance(each, str) for each in tokens):
+        raise InputError(f"prefix = {tokens!r}: expected a list of tokens")
+    return tuple(tokens)
 
 
 def check_several(given: object, name: str) -> None:

@@ -20,6 +20,7 @@ from antiphon.api.inputs import (
     as_features,
     as_pair,
     as_source,
+    as_tokens,
     check_features,
     check_positive,
     check_several,
@@ -42,6 +43,7 @@ from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.schema import Recipe
 from antiphon.report.error_report import ErrorReport, Suspect
 from antiphon.runs.run_folder import RunFolder
+from antiphon.terminal import one_line
 from antiphon.training.data.prepare import pairs_of
 
 LexiconLike = Lexicon | str | Path | Iterable[PairLike]
@@ -107,6 +109,7 @@ class Model:
         align: bool = True,
         allow_unknown_features: bool = False,
         lexicon: LexiconLike | None = None,
+        prefix: Sequence[str] = (),
     ) -> list[Prediction]:
         """A prediction for every input, in the same order, with at most ``nbest`` outputs, best first.
 
@@ -114,8 +117,9 @@ class Model:
         probabilities add up to 0.9, at most ``nbest``. ``sample=5`` draws five outputs with the random seed ``seed``
         instead. ``align=False`` skips alignments, which is faster. A feature that training never saw is refused unless
         ``allow_unknown_features=True``. Inputs listed in ``lexicon`` (pairs, or a file) get all outputs listed there.
+        Outputs begin with the tokens of ``prefix``.
         """
-        options = PredictOptions(beam, nbest, cover, sample, seed, align, allow_unknown_features)
+        options = PredictOptions(beam, nbest, cover, sample, seed, align, allow_unknown_features, as_tokens(prefix))
         listed = None if lexicon is None else self.lexicon(lexicon)
         return list(self.predict_lazily(sources, options, listed))
 
@@ -356,6 +360,14 @@ class Model:
     def target_tokens(self, given: Sequence[tuple[Source, str]]) -> int:
         """The number of target tokens, end symbols included."""
         return sum(len(self.codec.target.tokens(target)) + 1 for _, target in given)
+
+    def prefix_ids(self, prefix: Sequence[str]) -> list[int]:
+        """The target ids of tokens that outputs shall begin with; one that training never saw is refused."""
+        for token in prefix:
+            if token not in self.codec.target.vocab:
+                raise InputError(f"prefix: token {one_line(token)} was never seen in training, expected known tokens")
+        ids: list[int] = self.codec.target.vocab.encode(prefix).tolist()
+        return ids
 
     def _cannot(self, verb: str, expected: str) -> RunError:
         return RunError(f"a run of kind {self.kind} cannot {verb}, expected {expected}")

@@ -15,6 +15,7 @@ and its weight is halved, since later tokens may explain what is badly explained
 Thesis: section 6.2, Algorithm 2, there with a beam for every cell of the lattice and with best paths.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -25,9 +26,10 @@ from antiphon.data.batch import Batch
 from antiphon.data.vocab import END
 from antiphon.decode.beam_search import Beam, BeamSearch, Extensions
 from antiphon.decode.channel_lattice import ChannelLattice, ChannelRows
+from antiphon.decode.forced_prefix import PrefixModel
 from antiphon.decode.hypothesis import BeamSettings, Hypothesis
 from antiphon.lattice.moves import IMPOSSIBLE
-from antiphon.models.left_to_right import AlignedModel
+from antiphon.models.left_to_right import AlignedModel, LeftToRight
 from antiphon.models.noisy_channel import NoisyChannel
 from antiphon.nn.recurrent import LSTMState, select_states
 from antiphon.nn.slots import scatter_to_slots
@@ -53,11 +55,20 @@ class Pending(NamedTuple):
 
 @torch.inference_mode()
 def search_noisy_channel(
-    model: NoisyChannel, batch: Batch, settings: BeamSettings, *, static_shapes: bool | None = None
+    model: NoisyChannel,
+    batch: Batch,
+    settings: BeamSettings,
+    *,
+    prefix: Sequence[int] = (),
+    static_shapes: bool | None = None,
 ) -> list[list[Hypothesis]]:
-    """The ``nbest`` best outputs of every source in the batch, each with its four features."""
+    """The ``nbest`` best outputs of every source in the batch, each with its four features.
+
+    All outputs begin with the tokens of ``prefix``.
+    """
     rescorer = NoisyChannelRescorer(model, batch, settings)
-    search = BeamSearch(model.direct, batch, settings, rescorer, static_shapes=static_shapes)  # type: ignore[arg-type]
+    direct = cast(LeftToRight, PrefixModel(model.direct, prefix) if prefix else model.direct)
+    search = BeamSearch(direct, batch, settings, rescorer, static_shapes=static_shapes)
     rescorer.static_shapes = search.static_shapes
     return search.run()
 

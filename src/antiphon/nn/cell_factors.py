@@ -49,6 +49,12 @@ class SideState(NamedTuple):
         """Replaces the states of some sequences, whose features stay as they are."""
         self.hidden[:, index], self.cell[:, index], self.key[index] = part.hidden, part.cell, part.key
 
+    def replace(self, index: Int[Tensor, " M"], part: "SideState") -> None:
+        """Replaces the states of some sequences and their features: other sequences begin there."""
+        self.put(index, part)
+        if self.features is not None and part.features is not None:
+            self.features[index] = part.features
+
 
 def run_keys(tokens: Int[Tensor, "N T"], before: Int[Tensor, " N"]) -> Int[Tensor, "N T"]:
     """A key for each token that encodes the token and how often it was repeated up to here, at most three times.

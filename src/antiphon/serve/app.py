@@ -1,46 +1,79 @@
-"""The service as an ASGI application: all addresses, and what stands before them."""
+"""The service as an ASGI application: its addresses, and what stands before them."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 
 from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.middleware.cors import CORSMiddleware
+from fastapi.responses import HTMLResponse, JSONResponse, Response
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
 from antiphon import __version__
-from antiphon.api import Model
-from antiphon.serve.guards import Guard, SecurityHeaders
+from antiphon.serve.access_log import FAILED, AccessLog, print_line
+from antiphon.serve.api_page import STYLE, render
+from antiphon.serve.guards import Guard, RefusedError, SecurityHeaders
 from antiphon.serve.page_files import INDEX, PageFile, read_page
-from antiphon.serve.run_info import describe
-from antiphon.serve.service_settings import ServiceSettings
+from antiphon.serve.routes import SOCKET, create_router
+from antiphon.serve.sentences import sentence_of
+from antiphon.serve.service import Service
+from antiphon.serve.warm_up import warm_up
 
 
-def create_app(models: Mapping[str, Model], settings: ServiceSettings) -> ASGIApp:
+def create_app(service: Service) -> ASGIApp:
     """The whole service: guards around the addresses."""
-    app = FastAPI(title="Antiphon", version=__version__, docs_url=None, redoc_url=None)
-    add_runs(app, models)
+    settings = service.settings
+    app = FastAPI(
+        title="Antiphon",
+        version=__version__,
+        description="Sequence-to-sequence runs: predict, score, align, rank, and lattices.",
+        docs_url=None,
+        redoc_url=None,
+        lifespan=lambda _: running(service),
+    )
+    app.include_router(create_router(service))
+    routes = frozenset(app.openapi()["paths"]) | {SOCKET}
     add_page(app, read_page())
-    app.add_exception_handler(HTTPException, _sentence)
-    return SecurityHeaders(Guard(app, settings.access, settings.limits))
+    add_errors(app)
+    guarded: ASGIApp = Guard(app, settings.access, settings.limits)
+    if settings.access.origins:
+        guarded = CORSMiddleware(
+            guarded,
+            allow_origins=settings.access.origins,
+            allow_methods=["GET", "POST"],
+            allow_headers=["Authorization", "Content-Type"],
+            expose_headers=["Retry-After"],
+        )
+    write = print_line if settings.access_log else None
+    return AccessLog(SecurityHeaders(guarded), service.metrics, routes, write)
 
 
-def add_runs(app: FastAPI, models: Mapping[str, Model]) -> None:
-    """The address that lists the runs."""
-    runs = [describe(name, model) for name, model in models.items()]
-
-    @app.get("/api/runs")
-    async def list_runs() -> dict[str, Any]:
-        """What is served, and what each run can do."""
-        return {"version": __version__, "runs": runs}
+@asynccontextmanager
+async def running(service: Service) -> AsyncIterator[None]:
+    """Starts what computes, and stops it after what was running."""
+    service.batcher.start()
+    await warm_up(service)
+    service.ready = True
+    try:
+        yield
+    finally:
+        service.batcher.stop()
 
 
 def add_page(app: FastAPI, files: Mapping[str, PageFile]) -> None:
-    """The addresses of the page: its files by their names, ``/`` is its start."""
+    """The addresses of the page: its files by their names, ``/`` is its start; and the description of all others."""
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> Response:
+        return HTMLResponse(render(app.openapi()))
+
+    @app.get("/docs.css", include_in_schema=False)
+    async def docs_style() -> Response:
+        return Response(STYLE, media_type="text/css; charset=utf-8")
 
     @app.get("/{name:path}", include_in_schema=False)
     async def page_file(name: str, request: Request) -> Response:
-        """A file of the page."""
         found = files.get(name or INDEX)
         if found is None:
             raise HTTPException(404, "no such address, expected one of /docs")
@@ -50,6 +83,25 @@ def add_page(app: FastAPI, files: Mapping[str, PageFile]) -> None:
         return Response(found.body, media_type=found.media_type, headers=headers)
 
 
-async def _sentence(_: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    return JSONResponse({"error": str(error.detail)}, error.status_code, headers=error.headers)
+def add_errors(app: FastAPI) -> None:
+    """Answers of refused requests: a sentence each."""
+
+    @app.exception_handler(RefusedError)
+    async def refused(_: Request, error: RefusedError) -> Response:
+        headers = {name.decode(): value.decode() for name, value in error.headers}
+        return JSONResponse({"error": error.message}, error.status, headers=headers)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(_: Request, error: RequestValidationError) -> Response:
+        errors = error.errors()
+        if errors[0]["type"] == "json_invalid" or len(errors[0]["loc"]) < 2:
+            return JSONResponse({"error": "the body is no JSON object, expected one; /docs has examples"}, 400)
+        return JSONResponse({"error": sentence_of(errors)}, 422)
+
+    @app.exception_handler(Exception)
+    async def failed(_: Request, error: Exception) -> Response:
+        return JSONResponse({"error": FAILED}, 500)
+
+    @app.exception_handler(HTTPException)
+    async def other(_: Request, error: HTTPException) -> Response:
+        return JSONResponse({"error": str(error.detail)}, error.status_code, headers=error.headers)

@@ -69,8 +69,10 @@ class ServiceSettings:
 
     access: Access = field(default_factory=Access)
     limits: Limits = field(default_factory=Limits)
-    wait_seconds: float = 0.002
+    wait_seconds: float = 0.004
     """How long the first of several requests waits for others to be decoded with it."""
+    access_log: bool = True
+    """Whether every request is written to standard output, as JSON."""
 
 
 def is_loopback(host: str) -> bool:

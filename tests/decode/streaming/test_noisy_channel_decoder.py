@@ -86,7 +86,7 @@ def test_several_streams_are_searched_each_by_itself():
     settings = beam_settings(beam=3, proposals=6)
     inputs = sources(5, 3, seed=5)
     alone = [stream(NoisyChannelBeamDecoder(model, NO_FEATURES, settings), source) for source in inputs]
-    together = NoisyChannelDecoder([NoisyChannelBeamDecoder(model, NO_FEATURES, settings) for _ in inputs])
+    together = NoisyChannelDecoder(model, NO_FEATURES.expand(len(inputs), -1), settings)
     written = [[], []]
     for position in range(3):
         for n, part in enumerate(together.read([0, 1], [int(source[position]) for source in inputs])):

@@ -21,6 +21,8 @@ from antiphon.nn.cell_factors import CellFactors
 
 _ACTIVE_PER_BEAM = 8
 """Active outputs of a stream after a row, per hypothesis of the beam."""
+_NODES_KEPT = 64
+"""Nodes that are always kept, so that few are not sorted out again and again."""
 _MAX_PENDING = 100
 """Tokens that a stream holds back at most while its outputs disagree."""
 
@@ -88,6 +90,24 @@ class BeamDecoder(OnlineDecoder):
         self.tree = PrefixTree(model, features)
         self.root = list(range(len(features)))
         self.active: list[dict[int, float]] = [{stream: 0.0} for stream in self.root]
+        self._nodes_kept = len(self.root)
+
+    def _add_targets(self, features: Int[Tensor, "M F"]) -> None:
+        first = len(self.root)
+        self.root += self.tree.add_roots(range(first, first + len(features)), features)
+        self.active += [{node: 0.0} for node in self.root[first:]]
+
+    def _restart_target(self, stream: int, features: Int[Tensor, "1 F"]) -> None:
+        (self.root[stream],) = self.tree.add_roots([stream], features)
+        self.active[stream] = {self.root[stream]: 0.0}
+
+    def outputs(self, stream: int) -> list[tuple[list[int], float]]:
+        """The active outputs."""
+        found = self.active[stream].items()
+        return [
+            (self.tree.path(node, self.root[stream]), score)
+            for node, score in nlargest(len(found), found, key=itemgetter(1))
+        ]
 
     def _write(self, streams: list[int], factors: CellFactors, *, is_last: bool) -> list[list[int]]:
         rows = {stream: StreamRow(index, self.active[stream]) for index, stream in enumerate(streams)}
@@ -105,7 +125,9 @@ class BeamDecoder(OnlineDecoder):
         """Extends the outputs of one column of each stream; each also leaves the row, unless it is the last."""
         own_rows = [rows[self.tree.owner[node]] for node in nodes]
         here = select_factors(factors, [row.index for row in own_rows])
-        log_emit, log_shift = self._log_moves(here.transition, self.tree.target.transition[nodes], is_last=is_last)
+        owners = [self.tree.owner[node] for node in nodes]
+        of_target = self.tree.target.transition[nodes]
+        log_emit, log_shift = self._log_moves(here.transition, of_target, owners, is_last=is_last)
         scores = [row.forward[node] for row, node in zip(own_rows, nodes, strict=True)]
         if not is_last:
             for row, node, score, shift in zip(own_rows, nodes, scores, log_shift.tolist(), strict=True):
@@ -123,6 +145,8 @@ class BeamDecoder(OnlineDecoder):
         log_probs = self._log_token_probs(here.logits, self.tree.target.logits[nodes], can_end=can_end)
         is_full = [self.tree.length[node] + 2 > self._longest_output(self.tree.owner[node]) for node in nodes]
         log_probs[is_full] = log_probs[is_full].masked_fill(is_no_end(log_probs), IMPOSSIBLE)
+        owners, lengths = ([of[node] for node in nodes] for of in (self.tree.owner, self.tree.length))
+        self._keep_to_prefixes(log_probs, owners, lengths)
         log_probs, tokens = log_probs.topk(min(self.width, log_probs.shape[1]), 1)
         scores = ready[:, None] + log_probs
         row, rank = (scores > IMPOSSIBLE).nonzero(as_tuple=True)
@@ -187,7 +211,9 @@ class BeamDecoder(OnlineDecoder):
         return set(self.root)
 
     def _forget(self) -> None:
-        """Drops the nodes that no active output descends from."""
+        """Drops the nodes that no active output descends from, once half of all nodes may be such."""
+        if len(self.tree.owner) <= self._max_nodes():
+            return
         needed = self._needed()
         for outputs in self.active:
             for node in outputs:
@@ -197,6 +223,11 @@ class BeamDecoder(OnlineDecoder):
         moved = self.tree.keep(sorted(needed))
         self.root = [moved[node] for node in self.root]
         self.active = [{moved[node]: score for node, score in outputs.items()} for outputs in self.active]
+        self._nodes_kept = len(moved)
+
+    def _max_nodes(self) -> int:
+        """The number of nodes that are kept without looking which are needed."""
+        return 2 * self._nodes_kept + _NODES_KEPT
 
 
 def _log_add(one: float, other: float) -> float:

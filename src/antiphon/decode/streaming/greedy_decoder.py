@@ -23,6 +23,23 @@ class GreedyDecoder(OnlineDecoder):
         self.tokens_written = [0] * len(features)
         self._target, self._state = start_decoder(model, features)
 
+    def _add_targets(self, features: Int[Tensor, "M F"]) -> None:
+        target, state = start_decoder(self.model, features)
+        self._target = CellFactors(*(torch.cat(parts) for parts in zip(self._target, target, strict=True)))
+        self._state = self._state.join(state)
+        self.tokens_written += [0] * len(features)
+
+    def _restart_target(self, stream: int, features: Int[Tensor, "1 F"]) -> None:
+        target, state = start_decoder(self.model, features)
+        for whole, part in zip(self._target, target, strict=True):
+            whole[stream] = part[0]
+        self._state.replace(torch.tensor([stream], device=self.device), state)
+        self.tokens_written[stream] = 0
+
+    def outputs(self, stream: int) -> list[tuple[list[int], float]]:
+        """One, without tokens: what is decided is written at once."""
+        return [([], 0.0)]
+
     def _write(self, streams: list[int], factors: CellFactors, *, is_last: bool) -> list[list[int]]:
         written: list[list[int]] = [[] for _ in streams]
         positions = list(range(len(streams)))
@@ -46,8 +63,10 @@ class GreedyDecoder(OnlineDecoder):
     def _choose(self, streams: list[int], factors: CellFactors, *, is_last: bool) -> list[int | None]:
         """The token that each stream writes next; None if it reads on or ends."""
         target = select_factors(self._target, streams)
-        log_emit, log_shift = self._log_moves(factors.transition, target.transition, is_last=is_last)
-        best = self._log_token_probs(factors.logits, target.logits, can_end=is_last).argmax(1)
+        log_emit, log_shift = self._log_moves(factors.transition, target.transition, streams, is_last=is_last)
+        log_probs = self._log_token_probs(factors.logits, target.logits, can_end=is_last)
+        self._keep_to_prefixes(log_probs, streams, [self.tokens_written[stream] for stream in streams])
+        best = log_probs.argmax(1)
         writes = ((log_emit > log_shift) | is_last) & (best != END)
         return [token if does else None for token, does in zip(best.tolist(), writes.tolist(), strict=True)]
 

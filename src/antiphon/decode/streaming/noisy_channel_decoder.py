@@ -10,6 +10,7 @@ Thesis: section 6.2, with a unidirectional proposer.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from heapq import nlargest
 from operator import attrgetter
 from typing import NamedTuple, cast
@@ -168,6 +169,10 @@ class NoisyChannelBeamDecoder(BeamDecoder):
     def _final_score(self, candidate: Candidate) -> float:
         return candidate.value
 
+    def _max_nodes(self) -> int:
+        """None: the channel drops columns that no node needs."""
+        return 0
+
     def _needed(self) -> set[int]:
         """Also the nodes above what is written through which channel probability still passes."""
         needed, node = super()._needed(), self.root[0]
@@ -181,8 +186,26 @@ class NoisyChannelDecoder:
 
     writes_at_once = False
 
-    def __init__(self, streams: Sequence[NoisyChannelBeamDecoder]) -> None:
-        self._streams = streams
+    def __init__(
+        self, model: NoisyChannel, features: Int[Tensor, "N F"], settings: BeamSettings, emit_bias: float = 0.0
+    ) -> None:
+        self._start = partial(NoisyChannelBeamDecoder, model, settings=settings)
+        self._streams = [self._start(ids[None], emit_bias=emit_bias) for ids in features]
+
+    def add(self, features: Int[Tensor, "M F"]) -> None:
+        """Adds streams, one for each row of ``features``."""
+        self._streams += [self._start(ids[None]) for ids in features]
+
+    def restart(
+        self, stream: int, features: Int[Tensor, "1 F"], emit_bias: float = 0.0, prefix: Sequence[int] = ()
+    ) -> None:
+        """Begins a new input in the place of a stream; its output must begin with the tokens of ``prefix``."""
+        self._streams[stream] = self._start(features, emit_bias=emit_bias)
+        self._streams[stream].prefixes[0] = tuple(prefix)
+
+    def outputs(self, stream: int) -> list[tuple[list[int], float]]:
+        """What a stream may write next."""
+        return self._streams[stream].outputs(0)
 
     def read(self, streams: Sequence[int], tokens: Sequence[int]) -> list[list[int]]:
         """One more input token of some streams; the tokens that each of them now writes."""

@@ -32,17 +32,56 @@ from antiphon.nn.cell_factors import CellFactors, SideState
 
 
 class OnlineDecoder(ABC):
-    """Decodes inputs that arrive token by token, one for each row of ``features``; base class of the policies."""
+    """Decodes inputs that arrive token by token, one for each row of ``features``; base class of the policies.
+
+    Every stream has an ``emit_bias`` of its own, and the tokens that its output must begin with, usually none.
+    """
 
     writes_at_once = False
 
     def __init__(
         self, model: Transducer, features: Int[Tensor, "N F"], settings: BeamSettings, emit_bias: float = 0.0
     ) -> None:
-        self.model, self.settings, self.emit_bias = model, settings, emit_bias
-        self.device = model.source_logits.weight.device
+        self.model, self.settings = model, settings
+        weight = model.source_logits.weight
+        self.device = weight.device
+        self.emit_bias = weight.new_full((len(features),), emit_bias)
+        self.prefixes: list[Sequence[int]] = [()] * len(features)
         self.tokens_read = [0] * len(features)
         self._source = model.source_state(features.to(self.device))
+
+    @torch.inference_mode()
+    def add(self, features: Int[Tensor, "M F"]) -> None:
+        """Adds streams, one for each row of ``features``, after those that are there."""
+        M = len(features)
+        self.emit_bias = torch.cat([self.emit_bias, self.emit_bias.new_zeros(M)])
+        self.prefixes += [()] * M
+        self.tokens_read += [0] * M
+        self._source = self._source.join(self.model.source_state(features.to(self.device)))
+        self._add_targets(features)
+
+    @torch.inference_mode()
+    def restart(
+        self, stream: int, features: Int[Tensor, "1 F"], emit_bias: float = 0.0, prefix: Sequence[int] = ()
+    ) -> None:
+        """Begins a new input in the place of a stream; its output must begin with the tokens of ``prefix``."""
+        self.emit_bias[stream] = emit_bias
+        self.prefixes[stream] = tuple(prefix)
+        self.tokens_read[stream] = 0
+        self._source.replace(torch.tensor([stream], device=self.device), self.model.source_state(features))
+        self._restart_target(stream, features)
+
+    @abstractmethod
+    def _add_targets(self, features: Int[Tensor, "M F"]) -> None:
+        """Adds the outputs of new streams."""
+
+    @abstractmethod
+    def _restart_target(self, stream: int, features: Int[Tensor, "1 F"]) -> None:
+        """Replaces the output of a stream by an empty one."""
+
+    @abstractmethod
+    def outputs(self, stream: int) -> list[tuple[list[int], float]]:
+        """What a stream may write next: tokens that are not written yet, with their log scores, best first."""
 
     @torch.inference_mode()
     def read(self, streams: Sequence[int], tokens: Sequence[int]) -> list[list[int]]:
@@ -73,10 +112,10 @@ class OnlineDecoder(ABC):
         return int(self.tokens_read[stream] * self.settings.max_length_ratio) + self.settings.max_length_extra
 
     def _log_moves(
-        self, source: Float[Tensor, "N T"], target: Float[Tensor, "N T"], *, is_last: bool
+        self, source: Float[Tensor, "N T"], target: Float[Tensor, "N T"], streams: list[int], *, is_last: bool
     ) -> tuple[Float[Tensor, " N"], Float[Tensor, " N"]]:
-        """Log probabilities of writing and of reading on, with the bias."""
-        log_odds = self.model.transition.log_odds(source, target) + self.emit_bias
+        """Log probabilities of writing and of reading on in cells of these streams, with their bias."""
+        log_odds = self.model.transition.log_odds(source, target) + self.emit_bias[streams]
         return self.model.split_odds(log_odds, torch.full_like(log_odds, is_last, dtype=torch.bool))
 
     def _log_token_probs(
@@ -86,6 +125,15 @@ class OnlineDecoder(ABC):
         log_probs = (source + target).log_softmax(1)
         log_probs[:, [*never_written(self.model), *([] if can_end else [END])]] = IMPOSSIBLE
         return log_probs
+
+    def _keep_to_prefixes(self, log_probs: Float[Tensor, "N V"], streams: list[int], written: list[int]) -> None:
+        """Makes all tokens impossible but the next of the prefix, in cells of streams that have not written theirs."""
+        for row, (stream, length) in enumerate(zip(streams, written, strict=True)):
+            if length < len(self.prefixes[stream]):
+                token = self.prefixes[stream][length]
+                log_prob = log_probs[row, token].item()
+                log_probs[row] = IMPOSSIBLE
+                log_probs[row, token] = log_prob
 
 
 def start_decoder(model: Transducer, features: Int[Tensor, "N F"]) -> tuple[CellFactors, SideState]:

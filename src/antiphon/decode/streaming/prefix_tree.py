@@ -1,5 +1,7 @@
 """The tree of output prefixes that online beam search keeps, with the decoder state after each."""
 
+from collections.abc import Sequence
+
 import torch
 from jaxtyping import Int
 from torch import Tensor
@@ -7,7 +9,7 @@ from torch import Tensor
 from antiphon.data.vocab import START
 from antiphon.decode.streaming.online_decoder import select_factors, start_decoder, step_decoder
 from antiphon.models.transducer import Transducer
-from antiphon.nn.cell_factors import CellFactors
+from antiphon.nn.cell_factors import CellFactors, SideState
 
 
 class PrefixTree:
@@ -20,6 +22,14 @@ class PrefixTree:
         self.children: list[dict[int, int]] = [{} for _ in range(count)]
         self.target, self.state = start_decoder(model, features)
 
+    def add_roots(self, owners: Sequence[int], features: Int[Tensor, "M F"]) -> list[int]:
+        """New nodes without tokens, for these streams."""
+        first = len(self.owner)
+        for owner in owners:
+            self._append(owner, -1, START, 0)
+        self._extend(*start_decoder(self.model, features))
+        return list(range(first, len(self.owner)))
+
     def grow(self, parents: list[int], tokens: list[int]) -> list[int]:
         """The nodes after one more token each; missing ones are added."""
         grown = list(zip(parents, tokens, strict=True))
@@ -31,13 +41,19 @@ class PrefixTree:
     def _add(self, parents: list[int], tokens: list[int]) -> None:
         index, given = (torch.tensor(part, device=self.target.logits.device) for part in (parents, tokens))
         target, state = step_decoder(self.model, given, self.state.select(index))
-        for node, (parent, token) in enumerate(zip(parents, tokens, strict=True), len(self.owner)):
-            self.children[parent][token] = node
-            self.children.append({})
-            self.owner.append(self.owner[parent])
-            self.parent.append(parent)
-            self.token.append(token)
-            self.length.append(self.length[parent] + 1)
+        for parent, token in zip(parents, tokens, strict=True):
+            self.children[parent][token] = len(self.owner)
+            self._append(self.owner[parent], parent, token, self.length[parent] + 1)
+        self._extend(target, state)
+
+    def _append(self, owner: int, parent: int, token: int, length: int) -> None:
+        self.children.append({})
+        self.owner.append(owner)
+        self.parent.append(parent)
+        self.token.append(token)
+        self.length.append(length)
+
+    def _extend(self, target: CellFactors, state: SideState) -> None:
         self.target = CellFactors(*(torch.cat(parts) for parts in zip(self.target, target, strict=True)))
         self.state = self.state.join(state)
 

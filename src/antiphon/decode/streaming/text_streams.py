@@ -6,11 +6,14 @@ tokens of the input, in the order in which they were read.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from torch import Tensor
+
 from antiphon.data.codec import PairCodec
+from antiphon.data.readers import Source
 from antiphon.data.vocab import SPECIALS, UNKNOWN
 
 
@@ -28,6 +31,18 @@ class StreamDecoder(Protocol):
 
     def finish(self, streams: Sequence[int]) -> list[list[int]]:
         """The end of some inputs; the remaining tokens of each."""
+        ...
+
+    def add(self, features: Tensor) -> None:
+        """Adds streams, one for each row of ``features``."""
+        ...
+
+    def restart(self, stream: int, features: Tensor, emit_bias: float = 0.0, prefix: Sequence[int] = ()) -> None:
+        """Begins a new input in the place of a stream."""
+        ...
+
+    def outputs(self, stream: int) -> list[tuple[list[int], float]]:
+        """What a stream may write next: tokens that are not written yet, with their log scores, best first."""
         ...
 
 
@@ -67,6 +82,36 @@ class StreamGroup:
 
     def __len__(self) -> int:
         return len(self._is_open)
+
+    def open(self, features: Sequence[str] = (), *, emit_bias: float = 0.0, prefix: Sequence[int] = ()) -> int:
+        """The index of a new stream, in the place of one that has ended if there is any.
+
+        Its output begins with the target ids of ``prefix``.
+        """
+        ids = self._codec.batch([Source("", tuple(features))]).features
+        if all(self._is_open):
+            self._streams.add(ids)
+            self._is_open.append(False)
+            self._copied.append(CopiedTokens())
+        index = self._is_open.index(False)
+        self._streams.restart(index, ids, emit_bias, prefix)
+        self._is_open[index], self._copied[index] = True, CopiedTokens()
+        return index
+
+    def close(self, index: int) -> None:
+        """Ends a stream without writing the rest of its output."""
+        self._is_open[index] = False
+
+    def advance(self, pieces: Mapping[int, Sequence[str]]) -> dict[int, list[str]]:
+        """One more piece of some streams, as tokens; the tokens that each of these now writes."""
+        given = [pieces.get(index) for index in range(len(self))]
+        written = self.read_tokens(given)
+        return {index: written[index] for index in pieces}
+
+    def outputs(self, index: int) -> list[tuple[list[str], float]]:
+        """What a stream may write next: tokens that are not written yet, with their log scores, best first."""
+        vocab = self._codec.target.vocab
+        return [(vocab.decode(ids), score) for ids, score in self._streams.outputs(index)]
 
     def read(self, texts: Sequence[str | None]) -> list[list[str]]:
         """One more piece of text of each stream, or None; the tokens that each stream now writes."""

@@ -1,0 +1,59 @@
+"""Beam search of one input that also tells which hypotheses it gave up, and when."""
+
+from collections.abc import Sequence
+from typing import NamedTuple, cast
+
+import torch
+
+from antiphon.data.batch import Batch
+from antiphon.decode.beam_search import BeamSearch, Finished, StepRecord
+from antiphon.decode.forced_prefix import PrefixModel
+from antiphon.decode.hypothesis import BeamSettings, Hypothesis
+from antiphon.decode.rescoring import NoisyChannelRescorer
+from antiphon.lattice.moves import IMPOSSIBLE
+from antiphon.models.left_to_right import LeftToRight
+from antiphon.models.noisy_channel import NoisyChannel
+
+
+class Dropped(NamedTuple):
+    """A hypothesis that was not extended any further: its token ids and log probability."""
+
+    tokens: tuple[int, ...]
+    log_prob: float
+
+
+@torch.inference_mode()
+def search_with_dropped(
+    model: LeftToRight | NoisyChannel, batch: Batch, settings: BeamSettings, prefix: Sequence[int] = ()
+) -> tuple[list[Hypothesis], list[Dropped]]:
+    """The best outputs of a single source, and the hypotheses that the beam dropped, the most probable first."""
+    noisy = model if isinstance(model, NoisyChannel) else None
+    direct = cast(LeftToRight, PrefixModel(model if noisy is None else noisy.direct, prefix))
+    rescorer = None if noisy is None else NoisyChannelRescorer(noisy, batch, settings)
+    search = _RecordedSearch(direct, batch, settings, rescorer, static_shapes=False)
+    (found,) = search.run()
+    return found, sorted(search.dropped, key=lambda each: -each.log_prob)
+
+
+class _RecordedSearch(BeamSearch):
+    """A search of one sentence that keeps what it dropped."""
+
+    dropped: Sequence[Dropped] = ()
+
+    def _trace_back(self, finished: Finished, history: list[StepRecord]) -> list[list[Hypothesis]]:
+        steps = [tuple(part.tolist() for part in step) for step in history]
+        ended = {(int(step), int(slot)) for _, _, _, step, slot, *_ in finished.outputs[0].tolist()}
+        self.dropped = [
+            Dropped(tuple(self._path(steps[:length], 0, slot)[0]), log_prob)
+            for length, (_, _, log_probs) in enumerate(steps, 1)
+            for slot, log_prob in enumerate(log_probs[0])
+            if log_prob > IMPOSSIBLE and (length, slot) not in ended and slot not in _parents(history[length:])
+        ]
+        return super()._trace_back(finished, history)
+
+
+def _parents(later: list[StepRecord]) -> set[int]:
+    """The slots of the hypotheses that the next step extended."""
+    if not later:
+        return set()
+    return set(later[0].parent[0][later[0].log_prob[0] > IMPOSSIBLE].tolist())

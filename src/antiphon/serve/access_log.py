@@ -1,0 +1,99 @@
+"""The access log: one JSON object for every request and every stream, without what was asked."""
+
+import json
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from antiphon.serve.guards import RefusedError, refuse
+from antiphon.serve.routes import ClientGoneError
+from antiphon.serve.service_metrics import ServiceMetrics
+
+_CLIENT_GONE = 499
+"""What proxies log for a client that has closed the connection before the answer."""
+FAILED = "the service failed on this request; its log says why"
+
+
+def print_line(line: str) -> None:
+    """Writes a line of the log to standard output."""
+    print(line, flush=True)
+
+
+class AccessLog:
+    """Logs and counts what comes in, and answers for what failed unexpectedly."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        metrics: ServiceMetrics,
+        routes: frozenset[str],
+        write: Callable[[str], None] | None = print_line,
+    ) -> None:
+        self.app, self.metrics, self.routes, self.write = app, metrics, routes, write
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Passes everything on, and takes the time."""
+        if scope["type"] not in ("http", "websocket"):
+            await self.app(scope, receive, send)
+            return
+        answer = _Answer(scope["type"] == "websocket")
+        started = time.perf_counter()
+
+        async def send_noted(message: Message) -> None:
+            answer.note(message)
+            await send(message)
+
+        try:
+            await self.app(scope, receive, send_noted)
+        except ClientGoneError:
+            answer.status = _CLIENT_GONE
+        except Exception:
+            traceback.print_exc(file=sys.stderr)
+            if not answer.status:
+                await refuse(scope, send_noted, RefusedError(500, FAILED))
+            answer.status = 500
+        finally:
+            self._log(scope, answer, time.perf_counter() - started)
+
+    def _log(self, scope: Scope, answer: "_Answer", seconds: float) -> None:
+        route = scope["path"] if scope["path"] in self.routes else "page"
+        self.metrics.requests.increment(route, str(answer.status))
+        if scope["type"] == "http":
+            self.metrics.request_seconds.observe(seconds)
+        if self.write is None:
+            return
+        entry: dict[str, Any] = {
+            "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "client": scope["client"][0] if scope.get("client") else None,
+            "method": scope.get("method", "SOCKET"),
+            "path": scope["path"][:200],
+            "status": answer.status,
+            "bytes": answer.bytes,
+            "seconds": round(seconds, 6),
+            **scope.get("antiphon", {}),
+        }
+        self.write(json.dumps(entry))
+
+
+class _Answer:
+    """Status and size of an answer; of a socket, its close code."""
+
+    def __init__(self, is_socket: bool) -> None:
+        self.is_socket, self.status, self.bytes = is_socket, 0, 0
+
+    def note(self, message: Message) -> None:
+        """Takes notes of what is sent."""
+        kind = message["type"]
+        if kind in ("http.response.start", "websocket.http.response.start"):
+            self.status = message["status"]
+        elif kind == "websocket.accept":
+            self.status = 101
+        elif kind == "websocket.close":
+            self.status = message.get("code", 1000)
+        else:
+            self.bytes += len(message.get("body", b"") or (message.get("text") or "").encode())

@@ -1,0 +1,193 @@
+"""The lattice of one input, or of its first part, with one output, as the page shows it.
+
+Rows are source symbols, columns output tokens. Where the input has not ended, there is no end symbol on either side;
+the last column then stands for the token that comes next, and a path ends by leaving the last row in it::
+
+    arrive(i, j)   probability that token j - 1 was written in row i, after the tokens before it
+    forward(i, j)  probability of being in cell (i, j), all paths summed
+    ready(i, j)    = forward(i, j) write(i, j)
+    next(y, j)     = sum_i ready(i, j) token(y | i, j) / sum_i arrive(i, j)
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from antiphon.api import Model
+from antiphon.api.results import END_SYMBOL
+from antiphon.data.batch import Batch
+from antiphon.data.vocab import END
+from antiphon.decode.hypothesis import never_written
+from antiphon.lattice import best_path, log_marginal, posteriors
+from antiphon.lattice.marginal import Posteriors
+from antiphon.lattice.moves import IMPOSSIBLE
+from antiphon.lattice.recurrence import forward_along
+from antiphon.models.transducer import Transducer
+from antiphon.nn.cell_factors import CellFactors
+
+_DIGITS = 6
+
+
+@dataclass(frozen=True)
+class LatticeInput:
+    """What a lattice is made of: source and target tokens, features, and whether the source has ended."""
+
+    source: Sequence[str]
+    target: Sequence[str]
+    features: Sequence[str] = ()
+    ended: bool = True
+    emit_bias: float = 0.0
+
+
+class LatticeView:
+    """Probabilities of one lattice."""
+
+    def __init__(self, model: Model, transducer: Transducer, given: LatticeInput) -> None:
+        self.codec, self.given = model.codec, given
+        self.never = [*never_written(transducer), *([] if given.ended else [END])]
+        with torch.inference_mode():
+            self._compute(transducer)
+
+    def _compute(self, transducer: Transducer) -> None:
+        batch = self._batch().to(transducer.source_logits.weight.device)
+        source, context = transducer.encode(batch)
+        target, _ = transducer.decode_prefix(batch.shifted_target, transducer.target_state(batch.features), context)
+        rows = source.logits.shape[1] - (not self.given.ended)
+        self.source = CellFactors(source.logits[0, :rows], source.transition[0, :rows])
+        self.target = CellFactors(target.logits[0], target.transition[0])
+        log_odds = transducer.emit_log_odds(source.transition[:, :rows], target.transition)[0] + self.given.emit_bias
+        in_last_row = (torch.arange(rows, device=log_odds.device) == rows - 1)[:, None] & self.given.ended
+        log_emit, log_shift = (each.double() for each in transducer.split_odds(log_odds, in_last_row))
+        self.log_emit, self.log_shift = log_emit, log_shift
+        self.log_token = self._log_token_probs(batch.target[0])
+
+    def _batch(self) -> Batch:
+        """The pair as ids; its end symbols are not used where the input has not ended."""
+        sides = self.codec.source.vocab.encode(self.given.source), self.codec.target.vocab.encode(self.given.target)
+        return Batch.of([sides[0]], [sides[1]], [self.codec.encode_features(self.given.features)])
+
+    def _log_token_probs(self, tokens: Tensor) -> Float[Tensor, "I J"]:
+        """Log probability of each column's own token in every row."""
+        columns = [
+            (self.source.logits + self.target.logits[column]).log_softmax(1)[:, token].double()
+            for column, token in enumerate(tokens.tolist())
+        ]
+        return torch.stack(columns, 1)
+
+    @cached_property
+    def moves(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The lattice as the functions of ``antiphon.lattice`` take it."""
+        log_write = self.log_emit + self.log_token
+        if not self.given.ended:  # the last move leaves the last row instead of writing the end symbol
+            log_write[:, -1] = self.log_shift[:, -1]
+        I, J = log_write.shape
+        lengths = (torch.tensor([length], device=log_write.device) for length in (I, J))
+        return log_write[None], self.log_shift[None], *lengths  # type: ignore[return-value]
+
+    @cached_property
+    def posterior(self) -> Posteriors:
+        """Posteriors of both moves, ``(I, J)`` each."""
+        found = posteriors(*self.moves)
+        return Posteriors(found.write[0], found.shift[0])
+
+    @cached_property
+    def rows(self) -> list[int]:
+        """The row in which the best path writes each token."""
+        found: list[int] = best_path(*self.moves).alignment[0].tolist()
+        return found
+
+    @property
+    def log_prob(self) -> float:
+        """Log probability of the output: of all of it, or of having written it on leaving the last row."""
+        return log_marginal(*self.moves).item()
+
+    @cached_property
+    def _log_ready(self) -> tuple[Float[Tensor, "I J"], list[float]]:
+        """``ready`` of every cell given the tokens before it, and the probability of leaving each column below."""
+        arrive = torch.full_like(self.log_emit[:, 0], IMPOSSIBLE)
+        arrive[0] = 0.0
+        ready, read_on = [], []
+        for column in range(self.log_emit.shape[1]):
+            forward = forward_along(arrive - arrive.logsumexp(0), self.log_shift[:, column])
+            ready.append(forward + self.log_emit[:, column])
+            read_on.append(0.0 if self.given.ended else (forward[-1] + self.log_shift[-1, column]).exp().item())
+            arrive = ready[-1] + self.log_token[:, column]
+        return torch.stack(ready, 1), read_on
+
+    def _token_probs(self, column: int) -> Float[Tensor, "I V"]:
+        """Probabilities of the tokens that may be written in each row of a column; the end only in the last row."""
+        probs = (self.source.logits + self.target.logits[column]).softmax(1).double()
+        probs[:, self.never] = 0.0
+        probs[:-1, END] = 0.0
+        return probs
+
+    def next_tokens(self, column: int, top: int, row: int | None = None) -> dict[str, Any]:
+        """The most probable tokens of a column: summed over alignments, on the best path, and in a row if given."""
+        log_ready, read_on = self._log_ready
+        probs = self._token_probs(column)
+        summed = (log_ready[:, column, None].exp() * probs).sum(0)
+        found = {
+            "summed": self._top(summed, top),
+            "best_path": self._top(probs[self.rows[column]], top),
+            "read_on": _rounded(read_on[column]),
+        }
+        return found if row is None else {"next": self._top(probs[row], top), **found}
+
+    def _top(self, probs: Float[Tensor, " V"], top: int) -> list[list[Any]]:
+        values, ids = probs.topk(min(top, len(probs)))
+        tokens = self.codec.target.vocab.tokens
+        return [
+            [tokens[id_], _rounded(value)]
+            for value, id_ in zip(values.tolist(), ids.tolist(), strict=True)
+            if value > 0
+        ]
+
+    def cell(self, row: int, column: int, top: int) -> dict[str, Any]:
+        """All about one cell."""
+        write = self.log_emit[row, column].exp().item()
+        leaves = not self.given.ended and row == len(self.log_emit) - 1 and column == self.log_emit.shape[1] - 1
+        posterior = 0.0 if leaves else self.posterior.write[row, column].item()
+        reached = self.posterior.write[row, column] + self.posterior.shift[row, column]
+        return {
+            "row": row,
+            "column": column,
+            "write": _rounded(write),
+            "read": _rounded(1 - write),
+            "posterior": _rounded(posterior),
+            "reached": _rounded(min(1.0, reached.item())),
+            "best_row": self.rows[column],
+            **self.next_tokens(column, top, row),
+        }
+
+    def to_dict(self, top: int) -> dict[str, Any]:
+        """The keys of the answer that are about this lattice."""
+        end = [END_SYMBOL] if self.given.ended else []
+        log_prob = self.log_prob
+        return {
+            "ended": self.given.ended,
+            "method": "alignment",
+            "source": [*self.given.source, *end],
+            "target": [*self.given.target, *end],
+            "text": self.codec.target.tokeniser.join(list(self.given.target)),
+            "rows": self.rows if self.given.ended else self.rows[:-1],
+            "posterior": _table(self.posterior.write),
+            "write": _table(self.log_emit.exp()),
+            "next": [self.next_tokens(column, top) for column in range(self.log_emit.shape[1])],
+            "log_probability": log_prob if log_prob > IMPOSSIBLE else None,
+            "probability": float(np.exp(log_prob)),
+        }
+
+
+def _rounded(value: float) -> float:
+    return round(value, _DIGITS)
+
+
+def _table(values: Float[Tensor, "I J"]) -> list[list[float]]:
+    rows: list[list[float]] = np.round(values.cpu().numpy(), _DIGITS).tolist()
+    return rows

@@ -1,0 +1,233 @@
+"""What the service asks of models, from checked arguments to answers; all of it runs in the thread that computes."""
+
+import math
+from collections.abc import Sequence
+from typing import Any, cast
+
+import torch
+
+from antiphon.api import Alignment, Candidate, Model, Prediction
+from antiphon.api.generation_models import NeuralModel
+from antiphon.api.inputs import as_features, check_features
+from antiphon.api.results import END_SYMBOL
+from antiphon.data.batch import Batch
+from antiphon.data.readers import Source
+from antiphon.decode.dropped_hypotheses import search_with_dropped
+from antiphon.decode.hypothesis import Hypothesis
+from antiphon.exceptions import InputError
+from antiphon.models.language_model import LanguageModel
+from antiphon.models.transducer import Transducer
+from antiphon.runs.build import build_beam
+from antiphon.serve.lattice_view import LatticeInput, LatticeView
+from antiphon.serve.request_bodies import CellBody, LatticeBody
+from antiphon.serve.run_info import transducer_of
+from antiphon.serve.stream_pool import OpenStream, Step, StreamPool, StreamSearch
+from antiphon.serve.stream_story import StreamStory
+
+PARTS = ("direct", "channel", "language_model", "length")
+
+
+def finite(value: float | None) -> float | None:
+    """The number, or None for what JSON has no word for."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def candidate_answer(candidate: Candidate) -> dict[str, Any]:
+    """One output as it is answered."""
+    return {
+        "text": candidate.text,
+        "tokens": candidate.tokens,
+        "probability": candidate.probability,
+        "log_probability": candidate.log_probability,
+        "score": finite(candidate.score),
+        "token_probabilities": candidate.token_probabilities,
+        "rows": candidate.rows,
+        "parts": dict(zip(PARTS, candidate.parts, strict=True)) if candidate.parts else None,
+    }
+
+
+def prediction_answer(prediction: Prediction) -> dict[str, Any]:
+    """The outputs of one input as they are answered."""
+    return {
+        "source": prediction.source,
+        "text": prediction.text,
+        "probability": prediction.probability,
+        "log_probability": prediction.log_probability,
+        "score": None if prediction.score is None else finite(prediction.score),
+        "reason": prediction.reason,
+        "source_symbols": prediction.source_symbols,
+        "tokens": prediction.tokens,
+        "alignment": prediction.alignment,
+        "unknown": prediction.unknown,
+        "candidates": [candidate_answer(candidate) for candidate in prediction.nbest],
+    }
+
+
+def score_answers(model: Model, pairs: Sequence[tuple[Source, str]]) -> list[dict[str, Any]]:
+    """Log probability, probability and perplexity of each pair."""
+    answers = []
+    for (_, target), log_prob in zip(pairs, model.score(pairs), strict=True):
+        tokens = len(model.codec.target.tokens(target)) + 1
+        answers.append(
+            {
+                "log_probability": finite(log_prob),
+                "probability": math.exp(log_prob),
+                "tokens": tokens,
+                "perplexity": _perplexity(log_prob, tokens),
+            }
+        )
+    return answers
+
+
+def _perplexity(log_prob: float, tokens: int) -> float | None:
+    """``exp(-log p / tokens)``; None if it is too large for a number."""
+    exponent = -log_prob / tokens
+    return math.exp(exponent) if exponent < 700 else None
+
+
+def alignment_answer(alignment: Alignment) -> dict[str, Any]:
+    """An alignment as it is answered."""
+    shown = alignment.to_dict()
+    shown["log_probability"] = finite(shown.pop("log_prob"))
+    return shown
+
+
+@torch.inference_mode()
+def token_answers(model: NeuralModel, texts: Sequence[str], features: Sequence[str], top: int) -> list[dict[str, Any]]:
+    """The probability of every token of each text under a language model, and the most probable ones there."""
+    return [_judge(model, text, features, top) for text in texts]
+
+
+def _judge(model: NeuralModel, text: str, features: Sequence[str], top: int) -> dict[str, Any]:
+    module = cast(LanguageModel, model.module)
+    tokens = [*model.codec.target.tokens(text), END_SYMBOL]
+    batch = model.codec.batch([Source("", tuple(features))], [text]).to(model.device)
+    states, _ = module.decoder(batch.shifted_target, None, module.start(batch)[0])
+    log_probs = module.output(states)[0].log_softmax(1)
+    own = log_probs.gather(1, batch.target[0, :, None])
+    ranks = (log_probs > own).sum(1) + 1
+    values, ids = log_probs.exp().topk(min(top, log_probs.shape[1]), 1)
+    vocab = model.codec.target.vocab.tokens
+    total = own.double().sum().item()
+    columns = zip(tokens, own[:, 0].exp().tolist(), ranks.tolist(), values.tolist(), ids.tolist(), strict=True)
+    return {
+        "text": text,
+        "log_probability": finite(total),
+        "perplexity": _perplexity(total, len(tokens)),
+        "tokens": [
+            {
+                "token": token,
+                "probability": probability,
+                "rank": rank,
+                "next": [[vocab[id_], round(value, 6)] for value, id_ in zip(likely, found, strict=True)],
+            }
+            for token, probability, rank, likely, found in columns
+        ],
+    }
+
+
+class Lattices:
+    """The lattices of one run."""
+
+    def __init__(self, model: Model, max_cells: int) -> None:
+        self.model, self.max_cells = cast(NeuralModel, model), max_cells
+        self.transducer = cast(Transducer, transducer_of(model))
+
+    def show(self, body: LatticeBody, features: tuple[str, ...]) -> dict[str, Any]:
+        """The lattice of an input with its best output, or with a given one; with candidates and dropped ones."""
+        source = self.model.codec.source.tokens(body.input)
+        self._check_source(source, ended=body.ended)
+        found = (self._search_whole if body.ended else self._search_part)(body, features, source)
+        target = body.target if body.target is not None else found["best"]
+        given = LatticeInput(source, target, features, body.ended, 0.0 if body.ended else body.emit_bias)
+        shown = self.view(given).to_dict(body.top)
+        return {**shown, **{key: value for key, value in found.items() if key != "best"}}
+
+    def cell(self, body: CellBody, features: tuple[str, ...]) -> dict[str, Any]:
+        """One cell of a lattice."""
+        source = self.model.codec.source.tokens(body.input)
+        given = LatticeInput(source, body.target, features, body.ended, 0.0 if body.ended else body.emit_bias)
+        view = self.view(given)
+        I, J = view.log_emit.shape
+        if body.row >= I or body.column >= J:
+            raise InputError(f"cell ({body.row}, {body.column}): outside, expected at most ({I - 1}, {J - 1})")
+        return view.cell(body.row, body.column, body.top)
+
+    def of_story(self, story: StreamStory, stream: OpenStream, top: int = 5) -> dict[str, Any]:
+        """The lattice of a stream so far."""
+        given = LatticeInput(story.source, story.best, stream.features, ended=False, emit_bias=stream.emit_bias)
+        return {**self.view(given).to_dict(top), **self._told(story, len(story.written), most=8)}
+
+    def view(self, given: LatticeInput) -> LatticeView:
+        """The lattice; one that is too large is refused."""
+        cells = (len(given.source) + 1) * (len(given.target) + 1)
+        if cells > self.max_cells:
+            raise InputError(f"a lattice of {cells:,} cells, expected at most {self.max_cells:,}: a shorter input")
+        self._check_source(given.source, ended=given.ended)
+        return LatticeView(self.model, self.transducer, given)
+
+    def _check_source(self, source: Sequence[str], *, ended: bool) -> None:
+        """Refuses an empty input, and a part of one if the model can only read it whole."""
+        if not source:
+            raise InputError("input: empty, expected at least one symbol")
+        if not ended and self.transducer.encoder.bidirectional:
+            raise InputError("ended = false: the run has a bidirectional encoder, expected the whole input")
+
+    def _search_whole(self, body: LatticeBody, features: tuple[str, ...], source: Sequence[str]) -> dict[str, Any]:
+        """The candidates of a whole input, and what the beam dropped."""
+        codec, recipe = self.model.codec, self.model.recipe
+        batch = Batch.of([codec.source.vocab.encode(source)], None, [codec.encode_features(features)])
+        settings = build_beam(recipe.search, nbest=body.nbest)
+        prefix = self.model.prefix_ids(body.prefix)
+        found, dropped = search_with_dropped(self.model.module, batch.to(self.model.device), settings, prefix)  # type: ignore[arg-type]
+        candidates = [self._candidate(hypothesis) for hypothesis in found]
+        return {
+            "best": candidates[0]["tokens"] if candidates else [],
+            "candidates": candidates,
+            "dropped": [
+                {**self._output(each.tokens, each.log_prob), "step": len(each.tokens)} for each in dropped[: body.nbest]
+            ],
+            "written": len(candidates[0]["tokens"]) if candidates else 0,
+        }
+
+    def _candidate(self, hypothesis: Hypothesis) -> dict[str, Any]:
+        parts = dict(zip(PARTS, hypothesis.features, strict=True)) if hypothesis.features else None
+        return {
+            **self._output(hypothesis.tokens, hypothesis.log_prob),
+            "score": finite(hypothesis.score),
+            "parts": parts,
+        }
+
+    def _output(self, ids: Sequence[int], log_prob: float) -> dict[str, Any]:
+        tokens = self.model.codec.target.vocab.decode(ids)
+        text = self.model.codec.target.tokeniser.join(tokens)
+        return {"text": text, "tokens": tokens, "probability": math.exp(log_prob), "log_probability": log_prob}
+
+    def _search_part(self, body: LatticeBody, features: tuple[str, ...], source: Sequence[str]) -> dict[str, Any]:
+        """The candidates of the first part of an input, by a stream that reads it."""
+        prefix = tuple(self.model.prefix_ids(body.prefix))
+        stream = OpenStream(features, body.emit_bias, prefix, watch=True)
+        pool = StreamPool(self.model, StreamSearch("", "beam", None, None))
+        (result,) = pool.advance([Step(stream, [[token] for token in source])])
+        story = StreamStory()
+        for token, written, outputs in zip(source, result.written, result.outputs, strict=True):
+            story.read([token])
+            story.write(written)
+            story.watch(outputs)
+        return {"best": story.best, **self._told(story, len(story.written), body.nbest)}
+
+    def _told(self, story: StreamStory, written: int, most: int) -> dict[str, Any]:
+        join = self.model.codec.target.tokeniser.join
+        shown = {"candidates": story.candidates(), "dropped": story.given_up(most)}
+        for each in (*shown["candidates"], *shown["dropped"]):
+            each["text"] = join(each["tokens"])
+        return {**shown, "written": written, "AL": story.average_lagging}
+
+
+def features_of(model: Model, text: str, where: str) -> tuple[str, ...]:
+    """The features of a request; unknown ones, or any where the run reads none, are refused."""
+    features = as_features(text, where)
+    if features and not model.reads_features:
+        raise InputError(f"{where}: features, but the run was trained without, expected none")
+    check_features(features, model.codec.known_features, where)
+    return features

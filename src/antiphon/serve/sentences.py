@@ -1,0 +1,17 @@
+"""Errors of validation as one sentence."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+_OF_UNION = ("str", "TextInput", "function-after[check_characters(), str]")
+
+
+def sentence_of(errors: Sequence[Mapping[str, Any]]) -> str:
+    """Where the first error is, and what was expected."""
+    first = errors[0]
+    place = [part for part in first["loc"] if part not in ("body", *_OF_UNION)]
+    where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).lstrip(".")
+    message = str(first["msg"])
+    if first["type"] == "extra_forbidden":
+        return f"{where[:100]}: unknown key, expected one of the keys in /docs"
+    return f"{where[:100] or 'body'}: {message[:1].lower()}{message[1:]}"

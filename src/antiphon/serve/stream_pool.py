@@ -1,0 +1,139 @@
+"""Streams that advance together: those of one run with the same search are a group, whatever their bias and features.
+
+All of this runs in the thread that computes. A step brings pieces of input to one stream; the steps of one call are
+done piece by piece for all streams at once.
+"""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+
+from antiphon.api import Model, StreamOptions
+from antiphon.decode.streaming.text_streams import StreamGroup
+
+Output = tuple[list[str], float]
+"""Tokens that are not written yet, and their log score."""
+
+
+@dataclass(frozen=True)
+class StreamSearch:
+    """How streams of a group are searched."""
+
+    run: str
+    policy: str
+    beam: int | None
+    margin: float | None
+
+
+@dataclass(eq=False)
+class OpenStream:
+    """One input that arrives piece by piece; ``index`` is its place in the group while it has one."""
+
+    features: tuple[str, ...] = ()
+    emit_bias: float = 0.0
+    prefix: tuple[int, ...] = ()
+    watch: bool = False
+    index: int | None = None
+
+
+@dataclass(frozen=True)
+class Step:
+    """Pieces of input of a stream, in tokens; ``ends`` after them if there is no more, ``closes`` if nobody listens."""
+
+    stream: OpenStream
+    pieces: Sequence[Sequence[str]] = ()
+    ends: bool = False
+    closes: bool = False
+
+
+@dataclass
+class StepResult:
+    """What a stream wrote after each piece, and after the end; with ``watch``, what it may write next."""
+
+    written: list[list[str]] = field(default_factory=list)
+    rest: list[str] = field(default_factory=list)
+    outputs: list[list[Output]] = field(default_factory=list)
+
+
+class StreamPool:
+    """The streams of one group."""
+
+    def __init__(self, model: Model, search: StreamSearch) -> None:
+        self.model = model
+        self.options: StreamOptions = {
+            "policy": search.policy,  # type: ignore[typeddict-item]
+            "beam": search.beam,
+            "margin": search.margin,
+        }
+        self.group: StreamGroup | None = None
+
+    def advance(self, steps: list[Step]) -> list[StepResult]:
+        """The results of steps of different streams."""
+        results = [StepResult() for _ in steps]
+        for step in steps:
+            if step.closes:
+                self._close(step.stream)
+        for position in range(max((len(step.pieces) for step in steps), default=0)):
+            self._read(position, steps, results)
+        self._finish(steps, results)
+        return results
+
+    def _read(self, position: int, steps: list[Step], results: list[StepResult]) -> None:
+        """Reads one piece of each stream that has one."""
+        reading = [(step, result) for step, result in zip(steps, results, strict=True) if position < len(step.pieces)]
+        opened = {self._open(step.stream): step.pieces[position] for step, _ in reading}
+        assert self.group is not None
+        written = self.group.advance(opened)
+        for step, result in reading:
+            assert step.stream.index is not None
+            result.written.append(written[step.stream.index])
+            if step.stream.watch:
+                result.outputs.append(self.group.outputs(step.stream.index))
+
+    def _finish(self, steps: list[Step], results: list[StepResult]) -> None:
+        """Ends the streams whose input has ended; one that has read nothing writes nothing."""
+        ending = [
+            (step.stream, result)
+            for step, result in zip(steps, results, strict=True)
+            if step.ends and step.stream.index is not None
+        ]
+        if not ending or self.group is None:
+            return
+        indices = [stream.index for stream, _ in ending if stream.index is not None]
+        for (stream, result), rest in zip(ending, self.group.finish(indices), strict=True):
+            result.rest, stream.index = rest, None
+
+    def _open(self, stream: OpenStream) -> int:
+        """The place of a stream in the group, which it gets with its first piece."""
+        if stream.index is None:
+            if self.group is None:
+                self.group = self.model.streams([()], **self.options)
+                self.group.close(0)
+            stream.index = self.group.open(stream.features, emit_bias=stream.emit_bias, prefix=stream.prefix)
+        return stream.index
+
+    def _close(self, stream: OpenStream) -> None:
+        if stream.index is not None and self.group is not None:
+            self.group.close(stream.index)
+            stream.index = None
+
+
+class StreamPools:
+    """The pools of all searches that have open streams; a pool is dropped with its last stream."""
+
+    def __init__(self, models: dict[str, Model]) -> None:
+        self.models = models
+        self._pools: dict[Hashable, tuple[StreamPool, int]] = {}
+
+    def enter(self, search: StreamSearch) -> StreamPool:
+        """The pool of a search, with one stream more."""
+        pool, count = self._pools.get(search) or (StreamPool(self.models[search.run], search), 0)
+        self._pools[search] = pool, count + 1
+        return pool
+
+    def leave(self, search: StreamSearch) -> None:
+        """Takes one stream out of its pool."""
+        pool, count = self._pools[search]
+        if count > 1:
+            self._pools[search] = pool, count - 1
+        else:
+            del self._pools[search]

@@ -1,0 +1,296 @@
+"""The socket: one stream per connection, events in and out."""
+
+import asyncio
+import json
+import time
+from contextlib import suppress
+from typing import Any
+
+from fastapi import WebSocket
+from pydantic import ValidationError
+from starlette.websockets import WebSocketDisconnect, WebSocketState
+
+from antiphon.exceptions import AntiphonError
+from antiphon.serve.guards import RefusedError
+from antiphon.serve.operations import features_of
+from antiphon.serve.request_bodies import StreamStart, check_characters
+from antiphon.serve.sentences import sentence_of
+from antiphon.serve.service import Service
+from antiphon.serve.stream_pool import OpenStream, Step, StepResult, StreamPool, StreamSearch
+from antiphon.serve.stream_story import StreamStory
+
+PIECES_AT_ONCE = 8
+"""Pieces of a long text that are read in one step, so that other streams need not wait for all of it."""
+_MOST_PENDING = 64
+"""Messages that wait; a client that sends more has to wait itself."""
+Event = dict[str, Any]
+
+
+class CloseError(Exception):
+    """The stream has to be closed: its code and a reason."""
+
+    def __init__(self, code: int, reason: str) -> None:
+        super().__init__(reason)
+        self.code, self.reason = code, reason
+
+
+class StreamSocket:
+    """One connection."""
+
+    def __init__(self, service: Service, socket: WebSocket) -> None:
+        self.service, self.socket, self.limits = service, socket, service.limits
+        self.options: StreamStart | None = None
+        self.search: StreamSearch | None = None
+        self.pool: StreamPool | None = None
+        self.stream = OpenStream()
+        self.messages: asyncio.Queue[str | None] = asyncio.Queue(_MOST_PENDING)
+        self._begin()
+
+    def _begin(self) -> None:
+        self.story, self.started = StreamStory(), time.perf_counter()
+        self.has_stepped = self.has_ended = False
+
+    async def run(self) -> None:
+        """Serves the connection until one of both sides closes it."""
+        if not await self._accepted():
+            return
+        reader = asyncio.ensure_future(self._receive())
+        stops = asyncio.ensure_future(self.service.stopping.wait())
+        try:
+            await self._serve(stops)
+        except CloseError as close:
+            await self._close(close)
+        except WebSocketDisconnect:
+            pass
+        finally:
+            for task in (reader, stops):
+                task.cancel()
+            self.service.connections -= 1
+            await self._leave()
+
+    async def _accepted(self) -> bool:
+        """Whether there is room for a stream; otherwise the client is told to come back later."""
+        if self.service.stopping.is_set() or self.service.connections >= self.limits.streams:
+            self.service.metrics.refused.increment("streams")
+            await self.socket.accept()
+            await self._close(CloseError(1013, "too many streams are open, expected a connection later"))
+            return False
+        await self.socket.accept()
+        self.service.connections += 1
+        return True
+
+    async def _receive(self) -> None:
+        """Puts messages where ``_serve`` finds them, and None after the last."""
+        with suppress(WebSocketDisconnect, RuntimeError):
+            while True:
+                message = await self.socket.receive()
+                if message["type"] == "websocket.disconnect":
+                    break
+                await self.messages.put(message.get("text") or "")
+        await self.messages.put(None)
+
+    async def _serve(self, stops: "asyncio.Future[Any]") -> None:
+        while True:
+            message = await self._next_message(stops)
+            if message is None:
+                return
+            try:
+                await self._handle(message)
+            except (AntiphonError, RefusedError) as error:
+                await self._send({"event": "error", "error": str(error)})
+
+    async def _next_message(self, stops: "asyncio.Future[Any]") -> str | None:
+        """The next message; a client that is silent for too long is closed, and everyone when the service stops."""
+        if not self.messages.empty():
+            return self.messages.get_nowait()
+        waiting = asyncio.ensure_future(self.messages.get())
+        done, _ = await asyncio.wait(
+            (waiting, stops), timeout=self.limits.idle_seconds, return_when=asyncio.FIRST_COMPLETED
+        )
+        if waiting in done:
+            return waiting.result()
+        waiting.cancel()
+        if stops in done:
+            raise CloseError(1012, "the service stops")
+        raise CloseError(4408, f"nothing was sent for {self.limits.idle_seconds:g} seconds")
+
+    async def _handle(self, message: str) -> None:
+        event = parse_event(message)
+        kind = event.pop("event", None)
+        if kind in ("start", "reset"):
+            await self._start(event, is_reset=kind == "reset")
+        elif kind == "read":
+            await self._read(event)
+        elif kind == "end":
+            await self._end(event)
+        else:
+            raise RefusedError(422, "event: unknown, expected start, read, end or reset")
+
+    async def _start(self, event: Event, *, is_reset: bool) -> None:
+        """Starts an input; ``reset`` keeps the options that it does not name."""
+        if is_reset == (self.options is None):
+            raise RefusedError(422, "start comes first and once, reset after it")
+        before = self.options.model_dump() if self.options is not None else {}
+        try:
+            options = StreamStart.model_validate(before | event)
+        except ValidationError as error:
+            raise RefusedError(422, sentence_of(error.errors())) from None
+        stream = self._stream_of(options)
+        await self._enter(StreamSearch(options.run, options.policy, options.beam, options.margin))
+        self.options, self.stream = options, stream
+        self._begin()
+        await self._send({"event": "started", **options.model_dump(exclude={"beam"})})
+
+    async def _enter(self, search: StreamSearch) -> None:
+        """Joins the streams that are searched in the same way; the stream so far is given up."""
+        if search == self.search:
+            await self._give_up_stream()
+            return
+        pool = self.service.pools.enter(search)
+        await self._leave()
+        self.search, self.pool = search, pool
+
+    def _stream_of(self, options: StreamStart) -> OpenStream:
+        """A stream with checked options."""
+        model = self.service.model(options.run, "stream")
+        if options.policy not in self.service.runs[options.run]["policies"]:
+            raise RefusedError(422, f"policy: {options.run} has no policy {options.policy}, expected beam")
+        self.service.check_candidates(options.beam)
+        for text in (options.features, "".join(options.prefix)):
+            self.service.check_text("features or prefix", text)
+        features = features_of(model, options.features, "features")
+        return OpenStream(features, options.emit_bias, tuple(model.prefix_ids(options.prefix)), options.watch)
+
+    async def _read(self, event: Event) -> None:
+        """Reads a token, or a text piece by piece."""
+        options = self._open_options()
+        text = event.get("token", event.get("text"))
+        if not isinstance(text, str) or set(event) not in ({"token"}, {"text"}):
+            raise RefusedError(422, "read: expected either a token or a text")
+        if len(text) > self.limits.characters:
+            raise CloseError(4413, f"a text of more than {self.limits.characters:,} characters")
+        source = self.service.models[options.run].codec.source
+        pieces = (
+            [text] if "token" in event else split_pieces(text, by_character=source.tokeniser.split("a b")[1] == " ")
+        )
+        if self.story.pieces + len(pieces) > self.limits.stream_tokens:
+            raise CloseError(4413, f"an input of more than {self.limits.stream_tokens:,} tokens")
+        for start in range(0, len(pieces), PIECES_AT_ONCE):
+            await self._read_pieces(pieces[start : start + PIECES_AT_ONCE])
+        if options.watch and self.messages.empty() and self.story.source:
+            await self._send_lattice()
+
+    async def _read_pieces(self, pieces: list[str]) -> None:
+        source = self.service.models[self._open_options().run].codec.source
+        tokens = [source.tokens(piece) for piece in pieces]
+        self.has_stepped = True
+        result = await self._step(Step(self.stream, tokens))
+        for index, (piece, read, written) in enumerate(zip(pieces, tokens, result.written, strict=True)):
+            self.story.read(read)
+            unknown = [token for token in read if token not in source.vocab]
+            await self._send(self._event("read", piece, self.story.pieces) | {"unknown": unknown})
+            await self._write(written)
+            if self.stream.watch:
+                self.story.watch(result.outputs[index])
+
+    async def _write(self, tokens: list[str]) -> None:
+        first = len(self.story.written) + 1
+        self.story.write(tokens)
+        for position, token in enumerate(tokens, first):
+            await self._send(self._event("write", token, position))
+
+    async def _end(self, event: Event) -> None:
+        options = self._open_options()
+        if event:
+            raise RefusedError(422, "end: expected no other key")
+        result = await self._step(Step(self.stream, ends=True))
+        await self._write(result.rest)
+        self.has_ended = True
+        story, join = self.story, self.service.models[options.run].codec.target.tokeniser.join
+        await self._send(
+            {
+                "event": "end",
+                "text": join(story.written),
+                "tokens": story.written,
+                "read": story.read_before,
+                "AL": story.average_lagging,
+                "time": self._seconds(),
+            }
+        )
+
+    async def _send_lattice(self) -> None:
+        options, story, stream = self._open_options(), self.story, self.stream
+        lattices = self.service.lattices[options.run]
+        (shown,) = await self.service.batcher.submit(object(), [story], lambda _: [lattices.of_story(story, stream)])
+        await self._send({"event": "lattice", "run": options.run, **shown})
+
+    def _open_options(self) -> StreamStart:
+        if self.options is None:
+            raise RefusedError(422, "start: expected before anything else")
+        if self.has_ended:
+            raise RefusedError(422, "the input has ended, expected reset")
+        return self.options
+
+    async def _step(self, step: Step) -> StepResult:
+        """The result of a step, computed with those of other streams."""
+        assert self.pool is not None
+        started = time.perf_counter()
+        (result,) = await self.service.batcher.submit(self.pool, [step], self.pool.advance, of_stream=True)
+        metrics = self.service.metrics
+        metrics.stream_seconds.observe(time.perf_counter() - started)
+        metrics.tokens.increment("read", amount=len(step.pieces))
+        metrics.tokens.increment("write", amount=sum(map(len, result.written)) + len(result.rest))
+        return result  # type: ignore[no-any-return]
+
+    def _event(self, event: str, token: str, position: int) -> Event:
+        return {"event": event, "token": token, "position": position, "time": self._seconds()}
+
+    def _seconds(self) -> float:
+        return round(time.perf_counter() - self.started, 6)
+
+    async def _send(self, event: Event) -> None:
+        """Sends an event; a client that does not take it is closed."""
+        try:
+            async with asyncio.timeout(self.limits.send_seconds):
+                await self.socket.send_text(json.dumps(event, ensure_ascii=False, allow_nan=False))
+        except TimeoutError:
+            raise CloseError(4429, "the client does not read what is written") from None
+        except RuntimeError:  # the connection is closed already
+            raise WebSocketDisconnect(1006) from None
+
+    async def _close(self, close: CloseError) -> None:
+        with suppress(RuntimeError, WebSocketDisconnect, TimeoutError):
+            async with asyncio.timeout(self.limits.send_seconds):
+                if self.socket.application_state is WebSocketState.CONNECTED:
+                    await self.socket.close(close.code, close.reason)
+
+    async def _leave(self) -> None:
+        """Leaves the other streams."""
+        if self.search is not None:
+            await self._give_up_stream()
+            self.service.pools.leave(self.search)
+            self.pool = self.search = None
+
+    async def _give_up_stream(self) -> None:
+        """Frees the place of the stream, if it has one."""
+        if self.pool is not None and self.has_stepped and not self.has_ended:
+            with suppress(RefusedError):
+                step = Step(self.stream, closes=True)
+                await self.service.batcher.submit(self.pool, [step], self.pool.advance, of_stream=True)
+
+
+def parse_event(message: str) -> Event:
+    """The object of a message."""
+    try:
+        event = json.loads(check_characters(message))
+        check_characters(json.dumps(event, ensure_ascii=False))
+    except (ValueError, RecursionError):
+        raise RefusedError(400, 'no JSON, expected an object such as {"event": "end"}') from None
+    if not isinstance(event, dict):
+        raise RefusedError(400, 'no JSON object, expected one such as {"event": "end"}')
+    return event
+
+
+def split_pieces(text: str, *, by_character: bool) -> list[str]:
+    """The pieces in which a text is read: its characters, or its words."""
+    return list(text) if by_character else text.split()

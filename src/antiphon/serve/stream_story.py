@@ -1,0 +1,68 @@
+"""What has happened in a stream so far: what it read and wrote and when, and which outputs its beam dropped."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from antiphon.metrics.delay import Delays, average_lagging
+from antiphon.serve.stream_pool import Output
+
+_MOST_SHOWN = 8
+_MOST_DROPPED = 50
+
+
+class StreamStory:
+    """The story of one input."""
+
+    def __init__(self) -> None:
+        self.source: list[str] = []
+        self.written: list[str] = []
+        self.read_before: list[int] = []
+        self.pieces = 0
+        self.outputs: list[Output] = []
+        self.dropped: list[dict[str, Any]] = []
+        self._alive: list[tuple[tuple[str, ...], float]] = []
+
+    def read(self, tokens: Sequence[str]) -> None:
+        """Adds a piece of input."""
+        self.source += tokens
+        self.pieces += 1
+
+    def write(self, tokens: Sequence[str]) -> None:
+        """Adds tokens that were written after the pieces read so far."""
+        self.written += tokens
+        self.read_before += [self.pieces] * len(tokens)
+
+    def watch(self, outputs: Sequence[Output]) -> None:
+        """Compares the active outputs with those before, after a piece was read and tokens were written."""
+        alive = [((*self.written, *tokens), score) for tokens, score in outputs]
+        for tokens, score in self._alive:
+            if tokens and not any(other[: len(tokens)] == tokens for other, _ in alive):
+                self.dropped.insert(0, {"tokens": list(tokens), "step": self.pieces, "log_probability": score})
+        del self.dropped[_MOST_DROPPED:]
+        self._alive = alive[:_MOST_SHOWN]
+        self.outputs = list(outputs)
+
+    @property
+    def best(self) -> list[str]:
+        """The best output so far, with the tokens that are not written yet."""
+        return [*self.written, *(self.outputs[0][0] if self.outputs else ())]
+
+    @property
+    def average_lagging(self) -> float | None:
+        """AL of what is written so far; None while there is nothing."""
+        if not self.written or not self.pieces:
+            return None
+        return average_lagging(Delays(self.read_before, self.pieces, len(self.written)))
+
+    def candidates(self) -> list[dict[str, Any]]:
+        """The most probable active outputs."""
+        return [_candidate(list(tokens), score) for tokens, score in self._alive]
+
+    def given_up(self, most: int) -> list[dict[str, Any]]:
+        """What was dropped, the latest first."""
+        return [{**each, "probability": math.exp(each["log_probability"])} for each in self.dropped[:most]]
+
+
+def _candidate(tokens: list[str], score: float) -> dict[str, Any]:
+    return {"tokens": tokens, "log_probability": score, "probability": math.exp(score), "score": score, "parts": None}
