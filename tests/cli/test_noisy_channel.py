@@ -69,6 +69,16 @@ def test_unpaired_text_makes_a_scarce_model_better(antiphon, parts, combined):
     )
 
 
+def test_tuning_from_bad_weights_does_not_end_below_the_direct_model(antiphon, parts, tmp_path):
+    models = ["--direct", parts / "direct", "--channel", parts / "channel", "--lm", parts / "lm"]
+    bad = ["--weights", "0.01,0.01,1,-4", "--beam", "8", "--proposals", "16"]
+    assert antiphon("combine", *models, *bad, "--out", tmp_path / "bad").status == 0
+    assert antiphon("tune", tmp_path / "bad", parts / "dev.tsv", "--rounds", "2").status == 0
+    tuned = json.loads((tmp_path / "bad/metrics.json").read_text())["tuned"]
+    assert tuned["before"] < tuned["after"]
+    assert tuned["after"] >= accuracy(antiphon, parts / "direct", parts / "dev.tsv")
+
+
 def test_tuning_is_written_into_the_run_and_shown(antiphon, parts, combined):
     result = antiphon("tune", combined, parts / "dev.tsv", "--rounds", "2", "--nbest", "8", "--metric", "accuracy")
     assert "round 1: accuracy" in result.err

@@ -18,6 +18,10 @@ from antiphon.tune.nbest_lists import NBestLists
 from antiphon.tune.weight_search import find_weights
 
 
+_SLIGHT = 0.001
+"""A weight that decides between equals alone."""
+
+
 @dataclass(frozen=True)
 class Tuning:
     """The result: the metric before and after, of a real search or, without rounds, on the lists."""
@@ -53,24 +57,21 @@ def tune(
 ) -> Tuning:
     """Optimises the weights on growing lists of candidates and sets the best ones in the model.
 
-    Every round searches with the current weights and adds its candidates to the lists. It ends when a search finds
-    nothing new, or weights repeat; the weights whose own search scored best are kept.
+    Every round searches with the current weights and adds its candidates to the lists; the second one is led by the
+    direct model, so that the result is not worse than it. It ends when a search finds nothing new, or weights repeat;
+    the weights whose own search scored best are kept.
     """
     tried: list[tuple[float, Weights]] = []
     weights = model.weights
     for round_ in range(1, rounds + 1):
         model.weights = weights
-        predictions = model.predict(
-            [Source(pair.source, pair.features) for pair in lists.pairs], nbest=nbest, allow_unknown_features=True
-        )
-        fresh = lists.add_predictions(predictions)
-        outputs = Outputs.of(lists.target, [each.tokens for each in predictions], [[p.target] for p in lists.pairs])
-        value = score_outputs(outputs, [lists.metric])[lists.metric].value
+        value, fresh = _search(model, lists, nbest)
         tried.append((value, weights))
         say(f"round {round_}: {lists.metric} {value:.2f} with {_shown(weights)}, {fresh:,} new candidates")
         if not fresh or round_ == rounds:
             break
-        weights = _best_weights(lists, weights)
+        is_first, led = round_ == 1, _led_by_direct(weights)
+        weights = led if is_first and weights.direct and weights != led else _best_weights(lists, weights)
         if weights in (before for _, before in tried):
             break
     sign = -1 if lists.metric in LOWER_IS_BETTER else 1
@@ -93,6 +94,20 @@ def save_tuning(found: Tuning, recipe: Recipe, run: RunFolder) -> None:
     with run.changed() as new:
         new.save_recipe(recipe.model_copy(update={"search": search}))
         new.save_metrics(run.metrics() | {"tuned": found.as_json()})
+
+
+def _search(model: NoisyChannelModel, lists: NBestLists, nbest: int) -> tuple[float, int]:
+    """The metric of a search with the model's weights, and how many candidates it adds to the lists."""
+    sources = [Source(pair.source, pair.features) for pair in lists.pairs]
+    predictions = model.predict(sources, nbest=nbest, allow_unknown_features=True)
+    outputs = Outputs.of(lists.target, [each.tokens for each in predictions], [[p.target] for p in lists.pairs])
+    return score_outputs(outputs, [lists.metric])[lists.metric].value, lists.add_predictions(predictions)
+
+
+def _led_by_direct(weights: Weights) -> Weights:
+    """Weights with which the direct model decides, and those that have a part still score."""
+    channel, language_model = (_SLIGHT if weight else 0.0 for weight in (weights.channel, weights.language_model))
+    return Weights(1.0, channel, language_model, 0.0)
 
 
 def _best_weights(lists: NBestLists, weights: Weights) -> Weights:
