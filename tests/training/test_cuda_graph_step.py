@@ -10,7 +10,7 @@ from antiphon.data.batch import Batch
 from antiphon.models.transducer import Transducer
 from antiphon.training.distributed import BatchShard
 from antiphon.training.step import cuda_graph_step
-from antiphon.training.step.cuda_graph_step import CudaGraphStep
+from antiphon.training.step.cuda_graph_step import CaptureError, CudaGraphStep
 from antiphon.training.step.ema import EMA
 from antiphon.training.step.out_of_memory import MicroBatchLimit, OutOfMemoryRetry
 from antiphon.training.step.step import Step, negative_log_likelihood
@@ -110,3 +110,21 @@ def test_a_capture_that_runs_out_of_memory_leaves_the_weights_to_the_retry():
         torch.testing.assert_close(ours, theirs)
     assert steps.graph_step is None
     assert said == ["out of memory: steps are no longer captured as CUDA graphs, which is slower but takes less"]
+
+
+class Uncapturable(OnHost):
+    """Graphs for which every step does what cannot be captured."""
+
+    def capture(self, compute):
+        raise CaptureError("operation not permitted when stream is capturing")
+
+
+def test_steps_that_cannot_be_captured_run_eagerly():
+    eager, step, said = new_step(), new_step(), []
+    graph_step = CudaGraphStep(step, batch_size=4, graphs=Uncapturable())
+    retry = OutOfMemoryRetry(step, MicroBatchLimit(said.append), graph_step)
+    for batch in draw_batches(24):
+        one, other = eager(batch), retry(BatchShard(batch, len(batch.source), len(batch.source)))
+        torch.testing.assert_close(one.loss, other.loss)
+    assert len(said) == 1
+    assert "not permitted when stream is capturing: steps are no longer captured" in said[0]

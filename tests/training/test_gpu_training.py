@@ -7,9 +7,11 @@ import torch
 from antiphon.data.batch import Batch
 from antiphon.recipe.recipe_file import load_recipe
 from antiphon.recipe.shipped_recipes import find_recipe
+from antiphon.training.distributed import BatchShard
 from antiphon.training.fit import train
 from antiphon.training.step.cuda_graph_step import CudaGraphStep
 from antiphon.training.step.ema import EMA
+from antiphon.training.step.out_of_memory import MicroBatchLimit, OutOfMemoryRetry
 from antiphon.training.step.step import Step, negative_log_likelihood
 from tests.decode.small_models import MODELS, features_of, small_model
 from tests.toy import write_pairs
@@ -43,6 +45,22 @@ def test_steps_captured_as_cuda_graphs_are_the_steps_that_they_replace(name):
     assert replayed._captured
     for ours, theirs in zip(step.ema.parameters(), eager.ema.parameters(), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-2, atol=1e-3)
+
+
+def test_a_step_that_cannot_be_captured_runs_eagerly():
+    step, said = new_step(MODELS[0]), []
+    step.loss = lambda model, batch: negative_log_likelihood(model, batch) * synchronised()
+    retry = OutOfMemoryRetry(step, MicroBatchLimit(said.append), CudaGraphStep(step, batch_size=4))
+    for batch in draw_batches(24):
+        assert retry(BatchShard(batch, len(batch.source), len(batch.source))).loss.isfinite()
+    assert len(said) == 1
+    assert said[0].endswith("steps are no longer captured as CUDA graphs, which is slower")
+
+
+def synchronised():
+    """A factor of 1, after waiting for the GPU, which cannot be captured."""
+    torch.cuda.synchronize()
+    return 1.0
 
 
 @pytest.mark.parametrize("precision", ["float32", "tf32", "bfloat16"])

@@ -38,11 +38,14 @@ class NBestLists:
         self._value = statistics_of(metric, Outputs.of(target, [], [])).value
 
     def add(self, found: Iterable[Sequence[tuple[tuple[str, ...], tuple[float, ...]]]]) -> int:
-        """Adds tokens and scores for every pair; how many of the candidates were new."""
+        """Adds tokens and scores for every pair; how many of the candidates were new.
+
+        Of candidates with the same tokens the first one counts: unknown tokens may be copied from several places.
+        """
         new = [
             (sentence, tokens, scores)
             for sentence, candidates in enumerate(found)
-            for tokens, scores in candidates
+            for tokens, scores in dict(reversed(candidates)).items()
             if tokens not in self.lists[sentence].scores
         ]
         if new:

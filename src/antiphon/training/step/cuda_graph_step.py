@@ -16,6 +16,10 @@ _MAX_GRAPHS = 128
 """Batch shapes captured at most; steps on other shapes run eagerly."""
 
 
+class CaptureError(RuntimeError):
+    """A computation does something that CUDA cannot capture."""
+
+
 class Graphs(Protocol):
     """Captures a computation, so that it can be replayed as a whole."""
 
@@ -26,7 +30,7 @@ class Graphs(Protocol):
         ...
 
     def capture(self, compute: Callable[[], Tensor]) -> Callable[[], Tensor]:
-        """Captures a computation without running it; each call of the result runs it once."""
+        """Captures a computation without running it; each call of the result runs it once. CaptureError if it cannot."""
         ...
 
 
@@ -48,11 +52,17 @@ class CudaGraphs:
     def capture(self, compute: Callable[[], Tensor]) -> Callable[[], Tensor]:
         """Captures a computation as a graph; each call of the result replays it once."""
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
-            try:
-                result = compute()
-            finally:
-                join_side_streams()  # also where memory has run out
+        try:
+            with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
+                try:
+                    result = compute()
+                finally:
+                    join_side_streams()  # also where memory has run out
+        except RuntimeError as error:
+            if "captur" not in str(error):
+                raise
+            _renew_random_state()
+            raise CaptureError(str(error).partition("\n")[0]) from None
 
         def replay() -> Tensor:
             graph.replay()
@@ -121,6 +131,12 @@ class _CapturedStep(NamedTuple):
         for place, tensor in zip((*self.batch, self.weights), (*batch, weights), strict=True):
             place.copy_(tensor, non_blocking=True)
         return self.replay()
+
+
+def _renew_random_state() -> None:
+    """Gives the GPU's random numbers a new state: that of a capture which failed stays closed to other work."""
+    generator = torch.cuda.default_generators[torch.cuda.current_device()]
+    generator.graphsafe_set_state(generator.clone_state())
 
 
 def _round_up(number: int, unit: int) -> int:

@@ -13,7 +13,7 @@ import torch
 
 from antiphon.exceptions import RunError
 from antiphon.training.distributed import BatchShard
-from antiphon.training.step.cuda_graph_step import CudaGraphStep
+from antiphon.training.step.cuda_graph_step import CaptureError, CudaGraphStep
 from antiphon.training.step.step import Step, StepResult, Update
 
 Result = TypeVar("Result")
@@ -98,24 +98,36 @@ class OutOfMemoryRetry:
 
     def release_graphs(self) -> bool:
         """Frees the memory of captured CUDA graphs, and returns whether there were any; steps without are slower."""
-        if self.graph_step is None:
-            return False
-        self.graph_step = None
-        self.limit.say("out of memory: steps are no longer captured as CUDA graphs, which is slower but takes less")
-        return True
+        return self._stop_capturing("out of memory: ", " but takes less")
 
     def _prepare(self, parts: list[Any], weight: float) -> Update:
         """Computes gradients while the weights stay as they are; calling the result updates them."""
         if len(parts) == 1 and self.graph_step is not None:
-            return self.graph_step.prepare(parts[0])
+            try:
+                return self.graph_step.prepare(parts[0])
+            except CaptureError as error:
+                reason = f"{error}: "
+            self._draw_anew()
+            self._stop_capturing(reason)
         return self.step.prepare([part.to(self._device) for part in parts], weight)
+
+    def _stop_capturing(self, reason: str, remark: str = "") -> bool:
+        """Drops all CUDA graphs and says so; whether there were any."""
+        if self.graph_step is None:
+            return False
+        self.graph_step = None
+        self.limit.say(f"{reason}steps are no longer captured as CUDA graphs, which is slower{remark}")
+        return True
 
     def _discard_attempt(self) -> bool:
         """Drops the gradients of a failed attempt and all CUDA graphs; whether there were graphs."""
-        self.step.optimiser.zero_grad()
-        # The number of random numbers that the failed attempt has drawn is unknown.
-        torch.manual_seed(torch.initial_seed() + _NEXT_SEED)
+        self._draw_anew()
         return self.release_graphs()
+
+    def _draw_anew(self) -> None:
+        """Drops gradients and seeds anew: how many random numbers a failed attempt has drawn is unknown."""
+        self.step.optimiser.zero_grad()
+        torch.manual_seed(torch.initial_seed() + _NEXT_SEED)
 
 
 def _free_gpu_memory() -> None:
