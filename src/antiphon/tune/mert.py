@@ -17,7 +17,6 @@ from antiphon.runs.run_folder import RunFolder
 from antiphon.tune.nbest_lists import NBestLists
 from antiphon.tune.weight_search import find_weights
 
-
 _SLIGHT = 0.001
 """A weight that decides between equals alone."""
 

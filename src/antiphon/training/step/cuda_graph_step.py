@@ -30,7 +30,7 @@ class Graphs(Protocol):
         ...
 
     def capture(self, compute: Callable[[], Tensor]) -> Callable[[], Tensor]:
-        """Captures a computation without running it; each call of the result runs it once. CaptureError if it cannot."""
+        """Captures a computation without running it; each call of the result runs it once; may raise CaptureError."""
         ...
 
 
