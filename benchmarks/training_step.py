@@ -2,13 +2,16 @@
 
 All models of a size take turns in one process, several rounds, and medians are compared. On a GPU every model runs
 both eagerly and as the captured CUDA graph that training uses; on a CPU, one thread. The naive joint is the same
-transducer with a log-softmax over all B x I x J x V logits. torchaudio's RNN-T loss, where it is installed on a GPU
+transducer with a log-softmax over all B x I x J x V logits. For words there are three more transducers: with a decoder
+that attends to the source, one that copies words, and both (``to_plain``: their time divided by that of the plain
+one); a quarter of the words of a target are then words of its source, some of them unknown. torchaudio's RNN-T loss, where it is installed on a GPU
 machine, is timed on ready logits: the loss and its gradient alone.
 
-python -m benchmarks.training_step [--curves]
+python -m benchmarks.training_step [WORDS ...]        only sizes with so many words, say 20000 69000
 """
 
 import statistics
+import sys
 import time
 from contextlib import contextmanager
 
@@ -16,6 +19,8 @@ import numpy as np
 import torch
 
 from antiphon.data.batch import Batch
+from antiphon.data.copied_words import CopiedWords
+from antiphon.data.vocab import UNKNOWN
 from antiphon.device import keep_freed_memory
 from antiphon.models import transducer
 from antiphon.recipe.kinds import KINDS, resolve
@@ -28,13 +33,22 @@ SIZES = {
     "cpu": [(32, 12, 12, 40, 128), (32, 50, 25, 20_000, 256)],
     "cuda": [(32, 12, 12, 40, 128), (32, 50, 25, 20_000, 256), (32, 50, 25, 69_000, 256)],
 }
+TRANSDUCERS = {
+    "transducer": {},
+    "transducer, context": {"context": "attention"},
+    "transducer, copying": {"copy_words": True},
+    "transducer, context + copying": {"context": "attention", "copy_words": True},
+}
+OTHERS = ("attention", "encoder_decoder", "naive_joint")
+FEW_WORDS = 1_000
+"""Vocabularies of fewer tokens are letters, which are neither copied nor attended to."""
 NAIVE_LOGITS = {"cpu": 2**28, "cuda": 2**33}
 """The naive joint is left out where it would have more logits than this."""
 
 
-def measure():
+def measure(words=()):
     set_up_as_training_does()
-    return [row for size in SIZES[device()] for row in measure_size(*size)]
+    return [row for size in SIZES[device()] if not words or size[3] in words for row in measure_size(*size)]
 
 
 def set_up_as_training_does():
@@ -47,8 +61,9 @@ def device():
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def measure_size(B, I, J, V, H, kinds=("transducer", "attention", "encoder_decoder", "naive_joint"), rounds=5):
+def measure_size(B, I, J, V, H, kinds=None, rounds=5):
     batch = draw_batch(B, I, J, V)
+    kinds = kinds or [*(TRANSDUCERS if V >= FEW_WORDS else ["transducer"]), *OTHERS]
     ways = ("captured", "eager") if device() == "cuda" else ("eager",)
     steps = {
         (kind, way): new_step(kind, way, batch, V, H)
@@ -73,6 +88,7 @@ def measure_size(B, I, J, V, H, kinds=("transducer", "attention", "encoder_decod
             "way": way,
             "step_ms": found,
             "peak_gib": peaks[kind, way],
+            "to_plain": found / medians["transducer", way] if kind in TRANSDUCERS else "",
             "to_attention": found / medians["attention", way] if ("attention", way) in medians else "",
         }
         for (kind, way), found in medians.items()
@@ -80,14 +96,24 @@ def measure_size(B, I, J, V, H, kinds=("transducer", "attention", "encoder_decod
 
 
 def draw_batch(B, I, J, V):
+    """Pairs in which a quarter of the target tokens are source tokens, one in ten of those unknown."""
     draw = np.random.default_rng(0)
-    return Batch.of([draw.integers(4, V, I - 1) for _ in range(B)], [draw.integers(4, V, J - 1) for _ in range(B)])
+    words = draw.integers(4, V, (B, I - 1), dtype=np.int32)
+    words[draw.random(words.shape) < 0.1] *= -1
+    targets = draw.integers(4, V, (B, J - 1), dtype=np.int32)
+    from_source = np.sort(draw.integers(0, I - 1, targets.shape), 1)
+    is_copy = draw.random(targets.shape) < 0.25
+    targets[is_copy] = np.take_along_axis(words, from_source, 1)[is_copy]
+    return Batch.of(list(np.where(words < 0, UNKNOWN, words)), list(targets), copied=CopiedWords(list(words), V))
 
 
 def new_step(kind, way, batch, V, H):
-    entry = KINDS["transducer" if kind == "naive_joint" else kind]
+    entry = KINDS["transducer" if kind in TRANSDUCERS or kind == "naive_joint" else kind]
+    settings = entry.section(hidden_size=H, dropout=0.2, **TRANSDUCERS.get(kind, {})).arguments()
+    if not settings.get("copy_words"):
+        batch = batch._replace(target=batch.target.masked_fill(batch.target >= V, UNKNOWN), copied=batch.copied[:, :0])
     torch.manual_seed(0)
-    model = resolve(entry.model)(V, V, **entry.section(hidden_size=H, dropout=0.2).arguments()).to(device())
+    model = resolve(entry.model)(V, V, **settings).to(device())
     optimisation = Optimisation.of(TrainSection(precision="float32"))
     step = Step(model, negative_log_likelihood, optimisation.new_optimiser(model), optimisation.clip)
     if way == "captured":
@@ -170,4 +196,4 @@ def rnnt_milliseconds(B, I, J, V):
 if __name__ == "__main__":
     from benchmarks.__main__ import table
 
-    print("\n".join(table(measure())))
+    print("\n".join(table(measure({int(words) for words in sys.argv[1:]}))))

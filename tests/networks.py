@@ -16,6 +16,7 @@ _TRANSDUCER = {
     "final_emit": "learned",
     "tie": "none",
     "context": "none",
+    "copy_words": False,
 }
 _TRANSFORMER = {
     "hidden_size": 8,

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
+from antiphon.data.copied_words import NOT_COPIED, CopiedWords
 from antiphon.data.vocab import END, PAD, START, UNKNOWN
 
 Ids = NDArray[np.int32]
@@ -17,7 +18,9 @@ Ids = NDArray[np.int32]
 class Batch(NamedTuple):
     """Token ids padded on the right; every sequence ends in the end symbol, which its length counts.
 
-    ``features`` are the ids of each pair's features, a set, padded as well.
+    ``features`` are the ids of each pair's features, a set, padded as well. For models that copy words, ``copied`` has
+    the target id of every source token; unknown words, there and in ``target``, have ids from the size of the target
+    vocabulary on (``data/copied_words.py``). For other models it has no columns.
     """
 
     source: Tensor
@@ -25,6 +28,7 @@ class Batch(NamedTuple):
     target: Tensor
     target_lengths: Tensor
     features: Tensor
+    copied: Tensor
 
     @classmethod
     def of(
@@ -34,6 +38,7 @@ class Batch(NamedTuple):
         features: Sequence[Ids] | None = None,
         *,
         max_features: int = 0,
+        copied: CopiedWords | None = None,
     ) -> Self:
         """The batch of these sequences, which have no end symbol yet; missing sides are empty.
 
@@ -41,8 +46,15 @@ class Batch(NamedTuple):
         """
         nothing = [np.zeros(0, np.int32)] * max(len(sources), len(targets or ()))
         columns = max([max_features, *map(len, features or ())])
+        if copied is not None and targets is not None:
+            targets = copied.extended_targets(targets)
+        source, source_lengths = _pad(sources)
         return cls(
-            *_pad(sources), *_pad(nothing if targets is None else targets), _pad_to(columns, features or nothing)
+            source,
+            source_lengths,
+            *_pad(nothing if targets is None else targets),
+            _pad_to(columns, features or nothing),
+            _pad_to(source.shape[1], copied.extended(), NOT_COPIED) if copied else source[:, :0],
         )
 
     @classmethod
@@ -68,7 +80,9 @@ class Batch(NamedTuple):
             pad(lengths, (0, more), value=1) for lengths in (self.source_lengths, self.target_lengths)
         )
         features = pad(self.features, (0, 0, 0, more), value=PAD)
-        return Batch(source, source_lengths, target, target_lengths, features)
+        wider = I - self.copied.shape[1] if self.copied.shape[1] else 0
+        copied = pad(self.copied, (0, wider, 0, more), value=NOT_COPIED)
+        return Batch(source, source_lengths, target, target_lengths, features, copied)
 
     @property
     def sizes(self) -> tuple[int, int, int]:
@@ -92,8 +106,8 @@ def _pad(sequences: Sequence[Ids]) -> tuple[Tensor, Tensor]:
     return padded, lengths
 
 
-def _pad_to(columns: int, sequences: Sequence[Ids]) -> Tensor:
-    padded = np.full((len(sequences), columns), PAD, np.int64)
+def _pad_to(columns: int, sequences: Sequence[Ids], padding: int = PAD) -> Tensor:
+    padded = np.full((len(sequences), columns), padding, np.int64)
     lengths = np.fromiter(map(len, sequences), np.int64, len(sequences))
     padded[np.arange(columns) < lengths[:, None]] = np.concatenate([*sequences, np.zeros(0, np.int32)])
     return torch.from_numpy(padded)

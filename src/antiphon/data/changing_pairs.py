@@ -8,7 +8,7 @@ What differs between the two, and the first and last shared letter, is kept. So 
 are copied, whatever their letters. Known as data hallucination (Anastasopoulos and Neubig, 2019).
 
 In others one token that both sides have is replaced by the unknown token, so that a model learns to copy tokens that
-are in no vocabulary (``models/left_to_right.py``).
+are in no vocabulary (``models/left_to_right.py``, ``nn/copying.py``).
 """
 
 from collections.abc import Sequence
@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from antiphon.data.batch import Batch, Ids
+from antiphon.data.copied_words import HIDDEN
 from antiphon.data.corpus import Corpus
 from antiphon.data.vocab import SPECIALS, UNKNOWN
 
@@ -50,6 +51,16 @@ def longest_shared(source: NDArray[np.integer], target: NDArray[np.integer]) -> 
     return best
 
 
+def hide_word(source: Ids, target: Ids, copied: Ids, random: np.random.Generator) -> tuple[Ids, Ids, Ids]:
+    """A pair whose words are copied, in which a word of both sides is unknown; unchanged if the one drawn is not."""
+    position = random.integers(len(source))
+    token, word = source[position], copied[position]
+    if word not in target:
+        return source, target, copied
+    target, copied = (np.where(side == word, np.int32(HIDDEN), side) for side in (target, copied))
+    return np.where(source == token, np.int32(UNKNOWN), source), target, copied
+
+
 class ChangingPairs:
     """The pairs of a corpus, some of them changed; ``counterparts`` has the target id of source ids.
 
@@ -63,10 +74,15 @@ class ChangingPairs:
     def batch(self, indices: NDArray[np.int64], seeds: NDArray[np.int64]) -> Batch:
         """The pairs at these indices, padded; the seed of each, below 2^63, decides if and how it changes."""
         sources, targets, features = self.corpus.sequences(indices)
+        copied = self.corpus.copied(indices)
         chance = seeds / 2**63
         for position in np.flatnonzero(chance < self.share + (1 - self.share) * _UNKNOWN_SHARE).tolist():
             random = np.random.default_rng(seeds[position])
             pair = sources[position], targets[position]
+            if copied is not None:
+                hidden = hide_word(*pair, copied[position], random)
+                sources[position], targets[position], copied[position] = hidden
+                continue
             is_hallucinated = chance[position] < self.share
             changed = (
                 self._hallucinate(int(indices[position]), *pair, random)
@@ -74,7 +90,7 @@ class ChangingPairs:
                 else self._hide(*pair, random)
             )
             sources[position], targets[position] = changed
-        return Batch.of(sources, targets, features, max_features=self.corpus.max_features)
+        return self.corpus.pad(sources, targets, features, copied)
 
     def _hide(self, source: Ids, target: Ids, random: np.random.Generator) -> tuple[Ids, Ids]:
         """A pair in which a token of both sides is unknown; unchanged if the token drawn is not on both."""

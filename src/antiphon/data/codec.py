@@ -3,14 +3,16 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 
 import numpy as np
 from numpy.typing import NDArray
 
 from antiphon.data.batch import Batch
+from antiphon.data.copied_words import CopiedWords, WordIds
 from antiphon.data.readers import Source
 from antiphon.data.tokenise import Normalisation, Tokeniser
-from antiphon.data.vocab import SPECIALS, UNKNOWN, Vocab
+from antiphon.data.vocab import END, SPECIALS, UNKNOWN, Vocab
 
 NO_FEATURES = Vocab(())
 """The vocabulary of features if there are none."""
@@ -65,11 +67,15 @@ class PairTokeniser:
 
 @dataclass(frozen=True)
 class PairCodec(PairTokeniser):
-    """Text to token ids and back for both sides of a pair, and its features."""
+    """Text to token ids and back for both sides of a pair, and its features.
+
+    If ``copies_words``, unknown words of the source have ids of their own (``data/copied_words.py``).
+    """
 
     source: TextCodec
     target: TextCodec
     features: Vocab = NO_FEATURES
+    copies_words: bool = False
 
     @cached_property
     def known_features(self) -> frozenset[str]:
@@ -81,22 +87,48 @@ class PairCodec(PairTokeniser):
         return self.features.encode(sorted(set(features)))
 
     def decode_copied(self, ids: Iterable[int], alignment: Sequence[int], source: Sequence[str]) -> list[str]:
-        """The tokens of an output; an unknown one is replaced by the input token that it is aligned to.
+        """The tokens of an output; a copied word has the position of an input token in its id.
 
-        One that is aligned to the end symbol becomes the last unknown token of the input, or else its last token.
+        An unknown token is replaced by the input token that it is aligned to. One that is aligned to the end symbol
+        becomes the last unknown token of the input, or else its last token.
         """
-        tokens = self.target.vocab.decode(ids)
-        if not source:
+        tokens = self.decode_words(ids, source)
+        if not source or self.copies_words:
             return tokens
         at_the_end = next((token for token in reversed(source) if token not in self.source.vocab), source[-1])
         copied = [*source, at_the_end]
         triples = zip(tokens, ids, alignment, strict=False)
         return [copied[row] if id_ == UNKNOWN else token for token, id_, row in triples] if alignment else tokens
 
+    def decode_words(self, ids: Iterable[int], words: Sequence[str]) -> list[str]:
+        """The tokens of an output; ids beyond the vocabulary are those of ``words``."""
+        size = len(self.target.vocab)
+        tokens: list[str] = []
+        for id_ in takewhile(lambda each: each != END, ids):
+            tokens += self.target.vocab.decode([id_]) if id_ < size else [words[id_ - size]]
+        return tokens
+
     def batch(self, sources: Sequence[Source], targets: Sequence[str] | None = None) -> Batch:
         """The padded batch of sources with their features, and their targets if given."""
+        return self.batch_of_tokens(
+            [self.source.tokens(source.text) for source in sources],
+            None if targets is None else [self.target.tokens(target) for target in targets],
+            [source.features for source in sources],
+        )
+
+    def batch_of_tokens(
+        self,
+        sources: Sequence[Sequence[str]],
+        targets: Sequence[Sequence[str]] | None,
+        features: Sequence[Iterable[str]],
+    ) -> Batch:
+        """The same for text that is tokenised already."""
+        words, known = WordIds(self.target.vocab), self.target.vocab
+        encode = words.encode_many if self.copies_words else known.encode
+        copied = CopiedWords(list(map(words.encode_many, sources)), len(known)) if self.copies_words else None
         return Batch.of(
-            [self.source.encode(source.text) for source in sources],
-            None if targets is None else [self.target.encode(target) for target in targets],
-            [self.encode_features(source.features) for source in sources],
+            list(map(self.source.vocab.encode, sources)),
+            None if targets is None else list(map(encode, targets)),
+            list(map(self.encode_features, features)),
+            copied=copied,
         )

@@ -18,11 +18,13 @@ from numpy.typing import NDArray
 
 from antiphon.data.batch import Batch, Ids
 from antiphon.data.codec import PairCodec, PairTokeniser
+from antiphon.data.copied_words import CopiedWords, WordIds
 from antiphon.data.readers import Pair
-from antiphon.data.vocab import TokenCounts
+from antiphon.data.vocab import UNKNOWN, TokenCounts
 from antiphon.terminal import count_of
 
-_SCHEMA = pyarrow.schema({column: pyarrow.list_(pyarrow.int32()) for column in ("source", "target", "features")})
+_COLUMNS = ("source", "target", "features", "copied")
+"""Columns of a corpus; the last one only if words may be copied (``data/copied_words.py``)."""
 _ROWS_PER_CHUNK = 20_000
 _CHARACTERS_PER_CHUNK = 2**24
 _BATCHES_PER_POOL = 50
@@ -73,15 +75,24 @@ class TokenEncoder(Protocol):
 
 
 def write_corpus(
-    pairs: Iterable[Pair], codec: PairCodec, path: Path, limits: Limits, *, targets_only: bool = False
+    pairs: Iterable[Pair],
+    codec: PairCodec,
+    path: Path,
+    limits: Limits,
+    *,
+    targets_only: bool = False,
+    may_copy: bool = False,
 ) -> FilterStats:
     """Encodes the pairs into an Arrow file; how many were kept and dropped.
 
     With ``targets_only`` sources are ignored except for their features, and only empty or long targets are dropped.
+    With ``may_copy`` unknown words keep ids of their own.
     """
     stats = FilterStats()
-    encoders = codec.source.vocab, codec.target.vocab, codec.features
-    _write(_encode(pairs, codec, encoders, limits, stats, targets_only), path)
+    encoders: list[TokenEncoder] = [codec.source.vocab, codec.target.vocab, codec.features]
+    if may_copy:
+        encoders[1:] = [WordIds(codec.target.vocab), codec.features, WordIds(codec.target.vocab)]
+    _write(_encode(pairs, codec, encoders, limits, stats, targets_only), path, len(encoders))
     return stats
 
 
@@ -103,30 +114,40 @@ def write_counted_corpus(
     provisional ids by theirs, so that text is read and tokenised once.
     """
     counted = CountedCorpus(FilterStats(), TokenCounts(), TokenCounts(), TokenCounts())
-    encoders = counted.source, counted.target, counted.features
-    _write(_encode(pairs, tokeniser, encoders, limits, counted.stats, targets_only), path)
+    encoders = [counted.source, counted.target, counted.features]
+    _write(_encode(pairs, tokeniser, encoders, limits, counted.stats, targets_only), path, len(encoders))
     return counted
 
 
-def remap_corpus_ids(path: Path, new: Path, source: Ids, target: Ids, features: Ids) -> None:
-    """Writes a corpus in which id ``n`` of a column becomes ``source[n]``, ``target[n]`` or ``features[n]``."""
+def remap_corpus_ids(path: Path, new: Path, source: Ids, target: Ids, features: Ids, copied: Ids | None = None) -> None:
+    """Writes a corpus in which id ``n`` of a column becomes ``source[n]``, ``target[n]`` or ``features[n]``.
+
+    With ``copied`` there is one more column, in which id ``n`` of a source is ``copied[n]``.
+    """
+    tables = [source, target, features] + ([] if copied is None else [copied])
     with pyarrow.OSFile(str(path)) as file:
         reader = pyarrow.ipc.open_file(file)
         chunks = (reader.get_batch(index) for index in range(reader.num_record_batches))
-        columns = (zip((source, target, features), chunk.columns, strict=True) for chunk in chunks)
-        _write(([_remapped(column, table) for table, column in each] for each in columns), new)
+        columns = (zip(tables, [*chunk.columns, chunk.columns[0]], strict=False) for chunk in chunks)
+        _write(([_remapped(column, table) for table, column in each] for each in columns), new, len(tables))
 
 
 class Corpus:
-    """A read-only view of an encoded corpus on disk."""
+    """A read-only view of an encoded corpus on disk.
 
-    def __init__(self, path: Path) -> None:
+    ``copied_size`` is the size of the target vocabulary if words are copied, else 0.
+    """
+
+    def __init__(self, path: Path, *, copied_size: int = 0) -> None:
         with pyarrow.memory_map(str(path)) as source:
             reader = pyarrow.ipc.open_file(source)
             chunks = [reader.get_batch(index) for index in range(reader.num_record_batches)]
         self._sources = _Sequences([chunk.column("source") for chunk in chunks])
         self._targets = _Sequences([chunk.column("target") for chunk in chunks])
         self._features = _Sequences([chunk.column("features") for chunk in chunks])
+        names = chunks[0].schema.names if chunks else ()
+        self._copied = _Sequences([chunk.column("copied") for chunk in chunks]) if "copied" in names else None
+        self.copied_size = copied_size
         self.max_features = int(self._features.lengths.max(initial=0))
 
     def __len__(self) -> int:
@@ -144,11 +165,26 @@ class Corpus:
 
     def batch(self, indices: Iterable[int]) -> Batch:
         """The pairs at these indices, padded."""
-        return Batch.of(*self.sequences(np.fromiter(indices, np.int64)), max_features=self.max_features)
+        chosen = np.fromiter(indices, np.int64)
+        return self.pad(*self.sequences(chosen), self.copied(chosen))
+
+    def pad(
+        self, sources: Sequence[Ids], targets: Sequence[Ids], features: Sequence[Ids], copied: Sequence[Ids] | None
+    ) -> Batch:
+        """Pairs of this corpus as a batch."""
+        words = None if copied is None else CopiedWords(copied, self.copied_size)
+        return Batch.of(sources, targets, features, max_features=self.max_features, copied=words)
 
     def sequences(self, indices: NDArray[np.int64]) -> tuple[list[Ids], list[Ids], list[Ids]]:
         """Sources, targets and features of the pairs at these indices."""
-        return self._sources.take(indices), self._targets.take(indices), self._features.take(indices)
+        targets = self._targets.take(indices)
+        if self._copied is not None and not self.copied_size:
+            targets = [np.where(target < 0, np.int32(UNKNOWN), target) for target in targets]
+        return self._sources.take(indices), targets, self._features.take(indices)
+
+    def copied(self, indices: NDArray[np.int64]) -> list[Ids] | None:
+        """The source words of the pairs at these indices as target ids, if words are copied."""
+        return self._copied.take(indices) if self._copied is not None and self.copied_size else None
 
     def __getitem__(self, indices: Iterable[int]) -> Batch:
         return self.batch(indices)
@@ -217,7 +253,7 @@ def _split_batches(
 def _encode(
     pairs: Iterable[Pair],
     tokeniser: PairTokeniser,
-    encoders: tuple[TokenEncoder, TokenEncoder, TokenEncoder],
+    encoders: Sequence[TokenEncoder],
     limits: Limits,
     stats: FilterStats,
     targets_only: bool,
@@ -231,7 +267,7 @@ def _encode(
         stays = stats.admit(lengths, _lengths(targets), limits)
         yield [
             _list_array(list(compress(tokens, stays)), encoder)
-            for tokens, encoder in zip((texts, targets, features), encoders, strict=True)
+            for tokens, encoder in zip((texts, targets, features, texts), encoders, strict=False)
         ]
 
 
@@ -249,10 +285,11 @@ def _chunks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
         yield chunk
 
 
-def _write(chunks: Iterable[list[pyarrow.ListArray]], path: Path) -> None:
-    with _no_collection(), pyarrow.OSFile(str(path), "wb") as sink, pyarrow.ipc.new_file(sink, _SCHEMA) as writer:
-        for columns in chunks:
-            writer.write(pyarrow.record_batch(columns, schema=_SCHEMA))
+def _write(chunks: Iterable[list[pyarrow.ListArray]], path: Path, columns: int) -> None:
+    schema = pyarrow.schema({column: pyarrow.list_(pyarrow.int32()) for column in _COLUMNS[:columns]})
+    with _no_collection(), pyarrow.OSFile(str(path), "wb") as sink, pyarrow.ipc.new_file(sink, schema) as writer:
+        for chunk in chunks:
+            writer.write(pyarrow.record_batch(chunk, schema=schema))
 
 
 @contextmanager

@@ -25,6 +25,7 @@ from antiphon.decode.hypothesis import BeamSettings, Hypothesis, is_no_end, neve
 from antiphon.lattice.moves import IMPOSSIBLE
 from antiphon.models.transducer import Transducer
 from antiphon.nn.cell_factors import CellFactors, SideState
+from antiphon.nn.copying import add_row_copy
 from antiphon.nn.source_attention import SourceContext
 
 _ELEMENTS_AT_ONCE = 2**22
@@ -67,7 +68,8 @@ def search_paths(model: Transducer, batch: Batch, settings: BeamSettings) -> lis
         index = torch.tensor([b], device=batch.source.device)
         source = CellFactors(*(side[b, :length] for side in factors))
         own_context = None if context is None else context.select(index)
-        found.append(PathSearch(model, source, own_context, first.select(index), limits[b], settings).run())
+        copied = model.copied_words(batch)[b, :length]
+        found.append(PathSearch(model, source, copied, own_context, first.select(index), limits[b], settings).run())
     return found
 
 
@@ -78,14 +80,16 @@ class PathSearch:
         self,
         model: Transducer,
         source: CellFactors,
+        copied: Int[Tensor, " I"],
         context: SourceContext | None,
         first: SideState,
         limit: int,
         settings: BeamSettings,
     ) -> None:
-        self.model, self.source, self.context, self.first = model, source, context, first
+        self.model, self.source, self.copied, self.context, self.first = model, source, copied, context, first
         self.limit, self.settings = limit, settings
         self.I, self.V = source.logits.shape
+        self.ids = self.V + self.I  # more than the highest id of a copied word
         self.device = source.logits.device
         self.visited: list[Visited] = []
         self.finished: list[Hypothesis] = []
@@ -136,6 +140,8 @@ class PathSearch:
         scores, indices = [], []
         for rows in torch.arange(self.I, device=self.device).split(max(1, _ELEMENTS_AT_ONCE // logits.numel())):
             log_token = (self.source.logits[rows, None] + logits).log_softmax(2)
+            if self.model.copies_words:
+                log_token = add_row_copy(log_token, self.copied[rows, None])
             log_token[:, :, never_written(self.model)] = IMPOSSIBLE
             log_token[rows < self.I - 1, :, END] = IMPOSSIBLE
             if is_last:
@@ -145,7 +151,10 @@ class PathSearch:
             indices.append(index)
         score, index = torch.cat(scores), torch.cat(indices)
         score = score.masked_fill(score < score.amax() - self.settings.threshold, IMPOSSIBLE)
-        return Entries(score, index // self.V, index % self.V)
+        token = index % self.V
+        if self.model.copies_words:
+            token = torch.where(token == self.model.target_size, self.copied[:, None], token)
+        return Entries(score, index // self.V, token)
 
     def _finish(self, entries: Entries, length: int) -> None:
         """Adds the outputs that end here, in the last row, and keeps the best."""
@@ -179,8 +188,8 @@ class PathSearch:
     def _next_column(self, entries: Entries, goes_on: Tensor, state: SideState) -> Column:
         """Distinct outputs, each with its score in every row."""
         rows, _ = goes_on.nonzero(as_tuple=True)
-        key, slot = torch.unique((entries.parent * self.V + entries.token)[goes_on], return_inverse=True)
+        key, slot = torch.unique((entries.parent * self.ids + entries.token)[goes_on], return_inverse=True)
         arrive = torch.full((self.I, len(key)), IMPOSSIBLE, dtype=torch.float64, device=self.device)
         arrive[rows, slot] = entries.score[goes_on]
-        parent = key // self.V
-        return Column(key % self.V, parent, state.select(parent), arrive)
+        parent = key // self.ids
+        return Column(key % self.ids, parent, state.select(parent), arrive)

@@ -113,7 +113,7 @@ class NoisyChannelRescorer:
         language: LSTMState | None = beam.rescorer_state.language
         if self.model.language_model is None or language is None:
             return None
-        token = self.model.output_in_language_model[beam.token]
+        token = self.model.language_model_ids(beam.token)
         return self.model.language_model.step(self.language_memory, language, token, beam.sentence)
 
     def choose(
@@ -145,7 +145,7 @@ class NoisyChannelRescorer:
         if prepared is None:
             return None, torch.zeros_like(extensions.log_prob)
         log_next, state = prepared
-        log_token = log_next[extensions.parent, self.model.output_in_language_model[extensions.token]]
+        log_token = log_next[extensions.parent, self.model.language_model_ids(extensions.token)]
         return state, before.log_language[extensions.parent] + log_token
 
     def _propose(
@@ -173,7 +173,7 @@ class NoisyChannelRescorer:
     ) -> ChannelRows | None:
         if self.channel is None or before.rows is None:
             return None
-        return self.channel.append_rows(before.rows, parent, self.model.output_in_channel[token], sentence)
+        return self.channel.append_rows(before.rows, parent, self.model.channel_ids(token), sentence)
 
     def _channel_scores(
         self,

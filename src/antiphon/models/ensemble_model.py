@@ -12,11 +12,14 @@ from typing import Any, Literal, NamedTuple, cast
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from antiphon.data.batch import Batch
+from antiphon.lattice.moves import IMPOSSIBLE
 from antiphon.models.left_to_right import copies_unknown, state_grows
 from antiphon.models.token_likelihood import token_log_probs
 from antiphon.models.transducer import Transducer
+from antiphon.nn.copying import in_vocabulary
 
 Mean = Literal["probabilities", "logs"]
 
@@ -61,14 +64,22 @@ class Ensemble(nn.Module):
     def aligner(self, batch: Batch) -> tuple[Transducer, Batch] | None:
         """The first transducer among the members, or the first that copies, and the batch in its ids."""
         transducers = [(m, member) for m, member in enumerate(self.members) if isinstance(member, Transducer)]
-        for m, member in sorted(transducers, key=lambda each: not each[1].copies)[:1]:
+        for m, member in sorted(transducers, key=lambda each: not (each[1].copies or each[1].copies_words))[:1]:
             return member, self._batch_of(m, batch)
         return None
 
     def _batch_of(self, m: int, batch: Batch) -> Batch:
         """A batch in the ids of a member."""
-        tables = {name: self._ids(name, m) for name in MemberIds._fields}
-        return batch._replace(**{name: table[getattr(batch, name)] for name, table in tables.items()})
+        source, features = (self._ids(name, m)[getattr(batch, name)] for name in ("source", "features"))
+        target, copied = (self._target_ids(m, tokens) for tokens in (batch.target, batch.copied))
+        return batch._replace(source=source, target=target, features=features, copied=copied)
+
+    def _target_ids(self, m: int, tokens: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
+        """Target ids of a member; those of copied words and of nothing to copy are the same for all members."""
+        ids = self._ids("target", m)
+        if not getattr(self.members[m], "copies_words", False):
+            return ids[in_vocabulary(tokens, len(ids)).clamp(min=0)]
+        return torch.where((tokens >= 0) & (tokens < len(ids)), ids[tokens.clamp(0, len(ids) - 1)], tokens)
 
     def step(
         self, memory: tuple[Any, ...], state: tuple[Any, ...], tokens: Int[Tensor, " N"], sentence: Int[Tensor, " N"]
@@ -77,10 +88,12 @@ class Ensemble(nn.Module):
         log_next, states = [], []
         for m, (member, its_memory, its_state) in enumerate(zip(self.members, memory, state, strict=True)):
             ids = self._ids("target", m)
-            found, after = cast(Any, member).step(its_memory, its_state, ids[tokens], sentence)
-            log_next.append(found.index_select(1, ids))
+            found, after = cast(Any, member).step(its_memory, its_state, self._target_ids(m, tokens), sentence)
+            log_next.append(torch.cat([found.index_select(1, ids), found[:, len(ids) :]], 1))
             states.append(after)
-        return self._average(torch.stack(log_next)), tuple(states)
+        width = max(found.shape[1] for found in log_next)
+        padded = [pad(found, (0, width - found.shape[1]), value=IMPOSSIBLE) for found in log_next]
+        return self._average(torch.stack(padded)), tuple(states)
 
     def _average(self, log_next: Float[Tensor, "M N V"]) -> Float[Tensor, "N V"]:
         if self.mean == "probabilities":
@@ -112,7 +125,7 @@ class Ensemble(nn.Module):
         total = torch.zeros(len(tokens), I, dtype=torch.float64, device=tokens.device)
         for m, (member, its_memory, its_state) in enumerate(zip(self.members, memory, state, strict=True)):
             if isinstance(member, Transducer):
-                ids = self._ids("target", m)[tokens]
+                ids = self._target_ids(m, tokens)
                 first, log_rows = member.log_rows(its_memory, its_state, parent, ids, sentence)
                 total[:, first : first + log_rows.shape[1]] += log_rows.exp()
         return 0, (total / total.sum(1, keepdim=True)).log()

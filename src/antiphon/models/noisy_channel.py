@@ -8,13 +8,14 @@ Thesis: chapter 6. ``decode/rescoring.py`` scores unfinished outputs.
 from typing import Literal, NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from antiphon.data.batch import Batch
 from antiphon.data.vocab import SPECIALS
 from antiphon.models.language_model import LanguageModel
 from antiphon.models.transducer import Transducer
+from antiphon.nn.copying import in_vocabulary
 
 Reading = Literal["last", "anywhere"]
 
@@ -76,19 +77,28 @@ class NoisyChannel(nn.Module):
         if self.channel is not None:
             channel = self.channel(self._reversed(batch))
         if self.language_model is not None:
-            target, features = self.output_in_language_model[batch.target], self.features_in_language_model
+            target, features = self.language_model_ids(batch.target), self.features_in_language_model
             language = self.language_model(batch._replace(target=target, features=features[batch.features]))
         return self.weigh(direct, channel, language, batch.target_lengths.to(direct.dtype))
 
     def _reversed(self, batch: Batch) -> Batch:
         """The batch from outputs to inputs, in the ids of the channel model."""
         return Batch(
-            source=self.output_in_channel[batch.target],
+            source=self.channel_ids(batch.target),
             source_lengths=batch.target_lengths,
             target=self.input_in_channel[batch.source],
             target_lengths=batch.source_lengths,
             features=self.features_in_channel[batch.features],
+            copied=batch.target[:, :0],
         )
+
+    def channel_ids(self, outputs: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
+        """The channel's ids of output tokens; it does not know copied words."""
+        return self.output_in_channel[in_vocabulary(outputs, len(self.output_in_channel))]
+
+    def language_model_ids(self, outputs: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
+        """The language model's ids of output tokens; it does not know copied words."""
+        return self.output_in_language_model[in_vocabulary(outputs, len(self.output_in_language_model))]
 
     def objective(self, features: Float[Tensor, "*cells 4"]) -> Float[Tensor, "*cells"]:
         """The weighted sum of direct, channel, language model and length; features of weight 0 do not matter."""

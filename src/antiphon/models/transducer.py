@@ -9,7 +9,8 @@
 If there are features, their vector is added to the embedding of every token of both sides. Source tokens can be tied
 to target tokens: to the same ones, or to those that they occur with most often. The transition model then sees whether
 the token that ``x_i`` is tied to has just been written (``nn/transition.py``). If they are the same, unknown tokens can
-be copied (``models/left_to_right.py``).
+be copied (``models/left_to_right.py``). With ``copy_words`` the token of a cell may be a copy of ``x_i``, whether the
+vocabulary has it or not (``nn/copying.py``).
 
 Thesis: chapter 5. The four models it names are the choices of ``encoder`` (uni, bi) and ``transition`` (geometric;
 neural, there marked ``+``).
@@ -24,11 +25,13 @@ from torch import Tensor, nn
 from torch.nn.functional import logsigmoid, pad
 
 from antiphon.data.batch import Batch
+from antiphon.data.copied_words import NOT_COPIED
 from antiphon.data.vocab import END, NO_COUNTERPART, PAD
 from antiphon.lattice import log_marginal
 from antiphon.lattice.moves import IMPOSSIBLE
 from antiphon.lattice.recurrence import forward_along
 from antiphon.nn.cell_factors import CellFactors, SideState, run_keys
+from antiphon.nn.copying import CellCopies, CopyTable, in_vocabulary
 from antiphon.nn.cuda_streams import run_concurrently
 from antiphon.nn.factored_softmax import has_kernel, log_token_probabilities
 from antiphon.nn.next_tokens import TokenTable, kernels_fit, next_tokens
@@ -62,18 +65,21 @@ class TransducerMemory(NamedTuple):
     end_logits: Float[Tensor, " B"]
     first_end: int
     """The first row in which a source ends."""
+    copies: CopyTable | None
 
 
 class TransducerState(NamedTuple):
     """The state after each prefix: the decoder, and the weight of each row from ``first_row`` on for the next token.
 
     ``log_weight(n, i) = log ready(n, i) - log Z(i, n)``, where ``ready`` is the probability, given the prefix, of
-    writing next in row ``i``. Token ``y`` is then written there in proportion to ``exp(log_weight + A[i, y])``.
+    writing next in row ``i``. Token ``y`` is then written there in proportion to ``exp(log_weight + A[i, y])``; where
+    words are copied, this depends on ``C[n, y]`` too, which is computed from ``output``.
     """
 
     decoder: SideState
     log_weight: Float[Tensor, "N R"]
     first_row: int
+    output: Float[Tensor, "N K"]
 
 
 class Transducer(nn.Module):
@@ -92,6 +98,7 @@ class Transducer(nn.Module):
         final_emit: Literal["learned", "forced"],
         tie: Literal["none", "same", "associated"],
         context: Literal["none", "attention"],
+        copy_words: bool,
         hidden_size: int,
         embedding_size: int,
         layers: int,
@@ -110,12 +117,14 @@ class Transducer(nn.Module):
         self.attention = (
             SourceAttention(hidden_size, self.encoder.output_size, dropout) if context == "attention" else None
         )
-        self.copies = tie == "same"
+        self.target_size, self.copies_words = target_size, copy_words
+        self.copies = tie == "same" and not copy_words
         if counterparts is None:
             counterparts = torch.full((source_size,), NO_COUNTERPART)
         self.register_buffer("counterparts", counterparts, persistent=tie != "none")
-        self.source_logits = TokenLogits(self.encoder.output_size, target_size, bias=False)
-        self.target_logits = TokenLogits(hidden_size, target_size)
+        classes = target_size + copy_words
+        self.source_logits = TokenLogits(self.encoder.output_size, classes, bias=False)
+        self.target_logits = TokenLogits(hidden_size, classes)
         self.final_emit_forced = final_emit == "forced"
         self.transition: NeuralTransition | GeometricTransition = (
             NeuralTransition(self.encoder.output_size, hidden_size, units=hidden_size, compares=tie != "none")
@@ -138,12 +147,24 @@ class Transducer(nn.Module):
             lambda: self._read_prefix(batch.shifted_target, self.target_state(batch.features)),
             side_stream=0,
         )
-        target = self._target_factors(states, keys, context)
-        log_token = log_token_probabilities(source.logits, target.logits, batch.target)
+        target = self._target_factors(self._attend(states, context), keys)
+        log_token = self._log_token(source, target, batch)
         log_odds = self.emit_log_odds(source.transition, target.transition).to(log_token.dtype)
         rows = torch.arange(log_odds.shape[1], device=log_odds.device)
         log_emit, log_shift = self.split_odds(log_odds, rows[:, None] == batch.source_lengths[:, None, None] - 1)
         return Moves(log_emit + log_token, log_shift)
+
+    def _log_token(self, source: CellFactors, target: CellFactors, batch: Batch) -> Float[Tensor, "B I J"]:
+        """The log probability of every cell's token."""
+        if not self.copies_words:
+            return log_token_probabilities(source.logits, target.logits, batch.target)
+        copies = CellCopies.of(self.copied_words(batch), batch.target, self.target_size)
+        known = in_vocabulary(batch.target, self.target_size)
+        return log_token_probabilities(source.logits, target.logits, known, copies)
+
+    def copied_words(self, batch: Batch) -> Int[Tensor, "B I"]:
+        """The target id of every source token that can be copied; of a batch that does not name them, none can."""
+        return batch.copied if batch.copied.shape[1] else torch.full_like(batch.source, NOT_COPIED)
 
     def source_state(self, features: Int[Tensor, "N F"]) -> SideState:
         """The source side before its first token."""
@@ -159,16 +180,23 @@ class Transducer(nn.Module):
         """The source's contribution to every cell, and what the decoder attends to, if it does."""
         before = self.source_state(batch.features)
         states = self.encoder(batch.source, batch.source_lengths, before.features)
-        keys = run_keys(self.counterparts[batch.source], before.key)
+        tied = self.copied_words(batch) if self.copies_words else self.counterparts[batch.source]
+        keys = run_keys(tied, before.key)
         factors = CellFactors(self.source_logits(states), self.transition.source_part(states, keys))
         if self.attention is None:
             return factors, None
         return factors, SourceContext(states, valid_positions(batch.source_lengths, states.shape[1]))
 
-    def encode_step(self, tokens: Int[Tensor, " N"], state: SideState) -> tuple[CellFactors, SideState]:
-        """The contribution of one more source token, and the state to continue from; for unidirectional encoders."""
+    def encode_step(
+        self, tokens: Int[Tensor, " N"], state: SideState, copied: Int[Tensor, " N"] | None = None
+    ) -> tuple[CellFactors, SideState]:
+        """The contribution of one more source token, and the state to continue from; for unidirectional encoders.
+
+        ``copied`` has the target id of each, for models that copy words.
+        """
         states, (hidden, cell) = self.encoder.step(tokens, (state.hidden, state.cell), state.features)
-        key = run_keys(self.counterparts[tokens][:, None], state.key)[:, 0]
+        tied = self.counterparts[tokens] if copied is None else copied
+        key = run_keys(tied[:, None], state.key)[:, 0]
         factors = CellFactors(self.source_logits(states), self.transition.source_part(states, key))
         return factors, SideState(hidden, cell, key, state.features)
 
@@ -180,22 +208,23 @@ class Transducer(nn.Module):
         ``context`` is the source of each prefix, for models that attend to it.
         """
         states, keys, after = self._read_prefix(prefix, state)
-        return self._target_factors(states, keys, context), after
+        return self._target_factors(self._attend(states, context), keys), after
 
     def _read_prefix(
         self, prefix: Int[Tensor, "N J"], state: SideState
     ) -> tuple[Float[Tensor, "N J H"], Int[Tensor, "N J"], SideState]:
         """The decoder's state and the key after each token of the prefix, and the state to continue from."""
-        states, (hidden, cell) = self.decoder(prefix, (state.hidden, state.cell), state.features)
+        known = in_vocabulary(prefix, self.target_size) if self.copies_words else prefix
+        states, (hidden, cell) = self.decoder(known, (state.hidden, state.cell), state.features)
         keys = run_keys(prefix, state.key)
         return states, keys, SideState(hidden, cell, keys[:, -1], state.features)
 
-    def _target_factors(
-        self, states: Float[Tensor, "N J H"], keys: Int[Tensor, "N J"], context: SourceContext | None
-    ) -> CellFactors:
-        """The target's contribution to every cell, after attention to the source."""
-        if self.attention is not None:
-            states = self.attention(states, context)
+    def _attend(self, states: Float[Tensor, "N J H"], context: SourceContext | None) -> Float[Tensor, "N J H"]:
+        """The states of the target after attention to the source, if there is any."""
+        return states if self.attention is None else self.attention(states, context)
+
+    def _target_factors(self, states: Float[Tensor, "N J H"], keys: Int[Tensor, "N J"]) -> CellFactors:
+        """The target's contribution to every cell."""
         return CellFactors(self.target_logits(states), self.transition.target_part(states, keys))
 
     def start(self, batch: Batch) -> tuple[TransducerMemory, TransducerState]:
@@ -210,10 +239,12 @@ class Transducer(nn.Module):
             batch.source_lengths,
             factors.logits[torch.arange(B, device=last.device), last, END],
             int(last.amin()) if last.device.type == "cpu" else 0,
+            CopyTable.of(self.copied_words(batch), self.target_size) if self.copies_words else None,
         )
         log_weight = factors.logits.new_full((B, 1 if self.is_long(memory) else I), IMPOSSIBLE, dtype=torch.float64)
         log_weight[:, 0] = 0.0
-        return memory, TransducerState(self.target_state(batch.features), log_weight, 0)
+        decoder = self.target_state(batch.features)
+        return memory, TransducerState(decoder, log_weight, 0, self._kept_output(decoder.hidden[-1]))
 
     def step(
         self,
@@ -231,17 +262,35 @@ class Transducer(nn.Module):
         Not in the thesis, whose search follows single paths (section 5.4).
         """
         context = None if memory.context is None else memory.context.select(sentence)
-        factors, decoder = self.decode_prefix(tokens[:, None], state.decoder, context)
+        states, keys, decoder = self._read_prefix(tokens[:, None], state.decoder)
+        output = self._attend(states, context)
+        factors = self._target_factors(output, keys)
         logits, units = factors.logits[:, 0], factors.transition[:, 0]
         first_row, log_ready = self._log_ready(memory, state, tokens, units, sentence)
         found = next_tokens(memory.token_table, first_row, logits, sentence, log_ready)
-        after = TransducerState(decoder, log_ready - found.log_z, first_row)
+        after = TransducerState(decoder, log_ready - found.log_z, first_row, self._kept_output(output[:, 0]))
         found.log_prob[:, END] = self._log_end(memory, after, logits, sentence).to(logits.dtype)
-        return found.log_prob, after
+        if memory.copies is None:
+            return found.log_prob, after
+        log_copy = after.log_weight + self._log_copy_parts(memory, after, sentence) + logits[:, self.target_size, None]
+        tokens_only = found.log_prob[:, : self.target_size]
+        return memory.copies.add_copies(tokens_only, log_copy, first_row, sentence), after
+
+    def _kept_output(self, output: Float[Tensor, "N H"]) -> Float[Tensor, "N K"]:
+        """What is kept of the states that target logits are computed from: nothing if words are not copied."""
+        return output if self.copies_words else output[:, :0]
+
+    def _log_copy_parts(
+        self, memory: TransducerMemory, state: TransducerState, sentence: Int[Tensor, " N"]
+    ) -> Float[Tensor, "N R"]:
+        """The source's part of the logit of copying in the rows of the band."""
+        band = slice(state.first_row, state.first_row + state.log_weight.shape[1])
+        return memory.token_table.logits[:, band, self.target_size][sentence]
 
     def select(self, state: TransducerState, index: Int[Tensor, " N"]) -> TransducerState:
         """The states of some prefixes."""
-        return TransducerState(state.decoder.select(index), state.log_weight.index_select(0, index), state.first_row)
+        log_weight, output = (part.index_select(0, index) for part in (state.log_weight, state.output))
+        return TransducerState(state.decoder.select(index), log_weight, state.first_row, output)
 
     def is_long(self, memory: TransducerMemory) -> bool:
         """Whether decoding is limited to a band of rows; shapes then depend on the data."""
@@ -264,7 +313,22 @@ class Transducer(nn.Module):
         """The first row of the band, and ``log arrive(i)`` of the rows after one more token of each parent."""
         log_weight = state.log_weight[parent]
         band = slice(state.first_row, state.first_row + log_weight.shape[1])
-        return state.first_row, (log_weight + memory.token_table.logits[:, band][sentence, :, tokens]).log_softmax(1)
+        known = tokens if memory.copies is None else in_vocabulary(tokens, self.target_size)
+        log_written = log_weight + memory.token_table.logits[:, band][sentence, :, known]
+        if memory.copies is not None:
+            parts = self._log_copy_parts(memory, state, sentence)
+            is_copy = memory.copies.copied[:, band][sentence] == tokens[:, None]
+            log_odds = self._log_odds_of_copying(state.output[parent], known)
+            log_copied = (log_weight + parts + log_odds[:, None]).masked_fill(~is_copy, IMPOSSIBLE)
+            only_copied = (tokens >= self.target_size)[:, None]
+            log_written = torch.logaddexp(log_written.masked_fill(only_copied, IMPOSSIBLE), log_copied)
+        return state.first_row, log_written.log_softmax(1)
+
+    def _log_odds_of_copying(self, output: Float[Tensor, "N H"], tokens: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
+        """``C[n, copy] - C[n, y]``: the target's part of copying instead of writing a token."""
+        weight, bias = self.target_logits.weight, self.target_logits.bias
+        per_token = weight[self.target_size] - weight[tokens]
+        return (output * per_token).sum(1) + bias[self.target_size] - bias[tokens]
 
     def _log_ready(
         self,
@@ -275,8 +339,8 @@ class Transducer(nn.Module):
         sentence: Int[Tensor, " N"],
     ) -> tuple[int, Float[Tensor, "N R"]]:
         """``log ready(i)`` after these tokens in a band of rows, and the first row of the band."""
-        compares = memory.transition.rest.shape[-1] > 0
-        if kernels_fit(units, sentence, len(memory.lengths)) and not (compares or memory.transition.is_exponential):
+        is_plain = not (memory.transition.rest.shape[-1] or memory.transition.is_exponential or memory.copies)
+        if is_plain and kernels_fit(units, sentence, len(memory.lengths)):
             from antiphon.models import ready_rows_triton
 
             table, readout = memory.token_table.logits, self.transition.readout

@@ -19,6 +19,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from antiphon.nn.copying import CellCopies
 from antiphon.triton_support import kernels_can_run
 
 _BLOCK_ELEMENTS = 2**22
@@ -26,9 +27,14 @@ _BLOCK_ELEMENTS = 2**22
 
 
 def log_token_probabilities(
-    source_logits: Float[Tensor, "B I V"], target_logits: Float[Tensor, "B J V"], targets: Int[Tensor, "B J"]
+    source_logits: Float[Tensor, "B I V"],
+    target_logits: Float[Tensor, "B J V"],
+    targets: Int[Tensor, "B J"],
+    copies: CellCopies | None = None,
 ) -> Float[Tensor, "B I J"]:
     """``log softmax(source_logits[i] + target_logits[j])`` read off at ``targets[j]``, for every ``i`` and ``j``.
+
+    With ``copies``, the probability of a copy is added where the token may be one (``nn/copying.py``).
 
     Cost: three products of (I x V) and (V x J), memory O((I + J) V + I J).
     """
@@ -36,9 +42,9 @@ def log_token_probabilities(
         if has_kernel(source_logits):
             from antiphon.nn import factored_softmax_triton as kernels
 
-            return kernels.log_token_probabilities(source_logits, target_logits, targets)
+            return kernels.log_token_probabilities(source_logits, target_logits, targets, copies)
         logits = (_at_least_single(side) for side in (source_logits, target_logits))
-        result: Tensor = _LogTokenProbabilities.apply(*logits, targets)  # type: ignore[no-untyped-call]
+        result: Tensor = _LogTokenProbabilities.apply(*logits, targets, copies)  # type: ignore[no-untyped-call]
         return result
 
 
@@ -74,7 +80,9 @@ class _Factors(NamedTuple):
 
 class _LogTokenProbabilities(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, source_logits: Tensor, target_logits: Tensor, targets: Tensor) -> Tensor:
+    def forward(
+        ctx: Any, source_logits: Tensor, target_logits: Tensor, targets: Tensor, copies: CellCopies | None
+    ) -> Tensor:
         factors = _factor(source_logits, target_logits)
         ctx.save_for_backward(
             source_logits,
@@ -86,14 +94,16 @@ class _LogTokenProbabilities(torch.autograd.Function):
             factors.log_z,
             factors.underflow,
         )
-        from_source = source_logits.gather(2, _for_every_row(targets, source_logits.shape[1]))
-        from_target = target_logits.gather(2, targets[:, :, None])[:, None, :, 0]
-        return from_source + from_target - factors.log_z
+        result, ctx.copied = read_tokens(source_logits, target_logits, targets, factors.log_z, copies)
+        return result
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
-        """d/dA[i, v] = sum_j gradient(i, j) (1[v = y_j] - softmax(i, j, v)), and the same for C over i."""
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        """d/dA[i, v] = sum_j gradient(i, j) (1[v = y_j] - softmax(i, j, v)), and the same for C over i.
+
+        Where a token may be a copy, ``1[v = y_j]`` is divided between the token and the class *copy*.
+        """
         source_logits, target_logits, targets, exp_source, exp_target, z, log_z, underflow = ctx.saved_tensors
         per_z = (gradient / z).masked_fill(underflow, 0.0)
         for_source = exp_source.mul(torch.bmm(per_z, exp_target)).neg_()
@@ -104,9 +114,52 @@ class _LogTokenProbabilities(torch.autograd.Function):
             share = softmax.mul_(gradient[cells][:, None]).neg_()
             for_source.index_put_((b, i), share, accumulate=True)
             for_target.index_put_((b, j), share, accumulate=True)
-        for_source.scatter_add_(2, _for_every_row(targets, for_source.shape[1]), gradient)
-        for_target.scatter_add_(2, targets[:, :, None], gradient.sum(1)[:, :, None])
-        return for_source, for_target, None
+        add_at_tokens(for_source, for_target, targets, gradient, ctx.copied)
+        return for_source, for_target, None, None
+
+
+class CopyShare(NamedTuple):
+    """The share of copying in the probability of every cell's token, and the id of the class *copy*."""
+
+    share: Float[Tensor, "B I J"]
+    class_id: int
+
+
+def read_tokens(
+    source: Float[Tensor, "B I V"],
+    target: Float[Tensor, "B J V"],
+    targets: Int[Tensor, "B J"],
+    log_z: Float[Tensor, "B I J"],
+    copies: CellCopies | None,
+) -> tuple[Float[Tensor, "B I J"], CopyShare | None]:
+    """The log probability of every cell's token, and the share of copying in it, if there is copying."""
+    from_source = source.gather(2, _for_every_row(targets, source.shape[1])).to(log_z.dtype)
+    from_target = target.gather(2, targets[:, :, None])[:, None, :, 0].to(log_z.dtype)
+    log_token = from_source + from_target - log_z
+    if copies is None:
+        return log_token, None
+    copy = copies.class_id
+    from_source, from_target = source[:, :, copy, None].to(log_z.dtype), target[:, None, :, copy].to(log_z.dtype)
+    log_token, share = copies.mix(log_token, from_source + from_target - log_z)
+    return log_token, CopyShare(share, copy)
+
+
+def add_at_tokens(
+    for_source: Float[Tensor, "B I V"],
+    for_target: Float[Tensor, "B J V"],
+    targets: Int[Tensor, "B J"],
+    gradient: Float[Tensor, "B I J"],
+    copied: CopyShare | None,
+) -> None:
+    """Adds the gradient of every cell to the logits of its token, or in part to those of copying."""
+    at_token = gradient
+    if copied is not None:
+        at_copy = gradient * copied.share
+        at_token = gradient - at_copy
+        for_source[:, :, copied.class_id] += at_copy.sum(2).to(for_source.dtype)
+        for_target[:, :, copied.class_id] += at_copy.sum(1).to(for_target.dtype)
+    for_source.scatter_add_(2, _for_every_row(targets, for_source.shape[1]), at_token.to(for_source.dtype))
+    for_target.scatter_add_(2, targets[:, :, None], at_token.sum(1)[:, :, None].to(for_target.dtype))
 
 
 def _factor(source_logits: Tensor, target_logits: Tensor) -> _Factors:

@@ -17,6 +17,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
 
+from antiphon.nn.copying import CellCopies
+from antiphon.nn.factored_softmax import add_at_tokens, read_tokens
+
 _PROGRAMS = 1024
 """Programs of a launch at least, so that every multiprocessor of a large GPU has several."""
 _TOKENS = 64
@@ -28,29 +31,33 @@ _PRECISION = tl.constexpr("tf32x3")
 
 
 def log_token_probabilities(
-    source_logits: Float[Tensor, "B I V"], target_logits: Float[Tensor, "B J V"], targets: Int[Tensor, "B J"]
+    source_logits: Float[Tensor, "B I V"],
+    target_logits: Float[Tensor, "B J V"],
+    targets: Int[Tensor, "B J"],
+    copies: CellCopies | None = None,
 ) -> Float[Tensor, "B I J"]:
-    """``log softmax(A[i] + C[j])`` read off at ``targets[j]``, for every ``i`` and ``j``."""
-    result: Tensor = _LogTokenProbabilities.apply(source_logits, target_logits, targets)  # type: ignore[no-untyped-call]
+    """``log softmax(A[i] + C[j])`` read off at ``targets[j]``, for every ``i`` and ``j``, with copies if there are any."""
+    given = source_logits, target_logits, targets, copies
+    result: Tensor = _LogTokenProbabilities.apply(*given)  # type: ignore[no-untyped-call]
     return result
 
 
 class _LogTokenProbabilities(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, source_logits: Tensor, target_logits: Tensor, targets: Tensor) -> Tensor:
+    def forward(
+        ctx: Any, source_logits: Tensor, target_logits: Tensor, targets: Tensor, copies: CellCopies | None
+    ) -> Tensor:
         source, target = aligned(source_logits), aligned(target_logits)
         ctx.V = source_logits.shape[2]
         source_peak, target_peak = source.amax(2).float(), target.amax(2).float()
         z, log_z = _normalisers(source, target, source_peak, target_peak)
         ctx.save_for_backward(source, target, targets, source_peak, target_peak, z, log_z)
-        every_row = targets[:, None, :].expand(-1, source.shape[1], -1)
-        from_source = source.gather(2, every_row).float()
-        from_target = target.gather(2, targets[:, :, None])[:, None, :, 0].float()
-        return from_source + from_target - log_z
+        result, ctx.copied = read_tokens(source, target, targets, log_z, copies)
+        return result
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None, None]:
         source, target, targets, source_peak, target_peak, z, log_z = ctx.saved_tensors
         lost = _underflow(z, source.shape[2])
         per_z = (gradient / z).masked_fill(lost, 0.0)
@@ -58,10 +65,8 @@ class _LogTokenProbabilities(torch.autograd.Function):
         sides = (source, source_peak), (target, target_peak)
         for_source = _side_gradient(*sides[0], *sides[1], per_z, for_lost, log_z)
         for_target = _side_gradient(*sides[1], *sides[0], per_z.mT, for_lost.mT, log_z.mT)
-        every_row = targets[:, None, :].expand(-1, source.shape[1], -1)
-        for_source.scatter_add_(2, every_row, gradient.to(for_source.dtype))
-        for_target.scatter_add_(2, targets[:, :, None], gradient.sum(1)[:, :, None].to(for_target.dtype))
-        return for_source[:, :, : ctx.V], for_target[:, :, : ctx.V], None
+        add_at_tokens(for_source, for_target, targets, gradient, ctx.copied)
+        return for_source[:, :, : ctx.V], for_target[:, :, : ctx.V], None, None
 
 
 def aligned(logits: Float[Tensor, "B N V"]) -> Float[Tensor, "B N W"]:

@@ -112,10 +112,13 @@ class TransducerSection(TokenModelSection):
     """Target token that a source token is tied to: none, the same, or the one it goes with most; unset: by the data."""
     context: Literal["none", "attention"] | None = None
     """What of the source each output position sees besides its row; unset: all, if ``encoder`` is bidirectional."""
+    copy_words: bool | None = None
+    """Copy source words, also those outside the vocabulary; unset: if most target words are source words too."""
 
     def arguments(self) -> dict[str, Any]:
-        """All settings; what is unset is tied to nothing and sees nothing else."""
-        return super().arguments() | {"tie": self.tie or "none", "context": self.context or "none"}
+        """All settings; what is unset is tied to nothing, sees nothing else and copies nothing."""
+        settled = {"tie": self.tie or "none", "context": self.context or "none", "copy_words": bool(self.copy_words)}
+        return super().arguments() | settled
 
     @model_validator(mode="after")
     def _only_whole_sources_are_attended_to(self) -> "TransducerSection":

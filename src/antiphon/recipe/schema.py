@@ -28,6 +28,7 @@ MetricName = Literal[
     "rouge1",
     "rouge2",
     "rougeL",
+    "kept_f1",
     "map",
     "mrr",
     "p_at_1",
@@ -197,6 +198,16 @@ class Recipe(Section):
             has_model = getattr(self.data, f"{side}_sentencepiece") is not None
             if has_model and getattr(self.data, f"{side}_tokens") != "sentencepiece":
                 raise ValueError(f'data.{side}_sentencepiece is set, expected data.{side}_tokens = "sentencepiece"')
+        return self
+
+    @model_validator(mode="after")
+    def _only_words_are_copied(self) -> "Recipe":
+        kinds = self.data.source_tokens, self.data.target_tokens
+        if isinstance(self.model, TransducerSection) and self.model.copy_words and kinds != ("words", "words"):
+            raise ValueError(
+                f"model.copy_words = true with tokens that are {kinds[0]} and {kinds[1]}, "
+                "expected data.source_tokens and data.target_tokens to be words"
+            )
         return self
 
 

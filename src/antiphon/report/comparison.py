@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from antiphon.exceptions import RunError
-from antiphon.metrics import Outputs, perplexity
+from antiphon.metrics import Outputs, deletion_metrics, perplexity
 from antiphon.metrics.significance import Comparison, compare_systems
 from antiphon.report.tables import shown
 from antiphon.runs.build import task_metrics
@@ -43,9 +43,11 @@ class Compared:
 
 
 def compare(systems: Sequence[System]) -> Compared:
-    """Every metric of the task; systems with different target vocabularies are refused."""
+    """Every metric of the task, those of compression where references are made by deletion.
+
+    Systems with different target vocabularies are refused.
+    """
     first = systems[0]
-    names = task_metrics(first.model.recipe.data)
     vocab = first.model.codec.target.vocab
     for other in systems[1:]:
         theirs = other.model.codec.target.vocab
@@ -55,6 +57,7 @@ def compare(systems: Sequence[System]) -> Compared:
                 "expected runs that share one; data.vocab_from takes that of another run"
             )
     outputs = [system.outputs for system in systems if system.outputs is not None]
+    names = [*task_metrics(first.model.recipe.data), *(deletion_metrics(outputs[0]) if outputs else ())]
     return Compared(systems, {name: compare_systems(outputs, name) for name in names})
 
 

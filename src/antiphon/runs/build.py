@@ -86,6 +86,16 @@ def reads_source(recipe: Recipe) -> bool:
     return KINDS[recipe.model.kind].reads_source
 
 
+def is_between_words(data: DataSection) -> bool:
+    """Whether the tokens of both sides are words."""
+    return (data.source_tokens, data.target_tokens) == ("words", "words")
+
+
+def may_copy_words(recipe: Recipe) -> bool:
+    """Whether the recipe's model could copy words, whatever ``model.copy_words`` is: a transducer between words."""
+    return isinstance(recipe.model, TransducerSection) and is_between_words(recipe.data)
+
+
 def count_parameters(model: nn.Module) -> int:
     """Number of trained parameters."""
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
@@ -103,3 +113,8 @@ def task_metrics(data: DataSection) -> list[str]:
     if (source, target) == ("chars", "words"):
         return ["accuracy", "edit_distance", "phoneme_error_rate"]
     return ["accuracy", "edit_distance", "word_error_rate", "bleu", "chrf", "rouge1", "rouge2", "rougeL"]
+
+
+def selection_metrics(data: DataSection) -> list[str]:
+    """The names of the metrics that can select an epoch or weights: also F1 of kept words, from words to words."""
+    return task_metrics(data) + ["kept_f1"] * is_between_words(data)

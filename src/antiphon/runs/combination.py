@@ -217,6 +217,8 @@ def _check_channel(channel: Recipe, direct: Recipe) -> None:
     """Refuses a channel that does not read from the left, or maps what the direct model does not."""
     if not isinstance(channel.model, TransducerSection) or channel.model.encoder != "unidirectional":
         raise RunError("channel: a bidirectional encoder, expected one trained with model.encoder=unidirectional")
+    if channel.model.copy_words:
+        raise RunError("channel: copies words, expected one trained with model.copy_words=false")
     if channel.data.swap == direct.data.swap:
         raise RunError("channel: maps in the same direction as the direct model, expected data.swap the other way")
     if channel.data.features != direct.data.features:

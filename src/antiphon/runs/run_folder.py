@@ -30,6 +30,7 @@ from antiphon.data.vocab import Vocab
 from antiphon.exceptions import RunError, is_disk_full
 from antiphon.models.suffix_rule import SuffixRules
 from antiphon.recipe.kind_settings import drop_other_kinds
+from antiphon.recipe.model_sections import TransducerSection
 from antiphon.recipe.recipe_file import parse_recipe, parse_toml, save_recipe
 from antiphon.recipe.schema import DataSection, Recipe, TokenKind
 from antiphon.runs.build import build_model, build_normalisation
@@ -155,7 +156,13 @@ class RunFolder:
             TextCodec(steps, self.tokeniser(side, kind), self.vocab(side)) for side, kind in token_kinds(data)
         )
         features = self.vocab("features") if self.file("features.vocab").exists() else NO_FEATURES
-        return PairCodec(source, target, features)
+        return PairCodec(source, target, features, self._copies_words(recipe))
+
+    def _copies_words(self, recipe: Recipe) -> bool:
+        """Whether the model of the run, or one of its parts, copies words."""
+        if isinstance(recipe.model, TransducerSection):
+            return bool(recipe.model.copy_words)
+        return any(part._copies_words(part.recipe()) for part in self.parts().values())
 
     def sentencepiece_path(self, side: str) -> Path:
         """Where a side keeps its SentencePiece model."""

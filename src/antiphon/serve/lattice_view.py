@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn.functional import pad
 
 from antiphon.api import Model
 from antiphon.api.results import END_SYMBOL
@@ -30,6 +31,7 @@ from antiphon.lattice.moves import IMPOSSIBLE
 from antiphon.lattice.recurrence import forward_along
 from antiphon.models.transducer import Transducer
 from antiphon.nn.cell_factors import CellFactors
+from antiphon.nn.copying import add_row_copy
 
 _DIGITS = 6
 
@@ -59,6 +61,7 @@ class LatticeView:
         source, context = transducer.encode(batch)
         target, _ = transducer.decode_prefix(batch.shifted_target, transducer.target_state(batch.features), context)
         rows = source.logits.shape[1] - (not self.given.ended)
+        self.copied = transducer.copied_words(batch)[0, :rows] if transducer.copies_words else None
         self.source = CellFactors(source.logits[0, :rows], source.transition[0, :rows])
         self.target = CellFactors(target.logits[0], target.transition[0])
         log_odds = transducer.emit_log_odds(source.transition[:, :rows], target.transition)[0] + self.given.emit_bias
@@ -69,16 +72,25 @@ class LatticeView:
 
     def _batch(self) -> Batch:
         """The pair as ids; its end symbols are not used where the input has not ended."""
-        sides = self.codec.source.vocab.encode(self.given.source), self.codec.target.vocab.encode(self.given.target)
-        return Batch.of([sides[0]], [sides[1]], [self.codec.encode_features(self.given.features)])
+        return self.codec.batch_of_tokens([self.given.source], [self.given.target], [self.given.features])
 
     def _log_token_probs(self, tokens: Tensor) -> Float[Tensor, "I J"]:
         """Log probability of each column's own token in every row."""
-        columns = [
-            (self.source.logits + self.target.logits[column]).log_softmax(1)[:, token].double()
-            for column, token in enumerate(tokens.tolist())
-        ]
+        columns = [self._log_probs(column)[:, token].double() for column, token in enumerate(tokens.tolist())]
         return torch.stack(columns, 1)
+
+    def _log_probs(self, column: int) -> Float[Tensor, "I V"]:
+        """Log probabilities of all tokens in each row of a column; if words are copied, also of the words of rows."""
+        classes = (self.source.logits + self.target.logits[column]).log_softmax(1)
+        if self.copied is None:
+            return classes
+        log_probs, size = add_row_copy(classes, self.copied), classes.shape[1] - 1
+        log_probs = pad(log_probs, (0, len(self.given.source) - 1), value=IMPOSSIBLE)
+        log_copy = log_probs[:, size].clone()
+        log_probs[:, size:] = IMPOSSIBLE
+        row = torch.nonzero(self.copied >= size)[:, 0]
+        log_probs[row, self.copied[row]] = log_copy[row]
+        return log_probs
 
     @cached_property
     def moves(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -122,7 +134,7 @@ class LatticeView:
 
     def _token_probs(self, column: int) -> Float[Tensor, "I V"]:
         """Probabilities of the tokens that may be written in each row of a column; the end only in the last row."""
-        probs = (self.source.logits + self.target.logits[column]).softmax(1).double()
+        probs = self._log_probs(column).exp().double()
         probs[:, self.never] = 0.0
         probs[:-1, END] = 0.0
         return probs
@@ -141,7 +153,7 @@ class LatticeView:
 
     def _top(self, probs: Float[Tensor, " V"], top: int) -> list[list[Any]]:
         values, ids = probs.topk(min(top, len(probs)))
-        tokens = self.codec.target.vocab.tokens
+        tokens = (*self.codec.target.vocab.tokens, *self.given.source)
         return [
             [tokens[id_], _rounded(value)]
             for value, id_ in zip(values.tolist(), ids.tolist(), strict=True)

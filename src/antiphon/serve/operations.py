@@ -176,30 +176,31 @@ class Lattices:
     def _search_whole(self, body: LatticeBody, features: tuple[str, ...], source: Sequence[str]) -> dict[str, Any]:
         """The candidates of a whole input, and what the beam dropped."""
         codec, recipe = self.model.codec, self.model.recipe
-        batch = Batch.of([codec.source.vocab.encode(source)], None, [codec.encode_features(features)])
+        batch = codec.batch_of_tokens([source], None, [features])
         settings = build_beam(recipe.search, nbest=body.nbest)
         prefix = self.model.prefix_ids(body.prefix)
         found, dropped = search_with_dropped(self.model.module, batch.to(self.model.device), settings, prefix)  # type: ignore[arg-type]
-        candidates = [self._candidate(hypothesis) for hypothesis in found]
+        candidates = [self._candidate(hypothesis, source) for hypothesis in found]
         return {
             "best": candidates[0]["tokens"] if candidates else [],
             "candidates": candidates,
             "dropped": [
-                {**self._output(each.tokens, each.log_prob), "step": len(each.tokens)} for each in dropped[: body.nbest]
+                {**self._output(each.tokens, each.log_prob, source), "step": len(each.tokens)}
+                for each in dropped[: body.nbest]
             ],
             "written": len(candidates[0]["tokens"]) if candidates else 0,
         }
 
-    def _candidate(self, hypothesis: Hypothesis) -> dict[str, Any]:
+    def _candidate(self, hypothesis: Hypothesis, source: Sequence[str]) -> dict[str, Any]:
         parts = dict(zip(PARTS, hypothesis.features, strict=True)) if hypothesis.features else None
         return {
-            **self._output(hypothesis.tokens, hypothesis.log_prob),
+            **self._output(hypothesis.tokens, hypothesis.log_prob, source),
             "score": finite(hypothesis.score),
             "parts": parts,
         }
 
-    def _output(self, ids: Sequence[int], log_prob: float) -> dict[str, Any]:
-        tokens = self.model.codec.target.vocab.decode(ids)
+    def _output(self, ids: Sequence[int], log_prob: float, source: Sequence[str]) -> dict[str, Any]:
+        tokens = self.model.codec.decode_words(ids, source)
         text = self.model.codec.target.tokeniser.join(tokens)
         return {"text": text, "tokens": tokens, "probability": math.exp(log_prob), "log_probability": log_prob}
 

@@ -11,7 +11,7 @@ from antiphon.ranking.ranking_metrics import RANKING_METRICS
 from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.model_sections import MatcherSection, OverlapSection
 from antiphon.recipe.schema import Recipe
-from antiphon.runs.build import reads_source, task_metrics
+from antiphon.runs.build import reads_source, selection_metrics
 from antiphon.training.data.prepare import pairs_of
 
 
@@ -34,7 +34,7 @@ def _check_kind(recipe: Recipe) -> None:
     if kind.ranks:
         possible += RANKING_METRICS
     elif kind.predicts:
-        possible += task_metrics(recipe.data)
+        possible += selection_metrics(recipe.data)
     if metric not in possible:
         raise RecipeError(f"train.dev_metric = {metric}: not for this {kind.name}, expected {' or '.join(possible)}")
     if recipe.train.label_smoothing and "token_loss" not in kind.uses:

@@ -9,10 +9,10 @@ import numpy as np
 from antiphon.api import NoisyChannelModel
 from antiphon.data.readers import Pair, Source
 from antiphon.exceptions import RecipeError
-from antiphon.metrics import LOWER_IS_BETTER, Outputs, score_outputs
+from antiphon.metrics import LOWER_IS_BETTER, score_outputs
 from antiphon.models.noisy_channel import Weights
 from antiphon.recipe.schema import Recipe
-from antiphon.runs.build import task_metrics
+from antiphon.runs.build import selection_metrics
 from antiphon.runs.run_folder import RunFolder
 from antiphon.tune.nbest_lists import NBestLists
 from antiphon.tune.weight_search import find_weights
@@ -39,11 +39,11 @@ class Tuning:
 
 def start_lists(model: NoisyChannelModel, pairs: Sequence[Pair], metric: str | None) -> NBestLists:
     """Empty lists of candidates for a metric of the task; unset: accuracy for characters, else BLEU."""
-    possible = task_metrics(model.recipe.data)
+    possible = selection_metrics(model.recipe.data)
     name = metric or ("bleu" if "bleu" in possible else "accuracy")
     if name not in possible:
         raise RecipeError(f"--metric {name}: expected one of {', '.join(possible)}")
-    return NBestLists(pairs, model.codec.target, name)
+    return NBestLists(pairs, model.codec, name)
 
 
 def tune(
@@ -99,7 +99,7 @@ def _search(model: NoisyChannelModel, lists: NBestLists, nbest: int) -> tuple[fl
     """The metric of a search with the model's weights, and how many candidates it adds to the lists."""
     sources = [Source(pair.source, pair.features) for pair in lists.pairs]
     predictions = model.predict(sources, nbest=nbest, allow_unknown_features=True)
-    outputs = Outputs.of(lists.target, [each.tokens for each in predictions], [[p.target] for p in lists.pairs])
+    outputs = lists.outputs([(index, each.tokens) for index, each in enumerate(predictions)])
     return score_outputs(outputs, [lists.metric])[lists.metric].value, lists.add_predictions(predictions)
 
 

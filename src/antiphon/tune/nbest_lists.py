@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from antiphon.api import Prediction
-from antiphon.data.codec import TextCodec
+from antiphon.data.codec import PairCodec
 from antiphon.data.files import read_lines
 from antiphon.data.readers import Pair
 from antiphon.exceptions import InputError
@@ -32,10 +32,10 @@ class Candidates:
 class NBestLists:
     """The candidates found so far for every pair; the statistics of each are computed once."""
 
-    def __init__(self, pairs: Sequence[Pair], target: TextCodec, metric: str) -> None:
-        self.pairs, self.target, self.metric = pairs, target, metric
+    def __init__(self, pairs: Sequence[Pair], codec: PairCodec, metric: str) -> None:
+        self.pairs, self.codec, self.metric = pairs, codec, metric
         self.lists = [Candidates() for _ in pairs]
-        self._value = statistics_of(metric, Outputs.of(target, [], [])).value
+        self._value = statistics_of(metric, self.outputs([])).value
 
     def add(self, found: Iterable[Sequence[tuple[tuple[str, ...], tuple[float, ...]]]]) -> int:
         """Adds tokens and scores for every pair; how many of the candidates were new.
@@ -62,8 +62,15 @@ class NBestLists:
         return self.add([[(each.tokens, each.parts) for each in prediction.nbest] for prediction in predictions])
 
     def _statistics(self, outputs: Sequence[tuple[int, tuple[str, ...]]]) -> Statistics:
-        references = [[self.pairs[sentence].target] for sentence, _ in outputs]
-        return statistics_of(self.metric, Outputs.of(self.target, [tokens for _, tokens in outputs], references))
+        return statistics_of(self.metric, self.outputs(outputs))
+
+    def outputs(self, found: Sequence[tuple[int, Sequence[str]]]) -> Outputs:
+        """Outputs for some of the pairs, by index, with their references and sources."""
+        pairs = [self.pairs[sentence] for sentence, _ in found]
+        sources = [self.codec.source.tokens(pair.source) for pair in pairs]
+        return Outputs.of(
+            self.codec.target, [tokens for _, tokens in found], [[pair.target] for pair in pairs], sources
+        )
 
     def table(self) -> CandidateTable:
         """All lists as one padded table."""

@@ -142,12 +142,16 @@ class BeamDecoder(OnlineDecoder):
         self, nodes: list[int], ready: Float[Tensor, " N"], here: CellFactors, *, can_end: bool
     ) -> dict[int, list[Candidate]]:
         """The best tokens of each stream's cell, best first."""
-        log_probs = self._log_token_probs(here.logits, self.tree.target.logits[nodes], can_end=can_end)
-        is_full = [self.tree.length[node] + 2 > self._longest_output(self.tree.owner[node]) for node in nodes]
+        streams = [self.tree.owner[node] for node in nodes]
+        log_probs = self._log_token_probs(here.logits, self.tree.target.logits[nodes], streams, can_end=can_end)
+        is_full = [
+            self.tree.length[node] + 2 > self._longest_output(stream)
+            for node, stream in zip(nodes, streams, strict=True)
+        ]
         log_probs[is_full] = log_probs[is_full].masked_fill(is_no_end(log_probs), IMPOSSIBLE)
-        owners, lengths = ([of[node] for node in nodes] for of in (self.tree.owner, self.tree.length))
-        self._keep_to_prefixes(log_probs, owners, lengths)
+        self._keep_to_prefixes(log_probs, streams, [self.tree.length[node] for node in nodes])
         log_probs, tokens = log_probs.topk(min(self.width, log_probs.shape[1]), 1)
+        tokens = self._ids(tokens, streams)
         scores = ready[:, None] + log_probs
         row, rank = (scores > IMPOSSIBLE).nonzero(as_tuple=True)
         found: dict[int, list[Candidate]] = {}

@@ -64,9 +64,9 @@ class GreedyDecoder(OnlineDecoder):
         """The token that each stream writes next; None if it reads on or ends."""
         target = select_factors(self._target, streams)
         log_emit, log_shift = self._log_moves(factors.transition, target.transition, streams, is_last=is_last)
-        log_probs = self._log_token_probs(factors.logits, target.logits, can_end=is_last)
+        log_probs = self._log_token_probs(factors.logits, target.logits, streams, can_end=is_last)
         self._keep_to_prefixes(log_probs, streams, [self.tokens_written[stream] for stream in streams])
-        best = log_probs.argmax(1)
+        best = self._ids(log_probs.argmax(1, keepdim=True), streams)[:, 0]
         writes = ((log_emit > log_shift) | is_last) & (best != END)
         return [token if does else None for token, does in zip(best.tolist(), writes.tolist(), strict=True)]
 

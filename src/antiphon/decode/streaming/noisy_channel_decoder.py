@@ -108,7 +108,7 @@ class ScoredTree(PrefixTree):
     def _add(self, parents: list[int], tokens: list[int]) -> None:
         index, given = (torch.tensor(part, device=self.device) for part in (parents, tokens))
         if self.channel is not None:
-            self._append_rows(parents, self.combined.output_in_channel[given])
+            self._append_rows(parents, self.combined.channel_ids(given))
         if self.language is not None:
             self.language = self.language.join(self._step_language_model(self.language, index, given))
         super()._add(parents, tokens)
@@ -118,7 +118,7 @@ class ScoredTree(PrefixTree):
     ) -> LanguageState:
         """The language model after one more token of each prefix."""
         assert self.combined.language_model is not None
-        ids = self.combined.output_in_language_model[tokens]
+        ids = self.combined.language_model_ids(tokens)
         state = select_states(before.state, parent)
         log_next, state = self.combined.language_model.step(self.language_memory, state, ids, torch.zeros_like(parent))
         return LanguageState(state, before.log_prob[parent] + before.log_next[parent, ids], log_next)
@@ -131,12 +131,12 @@ class ScoredTree(PrefixTree):
         lengths = direct.new_tensor([self.length[node] + 1 for node in parents])
         channel, language = torch.zeros_like(direct), torch.zeros_like(direct)
         if self.channel is not None:
-            ids = self.combined.output_in_channel[given]
+            ids = self.combined.channel_ids(given)
             rows = self.channel.append_rows(self.rows, parent, ids, torch.zeros_like(parent))
             reads_last = (given == END) | (self.combined.reading == "last")
             channel = torch.where(reads_last, rows.scores.last[:, -1], rows.scores.anywhere[:, -1])
         if self.language is not None:
-            ids = self.combined.output_in_language_model[given]
+            ids = self.combined.language_model_ids(given)
             language = self.language.log_prob[parent] + self.language.log_next[parent, ids]
         objective = self.combined.objective(torch.stack([direct, channel, language, lengths], 1))
         nats: list[float] = (objective / self.combined.weights.scale).tolist()
@@ -153,8 +153,8 @@ class NoisyChannelBeamDecoder(BeamDecoder):
         self.width = max(settings.proposals, settings.beam)
         self.tree: ScoredTree = ScoredTree(model, features)
 
-    def _read(self, streams: Sequence[int], tokens: Sequence[int]) -> CellFactors:
-        row = super()._read(streams, tokens)
+    def _read(self, streams: Sequence[int], tokens: Sequence[int], copied: Sequence[int] | None = None) -> CellFactors:
+        row = super()._read(streams, tokens, copied)
         self.tree.read(tokens[0])
         return row
 
@@ -207,9 +207,13 @@ class NoisyChannelDecoder:
         """What a stream may write next."""
         return self._streams[stream].outputs(0)
 
-    def read(self, streams: Sequence[int], tokens: Sequence[int]) -> list[list[int]]:
+    def read(
+        self, streams: Sequence[int], tokens: Sequence[int], copied: Sequence[int] | None = None
+    ) -> list[list[int]]:
         """One more input token of some streams; the tokens that each of them now writes."""
-        return [self._streams[stream].read([0], [token])[0] for stream, token in zip(streams, tokens, strict=True)]
+        words = [None] * len(streams) if copied is None else [[word] for word in copied]
+        each = zip(streams, tokens, words, strict=True)
+        return [self._streams[stream].read([0], [token], word)[0] for stream, token, word in each]
 
     def finish(self, streams: Sequence[int]) -> list[list[int]]:
         """The end of some inputs; the remaining tokens of each, without the end symbol."""

@@ -24,11 +24,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from antiphon.data.copied_words import NOT_COPIED
 from antiphon.data.vocab import END, START
 from antiphon.decode.hypothesis import BeamSettings, never_written
 from antiphon.lattice.moves import IMPOSSIBLE
 from antiphon.models.transducer import Transducer
 from antiphon.nn.cell_factors import CellFactors, SideState
+from antiphon.nn.copying import add_row_copy
 
 
 class OnlineDecoder(ABC):
@@ -49,12 +51,15 @@ class OnlineDecoder(ABC):
         self.prefixes: list[Sequence[int]] = [()] * len(features)
         self.tokens_read = [0] * len(features)
         self._source = model.source_state(features.to(self.device))
+        self.copied = torch.full((len(features),), NOT_COPIED, device=self.device)
+        """The target id of the last input token of each stream, if the model copies words."""
 
     @torch.inference_mode()
     def add(self, features: Int[Tensor, "M F"]) -> None:
         """Adds streams, one for each row of ``features``, after those that are there."""
         M = len(features)
         self.emit_bias = torch.cat([self.emit_bias, self.emit_bias.new_zeros(M)])
+        self.copied = torch.cat([self.copied, self.copied.new_full((M,), NOT_COPIED)])
         self.prefixes += [()] * M
         self.tokens_read += [0] * M
         self._source = self._source.join(self.model.source_state(features.to(self.device)))
@@ -84,20 +89,27 @@ class OnlineDecoder(ABC):
         """What a stream may write next: tokens that are not written yet, with their log scores, best first."""
 
     @torch.inference_mode()
-    def read(self, streams: Sequence[int], tokens: Sequence[int]) -> list[list[int]]:
-        """One more input token of some streams; the tokens that each of them now writes."""
-        return self._write(list(streams), self._read(streams, tokens), is_last=False)
+    def read(
+        self, streams: Sequence[int], tokens: Sequence[int], copied: Sequence[int] | None = None
+    ) -> list[list[int]]:
+        """One more input token of some streams; the tokens that each of them now writes.
+
+        ``copied`` has the target ids of these tokens, for models that copy words.
+        """
+        return self._write(list(streams), self._read(streams, tokens, copied), is_last=False)
 
     @torch.inference_mode()
     def finish(self, streams: Sequence[int]) -> list[list[int]]:
         """The end of some inputs; the remaining tokens of each, without the end symbol."""
         return self._write(list(streams), self._read(streams, [END] * len(streams)), is_last=True)
 
-    def _read(self, streams: Sequence[int], tokens: Sequence[int]) -> CellFactors:
+    def _read(self, streams: Sequence[int], tokens: Sequence[int], copied: Sequence[int] | None = None) -> CellFactors:
         """The source's contribution to the row of each token."""
         index = torch.tensor(list(streams), device=self.device)
         given = torch.tensor(list(tokens), device=self.device)
-        side, state = self.model.encode_step(given, self._source.select(index))
+        self.copied[index] = torch.tensor(copied or [NOT_COPIED] * len(streams), device=self.device)
+        words = self.copied[index] if self.model.copies_words else None
+        side, state = self.model.encode_step(given, self._source.select(index), words)
         self._source.put(index, state)
         for stream in streams:
             self.tokens_read[stream] += 1
@@ -119,10 +131,12 @@ class OnlineDecoder(ABC):
         return self.model.split_odds(log_odds, torch.full_like(log_odds, is_last, dtype=torch.bool))
 
     def _log_token_probs(
-        self, source: Float[Tensor, "N V"], target: Float[Tensor, "N V"], *, can_end: bool
+        self, source: Float[Tensor, "N V"], target: Float[Tensor, "N V"], streams: list[int], *, can_end: bool
     ) -> Float[Tensor, "N V"]:
-        """Log probabilities of the tokens that may be written."""
+        """Log probabilities of the tokens that each stream may write; the last is a copy, if the model copies words."""
         log_probs = (source + target).log_softmax(1)
+        if self.model.copies_words:
+            log_probs = add_row_copy(log_probs, self.copied[streams])
         log_probs[:, [*never_written(self.model), *([] if can_end else [END])]] = IMPOSSIBLE
         return log_probs
 
@@ -134,6 +148,12 @@ class OnlineDecoder(ABC):
                 log_prob = log_probs[row, token].item()
                 log_probs[row] = IMPOSSIBLE
                 log_probs[row, token] = log_prob
+
+    def _ids(self, tokens: Int[Tensor, "N K"], streams: list[int]) -> Int[Tensor, "N K"]:
+        """The ids of tokens that each stream writes; that of a copy is the id of the word."""
+        if not self.model.copies_words:
+            return tokens
+        return torch.where(tokens == self.model.target_size, self.copied[streams][:, None], tokens)
 
 
 def start_decoder(model: Transducer, features: Int[Tensor, "N F"]) -> tuple[CellFactors, SideState]:

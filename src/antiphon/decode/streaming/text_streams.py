@@ -1,8 +1,11 @@
 """Streams of text, on top of the online decoders: ``stream = antiphon.load("runs/x").stream()``.
 
-An unknown token in the output stands for an input token. A decoder that writes at once copies the token just read. A
-beam commits later, when the alignment is no longer known: unknown tokens in the output then stand for the unknown
-tokens of the input, in the order in which they were read.
+A model that copies words gives each unknown word of the input an id of its own (``data/copied_words.py``): ids from the
+size of the vocabulary on, in the order in which words are first read.
+
+With other models, an unknown token in the output stands for an input token. A decoder that writes at once copies the
+token just read. A beam commits later, when the alignment is no longer known: unknown tokens in the output then stand
+for the unknown tokens of the input, in the order in which they were read.
 """
 
 from collections import deque
@@ -25,7 +28,9 @@ class StreamDecoder(Protocol):
 
     writes_at_once: bool
 
-    def read(self, streams: Sequence[int], tokens: Sequence[int]) -> list[list[int]]:
+    def read(
+        self, streams: Sequence[int], tokens: Sequence[int], copied: Sequence[int] | None = None
+    ) -> list[list[int]]:
         """One more input token of some streams; the tokens that each of them now writes."""
         ...
 
@@ -79,6 +84,8 @@ class StreamGroup:
         self._streams, self._codec = streams, codec
         self._is_open = [True] * count
         self._copied = [CopiedTokens() for _ in range(count)]
+        self._words: list[dict[str, int]] = [{} for _ in range(count)]
+        """The unknown words of each stream, if words are copied, with their number."""
 
     def __len__(self) -> int:
         return len(self._is_open)
@@ -93,9 +100,10 @@ class StreamGroup:
             self._streams.add(ids)
             self._is_open.append(False)
             self._copied.append(CopiedTokens())
+            self._words.append({})
         index = self._is_open.index(False)
         self._streams.restart(index, ids, emit_bias, prefix)
-        self._is_open[index], self._copied[index] = True, CopiedTokens()
+        self._is_open[index], self._copied[index], self._words[index] = True, CopiedTokens(), {}
         return index
 
     def close(self, index: int) -> None:
@@ -110,8 +118,8 @@ class StreamGroup:
 
     def outputs(self, index: int) -> list[tuple[list[str], float]]:
         """What a stream may write next: tokens that are not written yet, with their log scores, best first."""
-        vocab = self._codec.target.vocab
-        return [(vocab.decode(ids), score) for ids, score in self._streams.outputs(index)]
+        words = list(self._words[index])
+        return [(self._codec.decode_words(ids, words), score) for ids, score in self._streams.outputs(index)]
 
     def read(self, texts: Sequence[str | None]) -> list[list[str]]:
         """One more piece of text of each stream, or None; the tokens that each stream now writes."""
@@ -144,14 +152,27 @@ class StreamGroup:
             ids = self._codec.source.vocab.encode(tokens).tolist()
             for index, token, id_ in zip(reading, tokens, ids, strict=True):
                 self._copied[index].read(token, is_known=id_ != UNKNOWN)
-            for index, token, new in zip(reading, tokens, self._streams.read(reading, ids), strict=True):
+            new_ids = self._streams.read(reading, ids, self._word_ids(reading, tokens))
+            for index, token, new in zip(reading, tokens, new_ids, strict=True):
                 written[index] += self._decode(index, new, token)
         return written
 
     def _decode(self, index: int, ids: Sequence[int], token: str | None) -> list[str]:
         """The tokens that a stream wrote after a token of its input, or None after its end."""
-        written = list(self._codec.target.vocab.decode(ids))
+        written = self._codec.decode_words(ids, list(self._words[index]))
         return [self._copy(index, token) if id_ == UNKNOWN else each for each, id_ in zip(written, ids, strict=True)]
+
+    def _word_ids(self, streams: Sequence[int], words: Sequence[str]) -> list[int] | None:
+        """The target ids of one more word of some streams, if words are copied; an unknown word gets a new one."""
+        if not self._codec.copies_words:
+            return None
+        ids: list[int] = self._codec.target.vocab.encode(words).tolist()
+        size = len(self._codec.target.vocab)
+        for place, (stream, word) in enumerate(zip(streams, words, strict=True)):
+            if ids[place] == UNKNOWN:
+                known = self._words[stream]
+                ids[place] = size + known.setdefault(word, len(known))
+        return ids
 
     def _copy(self, index: int, token: str | None) -> str:
         """The input token that an unknown one stands for."""

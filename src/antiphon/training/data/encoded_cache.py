@@ -17,7 +17,7 @@ from antiphon import __version__
 from antiphon.data.files import read_text
 from antiphon.exceptions import RecipeError, is_disk_full
 from antiphon.recipe.schema import Recipe
-from antiphon.runs.build import build_limits, reads_source
+from antiphon.runs.build import build_limits, may_copy_words, reads_source
 from antiphon.runs.run_folder import RunFolder
 from antiphon.storage.atomic import remove_tree, scratch_folder, sweep, sync_folder, write_atomically
 from antiphon.storage.folder_lock import locked
@@ -42,6 +42,7 @@ class CacheKey:
             "antiphon": __version__,
             "reads_source": reads_source(recipe),
             "limits": asdict(build_limits(recipe)),
+            **({"may_copy_words": True} if may_copy_words(recipe) else {}),
             **recipe.data.model_dump(mode="json", exclude=_IGNORED),
         }
         return cls(settings, {str(path): _stamp(path) for path in _files(recipe)})

@@ -2,17 +2,18 @@
 
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
 from antiphon.data.codec import NO_FEATURES, PairCodec
+from antiphon.data.copied_words import WordIds
 from antiphon.data.corpus import Corpus, FilterStats, Limits, remap_corpus_ids, write_corpus, write_counted_corpus
 from antiphon.data.readers import Files, Pair, read_pairs, read_targets, read_unpaired
 from antiphon.data.tokenise import SentencePiece, train_sentencepiece
 from antiphon.exceptions import InputError, RecipeError
 from antiphon.recipe.schema import Recipe
-from antiphon.runs.build import build_limits, build_normalisation, reads_source
+from antiphon.runs.build import build_limits, build_normalisation, may_copy_words, reads_source
 from antiphon.runs.run_folder import RunFolder, token_kinds
 from antiphon.training.data.encoded_cache import (
     CacheKey,
@@ -138,7 +139,7 @@ def _encode_with(run: RunFolder, recipe: Recipe, new: RunFolder, key: CacheKey) 
     """Encodes both corpora into ``new`` with the vocabularies of ``run``."""
     new.corpus.mkdir()
     path, limits, codec = new.corpus / "train.arrow", build_limits(recipe), run.codec(recipe)
-    stats = write_corpus(training_pairs(recipe), codec, path, limits, targets_only=not reads_source(recipe))
+    stats = write_corpus(training_pairs(recipe), codec, path, limits, **_columns(recipe))
     _encode_dev(run, recipe, new, key, stats)
 
 
@@ -152,17 +153,25 @@ def _make_vocabularies_and_encode(recipe: Recipe, run: RunFolder) -> FilterStats
     source, target = (side.vocab(recipe.data.min_count) for side in (counted.source, counted.target))
     features = counted.features.vocab() if recipe.data.features else NO_FEATURES
     run.save_vocabs(source, target, features)
-    tables = source.encode(counted.source), target.encode(counted.target), features.encode(counted.features)
+    words = WordIds(target)
+    copied = words.encode_many(list(counted.source)) if may_copy_words(recipe) else None
+    targets = target.encode(counted.target) if copied is None else words.encode_many(list(counted.target))
+    tables = source.encode(counted.source), targets, features.encode(counted.features), copied
     remap_corpus_ids(path, run.corpus / "train.arrow", *tables)
     path.unlink()
     return counted.stats
+
+
+def _columns(recipe: Recipe) -> dict[str, bool]:
+    """Which columns of a corpus the recipe's model needs."""
+    return {"targets_only": not reads_source(recipe), "may_copy": may_copy_words(recipe)}
 
 
 def _encode_dev(run: RunFolder, recipe: Recipe, new: RunFolder, key: CacheKey, train: FilterStats) -> None:
     """Encodes the dev pairs and marks both corpora as complete; refuses a corpus without pairs."""
     _refuse_no_pairs(recipe.data.train, train)
     path, codec = new.corpus / "dev.arrow", run.codec(recipe)
-    dev = write_corpus(dev_pairs(recipe), codec, path, Limits(), targets_only=not reads_source(recipe))
+    dev = write_corpus(dev_pairs(recipe), codec, path, Limits(), **_columns(recipe))
     _refuse_no_pairs(recipe.data.dev, dev)
     save_contents(new.corpus, key, {"train": str(train), "dev": str(dev)}, vocabulary_files(run))
 
@@ -175,16 +184,18 @@ def _refuse_no_pairs(files: Files | None, stats: FilterStats) -> None:
 
 def _open_new(recipe: Recipe, run: RunFolder, corpus: Path, say: Say) -> Prepared:
     """The data of a new run, with settings decided that the recipe leaves unset."""
-    prepared = _open(recipe, run, corpus, say)
-    recipe = settle_model(recipe, prepared.codec, len(prepared.train))
+    recipe = settle_model(recipe, run.codec(recipe), len(Corpus(corpus / "train.arrow")))
     run.save_recipe(recipe)
-    return replace(prepared, recipe=recipe)
+    return _open(recipe, run, corpus, say)
 
 
 def _open(recipe: Recipe, run: RunFolder, corpus: Path, say: Say) -> Prepared:
     for name, pairs in load_pairs(corpus).items():
         say(f"{name}: {pairs}")
-    return Prepared(recipe, run.codec(recipe), Corpus(corpus / "train.arrow"), Corpus(corpus / "dev.arrow"))
+    codec = run.codec(recipe)
+    size = len(codec.target.vocab) if codec.copies_words else 0
+    train, dev = (Corpus(corpus / f"{name}.arrow", copied_size=size) for name in ("train", "dev"))
+    return Prepared(recipe, codec, train, dev)
 
 
 def _is_usable(run: RunFolder, key: CacheKey, say: Say) -> bool:

@@ -8,7 +8,7 @@ from antiphon.data.vocab import SPECIALS
 from antiphon.exceptions import RecipeError
 from antiphon.recipe.model_sections import TokenModelSection, TransducerSection, TransformerSection
 from antiphon.recipe.schema import DataSection, Recipe
-from antiphon.runs.build import reads_source
+from antiphon.runs.build import may_copy_words, reads_source
 from antiphon.runs.run_folder import token_kinds
 
 _MOST_MADE_UP, _LEAST_MADE_UP = 0.5, 0.05
@@ -50,7 +50,7 @@ def settle_model(recipe: Recipe, codec: PairCodec, pairs: int) -> Recipe:
     """The recipe with what its vocabularies and its number of pairs decide, where it left that open.
 
     That is ``model.dropout``, for a transformer ``train.label_smoothing``, for a transducer ``model.tie``,
-    ``model.context`` and ``train.hallucination``.
+    ``model.context``, ``model.copy_words`` and ``train.hallucination``.
     """
     model, train = recipe.model, recipe.train
     if isinstance(model, TokenModelSection) and model.dropout is None:
@@ -75,8 +75,10 @@ def share_vocabulary(recipe: Recipe, codec: PairCodec) -> bool:
 
 
 def _transducer_settings(recipe: Recipe, model: TransducerSection, codec: PairCodec) -> dict[str, Any]:
-    """What a transducer leaves open: ties by its vocabularies, context by its encoder."""
+    """What a transducer leaves open: ties and copying by its vocabularies, context by its encoder."""
+    copies = may_copy_words(recipe) and not recipe.data.swap and share_vocabulary(recipe, codec)
     return {
+        "copy_words": copies if model.copy_words is None else model.copy_words,
         "tie": model.tie or _choose_tie(recipe, model, codec),
         "context": model.context or ("attention" if model.encoder == "bidirectional" else "none"),
     }

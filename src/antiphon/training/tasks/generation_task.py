@@ -74,7 +74,7 @@ class GenerationTask:
     def _loader(self, model: nn.Module) -> Callable[[Indices, Indices], Batch]:
         """A function that makes training batches."""
         corpus, share = self.prepared.train, self.recipe.train.hallucination or 0.0
-        if isinstance(model, Transducer) and model.copies:
+        if isinstance(model, Transducer) and (model.copies or model.copies_words):
             return ChangingPairs(corpus, model.counterparts.numpy(), share).batch
         return lambda indices, _: corpus.batch(indices)
 
@@ -111,7 +111,8 @@ class GenerationTask:
         search, outputs = build_search(recipe), None
         if recipe.train.dev_metric != "perplexity" and search is not None:
             beam = build_beam(recipe.search, beam=recipe.train.dev_beam)
-            outputs = OutputMetrics(codec, search, beam, task_metrics(recipe.data), encoded_dev_pairs(recipe, codec))
+            names = list(dict.fromkeys([*task_metrics(recipe.data), recipe.train.dev_metric]))
+            outputs = OutputMetrics(codec, search, beam, names, encoded_dev_pairs(recipe, codec))
         plan = plan_batches(
             dev.source_lengths, dev.target_lengths, batch_size=64, max_cells=recipe.train.max_batch_cells
         )

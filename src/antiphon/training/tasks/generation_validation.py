@@ -86,5 +86,6 @@ class GenerationValidation:
             return {}
         found, pairs = all_gather(written), self.outputs.pairs
         references = [[pairs[index].target] for index, _ in found]
-        outputs = Outputs.of(self.outputs.codec.target, [tokens for _, tokens in found], references)
+        sources = [self.outputs.codec.source.tokens(pairs[index].source) for index, _ in found]
+        outputs = Outputs.of(self.outputs.codec.target, [tokens for _, tokens in found], references, sources)
         return {name: score.value for name, score in score_outputs(outputs, self.outputs.metrics).items()}

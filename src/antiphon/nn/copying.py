@@ -1,0 +1,101 @@
+"""Copying of words: in cell ``(i, j)`` the token may be a copy of the source word ``x_i``.
+
+The softmax of a cell has one more class, *copy*, after the ``V`` tokens. Its logit is a sum of a source part and a
+target part like all others, so the softmax stays factored (``factored_softmax.py``)::
+
+    token'(y | i, j) = token(y | i, j) + token(copy | i, j) [x_i = y]          y in the vocabulary
+    token'(y | i, j) =                   token(copy | i, j) [x_i = y]          y outside of it
+
+A word outside the vocabulary has an id from ``V`` on (``data/copied_words.py``). Its probability is the sum over all
+positions that have this very word, and nothing over cells and vocabulary is stored. Not in the thesis.
+"""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from antiphon.data.copied_words import NOT_COPIED
+from antiphon.data.vocab import UNKNOWN
+from antiphon.lattice.moves import IMPOSSIBLE
+
+
+class CellCopies(NamedTuple):
+    """Which cells may copy their token: where it is the source word, and columns whose token can only be copied."""
+
+    is_copy: Bool[Tensor, "B I J"]
+    only_copy: Bool[Tensor, "B 1 J"]
+    class_id: int
+
+    @classmethod
+    def of(cls, copied: Int[Tensor, "B I"], target: Int[Tensor, "B J"], size: int) -> "CellCopies":
+        """The copies of padded pairs; ``size`` is that of the vocabulary."""
+        return cls(copied[:, :, None] == target[:, None], (target >= size)[:, None], size)
+
+    def mix(
+        self, log_token: Float[Tensor, "B I J"], log_copy: Float[Tensor, "B I J"]
+    ) -> tuple[Float[Tensor, "B I J"], Float[Tensor, "B I J"]]:
+        """Log probabilities of the tokens, and the share of copying in each; 0 where a token is impossible."""
+        log_copy = log_copy.masked_fill(~self.is_copy, IMPOSSIBLE)
+        mixed = torch.logaddexp(log_token.masked_fill(self.only_copy, IMPOSSIBLE), log_copy)
+        return mixed, torch.where(self.is_copy, log_copy - mixed, IMPOSSIBLE).exp()
+
+
+def in_vocabulary(tokens: Int[Tensor, "..."], size: int) -> Int[Tensor, "..."]:
+    """The ids of tokens in the vocabulary; copied words are unknown there."""
+    return tokens.masked_fill(tokens >= size, UNKNOWN)
+
+
+class CopyTable(NamedTuple):
+    """The words of sources, prepared once for many prefixes.
+
+    ``copied`` has the id of each word, ``first`` its first position in the source, and ``column`` the id again at first
+    positions, elsewhere an id that no word has.
+    """
+
+    copied: Int[Tensor, "B I"]
+    first: Int[Tensor, "B I"]
+    column: Int[Tensor, "B I"]
+
+    @classmethod
+    def of(cls, copied: Int[Tensor, "B I"], size: int) -> "CopyTable":
+        """The table of the words of some sources."""
+        positions = torch.arange(copied.shape[1], device=copied.device)
+        first = (copied[:, :, None] == copied[:, None]).int().argmax(2)
+        is_first = (first == positions) & (copied != NOT_COPIED)
+        return cls(copied, first, torch.where(is_first, copied, size + positions))
+
+    def add_copies(
+        self,
+        log_prob: Float[Tensor, "N V"],
+        log_copy: Float[Tensor, "N R"],
+        first_row: int,
+        sentence: Int[Tensor, " N"],
+    ) -> Float[Tensor, "N W"]:
+        """Log probabilities of all tokens and words, given those of tokens and of a copy at each of ``R`` rows."""
+        rows = slice(first_row, first_row + log_copy.shape[1])
+        copy = log_copy.exp().masked_fill((self.copied[:, rows] == NOT_COPIED)[sentence], 0.0)
+        by_word = copy.new_zeros(len(copy), self.copied.shape[1])
+        by_word.scatter_add_(1, self.first[:, rows][sentence], copy)
+        column = self.column[sentence]
+        every = torch.cat([log_prob, log_prob.new_full(column.shape, IMPOSSIBLE)], 1)
+        mixed = torch.logaddexp(every.gather(1, column).to(by_word.dtype), by_word.log())
+        return every.scatter_(1, column, mixed.to(every.dtype))
+
+
+def add_row_copy(log_probs: Float[Tensor, "... W"], copied: Int[Tensor, "..."]) -> Float[Tensor, "... W"]:
+    """Log probabilities of all tokens in cells whose row is known, given those of the classes.
+
+    The last column is that of the row's own word ``copied`` if it is outside the vocabulary. Else its copy is added to
+    the word in the vocabulary, and the last column is impossible.
+    """
+    size = log_probs.shape[-1] - 1
+    copied = copied[..., None].expand(*log_probs.shape[:-1], 1)
+    log_copy = log_probs[..., size:].masked_fill(copied == NOT_COPIED, IMPOSSIBLE)
+    is_known = copied < size
+    index = copied.clamp(0, size - 1)
+    mixed = torch.logaddexp(log_probs.gather(-1, index), log_copy.masked_fill(~is_known, IMPOSSIBLE))
+    log_probs = log_probs.scatter(-1, index, mixed)
+    log_probs[..., size:] = log_copy.masked_fill(is_known, IMPOSSIBLE)
+    return log_probs
