@@ -17,8 +17,8 @@ def associate(corpus: Corpus, source_size: int, target_size: int) -> NDArray[np.
     """
     both = np.zeros((source_size, target_size))
     with_source, with_target = np.zeros(source_size), np.zeros(target_size)
-    sources, targets, _ = corpus.sequences(np.arange(min(_PAIRS, len(corpus))))
-    for source, target in zip(sources, targets, strict=True):
+    sources, targets, *_ = corpus.sequences(np.arange(min(_PAIRS, len(corpus))))
+    for source, target in zip(sources, corpus.known_targets(targets), strict=True):
         here, there = np.unique(source), np.unique(target)
         with_source[here] += 1
         with_target[there] += 1

@@ -73,15 +73,14 @@ class ChangingPairs:
 
     def batch(self, indices: NDArray[np.int64], seeds: NDArray[np.int64]) -> Batch:
         """The pairs at these indices, padded; the seed of each, below 2^63, decides if and how it changes."""
-        sources, targets, features = self.corpus.sequences(indices)
-        copied = self.corpus.copied(indices)
+        sources, targets, features, *copied = self.corpus.sequences(indices)
         chance = seeds / 2**63
         for position in np.flatnonzero(chance < self.share + (1 - self.share) * _UNKNOWN_SHARE).tolist():
             random = np.random.default_rng(seeds[position])
             pair = sources[position], targets[position]
-            if copied is not None:
-                hidden = hide_word(*pair, copied[position], random)
-                sources[position], targets[position], copied[position] = hidden
+            if copied:
+                hidden = hide_word(*pair, copied[0][position], random)
+                sources[position], targets[position], copied[0][position] = hidden
                 continue
             is_hallucinated = chance[position] < self.share
             changed = (
@@ -90,7 +89,7 @@ class ChangingPairs:
                 else self._hide(*pair, random)
             )
             sources[position], targets[position] = changed
-        return self.corpus.pad(sources, targets, features, copied)
+        return self.corpus.pad(sources, targets, features, *copied)
 
     def _hide(self, source: Ids, target: Ids, random: np.random.Generator) -> tuple[Ids, Ids]:
         """A pair in which a token of both sides is unknown; unchanged if the token drawn is not on both."""

@@ -165,26 +165,32 @@ class Corpus:
 
     def batch(self, indices: Iterable[int]) -> Batch:
         """The pairs at these indices, padded."""
-        chosen = np.fromiter(indices, np.int64)
-        return self.pad(*self.sequences(chosen), self.copied(chosen))
+        return self.pad(*self.sequences(np.fromiter(indices, np.int64)))
 
     def pad(
-        self, sources: Sequence[Ids], targets: Sequence[Ids], features: Sequence[Ids], copied: Sequence[Ids] | None
+        self, sources: Sequence[Ids], targets: Sequence[Ids], features: Sequence[Ids], copied: Sequence[Ids] = ()
     ) -> Batch:
         """Pairs of this corpus as a batch."""
-        words = None if copied is None else CopiedWords(copied, self.copied_size)
+        words = CopiedWords(copied, self.copied_size) if self.copied_size else None
         return Batch.of(sources, targets, features, max_features=self.max_features, copied=words)
 
-    def sequences(self, indices: NDArray[np.int64]) -> tuple[list[Ids], list[Ids], list[Ids]]:
-        """Sources, targets and features of the pairs at these indices."""
-        targets = self._targets.take(indices)
-        if self._copied is not None and not self.copied_size:
-            targets = [np.where(target < 0, np.int32(UNKNOWN), target) for target in targets]
-        return self._sources.take(indices), targets, self._features.take(indices)
+    def sequences(self, indices: NDArray[np.int64]) -> tuple[list[Ids], ...]:
+        """Sources, targets and features of the pairs at these indices.
 
-    def copied(self, indices: NDArray[np.int64]) -> list[Ids] | None:
-        """The source words of the pairs at these indices as target ids, if words are copied."""
-        return self._copied.take(indices) if self._copied is not None and self.copied_size else None
+        If words are copied, also the words of the sources as target ids; unknown words, here and in targets, then have
+        negative ids of their own.
+        """
+        columns = tuple(column.take(indices) for column in (self._sources, self._targets, self._features))
+        if self.copied_size:
+            assert self._copied is not None
+            return *columns, self._copied.take(indices)
+        return columns[0], self.known_targets(columns[1]), columns[2]
+
+    def known_targets(self, targets: list[Ids]) -> list[Ids]:
+        """Targets in ids of the vocabulary."""
+        if self._copied is None:
+            return targets
+        return [np.where(target < 0, np.int32(UNKNOWN), target) for target in targets]
 
     def __getitem__(self, indices: Iterable[int]) -> Batch:
         return self.batch(indices)

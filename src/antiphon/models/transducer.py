@@ -119,6 +119,7 @@ class Transducer(nn.Module):
         )
         self.target_size, self.copies_words = target_size, copy_words
         self.copies = tie == "same" and not copy_words
+        self._ties_words = tie == "same" and copy_words
         if counterparts is None:
             counterparts = torch.full((source_size,), NO_COUNTERPART)
         self.register_buffer("counterparts", counterparts, persistent=tie != "none")
@@ -180,7 +181,7 @@ class Transducer(nn.Module):
         """The source's contribution to every cell, and what the decoder attends to, if it does."""
         before = self.source_state(batch.features)
         states = self.encoder(batch.source, batch.source_lengths, before.features)
-        tied = self.copied_words(batch) if self.copies_words else self.counterparts[batch.source]
+        tied = self.copied_words(batch) if self._ties_words else self.counterparts[batch.source]
         keys = run_keys(tied, before.key)
         factors = CellFactors(self.source_logits(states), self.transition.source_part(states, keys))
         if self.attention is None:
@@ -195,7 +196,7 @@ class Transducer(nn.Module):
         ``copied`` has the target id of each, for models that copy words.
         """
         states, (hidden, cell) = self.encoder.step(tokens, (state.hidden, state.cell), state.features)
-        tied = self.counterparts[tokens] if copied is None else copied
+        tied = copied if self._ties_words and copied is not None else self.counterparts[tokens]
         key = run_keys(tied[:, None], state.key)[:, 0]
         factors = CellFactors(self.source_logits(states), self.transition.source_part(states, key))
         return factors, SideState(hidden, cell, key, state.features)

@@ -36,7 +36,7 @@ def log_token_probabilities(
     targets: Int[Tensor, "B J"],
     copies: CellCopies | None = None,
 ) -> Float[Tensor, "B I J"]:
-    """``log softmax(A[i] + C[j])`` read off at ``targets[j]``, for every ``i`` and ``j``, with copies if there are any."""
+    """``log softmax(A[i] + C[j])`` read off at ``targets[j]`` for every ``i`` and ``j``; copies are added."""
     given = source_logits, target_logits, targets, copies
     result: Tensor = _LogTokenProbabilities.apply(*given)  # type: ignore[no-untyped-call]
     return result

@@ -11,7 +11,7 @@ class Echo:
 
     writes_at_once = True
 
-    def read(self, streams, tokens):
+    def read(self, streams, tokens, copied=None):
         return [[token] for token in tokens]
 
     def finish(self, streams):
@@ -40,7 +40,7 @@ class Late:
     def __init__(self):
         self.held = []
 
-    def read(self, streams, tokens):
+    def read(self, streams, tokens, copied=None):
         self.held += tokens
         return [[] for _ in streams]
 
@@ -51,7 +51,7 @@ class Late:
 class Doubling(Echo):
     """Streams that write what they read twice, and at the end an unknown token."""
 
-    def read(self, streams, tokens):
+    def read(self, streams, tokens, copied=None):
         return [[token] * 2 for token in tokens]
 
     def finish(self, streams):
