@@ -2,6 +2,7 @@
 
 import math
 from itertools import product
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ from antiphon.decode.rescoring import search_noisy_channel
 from antiphon.decode.sampling import sample_outputs
 from antiphon.decode.streaming.beam_decoder import BeamDecoder
 from antiphon.decode.streaming.greedy_decoder import GreedyDecoder
-from antiphon.decode.streaming.noisy_channel_decoder import NoisyChannelBeamDecoder, NoisyChannelDecoder
+from antiphon.decode.streaming.noisy_channel_decoder import NoisyChannelDecoder
 from antiphon.decode.streaming.text_streams import StreamGroup
 from antiphon.lattice import best_path
 from antiphon.models.ensemble_model import Ensemble, MemberIds
@@ -24,6 +25,7 @@ from antiphon.models.language_model import LanguageModel
 from antiphon.models.noisy_channel import NoisyChannel, Weights
 from antiphon.models.token_likelihood import token_log_probs
 from antiphon.models.transducer import Transducer
+from antiphon.serve.lattice_view import LatticeInput, LatticeView
 from tests.lattice.every_path import listed_best, listed_log_marginal
 from tests.networks import beam_settings, build_network
 
@@ -272,8 +274,8 @@ def test_a_stream_of_a_noisy_channel_writes_what_its_search_finds():
     combined, source = channel_of(model_of("unidirectional")), "Zoe saw Yan"
     settings = beam_settings(beam=150, proposals=150, threshold=60.0, max_length_ratio=0.0, max_length_extra=4)
     (found,) = search_noisy_channel(combined, batch_of((source, "")), settings)
-    decoder = NoisyChannelBeamDecoder(combined, torch.zeros(1, 0, dtype=torch.long), settings)
-    assert read_all(NoisyChannelDecoder([decoder]), source) == written(found[0], source)
+    decoder = NoisyChannelDecoder(combined, torch.zeros(1, 0, dtype=torch.long), settings)
+    assert read_all(decoder, source) == written(found[0], source)
 
 
 @pytest.mark.parametrize("others_copy", [True, False])
@@ -295,3 +297,15 @@ def test_an_ensemble_averages_the_probabilities_of_copied_words(others_copy):
     expected = (alone[0, V + 2] + (theirs[0, V + 2] if others_copy else 0.0)) / 2
     assert log_next[0, V + 2].exp() == pytest.approx(float(expected))
     assert log_next[0, 5].exp() == pytest.approx(float(alone[0, 5] + theirs[0, 4]) / 2)
+
+
+@torch.no_grad()
+def test_the_lattice_that_a_page_shows_has_the_copied_words():
+    model, source = model_of(), "Zoe saw Yan"
+    view = LatticeView(SimpleNamespace(codec=CODEC), model, LatticeInput(source.split(), ["Yan", "saw"]))
+    assert view.log_prob == pytest.approx(model.log_prob(batch_of((source, "Yan saw"))).item())
+    memory, state = model.start(batch_of((source, "")))
+    log_next, _ = model.step(memory, state, torch.tensor([2]), torch.tensor([0]))
+    shown = dict(map(tuple, view.next_tokens(0, 20)["summed"]))
+    assert shown["Yan"] == pytest.approx(log_next[0, V + 2].exp().item(), abs=1e-6)
+    assert shown["saw"] == pytest.approx(log_next[0, 4].exp().item(), abs=1e-6)

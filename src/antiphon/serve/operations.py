@@ -10,7 +10,6 @@ from antiphon.api import Alignment, Candidate, Model, Prediction
 from antiphon.api.generation_models import NeuralModel
 from antiphon.api.inputs import as_features, check_features
 from antiphon.api.results import END_SYMBOL
-from antiphon.data.batch import Batch
 from antiphon.data.readers import Source
 from antiphon.decode.dropped_hypotheses import search_with_dropped
 from antiphon.decode.hypothesis import Hypothesis
