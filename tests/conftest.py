@@ -1,12 +1,14 @@
 """Settings and fixtures for every test: one thread, and hypothesis examples that are the same each time.
 
+What would take most of the time of a small training is left out where it is not what is tested: shapes are checked in
+tests of layers, models and decoding and in one training of every kind (with `make test-all` everywhere), `fsync` waits
+for the disk in tests of storage alone, and the picture of a training is drawn for the toy run.
+
 Triton kernels run on the GPU, if there is one; otherwise Triton's interpreter runs them line by line.
 """
 
 import io
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,10 +17,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import pytest
 import torch
 from hypothesis import settings
+from jaxtyping import config as shape_checks
 from jaxtyping import install_import_hook
 
-# Shapes written in signatures are checked whenever a test calls a function of these modules; not in Triton's kernels,
-# whose source is compiled.
+from tests.shared_folders import filled_once, run_command
+
+# Shapes in signatures can be checked when a test calls a function of these modules; not in Triton's kernels, whose
+# source is compiled.
 PACKAGE = Path(__file__).parent.parent / "src/antiphon"
 SHAPED = [
     f"antiphon.{folder}.{path.stem}"
@@ -34,6 +39,33 @@ if not torch.cuda.is_available():
 NEEDS_GPU = "needs a GPU"
 settings.register_profile("repeatable", deadline=None, derandomize=True, max_examples=60)
 settings.load_profile("repeatable")
+
+
+WHOLE_COMMANDS = ("cli", "storage", "training", "tune")
+CHECKED_COMMANDS = ("test_align.py", "test_answer_selection.py", "test_kinds.py")
+"""Tests of commands in which shapes are checked: a training of every kind is among them."""
+FSYNC = os.fsync
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    """Switches shape checks and ``fsync`` on or off, before the fixtures of a test are made."""
+    folder = item.path.relative_to(Path(__file__).parent).parts[0]
+    of_commands = folder in WHOLE_COMMANDS or folder.endswith(".py")
+    everywhere = not item.config.getoption("markexpr")
+    shape_checks.update("jaxtyping_disable", of_commands and item.path.name not in CHECKED_COMMANDS and not everywhere)
+    os.fsync = FSYNC if folder == "storage" else lambda _: None
+
+
+@pytest.fixture(scope="session", autouse=True)
+def plot_training():
+    """The function that draws a training; what replaces it in all trainings leaves an empty file."""
+    from antiphon.training import fit
+
+    with pytest.MonkeyPatch.context() as patch:
+        drawing = fit.plot_training
+        patch.setattr(fit, "plot_training", lambda *arguments: arguments[-1].write_bytes(b""))
+        yield drawing
 
 
 def pytest_collection_modifyitems(items):
@@ -53,13 +85,15 @@ def pytest_terminal_summary(terminalreporter):
 
 
 @pytest.fixture(scope="session")
-def toy_run(tmp_path_factory):
-    """The toy recipe, trained once through the real command in a process of its own."""
-    out = tmp_path_factory.mktemp("runs") / "toy"
-    command = [sys.executable, "-m", "antiphon", "train", "toy", "--out", str(out)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parent.parent)
-    assert done.returncode == 0, done.stderr
-    return out
+def toy_run(tmp_path_factory, plot_training):
+    """The toy recipe, trained once through the real command, with its picture."""
+
+    def train(folder):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("antiphon.training.fit.plot_training", plot_training)
+            run_command("train", "toy", "--out", folder / "toy")
+
+    return filled_once(tmp_path_factory, "toy", train) / "toy"
 
 
 @pytest.fixture

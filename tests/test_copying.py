@@ -7,7 +7,7 @@ import pytest
 
 import antiphon as package
 from antiphon.runs.combination import combine_runs, ensemble_runs
-from tests.subprocesses import run_python
+from tests.shared_folders import filled_once, run_command
 
 RECIPE = """
 [model]
@@ -33,30 +33,18 @@ def write_copies(path, number, seed, *more):
     return path
 
 
-TRAIN = """
-import sys
-from antiphon.cli import main
-
-folder, *runs = sys.argv[1:]
-for run in runs:
-    name, setting = run.split(":")
-    sys.argv = ["antiphon", "train", f"{folder}/recipe.toml", "--set", setting, "--out", f"{folder}/{name}"]
-    try:
-        main()
-    except SystemExit as exit_:
-        assert not exit_.code
-"""
-
-
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     """Two models that copy words and add an ending, and a channel that takes it off."""
-    folder = tmp_path_factory.mktemp("copying")
+    return filled_once(tmp_path_factory, "copying", train_copying)
+
+
+def train_copying(folder):
     write_copies(folder / "train.tsv", 300, 1)
     write_copies(folder / "dev.tsv", 40, 2, *UNSEEN)
     (folder / "recipe.toml").write_text(RECIPE + f'[data]\ntrain = "{folder}/train.tsv"\ndev = "{folder}/dev.tsv"\n')
-    run_python(TRAIN, folder, "one:train.seed=1", "two:train.seed=2", "channel:data.swap=true")
-    return folder
+    for name, setting in (("one", "train.seed=1"), ("two", "train.seed=2"), ("channel", "data.swap=true")):
+        run_command("train", folder / "recipe.toml", "--set", setting, "--out", folder / name)
 
 
 def predicted(model):

@@ -1,15 +1,16 @@
 """Ends child processes with their parent, however it dies, and handles SIGTERM.
 
 A parent keeps the writing end of a pipe and passes the reading end to its children. Nothing is ever written: the pipe
-is closed when the parent closes it or dies, even by ``kill -9``, and a child that waits on it then exits at once. This
-needs only pipes, so it works on every Unix; Linux's PR_SET_PDEATHSIG watches the *thread* that started a child and
-would end it too early.
+is closed when the parent closes it or dies, even by ``kill -9``, and a child that waits on it then exits: a worker of a
+pool at once, a command as on SIGTERM, so that it deletes its temporary files. This needs only pipes, so it works on
+every Unix; Linux's PR_SET_PDEATHSIG watches the *thread* that started a child and would end it too early.
 """
 
 import os
 import signal
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from typing import Any, NoReturn
@@ -18,6 +19,8 @@ _VARIABLE = "ANTIPHON_PARENT_PIPE"
 """Environment variable with the descriptor of the reading end, for children started as commands."""
 _STATUS = 128 + signal.SIGKILL
 """Exit status of a child whose parent is gone."""
+GRACE_SECONDS = 20
+"""Seconds that a command has to clean up after its parent is gone."""
 
 
 class Terminated(KeyboardInterrupt):
@@ -51,10 +54,10 @@ def parent_pipe() -> Iterator[tuple[int, dict[str, str]]]:
 
 
 def follow_parent() -> None:
-    """Ends this process with its parent, if the parent has passed a pipe."""
+    """Ends this command as SIGTERM does when its parent ends, if the parent has passed a pipe."""
     descriptor = os.environ.pop(_VARIABLE, "")
     if descriptor.isdecimal():
-        _watch(int(descriptor))
+        _watch(int(descriptor), _terminate)
 
 
 def start_worker(held_by_parent: Connection, turn: Any, gpus: list[str]) -> None:
@@ -62,7 +65,7 @@ def start_worker(held_by_parent: Connection, turn: Any, gpus: list[str]) -> None
 
     It ends with its parent, and uses one of the ``gpus``, if there are any: ``turn`` counts workers.
     """
-    _watch(held_by_parent.fileno())
+    _watch(held_by_parent.fileno(), _exit)
     _KEPT.append(held_by_parent)
     with turn.get_lock():
         worker, turn.value = turn.value, turn.value + 1
@@ -74,14 +77,25 @@ _KEPT: list[Connection] = []
 """Keeps connections alive: a pipe is closed when nothing refers to it."""
 
 
-def _watch(reading: int) -> None:
-    threading.Thread(target=_wait_for_end, args=(reading,), daemon=True).start()
+def _watch(reading: int, end: Callable[[], None]) -> None:
+    threading.Thread(target=_wait_for_end, args=(reading, end), daemon=True).start()
 
 
-def _wait_for_end(reading: int) -> None:
+def _wait_for_end(reading: int, end: Callable[[], None]) -> None:
     with suppress(OSError):  # no pipe: nothing to wait for
         os.read(reading, 1)
-        os._exit(_STATUS)
+        end()
+
+
+def _terminate() -> None:
+    """Sends SIGTERM to this process, and ends it if it still runs after ``GRACE_SECONDS``."""
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(GRACE_SECONDS)
+    _exit()
+
+
+def _exit() -> NoReturn:
+    os._exit(_STATUS)
 
 
 def _raise_terminated(*_: Any) -> NoReturn:

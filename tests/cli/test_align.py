@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 
 import antiphon as package
+from tests.shared_folders import filled_once
 
 SMALL = {"model.hidden_size": 8, "train.max_epochs": 3, "train.passes": 1, "search.beam": 1, "model.dropout": 0.0}
 WORDS = {"data.source_tokens": "words", "data.target_tokens": "words"}
@@ -27,7 +28,10 @@ def write_compressions(path, number):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A run over words, one of the other direction, one of attention and one over subwords, with gold links."""
-    folder = tmp_path_factory.mktemp("align")
+    return filled_once(tmp_path_factory, "align", train_aligners)
+
+
+def train_aligners(folder):
     data = {
         "data.train": write_compressions(folder / "train.tsv", 80),
         "data.dev": write_compressions(folder / "dev.tsv", 8),
@@ -47,7 +51,6 @@ def folder(tmp_path_factory):
     (folder / "gold.tsv").write_text(GOLD)
     (folder / "pharaoh.txt").write_text("0-0 2-1\n0p0 1-0\n")
     (folder / "naacl.txt").write_text("1 1 1 S\n1 3 2 S\n2 1 1 P\n2 2 1 S\n")
-    return folder
 
 
 def metrics_of(result):

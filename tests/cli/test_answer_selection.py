@@ -16,6 +16,7 @@ import antiphon as package
 from antiphon.exceptions import InputError, RunError
 from tests.encoders import as_older_weights, write_encoder
 from tests.sealing import seal_again
+from tests.shared_folders import filled_once, run_command
 from tests.toy import write_questions, write_vectors
 
 SMALL = [
@@ -46,9 +47,13 @@ def toy(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def attentive(toy):
+def attentive(toy, tmp_path_factory):
     """A trained matcher with attention and words in common."""
-    return train(toy, "attentive", "model.overlap=true")
+
+    def fill(folder):
+        run_command(*arguments_of(toy, folder / "attentive", "model.overlap=true"))
+
+    return filled_once(tmp_path_factory, "attentive", fill) / "attentive"
 
 
 def arguments_of(toy, out, *settings):
@@ -57,13 +62,7 @@ def arguments_of(toy, out, *settings):
 
 
 def train(toy, name, *settings):
-    from antiphon.cli import main
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sys.argv", ["antiphon", *arguments_of(toy, toy / name, *settings)])
-        with pytest.raises(SystemExit) as exit_:
-            main()
-        assert not exit_.value.code
+    run_command(*arguments_of(toy, toy / name, *settings))
     return toy / name
 
 

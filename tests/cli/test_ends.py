@@ -5,6 +5,7 @@ Nothing here waits for time to pass: a named pipe or a standard stream ends when
 
 import os
 import select
+import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +15,8 @@ from threading import Thread
 import pytest
 
 from antiphon.training.checkpoint import load_checkpoint
-from tests.interrupts import feed_without_end
+from tests.interrupts import feed_without_end, hear_ctrl_c
+from tests.toy import write_pairs
 
 ROOT = Path(__file__).parent.parent.parent
 _PATIENCE = 120
@@ -35,7 +37,10 @@ def grid(tmp_path):
     for pipe in pipes:
         os.mkfifo(pipe)
     axis = f"data.train={pipes[0]},{pipes[1]}"
-    process = start("grid", tmp_path / "recipe.toml", "--grid", axis, "--out", tmp_path / "grid")
+    (tmp_path / "temporary").mkdir()
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "temporary")}
+    options = {"env": environment, "stdin": subprocess.PIPE}
+    process = start("grid", tmp_path / "recipe.toml", "--grid", axis, "--out", tmp_path / "grid", **options)
     with process, ThreadPoolExecutor() as pool:
         opened = [pool.submit(os.open, pipe, os.O_WRONLY) for pipe in pipes]  # until a training reads it
         ends = [each.result(_PATIENCE) for each in opened]
@@ -51,19 +56,23 @@ def has_lost_its_reader(end):
     return bool(poll.poll(_PATIENCE * 1000))
 
 
-def test_trainings_end_with_a_grid_that_is_killed(grid):
+def test_trainings_end_with_a_grid_that_is_killed_and_delete_their_temporary_files(grid, tmp_path):
     process, ends = grid
+    assert any((tmp_path / "temporary").iterdir())
     process.kill()
     assert all(has_lost_its_reader(end) for end in ends)
+    assert has_lost_its_reader(process.stdin)  # which its trainings share
+    assert not any((tmp_path / "temporary").iterdir())
 
 
-def test_a_grid_that_is_terminated_stops_its_trainings(grid):
+def test_a_grid_that_is_terminated_stops_its_trainings(grid, tmp_path):
     process, ends = grid
     process.terminate()
     _, messages = process.communicate(timeout=_PATIENCE)
     assert all(has_lost_its_reader(end) for end in ends)
     assert process.returncode == 143
-    assert b"stopped; the same command resumes it" in messages
+    assert b"stopped; the same command resumes it" in b" ".join(messages.split())
+    assert not any((tmp_path / "temporary").iterdir())
     assert b"Traceback" not in messages
 
 
@@ -101,16 +110,19 @@ def test_busy_workers_end_with_a_parent_that_is_terminated(toy_run):
     assert process.returncode == 143
 
 
-def test_training_that_is_terminated_leaves_a_whole_checkpoint(tmp_path):
-    out = tmp_path / "run"
-    settings = ["--set", "train.max_epochs=10000", "--set", "train.patience=10000", "--set", "model.hidden_size=8"]
-    with start("train", "toy", *settings, "--out", out) as process:
+@pytest.mark.parametrize(("signal_", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_training_that_is_terminated_or_gets_ctrl_c_leaves_a_whole_checkpoint(antiphon, tmp_path, signal_, status):
+    out, pairs = tmp_path / "run", write_pairs(tmp_path / "train.tsv", 20)
+    settings = ["train.max_epochs=10000", "train.patience=10000", "model.hidden_size=8", f"data.train={pairs}"]
+    options = [part for setting in settings for part in ("--set", setting)]
+    with start("train", "toy", *options, "--out", out, preexec_fn=hear_ctrl_c) as process:
         for line in process.stderr:
             if line.startswith(b"epoch 2/"):
                 break
-        process.terminate()
+        process.send_signal(signal_)
         messages = process.stderr.read()
-    assert process.returncode == 143
+    assert process.returncode == status
     assert b"stopped; continue with --resume" in messages
     assert b"Traceback" not in messages
     assert load_checkpoint(out / "last.ckpt")["epochs"] >= 2
+    assert "--resume" in antiphon("info", out).out

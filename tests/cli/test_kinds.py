@@ -5,37 +5,32 @@ import json
 import pytest
 
 import antiphon as package
+from tests.shared_folders import filled_once, run_command
 from tests.toy import TOY, inflect, words, write_pairs
 
 KINDS = ["encoder_decoder", "attention", "transformer", "suffix_rule", "language_model"]
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory, request):
+def runs(tmp_path_factory):
     """A small run of every kind, all with one vocabulary."""
-    from antiphon.cli import main
+    return filled_once(tmp_path_factory, "kinds", train_kinds)
 
-    folder = tmp_path_factory.mktemp("kinds")
+
+def train_kinds(folder):
     write_pairs(folder / "dev.tsv", 40, seed=3)
     (folder / "more.txt").write_text("".join(f"{inflect(word)}\n" for word in words(200, seed=8)))
     (folder / "recipe.toml").write_text(
         "[model]\nhidden_size = 32\ndropout = 0.0\n[train]\nlearning_rate = 0.01\nmax_epochs = 4\npasses = 1\n"
     )
-    with pytest.MonkeyPatch.context() as patch:
-        for kind in KINDS:
-            settings = [f"model.kind={kind}", f"data.train={TOY / 'train.tsv'}", f"data.dev={folder / 'dev.tsv'}"]
-            if kind == "suffix_rule":
-                settings += ["train.dev_metric=accuracy"]
-            if kind == "language_model":
-                settings += [f'data.unpaired=["{folder / "more.txt"}"]', f"data.vocab_from={folder / 'attention'}"]
-            arguments = [part for setting in settings for part in ("--set", setting)]
-            patch.setattr(
-                "sys.argv", ["antiphon", "train", str(folder / "recipe.toml"), *arguments, "--out", str(folder / kind)]
-            )
-            with pytest.raises(SystemExit) as exit_:
-                main()
-            assert not exit_.value.code
-    return folder
+    for kind in KINDS:
+        settings = [f"model.kind={kind}", f"data.train={TOY / 'train.tsv'}", f"data.dev={folder / 'dev.tsv'}"]
+        if kind == "suffix_rule":
+            settings += ["train.dev_metric=accuracy"]
+        if kind == "language_model":
+            settings += [f'data.unpaired=["{folder / "more.txt"}"]', f"data.vocab_from={folder / 'attention'}"]
+        arguments = [part for setting in settings for part in ("--set", setting)]
+        run_command("train", folder / "recipe.toml", *arguments, "--out", folder / kind)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -7,6 +7,7 @@ import pytest
 
 import antiphon as package
 from tests.sealing import seal_again
+from tests.shared_folders import filled_once, run_command
 from tests.toy import inflect, words, write_pairs
 
 SMALL = (
@@ -18,9 +19,10 @@ SMALL = (
 @pytest.fixture(scope="module")
 def parts(tmp_path_factory):
     """A direct model, a channel model and a language model of 60 pairs and 3,000 unpaired outputs."""
-    from antiphon.cli import main
+    return filled_once(tmp_path_factory, "parts", train_parts)
 
-    folder = tmp_path_factory.mktemp("parts")
+
+def train_parts(folder):
     write_pairs(folder / "train.tsv", 60, seed=1)
     write_pairs(folder / "dev.tsv", 60, seed=2)
     write_pairs(folder / "test.tsv", 150, seed=3)
@@ -37,16 +39,10 @@ def parts(tmp_path_factory):
             f"data.vocab_from={folder / 'direct'}",
         ],
     }
-    with pytest.MonkeyPatch.context() as patch:
-        for name, settings in own.items():
-            settings = [f"data.train={folder / 'train.tsv'}", f"data.dev={folder / 'dev.tsv'}", *settings]
-            arguments = [part for setting in settings for part in ("--set", setting)]
-            command = ["antiphon", "train", str(folder / "recipe.toml"), *arguments, "--out", str(folder / name)]
-            patch.setattr("sys.argv", command)
-            with pytest.raises(SystemExit) as exit_:
-                main()
-            assert not exit_.value.code
-    return folder
+    for name, settings in own.items():
+        settings = [f"data.train={folder / 'train.tsv'}", f"data.dev={folder / 'dev.tsv'}", *settings]
+        arguments = [part for setting in settings for part in ("--set", setting)]
+        run_command("train", folder / "recipe.toml", *arguments, "--out", folder / name)
 
 
 @pytest.fixture

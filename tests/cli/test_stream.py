@@ -5,7 +5,6 @@ import json
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from hypothesis import example, given
@@ -16,20 +15,20 @@ from antiphon.cli.stream import without_blanks
 from antiphon.data.files import decode_lines
 from antiphon.exceptions import RunError
 from tests.interrupts import hear_ctrl_c
+from tests.shared_folders import filled_once, run_command
 from tests.toy import words, write_pairs
-
-ROOT = Path(__file__).parent.parent.parent
 
 
 @pytest.fixture(scope="module")
 def online_run(tmp_path_factory):
     """The toy recipe, trained to read from the left alone."""
-    out = tmp_path_factory.mktemp("runs") / "online"
     settings = ["--set", "model.encoder=unidirectional", "--set", "train.max_epochs=12"]
-    command = [sys.executable, "-m", "antiphon", "train", "toy", *settings, "--out", str(out)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
-    assert done.returncode == 0, done.stderr
-    return out
+    return (
+        filled_once(
+            tmp_path_factory, "online", lambda folder: run_command("train", "toy", *settings, "--out", folder / "run")
+        )
+        / "run"
+    )
 
 
 @pytest.fixture(scope="module")

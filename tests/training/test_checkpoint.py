@@ -10,10 +10,10 @@ from antiphon.training.fit import train
 from antiphon.training.tasks import generation_task
 from antiphon.training.training_state import TrainingState
 from tests.sealing import seal_again
-from tests.training.test_fit import KilledError, assert_same_run, kill_in_epoch, recipe
+from tests.training.test_fit import KilledError, assert_same_run, kill_in_epoch, recipe, whole
 from tests.training.test_out_of_memory import Memory
 
-__all__ = ["kill_in_epoch", "recipe"]
+__all__ = ["kill_in_epoch", "recipe", "whole"]
 
 EVERY_UPDATE = "train.checkpoint_minutes=1e-9"
 
@@ -29,10 +29,9 @@ def killed(settings, folder, kill_in_epoch, epoch, update):
 
 @pytest.mark.parametrize(("epoch", "update"), [(0, 3), (2, 7)])
 def test_a_run_killed_within_an_epoch_resumes_from_there_to_the_same_weights_and_log(
-    recipe, tmp_path, kill_in_epoch, epoch, update
+    recipe, tmp_path, kill_in_epoch, epoch, update, whole
 ):
     """Dropout, the learning rate, the EMA, the order of batches and the mean loss continue where they were."""
-    whole = train(recipe(), tmp_path / "whole")
     checkpoint = killed(recipe(EVERY_UPDATE), tmp_path / "killed", kill_in_epoch, epoch, update)
     assert (checkpoint["epochs"], checkpoint["updates"]) == (epoch, update)
     resumed = train(recipe(EVERY_UPDATE), tmp_path / "killed", resume=True)
@@ -93,8 +92,7 @@ def as_earlier_version(checkpoint, count=None):
     return {"module": module, **{name: checkpoint[name] for name in ("epochs", "optimiser", "rows", "best")}}
 
 
-def test_a_checkpoint_of_an_earlier_version_is_resumed(recipe, tmp_path, kill_in_epoch):
-    whole = train(recipe(), tmp_path / "whole")
+def test_a_checkpoint_of_an_earlier_version_is_resumed(recipe, tmp_path, kill_in_epoch, whole):
     checkpoint = killed(recipe(), tmp_path / "killed", kill_in_epoch, 2, 2)
     torch.save(as_earlier_version(checkpoint), tmp_path / "killed" / "last.ckpt")
     seal_again(tmp_path / "killed")

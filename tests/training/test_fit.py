@@ -13,9 +13,11 @@ from antiphon.data.readers import Pair
 from antiphon.exceptions import InputError, RecipeError, RunError
 from antiphon.metrics.output_metrics import RATIO_METRICS
 from antiphon.recipe.recipe_file import load_recipe
+from antiphon.runs.run_folder import RunFolder
 from antiphon.training.data.epoch_batches import EpochBatches
 from antiphon.training.fit import Interrupted, train
 from tests.sealing import seal_again
+from tests.shared_folders import filled_once
 from tests.toy import write_pairs
 
 SMALL = [
@@ -31,16 +33,24 @@ SMALL = [
 ]
 
 
+def write_recipe(folder):
+    """Pairs and a recipe; gives a function that loads it with small settings and with others."""
+    write_pairs(folder / "train.tsv", 120, 1)
+    write_pairs(folder / "dev.tsv", 20, 2)
+    (folder / "recipe.toml").write_text('[data]\ntrain = "train.tsv"\ndev = "dev.tsv"\n')
+    return lambda *settings: load_recipe(folder / "recipe.toml", [*SMALL, *settings])
+
+
 @pytest.fixture
 def recipe(tmp_path):
-    write_pairs(tmp_path / "train.tsv", 120, 1)
-    write_pairs(tmp_path / "dev.tsv", 20, 2)
-    (tmp_path / "recipe.toml").write_text('[data]\ntrain = "train.tsv"\ndev = "dev.tsv"\n')
+    return write_recipe(tmp_path)
 
-    def with_settings(*settings):
-        return load_recipe(tmp_path / "recipe.toml", [*SMALL, *settings])
 
-    return with_settings
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The run of the recipe, trained without an interruption."""
+    folder = filled_once(tmp_path_factory, "whole", lambda folder: train(write_recipe(folder)(), folder / "run"))
+    return RunFolder(folder / "run")
 
 
 def log_without_times(run):
@@ -78,16 +88,14 @@ def kill_in_epoch(monkeypatch):
     return arrange
 
 
-def test_one_seed_gives_one_result_and_another_seed_another(recipe, tmp_path):
-    one, again = (train(recipe(), tmp_path / name) for name in ("one", "again"))
-    assert_same_run(one, again)
+def test_one_seed_gives_one_result_and_another_seed_another(recipe, tmp_path, whole):
+    assert_same_run(whole, train(recipe(), tmp_path / "again"))
     other = train(recipe("train.seed=2"), tmp_path / "other")
-    assert log_without_times(one) != log_without_times(other)
+    assert log_without_times(whole) != log_without_times(other)
 
 
 @pytest.mark.parametrize("epoch", [0, 2])
-def test_a_killed_run_resumed_ends_where_an_uninterrupted_one_ends(recipe, tmp_path, kill_in_epoch, epoch):
-    whole = train(recipe(), tmp_path / "whole")
+def test_a_killed_run_resumed_ends_where_an_uninterrupted_one_ends(recipe, tmp_path, kill_in_epoch, epoch, whole):
     come_back = kill_in_epoch(epoch)
     with pytest.raises(KilledError):
         train(recipe(), tmp_path / "killed")
@@ -212,8 +220,7 @@ def test_dev_metrics_while_training_are_those_of_evaluate(recipe, tmp_path):
         assert run.metrics()[f"dev_{name}"] == pytest.approx(score.value, rel=1e-5), name
 
 
-def test_a_full_disk_leaves_the_last_checkpoint_whole(recipe, tmp_path, monkeypatch):
-    whole = train(recipe(), tmp_path / "whole")
+def test_a_full_disk_leaves_the_last_checkpoint_whole(recipe, tmp_path, monkeypatch, whole):
     save = torch.save
 
     def fill_the_disk(checkpoint, file):
@@ -257,8 +264,7 @@ def test_a_disk_that_is_full_from_the_start_is_said_in_one_sentence(recipe, tmp_
     assert not (tmp_path / "full").exists()
 
 
-def test_ctrl_c_leaves_a_run_that_can_be_resumed(recipe, tmp_path, monkeypatch):
-    whole = train(recipe(), tmp_path / "whole")
+def test_ctrl_c_leaves_a_run_that_can_be_resumed(recipe, tmp_path, monkeypatch, whole):
     shard = EpochBatches.shard
 
     def press_ctrl_c(self, epoch, index, indices):
