@@ -23,6 +23,10 @@ def test_training_is_drawn(tmp_path):
     assert min(size_of_png(tmp_path / "training.png")) > 300
 
 
+def test_a_training_draws_itself(toy_run):
+    assert min(size_of_png(toy_run / "training.png")) > 300
+
+
 def test_an_alignment_grows_with_its_symbols(tmp_path):
     for name, length in (("short", 3), ("long", 30)):
         symbols = [*"abcdefghijklmnopqrstuvwxyzäöüß"[: length - 1], "</s>"]
