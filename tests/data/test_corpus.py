@@ -7,10 +7,11 @@ from hypothesis import strategies as st
 from antiphon.data import corpus as corpus_module
 from antiphon.data.batch import Batch
 from antiphon.data.codec import PairCodec, TextCodec
+from antiphon.data.copied_words import WordIds
 from antiphon.data.corpus import Corpus, Limits, plan_batches, remap_corpus_ids, write_corpus, write_counted_corpus
-from antiphon.data.readers import Pair
-from antiphon.data.tokenise import Chars, Normalisation
-from antiphon.data.vocab import END, PAD, START, Vocab
+from antiphon.data.readers import Pair, Source
+from antiphon.data.tokenise import Chars, Normalisation, Words
+from antiphon.data.vocab import END, PAD, START, UNKNOWN, Vocab
 
 SIDE = TextCodec(Normalisation(), Chars(), Vocab("abcdefgh"))
 CODEC = PairCodec(SIDE, SIDE)
@@ -67,6 +68,28 @@ def test_a_corpus_read_once_equals_one_written_with_its_vocabulary(tmp_path, mon
     once, twice = (Corpus(tmp_path / f"{name}.arrow").batch(range(3)) for name in ("once", "twice"))
     assert all(torch.equal(one, other) for one, other in zip(once, twice, strict=True))
     assert once.features.tolist() == [[4, 5]] * 3
+
+
+def test_unknown_words_of_a_corpus_are_known_by_their_first_position_if_words_are_copied(tmp_path):
+    side = TextCodec(Normalisation(), Words(), Vocab(["saw", "met"]))
+    texts = pairs(("Zoe saw Zoe Yan", "Zoe met Yan"), ("saw", "Ann"))
+    codec = PairCodec(side, side, copies_words=True)
+    write_corpus(texts, codec, tmp_path / "twice.arrow", Limits(), may_copy=True)
+    counted = write_counted_corpus(texts, codec, tmp_path / "counted.arrow", Limits())
+    words = WordIds(side.vocab)
+    targets, copied = words.encode_many(list(counted.target)), words.encode_many(list(counted.source))
+    tables = side.vocab.encode(counted.source), targets, codec.features.encode(counted.features), copied
+    remap_corpus_ids(tmp_path / "counted.arrow", tmp_path / "once.arrow", *tables)
+    expected = codec.batch([Source(pair.source) for pair in texts], [pair.target for pair in texts])
+    V = len(side.vocab)
+    assert expected.copied.tolist() == [[V, 4, V, V + 3, -1], [4, -1, -1, -1, -1]]
+    assert expected.target.tolist() == [[V, 5, V + 3, END], [UNKNOWN, END, PAD, PAD]]
+    for name in ("once", "twice"):
+        batch = Corpus(tmp_path / f"{name}.arrow", copied_size=V).batch(range(2))
+        assert all(torch.equal(one, other) for one, other in zip(batch, expected, strict=True))
+        plain = Corpus(tmp_path / f"{name}.arrow").batch(range(2))
+        assert plain.target.tolist() == [[UNKNOWN, 5, UNKNOWN, END], [UNKNOWN, END, PAD, PAD]]
+        assert plain.copied.shape == (2, 0)
 
 
 def test_every_batch_of_a_corpus_has_as_many_feature_columns(tmp_path):

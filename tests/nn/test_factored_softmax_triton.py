@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from antiphon.nn import factored_softmax_triton
+from antiphon.nn.copying import CellCopies
 from antiphon.nn.factored_softmax import log_token_probabilities
 from tests.gradients import value_and_gradients
 from tests.nn.test_factored_softmax import draw
@@ -25,6 +26,28 @@ def test_the_softmax_kernel_equals_its_reference(B, I, J, V, scale, device):
         factored_softmax_triton.log_token_probabilities,
         (source.to(device), target.to(device)),
         words.to(device),
+        weight=weight.to(device),
+    )
+    rounding = 8 * scale * torch.finfo(torch.float32).eps
+    for ours, reference in zip(found, exact, strict=True):
+        torch.testing.assert_close(ours, reference.float(), rtol=1e-4, atol=rounding + 1e-5)
+
+
+@pytest.mark.parametrize("scale", [1.0, 100.0])
+def test_copies_by_the_softmax_kernel_equal_those_of_its_reference(scale, device):
+    source, target, words = draw(1, 2, 5, 3, 40, scale, torch.float32)
+    only_copy = torch.tensor([[[True, False, False]], [[False, False, True]]])
+    copies = CellCopies(torch.arange(30).view(2, 5, 3) % 3 == 0, only_copy, 39)
+    there = CellCopies(copies.is_copy.to(device), only_copy.to(device), 39)
+    weight = torch.linspace(-1, 1, 15).view(5, 3) * (copies.is_copy | ~only_copy)
+    exact = value_and_gradients(
+        log_token_probabilities, (source.double(), target.double()), words, copies, weight=weight
+    )
+    found = value_and_gradients(
+        factored_softmax_triton.log_token_probabilities,
+        (source.to(device), target.to(device)),
+        words.to(device),
+        there,
         weight=weight.to(device),
     )
     rounding = 8 * scale * torch.finfo(torch.float32).eps
