@@ -20,6 +20,7 @@ from hypothesis import settings
 from jaxtyping import config as shape_checks
 from jaxtyping import install_import_hook
 
+from tests.page import chromium
 from tests.shared_folders import filled_once, run_command
 
 # Shapes in signatures can be checked when a test calls a function of these modules; not in Triton's kernels, whose
@@ -41,7 +42,7 @@ settings.register_profile("repeatable", deadline=None, derandomize=True, max_exa
 settings.load_profile("repeatable")
 
 
-WHOLE_COMMANDS = ("cli", "storage", "training", "tune")
+WHOLE_COMMANDS = ("cli", "page", "storage", "training", "tune")
 CHECKED_COMMANDS = ("test_align.py", "test_answer_selection.py", "test_kinds.py")
 """Tests of commands in which shapes are checked: a training of every kind is among them."""
 FSYNC = os.fsync
@@ -68,8 +69,18 @@ def plot_training():
         yield drawing
 
 
-def pytest_collection_modifyitems(items):
-    """Starts with the longest test, and skips tests that need a GPU where there is none."""
+def pytest_configure():
+    """Refuses to start without Chromium where it is required."""
+    if chromium.is_required() and not chromium.find_chromium():
+        raise pytest.UsageError(chromium.HOW)
+
+
+def pytest_collection_modifyitems(config, items):
+    """Starts with the longest test; tests that need a GPU or Chromium are skipped or left out where there is none."""
+    if not chromium.find_chromium():
+        left_out = [item for item in items if item.get_closest_marker("browser")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
     items.sort(key=lambda item: item.get_closest_marker("longest") is None)
     if not torch.cuda.is_available():
         for item in items:
@@ -78,7 +89,9 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_terminal_summary(terminalreporter):
-    """Names how many tests were skipped for want of a GPU."""
+    """Says what was not tested for want of a GPU or of Chromium."""
+    if not chromium.find_chromium():
+        terminalreporter.write_line(f"not selected: {chromium.HOW}")
     skipped = [report for report in terminalreporter.stats.get("skipped", []) if NEEDS_GPU in str(report.longrepr)]
     if skipped:
         terminalreporter.write_line(f"{len(skipped)} tests need a GPU: run `make test-gpu` on a machine that has one")

@@ -84,7 +84,7 @@ export class TransductionView {
    */
   openPane(run) {
     const pane = element("section", { class: "pane", "aria-label": run.name });
-    const candidates = element("section", { class: "candidate-list", "aria-label": `Candidates of ${run.name}` });
+    const candidates = element("section", { class: "candidate-list" });
     byId("panes").append(pane);
     byId("candidates").append(candidates);
     return new Pane(

@@ -1,0 +1,94 @@
+"""A server of small runs in a process of its own, and a browser that looks at its page."""
+
+import fcntl
+import json
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import sync_playwright
+
+from tests.page.chromium import find_chromium
+from tests.page.runs import train_runs
+from tests.page.screen import Screen
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory, worker_id):
+    """Folders of runs by name, trained once even where several processes run tests."""
+    shared = tmp_path_factory.getbasetemp() if worker_id == "master" else tmp_path_factory.getbasetemp().parent
+    folder = shared / "page-runs"
+    with (shared / "page-runs.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        listing = folder / "runs.json"
+        if not listing.exists():
+            folder.mkdir()
+            trained = {name: str(path) for name, path in train_runs(folder).items()}
+            listing.write_text(json.dumps(trained))
+        return {name: Path(path) for name, path in json.loads(listing.read_text()).items()}
+
+
+@contextmanager
+def serving(*arguments):
+    """The address of `antiphon serve` with these arguments, as soon as it answers."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "antiphon", "serve", *map(str, arguments), "--port", str(port)]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    try:
+        await_answer(process, f"http://127.0.0.1:{port}/")
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.communicate(timeout=30)
+
+
+def await_answer(process, address):
+    """Returns once the address answers, with whatever status."""
+    while process.poll() is None:
+        try:
+            urllib.request.urlopen(address).close()
+        except urllib.error.HTTPError:
+            return
+        except urllib.error.URLError:
+            time.sleep(0.05)
+        else:
+            return
+    raise AssertionError(process.stderr.read())
+
+
+@pytest.fixture(scope="module")
+def address(runs):
+    """The address of a server of all runs."""
+    with serving(*runs.values()) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Chromium without a window."""
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=find_chromium(), args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def screen(browser, address):
+    """A fresh page; after the test nothing may have gone wrong in it, and no request may have left the machine."""
+    context = browser.new_context(viewport={"width": 1440, "height": 900}, reduced_motion="reduce")
+    context.grant_permissions(["clipboard-read", "clipboard-write"])
+    shown = Screen(context, address)
+    yield shown
+    context.close()
+    assert shown.problems == []
+    assert [url for url in shown.requested if not url.startswith((address, address.replace("http", "ws")))] == []

@@ -1,0 +1,62 @@
+"""Small runs of every kind that the page shows, trained in seconds."""
+
+import random
+
+from antiphon.api import train
+from antiphon.runs.combination import combine_runs
+from tests.toy import inflect, words, write_pairs, write_questions, write_vectors
+
+SMALL = {"model": {"hidden_size": 32, "dropout": 0.1}, "search": {"beam": 4}}
+TRAINING = {"train.learning_rate": 0.01, "train.passes": 1, "train.batch_size": 32}
+GENDERS = {"MASC": "o", "FEM": "a"}
+
+
+def train_runs(folder):
+    """Folders of runs by name: online, waiting, noisy, lm, genders and answers."""
+    train_pairs, dev_pairs = write_pairs(folder / "train.tsv", 400, seed=1), write_pairs(folder / "dev.tsv", 20, seed=2)
+    (folder / "more.txt").write_text("".join(f"{inflect(word)}\n" for word in words(200, seed=4)))
+    pairs = {"data.train": train_pairs, "data.dev": dev_pairs}
+    online = {"model.encoder": "unidirectional"}
+    _train(folder / "online", pairs | online, epochs=10)
+    _train(folder / "waiting", pairs | {"model.encoder": "bidirectional"}, epochs=2)
+    _train(folder / "channel", pairs | online | {"data.swap": True}, epochs=2)
+    unpaired = {"data.unpaired": [str(folder / "more.txt")], "data.vocab_from": folder / "online"}
+    _train(folder / "lm", pairs | unpaired | {"model.kind": "language_model"}, epochs=2)
+    weights = {"weights": (1.0, 0.3, 0.5, 0.4)}
+    combine_runs(folder / "online", folder / "channel", folder / "lm", folder / "noisy", weights, force=True)
+    genders = {
+        "data.train": write_genders(folder / "g.train.tsv", 1),
+        "data.dev": write_genders(folder / "g.dev.tsv", 2),
+    }
+    _train(folder / "genders", genders | online, epochs=4)
+    train_ranker(folder)
+    return {name: folder / name for name in ("online", "waiting", "noisy", "lm", "genders", "answers")}
+
+
+def write_genders(path, seed):
+    """Words with a feature that decides their ending."""
+    draw = random.Random(seed)
+    genders = [draw.choice(list(GENDERS)) for _ in range(150)]
+    lines = [
+        f"{word}\t{word}{GENDERS[gender]}\tN;{gender}\n" for word, gender in zip(words(150, seed), genders, strict=True)
+    ]
+    path.write_text("".join(lines), encoding="utf-8")
+    return path
+
+
+def train_ranker(folder):
+    """A matcher with attention, which the page shows as colours."""
+    questions = {
+        "data.train": write_questions(folder / "q.train.tsv", 40, seed=1),
+        "data.dev": write_questions(folder / "q.dev.tsv", 10, seed=2),
+        "data.vectors": write_vectors(folder / "vectors.txt"),
+        "model.sentence": "lstm_attention",
+        "model.layers": 1,
+        "train.max_epochs": 2,
+    }
+    train("answer-selection", folder / "answers", settings=questions, device="cpu", threads=1)
+
+
+def _train(out, settings, epochs):
+    every = {**TRAINING, **settings, "train.max_epochs": epochs}
+    train(SMALL, out, settings=every, device="cpu", threads=1)

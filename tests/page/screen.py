@@ -1,0 +1,60 @@
+"""The page as a visitor sees and uses it."""
+
+from urllib.parse import urlencode
+
+
+class Screen:
+    """A page of the server, with everything that it complains about and asks for."""
+
+    def __init__(self, context, address):
+        self.address = address
+        self.problems, self.requested = [], []
+        self.page = context.new_page()
+        self.page.set_default_timeout(20_000)
+        self.page.on("console", lambda message: self._note(message.type in ("error", "warning"), message.text))
+        self.page.on("pageerror", lambda error: self._note(True, str(error)))
+        self.page.on("dialog", lambda dialog: self._note(True, dialog.message))
+        self.page.on("request", lambda request: self.requested.append(request.url))
+        self.page.on("websocket", lambda socket: self.requested.append(socket.url))
+
+    def _note(self, is_problem, text):
+        if is_problem:
+            self.problems.append(text)
+
+    def open(self, **state):
+        """Opens a link to a state of the page; the given keys are those of its address."""
+        self.page.goto(f"{self.address}/#{urlencode(state, doseq=True)}")
+        return self.page
+
+    def type(self, text, end=False):
+        """Types an input as a person does, and ends it if told so."""
+        self.page.locator("#text").fill("")
+        self.page.locator("#text").press_sequentially(text)
+        if end:
+            self.page.keyboard.press("Enter")
+
+    def wait(self, condition, argument=None):
+        """Waits until a condition in JavaScript holds."""
+        self.page.wait_for_function(condition, arg=argument)
+
+    def wait_for_output(self, text):
+        """Waits until a run has written exactly this."""
+        self.wait(
+            "text => [...document.querySelectorAll('.written')]"
+            ".some(each => each.innerText.replace(/\\s/g, '') === text)",
+            text,
+        )
+
+    @property
+    def written(self):
+        """What the first run has decided to write, without spaces."""
+        return "".join(self.page.locator(".pane:first-child .token:not(.is-pending)").all_inner_texts())
+
+    @property
+    def candidates(self):
+        """The outputs of the candidates of the first run, in their order."""
+        return self.page.locator(".candidate-list:first-child .output button").all_inner_texts()
+
+    def set_slider(self, selector, value):
+        """Moves a slider."""
+        self.page.locator(selector).fill(str(value))

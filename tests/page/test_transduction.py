@@ -1,0 +1,227 @@
+"""Type, and watch runs read and write."""
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+from tests.toy import inflect
+
+pytestmark = pytest.mark.browser
+
+
+def test_tokens_appear_before_the_input_has_ended(screen):
+    page = screen.open(run="online", text="d")
+    screen.type("dagibu")
+    screen.wait("() => document.querySelectorAll('.token:not(.is-pending)').length >= 6")
+    assert "ended" not in page.url
+    assert inflect("dagibu").startswith(screen.written)
+    assert screen.written != inflect("dagibu")
+    page.keyboard.press("Enter")
+    screen.wait_for_output(inflect("dagibu"))
+    assert "read 6, wrote 10" in page.locator(".facts").inner_text()
+
+
+def test_a_first_visit_starts_with_an_example_of_a_run_that_streams(screen):
+    page = screen.open()
+    screen.wait("() => location.hash.includes('ended=true')")
+    assert page.locator("#run").input_value() == "online"
+    assert page.locator("#text").input_value() == page.locator("#examples button").first.inner_text()
+    page.locator("#examples button").nth(2).click()
+    screen.wait_for_output(inflect(page.locator("#text").input_value()))
+
+
+def test_an_example_types_itself_where_motion_is_welcome(screen):
+    screen.page.emulate_media(reduced_motion="no-preference")
+    page = screen.open(run="online")
+    screen.wait("() => document.querySelector('#text').value.length === 1")
+    screen.wait("() => location.hash.includes('ended=true')")
+    screen.wait_for_output(inflect(page.locator("#text").input_value()))
+
+
+def test_letters_taken_back_are_taken_back_from_the_output(screen):
+    page = screen.open(run="online", text="dagibu", ended="true")
+    screen.wait_for_output(inflect("dagibu"))
+    page.locator("#text").press("End")
+    for _ in range(3):
+        page.keyboard.press("Backspace")
+    page.keyboard.press("Enter")
+    screen.wait_for_output(inflect("dag"))
+
+
+def test_the_cell_under_the_pointer_is_described(screen):
+    page = screen.open(run="online", text="dagibu", ended="true")
+    screen.wait_for_output(inflect("dagibu"))
+    hover(page, "Row d, before d")
+    write, read = (float(number.strip("<>")) for number in page.locator(".moves dd").all_inner_texts())
+    assert write + read == pytest.approx(1, abs=0.02)
+    hover(page, "Row a, before a")
+    assert page.locator(".next-token.is-chosen .symbol").inner_text() == "a"
+
+
+def hover(page, place):
+    """Moves the pointer over the first lattice until a cell is found whose description has this heading."""
+    box = page.locator(".lattice").first.bounding_box()
+    for y in range(45, int(box["height"]), 15):
+        for x in range(60, int(box["width"]), 30):
+            page.mouse.move(box["x"] + x, box["y"] + y)
+            if page.locator("#cursor h2").inner_text() == place:
+                return
+    raise AssertionError(f"no cell is described by {place}")
+
+
+def test_a_token_is_forced_and_the_output_branches(screen):
+    page = screen.open(run="online", text="dagibu", ended="true")
+    screen.wait_for_output(inflect("dagibu"))
+    hover(page, "Row a, before a")
+    other = page.locator(".next-token:not(.is-chosen)").first
+    token = other.locator(".symbol").inner_text()
+    page.mouse.down()
+    page.mouse.up()
+    other.click()
+    screen.wait(
+        "start => document.querySelector('.written').innerText.replace(/\\s/g, '').startsWith(start)", f"d{token}"
+    )
+    screen.wait(
+        "start => [...document.querySelectorAll('.output button')].every(each => each.innerText.startsWith(start))",
+        f"d{token}",
+    )
+    assert page.locator("#forced-tokens").inner_text() == f"d {token}"
+    page.locator("#unforce").click()
+    screen.wait_for_output(inflect("dagibu"))
+    assert page.locator("#forced").is_hidden()
+
+
+def test_dropped_candidates_stay_visible(screen):
+    page = screen.open(run="online", text="dagibu", ended="true", policy="beam")
+    screen.wait("() => document.querySelectorAll('.is-dropped').length > 0")
+    assert re.search(r"^dropped ", page.locator(".is-dropped .reason").first.inner_text())
+
+
+def test_a_higher_bias_writes_sooner(screen):
+    page = screen.open(run="online", text="dagibu", ended="true", bias="-6")
+    lagging = []
+    for bias in (-6, 6):
+        screen.set_slider("#bias", bias)
+        screen.wait(
+            "known => document.querySelectorAll('.lattice-table tbody tr').length === 7 "
+            "&& !known.includes(document.querySelector('.lagging').innerText)",
+            lagging,
+        )
+        lagging.append(page.locator(".lagging").inner_text())
+    late, soon = (float(text.split()[1]) for text in lagging)
+    assert soon < late
+
+
+def test_a_bidirectional_run_waits_and_says_so(screen):
+    page = screen.open(run="waiting", text="")
+    screen.type("dag")
+    screen.wait("() => document.querySelectorAll('.token').length > 0")
+    assert "both directions" in page.locator(".note").inner_text()
+    assert page.locator("#stream-controls").is_hidden()
+
+
+def test_two_runs_are_compared_on_one_input(screen):
+    page = screen.open(run="online", text="dagibu", ended="true")
+    page.locator("#compare").select_option("waiting")
+    screen.wait(
+        "() => [...document.querySelectorAll('.pane')].filter(pane => pane.querySelector('.token')).length === 2"
+    )
+    assert page.locator(".pane h2").all_inner_texts() == ["online", "waiting"]
+    assert page.locator(".candidate-list").count() == 2
+
+
+def test_features_are_chosen_and_change_the_output(screen):
+    page = screen.open(run="genders", text="tomi", ended="true", features="N;FEM")
+    screen.wait("() => document.querySelectorAll('.token').length > 2")
+    before = screen.written
+    page.locator("#features-field summary").click()
+    page.get_by_role("button", name="FEM", exact=True).click()
+    page.get_by_role("button", name="MASC", exact=True).click()
+    assert page.locator("#features").input_value() == "N;MASC"
+    screen.wait("before => document.querySelector('.written').innerText.replace(/\\s/g, '') !== before", before)
+
+
+def test_an_unknown_feature_is_refused_in_a_sentence_in_place(screen):
+    page = screen.open(run="genders", text="tomi", features="N;MASK")
+    screen.wait("() => document.querySelector('.pane .error').innerText.includes('MASK')")
+    assert "did you mean MASC?" in page.locator(".pane .error").inner_text()
+    page.locator("#features").fill("N;MASC")
+    screen.wait("() => document.querySelectorAll('.token').length > 0")
+    assert page.locator(".pane .error").inner_text() == ""
+    screen.problems = [problem for problem in screen.problems if "status of 4" not in problem]
+
+
+def test_weights_rank_candidates_again_without_asking_the_server(screen):
+    page = screen.open(run="noisy", text="dagibu", ended="true")
+    screen.wait("() => document.querySelectorAll('.output button').length > 2")
+    screen.wait("() => document.querySelector('.verdict').innerText.includes('wins by')")
+    before, asked = screen.candidates, len(screen.requested)
+    for part in ("direct", "channel", "language_model"):
+        screen.set_slider(f"[data-part={part}]", 0)
+    longest = max(before, key=len)
+    assert screen.candidates[0] in {text for text in before if len(text) == len(longest)}
+    assert sorted(screen.candidates) == sorted(before)
+    assert re.search(r"the length decides|are level", page.locator(".verdict").inner_text())
+    assert len(screen.requested) == asked
+    page.get_by_role("button", name="Reset").click()
+    assert screen.candidates == before
+
+
+def test_a_link_reproduces_the_view(screen, browser):
+    page = screen.open(run="noisy", text="tomi", ended="true")
+    screen.wait("() => document.querySelectorAll('.output button').length > 2")
+    screen.set_slider("[data-part=language_model]", 1.5)
+    page.locator("#copy-link").click()
+    link = page.locator("#copied-text").input_value()
+    assert page.evaluate("() => navigator.clipboard.readText()") == link
+    before = screen.candidates
+    other = screen.page.context.new_page()
+    other.goto(link)
+    other.wait_for_function("count => document.querySelectorAll('.output button').length === count", arg=len(before))
+    assert other.locator(".output button").all_inner_texts() == before
+    assert other.locator("[data-part=language_model]").input_value() == "1.5"
+
+
+def test_html_in_an_input_stays_text(screen):
+    page = screen.open(run="online", text="<img src=x onerror=alert(1)>", ended="true")
+    screen.wait("() => document.querySelector('.note').innerText.includes('<')")
+    assert page.locator("img").count() == 1  # that of the heading
+
+
+def test_a_lost_connection_is_opened_again_and_nothing_typed_is_lost(screen):
+    sockets = []
+
+    def pass_on(socket):
+        sockets.append(socket)
+        socket.connect_to_server()
+
+    screen.page.route_web_socket(re.compile("/api/stream"), pass_on)
+    page = screen.open(run="online", text="dagi")
+    screen.wait("() => document.querySelectorAll('.token').length > 3")
+    sockets[0].close(code=1012)
+    screen.wait("() => document.querySelector('#trouble').innerText.includes('lost')")
+    page.locator("#text").press_sequentially("bu")
+    page.keyboard.press("Enter")
+    screen.wait_for_output(inflect("dagibu"))
+    assert page.locator("#trouble").is_hidden()
+    assert len(sockets) == 2
+
+
+def test_what_the_page_asked_can_be_copied_as_curl_and_as_python(screen):
+    page = screen.open(run="online", text="dagi'bu", ended="true")
+    screen.wait("() => document.querySelectorAll('.output button').length > 0")
+    page.locator("#copy-python").click()
+    program = page.locator("#copied-text").input_value()
+    answer = json.loads(
+        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    )
+    assert [each["text"] for each in answer["predictions"][0]["candidates"]] == screen.candidates
+    page.get_by_role("button", name="Close").click()
+    page.locator("#copy-curl").click()
+    command = shlex.split(page.locator("#copied-text").input_value())
+    assert command[:2] == ["curl", f"{screen.address}/api/predict"]
+    assert json.loads(command[command.index("-d") + 1])["inputs"] == ["dagi'bu"]
