@@ -66,14 +66,14 @@ def await_answer(process, address):
     raise AssertionError(process.stderr.read())
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def address(runs):
     """The address of a server of all runs."""
     with serving(*runs.values()) as found:
         yield found
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser():
     """Chromium without a window."""
     with sync_playwright() as playwright:

@@ -6,6 +6,7 @@
 import { AnswersView } from "./answers_view.js";
 import { Api, ApiError } from "./api.js";
 import { byId, element, fill } from "./dom.js";
+import { afterPause } from "./latest.js";
 import { LanguageView } from "./language_view.js";
 import { EMPTY_STATE, fromHash, toHash } from "./link.js";
 import { firstRun, titleOf, viewOf } from "./runs.js";
@@ -16,6 +17,8 @@ import { TransductionView } from "./transduction_view.js";
 /** @typedef {import("./link.js").PageState} PageState */
 /** @typedef {import("./runs.js").Run} Run */
 
+const ADDRESS_PAUSE = 200;
+
 export class Page {
   constructor() {
     this.api = new Api((sentence) => this.showTrouble(sentence));
@@ -24,6 +27,7 @@ export class Page {
     /** @type {Run[]} */
     this.runs = [];
     this.needsToken = false;
+    this.noteAddress = afterPause(() => history.replaceState(null, "", toHash(this.state)), ADDRESS_PAUSE);
     this.transduction = new TransductionView(this);
     this.views = { transduction: this.transduction, answers: new AnswersView(this), language: new LanguageView(this) };
     /** @type {TransductionView | AnswersView | LanguageView} */
@@ -38,7 +42,9 @@ export class Page {
     byId("explain").addEventListener("click", () => this.explain(Boolean(byId("explanation").hidden)));
     byId("copy-curl").addEventListener("click", () => this.copy(asCurl, "The curl command is copied."));
     byId("copy-python").addEventListener("click", () => this.copy(asPython, "The Python program is copied."));
-    byId("copy-link").addEventListener("click", () => this.say(location.href, "The link is copied."));
+    byId("copy-link").addEventListener("click", () =>
+      this.say(`${this.api.base}/${toHash(this.state)}`, "The link is copied."),
+    );
     window.addEventListener("hashchange", () => this.openLink());
   }
 
@@ -78,7 +84,7 @@ export class Page {
    */
   change(change) {
     this.state = { ...this.state, ...change };
-    history.replaceState(null, "", toHash(this.state));
+    this.noteAddress();
     this.view.update(this.state);
   }
 

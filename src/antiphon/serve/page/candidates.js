@@ -54,13 +54,14 @@ export class CandidateList {
   }
 
   /**
-   * Sets the weights of a noisy channel, which get sliders; null for every other run.
-   * @param {Parts | null} weights
-   * @param {Parts | null} own the run's own weights, to which the sliders return
+   * Sets the weights of a noisy channel, which get sliders.
+   * @param {Parts} weights
+   * @param {Parts} own the run's own weights, to which the sliders return
    */
   setWeights(weights, own) {
-    this.weights = weights && { ...weights };
-    fill(this.weightsHost, ...(weights && own ? this.sliders(own) : []));
+    if (JSON.stringify(weights) === JSON.stringify(this.weights)) return;
+    this.weights = { ...weights };
+    fill(this.weightsHost, ...this.sliders(own));
     this.render();
   }
 
@@ -73,6 +74,15 @@ export class CandidateList {
     this.candidates = candidates;
     this.dropped = dropped;
     this.selected = selected;
+    this.render();
+  }
+
+  /**
+   * Marks the candidate that is shown in the lattice.
+   * @param {string} text
+   */
+  select(text) {
+    this.selected = text;
     this.render();
   }
 

@@ -7,11 +7,12 @@
 /** @typedef {import("./lattice.js").NextToken} NextToken */
 
 /**
- * The lattice of an answer of /api/lattice.
+ * The lattice of an answer of /api/lattice, or of an event of a stream.
  * @param {any} answer
+ * @param {number[] | null} readBefore how much the policy had read when it wrote each token
  * @returns {Lattice}
  */
-export function servedLattice(answer) {
+export function servedLattice(answer, readBefore) {
   return {
     source: answer.source,
     target: answer.target,
@@ -22,17 +23,21 @@ export function servedLattice(answer) {
     complete: answer.ended,
     decided: answer.ended ? answer.target.length : answer.written,
     method: answer.method,
-    writtenAt: null,
+    writtenAt: readBefore && readBefore.map((read, column) => policyRow(read, column, answer)),
   };
 }
 
 /**
- * The lattice of an event of a stream, with the rows in which the policy wrote.
- * @param {any} event
- * @returns {Lattice}
+ * The row in which the policy wrote a token. What it wrote after the last symbol it may have written in the row of
+ * that symbol or in that of the end: then the one is taken that is nearer to the best path.
+ * @param {number} read
+ * @param {number} column
+ * @param {any} answer
+ * @returns {number}
  */
-export function streamedLattice(event) {
-  return { ...servedLattice(event), writtenAt: event.written_at ?? null };
+function policyRow(read, column, { source, rows, ended }) {
+  const isAtEnd = ended && read === source.length - 1;
+  return isAtEnd ? Math.max(read - 1, rows[column]) : read - 1;
 }
 
 /**
@@ -56,11 +61,16 @@ export function alignedLattice({ source, target, rows, posterior, method }) {
 }
 
 /**
- * The tokens of a column with both their probabilities; one that is not listed for the best path has none there.
- * @param {{summed: [string, number][], best_path: [string, number][]}} column
+ * The tokens of a column with both their probabilities, given that one of them is written now; a token that is not
+ * listed for the best path has none there.
+ * @param {{summed: [string, number][], best_path: [string, number][], read_on: number}} column
  * @returns {NextToken[]}
  */
-function nextTokens({ summed, best_path }) {
+function nextTokens({ summed, best_path, read_on }) {
   const onPath = new Map(best_path);
-  return summed.map(([token, probability]) => ({ token, summed: probability, bestPath: onPath.get(token) ?? null }));
+  return summed.map(([token, probability]) => ({
+    token,
+    summed: probability / (1 - read_on),
+    bestPath: onPath.get(token) ?? null,
+  }));
 }

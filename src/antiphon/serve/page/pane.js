@@ -4,12 +4,13 @@
  */
 
 import { ApiError } from "./api.js";
-import { alignedLattice, servedLattice, streamedLattice } from "./lattice_answers.js";
+import { alignedLattice, servedLattice } from "./lattice_answers.js";
 import { afterPause, latest } from "./latest.js";
 import { visible } from "./numbers.js";
 import { PaneFrame } from "./pane_frame.js";
-import { joinPieces, piecesOf } from "./pieces.js";
+import { piecesOf } from "./pieces.js";
 import { PARTS } from "./ranking.js";
+import { alignRequest, latticeRequest, predictRequest } from "./requests.js";
 import { StreamSession } from "./stream_session.js";
 
 /** @typedef {import("./api.js").Api} Api */
@@ -20,8 +21,14 @@ import { StreamSession } from "./stream_session.js";
 /** @typedef {import("./ranking.js").Parts} Parts */
 /** @typedef {import("./runs.js").Run} Run */
 /** @typedef {import("./snippets.js").ApiRequest} ApiRequest */
+/** @typedef {import("./stream_session.js").StreamState} StreamState */
 
-const NBEST = 6;
+/**
+ * An output to show in the lattice; one of a stream has what had been read when each token was written.
+ * @typedef {{tokens: string[], text: string, readBefore?: number[]}} Output
+ */
+
+const MOST_SHOWN = 6;
 const MOST_DROPPED = 4;
 const PAUSE = 350;
 const WAITS = "waits for the end of the input, then writes everything at once.";
@@ -58,7 +65,7 @@ export class Pane {
     });
     this.predict = latest((state) => this.predictNow(state));
     this.predictAfterPause = afterPause((/** @type {PageState} */ state) => this.predict(state), PAUSE);
-    this.showLattice = latest((state, candidate) => this.askLattice(state, candidate));
+    this.showLattice = latest((state, output) => this.askLattice(state, output));
     this.session = run.can.stream ? this.openSession() : null;
   }
 
@@ -69,7 +76,7 @@ export class Pane {
 
   openSession() {
     return new StreamSession(this.api.socketAddress, this.run.name, {
-      onChange: (stream) => this.streamed(stream),
+      onChange: (stream, event) => this.streamed(stream, event),
       onTrouble: this.listeners.onTrouble,
       onError: (sentence) => this.frame.showError(sentence),
     });
@@ -100,7 +107,7 @@ export class Pane {
   setWeights(given) {
     const own = this.run.weights;
     const chosen = given.length ? Object.fromEntries(PARTS.map(([part], index) => [part, given[index]])) : own;
-    this.frame.list.setWeights(own && /** @type {Parts} */ (chosen), own);
+    if (own) this.frame.list.setWeights(/** @type {Parts} */ (chosen), own);
   }
 
   /** @param {PageState} state */
@@ -134,43 +141,57 @@ export class Pane {
     else this.predictAfterPause(state);
   }
 
-  /** @param {import("./stream_session.js").StreamState} stream */
-  streamed({ read, written, unknown, lattice }) {
+  /**
+   * @param {StreamState} stream
+   * @param {string} event
+   */
+  streamed(stream, event) {
     if (!this.state?.text.trim()) return;
+    const { read, written, unknown, lattice, lagging, text } = stream;
+    this.frame.showNote(unknownSentence(unknown));
+    this.frame.showProgress(`read ${read}, wrote ${written.length}`, lagging);
+    if (event === "write") this.showNew(written);
+    else if (event === "lattice") this.showReading(lattice, stream);
+    else if (event === "end") this.showEnded(stream, text ?? "");
+  }
+
+  /** @param {string[]} written */
+  showNew(written) {
     const goesOn = this.written.every((token, index) => written[index] === token);
     if (goesOn && written.length > this.written.length) this.listeners.onWrite(written.slice(this.written.length));
     this.written = [...written];
-    this.frame.showNote(unknownSentence(unknown));
-    this.frame.showProgress(`read ${read}, wrote ${written.length}`, lattice?.AL ?? null);
-    const pending = !lattice || lattice.ended ? [] : lattice.target.slice(written.length);
-    this.frame.showWritten([...written, ...pending], written.length);
-    if (lattice) this.showStreamed(lattice);
-  }
-
-  /** @param {any} lattice */
-  showStreamed(lattice) {
-    this.frame.showLattice(streamedLattice(lattice));
-    const dropped = lattice.dropped.slice(0, MOST_DROPPED).map(droppedWhileReading(lattice.source));
-    this.frame.list.show(this.predicted ?? lattice.candidates.slice(0, NBEST), dropped, lattice.text);
+    this.frame.showWritten(written, written.length);
   }
 
   /**
-   * What /api/predict is asked.
+   * @param {StreamState} stream
+   * @param {string} text
+   */
+  showEnded({ written, readBefore }, text) {
+    this.frame.showWritten(written, written.length);
+    this.frame.list.select(text);
+    if (this.state) this.showLattice(this.state, { tokens: written, text, readBefore });
+  }
+
+  /**
+   * @param {any} lattice
+   * @param {StreamState} stream
+   */
+  showReading(lattice, { written, readBefore }) {
+    this.frame.showWritten([...written, ...lattice.target.slice(written.length)], written.length);
+    const decided = { tokens: written, text: "", readBefore: readBefore.slice(0, lattice.written) };
+    this.frame.showLattice(servedLattice(lattice, this.policyReads(decided)));
+    const dropped = lattice.dropped.slice(0, MOST_DROPPED).map(droppedWhileReading(lattice.source));
+    this.frame.list.show(this.predicted ?? lattice.candidates.slice(0, MOST_SHOWN), dropped, lattice.text);
+  }
+
+  /**
+   * What the page asks about a state.
    * @param {PageState} state
    * @returns {ApiRequest}
    */
-  request({ text, features, prefix }) {
-    const input = this.run.reads_features ? { text: this.clean(text), features } : this.clean(text);
-    return { path: "api/predict", body: { run: this.run.name, inputs: [input], nbest: NBEST, prefix } };
-  }
-
-  /**
-   * The text as a stream reads it.
-   * @param {string} text
-   * @returns {string}
-   */
-  clean(text) {
-    return joinPieces(piecesOf(text, this.run.source_tokens, true), this.run.source_tokens);
+  request(state) {
+    return predictRequest(this.run, state);
   }
 
   /** @param {PageState} state */
@@ -200,7 +221,7 @@ export class Pane {
   /** @param {Candidate} candidate */
   select(candidate) {
     if (!this.state) return;
-    this.frame.list.show(this.frame.list.candidates, this.frame.list.dropped, candidate.text);
+    this.frame.list.select(candidate.text);
     this.showCandidate(candidate, this.state);
   }
 
@@ -216,40 +237,28 @@ export class Pane {
 
   /**
    * @param {PageState} state
-   * @param {Candidate} candidate
+   * @param {Output} output
    */
-  async askLattice(state, candidate) {
+  async askLattice(state, output) {
     const { list } = this.frame;
     if (this.run.can.lattice) {
-      const answer = await this.ask(this.latticeRequest(state, candidate), state);
+      const answer = await this.ask(latticeRequest(this.run, state, output.tokens), state);
       if (!answer) return;
-      this.frame.showLattice(servedLattice(answer));
+      this.frame.showLattice(servedLattice(answer, this.policyReads(output)));
       list.show(list.candidates, answer.dropped.slice(0, MOST_DROPPED).map(droppedInSearch), list.selected);
     } else {
-      const answer = await this.ask(this.alignRequest(state, candidate), state);
+      const answer = await this.ask(alignRequest(this.run, state, output.text), state);
       if (answer) this.frame.showLattice(alignedLattice(answer.alignments[0]));
     }
   }
 
   /**
-   * @param {PageState} state
-   * @param {Candidate} candidate
-   * @returns {ApiRequest}
+   * What the policy had read when it wrote each token, if that can be counted in rows of the lattice.
+   * @param {Output} output
+   * @returns {number[] | null}
    */
-  latticeRequest({ text, features, prefix }, { tokens }) {
-    const input = this.clean(text);
-    const body = { run: this.run.name, input, features, ended: true, prefix, target: tokens };
-    return { path: "api/lattice", body };
-  }
-
-  /**
-   * @param {PageState} state
-   * @param {Candidate} candidate
-   * @returns {ApiRequest}
-   */
-  alignRequest({ text, features }, candidate) {
-    const pair = { source: this.clean(text), target: candidate.text, features };
-    return { path: "api/align", body: { run: this.run.name, pairs: [pair] } };
+  policyReads({ readBefore }) {
+    return readBefore && this.run.source_tokens !== "sentencepiece" ? readBefore : null;
   }
 
   /**

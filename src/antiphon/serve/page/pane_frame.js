@@ -7,7 +7,7 @@ import { CandidateList } from "./candidates.js";
 import { element, fill } from "./dom.js";
 import { EMPTY_LATTICE, LatticePicture } from "./lattice.js";
 import { LatticeTable } from "./lattice_table.js";
-import { visible } from "./numbers.js";
+import { score, visible } from "./numbers.js";
 
 /** @typedef {import("./candidates.js").Candidate} Candidate */
 /** @typedef {import("./geometry.js").Cell} Cell */
@@ -49,14 +49,18 @@ export class PaneFrame {
   }
 
   /**
+   * Shows the output; what was there before stays as it is, so that only new tokens move.
    * @param {string[]} tokens
    * @param {number} decided how many of them will not change
    */
   showWritten(tokens, decided) {
-    const shown = tokens.map((token, index) =>
-      element("span", { class: index < decided ? "token" : "token is-pending" }, visible(token)),
-    );
-    fill(this.output, ...shown);
+    const { children } = this.output;
+    tokens.forEach((token, index) => {
+      const shown = element("span", { class: index < decided ? "token" : "token is-pending" }, visible(token));
+      if (!children[index]) this.output.append(shown);
+      else if (!children[index].isEqualNode(shown)) children[index].replaceWith(shown);
+    });
+    while (children.length > tokens.length) children[tokens.length].remove();
   }
 
   /** @param {Lattice} lattice */
@@ -78,17 +82,18 @@ export class PaneFrame {
 
   /**
    * @param {string} progress what has been read and written
-   * @param {number | null} lagging AL, if it is known
+   * @param {number | null} lagging AL; what was known before stays where it is not known yet
    */
   showProgress(progress, lagging) {
     this.progress.textContent = progress;
-    this.lagging.textContent = lagging === null ? "" : `AL ${lagging.toFixed(1)}`;
+    if (lagging !== null) this.lagging.textContent = `AL ${score(lagging)}`;
   }
 
   /** Shows nothing at all. */
   clear() {
     this.showWritten([], 0);
     this.showProgress("", null);
+    this.lagging.textContent = "";
     this.showNote("");
     this.showLattice(EMPTY_LATTICE);
     this.list.show([], [], "");

@@ -41,6 +41,7 @@ export class Socket {
     const connection = new WebSocket(this.address);
     this.connection = connection;
     connection.addEventListener("open", () => {
+      if (connection !== this.connection) return;
       this.wait = 500;
       this.listeners.onTrouble("");
       this.listeners.onOpen();
@@ -59,7 +60,8 @@ export class Socket {
     clearTimeout(this.timer);
     const connection = this.connection;
     this.connection = null;
-    connection?.close();
+    if (connection?.readyState === WebSocket.CONNECTING) connection.addEventListener("open", () => connection.close());
+    else connection?.close();
   }
 
   /**

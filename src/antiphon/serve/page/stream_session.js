@@ -12,13 +12,16 @@ import { Socket } from "./socket.js";
  * @typedef {object} StreamState
  * @property {number} read
  * @property {string[]} written
+ * @property {number[]} readBefore how much had been read when each token was written
+ * @property {number | null} lagging AL so far
+ * @property {string | null} text the whole output, once the input has ended
  * @property {string[]} unknown symbols that training never saw
  * @property {any} lattice the newest lattice event
  */
 
 /**
  * @typedef {object} StreamListeners
- * @property {(state: StreamState) => void} onChange
+ * @property {(state: StreamState, event: string) => void} onChange gets the name of the event that changed it
  * @property {(sentence: string) => void} onTrouble
  * @property {(sentence: string) => void} onError
  */
@@ -114,7 +117,7 @@ export class StreamSession {
     }
     if (this.startsExpected > 0) return; // of an input that is no longer wanted
     this.note(event);
-    this.listeners.onChange(this.state);
+    this.listeners.onChange(this.state, event.event);
   }
 
   /** @param {string} sentence */
@@ -132,13 +135,18 @@ export class StreamSession {
       state.unknown.push(...event.unknown);
     } else if (event.event === "write") {
       state.written.push(event.token);
+      state.readBefore.push(state.read);
     } else if (event.event === "lattice") {
       state.lattice = event;
+      state.lagging = event.AL;
+    } else if (event.event === "end") {
+      state.text = event.text;
+      state.lagging = event.AL;
     }
   }
 }
 
 /** @returns {StreamState} */
 function newState() {
-  return { read: 0, written: [], unknown: [], lattice: null };
+  return { read: 0, written: [], readBefore: [], lagging: null, text: null, unknown: [], lattice: null };
 }
