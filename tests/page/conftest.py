@@ -1,7 +1,5 @@
 """A server of small runs in a process of its own, and a browser that looks at its page."""
 
-import fcntl
-import json
 import socket
 import subprocess
 import sys
@@ -15,25 +13,18 @@ import pytest
 from playwright.sync_api import sync_playwright
 
 from tests.page.chromium import find_chromium
-from tests.page.runs import train_runs
+from tests.page.runs import NAMES, train_runs
 from tests.page.screen import Screen
+from tests.shared_folders import filled_once
 
 ROOT = Path(__file__).parent.parent.parent
 
 
 @pytest.fixture(scope="session")
-def runs(tmp_path_factory, worker_id):
-    """Folders of runs by name, trained once even where several processes run tests."""
-    shared = tmp_path_factory.getbasetemp() if worker_id == "master" else tmp_path_factory.getbasetemp().parent
-    folder = shared / "page-runs"
-    with (shared / "page-runs.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        listing = folder / "runs.json"
-        if not listing.exists():
-            folder.mkdir()
-            trained = {name: str(path) for name, path in train_runs(folder).items()}
-            listing.write_text(json.dumps(trained))
-        return {name: Path(path) for name, path in json.loads(listing.read_text()).items()}
+def runs(tmp_path_factory):
+    """The folders of all runs."""
+    folder = filled_once(tmp_path_factory, "page", train_runs)
+    return [folder / name for name in NAMES]
 
 
 @contextmanager
@@ -69,7 +60,7 @@ def await_answer(process, address):
 @pytest.fixture(scope="package")
 def address(runs):
     """The address of a server of all runs."""
-    with serving(*runs.values()) as found:
+    with serving(*runs) as found:
         yield found
 
 

@@ -8,11 +8,12 @@ from tests.toy import inflect, words, write_pairs, write_questions, write_vector
 
 SMALL = {"model": {"hidden_size": 32, "dropout": 0.1}, "search": {"beam": 4}}
 TRAINING = {"train.learning_rate": 0.01, "train.passes": 1, "train.batch_size": 32}
+NAMES = ("online", "waiting", "noisy", "lm", "genders", "answers")
 GENDERS = {"MASC": "o", "FEM": "a"}
 
 
 def train_runs(folder):
-    """Folders of runs by name: online, waiting, noisy, lm, genders and answers."""
+    """Trains the runs in ``NAMES``, and what they are made of."""
     train_pairs, dev_pairs = write_pairs(folder / "train.tsv", 400, seed=1), write_pairs(folder / "dev.tsv", 20, seed=2)
     (folder / "more.txt").write_text("".join(f"{inflect(word)}\n" for word in words(200, seed=4)))
     pairs = {"data.train": train_pairs, "data.dev": dev_pairs}
@@ -30,7 +31,6 @@ def train_runs(folder):
     }
     _train(folder / "genders", genders | online, epochs=4)
     train_ranker(folder)
-    return {name: folder / name for name in ("online", "waiting", "noisy", "lm", "genders", "answers")}
 
 
 def write_genders(path, seed):

@@ -27,7 +27,7 @@ def test_no_view_violates_a_rule_of_accessibility(screen, view):
     light = Axe().run(page)
     assert light.violations_count == 0, light.generate_report()
     page.emulate_media(color_scheme="dark", reduced_motion="reduce")
-    assert page.locator("html").get_attribute("data-theme") == "dark"
+    screen.wait("() => document.documentElement.dataset.theme === 'dark'")
     dark = Axe().run(page, options={"runOnly": ["color-contrast"]})
     assert dark.violations_count == 0, dark.generate_report()
 

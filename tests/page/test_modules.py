@@ -5,13 +5,20 @@ import pytest
 pytestmark = pytest.mark.browser
 
 
+@pytest.fixture(scope="module")
+def page(browser, address):
+    """A page whose modules are called."""
+    page = browser.new_page()
+    page.goto(address)
+    return page
+
+
 @pytest.fixture
-def call(screen):
+def call(page):
     """Calls a function of a module with JSON and gives its result."""
-    screen.open(run="online", text="d")
 
     def result(module, function, *arguments):
-        return screen.page.evaluate(
+        return page.evaluate(
             "async ([module, name, given]) => (await import(`./${module}.js`))[name](...given)",
             [module, function, list(arguments)],
         )
@@ -67,8 +74,7 @@ def test_words_are_read_once_a_space_follows_and_characters_at_once(call):
     assert call("pieces", "piecesOf", "né", "chars", False) == ["n", "é"]
 
 
-def test_a_large_lattice_paints_only_what_is_seen(screen):
-    page = screen.open(run="online", text="d")
+def test_a_large_lattice_paints_only_what_is_seen(page):
     painted = page.evaluate(
         """async () => {
           const { LatticePicture } = await import("./lattice.js");
