@@ -14,6 +14,7 @@ from antiphon.models.transducer import Transducer
 from antiphon.models.transformer import Transformer
 from tests.networks import build_network
 
+_TRANSFORMER = {"encoder_network": "transformer", "hidden_size": 8}
 MODELS = {
     "transducer": (Transducer, {}),
     "unidirectional": (Transducer, {"encoder": "unidirectional"}),
@@ -21,6 +22,8 @@ MODELS = {
     "forced": (Transducer, {"final_emit": "forced", "layers": 2}),
     "copying": (Transducer, {"feature_size": 8, "tie": "same"}),
     "context": (Transducer, {"feature_size": 8, "context": "attention"}),
+    "transformer_encoder": (Transducer, {**_TRANSFORMER, "feature_size": 8, "context": "attention"}),
+    "causal": (Transducer, {**_TRANSFORMER, "feature_size": 8, "tie": "same", "encoder": "unidirectional"}),
     "attention": (Attention, {}),
     "encoder_decoder": (EncoderDecoder, {}),
     "transformer": (Transformer, {"feature_size": 8, "layers": 2}),

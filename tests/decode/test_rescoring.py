@@ -18,6 +18,7 @@ from tests.networks import beam_settings, build_network
 
 SOURCE_SIZE, TARGET_SIZE = 9, 6
 COPYING = {"feature_size": 8, "direct_settings": {"tie": "same"}, "tie": "same"}
+CAUSAL = {"encoder_network": "transformer", "direct_settings": {"encoder_network": "transformer"}, "feature_size": 8}
 CHANNEL_FEATURES = torch.tensor([0, 1, 2, 3, 7, 6, 5, 4])
 LANGUAGE_FEATURES = torch.tensor([0, 1, 2, 3, 5, UNKNOWN, 4, 6])
 WIDE = {"beam": 300, "proposals": 300, "threshold": float("inf"), "max_length_ratio": 0.0, "max_length_extra": 4}
@@ -102,7 +103,7 @@ def every_output(parts, weights, source, longest):
 
 @pytest.mark.parametrize("weights", [(1.0, 1.0, 1.0, 0.5), (0.0, 1.0, 0.7, 1.0), (1.0, 0.0, 0.5, 0.0)])
 @pytest.mark.parametrize("reading", ["last", "anywhere"])
-@pytest.mark.parametrize(("seed", "settings"), [(0, {}), (1, {}), (2, COPYING)])
+@pytest.mark.parametrize(("seed", "settings"), [(0, {}), (1, {}), (2, COPYING), (3, CAUSAL)])
 def test_with_wide_beams_the_search_equals_brute_force(weights, reading, seed, settings):
     parts = components(seed, **settings)
     (source,) = sources(3, seed=seed)
@@ -140,7 +141,7 @@ def test_the_direct_weight_alone_gives_the_direct_models_own_beam(beam):
     assert [h[0].score for h in combined] == pytest.approx([h[0].score for h in direct])
 
 
-@pytest.mark.parametrize("parts", [{}, COPYING], ids=["plain", "copying"])
+@pytest.mark.parametrize("parts", [{}, COPYING, CAUSAL], ids=["plain", "copying", "causal"])
 def test_a_batch_gives_what_single_sentences_give(parts):
     model = combine(components(target_size=12, **parts), (1.0, 0.8, 0.6, 0.4))
     settings = beam_settings(beam=3, proposals=6, nbest=3)
@@ -165,9 +166,9 @@ def test_any_part_but_the_direct_model_may_be_missing(missing):
 
 @pytest.mark.parametrize("settings", STATIC)
 @pytest.mark.parametrize("weights", [(1.0, 0.8, 0.6, 0.4), (0.0, 1.0, 0.7, 1.0)])
-@pytest.mark.parametrize("reading", ["last", "anywhere"])
-def test_static_shapes_change_no_answer(settings, weights, reading):
-    model = combine(components(target_size=12, **COPYING), weights, reading)
+@pytest.mark.parametrize(("reading", "parts"), [("last", COPYING), ("anywhere", COPYING), ("last", CAUSAL)])
+def test_static_shapes_change_no_answer(settings, weights, reading, parts):
+    model = combine(components(target_size=12, **parts), weights, reading)
     batch = batch_of(sources(5, 9, 3, 7))
     settings = beam_settings(proposals=6, **settings)
     wanted = search_noisy_channel(model, batch, settings)
@@ -175,10 +176,11 @@ def test_static_shapes_change_no_answer(settings, weights, reading):
 
 
 @torch.inference_mode()
-def test_a_step_of_static_shapes_has_no_device_sync_but_for_lost_cells(monkeypatch):
+@pytest.mark.parametrize("parts", [COPYING, CAUSAL], ids=["copying", "causal"])
+def test_a_step_of_static_shapes_has_no_device_sync_but_for_lost_cells(monkeypatch, parts):
     monkeypatch.setattr("antiphon.nn.next_tokens.cell_blocks", lambda *_: [])  # kernels see to them on a GPU
     monkeypatch.setattr("antiphon.nn.next_tokens._SMALL_GATHER", 2**40)
-    model = combine(components(target_size=12, **COPYING), (1.0, 0.8, 0.6, 0.4))
+    model = combine(components(target_size=12, **parts), (1.0, 0.8, 0.6, 0.4))
     batch = batch_of(sources(5, 9, 3, 7))
     settings = beam_settings(beam=4, proposals=6)
     rescorer = NoisyChannelRescorer(model, batch, settings)

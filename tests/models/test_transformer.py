@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._pytree import tree_leaves
 
 from antiphon.data.batch import Batch
 from antiphon.decode.beam_search import BeamSearch
@@ -26,19 +28,32 @@ def test_a_step_reads_one_token_and_adds_its_keys_and_values():
     read = []
     model.decoder[0].register_forward_pre_hook(lambda layer, inputs: read.append(inputs[0].shape[1]))
     for length in range(4):
-        assert [layer.keys.shape for layer in state] == [(2, 2, length, 4)] * 2
+        assert [layer.keys.shape for layer in state.layers] == [(2, 2, length, 4)] * 2
         _, state = model.step(memory, state, token, torch.arange(2))
     assert read == [1] * 4
 
 
-def test_steps_are_not_captured_where_a_state_grows(monkeypatch):
+def test_steps_have_static_shapes_where_room_is_reserved(monkeypatch):
     monkeypatch.setattr("antiphon.decode.beam_search.has_kernel", lambda parameter: True)
     transformer, attention = small_model("tied_transformer"), small_model("attention")
     ids = MemberIds(torch.arange(9), torch.arange(6), torch.arange(8))
     ensemble = Ensemble([attention, transformer], [ids, ids], "logs")
     for model, grows in ((transformer, True), (attention, False), (ensemble, True)):
         assert state_grows(model) is grows
-        assert BeamSearch(model, batch_of(sources(3)), beam_settings()).static_shapes is not grows
+        search = BeamSearch(model, batch_of(sources(3)), beam_settings())
+        assert search.static_shapes
+        beam = search._first_beam()
+        shapes = [leaf.shape for leaf in tree_leaves(beam) if isinstance(leaf, Tensor)]
+        for _ in range(3):
+            beam, _ = search._step(beam)
+            assert [leaf.shape for leaf in tree_leaves(beam) if isinstance(leaf, Tensor)] == shapes
+
+
+def test_steps_are_not_captured_where_too_much_room_would_be_reserved(monkeypatch):
+    monkeypatch.setattr("antiphon.decode.beam_search.has_kernel", lambda parameter: True)
+    monkeypatch.setattr("antiphon.models.left_to_right._MAX_RESERVED", 10)
+    for kind, is_static in (("tied_transformer", False), ("attention", True)):
+        assert BeamSearch(small_model(kind), batch_of(sources(3)), beam_settings()).static_shapes is is_static
 
 
 @pytest.mark.parametrize("padded", [(4, 8, 8), (6, 12, 20)])

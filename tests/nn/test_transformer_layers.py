@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from antiphon.nn.transformer_layers import DecoderLayer, EncoderLayer, KeysValues, LayerSizes, position_vectors
+from antiphon.nn.attention_cache import AttentionCache, KeysValues
+from antiphon.nn.transformer_layers import DecoderLayer, EncoderLayer, LayerSizes, position_vectors
 
 SIZES = LayerSizes(hidden_size=12, heads=3, feedforward_size=20, dropout=0.4)
 LENGTHS = torch.tensor([5, 2, 1])
@@ -44,15 +45,19 @@ def test_a_decoder_layer_is_pytorchs():
     torch.testing.assert_close(layer(states, source, valid[:, None, None])[0], wanted)
 
 
-def test_position_by_position_is_all_at_once():
+@pytest.mark.parametrize("room", [0, 3, 9])
+def test_position_by_position_is_all_at_once(room):
     layer, states, valid = layer_of(DecoderLayer), states_of(6), valid_of(5)[:, None, None]
     source = layer.multihead_attn.keys_values(states_of(5))
     wanted, all_kept = layer(states, source, valid)
-    kept = KeysValues(*(each[:, :, :0] for each in all_kept))
+    cache = AttentionCache.empty(1, (3, 3, room, 4), states)
     for position in range(6):
-        found, kept = layer(states[:, position : position + 1], source, valid, kept)
+        cache = cache.with_room(cache.longest + 1)
+        before = cache.layers[0], cache.next_position()
+        found, kept = layer(states[:, position : position + 1], source, valid, before)
+        cache = cache.advanced([kept])
         torch.testing.assert_close(found, wanted[:, position : position + 1])
-    torch.testing.assert_close(kept, all_kept)
+    torch.testing.assert_close(KeysValues(*(each[:, :, :6] for each in cache.layers[0])), all_kept)
 
 
 def test_attention_weights_are_pytorchs_mean_over_heads():
@@ -74,7 +79,7 @@ def test_dropout_is_drawn_while_training(kind):
 
 @pytest.mark.parametrize("size", [6, 7])
 def test_position_vectors_are_sines_and_cosines_of_any_position(size):
-    vectors = position_vectors(20_000, torch.zeros(1, 3, size, dtype=torch.float64))
+    vectors = position_vectors(torch.arange(20_000, 20_003).double(), size)
     for position, vector in enumerate(vectors.tolist(), 20_000):
         for place, value in enumerate(vector):
             angle = position / 10_000 ** (place // 2 * 2 / size)

@@ -134,6 +134,43 @@ def test_a_transformer_has_as_many_heads_and_units_as_fit_its_size(recipe, setti
     assert (given["heads"], given["feedforward_size"]) == (heads, inner)
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            ["model.encoder_heads=4"],
+            r'model\.encoder_heads = 4 with model\.encoder_network = "lstm": only a transformer has such a se',
+        ),
+        (
+            ["model.encoder_layers=2"],
+            r"model\.encoder_layers = 2 with .* expected model\.encoder_network = .transformer",
+        ),
+        (
+            ["model.encoder_network=transformer", "model.encoder_heads=3"],
+            r"128 with model\.encoder_heads = 3: heads of une",
+        ),
+        (["model.encoder_network=transformer", "model.hidden_size=16384"], "billion weights"),
+        (
+            ["model.encoder_network=transformer", "model.encoder=unidirectional", "model.context=attention"],
+            "attention needs the whole source",
+        ),
+        (["model.encoder_network=gru"], r"model\.encoder_network = 'gru': input should be 'lstm' or 'transformer'"),
+    ],
+)
+def test_an_encoder_that_cannot_be_is_refused(recipe, settings, message):
+    with pytest.raises(RecipeError, match=message):
+        load_recipe(recipe(""), settings)
+
+
+def test_a_transformer_as_encoder_has_a_learning_rate_of_its_own(recipe):
+    path, said = recipe("[train]\nlearning_rate = 0.003\n"), []
+    changed = load_recipe(path, ["model.encoder_network=transformer"], said.append)
+    assert changed.train.learning_rate is None
+    assert said == [f"{path}: chosen for LSTMs, dropped for a transformer: train.learning_rate"]
+    assert changed.model.arguments()["encoder_layers"] == changed.model.arguments()["encoder_heads"] == 4
+    assert changed.model.arguments()["encoder_feedforward_size"] == 512
+
+
 def test_a_learning_rate_chosen_for_lstms_is_dropped_for_a_transformer(recipe):
     path, said = recipe("[train]\nlearning_rate = 0.003\nwarmup_updates = 5\nclip = 2.0\n"), []
     changed = load_recipe(path, ["model.kind=transformer"], said.append)

@@ -12,7 +12,7 @@ from antiphon.training.fit import train
 from antiphon.training.step.cuda_graph_step import CudaGraphStep
 from antiphon.training.step.ema import EMA
 from antiphon.training.step.out_of_memory import MicroBatchLimit, OutOfMemoryRetry
-from antiphon.training.step.step import Step, negative_log_likelihood
+from antiphon.training.step.step import Step, negative_log_likelihood, token_loss
 from tests.decode.small_models import MODELS, features_of, small_model
 from tests.toy import write_pairs
 
@@ -27,16 +27,20 @@ def draw_batches(count):
         yield Batch.of(sources, targets, [features_of(source) for source in sources])
 
 
-def new_step(name):
+def new_step(name, loss=negative_log_likelihood):
     model = small_model(name, scale=1.0, target_size=8).float().cuda().train()
     rate = torch.tensor(0.01, device="cuda")
     optimiser = torch.optim.Adam(model.parameters(), rate, fused=True, capturable=True)
-    return Step(model, negative_log_likelihood, optimiser, clip=1.0, ema=EMA(model, 0.5))
+    return Step(model, loss, optimiser, clip=1.0, ema=EMA(model, 0.5))
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_steps_captured_as_cuda_graphs_are_the_steps_that_they_replace(name):
-    eager, step = new_step(name), new_step(name)
+@pytest.mark.parametrize(
+    ("name", "loss"),
+    [*((name, negative_log_likelihood) for name in MODELS), ("transformer", token_loss(0.1))],
+    ids=[*MODELS, "label_smoothing"],
+)
+def test_steps_captured_as_cuda_graphs_are_the_steps_that_they_replace(name, loss):
+    eager, step = new_step(name, loss), new_step(name, loss)
     replayed = CudaGraphStep(step, batch_size=4)
     for batch in draw_batches(24):
         one, other = eager(batch.to(torch.device("cuda"))), replayed(batch)
@@ -68,6 +72,18 @@ def test_the_toy_language_is_learnt_in_every_precision(tmp_path, precision):
     recipe = load_recipe(find_recipe("toy"), [f"train.precision={precision}"])
     run = train(recipe, tmp_path / "run", device="cuda")
     assert run.metrics()["dev_accuracy"] >= 95
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [["model.kind=transformer", "model.layers=2"], ["model.encoder_network=transformer", "model.encoder_layers=2"]],
+    ids=["transformer", "transformer_encoder"],
+)
+@pytest.mark.parametrize("precision", ["tf32", "bfloat16"])
+def test_transformers_learn_on_a_gpu(tmp_path, settings, precision):
+    settings = [*settings, f"train.precision={precision}", "train.max_epochs=60", "search.rule_weight=0"]
+    run = train(load_recipe(find_recipe("toy"), settings), tmp_path / "run", device="cuda")
+    assert run.metrics()["dev_accuracy"] >= 70
 
 
 def test_training_goes_on_in_parts_where_memory_runs_out(tmp_path):

@@ -11,8 +11,8 @@ over its alignments, so that scores are ``log p(y | x)`` for every kind. One ste
 Finished outputs are ranked by ``(log p + length_bias * |y|) / |y| ** length_normalisation``, the end symbol counted in
 ``|y|``. A sentence is done when no unfinished hypothesis can still enter its list of answers, however long it grows.
 
-On a GPU with kernels, shapes are static and a step is captured as a CUDA graph; elsewhere, and for models whose state
-grows with the prefix, a step works on the hypotheses that are left.
+On a GPU with kernels, shapes are static and a step is captured as a CUDA graph; states that grow with the prefix have
+room for the longest output from the start. Elsewhere a step works on the hypotheses that are left.
 
 Thesis: section 3.4.1; ``beam = 1`` is greedy search.
 """
@@ -31,7 +31,7 @@ from antiphon.data.vocab import END, PAD, SPECIALS, START, UNKNOWN
 from antiphon.decode.captured_step import CapturedStep
 from antiphon.decode.hypothesis import BeamSettings, Hypothesis
 from antiphon.lattice.moves import IMPOSSIBLE
-from antiphon.models.left_to_right import AlignedModel, LeftToRight, copies_unknown, state_grows
+from antiphon.models.left_to_right import AlignedModel, LeftToRight, copies_unknown, reserve, static_fits
 from antiphon.nn.cuda_streams import run_concurrently
 from antiphon.nn.factored_softmax import has_kernel
 from antiphon.nn.next_tokens import top_tokens
@@ -211,14 +211,18 @@ class BeamSearch:
         self.device = batch.source.device
         self.sentences = torch.arange(self.B, device=self.device)
         self.limits = settings.length_limits(batch.source_lengths)
-        can_capture = has_kernel(next(cast(nn.Module, model).parameters())) and not state_grows(model)
+        longest = int(self.limits.max())
+        on_gpu = has_kernel(next(cast(nn.Module, model).parameters()))
+        can_capture = on_gpu and static_fits(model, self.B * self.K * longest)
         self.static_shapes = can_capture if static_shapes is None else static_shapes
+        if self.static_shapes:
+            self.first_state = reserve(model, self.first_state, longest)
         self.width = max(self.K, settings.proposals) if self.rescorer.features else self.K
         self.is_long = hasattr(model, "is_long") and model.is_long(self.memory)
 
     def run(self) -> list[list[Hypothesis]]:
         """The best outputs of every sentence."""
-        captures = self.static_shapes and self.device.type == "cuda" and not state_grows(self.model)
+        captures = self.static_shapes and self.device.type == "cuda"
         step: Callable[[Beam], tuple[Beam, StepRecord]] = CapturedStep(self._step) if captures else self._step
         beam, history = self._first_beam(), list[StepRecord]()
         row: int | None = None

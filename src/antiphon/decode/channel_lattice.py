@@ -24,8 +24,8 @@ from torch import Tensor
 from antiphon.data.vocab import END, START
 from antiphon.lattice.moves import IMPOSSIBLE
 from antiphon.lattice.recurrence import forward_along
-from antiphon.models.transducer import Transducer
-from antiphon.nn.cell_factors import CellFactors, SideState
+from antiphon.models.transducer import SourceState, Transducer
+from antiphon.nn.cell_factors import CellFactors
 from antiphon.nn.next_tokens import TokenTable, log_normalisers_by_sentence
 
 _NEGLIGIBLE = 30.0
@@ -43,7 +43,7 @@ class RowScores(NamedTuple):
 class ChannelRows(NamedTuple):
     """Rows of the lattice, one for each of ``N`` output prefixes; factors are kept if columns will be added."""
 
-    state: SideState
+    state: SourceState
     scores: RowScores
     factors: CellFactors | None
 
@@ -58,7 +58,7 @@ class ChannelRows(NamedTuple):
         assert others.factors is not None
         factors = CellFactors(*(torch.cat(parts) for parts in zip(self.factors, others.factors, strict=True)))
         scores = RowScores(*(torch.cat(parts) for parts in zip(self.scores, others.scores, strict=True)))
-        return ChannelRows(self.state.join(others.state), scores, factors)
+        return ChannelRows(self.state.join(others.state), scores, factors)  # type: ignore[arg-type]  # one encoder
 
 
 class ChannelLattice:
@@ -79,14 +79,18 @@ class ChannelLattice:
             columns = CellFactors(*(part[:, :-1] for part in columns))
         self.token_table, self.transition = TokenTable.of(columns.logits), model.transition.table(columns.transition)
 
-    def start(self) -> ChannelRows:
-        """The row before the first output token of every input, with all probability."""
+    def start(self, room: int = 0) -> ChannelRows:
+        """The row before the first output token of every input, with all probability.
+
+        States that grow with the output have room for ``room`` tokens from the start.
+        """
         B, I = self.inputs.shape
         nothing = self.token_table.logits.new_full((B, I), IMPOSSIBLE, dtype=torch.float64)
         leave = nothing.clone()
         leave[:, :1] = 0.0
         factors = CellFactors(self.next_column.logits[:, 0], self.next_column.transition[:, 0]) if self.grows else None
-        return ChannelRows(self.model.source_state(self.features), RowScores(leave, nothing, nothing), factors)
+        state = self.model.source_state(self.features, room)
+        return ChannelRows(state, RowScores(leave, nothing, nothing), factors)
 
     def append_rows(
         self, rows: ChannelRows, parent: Int[Tensor, " M"], tokens: Int[Tensor, " M"], sentence: Int[Tensor, " M"]

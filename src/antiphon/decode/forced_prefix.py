@@ -14,8 +14,8 @@ class PrefixModel:
     Everything but ``step`` is the model's own.
     """
 
-    state_grows = True
-    """Its steps differ, so they are not captured as a CUDA graph."""
+    steps_differ = True
+    """So they are not captured as a CUDA graph."""
 
     def __init__(self, model: Any, prefix: Sequence[int]) -> None:
         self._model, self._remaining = model, list(prefix)

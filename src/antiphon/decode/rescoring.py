@@ -94,7 +94,8 @@ class NoisyChannelRescorer:
     def start(self) -> Pending:
         """Channel and language model before the first token."""
         sentence = torch.arange(len(self.lengths), device=self.device)
-        rows = None if self.channel is None else self.channel.start()
+        room = int(self.settings.length_limits(self.lengths).max()) if self.static_shapes else 0
+        rows = None if self.channel is None else self.channel.start(room)
         nothing = torch.zeros_like(sentence, dtype=torch.float64)
         return Pending(RescorerState(rows, self.first_language, nothing), sentence)
 
@@ -128,7 +129,8 @@ class NoisyChannelRescorer:
         live = self._live(proposals.value > IMPOSSIBLE)
         sentence, parent, token = live // E, proposals.parent.flatten()[live], proposals.token.flatten()[live]
         rows = self._append(before, parent, token, sentence)
-        explained = self._channel_scores(rows, memory, state, parent, token, sentence)
+        exists = (proposals.value > IMPOSSIBLE).flatten()[live]
+        explained = self._channel_scores(rows, memory, state, parent, token, sentence, exists)
         explained = scatter_to_slots(explained, live, B * E).view(B, E)
         value = self._value(proposals.value, proposals.log_prob, explained, log_language, length)
         features = torch.stack([proposals.log_prob, explained, log_language, length.expand(B, E)], -1)
@@ -183,8 +185,9 @@ class NoisyChannelRescorer:
         parent: Int[Tensor, " M"],
         token: Int[Tensor, " M"],
         sentence: Int[Tensor, " M"],
+        exists: Bool[Tensor, " M"],
     ) -> Float[Tensor, " M"]:
-        """``c`` of each extension; of one that ends, ``log p(x | y)``."""
+        """``c`` of each extension; of one that ends, ``log p(x | y)``. Only those that exist are compared."""
         if rows is None:
             return torch.zeros_like(token, dtype=torch.float64)
         first_row, log_arrive = cast(AlignedModel, self.model.direct).log_rows(memory, state, parent, token, sentence)
@@ -193,7 +196,7 @@ class NoisyChannelRescorer:
         explained = explained.masked_fill(token == END, IMPOSSIBLE)
         cell = sentence * self.rows + first_row + log_arrive.argmax(1)
         best = torch.full((len(self.lengths) * self.rows,), IMPOSSIBLE, dtype=explained.dtype, device=self.device)
-        best = best.scatter_reduce(0, cell, explained, "amax")
+        best = best.scatter_reduce(0, cell, explained.masked_fill(~exists, IMPOSSIBLE), "amax")
         return torch.where(token == END, whole, _UNFINISHED * (explained - best[cell]))
 
     def _explained(self, rows: ChannelRows, first_row: int, arrive: Float[Tensor, "M R"]) -> Float[Tensor, " M"]:

@@ -16,7 +16,7 @@ from torch.nn.functional import pad
 
 from antiphon.data.batch import Batch
 from antiphon.lattice.moves import IMPOSSIBLE
-from antiphon.models.left_to_right import copies_unknown, state_grows
+from antiphon.models.left_to_right import copies_unknown, reserve, state_grows
 from antiphon.models.token_likelihood import token_log_probs
 from antiphon.models.transducer import Transducer
 from antiphon.nn.copying import in_vocabulary
@@ -60,6 +60,10 @@ class Ensemble(nn.Module):
     def state_grows(self) -> bool:
         """Whether the state of a member grows."""
         return any(map(state_grows, self.members))
+
+    def reserve(self, state: tuple[Any, ...], length: int) -> tuple[Any, ...]:
+        """The states with room for prefixes of a length."""
+        return tuple(reserve(member, each, length) for member, each in zip(self.members, state, strict=True))
 
     def aligner(self, batch: Batch) -> tuple[Transducer, Batch] | None:
         """The first transducer among the members, or the first that copies, and the batch in its ids."""

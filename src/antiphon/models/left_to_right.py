@@ -7,6 +7,9 @@ from torch import Tensor
 
 from antiphon.data.batch import Batch
 
+_MAX_RESERVED = 2**17
+"""Positions of all hypotheses together that are reserved at most for states that grow with every token."""
+
 
 @runtime_checkable
 class LeftToRight(Protocol):
@@ -53,5 +56,20 @@ def copies_unknown(model: object) -> bool:
 
 
 def state_grows(model: object) -> bool:
-    """Whether the state of a prefix gets larger with every token, so that the shapes of a step are not static."""
+    """Whether the state of a prefix gets larger with every token where nothing is reserved."""
     return bool(getattr(model, "state_grows", False))
+
+
+def static_fits(model: object, positions: int) -> bool:
+    """Whether steps can have static shapes and be captured as a CUDA graph.
+
+    They must all compute the same, and states that grow must not have too many positions, of all hypotheses together.
+    """
+    if getattr(model, "steps_differ", False):
+        return False
+    return not state_grows(model) or positions <= _MAX_RESERVED
+
+
+def reserve(model: Any, state: Any, length: int) -> Any:
+    """A state with room for prefixes of a length, so that the shapes of steps are static for every model."""
+    return model.reserve(state, length) if state_grows(model) else state

@@ -1,6 +1,6 @@
 """Segment-to-segment neural transduction: a latent monotone alignment, summed out exactly.
 
-    h_i               state of the source at position i, unidirectional or bidirectional
+    h_i               state of the source at position i, unidirectional or bidirectional: of an LSTM or a transformer
     s_j               state of the target prefix y_1..y_{j-1}; it may attend to all h_i (``nn/source_attention.py``)
     token(i, j)       softmax(W_h h_i + W_s s_j + b) at y_j
     emit(i, j)        sigmoid(v . tanh(T_h h_i + T_s s_j + c) + d), or one constant (geometric)
@@ -17,7 +17,7 @@ neural, there marked ``+``).
 """
 
 import math
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -30,7 +30,7 @@ from antiphon.data.vocab import END, NO_COUNTERPART, PAD
 from antiphon.lattice import log_marginal
 from antiphon.lattice.moves import IMPOSSIBLE
 from antiphon.lattice.recurrence import forward_along
-from antiphon.nn.cell_factors import CellFactors, SideState, run_keys
+from antiphon.nn.cell_factors import CausalState, CellFactors, SideState, no_keys, run_keys
 from antiphon.nn.copying import CellCopies, CopyTable, in_vocabulary
 from antiphon.nn.cuda_streams import run_concurrently
 from antiphon.nn.factored_softmax import has_kernel, log_token_probabilities
@@ -38,6 +38,8 @@ from antiphon.nn.next_tokens import TokenTable, kernels_fit, next_tokens
 from antiphon.nn.recurrent import FeatureEmbedding, PrefixEncoder, Sizes, SourceEncoder, valid_positions
 from antiphon.nn.source_attention import SourceAttention, SourceContext
 from antiphon.nn.token_logits import TokenLogits
+from antiphon.nn.transformer_encoder import TransformerEncoder
+from antiphon.nn.transformer_layers import LayerSizes
 from antiphon.nn.transition import GeometricTransition, NeuralTransition, TransitionTable
 
 _TRANSITION_ELEMENTS = 2**26
@@ -46,6 +48,10 @@ _BANDED_FROM = 48
 """Longer inputs are decoded in a band of rows: those in which any prefix has probability."""
 _ROWS_AHEAD = 16
 """Rows added to the band when probability reaches its last row; doubled until it does not."""
+
+
+SourceState = SideState | CausalState
+"""The source side of a unidirectional transducer after some tokens, read by an LSTM or by a transformer."""
 
 
 class Moves(NamedTuple):
@@ -94,6 +100,10 @@ class Transducer(nn.Module):
         feature_size: int = 0,
         *,
         encoder: Literal["unidirectional", "bidirectional"],
+        encoder_network: Literal["lstm", "transformer"],
+        encoder_layers: int,
+        encoder_heads: int,
+        encoder_feedforward_size: int,
         transition: Literal["geometric", "neural"],
         final_emit: Literal["learned", "forced"],
         tie: Literal["none", "same", "associated"],
@@ -107,12 +117,25 @@ class Transducer(nn.Module):
         emit_probability: float = 0.5,
         counterparts: Int[Tensor, " S"] | None = None,
     ) -> None:
-        """``counterparts`` has the target id that every source token is tied to, or ``NO_COUNTERPART``."""
+        """``counterparts`` has the target id that every source token is tied to, or ``NO_COUNTERPART``.
+
+        ``encoder_layers``, ``encoder_heads`` and ``encoder_feedforward_size`` are those of a transformer as encoder.
+        """
         super().__init__()
         sizes = Sizes(embedding_size, hidden_size, layers, dropout, forget_bias)
-        self.encoder = SourceEncoder(source_size, sizes, bidirectional=encoder == "bidirectional")
+        bidirectional = encoder == "bidirectional"
+        self.encoder: SourceEncoder | TransformerEncoder = (
+            SourceEncoder(source_size, sizes, bidirectional=bidirectional)
+            if encoder_network == "lstm"
+            else TransformerEncoder(
+                source_size,
+                LayerSizes(hidden_size, encoder_heads, encoder_feedforward_size, dropout),
+                encoder_layers,
+                bidirectional=bidirectional,
+            )
+        )
         self.decoder = PrefixEncoder(target_size, sizes)
-        self.source_features = FeatureEmbedding(feature_size, embedding_size) if feature_size else None
+        self.source_features = FeatureEmbedding(feature_size, self.encoder.embedding_size) if feature_size else None
         self.target_features = FeatureEmbedding(feature_size, embedding_size) if feature_size else None
         self.attention = (
             SourceAttention(hidden_size, self.encoder.output_size, dropout) if context == "attention" else None
@@ -167,10 +190,15 @@ class Transducer(nn.Module):
         """The target id of every source token that can be copied; of a batch that does not name them, none can."""
         return batch.copied if batch.copied.shape[1] else torch.full_like(batch.source, NOT_COPIED)
 
-    def source_state(self, features: Int[Tensor, "N F"]) -> SideState:
-        """The source side before its first token."""
-        vectors = None if self.source_features is None else self.source_features(features)
+    def source_state(self, features: Int[Tensor, "N F"], room: int = 0) -> SourceState:
+        """The source side before its first token; one that grows has room for ``room`` tokens from the start."""
+        vectors = self._source_vectors(features)
+        if isinstance(self.encoder, TransformerEncoder):
+            return CausalState.initial(self.encoder.initial_cache(len(features), room), vectors)
         return SideState.initial(self.encoder.initial_state(len(features))[0], vectors)
+
+    def _source_vectors(self, features: Int[Tensor, "N F"]) -> Float[Tensor, "N E"] | None:
+        return None if self.source_features is None else self.source_features(features)
 
     def target_state(self, features: Int[Tensor, "N F"]) -> SideState:
         """The target side before the start symbol."""
@@ -179,27 +207,32 @@ class Transducer(nn.Module):
 
     def encode(self, batch: Batch) -> tuple[CellFactors, SourceContext | None]:
         """The source's contribution to every cell, and what the decoder attends to, if it does."""
-        before = self.source_state(batch.features)
-        states = self.encoder(batch.source, batch.source_lengths, before.features)
+        states = self.encoder(batch.source, batch.source_lengths, self._source_vectors(batch.features))
         tied = self.copied_words(batch) if self._ties_words else self.counterparts[batch.source]
-        keys = run_keys(tied, before.key)
+        keys = run_keys(tied, no_keys(batch.source_lengths))
         factors = CellFactors(self.source_logits(states), self.transition.source_part(states, keys))
         if self.attention is None:
             return factors, None
         return factors, SourceContext(states, valid_positions(batch.source_lengths, states.shape[1]))
 
     def encode_step(
-        self, tokens: Int[Tensor, " N"], state: SideState, copied: Int[Tensor, " N"] | None = None
-    ) -> tuple[CellFactors, SideState]:
+        self, tokens: Int[Tensor, " N"], state: SourceState, copied: Int[Tensor, " N"] | None = None
+    ) -> tuple[CellFactors, SourceState]:
         """The contribution of one more source token, and the state to continue from; for unidirectional encoders.
 
         ``copied`` has the target id of each, for models that copy words.
         """
-        states, (hidden, cell) = self.encoder.step(tokens, (state.hidden, state.cell), state.features)
         tied = copied if self._ties_words and copied is not None else self.counterparts[tokens]
         key = run_keys(tied[:, None], state.key)[:, 0]
-        factors = CellFactors(self.source_logits(states), self.transition.source_part(states, key))
-        return factors, SideState(hidden, cell, key, state.features)
+        after: SourceState
+        if isinstance(state, CausalState):
+            states, cache = cast(TransformerEncoder, self.encoder).step(tokens, state.cache, state.features)
+            after = CausalState(cache, key, state.features)
+        else:
+            before = state.hidden, state.cell
+            states, (hidden, cell) = cast(SourceEncoder, self.encoder).step(tokens, before, state.features)
+            after = SideState(hidden, cell, key, state.features)
+        return CellFactors(self.source_logits(states), self.transition.source_part(states, key)), after
 
     def decode_prefix(
         self, prefix: Int[Tensor, "N J"], state: SideState, context: SourceContext | None = None

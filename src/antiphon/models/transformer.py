@@ -9,22 +9,20 @@ All positions of a target are computed at once, or step by step with the keys an
 for step j. Not in the thesis. Cost: O((I + J) H^2 + (I^2 + I J + J^2) H) for each layer and pair.
 """
 
-from math import sqrt
 from typing import NamedTuple, cast
 
+import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import embedding
 
 from antiphon.data.batch import Batch
 from antiphon.models.token_likelihood import log_likelihood
+from antiphon.nn.attention_cache import AttentionCache, KeysValues
 from antiphon.nn.dropout import Dropout
 from antiphon.nn.recurrent import FeatureEmbedding, valid_positions, with_features
 from antiphon.nn.token_logits import Projection
-from antiphon.nn.transformer_layers import DecoderLayer, EncoderLayer, KeysValues, LayerSizes, position_vectors
-
-TransformerState = tuple[KeysValues, ...]
-"""Keys and values of each prefix in every layer of the decoder; they grow by one position with every step."""
+from antiphon.nn.transformer_layers import DecoderLayer, EncoderLayer, LayerSizes, at_positions, token_vectors
 
 
 class TransformerMemory(NamedTuple):
@@ -45,7 +43,6 @@ class Transformer(nn.Module):
     """p(y | x) token by token, with attention in every layer."""
 
     state_grows = True
-    """The state of a prefix gets larger with every token, so no decoding step is captured as a CUDA graph."""
 
     def __init__(
         self,
@@ -62,8 +59,8 @@ class Transformer(nn.Module):
     ) -> None:
         super().__init__()
         sizes = LayerSizes(hidden_size, heads, feedforward_size, dropout)
-        self.source_embedding = _embedding(source_size, hidden_size)
-        self.target_embedding = None if tie_output else _embedding(target_size, hidden_size)
+        self.source_embedding = token_vectors(source_size, hidden_size)
+        self.target_embedding = None if tie_output else token_vectors(target_size, hidden_size)
         self.features = FeatureEmbedding(feature_size, hidden_size) if feature_size else None
         self.encoder = nn.ModuleList(EncoderLayer(sizes) for _ in range(layers))
         self.encoder_norm = nn.LayerNorm(hidden_size)
@@ -83,7 +80,7 @@ class Transformer(nn.Module):
     def logits(self, batch: Batch) -> Float[Tensor, "B J V"]:
         """The logits of every token at each position of the targets, all at once."""
         memory = self._encode(batch)
-        states = self._embed_target(batch.shifted_target, memory)
+        states = self._embed_prefix(batch, memory.features)
         for layer, source in zip(self.decoder, memory.layers, strict=True):
             states, _ = layer(states, source, memory.valid)
         logits: Tensor = self.output(self.decoder_norm(states))
@@ -92,61 +89,63 @@ class Transformer(nn.Module):
     def attention(self, batch: Batch) -> Float[Tensor, "B I J"]:
         """The attention of each target token to each source position in the last layer, averaged over heads."""
         memory = self._encode(batch)
-        states = self._embed_target(batch.shifted_target, memory)
+        states = self._embed_prefix(batch, memory.features)
         for layer, source in zip(self.decoder[:-1], memory.layers, strict=False):
             states, _ = layer(states, source, memory.valid)
         last = cast(DecoderLayer, self.decoder[-1])
         return last.source_weights(states, memory.layers[-1], memory.valid).mT
 
-    def start(self, batch: Batch) -> tuple[TransformerMemory, TransformerState]:
+    def start(self, batch: Batch) -> tuple[TransformerMemory, AttentionCache]:
         """The sources, encoded, and prefixes without tokens."""
         memory = self._encode(batch)
-        return memory, tuple(KeysValues(*(each[:, :, :0] for each in layer)) for layer in memory.layers)
+        N, A, _, D = memory.layers[0].keys.shape
+        return memory, AttentionCache.empty(len(self.decoder), (N, A, 0, D), memory.layers[0].keys)
 
     def step(
         self,
         memory: TransformerMemory,
-        state: TransformerState,
+        state: AttentionCache,
         tokens: Int[Tensor, " N"],
         sentence: Int[Tensor, " N"],
-    ) -> tuple[Float[Tensor, "N V"], TransformerState]:
+    ) -> tuple[Float[Tensor, "N V"], AttentionCache]:
         """Log probabilities of the token after these, and the state to continue from."""
-        theirs = memory.select(sentence)
-        states, after = self._embed_target(tokens[:, None], theirs, first=state[0].keys.shape[2]), []
-        for layer, source, before in zip(self.decoder, theirs.layers, state, strict=True):
-            states, seen = layer(states, source, theirs.valid, before)
-            after.append(seen)
-        return self.output(self.decoder_norm(states[:, 0])).log_softmax(1), tuple(after)
+        theirs, state, kept = memory.select(sentence), state.with_room(state.longest + 1), []
+        states = self._embed_target(tokens[:, None], state.lengths[:, None], theirs.features)
+        after = state.next_position()
+        for layer, source, before in zip(self.decoder, theirs.layers, state.layers, strict=True):
+            states, its_own = layer(states, source, theirs.valid, (before, after))
+            kept.append(its_own)
+        return self.output(self.decoder_norm(states[:, 0])).log_softmax(1), state.advanced(kept)
 
-    def select(self, state: TransformerState, index: Int[Tensor, " N"]) -> TransformerState:
+    def select(self, state: AttentionCache, index: Int[Tensor, " N"]) -> AttentionCache:
         """The states of some hypotheses."""
-        return tuple(layer.select(index) for layer in state)
+        return state.select(index)
+
+    def reserve(self, state: AttentionCache, length: int) -> AttentionCache:
+        """The state with room for prefixes of a length, so that it does not grow."""
+        return state.with_room(length)
 
     def _encode(self, batch: Batch) -> TransformerMemory:
         features = None if self.features is None else self.features(batch.features)
         valid = valid_positions(batch.source_lengths, batch.source.shape[1])[:, None, None]
-        states = self._with_positions(with_features(self.source_embedding(batch.source), features))
+        positions = torch.arange(batch.source.shape[1], device=batch.source.device)
+        states = self.dropout(at_positions(with_features(self.source_embedding(batch.source), features), positions))
         for layer in self.encoder:
             states = layer(states, valid)
         states = self.encoder_norm(states)
         sources = (cast(DecoderLayer, layer).multihead_attn.keys_values(states) for layer in self.decoder)
         return TransformerMemory(tuple(sources), valid, features)
 
+    def _embed_prefix(self, batch: Batch, features: Float[Tensor, "B H"] | None) -> Float[Tensor, "B J H"]:
+        """Vectors of all target tokens that are followed by others."""
+        prefix = batch.shifted_target
+        return self._embed_target(prefix, torch.arange(prefix.shape[1], device=prefix.device), features)
+
     def _embed_target(
-        self, tokens: Int[Tensor, "N J"], memory: TransformerMemory, first: int = 0
+        self, tokens: Int[Tensor, "N J"], positions: Int[Tensor, "*N J"], features: Float[Tensor, "N H"] | None
     ) -> Float[Tensor, "N J H"]:
-        """Vectors of target tokens at positions from ``first`` on."""
+        """Vectors of target tokens at some positions."""
         table = self.output if self.target_embedding is None else self.target_embedding
-        return self._with_positions(with_features(embedding(tokens, table.weight), memory.features), first)
-
-    def _with_positions(self, embedded: Float[Tensor, "N T H"], first: int = 0) -> Float[Tensor, "N T H"]:
-        scaled = embedded * sqrt(embedded.shape[2]) + position_vectors(first, embedded)
-        dropped: Tensor = self.dropout(scaled)
-        return dropped
-
-
-def _embedding(vocabulary_size: int, size: int) -> nn.Embedding:
-    """Vectors of about unit length, which are scaled up where they are added to position vectors."""
-    table = nn.Embedding(vocabulary_size, size)
-    nn.init.normal_(table.weight, std=size**-0.5)
-    return table
+        embedded = with_features(embedding(tokens, table.weight), features)
+        placed: Tensor = self.dropout(at_positions(embedded, positions))
+        return placed

@@ -6,6 +6,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from antiphon.nn.attention_cache import AttentionCache
+
 _RUNS = 4
 """Run lengths that keys distinguish, including 0."""
 
@@ -28,32 +30,79 @@ class SideState(NamedTuple):
     @classmethod
     def initial(cls, zeros: Float[Tensor, "L N H"], features: Float[Tensor, "N E"] | None) -> "SideState":
         """The state before the first token."""
-        nothing = torch.full(zeros.shape[1:2], -_RUNS, dtype=torch.long, device=zeros.device)
-        return cls(zeros, zeros.clone(), nothing, features)
+        return cls(zeros, zeros.clone(), no_keys(zeros[0, :, 0]), features)
 
     def select(self, index: Int[Tensor, " M"]) -> "SideState":
         """The states of some sequences."""
-        features = None if self.features is None else self.features.index_select(0, index)
         hidden, cell = (part.index_select(1, index) for part in self[:2])
-        return SideState(hidden, cell, self.key.index_select(0, index), features)
+        return SideState(hidden, cell, self.key.index_select(0, index), _select(self.features, index))
 
     def join(self, others: "SideState") -> "SideState":
         """The states of these sequences and of others."""
         hidden, cell = (torch.cat([part, other], 1) for part, other in ((self[0], others[0]), (self[1], others[1])))
-        features = None
-        if self.features is not None and others.features is not None:
-            features = torch.cat([self.features, others.features])
-        return SideState(hidden, cell, torch.cat([self.key, others.key]), features)
+        return SideState(hidden, cell, torch.cat([self.key, others.key]), _join(self.features, others.features))
 
-    def put(self, index: Int[Tensor, " M"], part: "SideState") -> None:
-        """Replaces the states of some sequences, whose features stay as they are."""
+    def put(self, index: Int[Tensor, " M"], part: "SideState") -> "SideState":
+        """The same with the states of some sequences replaced in place; their features stay as they are."""
         self.hidden[:, index], self.cell[:, index], self.key[index] = part.hidden, part.cell, part.key
+        return self
 
-    def replace(self, index: Int[Tensor, " M"], part: "SideState") -> None:
-        """Replaces the states of some sequences and their features: other sequences begin there."""
-        self.put(index, part)
-        if self.features is not None and part.features is not None:
-            self.features[index] = part.features
+    def replace(self, index: Int[Tensor, " M"], part: "SideState") -> "SideState":
+        """The same with the states of some sequences and their features replaced: other sequences begin there."""
+        _replace_features(self.features, index, part.features)
+        return self.put(index, part)
+
+
+class CausalState(NamedTuple):
+    """A source after some tokens that a causal transformer has read, as ``SideState`` is for an LSTM."""
+
+    cache: AttentionCache
+    key: Int[Tensor, " N"]
+    features: Float[Tensor, "N E"] | None
+
+    @classmethod
+    def initial(cls, cache: AttentionCache, features: Float[Tensor, "N E"] | None) -> "CausalState":
+        """The state before the first token."""
+        return cls(cache, no_keys(cache.lengths), features)
+
+    def select(self, index: Int[Tensor, " M"]) -> "CausalState":
+        """The states of some sequences."""
+        return CausalState(self.cache.select(index), self.key.index_select(0, index), _select(self.features, index))
+
+    def join(self, others: "CausalState") -> "CausalState":
+        """The states of these sequences and of others."""
+        key, features = torch.cat([self.key, others.key]), _join(self.features, others.features)
+        return CausalState(self.cache.join(others.cache), key, features)
+
+    def put(self, index: Int[Tensor, " M"], part: "CausalState") -> "CausalState":
+        """The same with the states of some sequences replaced; their features stay as they are."""
+        self.key[index] = part.key
+        return self._replace(cache=self.cache.put(index, part.cache))
+
+    def replace(self, index: Int[Tensor, " M"], part: "CausalState") -> "CausalState":
+        """The same with the states of some sequences and their features replaced: other sequences begin there."""
+        _replace_features(self.features, index, part.features)
+        return self.put(index, part)
+
+
+def _select(features: Float[Tensor, "N E"] | None, index: Int[Tensor, " M"]) -> Float[Tensor, "M E"] | None:
+    return None if features is None else features.index_select(0, index)
+
+
+def _replace_features(
+    features: Float[Tensor, "N E"] | None, index: Int[Tensor, " M"], part: Float[Tensor, "M E"] | None
+) -> None:
+    if features is not None and part is not None:
+        features[index] = part
+
+
+def _join(one: Float[Tensor, "N E"] | None, other: Float[Tensor, "M E"] | None) -> Float[Tensor, "NM E"] | None:
+    return None if one is None or other is None else torch.cat([one, other])
+
+
+def no_keys(like: Int[Tensor, " N"] | Float[Tensor, " N"]) -> Int[Tensor, " N"]:
+    """The keys before the first token of each sequence, of which another tensor has one number each."""
+    return torch.full_like(like, -_RUNS, dtype=torch.long)
 
 
 def run_keys(tokens: Int[Tensor, "N T"], before: Int[Tensor, " N"]) -> Int[Tensor, "N T"]:

@@ -168,7 +168,7 @@ class SourceEncoder(nn.Module):
         super().__init__()
         self.embedding = Embedding(vocabulary_size, sizes.embedding_size)
         self.dropout = Dropout(sizes.dropout)
-        self.bidirectional = bidirectional
+        self.bidirectional, self.embedding_size = bidirectional, sizes.embedding_size
         self.output_size = sizes.hidden_size * (2 if bidirectional else 1)
         inputs = [sizes.embedding_size] + [self.output_size] * (sizes.layers - 1)
         self.rightward = _one_layer_each(inputs, sizes)

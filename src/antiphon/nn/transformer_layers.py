@@ -3,19 +3,19 @@
     attention    softmax(Q K^T / sqrt(D)) V  in each of A heads of size D, concatenated and projected
     sub-layer    x + dropout(f(norm(x)))  with f attention to x, attention to the source, or the feed-forward network
 
-A layer of the decoder computes all positions of a target at once, or one position after the keys and values of all
-earlier ones. Attention weights have no dropout. Not in the thesis.
+A layer computes all positions at once, or one position after the keys and values of all earlier ones, which are kept
+(``attention_cache.py``). Nothing needs a device sync. Attention weights have no dropout. Not in the thesis.
 """
 
 from dataclasses import dataclass
-from math import log
-from typing import NamedTuple
+from math import log, sqrt
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import linear, scaled_dot_product_attention
 
+from antiphon.nn.attention_cache import KeysValues, NextPosition
 from antiphon.nn.dropout import Dropout
 
 _LONGEST_WAVE = 10_000
@@ -30,21 +30,6 @@ class LayerSizes:
     heads: int
     feedforward_size: int
     dropout: float
-
-
-class KeysValues(NamedTuple):
-    """Keys and values of positions that are attended to, by head."""
-
-    keys: Float[Tensor, "N A T D"]
-    values: Float[Tensor, "N A T D"]
-
-    def append(self, later: "KeysValues") -> "KeysValues":
-        """Those of these positions and of later ones."""
-        return KeysValues(torch.cat([self.keys, later.keys], 2), torch.cat([self.values, later.values], 2))
-
-    def select(self, index: Int[Tensor, " M"]) -> "KeysValues":
-        """Those of some sequences."""
-        return KeysValues(self.keys.index_select(0, index), self.values.index_select(0, index))
 
 
 class MultiheadAttention(nn.MultiheadAttention):
@@ -91,7 +76,7 @@ class MultiheadAttention(nn.MultiheadAttention):
 
 
 class EncoderLayer(nn.TransformerEncoderLayer):
-    """Every position of the source attends to all of them."""
+    """Every position of the source attends to all of them, or to itself and those before it."""
 
     def __init__(self, sizes: LayerSizes) -> None:
         super().__init__(sizes.hidden_size, sizes.heads, sizes.feedforward_size, norm_first=True, batch_first=True)
@@ -100,13 +85,22 @@ class EncoderLayer(nn.TransformerEncoderLayer):
         self.dropout, self.dropout1, self.dropout2 = (Dropout(sizes.dropout) for _ in range(3))
 
     def forward(  # type: ignore[override]
-        self, states: Float[Tensor, "N I H"], valid: Bool[Tensor, "N 1 1 I"]
+        self, states: Float[Tensor, "N I H"], valid: Bool[Tensor, "N 1 1 I"] | None
     ) -> Float[Tensor, "N I H"]:
-        """The states after this layer."""
+        """The states after this layer, with attention to what is ``valid``; None: to what is not later."""
         normed = self.norm1(states)
         others = self.self_attn.keys_values(normed)
-        states = states + self.dropout1(self.self_attn.attend(normed, others, valid=valid))
+        states = states + self.dropout1(self.self_attn.attend(normed, others, valid=valid, causal=valid is None))
         return states + self._ff_block(self.norm2(states))
+
+    def step(
+        self, states: Float[Tensor, "N 1 H"], before: KeysValues, after: NextPosition
+    ) -> tuple[Float[Tensor, "N 1 H"], KeysValues]:
+        """The state of one more position after this layer, and keys and values with its own."""
+        normed = self.norm1(states)
+        kept = before.write(after.place, self.self_attn.keys_values(normed))
+        states = states + self.dropout1(self.self_attn.attend(normed, kept, valid=after.seen))
+        return states + self._ff_block(self.norm2(states)), kept
 
 
 class DecoderLayer(nn.TransformerDecoderLayer):
@@ -124,11 +118,11 @@ class DecoderLayer(nn.TransformerDecoderLayer):
         states: Float[Tensor, "N J H"],
         source: KeysValues,
         valid: Bool[Tensor, "N 1 1 I"],
-        before: KeysValues | None = None,
+        before: tuple[KeysValues, NextPosition] | None = None,
     ) -> tuple[Float[Tensor, "N J H"], KeysValues]:
         """The states after this layer, and keys and values for those that follow.
 
-        Without ``before`` these are all positions of a target, otherwise one after those of ``before``.
+        Without ``before`` these are all positions of a target, otherwise the next one after those that it holds.
         """
         states, kept = self._attend_to_target(states, before)
         states = states + self.dropout2(self.multihead_attn.attend(self.norm2(states), source, valid=valid))
@@ -142,21 +136,34 @@ class DecoderLayer(nn.TransformerDecoderLayer):
         return self.multihead_attn.weights(self.norm2(states), source, valid)
 
     def _attend_to_target(
-        self, states: Float[Tensor, "N J H"], before: KeysValues | None
+        self, states: Float[Tensor, "N J H"], before: tuple[KeysValues, NextPosition] | None
     ) -> tuple[Float[Tensor, "N J H"], KeysValues]:
         normed = self.norm1(states)
-        own = self.self_attn.keys_values(normed)
-        seen = own if before is None else before.append(own)
-        return states + self.dropout1(self.self_attn.attend(normed, seen, causal=before is None)), seen
+        kept, seen = self.self_attn.keys_values(normed), None
+        if before is not None:
+            cached, (place, seen) = before
+            kept = cached.write(place, kept)
+        return states + self.dropout1(self.self_attn.attend(normed, kept, valid=seen, causal=seen is None)), kept
 
 
-def position_vectors(first: int, embedded: Float[Tensor, "N T H"]) -> Float[Tensor, "T H"]:
-    """Sines and cosines of the positions from ``first`` on, as many as there are vectors of tokens; no longest length.
+def token_vectors(vocabulary_size: int, size: int) -> nn.Embedding:
+    """Vectors of about unit length, which are scaled up where they are added to position vectors."""
+    table = nn.Embedding(vocabulary_size, size)
+    nn.init.normal_(table.weight, std=size**-0.5)
+    return table
+
+
+def at_positions(embedded: Float[Tensor, "N T H"], positions: Int[Tensor, "*N T"]) -> Float[Tensor, "N T H"]:
+    """Token vectors, scaled up, plus the vectors of their positions."""
+    H = embedded.shape[2]
+    return embedded * sqrt(H) + position_vectors(positions.to(embedded.dtype), H)
+
+
+def position_vectors(positions: Float[Tensor, "*N T"], size: int) -> Float[Tensor, "*N T H"]:
+    """Sines and cosines of positions; there is no longest length.
 
     ``vector[2 k] = sin(position * w_k)``, ``vector[2 k + 1] = cos(position * w_k)``, ``w_k = 10000 ** (-2 k / H)``.
     """
-    T, H = embedded.shape[1:]
-    positions = torch.arange(first, first + T, device=embedded.device, dtype=embedded.dtype)
-    dimensions = torch.arange(0, H, 2, device=embedded.device, dtype=embedded.dtype)
-    angles = positions[:, None] * torch.exp(dimensions * (-log(_LONGEST_WAVE) / H))
-    return torch.stack([angles.sin(), angles.cos()], 2).flatten(1)[:, :H]
+    dimensions = torch.arange(0, size, 2, device=positions.device, dtype=positions.dtype)
+    angles = positions[..., None] * torch.exp(dimensions * (-log(_LONGEST_WAVE) / size))
+    return torch.stack([angles.sin(), angles.cos()], -1).flatten(-2)[..., :size]

@@ -8,6 +8,8 @@ from pydantic import Field, model_validator
 from antiphon.recipe.section import Section, Width
 
 Dropout = Annotated[float, Field(ge=0, le=0.99)]
+Heads = Annotated[int, Field(gt=0, le=256)]
+FeedForward = Annotated[int, Field(gt=0, le=2**17)]
 MAX_WEIGHTS = 10**9
 """Weights of the layers of a model at most: with gradients and the optimiser's state, 16 GB."""
 
@@ -19,6 +21,20 @@ def refuse_too_many(weights: int, settings: str) -> None:
             f"{settings}: about {weights / 1e9:.3g} billion weights "
             f"({weights * 4 / 1e9:.3g} GB), expected at most {MAX_WEIGHTS / 1e9:g} billion"
         )
+
+
+def refuse_unequal_heads(hidden_size: int, heads: int | None, name: str = "heads") -> None:
+    """Refuses heads that do not divide the hidden size."""
+    if heads is not None and hidden_size % heads:
+        raise ValueError(
+            f"model.hidden_size = {hidden_size} with model.{name} = {heads}: heads of unequal size, "
+            "expected a hidden size that is a multiple of the heads"
+        )
+
+
+def most_heads(hidden_size: int) -> int:
+    """Four heads, or two or one if four do not divide the hidden size."""
+    return gcd(hidden_size, 4)
 
 
 class ModelSection(Section):
@@ -87,7 +103,7 @@ class TokenModelSection(LSTMSection):
     embedding_size: Width | None = None
     """Size of token embeddings; unset: ``hidden_size``."""
     dropout: Dropout | None = None
-    """Dropout on the input and output of each LSTM; unset: 0.5 for fewer than 5,000 pairs, 0.3 for more."""
+    """Dropout on what each LSTM or layer reads and writes; unset: 0.5 for fewer than 5,000 pairs, 0.3 for more."""
 
     def input_size(self) -> int:
         """Width of token vectors."""
@@ -104,6 +120,14 @@ class TransducerSection(TokenModelSection):
     kind: Literal["transducer"] = "transducer"
     encoder: Literal["unidirectional", "bidirectional"] = "bidirectional"
     """Unidirectional encoders can stream; bidirectional ones see the whole source."""
+    encoder_network: Literal["lstm", "transformer"] = "lstm"
+    """What reads the source; a transformer is causal where ``encoder`` is unidirectional, so that it can stream."""
+    encoder_layers: Annotated[int, Field(gt=0, le=64)] | None = None
+    """Layers of a transformer as encoder; unset: 4."""
+    encoder_heads: Heads | None = None
+    """Heads of each attention of a transformer, which divide ``hidden_size``; unset: 4, or 2 or 1 if they divide it."""
+    encoder_feedforward_size: FeedForward | None = None
+    """Hidden size of a transformer's feed-forward networks; unset: 4 times ``hidden_size``."""
     transition: Literal["geometric", "neural"] = "neural"
     """Probability of writing: a constant estimated from lengths, or predicted by a network."""
     final_emit: Literal["learned", "forced"] = "learned"
@@ -115,10 +139,46 @@ class TransducerSection(TokenModelSection):
     copy_words: bool | None = None
     """Copy source words, also those outside the vocabulary; unset: if most target words are source words too."""
 
+    @property
+    def needs_warmup(self) -> bool:
+        """If its encoder is a transformer."""
+        return self.encoder_network == "transformer"
+
     def arguments(self) -> dict[str, Any]:
         """All settings; what is unset is tied to nothing, sees nothing else and copies nothing."""
-        settled = {"tie": self.tie or "none", "context": self.context or "none", "copy_words": bool(self.copy_words)}
-        return super().arguments() | settled
+        return super().arguments() | {
+            "tie": self.tie or "none",
+            "context": self.context or "none",
+            "copy_words": bool(self.copy_words),
+            "encoder_layers": self._encoder_layers(),
+            "encoder_heads": self.encoder_heads or most_heads(self.hidden_size),
+            "encoder_feedforward_size": self._inner_size(),
+        }
+
+    def _encoder_layers(self) -> int:
+        return self.encoder_layers or 4
+
+    def _inner_size(self) -> int:
+        return self.encoder_feedforward_size or 4 * self.hidden_size
+
+    @model_validator(mode="after")
+    def _the_encoder_can_be(self) -> "TransducerSection":
+        if self.needs_warmup:
+            refuse_unequal_heads(self.hidden_size, self.encoder_heads, "encoder_heads")
+            hidden, inner, layers = self.hidden_size, self._inner_size(), self._encoder_layers()
+            refuse_too_many(
+                layers * hidden * (4 * hidden + 2 * inner),
+                f"model.hidden_size = {hidden} with model.encoder_feedforward_size = {inner} and "
+                f"model.encoder_layers = {layers}",
+            )
+            return self
+        for name in ("encoder_layers", "encoder_heads", "encoder_feedforward_size"):
+            if getattr(self, name) is not None:
+                raise ValueError(
+                    f'model.{name} = {getattr(self, name)} with model.encoder_network = "lstm": only a transformer '
+                    'has such a setting, expected model.encoder_network = "transformer", or none'
+                )
+        return self
 
     @model_validator(mode="after")
     def _only_whole_sources_are_attended_to(self) -> "TransducerSection":
@@ -150,9 +210,9 @@ class TransformerSection(ModelSection):
     """Size of states and embeddings, all heads together."""
     layers: Annotated[int, Field(gt=0, le=64)] = 4
     """Layers of the encoder, and of the decoder."""
-    heads: Annotated[int, Field(gt=0, le=256)] | None = None
+    heads: Heads | None = None
     """Heads of each attention, which divide ``hidden_size``; unset: 4, or 2 or 1 if it is no multiple of 4."""
-    feedforward_size: Annotated[int, Field(gt=0, le=2**17)] | None = None
+    feedforward_size: FeedForward | None = None
     """Hidden size of the feed-forward networks; unset: 4 times ``hidden_size``."""
     dropout: Dropout = 0.3
     """Dropout on embeddings, the output of each sub-layer, and inside the feed-forward networks."""
@@ -176,7 +236,7 @@ class TransformerSection(ModelSection):
 
     def arguments(self) -> dict[str, Any]:
         """All settings, those settled that are unset."""
-        heads = self.heads or gcd(self.hidden_size, 4)
+        heads = self.heads or most_heads(self.hidden_size)
         return super().arguments() | {"heads": heads, "feedforward_size": self._inner_size()}
 
     def _inner_size(self) -> int:
@@ -184,11 +244,7 @@ class TransformerSection(ModelSection):
 
     @model_validator(mode="after")
     def _heads_divide_the_hidden_size(self) -> "TransformerSection":
-        if self.heads is not None and self.hidden_size % self.heads:
-            raise ValueError(
-                f"model.hidden_size = {self.hidden_size} with model.heads = {self.heads}: heads of unequal size, "
-                "expected a hidden size that is a multiple of the heads"
-            )
+        refuse_unequal_heads(self.hidden_size, self.heads)
         return self
 
     @model_validator(mode="after")

@@ -8,7 +8,7 @@ from antiphon.decode.rescoring import search_noisy_channel
 from antiphon.decode.streaming.beam_decoder import BeamDecoder
 from antiphon.decode.streaming.noisy_channel_decoder import NoisyChannelBeamDecoder, NoisyChannelDecoder
 from tests.decode.small_models import batch_of
-from tests.decode.test_rescoring import COPYING, combine, components, sources
+from tests.decode.test_rescoring import CAUSAL, COPYING, combine, components, sources
 from tests.networks import beam_settings
 
 WIDE = beam_settings(beam=200, proposals=400, threshold=float("inf"), max_length_ratio=0.0, max_length_extra=4)
@@ -39,7 +39,7 @@ def whole(written):
 
 @pytest.mark.parametrize("reading", ["last", "anywhere"])
 @pytest.mark.parametrize("weights", [(1.0, 1.0, 1.0, 0.5), (0.0, 1.0, 0.7, 1.0), (1.0, 0.0, 0.5, 0.0)])
-@pytest.mark.parametrize(("seed", "parts"), [(0, {}), (1, {}), (2, COPYING), (3, COPYING)])
+@pytest.mark.parametrize(("seed", "parts"), [(0, {}), (1, {}), (2, COPYING), (3, COPYING), (4, CAUSAL)])
 def test_a_stream_ends_where_the_search_of_the_whole_input_ends(seed, weights, reading, parts):
     model = combine(online_components(seed, **parts), weights, reading)
     (source,) = sources(4, seed=seed)

@@ -15,6 +15,7 @@ from tests.networks import beam_settings
 WIDE = beam_settings(threshold=float("inf"), max_length_ratio=0.0, max_length_extra=6)
 POLICIES = [GreedyDecoder, BeamDecoder]
 COPYING = {"feature_size": 8, "tie": "same"}
+CAUSAL = {"encoder_network": "transformer", **COPYING}
 NO_FEATURES = torch.zeros(1, 0, dtype=torch.long)
 
 
@@ -40,7 +41,9 @@ class EveryOutputLives(BeamDecoder):
 
 
 @pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("settings", [{}, {"final_emit": "forced", "layers": 2}, {"transition": "geometric"}, COPYING])
+@pytest.mark.parametrize(
+    "settings", [{}, {"final_emit": "forced", "layers": 2}, {"transition": "geometric"}, COPYING, CAUSAL]
+)
 def test_a_wide_beam_stream_ends_with_the_most_probable_output_alignments_summed(seed, settings):
     model = small_model(seed, **settings)
     (source,) = sources(4, seed=seed)
@@ -51,7 +54,7 @@ def test_a_wide_beam_stream_ends_with_the_most_probable_output_alignments_summed
     assert [*whole(stream(streams, source)), END] == list(found[0].tokens)
 
 
-@pytest.mark.parametrize("settings", [{}, COPYING])
+@pytest.mark.parametrize("settings", [{}, COPYING, CAUSAL])
 def test_the_score_of_a_finished_output_is_its_probability(settings):
     model, scores = small_model(1, **settings), {}
 
@@ -77,9 +80,10 @@ def test_finished_outputs_are_ranked_as_in_the_search_of_whole_inputs(normalisat
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_input_not_yet_read_never_changes_what_was_written(policy):
+@pytest.mark.parametrize("network", ["lstm", "transformer"])
+def test_input_not_yet_read_never_changes_what_was_written(policy, network):
     for seed in range(5):
-        model = small_model(seed)
+        model = small_model(seed, encoder_network=network)
         (one,), (other,) = sources(8, seed=seed), sources(8, seed=seed + 100)
         mixed = [*one[:5], *other[5:]]
         settings = beam_settings(beam=4, threshold=4.0)
@@ -88,7 +92,7 @@ def test_input_not_yet_read_never_changes_what_was_written(policy):
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("more", [{}, COPYING])
+@pytest.mark.parametrize("more", [{}, COPYING, CAUSAL])
 def test_streams_together_write_what_each_writes_alone(policy, more):
     model, settings = small_model(3, target_size=12, **more), beam_settings(beam=4)
     inputs = sources(6, 1, 9, 0, 4)

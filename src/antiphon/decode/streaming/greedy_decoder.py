@@ -33,7 +33,7 @@ class GreedyDecoder(OnlineDecoder):
         target, state = start_decoder(self.model, features)
         for whole, part in zip(self._target, target, strict=True):
             whole[stream] = part[0]
-        self._state.replace(torch.tensor([stream], device=self.device), state)
+        self._state = self._state.replace(torch.tensor([stream], device=self.device), state)
         self.tokens_written[stream] = 0
 
     def outputs(self, stream: int) -> list[tuple[list[int], float]]:
@@ -79,4 +79,4 @@ class GreedyDecoder(OnlineDecoder):
         target, state = step_decoder(self.model, given, self._state.select(index))
         for whole, part in zip(self._target, target, strict=True):
             whole[index] = part
-        self._state.put(index, state)
+        self._state = self._state.put(index, state)

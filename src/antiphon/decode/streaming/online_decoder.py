@@ -62,7 +62,8 @@ class OnlineDecoder(ABC):
         self.copied = torch.cat([self.copied, self.copied.new_full((M,), NOT_COPIED)])
         self.prefixes += [()] * M
         self.tokens_read += [0] * M
-        self._source = self._source.join(self.model.source_state(features.to(self.device)))
+        started = self.model.source_state(features.to(self.device))
+        self._source = self._source.join(started)  # type: ignore[arg-type]  # both of one encoder
         self._add_targets(features)
 
     @torch.inference_mode()
@@ -73,7 +74,9 @@ class OnlineDecoder(ABC):
         self.emit_bias[stream] = emit_bias
         self.prefixes[stream] = tuple(prefix)
         self.tokens_read[stream] = 0
-        self._source.replace(torch.tensor([stream], device=self.device), self.model.source_state(features))
+        started = self.model.source_state(features.to(self.device))
+        index = torch.tensor([stream], device=self.device)
+        self._source = self._source.replace(index, started)  # type: ignore[arg-type]  # both of one encoder
         self._restart_target(stream, features)
 
     @abstractmethod
@@ -110,7 +113,7 @@ class OnlineDecoder(ABC):
         self.copied[index] = torch.tensor(copied or [NOT_COPIED] * len(streams), device=self.device)
         words = self.copied[index] if self.model.copies_words else None
         side, state = self.model.encode_step(given, self._source.select(index), words)
-        self._source.put(index, state)
+        self._source = self._source.put(index, state)  # type: ignore[arg-type]  # both of one encoder
         for stream in streams:
             self.tokens_read[stream] += 1
         return side

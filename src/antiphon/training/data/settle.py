@@ -16,7 +16,7 @@ _MOST_MADE_UP, _LEAST_MADE_UP = 0.5, 0.05
 _MADE_UP_PAIRS = 200
 """The number of hallucinated pairs, where their fraction is between the two."""
 _MANY_PAIRS = 5_000
-"""From so many pairs on, dropout is lower."""
+"""From so many pairs on, dropout is lower; that of a transformer always is."""
 _DROPOUT_OF_FEW, _DROPOUT_OF_MANY = 0.5, 0.3
 _LABEL_SMOOTHING = 0.1
 """Label smoothing of a transformer."""
@@ -54,7 +54,8 @@ def settle_model(recipe: Recipe, codec: PairCodec, pairs: int) -> Recipe:
     """
     model, train = recipe.model, recipe.train
     if isinstance(model, TokenModelSection) and model.dropout is None:
-        dropout = _DROPOUT_OF_MANY if pairs >= _MANY_PAIRS else _DROPOUT_OF_FEW
+        is_low = pairs >= _MANY_PAIRS or model.needs_warmup
+        dropout = _DROPOUT_OF_MANY if is_low else _DROPOUT_OF_FEW
         model = model.model_copy(update={"dropout": dropout})
     if train.label_smoothing is None and isinstance(model, TransformerSection):
         train = train.model_copy(update={"label_smoothing": _LABEL_SMOOTHING})
