@@ -25,7 +25,9 @@ def write_encoder(folder, architecture="bert", **settings):
     tokeniser = Tokenizer(models.WordLevel({word: index for index, word in enumerate(WORDS)}, unk_token="[UNK]"))
     tokeniser.pre_tokenizer = pre_tokenizers.Whitespace()
     tokeniser.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
     )
     tokeniser.save(str(folder / "tokenizer.json"))
 

@@ -3,12 +3,11 @@
 import pytest
 import torch
 
-from antiphon.nn.recurrent import Sizes
 from antiphon.ranking.matcher import Matcher
 from antiphon.ranking.older_weights import has_older_names, rename_bert_weights
 from antiphon.ranking.pretrained_sentence import PretrainedSentence
 from antiphon.ranking.question_batches import MatchBatch
-from antiphon.ranking.sentence_models import AttentiveState, BagOfWords, Bigram, FixedVectors, LastState
+from antiphon.ranking.sentence_models import AttentiveState, BagOfWords, Bigram, FixedVectors, LastState, ReaderSizes
 from tests.encoders import as_older_weights, tiny_encoder
 
 VECTORS = torch.tensor([[0.0, 0.0], [9.0, 9.0], [1.0, 2.0], [3.0, -1.0], [0.5, 0.5]])
@@ -27,11 +26,11 @@ def bigram():
 
 
 def last_state():
-    return LastState(fixed(), Sizes(2, 3, layers=2))
+    return LastState(fixed(), ReaderSizes(3, layers=2))
 
 
 def attentive():
-    return AttentiveState(fixed(), Sizes(2, 3))
+    return AttentiveState(fixed(), ReaderSizes(3))
 
 
 def pretrained():
@@ -42,7 +41,18 @@ def pretrained_of_another_architecture():
     return PretrainedSentence(tiny_encoder("distilbert"), "max", frozen=True).eval()
 
 
-ALL = [bag_of_words, bigram, last_state, attentive, pretrained, pretrained_of_another_architecture]
+def both_directions():
+    return LastState(fixed(), ReaderSizes(3, layers=2, bidirectional=True, pooling="max"), shared=True)
+
+
+def attentive_in_both_directions():
+    return AttentiveState(fixed(), ReaderSizes(3, bidirectional=True, pooling="mean"))
+
+
+ALL = [
+    *(bag_of_words, bigram, last_state, attentive, both_directions, attentive_in_both_directions),
+    *(pretrained, pretrained_of_another_architecture),
+]
 
 
 def lstm_by_hand(lstm, vectors):
@@ -75,7 +85,7 @@ def test_a_bigram_model_is_the_mean_over_neighbours():
 
 
 def test_an_lstm_gives_its_last_state_and_questions_have_their_own():
-    model = LastState(fixed(), Sizes(2, 3))
+    model = LastState(fixed(), ReaderSizes(3))
     tokens, lengths = torch.tensor([[2, 4, 3, 0]]), torch.tensor([3])
     question, answer = model.question(tokens, lengths), model.answer(tokens, lengths, torch.zeros(1, 3))
     vectors = VECTORS[[2, 4, 3]]
@@ -85,9 +95,21 @@ def test_an_lstm_gives_its_last_state_and_questions_have_their_own():
 
 
 def test_a_shared_lstm_reads_both():
-    model = LastState(fixed(), Sizes(2, 3, layers=2), shared=True)
+    model = LastState(fixed(), ReaderSizes(3, layers=2), shared=True)
     tokens, lengths = torch.tensor([[2, 4]]), torch.tensor([2])
     assert torch.equal(model.question(tokens, lengths), model.answer(tokens, lengths, torch.zeros(1, 3)))
+
+
+@pytest.mark.parametrize("pooling", ["last", "mean", "max"])
+def test_states_of_both_directions_are_pooled(pooling):
+    model = LastState(fixed(), ReaderSizes(3, bidirectional=True, pooling=pooling))
+    vectors, reader = VECTORS[[2, 4, 3]], model.answer_reader
+    states = lstm_by_hand(reader.lstm, vectors)
+    leftward = lstm_by_hand(reader.leftward, vectors.flip(0)).flip(0)
+    both = torch.cat([states, leftward], 1)
+    expected = {"last": torch.cat([states[-1], leftward[0]]), "mean": both.mean(0), "max": both.max(0).values}[pooling]
+    answer = model.answer(torch.tensor([[2, 4, 3, 0]]), torch.tensor([3]), torch.zeros(1, 6))
+    torch.testing.assert_close(answer[0], expected)
 
 
 def test_attention_combines_the_states_that_the_question_looks_at_with_the_last():

@@ -13,15 +13,12 @@ from antiphon.exceptions import InputError
 from antiphon.metrics import RatioStats
 from antiphon.metrics.breakdown import By
 from antiphon.ranking.question_files import Answer, Judgements, Question, QuestionSet, judgements_of, select_questions
-from antiphon.ranking.rankers import MatchRanker, rankings_of
+from antiphon.ranking.rankers import LogOddsRanker, WordWeights, rankings_of
 from antiphon.ranking.ranking_metrics import compute_ranking_metrics
 from antiphon.ranking.saved_rankers import load_ranker
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import build_normalisation
 from antiphon.runs.run_folder import RunFolder
-
-Attention = list[tuple[tuple[str, float], ...]]
-"""For each candidate, its words and their attention weights."""
 
 
 class RankingModel(Model):
@@ -33,8 +30,8 @@ class RankingModel(Model):
             build_normalisation(recipe.data), Words(), folder.vocab("words") if self.knows_words else Vocab(())
         )
         self.ranker = load_ranker(folder, recipe, device)
-        matcher = self.ranker.matcher if isinstance(self.ranker, MatchRanker) else None
-        super().__init__(recipe, PairCodec(words, words), matcher)
+        module = self.ranker.module if isinstance(self.ranker, LogOddsRanker) else None
+        super().__init__(recipe, PairCodec(words, words), module)
 
     @classmethod
     def open(cls, folder: RunFolder, recipe: Recipe, device: str) -> "RankingModel":
@@ -75,11 +72,11 @@ class RankingModel(Model):
 
     def rank_questions(self, questions: Sequence[Question], *, explain: bool = False) -> list[list[Ranked]]:
         """The candidates of every question, the most probable answer first."""
-        nothing: list[Attention] = [[()] * len(question.answers) for question in questions]
-        attention = self._attention(questions) if explain else nothing
+        nothing: list[list[WordWeights]] = [[()] * len(question.answers) for question in questions]
+        weights = self._word_weights(questions) if explain else nothing
         return [
-            self._ranked(question, scores.tolist(), weights)
-            for question, scores, weights in zip(questions, self.ranker.score(questions), attention, strict=True)
+            self._ranked(question, scores.tolist(), of_words)
+            for question, scores, of_words in zip(questions, self.ranker.score(questions), weights, strict=True)
         ]
 
     def evaluate_questions(
@@ -122,20 +119,17 @@ class RankingModel(Model):
         source = self.codec.source
         return sum(source.count_unknown(question.text) == len(source.tokens(question.text)) for question in questions)
 
-    def _ranked(self, question: Question, scores: list[float], attention: Attention) -> list[Ranked]:
-        is_matcher = isinstance(self.ranker, MatchRanker)
+    def _ranked(self, question: Question, scores: list[float], weights: list[WordWeights]) -> list[Ranked]:
+        is_matcher = isinstance(self.ranker, LogOddsRanker)
         ranked = [
-            Ranked(answer.text, index, score, 0.5 + 0.5 * math.tanh(score / 2) if is_matcher else None, weights)
-            for index, (answer, score, weights) in enumerate(zip(question.answers, scores, attention, strict=True))
+            Ranked(answer.text, index, score, 0.5 + 0.5 * math.tanh(score / 2) if is_matcher else None, of_words)
+            for index, (answer, score, of_words) in enumerate(zip(question.answers, scores, weights, strict=True))
         ]
         return sorted(ranked, key=lambda candidate: -candidate.score)
 
-    def _attention(self, questions: Sequence[Question]) -> list[Attention]:
-        if not isinstance(self.ranker, MatchRanker) or not self.ranker.attends:
-            raise self._cannot("explain", "a matcher with model.sentence = lstm_attention")
-        weights = iter(self.ranker.attention(questions))
-        words = self.codec.target.tokens
-        return [
-            [tuple(zip(words(answer.text), next(weights).tolist(), strict=False)) for answer in question.answers]
-            for question in questions
-        ]
+    def _word_weights(self, questions: Sequence[Question]) -> list[list[WordWeights]]:
+        explain = self.ranker.explain if isinstance(self.ranker, LogOddsRanker) else None
+        if explain is None:
+            raise self._cannot("explain", "a matcher with model.sentence = lstm_attention or model.reading = joint")
+        weights = iter(explain(questions))
+        return [[next(weights) for _ in question.answers] for question in questions]

@@ -179,7 +179,7 @@ class SourceEncoder(nn.Module):
     ) -> Float[Tensor, "B I H"]:
         """The state at each input position; the vector of features is added to that of every token."""
         states: Tensor = self.dropout(with_features(self.embedding(tokens), features))
-        mirror = _mirror_index(lengths, tokens.shape[1]) if self.bidirectional else None
+        mirror = mirror_index(lengths, tokens.shape[1]) if self.bidirectional else None
         for layer in range(len(self.rightward)):
             states = self.dropout(self._read_both_ways(layer, states, mirror))
         return states
@@ -190,7 +190,7 @@ class SourceEncoder(nn.Module):
             return rightward
         rightward, leftward = run_concurrently(
             lambda: self.rightward[layer](states)[0],
-            lambda: _take(self.leftward[layer](_take(states, mirror))[0], mirror),
+            lambda: take_flat(self.leftward[layer](take_flat(states, mirror))[0], mirror),
             side_stream=1,
         )
         return torch.cat([rightward, leftward], 2)
@@ -240,12 +240,13 @@ def _one_layer_each(input_sizes: list[int], sizes: Sizes) -> nn.ModuleList:
     return nn.ModuleList(LSTM(size, sizes.hidden_size, forget_bias=sizes.forget_bias) for size in input_sizes)
 
 
-def _mirror_index(lengths: Int[Tensor, " B"], I: int) -> Int[Tensor, " N"]:
+def mirror_index(lengths: Int[Tensor, " B"], I: int) -> Int[Tensor, " N"]:
     """Flat index that reverses each sequence and leaves padding in place; its own inverse."""
     positions, sequences = (torch.arange(size, device=lengths.device) for size in (I, len(lengths)))
     mirrored = lengths[:, None] - 1 - positions
     return (torch.where(mirrored >= 0, mirrored, positions) + I * sequences[:, None]).flatten()
 
 
-def _take(states: Float[Tensor, "B I H"], index: Int[Tensor, " N"]) -> Float[Tensor, "B I H"]:
+def take_flat(states: Float[Tensor, "B I H"], index: Int[Tensor, " N"]) -> Float[Tensor, "B I H"]:
+    """The states at a flat index over sequences and positions."""
     return states.flatten(0, 1).index_select(0, index).view(states.shape)

@@ -1,10 +1,11 @@
 """Builds untrained matchers from a recipe."""
 
+from dataclasses import fields
+
 from torch import Tensor
 
-from antiphon.nn.recurrent import Sizes
 from antiphon.ranking.matcher import Matcher
-from antiphon.ranking.sentence_models import AttentiveState, BagOfWords, Bigram, FixedVectors, LastState
+from antiphon.ranking.sentence_models import AttentiveState, BagOfWords, Bigram, FixedVectors, LastState, ReaderSizes
 from antiphon.recipe.model_sections import MatcherSection
 
 
@@ -16,5 +17,5 @@ def build_matcher(settings: MatcherSection, vectors: Tensor, stops: Tensor) -> M
     if settings.sentence == "bigram":
         return Matcher(Bigram(words, settings.dropout))
     sentence = LastState if settings.sentence == "lstm" else AttentiveState
-    sizes = Sizes(words.size, settings.hidden_size, settings.layers, settings.dropout, settings.forget_bias)
+    sizes = ReaderSizes(**{field.name: getattr(settings, field.name) for field in fields(ReaderSizes)})
     return Matcher(sentence(words, sizes, shared=settings.shared))

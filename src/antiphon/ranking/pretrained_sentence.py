@@ -3,7 +3,7 @@
 from typing import Any, cast
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from antiphon.nn.recurrent import valid_positions
@@ -14,6 +14,21 @@ _COSINE_SCALE = 10.0
 """Log odds between a cosine of 0 and one of 1 before training; a cosine of a half is even."""
 _MAX_CACHED = 200_000
 """Texts whose vectors a frozen encoder caches at most."""
+
+
+def text_inputs(encoder: nn.Module, tokens: Int[Tensor, "B I"], valid: Bool[Tensor, "B I"]) -> dict[str, Tensor]:
+    """What an encoder of ``transformers`` is called with."""
+    padding = cast(Any, encoder.config).pad_token_id or 0
+    return {"input_ids": tokens.masked_fill(~valid, padding), "attention_mask": valid.long()}
+
+
+def pool_states(states: Float[Tensor, "B I D"], valid: Bool[Tensor, "B I"], pooling: Pooling) -> Float[Tensor, "B D"]:
+    """One vector of the states of each text: the first, the maximum or the mean."""
+    if pooling == "cls":
+        return states[:, 0]
+    if pooling == "max":
+        return states.masked_fill(~valid[:, :, None], -torch.inf).amax(1)
+    return (states * valid[:, :, None]).sum(1) / valid.sum(1, keepdim=True)
 
 
 class PretrainedSentence(SentenceModel):
@@ -49,17 +64,8 @@ class PretrainedSentence(SentenceModel):
 
     def _encode(self, tokens: Int[Tensor, "B I"], lengths: Int[Tensor, " B"]) -> Float[Tensor, "B D"]:
         valid = valid_positions(lengths, tokens.shape[1])
-        padding = cast(Any, self.encoder.config).pad_token_id or 0
-        ids = tokens.masked_fill(~valid, padding)
-        states: Tensor = self.encoder(input_ids=ids, attention_mask=valid.long()).last_hidden_state
-        return nn.functional.normalize(self._pool(states, valid[:, :, None]), dim=1)
-
-    def _pool(self, states: Float[Tensor, "B I D"], valid: Tensor) -> Float[Tensor, "B D"]:
-        if self.pooling == "cls":
-            return states[:, 0]
-        if self.pooling == "max":
-            return states.masked_fill(~valid, -torch.inf).amax(1)
-        return (states * valid).sum(1)  # the mean, but for a length that is made 1 afterwards
+        states: Tensor = self.encoder(**text_inputs(self.encoder, tokens, valid)).last_hidden_state
+        return nn.functional.normalize(pool_states(states, valid, self.pooling), dim=1)
 
     @torch.no_grad()
     def _cached(self, tokens: Int[Tensor, "B I"], lengths: Int[Tensor, " B"]) -> Float[Tensor, "B D"]:

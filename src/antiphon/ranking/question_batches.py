@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -54,6 +54,31 @@ class MatchBatch(NamedTuple):
         return MatchBatch(*(tensor.to(device, non_blocking=True) for tensor in self))
 
 
+class PairCorpus(Protocol):
+    """Every pair of a question and a candidate, encoded."""
+
+    @property
+    def labels(self) -> NDArray[np.float32]:
+        """Which candidates are right."""
+        ...
+
+    @property
+    def question_lengths(self) -> NDArray[np.int64]:
+        """Tokens of the question of each pair."""
+        ...
+
+    @property
+    def sentence_lengths(self) -> NDArray[np.int64]:
+        """Tokens of the sentence of each pair."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def batch(self, indices: NDArray[np.int64]) -> Any:
+        """The pairs at these indices, as the network reads them."""
+        ...
+
+
 @dataclass(frozen=True)
 class MatchCorpus:
     """Every pair of a set of questions, as indices of encoded texts."""
@@ -92,9 +117,9 @@ class MatchCorpus:
         """The pairs at these indices."""
         distinct, inverse = np.unique(self.question[indices], return_inverse=True)
         return MatchBatch(
-            *_pad([self.questions[n] for n in distinct]),
+            *pad_texts([self.questions[n] for n in distinct]),
             torch.from_numpy(inverse),
-            *_pad([self.sentences[n] for n in indices]),
+            *pad_texts([self.sentences[n] for n in indices]),
             torch.from_numpy(self.labels[indices]),
         )
 
@@ -102,7 +127,8 @@ class MatchCorpus:
         return self.batch(indices)
 
 
-def _pad(sequences: Sequence[Ids]) -> tuple[Tensor, Tensor]:
+def pad_texts(sequences: Sequence[Ids]) -> tuple[Tensor, Tensor]:
+    """Padded ids of texts, and their lengths; an empty text counts as one blank."""
     lengths = np.array([max(1, len(sequence)) for sequence in sequences], np.int64)
     padded = np.full((len(sequences), int(lengths.max(initial=1))), PAD, np.int64)
     for row, sequence in zip(padded, sequences, strict=True):

@@ -8,23 +8,27 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
-from antiphon.data.batch import Ids
 from antiphon.data.corpus import plan_batches
 from antiphon.exceptions import InputError
 from antiphon.ranking.logistic import Logistic
-from antiphon.ranking.matcher import Matcher
-from antiphon.ranking.question_batches import MatchCorpus
+from antiphon.ranking.matcher import PairModel
+from antiphon.ranking.question_batches import PairCorpus
 from antiphon.ranking.question_files import Question
-from antiphon.ranking.sentence_models import AttentiveState
 from antiphon.ranking.word_overlap import Overlap
 
 Scores = NDArray[np.float64]
 Words = Callable[[str], list[str]]
 """Splits a text into words."""
+WordWeights = tuple[tuple[str, float], ...]
+"""The words of a sentence with their weights, which sum to 1."""
+Explain = Callable[[Sequence[Question]], list[WordWeights]]
+"""Gives the weights of the words of all candidates of questions, in their order."""
 FEATURES = ("words in common", "idf of words in common", "probability")
 """The features of the logistic regression of a ``+ count`` model."""
-_BATCH_SIZE = 256
+BATCH_SIZE = 256
+"""Pairs scored at once."""
 _MAX_TOKENS = 32_768
 
 
@@ -37,40 +41,48 @@ class Ranker(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class MatchRanker:
-    """A matcher's log odds that a candidate is right; with ``overlap``, those of the logistic regression on top."""
+class LogOddsRanker:
+    """Base class of rankers whose scores are the log odds that a candidate is right."""
 
-    matcher: Matcher
-    encode: Callable[[str], Ids]
-    words: Words
-    overlap: Overlap | None = None
-    logistic: Logistic | None = None
+    explain: Explain | None = None
+    """The weight of each word of each candidate, where the ranker has such weights."""
+
+    @property
+    def module(self) -> nn.Module:
+        """The network."""
+        raise NotImplementedError
 
     def score(self, questions: Sequence[Question]) -> list[Scores]:
         """Log odds."""
-        corpus = MatchCorpus.of(questions, self.encode)
-        scores = match_log_odds(self.matcher, corpus)
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class MatchRanker(LogOddsRanker):
+    """A network's log odds that a candidate is right; with ``overlap``, those of the logistic regression on top.
+
+    ``encode`` makes a corpus of questions, as the network reads them.
+    """
+
+    matcher: PairModel
+    encode: Callable[[Sequence[Question]], PairCorpus]
+    words: Words
+    overlap: Overlap | None = None
+    logistic: Logistic | None = None
+    explain: Explain | None = None
+
+    @property
+    def module(self) -> nn.Module:
+        """The network."""
+        return self.matcher
+
+    def score(self, questions: Sequence[Question]) -> list[Scores]:
+        """Log odds."""
+        scores = match_log_odds(self.matcher, self.encode(questions))
         if self.overlap is not None and self.logistic is not None:
             counts = overlap_counts(self.overlap, self.words, questions)
             scores = self.logistic.log_odds(with_probability(counts, scores))
         return by_question(scores, questions)
-
-    @property
-    def attends(self) -> bool:
-        """Whether the matcher has attention over the words of an answer."""
-        return isinstance(self.matcher.sentence, AttentiveState)
-
-    @torch.inference_mode()
-    def attention(self, questions: Sequence[Question]) -> list[Scores]:
-        """Attention weights of each question over the words of each of its candidates."""
-        corpus = MatchCorpus.of(questions, self.encode)
-        weights: list[Scores] = [np.zeros(0)] * len(corpus)
-        for indices in plan_match_batches(corpus, _BATCH_SIZE):
-            found = self.matcher.attention(corpus.batch(indices).to(self.matcher.bias.device)).double().cpu().numpy()
-            for index, row in zip(indices, found, strict=True):
-                weights[index] = row[: len(corpus.sentences[index])]
-        return weights
 
 
 @dataclass(frozen=True)
@@ -139,17 +151,16 @@ def name_scores(scores: Sequence[Scores], questions: Sequence[Question]) -> dict
 
 
 @torch.inference_mode()
-def match_log_odds(matcher: Matcher, corpus: MatchCorpus) -> Scores:
-    """A matcher's log odds for every pair."""
-    device = matcher.bias.device
+def match_log_odds(matcher: PairModel, corpus: PairCorpus) -> Scores:
+    """A network's log odds for every pair."""
     scores = np.zeros(len(corpus))
-    for indices in plan_match_batches(corpus, _BATCH_SIZE):
-        scores[indices] = matcher(corpus.batch(indices).to(device)).double().cpu().numpy()
+    for indices in plan_match_batches(corpus, BATCH_SIZE):
+        scores[indices] = matcher(corpus.batch(indices).to(matcher.device)).double().cpu().numpy()
     return scores
 
 
 def plan_match_batches(
-    corpus: MatchCorpus, batch_size: int, order: np.random.Generator | None = None
+    corpus: PairCorpus, batch_size: int, order: np.random.Generator | None = None
 ) -> list[NDArray[np.int64]]:
     """Indices of the pairs of each batch; sentences of similar length go together."""
     lengths = corpus.sentence_lengths

@@ -1,32 +1,40 @@
 """Saves and loads rankers in run folders."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from antiphon.data.batch import Ids
 from antiphon.data.vocab import PAD, SPECIALS, UNKNOWN, Vocab
 from antiphon.exceptions import RunError
 from antiphon.ranking.build_matchers import build_matcher
+from antiphon.ranking.cross_encoder import CrossEncoder
+from antiphon.ranking.joint_batches import JointCorpus
 from antiphon.ranking.logistic import Logistic
-from antiphon.ranking.matcher import Matcher
+from antiphon.ranking.matcher import Matcher, PairModel
 from antiphon.ranking.older_weights import has_older_names, rename_bert_weights
 from antiphon.ranking.pretrained_encoder import Pooling, WordPieces, check_pooling, new_encoder, read_encoder_config
 from antiphon.ranking.pretrained_sentence import PretrainedSentence
-from antiphon.ranking.rankers import BM25Ranker, MatchRanker, OverlapRanker, RandomRanker, Ranker, Words
+from antiphon.ranking.question_batches import MatchCorpus, PairCorpus
+from antiphon.ranking.question_files import Question
+from antiphon.ranking.rankers import BM25Ranker, Explain, MatchRanker, OverlapRanker, RandomRanker, Ranker, Words
+from antiphon.ranking.sentence_models import AttentiveState
 from antiphon.ranking.stop_words import read_stop_words
 from antiphon.ranking.word_overlap import Overlap
 from antiphon.ranking.word_vectors import WordVectors
+from antiphon.ranking.word_weights import explain_by_attention, explain_by_gradient
 from antiphon.recipe.kinds import KINDS, resolve
 from antiphon.recipe.model_sections import MatcherSection, OverlapSection
 from antiphon.recipe.schema import DataSection, Recipe
 from antiphon.runs.build import build_normalisation
 from antiphon.runs.run_folder import RunFolder
 from antiphon.storage.tensors import load_finite, load_into, read_shapes, save_tensors
+
+EncodeQuestions = Callable[[Sequence[Question]], PairCorpus]
+"""Makes all pairs of questions as a network reads them."""
 
 
 def load_ranker(run: RunFolder, recipe: Recipe, device: str = "cpu") -> Ranker:
@@ -39,7 +47,17 @@ def load_match_ranker(run: RunFolder, recipe: Recipe, device: str = "cpu") -> Ma
     """The trained matcher of a run, with its counts of words in common if it has any."""
     settings, words = matcher_settings(recipe), word_splitter(recipe.data)
     counts = (load_overlap(run), _load_logistic(run)) if settings.overlap else (None, None)
-    return MatchRanker(load_matcher(run, recipe).to(device), text_encoder(run, recipe), words, *counts)
+    matcher, encode = load_matcher(run, recipe).to(device), question_encoder(run, recipe)
+    return MatchRanker(matcher, encode, words, *counts, explain=_explanation(matcher, encode, words, run))
+
+
+def _explanation(matcher: PairModel, encode: EncodeQuestions, words: Words, run: RunFolder) -> Explain | None:
+    """How a ranking is explained; None if it is not."""
+    if isinstance(matcher, CrossEncoder):
+        return explain_by_gradient(matcher, word_pieces(run))
+    if isinstance(matcher, Matcher) and isinstance(matcher.sentence, AttentiveState):
+        return explain_by_attention(matcher, encode, words)
+    return None
 
 
 def load_overlap_ranker(run: RunFolder, recipe: Recipe, device: str = "cpu") -> Ranker:
@@ -58,8 +76,8 @@ def matcher_settings(recipe: Recipe) -> MatcherSection:
     return recipe.model
 
 
-def new_matcher(run: RunFolder, recipe: Recipe) -> Matcher:
-    """An untrained matcher over the word vectors or the encoder of the run."""
+def new_matcher(run: RunFolder, recipe: Recipe) -> PairModel:
+    """An untrained network over the word vectors or the encoder of the run."""
     if matcher_settings(recipe).sentence == "pretrained":
         return _new_pretrained_matcher(run, recipe)
     vocab, vectors = run.vocab("words"), _load_vectors(run)
@@ -69,23 +87,33 @@ def new_matcher(run: RunFolder, recipe: Recipe) -> Matcher:
     return build_matcher(matcher_settings(recipe), vectors, torch.from_numpy(stops.astype(np.int64)))
 
 
-def load_matcher(run: RunFolder, recipe: Recipe) -> Matcher:
-    """The trained matcher of a run."""
+def load_matcher(run: RunFolder, recipe: Recipe) -> PairModel:
+    """The trained network of a run."""
     layers, weights, rename = recipe.model.depth, run.trained_weights(), None
     if matcher_settings(recipe).sentence == "pretrained":
         layers = read_encoder_config(run.encoder_config).num_hidden_layers
         rename = rename_bert_weights if has_older_names(read_shapes(weights)) else None
     elif matcher_settings(recipe).sentence in ("bag_of_words", "bigram"):
         layers = 1
-    return cast(Matcher, load_into(lambda: new_matcher(run, recipe), weights, layers, rename))
+    return cast(PairModel, load_into(lambda: new_matcher(run, recipe), weights, layers, rename))
 
 
-def text_encoder(run: RunFolder, recipe: Recipe) -> Callable[[str], Ids]:
-    """From text to the ids that the run's matcher reads."""
-    if matcher_settings(recipe).sentence == "pretrained":
-        return WordPieces(run.encoder_tokeniser, read_encoder_config(run.encoder_config)).encode
+def question_encoder(run: RunFolder, recipe: Recipe) -> EncodeQuestions:
+    """From questions to all pairs as the run's network reads them."""
+    settings = matcher_settings(recipe)
+    if settings.reading == "joint":
+        encode_pair = word_pieces(run).encode_pair
+        return lambda questions: JointCorpus.of(questions, encode_pair)
+    if settings.sentence == "pretrained":
+        encode_text = word_pieces(run).encode
+        return lambda questions: MatchCorpus.of(questions, encode_text)
     vocab, words = run.vocab("words"), word_splitter(recipe.data)
-    return lambda text: vocab.encode(words(text))
+    return lambda questions: MatchCorpus.of(questions, lambda text: vocab.encode(words(text)))
+
+
+def word_pieces(run: RunFolder) -> WordPieces:
+    """The tokeniser of the run's encoder."""
+    return WordPieces(run.encoder_tokeniser, read_encoder_config(run.encoder_config))
 
 
 def word_splitter(data: DataSection) -> Words:
@@ -124,11 +152,11 @@ def _load_vectors(run: RunFolder) -> Tensor:
         raise RunError(f"{run.vectors}: missing or damaged ({error}), expected word vectors") from None
 
 
-def _new_pretrained_matcher(run: RunFolder, recipe: Recipe) -> Matcher:
-    sentence = PretrainedSentence(
-        new_encoder(run.encoder_config), _pooling_of(run), frozen=matcher_settings(recipe).frozen
-    )
-    return Matcher(sentence)
+def _new_pretrained_matcher(run: RunFolder, recipe: Recipe) -> PairModel:
+    settings, encoder, pooling = matcher_settings(recipe), new_encoder(run.encoder_config), _pooling_of(run)
+    if settings.reading == "joint":
+        return CrossEncoder(encoder, pooling)
+    return Matcher(PretrainedSentence(encoder, pooling, frozen=settings.frozen))
 
 
 def _pooling_of(run: RunFolder) -> Pooling:

@@ -4,14 +4,36 @@ Every sentence model reads questions by ``question`` and candidates by ``answer`
 its question.  Word vectors are fixed.  Thesis: section 4.3.
 """
 
-from typing import cast
+from dataclasses import dataclass
+from typing import Literal, cast
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from antiphon.nn.dropout import Dropout
-from antiphon.nn.recurrent import LSTM, Sizes, valid_positions
+from antiphon.nn.recurrent import LSTM, mirror_index, take_flat, valid_positions
+
+Pooling = Literal["last", "mean", "max"]
+"""How the states of a text become one vector."""
+
+
+@dataclass(frozen=True)
+class ReaderSizes:
+    """What the LSTMs of a sentence model share; ``state_dropout`` is between their layers and on their states."""
+
+    hidden_size: int
+    layers: int = 1
+    dropout: float = 0.0
+    forget_bias: float = 0.0
+    state_dropout: float = 0.0
+    pooling: Pooling = "last"
+    bidirectional: bool = False
+
+    @property
+    def output_size(self) -> int:
+        """Size of a state, both directions together."""
+        return self.hidden_size * (2 if self.bidirectional else 1)
 
 
 class FixedVectors(nn.Module):
@@ -98,28 +120,51 @@ class Bigram(SentenceModel):
 
 
 class LSTMReader(nn.Module):
-    """An LSTM over fixed word vectors with dropout on them; it gives all states and the last one of each text."""
+    """An LSTM over fixed word vectors with dropout on them; it gives all states and one vector of each text.
 
-    def __init__(self, vectors: FixedVectors, sizes: Sizes) -> None:
+    If ``bidirectional``, a second LSTM reads from the right, and the states of both are concatenated.
+    """
+
+    def __init__(self, vectors: FixedVectors, sizes: ReaderSizes) -> None:
         super().__init__()
-        self.vectors = vectors
-        self.dropout = Dropout(sizes.dropout)
-        self.lstm = LSTM(vectors.size, sizes.hidden_size, sizes.layers, forget_bias=sizes.forget_bias)
+        self.vectors, self.pooling = vectors, sizes.pooling
+        self.dropout, self.state_dropout = Dropout(sizes.dropout), Dropout(sizes.state_dropout)
+        self.lstm = _new_lstm(vectors.size, sizes)
+        self.leftward = _new_lstm(vectors.size, sizes) if sizes.bidirectional else None
 
     def forward(
         self, tokens: Int[Tensor, "B I"], lengths: Int[Tensor, " B"]
     ) -> tuple[Float[Tensor, "B I H"], Float[Tensor, "B H"]]:
-        """The state after each token, and after the last real one."""
-        states, _ = self.lstm(self.dropout(self.vectors(tokens)))
-        return states, states[torch.arange(len(states), device=states.device), lengths - 1]
+        """The state at each token, and the vector of each text."""
+        embedded = self.dropout(self.vectors(tokens))
+        states: Tensor = self.lstm(embedded)[0]
+        last = states[torch.arange(len(states), device=states.device), lengths - 1]
+        if self.leftward is not None:
+            mirror = mirror_index(lengths, tokens.shape[1])
+            leftward = take_flat(self.leftward(take_flat(embedded, mirror))[0], mirror)
+            states, last = torch.cat([states, leftward], 2), torch.cat([last, leftward[:, 0]], 1)
+        pooled = last if self.pooling == "last" else _pool(states, lengths, self.pooling)
+        return self.state_dropout(states), self.state_dropout(pooled)
+
+
+def _new_lstm(input_size: int, sizes: ReaderSizes) -> LSTM:
+    return LSTM(input_size, sizes.hidden_size, sizes.layers, sizes.state_dropout, sizes.forget_bias)
+
+
+def _pool(states: Float[Tensor, "B I H"], lengths: Int[Tensor, " B"], pooling: Pooling) -> Float[Tensor, "B H"]:
+    """The mean or the maximum of each text's states."""
+    valid = valid_positions(lengths, states.shape[1])[:, :, None]
+    if pooling == "max":
+        return states.masked_fill(~valid, -torch.inf).amax(1)
+    return (states * valid).sum(1) / lengths[:, None]
 
 
 class LastState(SentenceModel):
-    """The last state of an LSTM: one for questions and one for answers, or one for both."""
+    """The last state of an LSTM, or all pooled: one LSTM for questions and one for answers, or one for both."""
 
-    def __init__(self, vectors: FixedVectors, sizes: Sizes, *, shared: bool = False) -> None:
+    def __init__(self, vectors: FixedVectors, sizes: ReaderSizes, *, shared: bool = False) -> None:
         super().__init__()
-        self.output_size = sizes.hidden_size
+        self.output_size = sizes.output_size
         self.answer_reader = LSTMReader(vectors, sizes)
         self._own_reader = None if shared else LSTMReader(vectors, sizes)
 
@@ -129,26 +174,26 @@ class LastState(SentenceModel):
         return self.answer_reader if self._own_reader is None else self._own_reader
 
     def question(self, tokens: Int[Tensor, "B I"], lengths: Int[Tensor, " B"]) -> Float[Tensor, "B D"]:
-        """The last state of the question's LSTM."""
+        """The vector that the question's LSTM gives."""
         return cast(Tensor, self.question_reader(tokens, lengths)[1])
 
     def answer(
         self, tokens: Int[Tensor, "B I"], lengths: Int[Tensor, " B"], question: Float[Tensor, "B D"]
     ) -> Float[Tensor, "B D"]:
-        """The last state of the answer's LSTM."""
+        """The vector that the answer's LSTM gives."""
         return cast(Tensor, self.answer_reader(tokens, lengths)[1])
 
 
 class AttentiveState(LastState):
-    """The last state of the answer's LSTM combined with attention of the question over its states.
+    """The answer's pooled states combined with attention of the question over its states.
 
-    ``alpha_i ~ exp(w tanh(W_h h + W_s s_i))``, ``c = sum_i alpha_i s_i``, ``y = tanh(W_c c + W_y s_last)``, where
-    ``h`` is the last state of the question and ``s_i`` the states of the answer.
+    ``alpha_i ~ exp(w tanh(W_h h + W_s s_i))``, ``c = sum_i alpha_i s_i``, ``y = tanh(W_c c + W_y s)``, where ``h`` is
+    the vector of the question, ``s_i`` are the states of the answer, and ``s`` is the last of them, or all pooled.
     """
 
-    def __init__(self, vectors: FixedVectors, sizes: Sizes, *, shared: bool = False) -> None:
+    def __init__(self, vectors: FixedVectors, sizes: ReaderSizes, *, shared: bool = False) -> None:
         super().__init__(vectors, sizes, shared=shared)
-        hidden_size = sizes.hidden_size
+        hidden_size = self.output_size
         self.of_question = nn.Linear(hidden_size, hidden_size, bias=False)
         self.of_state = nn.Linear(hidden_size, hidden_size, bias=False)
         self.weight = nn.Linear(hidden_size, 1, bias=False)
@@ -158,10 +203,10 @@ class AttentiveState(LastState):
     def answer(
         self, tokens: Int[Tensor, "B I"], lengths: Int[Tensor, " B"], question: Float[Tensor, "B D"]
     ) -> Float[Tensor, "B D"]:
-        """The attended states combined with the last state."""
-        states, last = self.answer_reader(tokens, lengths)
+        """The attended states combined with the pooled states."""
+        states, pooled = self.answer_reader(tokens, lengths)
         context = torch.einsum("bi,bih->bh", self._attention(states, lengths, question), states)
-        return torch.tanh(self.of_context(context) + self.of_last(last))
+        return torch.tanh(self.of_context(context) + self.of_last(pooled))
 
     def attention(
         self, tokens: Int[Tensor, "B I"], lengths: Int[Tensor, " B"], question: Float[Tensor, "B D"]

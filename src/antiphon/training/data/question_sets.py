@@ -5,8 +5,11 @@ import shutil
 from collections.abc import Iterable, Sequence
 from typing import cast
 
+from torch import nn
+
 from antiphon.exceptions import InputError, RecipeError
-from antiphon.ranking.matcher import Matcher
+from antiphon.ranking.cross_encoder import CrossEncoder
+from antiphon.ranking.matcher import Matcher, PairModel
 from antiphon.ranking.pretrained_encoder import (
     WordPieces,
     find_encoder,
@@ -15,7 +18,6 @@ from antiphon.ranking.pretrained_encoder import (
     read_pooling,
     save_tokeniser,
 )
-from antiphon.ranking.pretrained_sentence import PretrainedSentence
 from antiphon.ranking.question_files import Question, judgements_of, read_questions, select_questions
 from antiphon.ranking.ranking_metrics import Rankings, compute_ranking_metrics
 from antiphon.ranking.saved_rankers import matcher_settings, save_words, word_splitter
@@ -29,8 +31,10 @@ from antiphon.training.reporting import Say
 
 
 def training_questions(data: DataSection, say: Say) -> list[Question]:
-    """The training questions; both right and wrong candidates are needed."""
-    questions = _read(data, "train", say)
+    """The training questions of the set ``data.questions``; both right and wrong candidates are needed."""
+    questions = select_questions(_read(data, "train", say), data.questions)
+    if not questions:
+        raise InputError(f"{data.train}: no question is in the set {data.questions}, expected at least one")
     labels = {answer.label for question in questions for answer in question.answers}
     if len(labels) < 2:
         raise InputError(f"{data.train}: every candidate has label {labels.pop()}, expected both 0 and 1")
@@ -99,7 +103,8 @@ def copy_encoder(recipe: Recipe, run: RunFolder) -> None:
     run.encoder_pooling.write_text(json.dumps({"pooling": read_pooling(folder)}) + "\n", encoding="utf-8")
 
 
-def load_encoder(matcher: Matcher, recipe: Recipe) -> None:
-    """Puts the published weights into a matcher's encoder."""
+def load_encoder(matcher: PairModel, recipe: Recipe) -> None:
+    """Puts the published weights into a network's encoder."""
     published = load_published(find_encoder(matcher_settings(recipe).pretrained))
-    cast(PretrainedSentence, matcher.sentence).encoder.load_state_dict(published.state_dict())
+    encoder = matcher.encoder if isinstance(matcher, CrossEncoder) else cast(Matcher, matcher).sentence.encoder
+    cast(nn.Module, encoder).load_state_dict(published.state_dict())

@@ -1,8 +1,8 @@
 """Training for answer selection."""
 
 from dataclasses import dataclass
-from math import ceil
-from typing import cast
+from math import ceil, log
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from antiphon.metrics import perplexity
+from antiphon.ranking.joint_batches import JointBatch
 from antiphon.ranking.logistic import Logistic
-from antiphon.ranking.matcher import Matcher
-from antiphon.ranking.question_batches import MatchBatch, MatchCorpus
+from antiphon.ranking.matcher import PairModel
+from antiphon.ranking.question_batches import MatchBatch, PairCorpus
 from antiphon.ranking.question_files import Question
 from antiphon.ranking.rankers import (
     FEATURES,
@@ -29,7 +30,7 @@ from antiphon.ranking.saved_rankers import (
     load_overlap,
     matcher_settings,
     new_matcher,
-    text_encoder,
+    question_encoder,
     word_splitter,
 )
 from antiphon.recipe.schema import Recipe
@@ -54,17 +55,17 @@ from antiphon.training.training_state import RunningMean
 class WordCounts:
     """Word overlap of training and dev pairs, which a logistic regression combines with a matcher's probability."""
 
-    corpus: MatchCorpus
+    corpus: PairCorpus
     train: NDArray[np.float64]
     dev: NDArray[np.float64]
     l2: float
 
-    def fit(self, matcher: Matcher) -> Logistic:
+    def fit(self, matcher: PairModel) -> Logistic:
         """The regression on the training pairs."""
         features = with_probability(self.train, match_log_odds(matcher, self.corpus))
         return Logistic.fit(FEATURES, features, self.corpus.labels, self.l2)
 
-    def add(self, matcher: Matcher, dev_log_odds: Scores) -> Scores:
+    def add(self, matcher: PairModel, dev_log_odds: Scores) -> Scores:
         """The log odds of the dev pairs with word overlap."""
         return self.fit(matcher).log_odds(with_probability(self.dev, dev_log_odds))
 
@@ -78,13 +79,13 @@ class MatchingValidation:
     """
 
     questions: list[Question]
-    corpus: MatchCorpus
+    corpus: PairCorpus
     plan: list[Indices]
     counts: WordCounts | None
 
     def __call__(self, model: nn.Module, in_micro_batches: InMicroBatches) -> DevResult:
         """Dev loss and metrics."""
-        matcher, loss = cast(Matcher, model), RunningMean()
+        matcher, loss = cast(PairModel, model), RunningMean()
         log_odds = np.zeros(sum(map(len, self.plan)))
         for indices in self.plan:
             parts = in_micro_batches(self.corpus.batch(indices), lambda batch: _log_odds_and_loss(matcher, batch))
@@ -95,7 +96,7 @@ class MatchingValidation:
         metrics = self._rank(matcher, log_odds)
         return DevResult(loss.value, metrics | {"perplexity": perplexity(-loss.value, 1).value})
 
-    def _rank(self, matcher: Matcher, log_odds: Scores) -> dict[str, float]:
+    def _rank(self, matcher: PairModel, log_odds: Scores) -> dict[str, float]:
         """The metrics of the ranking; with word overlap, also those of the network alone."""
         alone = self._metrics(log_odds)
         if self.counts is None:
@@ -108,7 +109,7 @@ class MatchingValidation:
         return ranking_values(self.questions, name_scores(by_question(scores, self.questions), self.questions))
 
 
-def _log_odds_and_loss(matcher: Matcher, batch: MatchBatch) -> tuple[Tensor, Tensor]:
+def _log_odds_and_loss(matcher: PairModel, batch: Any) -> tuple[Tensor, Tensor]:
     log_odds = matcher(batch)
     return log_odds, torch.nn.functional.binary_cross_entropy_with_logits(log_odds, batch.labels, reduction="sum")
 
@@ -151,11 +152,11 @@ class MatchingTask:
 
     def setup(self, run: RunFolder, *, is_new: bool) -> TrainingSetup:
         """The matcher, its training batches and its validation."""
-        settings, encode = self.recipe.train, text_encoder(run, self.recipe)
-        train, dev = (MatchCorpus.of(questions, encode) for questions in (self.train, self.dev))
+        settings = self.recipe.train
+        train, dev = map(question_encoder(run, self.recipe), (self.train, self.dev))
         matcher = new_matcher(run, self.recipe)
-        if matcher_settings(self.recipe).sentence == "pretrained" and is_new:
-            load_encoder(matcher, self.recipe)
+        if is_new:
+            self._start(matcher, train)
         counts = self._counts(run, train) if matcher_settings(self.recipe).overlap else None
         batches = EpochBatches(
             lambda indices, _: train.batch(indices),
@@ -165,22 +166,29 @@ class MatchingTask:
         )
         return TrainingSetup(
             matcher,
-            Matcher.cross_entropy,
+            PairModel.cross_entropy,
             batches,
             MatchingValidation(self.dev, dev, plan_match_batches(dev, 256), counts),
             (train.question_lengths, train.sentence_lengths),
-            MatchBatch.sample,
+            JointBatch.sample if matcher_settings(self.recipe).reading == "joint" else MatchBatch.sample,
         )
+
+    def _start(self, matcher: PairModel, corpus: PairCorpus) -> None:
+        """Gives a new network the weights of its encoder, and the share of right candidates in the training pairs."""
+        if matcher_settings(self.recipe).sentence == "pretrained":
+            load_encoder(matcher, self.recipe)
+        right = float(corpus.labels.mean())
+        matcher.start_at(log(right / (1 - right)))
 
     def finish(self, run: RunFolder, new: RunFolder, device: str) -> dict[str, float]:
         """With ``model.overlap``, saves the logistic regression that goes with the best weights."""
         if matcher_settings(self.recipe).overlap:
-            corpus = MatchCorpus.of(self.train, text_encoder(run, self.recipe))
+            corpus = question_encoder(run, self.recipe)(self.train)
             matcher = load_matcher(run, self.recipe).to(device)
             self._counts(run, corpus).fit(matcher).save(new.logistic)
         return {}
 
-    def _counts(self, run: RunFolder, corpus: MatchCorpus) -> WordCounts:
+    def _counts(self, run: RunFolder, corpus: PairCorpus) -> WordCounts:
         overlap, words = load_overlap(run), word_splitter(self.recipe.data)
         train, dev = (overlap_counts(overlap, words, questions) for questions in (self.train, self.dev))
         return WordCounts(corpus, train, dev, matcher_settings(self.recipe).overlap_l2)
