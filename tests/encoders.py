@@ -6,7 +6,11 @@ from transformers import BertConfig, BertModel, DistilBertConfig, DistilBertMode
 
 from tests.toy import KINDS_OF_WORDS
 
-WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *(word for words in KINDS_OF_WORDS.values() for word in words), "which"]
+WORDS = [
+    *("[PAD]", "[UNK]", "[CLS]", "[SEP]"),
+    *(word for words in KINDS_OF_WORDS.values() for word in words),
+    *("which", *KINDS_OF_WORDS),
+]
 
 
 def tiny_encoder(architecture="bert", **settings):

@@ -5,6 +5,9 @@ any kinds that predict, such as one recipe trained with several seeds; they must
 share a target vocabulary. The result is a run like any other, and can be the
 --direct of a noisy channel.
 
+Matchers make an ensemble that ranks answers, whatever their sentence models: it
+averages the probabilities that a candidate is right.
+
 Examples:
   antiphon ensemble runs/seed1 runs/seed2 runs/seed3 --out runs/three
 """
@@ -29,13 +32,17 @@ def command(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN RUN ...", help="Runs to combine.", show_default=False)],
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the ensemble.", show_default=False)],
     mean: Annotated[
-        Mean, typer.Option(help="Average probabilities of the next token, or their logarithms.")
+        Mean, typer.Option(help="Average probabilities, or their logarithms (of answers: log odds).")
     ] = Mean.probabilities,
     force: Force = False,
 ) -> None:
     """Combines runs into one that averages their probabilities."""
+    from antiphon.ranking.ensemble_rankers import ensemble_rankers
+    from antiphon.recipe.kinds import KINDS
     from antiphon.runs.combination import ensemble_runs
+    from antiphon.runs.run_folder import RunFolder
     from antiphon.terminal import printable
 
-    ensemble_runs(runs, out, mean.value, force=force)
+    ranks = KINDS[RunFolder.open(runs[0]).recipe().model.kind].ranks
+    (ensemble_rankers if ranks else ensemble_runs)(runs, out, mean.value, force=force)
     print(printable(f"{out}: an ensemble of {', '.join(map(str, runs))}"))

@@ -46,9 +46,9 @@ def load_ranker(run: RunFolder, recipe: Recipe, device: str = "cpu") -> Ranker:
 def load_match_ranker(run: RunFolder, recipe: Recipe, device: str = "cpu") -> MatchRanker:
     """The trained matcher of a run, with its counts of words in common if it has any."""
     settings, words = matcher_settings(recipe), word_splitter(recipe.data)
-    counts = (load_overlap(run), _load_logistic(run)) if settings.overlap else (None, None)
+    overlap, logistic = (load_overlap(run), _load_logistic(run)) if settings.overlap else (None, None)
     matcher, encode = load_matcher(run, recipe).to(device), question_encoder(run, recipe)
-    return MatchRanker(matcher, encode, words, *counts, explain=_explanation(matcher, encode, words, run))
+    return MatchRanker(matcher, encode, words, overlap, logistic, _explanation(matcher, encode, words, run))
 
 
 def _explanation(matcher: PairModel, encode: EncodeQuestions, words: Words, run: RunFolder) -> Explain | None:

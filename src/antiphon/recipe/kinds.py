@@ -20,6 +20,7 @@ from antiphon.recipe.model_sections import (
     ModelSection,
     NoisyChannelSection,
     OverlapSection,
+    RankingEnsembleSection,
     SuffixRuleSection,
     TransducerSection,
     TransformerSection,
@@ -183,6 +184,13 @@ for _kind in (
         frozenset(("questions",)),
         count="antiphon.training.tasks.counting:train_overlap",
         rank="antiphon.ranking.saved_rankers:load_overlap_ranker",
+    ),
+    Kind(
+        RankingEnsembleSection,
+        "antiphon.api.ranking_model:RankingModel",
+        frozenset(("questions",)),
+        made_by="ensemble",
+        rank="antiphon.ranking.ensemble_rankers:load_ensemble_ranker",
     ),
 ):
     register(_kind)

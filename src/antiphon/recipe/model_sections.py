@@ -325,3 +325,11 @@ class OverlapSection(ModelSection):
     kind: Literal["overlap"] = "overlap"
     baseline: Literal["random", "word_count", "idf_word_count", "bm25"] = "idf_word_count"
     """How answers are ranked: at random, by words in common, by their idf, or by BM25."""
+
+
+class RankingEnsembleSection(ModelSection):
+    """Several runs that rank answers, whose probabilities are averaged; each has settings of its own."""
+
+    kind: Literal["ranking_ensemble"] = "ranking_ensemble"
+    mean: Literal["probabilities", "logs"] = "probabilities"
+    """What is averaged: the members' probabilities that a candidate is right, or their log odds."""

@@ -1,7 +1,8 @@
 """Noisy channels and ensembles: runs made of other runs, in one folder that holds copies of them."""
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
 
@@ -56,7 +57,7 @@ def combine_runs(
 
 def copy_run(run: RunFolder, target: Path) -> None:
     """Copies the files of a run, and of its parts, that prediction needs."""
-    _copy_files(run, KEPT_FILES, target)
+    copy_files(run, KEPT_FILES, target)
     for name, part in run.parts().items():
         copy_run(part, target / name)
     run.save_migrated(target)
@@ -65,7 +66,7 @@ def copy_run(run: RunFolder, target: Path) -> None:
 
 def copy_vocabs(run: RunFolder, target: RunFolder) -> None:
     """Copies the vocabularies and SentencePiece models of a run."""
-    _copy_files(run, ("source.vocab", "target.vocab", "features.vocab", "source.spm", "target.spm"), target.path)
+    copy_files(run, ("source.vocab", "target.vocab", "features.vocab", "source.spm", "target.spm"), target.path)
 
 
 def load_combination(run: RunFolder, recipe: Recipe) -> NoisyChannel:
@@ -123,18 +124,30 @@ def load_ensemble(run: RunFolder, recipe: Recipe) -> Ensemble:
 
 def ensemble_runs(runs: Sequence[Path], out: Path, mean: Mean, *, force: bool) -> RunFolder:
     """Writes a run of kind ``ensemble`` that holds copies of its members."""
-    if not 2 <= len(runs) <= len(MEMBERS):
-        raise RunError(f"ensemble: {count_of(len(runs), 'run')}, expected 2 to {len(MEMBERS)}")
-    folders = [RunFolder.open(path) for path in runs]
+    folders = open_members(runs)
     recipe = _ensemble_recipe(dict(zip(map(str, runs), folders, strict=True)), mean)
-    with locked_folder(out), new_run(out, force=force) as run:
-        for name, folder in zip(MEMBERS, folders, strict=False):
-            copy_run(folder, run.path / name)
+    with new_ensemble(folders, recipe, out, force=force) as run:
         copy_vocabs(folders[0], run)
-        _copy_files(folders[0], ("rules.tsv",), run.path)
-        run.save_recipe(recipe)
+        copy_files(folders[0], ("rules.tsv",), run.path)
         run.save_metrics({"parameters": count_parameters(load_ensemble(run, recipe))})
     return RunFolder(out)
+
+
+def open_members(runs: Sequence[Path]) -> list[RunFolder]:
+    """The runs that an ensemble is to be made of."""
+    if not 2 <= len(runs) <= len(MEMBERS):
+        raise RunError(f"ensemble: {count_of(len(runs), 'run')}, expected 2 to {len(MEMBERS)}")
+    return [RunFolder.open(path) for path in runs]
+
+
+@contextmanager
+def new_ensemble(members: Sequence[RunFolder], recipe: Recipe, out: Path, *, force: bool) -> Iterator[RunFolder]:
+    """A folder with a recipe and copies of members, which becomes the run ``out`` at the end."""
+    with locked_folder(out), new_run(out, force=force) as run:
+        for name, member in zip(MEMBERS, members, strict=False):
+            copy_run(member, run.path / name)
+        run.save_recipe(recipe)
+        yield run
 
 
 def _ensemble_recipe(folders: dict[str, RunFolder], mean: Mean) -> Recipe:
@@ -183,7 +196,7 @@ def _combined_recipe(folders: dict[str, RunFolder], search: dict[str, object]) -
     return Recipe.model_validate(table)
 
 
-def _copy_files(run: RunFolder, names: Sequence[str], target: Path) -> None:
+def copy_files(run: RunFolder, names: Sequence[str], target: Path) -> None:
     """Copies those of the named files that a run has."""
     for name in names:
         if run.file(name).exists():

@@ -118,7 +118,7 @@ def _move_into_place(folder: Path, manifest: Manifest, stage: Path) -> None:
     for name in manifest.files:
         if (stage / name).exists():
             if not (folder / name).parent.exists():
-                (folder / name).parent.mkdir()
+                (folder / name).parent.mkdir(parents=True)
             (stage / name).replace(folder / name)
     for name in manifest.folders:
         if (stage / name).exists():
@@ -127,7 +127,8 @@ def _move_into_place(folder: Path, manifest: Manifest, stage: Path) -> None:
 
 
 def _remove_empty_parents(folder: Path, names: Iterable[str]) -> None:
-    for parent in {(folder / name).parent for name in names} - {folder}:
+    parents = {parent for name in names for parent in (folder / name).parents if folder in parent.parents}
+    for parent in sorted(parents, reverse=True):  # inner folders first
         with suppress(OSError):
             parent.rmdir()
 
