@@ -11,7 +11,7 @@ from antiphon.exceptions import AntiphonError
 from antiphon.models.noisy_channel import NoisyChannel
 from antiphon.models.transducer import Transducer
 from antiphon.ranking.question_files import read_questions
-from antiphon.ranking.rankers import MatchRanker
+from antiphon.ranking.rankers import LogOddsRanker
 from antiphon.runs.run_folder import token_kinds
 from antiphon.training.data.prepare import pairs_of
 
@@ -28,8 +28,9 @@ def transducer_of(model: Model) -> Transducer | None:
 
 
 def can_explain(model: Model) -> bool:
-    """Whether a run has attention weights of the words that it ranks by."""
-    return isinstance(model, RankingModel) and isinstance(model.ranker, MatchRanker) and model.ranker.attends
+    """Whether a run has weights of the words that it ranks by."""
+    ranker = model.ranker if isinstance(model, RankingModel) else None
+    return isinstance(ranker, LogOddsRanker) and ranker.explain is not None
 
 
 def is_language_model(model: Model) -> bool:
