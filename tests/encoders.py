@@ -16,7 +16,7 @@ WORDS = [
 def tiny_encoder(architecture="bert", **settings):
     """An encoder with 8 hidden units; BERT without the layer that sentence vectors do not use."""
     torch.manual_seed(0)
-    sizes = {"vocab_size": max(20, len(WORDS)), "max_position_embeddings": 16, "pad_token_id": 0}
+    sizes = {"vocab_size": len(WORDS) + 4, "max_position_embeddings": 16, "pad_token_id": 0}
     if architecture == "distilbert":
         return DistilBertModel(DistilBertConfig(dim=8, n_layers=2, n_heads=2, hidden_dim=12, **sizes, **settings))
     sizes |= {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 12}
