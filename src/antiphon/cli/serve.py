@@ -1,4 +1,4 @@
-"""Serve runs: a page to watch them, REST, and a socket for streams.
+"""Serve runs: a page to watch them, REST, a socket.
 
 Runs are named by the last names of their folders. Without --host only this
 machine can connect; another address needs a token.
@@ -30,18 +30,36 @@ def command(
         typer.Option(metavar="TOKEN", envvar="ANTIPHON_TOKEN", help="What every request must carry.", show_envvar=True),
     ] = None,
     token_file: Annotated[Path | None, typer.Option(metavar="FILE", help="A file with the token.")] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A further name of this service, such as a reverse proxy's; repeatable."),
+    ] = None,
+    allow_origin: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ORIGIN", help="A page that may ask, such as https://example.org; repeatable."),
+    ] = None,
+    max_streams: Annotated[int, typer.Option(min=1, metavar="N", help="Most open streams.")] = 256,
+    max_inputs: Annotated[int, typer.Option(min=1, metavar="N", help="Most inputs of a request.")] = 256,
+    max_characters: Annotated[int, typer.Option(min=1, metavar="N", help="Most characters of a text.")] = 2000,
+    max_queue: Annotated[int, typer.Option(min=1, metavar="N", help="Most inputs that wait.")] = 2048,
+    timeout: Annotated[float, typer.Option(min=0.1, metavar="S", help="Most seconds of a request.")] = 30.0,
+    log: Annotated[bool, typer.Option(help="Write every request to standard output, as JSON.")] = True,
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
     """Serves runs until it is stopped."""
     try:
         from antiphon.serve.server import serve
-        from antiphon.serve.service_settings import Access, ServiceSettings
+        from antiphon.serve.service_settings import Access, Limits, ServiceSettings
     except ImportError as error:
         raise InputError(f"serve: {error.name} is missing, expected it from {_INSTALL}") from None
-    access = Access(host=host, port=port, token=read_token(token, token_file))
+    secret = read_token(token, token_file)
+    access = Access(
+        host=host, port=port, token=secret, hosts=tuple(allow_host or ()), origins=tuple(allow_origin or ())
+    )
+    limits = Limits(streams=max_streams, inputs=max_inputs, characters=max_characters, queue=max_queue, seconds=timeout)
     models = {name: load_run(folder, device, threads) for name, folder in name_runs(runs).items()}
-    serve(models, ServiceSettings(access=access))
+    serve(models, ServiceSettings(access=access, limits=limits, access_log=log))
 
 
 def read_token(token: str | None, file: Path | None) -> str | None:
