@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup demo test test-all test-gpu fuzz campaign check format bench docs
+.PHONY: help setup demo serve test test-all test-gpu fuzz campaign check format bench docs
 
 help:  ## say what each verb does
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -17,6 +17,10 @@ $(VENV)/installed: pyproject.toml constraints.txt
 
 demo: setup  ## learn to pronounce and to spell English in about five minutes
 	$(BIN)/antiphon demo
+
+serve: setup  ## serve the runs of the demo, which is done first if it has not been; open http://127.0.0.1:8000
+	test -f runs/demo-spelling/noisy/manifest.json || $(BIN)/antiphon demo
+	$(BIN)/antiphon serve runs/demo-spelling/channel runs/demo runs/demo-spelling/noisy runs/demo-spelling/lm
 
 check: setup  ## format, lint and types
 	$(BIN)/ruff format --check .

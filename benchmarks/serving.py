@@ -30,6 +30,9 @@ from benchmarks.streaming import trained
 STREAMS, TOKENS_A_SECOND, STREAM_SECONDS = 200, 5, float(os.environ.get("ANTIPHON_STREAM_SECONDS", 20))
 CLIENTS, REQUESTS = 32, int(os.environ.get("ANTIPHON_REQUESTS", 10_000))
 FIRST = 1000
+HEAD = "\r\n".join(
+    ("POST /api/predict HTTP/1.1", "Host: 127.0.0.1", "Content-Type: application/json", "Content-Length: {}", "", "")
+)
 WORDS = [pair.source for pair in pairs_of("test")]
 
 
@@ -75,7 +78,7 @@ def of_streams(run, model, policy):
         streams = [Client(server, policy, index) for index in range(STREAMS)]
         asyncio.run(run_all(client.run() for client in streams))
     times = sorted(1000 * seconds for client in streams for seconds in client.times)
-    alone = {word: streamed(model, policy, word) for word in WORDS}
+    alone = {word: streamed(model, policy, word) for client in streams for word, _ in client.outputs}
     wrong = sum(alone[word] != written for client in streams for word, written in client.outputs)
     return {
         "task": f"{STREAMS} streams, {TOKENS_A_SECOND} tokens a second each",
@@ -136,10 +139,8 @@ class Client:
 
 
 def of_requests(run, model):
-    alone = {word: model.predict([word])[0] for word in WORDS}
     started = time.perf_counter()
-    for word in WORDS:
-        model.predict([word])
+    alone = {word: model.predict([word])[0] for word in WORDS}
     in_a_loop = len(WORDS) / (time.perf_counter() - started)
     with Server(run) as server:
         asyncio.run(load_with_requests(server, FIRST))
@@ -187,9 +188,8 @@ async def ask(server, words, times, answers):
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     for word in words:
         body = json.dumps({"run": server.run, "inputs": [word]}).encode()
-        head = f"POST /api/predict HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
         started = time.perf_counter()
-        writer.write(f"{head}\r\n\r\n".encode() + body)
+        writer.write(HEAD.format(len(body)).encode() + body)
         headers = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
         answer = json.loads(await reader.readexactly(int(headers.partition("content-length: ")[2].split("\r")[0])))
         assert headers.startswith("http/1.1 200"), (headers, answer)

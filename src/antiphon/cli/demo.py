@@ -47,3 +47,6 @@ def command(
         f"{antiphon} train g2p --set data.train=YOUR.tsv --set data.dev=YOUR-DEV.tsv --out runs/mine",
     ):
         console.print(f"  {line}", style="cyan", soft_wrap=True)
+    console.print("\nand watch the runs read and write, on a page\n")
+    served = " ".join(str(run) for run in (spelling / "channel", out, spelling / "noisy", spelling / "lm"))
+    console.print(f"  {antiphon} serve {served}", style="cyan", soft_wrap=True)

@@ -27,9 +27,11 @@ def command(
     port: Annotated[int, typer.Option(min=0, max=65535, metavar="N", help="Port; 0 takes a free one.")] = 8000,
     token: Annotated[
         str | None,
-        typer.Option(metavar="TOKEN", envvar="ANTIPHON_TOKEN", help="What every request must carry.", show_envvar=True),
+        typer.Option(metavar="TOKEN", envvar="ANTIPHON_TOKEN", help="What every request must carry."),
     ] = None,
-    token_file: Annotated[Path | None, typer.Option(metavar="FILE", help="A file with the token.")] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", envvar="ANTIPHON_TOKEN_FILE", help="A file with the token.")
+    ] = None,
     allow_host: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="A further name of this service, such as a reverse proxy's; repeatable."),

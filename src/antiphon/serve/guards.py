@@ -100,7 +100,8 @@ class Guard:
         if token is None:
             return
         scheme, _, given = headers.get("authorization", "").partition(" ")
-        as_header = scheme.lower() == "bearer" and equal(given.strip(), token)
+        given = given.strip().encode("latin-1").decode("utf-8", "surrogateescape")
+        as_header = scheme.lower() == "bearer" and equal(given, token)
         as_cookie = equal(cookie_of(headers), self.session)
         if not (as_header or as_cookie):
             challenge = [(b"www-authenticate", b'Bearer realm="antiphon"')]
@@ -121,6 +122,9 @@ class Guard:
         """What receives the body again, after all of it has arrived in time and within its limit."""
         if scope["type"] != "http" or scope["method"] in ("GET", "HEAD", "OPTIONS"):
             return receive
+        media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+        if scope["path"].startswith("/api/") and media_type != "application/json":
+            raise RefusedError(415, "the body is of another type, expected Content-Type: application/json")
         declared = headers.get("content-length", "0")
         if not declared.isdecimal() or int(declared) > self.limits.body_bytes:
             raise self._too_large()

@@ -1,0 +1,164 @@
+"""Jobs that wait are computed together, and no job suffers from another one."""
+
+import asyncio
+import threading
+
+import pytest
+
+from antiphon.exceptions import InputError
+from antiphon.serve.batcher import MAX_BATCH, Batcher
+from antiphon.serve.guards import RefusedError
+from antiphon.serve.service_metrics import ServiceMetrics
+
+
+class Gate:
+    """Work that can be held back, and what it was given."""
+
+    def __init__(self):
+        self.calls, self.is_open = [], threading.Event()
+
+    def compute(self, items):
+        self.calls.append(list(items))
+        assert self.is_open.wait(30)
+        if "bad" in items:
+            raise InputError("a bad item")
+        if "bug" in items:
+            raise ZeroDivisionError
+        return [item.upper() for item in items]
+
+
+def run(scenario, **settings):
+    """Runs a scenario with a batcher and a gate."""
+
+    async def main():
+        metrics = ServiceMetrics()
+        batcher = Batcher(**{"wait_seconds": 0.0, "max_queue": 100, "metrics": metrics} | settings)
+        batcher.start()
+        gate = Gate()
+        try:
+            return await scenario(batcher, gate)
+        finally:
+            gate.is_open.set()
+            batcher.stop()
+
+    return asyncio.run(main())
+
+
+async def begun(batcher, gate):
+    """Has the thread busy with a first job."""
+    first = asyncio.ensure_future(batcher.submit("first", ["first"], gate.compute))
+    while not gate.calls:
+        await asyncio.sleep(0.001)
+    return first
+
+
+def test_what_waits_is_computed_together_by_key_and_in_order():
+    async def scenario(batcher, gate):
+        first = await begun(batcher, gate)
+        given = [("k", ["a", "b"]), ("other", ["x"]), ("k", ["c"])]
+        rest = [asyncio.ensure_future(batcher.submit(key, items, gate.compute)) for key, items in given]
+        await asyncio.sleep(0)
+        gate.is_open.set()
+        results = await asyncio.gather(first, *rest)
+        assert results == [["FIRST"], ["A", "B"], ["X"], ["C"]]
+        assert gate.calls == [["first"], ["a", "b", "c"], ["x"]]
+
+    run(scenario)
+
+
+def test_a_batch_has_a_largest_size():
+    async def scenario(batcher, gate):
+        await begun(batcher, gate)
+        jobs = [asyncio.ensure_future(batcher.submit("k", [str(n)], gate.compute)) for n in range(MAX_BATCH + 5)]
+        await asyncio.sleep(0)
+        gate.is_open.set()
+        await asyncio.gather(*jobs)
+        assert [len(call) for call in gate.calls] == [1, MAX_BATCH, 5]
+
+    run(scenario)
+
+
+def test_a_job_that_fails_fails_alone():
+    async def scenario(batcher, gate):
+        await begun(batcher, gate)
+        jobs = [asyncio.ensure_future(batcher.submit("k", [item], gate.compute)) for item in ("a", "bad", "bug", "b")]
+        await asyncio.sleep(0)
+        gate.is_open.set()
+        good, bad, bug, better = await asyncio.gather(*jobs, return_exceptions=True)
+        assert (good, better) == (["A"], ["B"])
+        assert isinstance(bad, RefusedError)
+        assert (bad.status, bad.message) == (400, "a bad item")
+        assert isinstance(bug, ZeroDivisionError)
+
+    run(scenario)
+
+
+def test_a_full_queue_refuses_with_a_time_to_come_back():
+    async def scenario(batcher, gate):
+        await begun(batcher, gate)
+        waiting = asyncio.ensure_future(batcher.submit("k", ["a", "b"], gate.compute))
+        await asyncio.sleep(0)
+        with pytest.raises(RefusedError) as refused:
+            await batcher.submit("k", ["c", "d"], gate.compute)
+        assert refused.value.status == 429
+        assert dict(refused.value.headers)[b"retry-after"]
+        assert batcher.waiting == 2
+        gate.is_open.set()
+        assert await waiting == ["A", "B"]
+
+    run(scenario, max_queue=3)
+
+
+def test_a_job_whose_client_has_gone_is_not_computed():
+    async def scenario(batcher, gate):
+        await begun(batcher, gate)
+        gone = asyncio.ensure_future(batcher.submit("k", ["gone"], gate.compute))
+        stays = asyncio.ensure_future(batcher.submit("k", ["stays"], gate.compute))
+        await asyncio.sleep(0)
+        gone.cancel()
+        gate.is_open.set()
+        assert await stays == ["STAYS"]
+        assert gate.calls[1:] == [["stays"]]
+
+    run(scenario)
+
+
+def test_steps_of_streams_and_other_jobs_take_turns():
+    async def scenario(batcher, gate):
+        await begun(batcher, gate)
+        jobs = [
+            asyncio.ensure_future(batcher.submit(name, [name], gate.compute, of_stream=name.startswith("s")))
+            for name in ("o1", "o2", "s1", "s2")
+        ]
+        await asyncio.sleep(0)
+        gate.is_open.set()
+        await asyncio.gather(*jobs)
+        assert [call[0][0] for call in gate.calls[1:]] in (["s", "o", "s", "o"], ["o", "s", "o", "s"])
+
+    run(scenario)
+
+
+def test_the_first_job_waits_a_moment_for_others():
+    async def scenario(batcher, gate):
+        gate.is_open.set()
+        jobs = [asyncio.ensure_future(batcher.submit("k", [item], gate.compute)) for item in "abc"]
+        await asyncio.gather(*jobs)
+        assert gate.calls == [["a", "b", "c"]]
+
+    run(scenario, wait_seconds=0.5)
+
+
+def test_a_stopped_batcher_finishes_what_waits_and_takes_nothing_new():
+    async def scenario(batcher, gate):
+        first = await begun(batcher, gate)
+        waiting = asyncio.ensure_future(batcher.submit("k", ["a"], gate.compute))
+        await asyncio.sleep(0)
+        gate.is_open.set()
+        await batcher.drain(30)
+        batcher.stop()
+        with pytest.raises(RefusedError) as refused:
+            await batcher.submit("k", ["b"], gate.compute)
+        assert refused.value.status == 503
+        assert await asyncio.gather(first, waiting) == [["FIRST"], ["A"]]
+
+    run(scenario)
