@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from tests.page.conftest import serving
 from tests.toy import inflect
 
 pytestmark = pytest.mark.browser
@@ -240,3 +241,16 @@ def test_what_the_page_asked_can_be_copied_as_curl_and_as_python(screen):
     command = shlex.split(page.locator("#copied-text").input_value())
     assert command[:2] == ["curl", f"{screen.address}/api/predict"]
     assert json.loads(command[command.index("-d") + 1])["inputs"] == ["dagi'bu"]
+
+
+def test_a_server_with_a_token_asks_for_it_first(runs, browser):
+    with serving(runs[0], "--token", "secret") as address:
+        page = browser.new_page()
+        page.goto(f"{address}/#run=online&text=dagibu&ended=true")
+        page.get_by_label("Token of this service").fill("secret")
+        page.keyboard.press("Enter")
+        page.wait_for_function("() => document.querySelectorAll('.token').length === 10")
+        page.locator("#copy-curl").click()
+        page.wait_for_function("() => document.querySelector('#copied').open")
+        assert "$ANTIPHON_TOKEN" in page.locator("#copied-text").input_value()
+        page.close()

@@ -16,6 +16,8 @@ from antiphon.serve.service_settings import Access, Limits
 
 COOKIE = "antiphon_session"
 LOGIN = "/login"
+_OF_LOGIN = frozenset({"/style.css", "/icon.svg"})
+"""Files that the form for the token shows, so that they need none."""
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; font-src 'self'; connect-src 'self'; "
     "manifest-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -23,17 +25,18 @@ _POLICY = (
 SECURITY_HEADERS = [
     (b"content-security-policy", _POLICY.encode()),
     (b"x-content-type-options", b"nosniff"),
-    (b"referrer-policy", b"no-referrer"),
+    (b"referrer-policy", b"same-origin"),
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"permissions-policy", b"camera=(), geolocation=(), microphone=()"),
 ]
 _FORM = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Antiphon: token</title></head>
-<body><main><h1>Antiphon</h1><form method="post" action="{action}">
-<p><label>Token of this service <input name="token" type="password" autocomplete="current-password" required autofocus>
-</label> <button>Enter</button></p></form></main></body></html>
+<title>Antiphon: token</title><link rel="icon" href="icon.svg"><link rel="stylesheet" href="style.css"></head>
+<body class="login"><main><h1><img src="icon.svg" alt="" width="22" height="22"> antiphon</h1>
+<form method="post" action="{action}"><label for="token">Token of this service</label>
+<input id="token" name="token" type="password" autocomplete="current-password" required autofocus>
+<button>Enter</button></form></main></body></html>
 """
 
 
@@ -97,7 +100,7 @@ class Guard:
     def check_token(self, scope: Scope, headers: Headers) -> None:
         """Refuses a request without the token, in the header Authorization or as the cookie of a session."""
         token = self.access.token
-        if token is None:
+        if token is None or scope["path"] in _OF_LOGIN:
             return
         scheme, _, given = headers.get("authorization", "").partition(" ")
         given = given.strip().encode("latin-1").decode("utf-8", "surrogateescape")

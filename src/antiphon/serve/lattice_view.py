@@ -68,15 +68,16 @@ class LatticeView:
         in_last_row = (torch.arange(rows, device=log_odds.device) == rows - 1)[:, None] & self.given.ended
         log_emit, log_shift = (each.double() for each in transducer.split_odds(log_odds, in_last_row))
         self.log_emit, self.log_shift = log_emit, log_shift
-        self.log_token = self._log_token_probs(batch.target[0])
+        self.target_ids: list[int] = batch.target[0].tolist()
+        self.log_token = self._log_token_probs()
 
     def _batch(self) -> Batch:
         """The pair as ids; its end symbols are not used where the input has not ended."""
         return self.codec.batch_of_tokens([self.given.source], [self.given.target], [self.given.features])
 
-    def _log_token_probs(self, tokens: Tensor) -> Float[Tensor, "I J"]:
+    def _log_token_probs(self) -> Float[Tensor, "I J"]:
         """Log probability of each column's own token in every row."""
-        columns = [self._log_probs(column)[:, token].double() for column, token in enumerate(tokens.tolist())]
+        columns = [self._log_probs(column)[:, token].double() for column, token in enumerate(self.target_ids)]
         return torch.stack(columns, 1)
 
     def _log_probs(self, column: int) -> Float[Tensor, "I V"]:
@@ -140,25 +141,27 @@ class LatticeView:
         return probs
 
     def next_tokens(self, column: int, top: int, row: int | None = None) -> dict[str, Any]:
-        """The most probable tokens of a column: summed over alignments, on the best path, and in a row if given."""
+        """The most probable tokens of a column: summed over alignments, on the best path, and in a row if given.
+
+        The column's own token is always listed, and the tokens of ``summed`` are all in ``best_path`` too.
+        """
         log_ready, read_on = self._log_ready
         probs = self._token_probs(column)
         summed = (log_ready[:, column, None].exp() * probs).sum(0)
+        own = self.target_ids[column : len(self.given.target) + self.given.ended][:1]
+        most_probable = _top_ids(summed, top, own)
+        on_path = probs[self.rows[column]]
         found = {
-            "summed": self._top(summed, top),
-            "best_path": self._top(probs[self.rows[column]], top),
+            "summed": self._listed(summed, most_probable),
+            "best_path": self._listed(on_path, _top_ids(on_path, top, most_probable)),
             "read_on": _rounded(read_on[column]),
         }
-        return found if row is None else {"next": self._top(probs[row], top), **found}
+        return found if row is None else {"next": self._listed(probs[row], _top_ids(probs[row], top)), **found}
 
-    def _top(self, probs: Float[Tensor, " V"], top: int) -> list[list[Any]]:
-        values, ids = probs.topk(min(top, len(probs)))
+    def _listed(self, probs: Float[Tensor, " V"], ids: Sequence[int]) -> list[list[Any]]:
+        """The possible tokens among ids, each with its probability."""
         tokens = (*self.codec.target.vocab.tokens, *self.given.source)
-        return [
-            [tokens[id_], _rounded(value)]
-            for value, id_ in zip(values.tolist(), ids.tolist(), strict=True)
-            if value > 0
-        ]
+        return [[tokens[id_], _rounded(probs[id_].item())] for id_ in ids if probs[id_] > 0]
 
     def cell(self, row: int, column: int, top: int) -> dict[str, Any]:
         """All about one cell."""
@@ -194,6 +197,12 @@ class LatticeView:
             "log_probability": log_prob if log_prob > IMPOSSIBLE else None,
             "probability": float(np.exp(log_prob)),
         }
+
+
+def _top_ids(probs: Float[Tensor, " V"], top: int, further: Sequence[int] = ()) -> list[int]:
+    """The ids of the most probable tokens, then further ones that are not among them."""
+    best: list[int] = probs.topk(min(top, len(probs))).indices.tolist()
+    return [*best, *(id_ for id_ in further if id_ not in best)]
 
 
 def _rounded(value: float) -> float:

@@ -69,6 +69,7 @@ class Service:
         limits = self.limits
         return {
             "version": __version__,
+            "needs_token": self.settings.access.token is not None,
             "runs": list(self.runs.values()),
             "limits": {
                 "inputs": limits.inputs,

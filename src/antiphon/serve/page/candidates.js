@@ -4,7 +4,7 @@
  */
 
 import { element, fill } from "./dom.js";
-import { probability, score } from "./numbers.js";
+import { probability, score, visible } from "./numbers.js";
 import { PARTS, contribution, objective, rank, verdict } from "./ranking.js";
 
 /** @typedef {import("./ranking.js").Part} Part */
@@ -15,6 +15,7 @@ import { PARTS, contribution, objective, rank, verdict } from "./ranking.js";
  * @property {string} text
  * @property {string[]} tokens
  * @property {number | null} probability
+ * @property {number[]} [token_probabilities] of every token and of the end
  * @property {number} score
  * @property {Parts} parts
  */
@@ -88,22 +89,9 @@ export class CandidateList {
 
   render() {
     const ranked = this.weights ? rank(this.candidates, this.weights) : this.candidates;
-    const headings = [
-      "",
-      "candidate",
-      "probability",
-      ...(this.weights ? [...PARTS.map(([, name]) => name), "score"] : []),
-    ];
-    fill(
-      this.head,
-      element(
-        "tr",
-        {},
-        ...headings.map((name) =>
-          element("th", { scope: "col" }, name || element("span", { class: "hidden" }, "rank")),
-        ),
-      ),
-    );
+    const further = this.weights ? [...PARTS.map(([, name]) => name), "score"] : ["token by token"];
+    const headings = [element("span", { class: "hidden" }, "rank"), "candidate", "probability", ...further];
+    fill(this.head, element("tr", {}, ...headings.map((name) => element("th", { scope: "col" }, name))));
     fill(this.body, ...ranked.map((candidate, index) => this.row(candidate, index)), ...this.dropped.map(droppedRow));
     this.verdict.textContent = this.weights ? verdict(ranked, this.weights) : "";
   }
@@ -134,7 +122,9 @@ export class CandidateList {
         ),
       ),
       element("td", { class: "chance" }, ...chance(candidate.probability)),
-      ...(this.weights ? this.parts(candidate, this.weights) : []),
+      ...(this.weights
+        ? this.parts(candidate, this.weights)
+        : [element("td", { class: "steps" }, ...steps(candidate))]),
     );
   }
 
@@ -254,6 +244,22 @@ function chance(value) {
     ),
     element("span", { class: "number" }, probability(value)),
   ];
+}
+
+/**
+ * Every token over a bar that is as long as the token is probable after those before it.
+ * @param {Candidate} candidate
+ * @returns {HTMLElement[]}
+ */
+function steps({ tokens, token_probabilities: probabilities = [] }) {
+  return probabilities.map((value, index) =>
+    element(
+      "span",
+      { class: "step", title: probability(value) },
+      index < tokens.length ? visible(tokens[index]) : "</s>",
+      element("span", { class: "bar" }, element("span", { class: "bar-fill", style: { width: `${100 * value}%` } })),
+    ),
+  );
 }
 
 /**
