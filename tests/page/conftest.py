@@ -1,13 +1,6 @@
 """A server of small runs in a process of its own, and a browser that looks at its page."""
 
-import socket
-import subprocess
-import sys
-import time
-import urllib.error
-import urllib.request
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import sync_playwright
@@ -15,9 +8,8 @@ from playwright.sync_api import sync_playwright
 from tests.page.chromium import find_chromium
 from tests.page.runs import NAMES, train_runs
 from tests.page.screen import Screen
+from tests.serve.processes import start
 from tests.shared_folders import filled_once
-
-ROOT = Path(__file__).parent.parent.parent
 
 
 @pytest.fixture(scope="session")
@@ -29,32 +21,12 @@ def runs(tmp_path_factory):
 
 @contextmanager
 def serving(*arguments):
-    """The address of `antiphon serve` with these arguments, as soon as it answers."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "antiphon", "serve", *map(str, arguments), "--port", str(port)]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    """The address of `antiphon serve` with these arguments."""
+    server = start(["-m", "antiphon", "serve", *arguments, "--port", 0, "--device", "cpu"])
     try:
-        await_answer(process, f"http://127.0.0.1:{port}/")
-        yield f"http://127.0.0.1:{port}"
+        yield f"http://{server.address}"
     finally:
-        process.terminate()
-        process.communicate(timeout=30)
-
-
-def await_answer(process, address):
-    """Returns once the address answers, with whatever status."""
-    while process.poll() is None:
-        try:
-            urllib.request.urlopen(address).close()
-        except urllib.error.HTTPError:
-            return
-        except urllib.error.URLError:
-            time.sleep(0.05)
-        else:
-            return
-    raise AssertionError(process.stderr.read())
+        assert server.stop() == 0
 
 
 @pytest.fixture(scope="package")

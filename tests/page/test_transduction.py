@@ -76,8 +76,8 @@ def test_the_cell_under_the_pointer_is_described(screen):
 def hover(page, place):
     """Moves the pointer over the first lattice until a cell is found whose description has this heading."""
     box = page.locator(".lattice").first.bounding_box()
-    for y in range(45, int(box["height"]), 15):
-        for x in range(60, int(box["width"]), 30):
+    for y in range(50, int(box["height"]), 25):
+        for x in range(90, int(box["width"]), 50):
             page.mouse.move(box["x"] + x, box["y"] + y)
             if page.locator("#cursor h2").inner_text() == place:
                 return

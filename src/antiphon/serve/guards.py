@@ -16,7 +16,7 @@ from antiphon.serve.service_settings import Access, Limits
 
 COOKIE = "antiphon_session"
 LOGIN = "/login"
-_OF_LOGIN = frozenset({"/style.css", "/icon.svg"})
+_OF_LOGIN = frozenset({"/style.css", "/icon.svg", "/login.js"})
 """Files that the form for the token shows, so that they need none."""
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; font-src 'self'; connect-src 'self'; "
@@ -32,7 +32,8 @@ SECURITY_HEADERS = [
 ]
 _FORM = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Antiphon: token</title><link rel="icon" href="icon.svg"><link rel="stylesheet" href="style.css"></head>
+<title>Antiphon: token</title><link rel="icon" href="icon.svg"><link rel="stylesheet" href="style.css">
+<script type="module" src="login.js"></script></head>
 <body class="login"><main><h1><img src="icon.svg" alt="" width="22" height="22"> antiphon</h1>
 <form method="post" action="{action}"><label for="token">Token of this service</label>
 <input id="token" name="token" type="password" autocomplete="current-password" required autofocus>
