@@ -100,6 +100,19 @@ def test_a_shared_lstm_reads_both():
     assert torch.equal(model.question(tokens, lengths), model.answer(tokens, lengths, torch.zeros(1, 3)))
 
 
+def test_before_training_the_vectors_of_texts_differ_and_one_lstm_matches_by_their_product():
+    torch.manual_seed(0)
+    vectors = FixedVectors(torch.randn(50, 20))
+    model = LastState(vectors, ReaderSizes(20, layers=3, forget_bias=1.0), shared=True)
+    tokens = torch.randint(50, (40, 9))
+    states = model.question(tokens, torch.full((40,), 9))
+    assert states.std(0).mean() > 2 * states.mean(0).abs().mean()
+    assert torch.equal(Matcher(model).match, torch.eye(20))
+    lstm = model.answer_reader.lstm
+    torch.testing.assert_close(lstm.weight_hh_l1[:20] @ lstm.weight_hh_l1[:20].T, torch.eye(20))
+    assert lstm.bias_ih_l0.tolist() == [0.0] * 20 + [1.0] * 20 + [0.0] * 40
+
+
 @pytest.mark.parametrize("pooling", ["last", "mean", "max"])
 def test_states_of_both_directions_are_pooled(pooling):
     model = LastState(fixed(), ReaderSizes(3, bidirectional=True, pooling=pooling))

@@ -148,7 +148,20 @@ class LSTMReader(nn.Module):
 
 
 def _new_lstm(input_size: int, sizes: ReaderSizes) -> LSTM:
-    return LSTM(input_size, sizes.hidden_size, sizes.layers, sizes.state_dropout, sizes.forget_bias)
+    """An LSTM whose gates start with orthogonal weights and no bias but that of the forget gates.
+
+    With the usual small weights and random biases, the last states of two texts differ little before training.
+    """
+    lstm = LSTM(input_size, sizes.hidden_size, sizes.layers, sizes.state_dropout)
+    for name, weight in lstm.named_parameters():
+        if name.startswith("weight"):
+            for gate in weight.data.chunk(4):
+                nn.init.orthogonal_(gate)
+        else:
+            nn.init.zeros_(weight)
+            if name.startswith("bias_ih"):
+                nn.init.constant_(weight.data[sizes.hidden_size : 2 * sizes.hidden_size], sizes.forget_bias)
+    return lstm
 
 
 def _pool(states: Float[Tensor, "B I H"], lengths: Int[Tensor, " B"], pooling: Pooling) -> Float[Tensor, "B H"]:
@@ -172,6 +185,10 @@ class LastState(SentenceModel):
     def question_reader(self) -> LSTMReader:
         """The LSTM of questions; a shared one is saved once."""
         return self.answer_reader if self._own_reader is None else self._own_reader
+
+    def initial_match(self) -> Float[Tensor, "D D"]:
+        """The identity if one LSTM reads both texts: similar ones match from the start."""
+        return super().initial_match() if self._own_reader is not None else torch.eye(self.output_size)
 
     def question(self, tokens: Int[Tensor, "B I"], lengths: Int[Tensor, " B"]) -> Float[Tensor, "B D"]:
         """The vector that the question's LSTM gives."""
