@@ -111,6 +111,9 @@ def run_keys(tokens: Int[Tensor, "N T"], before: Int[Tensor, " N"]) -> Int[Tenso
     ``before`` are the keys of the preceding tokens. Keys of source and target are equal where the target has just
     written the source token: in ``irritar`` the second r counts as written only once two of them are.
     """
+    if tokens.shape[1] == 1:  # a step of decoding: the same in fewer operations
+        repeats = torch.where(tokens[:, 0] == before // _RUNS, before % _RUNS, 0)
+        return tokens * _RUNS + (repeats + 1).clamp(max=_RUNS - 1)[:, None]
     previous = torch.cat([(before // _RUNS)[:, None], tokens[:, :-1]], 1)
     position = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
     start = torch.where(tokens != previous, position, -_RUNS)

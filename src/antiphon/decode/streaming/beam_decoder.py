@@ -8,7 +8,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from antiphon.data.vocab import END
@@ -124,36 +124,41 @@ class BeamDecoder(OnlineDecoder):
     ) -> None:
         """Extends the outputs of one column of each stream; each also leaves the row, unless it is the last."""
         own_rows = [rows[self.tree.owner[node]] for node in nodes]
-        here = select_factors(factors, [row.index for row in own_rows])
+        here = select_factors(factors, torch.tensor([row.index for row in own_rows], device=self.device))
         owners = [self.tree.owner[node] for node in nodes]
-        of_target = self.tree.target.transition[nodes]
+        of_target = self.tree.target.transition.index_select(0, torch.tensor(nodes, device=self.device))
         log_emit, log_shift = self._log_moves(here.transition, of_target, owners, is_last=is_last)
         scores = [row.forward[node] for row, node in zip(own_rows, nodes, strict=True)]
         if not is_last:
             for row, node, score, shift in zip(own_rows, nodes, scores, log_shift.tolist(), strict=True):
                 row.leave(node, score + shift)
         ready = torch.tensor(scores, dtype=torch.float64, device=self.device) + log_emit
-        for stream, candidates in self._candidates(nodes, ready, here, can_end=is_last).items():
-            near = self._near(candidates, rows[stream].best)
-            if near:
-                self._arrive(rows[stream], self._keep(near), self.root[stream])
+        kept = [
+            candidate
+            for stream, candidates in self._candidates(nodes, ready, here, can_end=is_last).items()
+            if (near := self._near(candidates, rows[stream].best))
+            for candidate in self._keep(near)
+        ]
+        self._arrive(rows, kept)
 
     def _candidates(
         self, nodes: list[int], ready: Float[Tensor, " N"], here: CellFactors, *, can_end: bool
     ) -> dict[int, list[Candidate]]:
         """The best tokens of each stream's cell, best first."""
         streams = [self.tree.owner[node] for node in nodes]
-        log_probs = self._log_token_probs(here.logits, self.tree.target.logits[nodes], streams, can_end=can_end)
+        of_target = self.tree.target.logits.index_select(0, torch.tensor(nodes, device=self.device))
+        log_probs = self._log_token_probs(here.logits, of_target, streams, can_end=can_end)
         is_full = [
             self.tree.length[node] + 2 > self._longest_output(stream)
             for node, stream in zip(nodes, streams, strict=True)
         ]
-        log_probs[is_full] = log_probs[is_full].masked_fill(is_no_end(log_probs), IMPOSSIBLE)
+        if any(is_full):
+            log_probs[is_full] = log_probs[is_full].masked_fill(is_no_end(log_probs), IMPOSSIBLE)
         self._keep_to_prefixes(log_probs, streams, [self.tree.length[node] for node in nodes])
         log_probs, tokens = log_probs.topk(min(self.width, log_probs.shape[1]), 1)
         tokens = self._ids(tokens, streams)
         scores = ready[:, None] + log_probs
-        row, rank = (scores > IMPOSSIBLE).nonzero(as_tuple=True)
+        row, rank = self._possible(scores, streams).nonzero(as_tuple=True)
         found: dict[int, list[Candidate]] = {}
         for score, index, token in zip(
             scores[row, rank].tolist(), row.tolist(), tokens[row, rank].tolist(), strict=True
@@ -161,6 +166,12 @@ class BeamDecoder(OnlineDecoder):
             node = nodes[index]
             found.setdefault(self.tree.owner[node], []).append(Candidate(score, node, token))
         return {stream: nlargest(self.width, candidates) for stream, candidates in found.items()}
+
+    def _possible(self, scores: Float[Tensor, "N K"], streams: list[int]) -> Bool[Tensor, "N K"]:
+        """Which scores are within ``threshold`` of the best of their stream: few, so that only those are compared."""
+        index = torch.tensor(streams, device=self.device)
+        best = scores.new_full((len(self.root),), IMPOSSIBLE).scatter_reduce(0, index, scores.amax(1), "amax")
+        return (scores > IMPOSSIBLE) & (scores >= (best[index] - self.settings.threshold)[:, None])
 
     def _near(self, candidates: list[Candidate], best: float) -> list[Candidate]:
         """Candidates within ``threshold`` of the best candidate and of the best that has left the row or finished."""
@@ -171,15 +182,18 @@ class BeamDecoder(OnlineDecoder):
         """The candidates of a cell that become outputs: all of them."""
         return candidates
 
-    def _arrive(self, row: StreamRow, candidates: list[Candidate], root: int) -> None:
+    def _arrive(self, rows: dict[int, StreamRow], candidates: list[Candidate]) -> None:
         """Makes candidates outputs of the next column, or finishes them if they end."""
         unfinished = [candidate for candidate in candidates if candidate.token != END]
         grown = self.tree.grow([c.node for c in unfinished], [c.token for c in unfinished])
         for node, candidate in zip(grown, unfinished, strict=True):
-            row.forward[node] = _log_add(row.forward.get(node, IMPOSSIBLE), candidate.log_score)
+            forward = rows[self.tree.owner[node]].forward
+            forward[node] = _log_add(forward.get(node, IMPOSSIBLE), candidate.log_score)
         for candidate in candidates:
             if candidate.token == END:
-                row.finish(candidate.log_score, self._final_score(candidate), self.tree.path(candidate.node, root))
+                stream = self.tree.owner[candidate.node]
+                tokens = self.tree.path(candidate.node, self.root[stream])
+                rows[stream].finish(candidate.log_score, self._final_score(candidate), tokens)
 
     def _final_score(self, candidate: Candidate) -> float:
         """The score by which a finished output is ranked."""

@@ -130,7 +130,8 @@ class OnlineDecoder(ABC):
         self, source: Float[Tensor, "N T"], target: Float[Tensor, "N T"], streams: list[int], *, is_last: bool
     ) -> tuple[Float[Tensor, " N"], Float[Tensor, " N"]]:
         """Log probabilities of writing and of reading on in cells of these streams, with their bias."""
-        log_odds = self.model.transition.log_odds(source, target) + self.emit_bias[streams]
+        log_odds = self.model.transition.log_odds(source, target)
+        log_odds = log_odds + self.emit_bias.index_select(0, torch.tensor(streams, device=self.device))
         return self.model.split_odds(log_odds, torch.full_like(log_odds, is_last, dtype=torch.bool))
 
     def _log_token_probs(
@@ -145,6 +146,8 @@ class OnlineDecoder(ABC):
 
     def _keep_to_prefixes(self, log_probs: Float[Tensor, "N V"], streams: list[int], written: list[int]) -> None:
         """Makes all tokens impossible but the next of the prefix, in cells of streams that have not written theirs."""
+        if not any(self.prefixes):
+            return
         for row, (stream, length) in enumerate(zip(streams, written, strict=True)):
             if length < len(self.prefixes[stream]):
                 token = self.prefixes[stream][length]
@@ -172,6 +175,7 @@ def step_decoder(model: Transducer, tokens: Tensor, state: SideState) -> tuple[C
     return CellFactors(target.logits[:, 0], target.transition[:, 0]), state
 
 
-def select_factors(side: CellFactors, positions: list[int]) -> CellFactors:
+def select_factors(side: CellFactors, positions: list[int] | Int[Tensor, " M"]) -> CellFactors:
     """The factors of some of the cells."""
-    return CellFactors(side.logits[positions], side.transition[positions])
+    index = torch.as_tensor(positions, device=side.logits.device)
+    return CellFactors(side.logits.index_select(0, index), side.transition.index_select(0, index))

@@ -13,7 +13,10 @@ from antiphon.nn.cell_factors import CellFactors, SideState
 
 
 class PrefixTree:
-    """The active outputs and their prefixes: a node for each, with the decoder's contribution after it."""
+    """The active outputs and their prefixes: a node for each, with the decoder's contribution after it.
+
+    ``target`` and ``state`` may have room for more nodes than there are.
+    """
 
     def __init__(self, model: Transducer, features: Int[Tensor, "N F"]) -> None:
         self.model, count = model, len(features)
@@ -54,8 +57,17 @@ class PrefixTree:
         self.length.append(length)
 
     def _extend(self, target: CellFactors, state: SideState) -> None:
-        self.target = CellFactors(*(torch.cat(parts) for parts in zip(self.target, target, strict=True)))
-        self.state = self.state.join(state)
+        """Stores what belongs to the last nodes; there is room for as many again whenever it has to grow."""
+        stop, room = len(self.owner), len(self.target.logits)
+        first = stop - len(target.logits)
+        if stop > room:
+            more = torch.zeros(max(stop - room, room), dtype=torch.long, device=self.target.logits.device)
+            blank = select_factors(self.target, more)
+            self.target = CellFactors(*(torch.cat(parts) for parts in zip(self.target, blank, strict=True)))
+            self.state = self.state.join(self.state.select(more))
+        for whole, part in zip(self.target, target, strict=True):
+            whole[first:stop] = part
+        self.state = self.state.replace(torch.arange(first, stop, device=self.target.logits.device), state)
 
     def path(self, node: int, above: int) -> list[int]:
         """The tokens below one node, down to another."""

@@ -1,0 +1,84 @@
+"""What is in deploy/ fits what it deploys."""
+
+import configparser
+import json
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import typer
+import yaml
+
+from antiphon.cli import app
+
+DEPLOY = Path(__file__).parent.parent.parent / "deploy"
+INSTRUCTIONS = {
+    "FROM", "WORKDIR", "RUN", "ENV", "COPY", "USER", "EXPOSE", "STOPSIGNAL", "HEALTHCHECK", "ENTRYPOINT", "CMD",
+}  # fmt: skip
+
+
+def instructions():
+    """The instructions of the Dockerfile with their arguments."""
+    text = (DEPLOY / "Dockerfile").read_text().replace("\\\n", " ")
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    return [tuple(re.split(r"\s+", line, maxsplit=1)) for line in lines]
+
+
+def parsed(arguments):
+    """The arguments of ``antiphon serve``, read as the command line reads them."""
+    command = typer.main.get_command(app).commands["serve"]
+    return command.make_context("serve", list(arguments), resilient_parsing=False).params
+
+
+def test_the_dockerfile_has_known_instructions_and_copies_what_exists():
+    assert {name for name, _ in instructions()} <= INSTRUCTIONS
+    copied = [
+        word for name, rest in instructions() if name == "COPY" and "--from" not in rest for word in rest.split()[:-1]
+    ]
+    assert {"src", "pyproject.toml", "constraints.txt"} <= set(copied)
+    allowed = (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines()
+    for name in copied:
+        assert (DEPLOY.parent / name).exists()
+        assert f"!{name}" in allowed
+
+
+def test_the_container_runs_a_command_that_exists_without_privileges():
+    found = dict(instructions())
+    command = json.loads(found["ENTRYPOINT"]) + json.loads(found["CMD"])
+    assert command[:2] == ["antiphon", "serve"]
+    assert parsed(command[2:])["host"] == "0.0.0.0"
+    assert found["USER"] == "antiphon"
+    assert json.loads(found["HEALTHCHECK"].partition("CMD ")[2])[1:] == ["-m", "antiphon.serve.health_check"]
+
+
+def test_the_compose_file_has_a_health_check_a_token_and_no_open_port():
+    (service,) = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"].values()
+    assert service["healthcheck"]["test"] == ["CMD", "python", "-m", "antiphon.serve.health_check"]
+    assert service["environment"]["ANTIPHON_TOKEN_FILE"] == "/run/secrets/antiphon_token"
+    assert all(port.startswith("127.0.0.1:") for port in service["ports"])
+    assert service["read_only"]
+    assert (DEPLOY / service["build"]["context"] / service["build"]["dockerfile"]).is_file()
+    assert parsed(service["command"])["runs"]
+
+
+def test_the_unit_starts_a_command_that_exists():
+    unit = configparser.RawConfigParser(strict=False)
+    unit.optionxform = str
+    unit.read(DEPLOY / "antiphon.service")
+    words = shlex.split(unit["Service"]["ExecStart"])
+    assert words[0].endswith("/antiphon")
+    assert parsed(words[2:])["port"] == 8000
+    assert "ANTIPHON_TOKEN_FILE=%d/token" in unit["Service"]["Environment"]
+
+
+@pytest.mark.parametrize("tool", ["systemd-analyze"])
+def test_systemd_finds_nothing_wrong_with_the_unit_where_it_is_installed(tool):
+    if shutil.which(tool):
+        done = subprocess.run(
+            [tool, "verify", str(DEPLOY / "antiphon.service")], capture_output=True, text=True, check=False
+        )
+        problems = [line for line in done.stderr.splitlines() if "antiphon.service" in line]
+        assert all("not executable" in line for line in problems), done.stderr

@@ -1,0 +1,147 @@
+"""The process that serves: how it starts, is refused, is checked, and stops."""
+
+import os
+import signal
+import socket as sockets
+import subprocess
+import sys
+import threading
+
+import pytest
+from websockets.exceptions import ConnectionClosed
+
+from tests.serve.processes import DEADLINE, ROOT, eventually, hear, limited_server, say
+
+
+def test_an_open_address_without_a_token_is_refused_in_a_sentence(antiphon, runs):
+    result = antiphon("serve", runs / "online", "--host", "0.0.0.0")
+    assert result.status == 2
+    assert "--token" in result.err
+    assert result.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--token", " "], "empty"),
+        (["--token", "x", "--token-file", "y"], "two tokens"),
+        (["--token-file", "nowhere.txt"], "nowhere.txt"),
+        (["--port", "70000"], "65535"),
+        (["--host", "no.such.host.invalid", "--token", "x"], "no.such.host.invalid"),
+    ],
+)
+def test_wrong_options_are_refused_in_a_sentence(antiphon, runs, arguments, said):
+    result = antiphon("serve", runs / "online", *arguments)
+    assert result.status == 2
+    assert said in result.err
+    assert "Traceback" not in result.err
+
+
+def test_a_port_that_is_taken_and_two_runs_of_one_name_are_refused(antiphon, runs, server):
+    taken = antiphon("serve", runs / "online", "--port", server.port)
+    assert taken.status == 2
+    assert str(server.port) in taken.err
+    twice = antiphon("serve", runs / "online", runs / "online")
+    assert twice.status == 2
+    assert "second run" in twice.err
+
+
+def test_a_token_file_is_read_and_an_empty_one_refused(tmp_path):
+    from antiphon.cli.serve import read_token
+    from antiphon.exceptions import InputError
+
+    file = tmp_path / "token"
+    file.write_text("secret\n")
+    assert read_token(None, file) == "secret"
+    file.write_text("\n")
+    with pytest.raises(InputError, match="empty"):
+        read_token(None, file)
+    assert read_token(None, None) is None
+
+
+def test_without_the_extra_serve_the_command_says_what_to_install(antiphon, runs, monkeypatch):
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    monkeypatch.delitem(sys.modules, "antiphon.serve.server", raising=False)
+    result = antiphon("serve", runs / "online")
+    assert result.status == 2
+    assert 'pip install "antiphon[serve]"' in result.err
+
+
+def test_other_commands_do_not_import_the_packages_of_the_service():
+    program = "import sys; from antiphon.cli import main; sys.argv = ['antiphon', 'recipes']; main()"
+    check = (
+        "import atexit, sys; atexit.register(lambda: print([n for n in ('fastapi', 'uvicorn') if n in sys.modules]))"
+    )
+    done = subprocess.run([sys.executable, "-c", f"{check}\n{program}"], capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_sigterm_finishes_what_is_running_and_refuses_new_work(runs):
+    with limited_server([runs / "online"]) as server, server.socket() as socket:
+        say(socket, event="start", run="online")
+        hear(socket, "started")
+        answers = []
+        asking = threading.Thread(
+            target=lambda: answers.append(server.post("predict", run="online", inputs=["dagi" * 10] * 250, nbest=3))
+        )
+        asking.start()
+        assert eventually(lambda: server.metric("antiphon_queue_items") > 0)
+        server.process.send_signal(signal.SIGTERM)
+        with pytest.raises(ConnectionClosed) as closed:
+            socket.recv(timeout=DEADLINE)
+        assert closed.value.rcvd.code == 1012
+        asking.join(DEADLINE)
+        assert answers[0].status_code == 200
+        assert len(answers[0].json()["predictions"]) == 250
+        assert server.process.wait(DEADLINE) == 0
+        with pytest.raises(ConnectionRefusedError):
+            sockets.create_connection(("127.0.0.1", server.port))
+        assert not [line for line in server.errors if "Traceback" in line]
+
+
+def test_a_client_that_leaves_is_not_computed_for(runs):
+    with limited_server([runs / "online"]) as server:
+        body = b'{"run": "online", "inputs": [' + b", ".join([b'"dagibudagibu"'] * 250) + b'], "nbest": 3}'
+        head = "POST /api/predict HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: "
+        for _ in range(4):
+            with sockets.create_connection(("127.0.0.1", server.port)) as connection:
+                connection.sendall(f"{head}{len(body)}\r\n\r\n".encode() + body)
+        assert eventually(lambda: server.metric("antiphon_dropped_total") > 0)
+        assert eventually(lambda: server.metric("antiphon_queue_items") == 0)
+        assert server.metric("antiphon_batch_items_sum") < 1000
+
+
+def test_a_client_that_does_not_read_is_closed(runs):
+    with limited_server([runs / "online"], limits={"send_seconds": 0.5}) as server:
+        connection = sockets.socket()
+        connection.setsockopt(sockets.SOL_SOCKET, sockets.SO_RCVBUF, 2048)
+        connection.connect(("127.0.0.1", server.port))
+        with connection, server.socket(sock=connection, max_queue=1) as socket:
+            say(socket, event="start", run="online", watch=True)
+            flood(socket)
+        assert eventually(lambda: server.metric("antiphon_open_streams") == 0)
+
+
+def flood(socket):
+    """Sends long inputs without reading any answer, until the connection is closed."""
+    try:
+        for _ in range(400):
+            say(socket, event="read", text="dagibu" * 20)
+            say(socket, event="reset")
+    except ConnectionClosed:
+        return
+
+
+def test_the_health_check_of_the_container_says_whether_a_service_is_ready(server, tmp_path):
+    def check(address, **environment):
+        command = [sys.executable, "-m", "antiphon.serve.health_check", address]
+        environment = os.environ | {"PYTHONPATH": str(ROOT / "src")} | environment
+        return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+
+    assert check(f"http://{server.address}").returncode == 0
+    gone = check("http://127.0.0.1:9")
+    assert gone.returncode == 1
+    assert gone.stderr.startswith("not ready")
+    token = tmp_path / "token"
+    token.write_text("any\n")
+    assert check(f"http://{server.address}", ANTIPHON_TOKEN_FILE=str(token)).returncode == 0
