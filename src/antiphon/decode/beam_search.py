@@ -19,7 +19,7 @@ Thesis: section 3.4.1; ``beam = 1`` is greedy search.
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, cast
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -28,8 +28,10 @@ from torch.nn.functional import pad
 
 from antiphon.data.batch import Batch
 from antiphon.data.vocab import END, PAD, SPECIALS, START, UNKNOWN
+from antiphon.decode.beam_hypotheses import Beam, Extensions, Finished, StepRecord
 from antiphon.decode.captured_step import CapturedStep
 from antiphon.decode.hypothesis import BeamSettings, Hypothesis
+from antiphon.decode.rescorer import LogProbability, Rescorer
 from antiphon.lattice.moves import IMPOSSIBLE
 from antiphon.models.left_to_right import AlignedModel, LeftToRight, copies_unknown, reserve, static_fits
 from antiphon.nn.cuda_streams import run_concurrently
@@ -45,148 +47,10 @@ _DONE_CHECK_INTERVAL = 4
 """Steps replayed between device syncs that check whether all sentences are done."""
 
 
-class Extensions(NamedTuple):
-    """Hypotheses with one more token, ``E`` of each sentence: the hypothesis that each extends, and its token.
-
-    They are compared by ``value``; ``features`` are the scores that it was computed from, if any.
-    """
-
-    parent: Int[Tensor, "B E"]
-    token: Int[Tensor, "B E"]
-    log_prob: Float[Tensor, "B E"]
-    value: Float[Tensor, "B E"]
-    features: Float[Tensor, "B E F"]
-
-    def take(self, index: Int[Tensor, "B K"], value: Float[Tensor, "B K"]) -> "Extensions":
-        """Some extensions of each sentence with new values and no features."""
-        parent, token, log_prob = (tensor.gather(1, index) for tensor in self[:3])
-        return Extensions(parent, token, log_prob, value, self.features[:, :0])
-
-
-class Finished(NamedTuple):
-    """The best finished outputs of each sentence, best first; where there are fewer, scores are impossible.
-
-    An output has score, value, log probability, the step and the slot of the hypothesis that was extended by the end
-    symbol, and features, all in one tensor.
-    """
-
-    outputs: Float[Tensor, "B n 5+F"]
-
-    @property
-    def score(self) -> Float[Tensor, "B n"]:
-        """The score that outputs are ranked by."""
-        return self.outputs[:, :, 0]
-
-    @property
-    def value(self) -> Float[Tensor, "B n"]:
-        """The value that they were compared by in the search."""
-        return self.outputs[:, :, 1]
-
-    def add(self, outputs: Float[Tensor, "B E 5+F"]) -> "Finished":
-        """The best of these and others, as many as before."""
-        both = torch.cat([self.outputs, outputs], 1)
-        best = both[:, :, 0].topk(self.outputs.shape[1], 1).indices
-        return Finished(both.gather(1, best[:, :, None].expand(-1, -1, both.shape[2])))
-
-
-class Beam(NamedTuple):
-    """Unfinished hypotheses of one length, each in a slot of its sentence: slot ``s * K + rank`` of sentence ``s``.
-
-    A hypothesis with an impossible ``log_prob`` is an empty slot; its token is padding.
-    """
-
-    length: Float[Tensor, ""]
-    slot: Int[Tensor, " N"]
-    sentence: Int[Tensor, " N"]
-    token: Int[Tensor, " N"]
-    log_prob: Float[Tensor, " N"]
-    state: Any
-    rescorer_state: Any
-    finished: Finished
-
-
-class StepRecord(NamedTuple):
-    """The record of a step: token, parent slot and log probability of the hypothesis in every slot."""
-
-    token: Int[Tensor, "B K"]
-    parent: Int[Tensor, "B K"]
-    log_prob: Float[Tensor, "B K"]
-
-
-class Rescorer(Protocol):
-    """Other models that help to decide which extensions are kept."""
-
-    features: int
-    """Number of scores for each extension."""
-
-    def start(self) -> Any:
-        """Its state before the start symbol of every sentence."""
-        ...
-
-    def prepare(self, beam: Beam) -> Any:
-        """What it can compute at the same time as the model, from the hypotheses of the beam."""
-        ...
-
-    def choose(
-        self, extensions: Extensions, beam: Beam, memory: Any, state: Any, prepared: Any
-    ) -> tuple[Extensions, Any]:
-        """The extensions to consider, with their values and features, and its own state after each of them.
-
-        ``memory`` and ``state`` are the model's, after the hypotheses of the beam.
-        """
-        ...
-
-    def select(self, state: Any, index: Tensor) -> Any:
-        """The states of some extensions, by flat index over all sentences."""
-        ...
-
-    def final_score(self, extensions: Extensions, length: Tensor) -> Float[Tensor, "B E"]:
-        """The score that extensions by the end symbol are ranked by."""
-        ...
-
-    def upper_bound(self, extensions: Extensions, length: Tensor, limits: Tensor) -> Float[Tensor, "B E"]:
-        """The best final score that each can still reach."""
-        ...
-
-
 @torch.inference_mode()
 def search_outputs(model: LeftToRight, batch: Batch, settings: BeamSettings) -> list[list[Hypothesis]]:
     """The ``nbest`` best outputs of every source in the batch, best first."""
     return BeamSearch(model, batch, settings).run()
-
-
-class LogProbability:
-    """Compares extensions by their log probability, without other models."""
-
-    features = 0
-
-    def __init__(self, settings: BeamSettings) -> None:
-        self.settings = settings
-
-    def start(self) -> tuple[()]:
-        """Nothing."""
-        return ()
-
-    def prepare(self, beam: Beam) -> None:
-        """Nothing."""
-
-    def choose(
-        self, extensions: Extensions, beam: Beam, memory: Any, state: Any, prepared: None
-    ) -> tuple[Extensions, tuple[()]]:
-        """All of them."""
-        return extensions, ()
-
-    def select(self, state: tuple[()], index: Tensor) -> tuple[()]:
-        """Nothing."""
-        return ()
-
-    def final_score(self, extensions: Extensions, length: Tensor) -> Float[Tensor, "B E"]:
-        """The log probability with length bias and normalisation."""
-        return self.settings.normalise(extensions.log_prob, length)
-
-    def upper_bound(self, extensions: Extensions, length: Tensor, limits: Tensor) -> Float[Tensor, "B E"]:
-        """The bound that follows because the log probability can only fall."""
-        return self.settings.upper_bound(extensions.log_prob, length, limits)
 
 
 class BeamSearch:

@@ -24,7 +24,8 @@ from torch import Tensor
 from antiphon.data.vocab import END, START
 from antiphon.lattice.moves import IMPOSSIBLE
 from antiphon.lattice.recurrence import forward_along
-from antiphon.models.transducer import SourceState, Transducer
+from antiphon.models.transducer import Transducer
+from antiphon.models.transducer_network import SourceState
 from antiphon.nn.cell_factors import CellFactors
 from antiphon.nn.next_tokens import TokenTable, log_normalisers_by_sentence
 

@@ -6,7 +6,8 @@ from typing import NamedTuple, cast
 import torch
 
 from antiphon.data.batch import Batch
-from antiphon.decode.beam_search import BeamSearch, Finished, StepRecord
+from antiphon.decode.beam_hypotheses import Finished, StepRecord
+from antiphon.decode.beam_search import BeamSearch
 from antiphon.decode.forced_prefix import PrefixModel
 from antiphon.decode.hypothesis import BeamSettings, Hypothesis
 from antiphon.decode.rescoring import NoisyChannelRescorer

@@ -24,7 +24,8 @@ from torch import Tensor
 
 from antiphon.data.batch import Batch
 from antiphon.data.vocab import END
-from antiphon.decode.beam_search import Beam, BeamSearch, Extensions
+from antiphon.decode.beam_hypotheses import Beam, Extensions
+from antiphon.decode.beam_search import BeamSearch
 from antiphon.decode.channel_lattice import ChannelLattice, ChannelRows
 from antiphon.decode.forced_prefix import PrefixModel
 from antiphon.decode.hypothesis import BeamSettings, Hypothesis

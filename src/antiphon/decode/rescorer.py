@@ -1,0 +1,79 @@
+"""What a beam search compares hypotheses by: their log probability, or the scores of several models."""
+
+from typing import Any, Protocol
+
+from jaxtyping import Float
+from torch import Tensor
+
+from antiphon.decode.beam_hypotheses import Beam, Extensions
+from antiphon.decode.hypothesis import BeamSettings
+
+
+class Rescorer(Protocol):
+    """Other models that help to decide which extensions are kept."""
+
+    features: int
+    """Number of scores for each extension."""
+
+    def start(self) -> Any:
+        """Its state before the start symbol of every sentence."""
+        ...
+
+    def prepare(self, beam: Beam) -> Any:
+        """What it can compute at the same time as the model, from the hypotheses of the beam."""
+        ...
+
+    def choose(
+        self, extensions: Extensions, beam: Beam, memory: Any, state: Any, prepared: Any
+    ) -> tuple[Extensions, Any]:
+        """The extensions to consider, with their values and features, and its own state after each of them.
+
+        ``memory`` and ``state`` are the model's, after the hypotheses of the beam.
+        """
+        ...
+
+    def select(self, state: Any, index: Tensor) -> Any:
+        """The states of some extensions, by flat index over all sentences."""
+        ...
+
+    def final_score(self, extensions: Extensions, length: Tensor) -> Float[Tensor, "B E"]:
+        """The score that extensions by the end symbol are ranked by."""
+        ...
+
+    def upper_bound(self, extensions: Extensions, length: Tensor, limits: Tensor) -> Float[Tensor, "B E"]:
+        """The best final score that each can still reach."""
+        ...
+
+
+class LogProbability:
+    """Compares extensions by their log probability, without other models."""
+
+    features = 0
+
+    def __init__(self, settings: BeamSettings) -> None:
+        self.settings = settings
+
+    def start(self) -> tuple[()]:
+        """Nothing."""
+        return ()
+
+    def prepare(self, beam: Beam) -> None:
+        """Nothing."""
+
+    def choose(
+        self, extensions: Extensions, beam: Beam, memory: Any, state: Any, prepared: None
+    ) -> tuple[Extensions, tuple[()]]:
+        """All of them."""
+        return extensions, ()
+
+    def select(self, state: tuple[()], index: Tensor) -> tuple[()]:
+        """Nothing."""
+        return ()
+
+    def final_score(self, extensions: Extensions, length: Tensor) -> Float[Tensor, "B E"]:
+        """The log probability with length bias and normalisation."""
+        return self.settings.normalise(extensions.log_prob, length)
+
+    def upper_bound(self, extensions: Extensions, length: Tensor, limits: Tensor) -> Float[Tensor, "B E"]:
+        """The bound that follows because the log probability can only fall."""
+        return self.settings.upper_bound(extensions.log_prob, length, limits)

@@ -1,0 +1,196 @@
+"""The network of a transducer: what source and target contribute to every cell of the lattice.
+
+    h_i               state of the source at position i, unidirectional or bidirectional: of an LSTM or a transformer
+    s_j               state of the target prefix y_1..y_{j-1}; it may attend to all h_i (``nn/source_attention.py``)
+    logits            W_h h_i and W_s s_j + b, which are added in cell (i, j)
+    transition        T_h h_i and T_s s_j + c, likewise
+
+If there are features, their vector is added to the embedding of every token of both sides. Source tokens can be tied
+to target tokens: to the same ones, or to those that they occur with most often. The transition model then sees whether
+the token that ``x_i`` is tied to has just been written (``nn/transition.py``).
+"""
+
+from typing import Literal, cast
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn.functional import logsigmoid
+
+from antiphon.data.batch import Batch
+from antiphon.data.copied_words import NOT_COPIED
+from antiphon.data.vocab import NO_COUNTERPART
+from antiphon.nn.cell_factors import CausalState, CellFactors, SideState, no_keys, run_keys
+from antiphon.nn.copying import in_vocabulary
+from antiphon.nn.recurrent import FeatureEmbedding, PrefixEncoder, Sizes, SourceEncoder, valid_positions
+from antiphon.nn.source_attention import SourceAttention, SourceContext
+from antiphon.nn.token_logits import TokenLogits
+from antiphon.nn.transformer_encoder import TransformerEncoder
+from antiphon.nn.transformer_layers import LayerSizes
+from antiphon.nn.transition import GeometricTransition, NeuralTransition
+
+_TRANSITION_ELEMENTS = 2**26
+"""Elements of the hidden transition units that are computed at once when no gradient is needed."""
+
+SourceState = SideState | CausalState
+"""The source side of a unidirectional transducer after some tokens, read by an LSTM or by a transformer."""
+
+
+class TransducerNetwork(nn.Module):
+    """Encoder, decoder, token logits and transition of a transducer."""
+
+    counterparts: Tensor
+
+    def __init__(
+        self,
+        source_size: int,
+        target_size: int,
+        feature_size: int = 0,
+        *,
+        encoder: Literal["unidirectional", "bidirectional"],
+        encoder_network: Literal["lstm", "transformer"],
+        encoder_layers: int,
+        encoder_heads: int,
+        encoder_feedforward_size: int,
+        transition: Literal["geometric", "neural"],
+        final_emit: Literal["learned", "forced"],
+        tie: Literal["none", "same", "associated"],
+        context: Literal["none", "attention"],
+        copy_words: bool,
+        hidden_size: int,
+        embedding_size: int,
+        layers: int,
+        dropout: float,
+        forget_bias: float,
+        emit_probability: float = 0.5,
+        counterparts: Int[Tensor, " S"] | None = None,
+    ) -> None:
+        """``counterparts`` has the target id that every source token is tied to, or ``NO_COUNTERPART``.
+
+        ``encoder_layers``, ``encoder_heads`` and ``encoder_feedforward_size`` are those of a transformer as encoder.
+        """
+        super().__init__()
+        sizes = Sizes(embedding_size, hidden_size, layers, dropout, forget_bias)
+        bidirectional = encoder == "bidirectional"
+        self.encoder: SourceEncoder | TransformerEncoder = (
+            SourceEncoder(source_size, sizes, bidirectional=bidirectional)
+            if encoder_network == "lstm"
+            else TransformerEncoder(
+                source_size,
+                LayerSizes(hidden_size, encoder_heads, encoder_feedforward_size, dropout),
+                encoder_layers,
+                bidirectional=bidirectional,
+            )
+        )
+        self.decoder = PrefixEncoder(target_size, sizes)
+        self.source_features = FeatureEmbedding(feature_size, self.encoder.embedding_size) if feature_size else None
+        self.target_features = FeatureEmbedding(feature_size, embedding_size) if feature_size else None
+        self.attention = (
+            SourceAttention(hidden_size, self.encoder.output_size, dropout) if context == "attention" else None
+        )
+        self.target_size, self.copies_words = target_size, copy_words
+        self.copies = tie == "same" and not copy_words
+        self._ties_words = tie == "same" and copy_words
+        if counterparts is None:
+            counterparts = torch.full((source_size,), NO_COUNTERPART)
+        self.register_buffer("counterparts", counterparts, persistent=tie != "none")
+        classes = target_size + copy_words
+        self.source_logits = TokenLogits(self.encoder.output_size, classes, bias=False)
+        self.target_logits = TokenLogits(hidden_size, classes)
+        self.final_emit_forced = final_emit == "forced"
+        self.transition: NeuralTransition | GeometricTransition = (
+            NeuralTransition(self.encoder.output_size, hidden_size, units=hidden_size, compares=tie != "none")
+            if transition == "neural"
+            else GeometricTransition(emit_probability)
+        )
+
+    def copied_words(self, batch: Batch) -> Int[Tensor, "B I"]:
+        """The target id of every source token that can be copied; of a batch that does not name them, none can."""
+        return batch.copied if batch.copied.shape[1] else torch.full_like(batch.source, NOT_COPIED)
+
+    def source_state(self, features: Int[Tensor, "N F"], room: int = 0) -> SourceState:
+        """The source side before its first token; one that grows has room for ``room`` tokens from the start."""
+        vectors = self._source_vectors(features)
+        if isinstance(self.encoder, TransformerEncoder):
+            return CausalState.initial(self.encoder.initial_cache(len(features), room), vectors)
+        return SideState.initial(self.encoder.initial_state(len(features))[0], vectors)
+
+    def _source_vectors(self, features: Int[Tensor, "N F"]) -> Float[Tensor, "N E"] | None:
+        return None if self.source_features is None else self.source_features(features)
+
+    def target_state(self, features: Int[Tensor, "N F"]) -> SideState:
+        """The target side before the start symbol."""
+        vectors = None if self.target_features is None else self.target_features(features)
+        return SideState.initial(self.decoder.initial_state(len(features))[0], vectors)
+
+    def encode(self, batch: Batch) -> tuple[CellFactors, SourceContext | None]:
+        """The source's contribution to every cell, and what the decoder attends to, if it does."""
+        states = self.encoder(batch.source, batch.source_lengths, self._source_vectors(batch.features))
+        tied = self.copied_words(batch) if self._ties_words else self.counterparts[batch.source]
+        keys = run_keys(tied, no_keys(batch.source_lengths))
+        factors = CellFactors(self.source_logits(states), self.transition.source_part(states, keys))
+        if self.attention is None:
+            return factors, None
+        return factors, SourceContext(states, valid_positions(batch.source_lengths, states.shape[1]))
+
+    def encode_step(
+        self, tokens: Int[Tensor, " N"], state: SourceState, copied: Int[Tensor, " N"] | None = None
+    ) -> tuple[CellFactors, SourceState]:
+        """The contribution of one more source token, and the state to continue from; for unidirectional encoders.
+
+        ``copied`` has the target id of each, for models that copy words.
+        """
+        tied = copied if self._ties_words and copied is not None else self.counterparts[tokens]
+        key = run_keys(tied[:, None], state.key)[:, 0]
+        after: SourceState
+        if isinstance(state, CausalState):
+            states, cache = cast(TransformerEncoder, self.encoder).step(tokens, state.cache, state.features)
+            after = CausalState(cache, key, state.features)
+        else:
+            before = state.hidden, state.cell
+            states, (hidden, cell) = cast(SourceEncoder, self.encoder).step(tokens, before, state.features)
+            after = SideState(hidden, cell, key, state.features)
+        return CellFactors(self.source_logits(states), self.transition.source_part(states, key)), after
+
+    def decode_prefix(
+        self, prefix: Int[Tensor, "N J"], state: SideState, context: SourceContext | None = None
+    ) -> tuple[CellFactors, SideState]:
+        """The target's contribution after each token of the prefix, and the state to continue from.
+
+        ``context`` is the source of each prefix, for models that attend to it.
+        """
+        states, keys, after = self.read_prefix(prefix, state)
+        return self.target_factors(self.attend(states, context), keys), after
+
+    def read_prefix(
+        self, prefix: Int[Tensor, "N J"], state: SideState
+    ) -> tuple[Float[Tensor, "N J H"], Int[Tensor, "N J"], SideState]:
+        """The decoder's state and the key after each token of the prefix, and the state to continue from."""
+        known = in_vocabulary(prefix, self.target_size) if self.copies_words else prefix
+        states, (hidden, cell) = self.decoder(known, (state.hidden, state.cell), state.features)
+        keys = run_keys(prefix, state.key)
+        return states, keys, SideState(hidden, cell, keys[:, -1], state.features)
+
+    def attend(self, states: Float[Tensor, "N J H"], context: SourceContext | None) -> Float[Tensor, "N J H"]:
+        """The states of the target after attention to the source, if there is any."""
+        return states if self.attention is None else self.attention(states, context)
+
+    def target_factors(self, states: Float[Tensor, "N J H"], keys: Int[Tensor, "N J"]) -> CellFactors:
+        """The target's contribution to every cell."""
+        return CellFactors(self.target_logits(states), self.transition.target_part(states, keys))
+
+    def split_odds(
+        self, log_odds: Float[Tensor, "*cells"], in_last_row: Bool[Tensor, "..."]
+    ) -> tuple[Float[Tensor, "*cells"], Float[Tensor, "*cells"]]:
+        """Log probabilities of emit and shift; emit is certain in the last row if it is forced there."""
+        log_emit, log_shift = logsigmoid(log_odds), logsigmoid(-log_odds)
+        if self.final_emit_forced:
+            log_emit = log_emit.masked_fill(in_last_row, 0.0)
+        return log_emit, log_shift
+
+    def emit_log_odds(self, source: Float[Tensor, "B I T"], target: Float[Tensor, "B J T"]) -> Float[Tensor, "B I J"]:
+        """Log odds of every cell; without gradients, some columns at a time."""
+        B, I, T = source.shape
+        at_once = target.shape[1] if torch.is_grad_enabled() else _TRANSITION_ELEMENTS // max(1, B * I * T)
+        parts = target.split(max(1, at_once), dim=1)
+        return torch.cat([self.transition.all_log_odds(source, part) for part in parts], 2)
