@@ -1,12 +1,13 @@
 """What the service says about each run: what it can do, with what, and inputs to try."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from antiphon.api import Model, NoisyChannelModel, RankingModel
 from antiphon.api.generation_models import NeuralModel
+from antiphon.data.readers import Pair
 from antiphon.exceptions import AntiphonError
 from antiphon.models.noisy_channel import NoisyChannel
 from antiphon.models.transducer import Transducer
@@ -16,7 +17,7 @@ from antiphon.runs.run_folder import token_kinds
 from antiphon.training.data.prepare import pairs_of
 
 MOST_FEATURES = 500
-_EXAMPLES, _LINES, _LONGEST = 4, 400, 80
+_EXAMPLES, _TRIED, _LINES, _LONGEST = 4, 20, 400, 80
 
 
 def transducer_of(model: Model) -> Transducer | None:
@@ -117,12 +118,26 @@ def _examples(model: Model, path: Path | tuple[Path, Path]) -> Iterator[dict[str
         for question in read_questions(path, lambda _: None)[:_EXAMPLES]:
             yield {"question": question.text, "sentences": [answer.text for answer in question.answers]}
         return
-    pairs = [pair for pair in islice(pairs_of(model.recipe, path), _LINES) if 3 < len(pair.source) <= _LONGEST]
-    for pair in _spread(pairs):
-        text = pair.target if is_language_model(model) else pair.source
-        yield {"input": text, "features": ";".join(pair.features)}
+    pairs = [pair for pair in islice(pairs_of(model.recipe, path), _LINES) if 3 < len(_read(model, pair)) <= _LONGEST]
+    chosen = _right_first(model, _spread(pairs, _TRIED)) if model.can_predict else _spread(pairs, _EXAMPLES)
+    for pair in chosen[:_EXAMPLES]:
+        yield {"input": _read(model, pair), "features": ";".join(pair.features)}
 
 
-def _spread(pairs: list[Any]) -> Iterable[Any]:
+def _read(model: Model, pair: Pair) -> str:
+    """What a model reads of a pair."""
+    return pair.target if is_language_model(model) else pair.source
+
+
+def _spread(pairs: list[Pair], count: int) -> list[Pair]:
     """A few pairs from all over a list."""
-    return pairs[:: max(1, len(pairs) // _EXAMPLES)][:_EXAMPLES]
+    return pairs[:: max(1, len(pairs) // count)][:count]
+
+
+def _right_first(model: Model, pairs: list[Pair]) -> list[Pair]:
+    """The pairs, those first whose output the model finds, so that examples show what it has learnt."""
+    sources = [(pair.source, pair.features) if model.reads_features else pair.source for pair in pairs]
+    found = model.predict(sources, align=False, allow_unknown_features=True)
+    tokens = model.codec.target.tokens
+    is_right = [list(each.tokens) == tokens(pair.target) for each, pair in zip(found, pairs, strict=True)]
+    return [pair for wanted in (True, False) for pair, right in zip(pairs, is_right, strict=True) if right is wanted]

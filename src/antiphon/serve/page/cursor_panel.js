@@ -139,7 +139,7 @@ function posteriorSentence(lattice, { row, column }) {
   if (token === undefined) return `What may be written after reading ${visible(lattice.source[row])}.`;
   const value = probability(lattice.posterior[row][column]);
   if (lattice.method === "attention") return `Attention weight of ${visible(lattice.source[row])}: ${value}.`;
-  return `${visible(token)} is written here with posterior probability ${value}.`;
+  return `${visible(token)} is written here with posterior ${value}.`;
 }
 
 /**

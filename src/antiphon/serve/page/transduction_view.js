@@ -200,8 +200,8 @@ export class TransductionView {
       this.page.change({ features, prefix: [] });
       this.player.play(input);
     };
-    const title = features ? `${input} (${features})` : input;
-    return element("button", { type: "button", class: "chip", title, on: { click: play } }, input);
+    const title = features ? `${input} ${features}` : input;
+    return element("button", { type: "button", class: "chip", title, on: { click: play } }, title);
   }
 }
 
