@@ -23,6 +23,7 @@ const LABEL_WIDTH = 132;
 const LEAST_LEFT = 56;
 const HEADER = 34;
 const PADDING = 14;
+const CELL_PADDING = 8;
 
 /**
  * The geometry of a lattice: as large as fits, between limits; what does not fit is scrolled.
@@ -33,7 +34,7 @@ const PADDING = 14;
  */
 export function layOut({ rows, columns }, labels, { width, height }) {
   const left = clamp(labels.row + 2 * PADDING, LEAST_LEFT, LABEL_WIDTH + 2 * PADDING);
-  const least = Math.max(CELL_WIDTH.least, Math.min(labels.column, LABEL_WIDTH) + PADDING);
+  const least = Math.max(CELL_WIDTH.least, Math.min(labels.column, LABEL_WIDTH) + CELL_PADDING);
   return {
     rows,
     columns,
