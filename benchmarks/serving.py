@@ -68,6 +68,12 @@ class Server:
         self.process.wait(60)
 
     @property
+    def seconds(self):
+        """Time that the process has spent on a core."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
+
+    @property
     def memory(self):
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(status.partition("VmRSS:")[2].split()[0]) / 1024
@@ -76,7 +82,9 @@ class Server:
 def of_streams(run, model, policy):
     with Server(run) as server:
         streams = [Client(server, policy, index) for index in range(STREAMS)]
+        before = server.seconds
         asyncio.run(run_all(client.run() for client in streams))
+        busy = server.seconds - before
     times = sorted(1000 * seconds for client in streams for seconds in client.times)
     alone = {word: streamed(model, policy, word) for client in streams for word, _ in client.outputs}
     wrong = sum(alone[word] != written for client in streams for word, written in client.outputs)
@@ -87,6 +95,7 @@ def of_streams(run, model, policy):
         "lost": sum(client.lost for client in streams),
         "p50_ms": statistics.median(times),
         "p99_ms": times[int(0.99 * len(times))],
+        "core_ms_per_token": 1000 * busy / len(times),
         "outputs": sum(len(client.outputs) for client in streams),
         "outputs_unlike_alone": wrong,
     }
@@ -139,25 +148,27 @@ class Client:
 
 
 def of_requests(run, model):
-    started = time.perf_counter()
+    started, busy = time.perf_counter(), time.process_time()
     alone = {word: model.predict([word])[0] for word in WORDS}
     in_a_loop = len(WORDS) / (time.perf_counter() - started)
+    core_ms = 1000 * (time.process_time() - busy) / len(WORDS)
     with Server(run) as server:
         asyncio.run(load_with_requests(server, FIRST))
-        before = server.memory
+        before, busy = server.memory, server.seconds
         times, answers, seconds = asyncio.run(load_with_requests(server, REQUESTS - FIRST))
-        after = server.memory
+        after, busy = server.memory, server.seconds - busy
     times.sort()
     per_second = len(times) / seconds
     compared = [compare(answers[word], alone[word]) for word in answers]
     return [
-        {"task": "one predict after another", "per_second": in_a_loop},
+        {"task": "one predict after another", "per_second": in_a_loop, "core_ms_per_request": core_ms},
         {
             "task": f"{CLIENTS} clients",
             "per_second": per_second,
             "to_one_after_another": per_second / in_a_loop,
             "p50_ms": 1000 * statistics.median(times),
             "p99_ms": 1000 * times[int(0.99 * len(times))],
+            "core_ms_per_request": 1000 * busy / len(times),
             "outputs_unlike_alone": sum(not same for same, _ in compared),
             "largest_difference_of_log_probability": max(difference for _, difference in compared),
         },

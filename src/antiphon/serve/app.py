@@ -1,5 +1,6 @@
 """The service as an ASGI application: its addresses, and what stands before them."""
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
@@ -55,9 +56,11 @@ async def running(service: Service) -> AsyncIterator[None]:
     service.batcher.start()
     await warm_up(service)
     service.ready = True
+    watching = asyncio.ensure_future(service.watch_sockets())
     try:
         yield
     finally:
+        watching.cancel()
         service.batcher.stop()
 
 

@@ -17,6 +17,8 @@ from antiphon.serve.service import Service
 from antiphon.serve.service_settings import Access, ServiceSettings
 
 _BACKLOG = 1024
+_SWITCH_SECONDS = 0.0005
+"""How long a thread may run while the other one waits: both take short turns all the time."""
 _CONNECTIONS = 1000
 """Connections besides those of streams."""
 
@@ -84,7 +86,7 @@ class GracefulServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Refuses new work, finishes what is running, then closes all connections."""
-        self.service.stopping.set()
+        self.service.stop()
         await self.service.batcher.drain(self.service.limits.grace_seconds)
         await super().shutdown(sockets)
 
@@ -92,6 +94,7 @@ class GracefulServer(uvicorn.Server):
 def serve(models: Mapping[str, Model], settings: ServiceSettings) -> None:
     """Serves until the process is stopped; SIGTERM is an orderly end."""
     raise_on_sigterm()
+    sys.setswitchinterval(_SWITCH_SECONDS)
     listening = listen(settings.access)
     service = Service(models, settings)
     config = uvicorn.Config(

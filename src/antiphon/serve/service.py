@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Hashable, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 from antiphon import __version__
 from antiphon.api import Model, Prediction, PredictOptions, RankingModel
@@ -44,6 +44,18 @@ JOB_ITEMS = 32
 """A request with more inputs is computed in parts, so that others need not wait for all of it."""
 
 
+class StreamSocketLike(Protocol):
+    """What the service needs to know of an open socket."""
+
+    def is_idle(self) -> bool:
+        """Whether the client has been silent for too long."""
+        ...
+
+    def wake(self) -> None:
+        """Has the stream look whether it has to close."""
+        ...
+
+
 class Service:
     """Loaded runs, and all that is needed to answer for them."""
 
@@ -59,10 +71,23 @@ class Service:
             if run["can"]["lattice"]
         }
         self.ready, self.stopping = False, asyncio.Event()
-        self.connections = 0
+        self.sockets: set[StreamSocketLike] = set()
         """Open sockets."""
         self.metrics.queue.read = lambda: self.batcher.waiting
-        self.metrics.streams.read = lambda: self.connections
+        self.metrics.streams.read = lambda: len(self.sockets)
+
+    async def watch_sockets(self) -> None:
+        """Wakes sockets that have been silent for too long, so that they close."""
+        while True:
+            await asyncio.sleep(min(1.0, self.limits.idle_seconds / 4))
+            for socket in [each for each in self.sockets if each.is_idle()]:
+                socket.wake()
+
+    def stop(self) -> None:
+        """Takes no new work; streams close."""
+        self.stopping.set()
+        for socket in self.sockets:
+            socket.wake()
 
     def about(self) -> Json:
         """What is served, and within which limits."""

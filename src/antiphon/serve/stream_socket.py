@@ -3,6 +3,7 @@
 import asyncio
 import json
 import time
+from collections import deque
 from contextlib import suppress
 from typing import Any
 
@@ -43,7 +44,10 @@ class StreamSocket:
         self.search: StreamSearch | None = None
         self.pool: StreamPool | None = None
         self.stream = OpenStream()
-        self.messages: asyncio.Queue[str | None] = asyncio.Queue(_MOST_PENDING)
+        self.messages = deque[str]()
+        self._wakes, self._takes = asyncio.Event(), asyncio.Event()
+        self._is_gone = False
+        self._last_message = time.monotonic()
         self._begin()
 
     def _begin(self) -> None:
@@ -55,43 +59,44 @@ class StreamSocket:
         if not await self._accepted():
             return
         reader = asyncio.ensure_future(self._receive())
-        stops = asyncio.ensure_future(self.service.stopping.wait())
+        self.service.sockets.add(self)
         try:
-            await self._serve(stops)
+            await self._serve()
         except CloseError as close:
             await self._close(close)
         except WebSocketDisconnect:
             pass
         finally:
-            for task in (reader, stops):
-                task.cancel()
-            self.service.connections -= 1
+            reader.cancel()
+            self.service.sockets.discard(self)
             await self._leave()
 
     async def _accepted(self) -> bool:
         """Whether there is room for a stream; otherwise the client is told to come back later."""
-        if self.service.stopping.is_set() or self.service.connections >= self.limits.streams:
+        if self.service.stopping.is_set() or len(self.service.sockets) >= self.limits.streams:
             self.service.metrics.refused.increment("streams")
             await self.socket.accept()
             await self._close(CloseError(1013, "too many streams are open, expected a connection later"))
             return False
         await self.socket.accept()
-        self.service.connections += 1
         return True
 
     async def _receive(self) -> None:
-        """Puts messages where ``_serve`` finds them, and None after the last."""
+        """Puts messages where ``_serve`` finds them; a client that sends too many has to wait."""
         with suppress(WebSocketDisconnect, RuntimeError):
-            while True:
-                message = await self.socket.receive()
-                if message["type"] == "websocket.disconnect":
-                    break
-                await self.messages.put(message.get("text") or "")
-        await self.messages.put(None)
+            while (message := await self.socket.receive())["type"] != "websocket.disconnect":
+                self.messages.append(message.get("text") or "")
+                self._last_message = time.monotonic()
+                self._wakes.set()
+                while len(self.messages) >= _MOST_PENDING:
+                    self._takes.clear()
+                    await self._takes.wait()
+        self._is_gone = True
+        self._wakes.set()
 
-    async def _serve(self, stops: "asyncio.Future[Any]") -> None:
+    async def _serve(self) -> None:
         while True:
-            message = await self._next_message(stops)
+            message = await self._next_message()
             if message is None:
                 return
             try:
@@ -99,20 +104,27 @@ class StreamSocket:
             except (AntiphonError, RefusedError) as error:
                 await self._send({"event": "error", "error": str(error)})
 
-    async def _next_message(self, stops: "asyncio.Future[Any]") -> str | None:
-        """The next message; a client that is silent for too long is closed, and everyone when the service stops."""
-        if not self.messages.empty():
-            return self.messages.get_nowait()
-        waiting = asyncio.ensure_future(self.messages.get())
-        done, _ = await asyncio.wait(
-            (waiting, stops), timeout=self.limits.idle_seconds, return_when=asyncio.FIRST_COMPLETED
-        )
-        if waiting in done:
-            return waiting.result()
-        waiting.cancel()
-        if stops in done:
-            raise CloseError(1012, "the service stops")
-        raise CloseError(4408, f"nothing was sent for {self.limits.idle_seconds:g} seconds")
+    async def _next_message(self) -> str | None:
+        """The next message, None after the last; a silent client is closed, and everyone when the service stops."""
+        while not self.messages:
+            if self._is_gone:
+                return None
+            if self.service.stopping.is_set():
+                raise CloseError(1012, "the service stops")
+            if self.is_idle():
+                raise CloseError(4408, f"nothing was sent for {self.limits.idle_seconds:g} seconds")
+            self._wakes.clear()
+            await self._wakes.wait()
+        self._takes.set()
+        return self.messages.popleft()
+
+    def is_idle(self) -> bool:
+        """Whether the client has been silent for too long."""
+        return not self.messages and time.monotonic() - self._last_message > self.limits.idle_seconds
+
+    def wake(self) -> None:
+        """Has the stream look whether it has to close."""
+        self._wakes.set()
 
     async def _handle(self, message: str) -> None:
         event = parse_event(message)
@@ -177,7 +189,7 @@ class StreamSocket:
             raise CloseError(4413, f"an input of more than {self.limits.stream_tokens:,} tokens")
         for start in range(0, len(pieces), PIECES_AT_ONCE):
             await self._read_pieces(pieces[start : start + PIECES_AT_ONCE])
-        if options.watch and self.messages.empty() and self.story.source:
+        if options.watch and not self.messages and self.story.source:
             await self._send_lattice()
 
     async def _read_pieces(self, pieces: list[str]) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from antiphon.data.vocab import END
 from antiphon.decode.hypothesis import BeamSettings, is_no_end
-from antiphon.decode.streaming.online_decoder import OnlineDecoder, select_factors
+from antiphon.decode.streaming.online_decoder import OnlineDecoder, select_factors, start_decoder
 from antiphon.decode.streaming.prefix_tree import PrefixTree
 from antiphon.lattice.moves import IMPOSSIBLE
 from antiphon.models.transducer import Transducer
@@ -94,11 +94,11 @@ class BeamDecoder(OnlineDecoder):
 
     def _add_targets(self, features: Int[Tensor, "M F"]) -> None:
         first = len(self.root)
-        self.root += self.tree.add_roots(range(first, first + len(features)), features)
+        self.root += self.tree.add_roots(range(first, first + len(features)), *start_decoder(self.model, features))
         self.active += [{node: 0.0} for node in self.root[first:]]
 
     def _restart_target(self, stream: int, features: Int[Tensor, "1 F"]) -> None:
-        (self.root[stream],) = self.tree.add_roots([stream], features)
+        (self.root[stream],) = self.tree.add_roots([stream], *self._start_target(features))
         self.active[stream] = {self.root[stream]: 0.0}
 
     def outputs(self, stream: int) -> list[tuple[list[int], float]]:

@@ -30,7 +30,7 @@ class GreedyDecoder(OnlineDecoder):
         self.tokens_written += [0] * len(features)
 
     def _restart_target(self, stream: int, features: Int[Tensor, "1 F"]) -> None:
-        target, state = start_decoder(self.model, features)
+        target, state = self._start_target(features)
         for whole, part in zip(self._target, target, strict=True):
             whole[stream] = part[0]
         self._state = self._state.replace(torch.tensor([stream], device=self.device), state)

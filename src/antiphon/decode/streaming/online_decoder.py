@@ -32,6 +32,9 @@ from antiphon.models.transducer import Transducer
 from antiphon.nn.cell_factors import CellFactors, SideState
 from antiphon.nn.copying import add_row_copy
 
+_STARTS_KEPT = 64
+"""Sets of features whose first decoder state is kept."""
+
 
 class OnlineDecoder(ABC):
     """Decodes inputs that arrive token by token, one for each row of ``features``; base class of the policies.
@@ -51,6 +54,8 @@ class OnlineDecoder(ABC):
         self.prefixes: list[Sequence[int]] = [()] * len(features)
         self.tokens_read = [0] * len(features)
         self._source = model.source_state(features.to(self.device))
+        self._starts: dict[tuple[int, ...], tuple[CellFactors, SideState]] = {}
+        """What ``start_decoder`` gives for features that streams began with lately."""
         self.copied = torch.full((len(features),), NOT_COPIED, device=self.device)
         """The target id of the last input token of each stream, if the model copies words."""
 
@@ -78,6 +83,15 @@ class OnlineDecoder(ABC):
         index = torch.tensor([stream], device=self.device)
         self._source = self._source.replace(index, started)  # type: ignore[arg-type]  # both of one encoder
         self._restart_target(stream, features)
+
+    def _start_target(self, features: Int[Tensor, "1 F"]) -> tuple[CellFactors, SideState]:
+        """The same as ``start_decoder``, computed once for the same features."""
+        key = tuple(features[0].tolist())
+        if key not in self._starts:
+            if len(self._starts) >= _STARTS_KEPT:
+                self._starts.clear()
+            self._starts[key] = start_decoder(self.model, features)
+        return self._starts[key]
 
     @abstractmethod
     def _add_targets(self, features: Int[Tensor, "M F"]) -> None:

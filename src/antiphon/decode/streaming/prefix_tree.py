@@ -25,12 +25,12 @@ class PrefixTree:
         self.children: list[dict[int, int]] = [{} for _ in range(count)]
         self.target, self.state = start_decoder(model, features)
 
-    def add_roots(self, owners: Sequence[int], features: Int[Tensor, "M F"]) -> list[int]:
-        """New nodes without tokens, for these streams."""
+    def add_roots(self, owners: Sequence[int], target: CellFactors, state: SideState) -> list[int]:
+        """New nodes without tokens, for these streams, with what ``start_decoder`` gives for each."""
         first = len(self.owner)
         for owner in owners:
             self._append(owner, -1, START, 0)
-        self._extend(*start_decoder(self.model, features))
+        self._extend(target, state)
         return list(range(first, len(self.owner)))
 
     def grow(self, parents: list[int], tokens: list[int]) -> list[int]:

@@ -1,0 +1,59 @@
+"""Search for outputs that begin with given tokens, and what a beam gives up."""
+
+import pytest
+import torch
+
+from antiphon.data.batch import Batch
+from antiphon.data.vocab import END, SPECIALS
+from antiphon.decode.beam_search import search_outputs
+from antiphon.decode.dropped_hypotheses import search_with_dropped
+from antiphon.decode.forced_prefix import PrefixModel
+from antiphon.models.attention import Attention
+from antiphon.models.transducer import Transducer
+from tests.networks import beam_settings, build_network
+
+SIZE = len(SPECIALS) + 4
+
+
+@pytest.fixture(params=[Transducer, Attention])
+def model(request):
+    torch.manual_seed(1)
+    return build_network(request.param, SIZE, SIZE).eval()
+
+
+def batch(*sources):
+    return Batch.of([torch.tensor(source).int().numpy() for source in sources])
+
+
+def test_outputs_begin_with_the_prefix_and_have_their_own_probability(model):
+    sources = batch([4, 5, 6], [7, 4])
+    settings = beam_settings(beam=3, nbest=2)
+    for hypotheses in search_outputs(PrefixModel(model, [6, 5]), sources, settings):
+        assert hypotheses
+        for hypothesis in hypotheses:
+            assert hypothesis.tokens[:2] == (6, 5)
+            assert hypothesis.log_prob == pytest.approx(sum(hypothesis.token_log_probs), abs=1e-5)
+    best = search_outputs(model, sources, settings)
+    forced = [
+        search_outputs(PrefixModel(model, each[0].tokens[:-1]), sources, settings)[n] for n, each in enumerate(best)
+    ]
+    for found, wanted in zip(forced, best, strict=True):
+        assert found[0].log_prob == pytest.approx(wanted[0].log_prob, abs=1e-5) or found[0].tokens != wanted[0].tokens
+
+
+def test_no_prefix_changes_nothing(model):
+    sources, settings = batch([4, 5, 6]), beam_settings(beam=3, nbest=3)
+    assert search_outputs(PrefixModel(model, ()), sources, settings) == search_outputs(model, sources, settings)
+
+
+def test_dropped_hypotheses_are_no_prefix_of_a_result_and_lived_once(model):
+    sources, settings = batch([4, 5, 6, 7]), beam_settings(beam=2, nbest=2)
+    found, dropped = search_with_dropped(model, sources, settings)
+    assert found == search_outputs(model, sources, settings)[0]
+    assert dropped
+    assert [each.log_prob for each in dropped] == sorted((each.log_prob for each in dropped), reverse=True)
+    for each in dropped:
+        assert END not in each.tokens
+        assert not any(hypothesis.tokens[: len(each.tokens) + 1] == (*each.tokens, END) for hypothesis in found)
+    lengths = [len(each.tokens) for each in dropped]
+    assert all(lengths.count(length) <= 2 for length in lengths)
