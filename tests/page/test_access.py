@@ -9,7 +9,7 @@ pytestmark = pytest.mark.browser
 
 VIEWS = {
     "transduction": {"run": "online", "text": "dagibu", "ended": "true", "policy": "beam", "prefix": ["d"]},
-    "features": {"run": "genders", "text": "tomi", "features": "N;FEM"},
+    "features": {"run": "genders", "text": "tomi", "ended": "true", "features": "N;FEM"},
     "noisy channel": {"run": "noisy", "text": "dagibu", "ended": "true"},
     "comparison": {"run": "online", "compare": "waiting", "text": "dagibu", "ended": "true"},
     "answers": {"run": "answers"},

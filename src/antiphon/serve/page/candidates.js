@@ -79,6 +79,15 @@ export class CandidateList {
   }
 
   /**
+   * Shows why there are no candidates yet.
+   * @param {string} sentence
+   */
+  wait(sentence) {
+    this.show([], [], "");
+    fill(this.body, element("tr", {}, element("td", { class: "hint", colspan: "99" }, sentence)));
+  }
+
+  /**
    * Marks the candidate that is shown in the lattice.
    * @param {string} text
    */

@@ -61,7 +61,7 @@ export function paint(context, scene) {
 function paintCells(context, scene) {
   const { lattice, geometry, colours } = scene;
   const { left, top, cellWidth, cellHeight } = geometry;
-  const [rows, columns] = window_(scene);
+  const [rows, columns] = visibleCells(scene);
   const gap = cellWidth > 26 ? 2 : 1;
   for (let row = rows[0]; row < rows[1]; row++) {
     for (let column = columns[0]; column < columns[1]; column++) {
@@ -166,7 +166,7 @@ function paintTokens(context, scene) {
   const { lattice, geometry, colours } = scene;
   const { left, top, cellWidth, cellHeight } = geometry;
   const hasRoom = cellWidth >= 44 && cellHeight >= 30;
-  const [rows, columns] = window_(scene);
+  const [rows, columns] = visibleCells(scene);
   context.textAlign = "center";
   for (let column = columns[0]; column < Math.min(columns[1], lattice.target.length); column++) {
     context.globalAlpha = opacity(scene, column);
@@ -197,7 +197,7 @@ function paintToken(context, { lattice, geometry, colours }, middle, column) {
   const token = visible(lattice.target[column]);
   context.font = TOKEN_FONT;
   if (context.measureText(token).width > geometry.cellWidth - 16) context.font = SMALL_TOKEN_FONT;
-  const text = fitted(context, token, geometry.cellWidth - 12);
+  const text = fitted(context, token, geometry.cellWidth - 8);
   const width = Math.min(context.measureText(text).width + 12, geometry.cellWidth - 4);
   const height = Math.min(24, geometry.cellHeight - 4);
   context.fillStyle = colours.path;
@@ -231,7 +231,7 @@ function paintCursor(context, { cursor, geometry, colours }) {
 function paintHeaders(context, scene) {
   const { lattice, geometry, colours, view, cursor } = scene;
   const { left, top, cellWidth, cellHeight } = geometry;
-  const [rows, columns] = window_(scene);
+  const [rows, columns] = visibleCells(scene);
   context.fillStyle = colours.paper;
   context.fillRect(0, 0, view.width, top - 2);
   context.fillRect(0, 0, left - 2, view.height);
@@ -291,7 +291,7 @@ function paintBadges(context, { lattice, geometry, colours, view }) {
  * @param {Scene} scene
  * @returns {[[number, number], [number, number]]}
  */
-function window_({ view, geometry }) {
+function visibleCells({ view, geometry }) {
   const { left, top, cellWidth, cellHeight, rows, columns } = geometry;
   return [
     visibleRange(view.y, view.height - top, cellHeight, rows),

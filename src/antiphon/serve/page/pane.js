@@ -31,6 +31,7 @@ import { StreamSession } from "./stream_session.js";
 const MOST_SHOWN = 6;
 const MOST_DROPPED = 4;
 const PAUSE = 350;
+const GREEDY = "The greedy policy keeps one output; candidates are searched for when the input has ended.";
 const WAITS = "waits for the end of the input, then writes everything at once.";
 
 /**
@@ -182,7 +183,10 @@ export class Pane {
     const decided = { tokens: written, text: "", readBefore: readBefore.slice(0, lattice.written) };
     this.frame.showLattice(servedLattice(lattice, this.policyReads(decided)));
     const dropped = lattice.dropped.slice(0, MOST_DROPPED).map(droppedWhileReading(lattice.source));
-    this.frame.list.show(this.predicted ?? lattice.candidates.slice(0, MOST_SHOWN), dropped, lattice.text);
+    const { list } = this.frame;
+    if (this.predicted) list.show(this.predicted, dropped, lattice.text);
+    else if (this.streamOptions(/** @type {PageState} */ (this.state)).policy === "greedy") list.wait(GREEDY);
+    else list.show(lattice.candidates.slice(0, MOST_SHOWN), dropped, lattice.text);
   }
 
   /**
