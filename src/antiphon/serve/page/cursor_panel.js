@@ -29,7 +29,8 @@ export class CursorPanel {
     const key = JSON.stringify([cell, cell && [lattice.target, lattice.source[cell.row], lattice.posterior[cell.row]]]);
     if (key === this.key) return;
     this.key = key;
-    if (!cell) fill(this.host, element("p", { class: "hint" }, "Type an input, or click an example."));
+    if (!cell)
+      fill(this.host, element("p", { class: "hint" }, "Point at a cell of the lattice to see its probabilities."));
     else fill(this.host, ...this.describe(lattice, cell));
   }
 

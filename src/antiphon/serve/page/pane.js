@@ -137,7 +137,8 @@ export class Pane {
   waitForEnd(state) {
     const reader =
       this.run.encoder === "bidirectional" ? "This run reads its input in both directions, so it" : "This run";
-    this.frame.showNote(`${reader} ${WAITS}`);
+    const isExplained = this.run.can.lattice || this.run.can.align;
+    this.frame.showNote(`${reader} ${WAITS}${isExplained ? "" : " It has no alignments to show."}`);
     if (state.ended) this.predict(state);
     else this.predictAfterPause(state);
   }
