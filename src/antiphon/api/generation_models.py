@@ -113,7 +113,7 @@ class NeuralModel(Model):
             return search(self.module, batch, settings)
         if self.recipe.search.over != "outputs":
             raise RecipeError('search.over = "paths": no prefix can be given, expected a search over outputs')
-        return search(PrefixModel(self.module, self.prefix_ids(options.prefix)), batch, settings)
+        return search(PrefixModel(self.module, self.codec.target.known_ids(options.prefix, "prefix")), batch, settings)
 
     def _add_rules(
         self,
@@ -241,7 +241,7 @@ class NoisyChannelModel(NeuralModel):
         if options.sample is not None or options.cover is not None:
             raise self._cannot("give probabilities of its own", "a single model or an ensemble for cover and sample")
         settings = build_beam(self.recipe.search, beam=options.beam, nbest=options.nbest)
-        prefix = self.prefix_ids(options.prefix)
+        prefix = self.codec.target.known_ids(options.prefix, "prefix")
         return search_noisy_channel(cast(NoisyChannel, self.module), batch, settings, prefix=prefix)
 
     def _aligner(self, module: nn.Module, batch: Batch) -> tuple[Transducer, Batch] | None:

@@ -43,7 +43,6 @@ from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.schema import Recipe
 from antiphon.report.error_report import ErrorReport, Suspect
 from antiphon.runs.run_folder import RunFolder
-from antiphon.terminal import one_line
 from antiphon.training.data.prepare import pairs_of
 
 LexiconLike = Lexicon | str | Path | Iterable[PairLike]
@@ -360,14 +359,6 @@ class Model:
     def target_tokens(self, given: Sequence[tuple[Source, str]]) -> int:
         """The number of target tokens, end symbols included."""
         return sum(len(self.codec.target.tokens(target)) + 1 for _, target in given)
-
-    def prefix_ids(self, prefix: Sequence[str]) -> list[int]:
-        """The target ids of tokens that outputs shall begin with; one that training never saw is refused."""
-        for token in prefix:
-            if token not in self.codec.target.vocab:
-                raise InputError(f"prefix: token {one_line(token)} was never seen in training, expected known tokens")
-        ids: list[int] = self.codec.target.vocab.encode(prefix).tolist()
-        return ids
 
     def _cannot(self, verb: str, expected: str) -> RunError:
         return RunError(f"a run of kind {self.kind} cannot {verb}, expected {expected}")

@@ -13,6 +13,8 @@ from antiphon.data.copied_words import CopiedWords, WordIds
 from antiphon.data.readers import Source
 from antiphon.data.tokenise import Normalisation, Tokeniser
 from antiphon.data.vocab import END, SPECIALS, UNKNOWN, Vocab
+from antiphon.exceptions import InputError
+from antiphon.terminal import one_line
 
 NO_FEATURES = Vocab(())
 """The vocabulary of features if there are none."""
@@ -43,6 +45,13 @@ class TextCodec(TextTokeniser):
     def encode(self, text: str) -> NDArray[np.int32]:
         """The token ids of a text, without an end symbol."""
         return self.vocab.encode(self.tokens(text))
+
+    def known_ids(self, tokens: Sequence[str], where: str) -> list[int]:
+        """The ids of tokens; one that training never saw is refused."""
+        for token in tokens:
+            if token not in self.vocab:
+                raise InputError(f"{where}: token {one_line(token)} was never seen in training, expected known tokens")
+        return [int(id_) for id_ in self.vocab.encode(tokens)]
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of token ids, up to the end symbol."""

@@ -177,7 +177,7 @@ class Lattices:
         codec, recipe = self.model.codec, self.model.recipe
         batch = codec.batch_of_tokens([source], None, [features])
         settings = build_beam(recipe.search, nbest=body.nbest)
-        prefix = self.model.prefix_ids(body.prefix)
+        prefix = self.model.codec.target.known_ids(body.prefix, "prefix")
         found, dropped = search_with_dropped(self.model.module, batch.to(self.model.device), settings, prefix)  # type: ignore[arg-type]
         candidates = [self._candidate(hypothesis, source) for hypothesis in found]
         return {
@@ -205,7 +205,7 @@ class Lattices:
 
     def _search_part(self, body: LatticeBody, features: tuple[str, ...], source: Sequence[str]) -> dict[str, Any]:
         """The candidates of the first part of an input, by a stream that reads it."""
-        prefix = tuple(self.model.prefix_ids(body.prefix))
+        prefix = tuple(self.model.codec.target.known_ids(body.prefix, "prefix"))
         stream = OpenStream(features, body.emit_bias, prefix, watch=True)
         pool = StreamPool(self.model, StreamSearch("", "beam", None, None))
         (result,) = pool.advance([Step(stream, [[token] for token in source])])

@@ -131,7 +131,7 @@ class Service:
             allow_unknown_features=body.allow_unknown_features,
             prefix=tuple(body.prefix),
         )
-        model.prefix_ids(options.prefix)
+        model.codec.target.known_ids(options.prefix, "prefix")
         sources = [self.source(model, given, f"inputs[{n}]", options) for n, given in enumerate(body.inputs)]
 
         def compute(sources: list[Source]) -> Sequence[Prediction]:
@@ -208,7 +208,7 @@ class Service:
         """A lattice."""
         model = self.model(body.run, "lattice")
         self.check_shown(body.input, body.target or [], body.prefix)
-        model.prefix_ids(body.prefix)
+        model.codec.target.known_ids(body.prefix, "prefix")
         features = features_of(model, body.features, "features")
         show = self.lattices[body.run].show
         (shown,) = await self.compute(object(), [body], lambda _: [show(body, features)])

@@ -171,7 +171,9 @@ class StreamSocket:
         for text in (options.features, "".join(options.prefix)):
             self.service.check_text("features or prefix", text)
         features = features_of(model, options.features, "features")
-        return OpenStream(features, options.emit_bias, tuple(model.prefix_ids(options.prefix)), options.watch)
+        return OpenStream(
+            features, options.emit_bias, tuple(model.codec.target.known_ids(options.prefix, "prefix")), options.watch
+        )
 
     async def _read(self, event: Event) -> None:
         """Reads a token, or a text piece by piece."""
