@@ -3,11 +3,13 @@
 import csv
 import json
 import random
+import shutil
 
 import pytest
 
 import antiphon as package
 from antiphon.runs.combination import combine_runs, ensemble_runs
+from tests.sealing import seal_again
 from tests.subprocesses import run_python
 
 RECIPE = """
@@ -119,6 +121,19 @@ def test_a_channel_model_does_not_copy_unless_asked_and_is_then_refused(antiphon
     refused = antiphon("combine", *arguments)
     assert refused.status == 2
     assert "channel: copies words, expected one trained with model.copy_words=false" in refused.err
+
+
+def test_a_run_made_before_words_could_be_copied_predicts_the_same(runs, tmp_path):
+    old = shutil.copytree(runs / "channel", tmp_path / "old")
+    lines = (old / "recipe.toml").read_text().splitlines(keepends=True)
+    kept = [line for line in lines if not line.startswith("copy_words")]
+    assert len(kept) == len(lines) - 1
+    (old / "recipe.toml").write_text("".join(kept))
+    seal_again(old)
+    before, after = package.load(runs / "channel"), package.load(old)
+    assert after.recipe.model.copy_words is None
+    assert after.predict([KEPT, "Zoe"], nbest=3) == before.predict([KEPT, "Zoe"], nbest=3)
+    assert after.score([(KEPT, UNSEEN)]) == before.score([(KEPT, UNSEEN)])
 
 
 def test_the_epoch_is_selected_by_kept_tokens_as_evaluate_counts_them(runs):

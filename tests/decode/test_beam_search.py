@@ -6,7 +6,6 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from antiphon.data.vocab import END
 from antiphon.decode.beam_search import BeamSearch, search_outputs
-from antiphon.decode.hypothesis import Hypothesis, covering
 from tests.decode.small_models import MODELS, batch_of, every_output, pair, small_model, sources
 from tests.networks import beam_settings
 
@@ -124,13 +123,6 @@ def test_the_bound_is_never_below_what_can_still_be_reached(normalisation, bias)
     for sentence, limit in enumerate(limits.tolist()):
         reachable = max(settings.normalise(log_prob[sentence], n).item() for n in range(4, limit + 1))
         assert reachable - 1e-12 <= bound[sentence].item() <= reachable + 0.05
-
-
-def test_cover_takes_the_most_probable_until_they_have_the_mass():
-    hypotheses = [Hypothesis((n,), 0.0, torch.tensor(p).log().item()) for n, p in enumerate((0.1, 0.501, 0.3))]
-    assert [h.tokens for h in covering(hypotheses, 0.5)] == [(1,)]
-    assert [h.tokens for h in covering(hypotheses, 0.6)] == [(1,), (2,)]
-    assert [h.tokens for h in covering(hypotheses, 1.0)] == [(1,), (2,), (0,)]
 
 
 STATIC = [

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from antiphon.api.candidate_lists import covering, merge_equal_texts
 from antiphon.api.inputs import PredictOptions, StreamOptions
 from antiphon.api.model import MAX_BATCH_CELLS, Model
 from antiphon.api.results import END_SYMBOL, Alignment, Candidate, Prediction
@@ -19,7 +20,7 @@ from antiphon.data.readers import Source
 from antiphon.data.vocab import END
 from antiphon.decode.best_alignments import add_alignments, have_unknown
 from antiphon.decode.forced_prefix import PrefixModel
-from antiphon.decode.hypothesis import BeamSettings, Hypothesis, covering
+from antiphon.decode.hypothesis import BeamSettings, Hypothesis
 from antiphon.decode.rescoring import search_noisy_channel
 from antiphon.decode.rule_mixture import add_rules, as_answer, draw_rules, mix_log_prob
 from antiphon.decode.sampling import sample_outputs
@@ -28,8 +29,8 @@ from antiphon.decode.streaming.greedy_decoder import GreedyDecoder
 from antiphon.decode.streaming.noisy_channel_decoder import NoisyChannelDecoder
 from antiphon.decode.streaming.online_decoder import OnlineDecoder
 from antiphon.decode.streaming.text_streams import StreamGroup
+from antiphon.decode.unknown_words import replace_unknown
 from antiphon.exceptions import RecipeError, RunError
-from antiphon.models.ensemble_model import Ensemble
 from antiphon.models.left_to_right import LeftToRight
 from antiphon.models.noisy_channel import NoisyChannel, Weights
 from antiphon.models.sequence_model import log_prob
@@ -41,6 +42,8 @@ from antiphon.runs.build import build_beam, build_search
 from antiphon.runs.combination import load_part
 from antiphon.runs.run_folder import RunFolder
 
+_MOST_CANDIDATES = 1000
+"""A search is not repeated for more candidates than this."""
 STREAMS: dict[str, type[OnlineDecoder]] = {"greedy": GreedyDecoder, "beam": BeamDecoder}
 
 
@@ -88,20 +91,44 @@ class NeuralModel(Model):
         return cls(recipe, folder.codec(recipe), load_part(folder).to(device), rules)
 
     def predict_batch(self, sources: Sequence[Source], options: PredictOptions) -> list[Prediction]:
-        """The outputs of beam search for one batch, or samples."""
+        """The outputs of beam search for one batch, no text twice, or samples."""
+        found = self._candidates(sources, options) if options.sample else self._distinct(sources, options)
+        if options.cover is not None:
+            found = [covering(candidates, options.cover) for candidates in found]
+        return [self._prediction(source, candidates) for source, candidates in zip(sources, found, strict=True)]
+
+    def _distinct(self, sources: Sequence[Source], options: PredictOptions) -> list[list[Candidate]]:
+        """The best candidates of each source with different texts.
+
+        Where equal texts leave fewer than ``nbest``, the search is repeated for more.
+        """
+        found = self._candidates(sources, options)
+        distinct = [merge_equal_texts(each, self.recipe.search.length_normalisation) for each in found]
+        counts = zip(map(len, found), map(len, distinct), strict=True)
+        short = [n for n, (all_, different) in enumerate(counts) if different < options.nbest <= all_]
+        if short and options.nbest < _MOST_CANDIDATES:
+            more = self._distinct([sources[n] for n in short], replace(options, nbest=2 * options.nbest))
+            for n, candidates in zip(short, more, strict=True):
+                distinct[n] = candidates[: options.nbest]
+        return distinct
+
+    def _candidates(self, sources: Sequence[Source], options: PredictOptions) -> list[list[Candidate]]:
+        """What the search finds, or samples, with alignments and copied words."""
         batch = self.codec.batch(sources).to(self.device)
         found = self._search(batch, options)
         if self.rules is not None and self.recipe.search.over == "outputs" and not options.prefix:
             found = self._add_rules(self.rules, sources, batch, found, options)
-        if options.cover is not None:
-            found = [covering(hypotheses, options.cover) for hypotheses in found]
         if options.align or have_unknown(found):
-            found = self._with_alignments(batch, found)
-        predictions = []
-        for source, hypotheses in zip(sources, found, strict=True):
-            symbols = self.codec.source.tokens(source.text)
-            predictions.append(self._prediction(source, [self._candidate(each, symbols) for each in hypotheses]))
-        return predictions
+            found = add_alignments(self._writer, batch, found)
+        if self.recipe.search.replace_unknown:
+            found = replace_unknown(self._writer, batch, found, len(self.codec.target.vocab))
+        symbols = [self.codec.source.tokens(source.text) for source in sources]
+        return [[self._candidate(each, own) for each in some] for some, own in zip(found, symbols, strict=True)]
+
+    @property
+    def _writer(self) -> nn.Module:
+        """The network that proposes the tokens of outputs."""
+        return self.module
 
     def _search(self, batch: Batch, options: PredictOptions) -> list[list[Hypothesis]]:
         settings = build_beam(self.recipe.search, beam=options.beam, nbest=options.nbest)
@@ -134,16 +161,6 @@ class NeuralModel(Model):
         """The token ids of the output of the rules."""
         tokens = rules.apply(self.codec.source.tokens(source.text), source.features)
         return as_answer(self.codec.target.vocab.encode(tokens).tolist(), self.module)
-
-    def _with_alignments(self, batch: Batch, found: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
-        """The hypotheses with their most probable alignments, if there is a transducer."""
-        aligner = self._aligner(self.module, batch)
-        return found if aligner is None else add_alignments(*aligner, found)
-
-    def _aligner(self, module: nn.Module, batch: Batch) -> tuple[Transducer, Batch] | None:
-        if isinstance(module, Ensemble):
-            return module.aligner(batch)
-        return (module, batch) if isinstance(module, Transducer) else None
 
     def _streams(self, features: Sequence[Sequence[str]], options: StreamOptions) -> StreamGroup:
         """Streams of a unidirectional transducer."""
@@ -244,9 +261,10 @@ class NoisyChannelModel(NeuralModel):
         prefix = self.codec.target.known_ids(options.prefix, "prefix")
         return search_noisy_channel(cast(NoisyChannel, self.module), batch, settings, prefix=prefix)
 
-    def _aligner(self, module: nn.Module, batch: Batch) -> tuple[Transducer, Batch] | None:
+    @property
+    def _writer(self) -> nn.Module:
         """The direct model."""
-        return super()._aligner(cast(NoisyChannel, module).direct, batch)
+        return cast(NoisyChannel, self.module).direct
 
     def _streams(self, features: Sequence[Sequence[str]], options: StreamOptions) -> StreamGroup:
         """Streams of a noisy channel whose direct model is unidirectional."""

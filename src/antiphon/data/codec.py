@@ -102,7 +102,7 @@ class PairCodec(PairTokeniser):
         becomes the last unknown token of the input, or else its last token.
         """
         tokens = self.decode_words(ids, source)
-        if not source or self.copies_words:
+        if not source:
             return tokens
         at_the_end = next((token for token in reversed(source) if token not in self.source.vocab), source[-1])
         copied = [*source, at_the_end]

@@ -172,7 +172,7 @@ class BeamSearch:
         log_probs = log_next[:, len(SPECIALS) :]
         log_token, next_token = top_tokens(log_probs, min(self.width, log_probs.shape[1]))
         next_token = next_token + len(SPECIALS)
-        if copies_unknown(self.model):
+        if self.settings.replace_unknown or copies_unknown(self.model):
             log_token = torch.cat([log_token, log_next[:, UNKNOWN, None]], 1)
             next_token = pad(next_token, (0, 1), value=UNKNOWN)
         if self.static_shapes or is_last.any():

@@ -1,15 +1,20 @@
-"""The best alignment of each output of a search."""
+"""The best alignment of each output of a search, by a transducer."""
 
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 import torch
+from torch import nn
 
 from antiphon.data.batch import Batch
 from antiphon.data.vocab import UNKNOWN
 from antiphon.decode.hypothesis import Hypothesis
 from antiphon.lattice import best_path
+from antiphon.models.ensemble_model import Ensemble
 from antiphon.models.transducer import Transducer
+
+M = TypeVar("M", bound=nn.Module)
 
 
 def have_unknown(found: list[list[Hypothesis]]) -> bool:
@@ -17,22 +22,30 @@ def have_unknown(found: list[list[Hypothesis]]) -> bool:
     return any(UNKNOWN in hypothesis.tokens for hypotheses in found for hypothesis in hypotheses)
 
 
-@torch.inference_mode()
-def add_alignments(model: Transducer, batch: Batch, found: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
-    """The same hypotheses, each with its best alignment."""
+def found_pairs(batch: Batch, found: list[list[Hypothesis]]) -> Batch:
+    """A pair for each hypothesis: its source, and its tokens as the target."""
     flat = [(b, hypothesis) for b, hypotheses in enumerate(found) for hypothesis in hypotheses]
-    if not flat:
+    targets = Batch.of([], [np.array(hypothesis.tokens[:-1], np.int32) for _, hypothesis in flat])
+    index = torch.tensor([b for b, _ in flat], dtype=torch.long, device=batch.source.device)
+    sources, targets = Batch(*(tensor[index] for tensor in batch)), targets.to(index.device)
+    return sources._replace(target=targets.target, target_lengths=targets.target_lengths)
+
+
+def part_of(model: nn.Module, kind: type[M], pairs: Batch) -> tuple[M, Batch] | None:
+    """The model itself if it is of a kind, or such a member of an ensemble, and the pairs in its ids."""
+    if isinstance(model, Ensemble):
+        return model.member_of(kind, pairs)
+    return (model, pairs) if isinstance(model, kind) else None
+
+
+@torch.inference_mode()
+def add_alignments(model: nn.Module, batch: Batch, found: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
+    """The same hypotheses, each with its best alignment if there is a transducer."""
+    part = part_of(model, Transducer, found_pairs(batch, found))
+    if part is None or not any(found):
         return found
-    targets = Batch.of([], [np.array(hypothesis.tokens[:-1], np.int32) for _, hypothesis in flat]).to(
-        batch.source.device
-    )
-    index = torch.tensor([b for b, _ in flat], device=batch.source.device)
-    aligned: list[list[Hypothesis]] = [[] for _ in found]
-    sources = Batch(*(tensor[index] for tensor in batch))
-    pairs = sources._replace(target=targets.target, target_lengths=targets.target_lengths)
+    transducer, pairs = part
     # Best paths take many small steps: faster on a CPU than launching their kernels.
-    lattice = (part.cpu() for part in (*model.moves(pairs), pairs.source_lengths, pairs.target_lengths))
-    rows = best_path(*lattice).alignment.tolist()
-    for (b, hypothesis), alignment in zip(flat, rows, strict=True):
-        aligned[b].append(replace(hypothesis, alignment=tuple(alignment[: len(hypothesis.tokens)])))
-    return aligned
+    lattice = (part.cpu() for part in (*transducer.moves(pairs), pairs.source_lengths, pairs.target_lengths))
+    rows = iter(best_path(*lattice).alignment.tolist())
+    return [[replace(each, alignment=tuple(next(rows)[: len(each.tokens)])) for each in some] for some in found]

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -32,6 +33,18 @@ def align(model: Transducer, pair: Batch) -> Explanation:
 
 
 def attend(model: Attention | Transformer, pair: Batch) -> Explanation:
-    """Attention weights, and the position of the largest weight for each token."""
-    weights = model.attention(pair)[0]
-    return Explanation(weights, weights.argmax(0))
+    """Attention weights, and the source word with the largest weight for each token; the end is linked to the end."""
+    weights = model.attention(pair)
+    positions = attended_positions(weights, pair.source_lengths)[0]
+    positions[-1] = pair.source_lengths[0] - 1
+    return Explanation(weights[0], positions)
+
+
+def attended_positions(weights: Float[Tensor, "B I J"], source_lengths: Int[Tensor, " B"]) -> Int[Tensor, "B J"]:
+    """The source word with the largest weight for each target token.
+
+    The end symbol, where many models put weight that they need for no word, is chosen only if there is nothing else.
+    """
+    positions = torch.arange(weights.shape[1], device=weights.device)
+    is_word = positions < source_lengths[:, None] - 1
+    return weights.masked_fill(~is_word[:, :, None], -1.0).argmax(1)

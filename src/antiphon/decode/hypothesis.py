@@ -1,9 +1,7 @@
 """Settings and results of a search."""
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Any
 
 import torch
@@ -15,9 +13,9 @@ from antiphon.data.vocab import END, PAD, START, UNKNOWN
 from antiphon.models.left_to_right import copies_unknown
 
 
-def never_written(model: object) -> list[int]:
-    """Tokens that a search never writes; the unknown one only if the model does not copy."""
-    return [PAD, START] if copies_unknown(model) else [PAD, UNKNOWN, START]
+def never_written(model: object, *, replace_unknown: bool = False) -> list[int]:
+    """Tokens that a search never writes; the unknown one only if it is not replaced by a source token later."""
+    return [PAD, START] if replace_unknown or copies_unknown(model) else [PAD, UNKNOWN, START]
 
 
 def is_no_end(log_probs: Float[Tensor, "... V"]) -> Bool[Tensor, " V"]:
@@ -43,13 +41,6 @@ class Hypothesis:
     features: tuple[float, ...] = ()
 
 
-def covering(hypotheses: list[Hypothesis], mass: float) -> list[Hypothesis]:
-    """The most probable hypotheses whose probabilities sum to ``mass``; all of them if the sum is lower."""
-    by_probability = sorted(hypotheses, key=lambda each: -each.log_prob)
-    before = [0.0, *accumulate(math.exp(each.log_prob) for each in by_probability)]
-    return [each for each, covered in zip(by_probability, before, strict=False) if covered < mass]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeamSettings:
     """Settings of a beam search.
@@ -58,7 +49,8 @@ class BeamSettings:
     ``threshold`` prunes whatever is more than this many nats behind the best hypothesis of its sentence;
     ``commit_margin``: a stream writes the prefix shared by all outputs at most so many nats behind the best;
     outputs may be ``max_length_ratio`` times as long as the input, and ``max_length_extra`` tokens more. Finished
-    outputs are ranked by their log probability with length bias and normalisation.
+    outputs are ranked by their log probability with length bias and normalisation. With ``replace_unknown``, unknown
+    tokens are written, to be replaced later (``decode/unknown_words.py``).
     """
 
     beam: int
@@ -70,6 +62,7 @@ class BeamSettings:
     max_length_extra: int
     length_normalisation: float
     length_bias: float
+    replace_unknown: bool = False
 
     def length_limits(self, source_lengths: Tensor) -> Tensor:
         """How many tokens, end symbol counted, the output of each source may have."""

@@ -41,6 +41,7 @@ class Sampler:
 
     def __init__(self, model: LeftToRight, batch: Batch, settings: BeamSettings, seed: int) -> None:
         self.model = model
+        self.never_written = never_written(model, replace_unknown=settings.replace_unknown)
         self.memory, self.first_state = model.start(batch)
         self.limits = settings.length_limits(batch.source_lengths)
         self.device = batch.source.device
@@ -71,7 +72,7 @@ class Sampler:
         self, log_next: Float[Tensor, "N V"], sentence: Int[Tensor, " N"]
     ) -> tuple[Int[Tensor, " N"], Bool[Tensor, " N"]]:
         """The next token of each prefix, and whether there is one."""
-        log_next[:, never_written(self.model)] = float("-inf")
+        log_next[:, self.never_written] = float("-inf")
         below = log_next.double().exp().cumsum(1)
         counts = torch.bincount(sentence, minlength=len(self.random)).tolist()
         drawn = [torch.rand(n, generator=self.random[b], dtype=torch.float64) for b, n in enumerate(counts)]

@@ -7,7 +7,7 @@ or the mean of their logs, normalised again. Members may be of any kind that pre
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, TypeVar, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -22,6 +22,7 @@ from antiphon.models.transducer import Transducer
 from antiphon.nn.copying import in_vocabulary
 
 Mean = Literal["probabilities", "logs"]
+M = TypeVar("M", bound=nn.Module)
 
 
 class MemberIds(NamedTuple):
@@ -65,10 +66,10 @@ class Ensemble(nn.Module):
         """The states with room for prefixes of a length."""
         return tuple(reserve(member, each, length) for member, each in zip(self.members, state, strict=True))
 
-    def aligner(self, batch: Batch) -> tuple[Transducer, Batch] | None:
-        """The first transducer among the members, or the first that copies, and the batch in its ids."""
-        transducers = [(m, member) for m, member in enumerate(self.members) if isinstance(member, Transducer)]
-        for m, member in sorted(transducers, key=lambda each: not (each[1].copies or each[1].copies_words))[:1]:
+    def member_of(self, kind: type[M], batch: Batch) -> tuple[M, Batch] | None:
+        """The first member of a kind, if any copies the first that does, and the batch in its ids."""
+        members = [(m, member) for m, member in enumerate(self.members) if isinstance(member, kind)]
+        for m, member in sorted(members, key=lambda each: not _copies(each[1]))[:1]:
             return member, self._batch_of(m, batch)
         return None
 
@@ -136,3 +137,8 @@ class Ensemble(nn.Module):
 
     def _ids(self, side: str, member: int) -> Tensor:
         return cast(Tensor, getattr(self, f"{side}_ids_{member}"))
+
+
+def _copies(member: nn.Module) -> bool:
+    """Whether a member copies tokens or words of the source."""
+    return copies_unknown(member) or bool(getattr(member, "copies_words", False))

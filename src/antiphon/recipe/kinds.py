@@ -125,7 +125,7 @@ for _kind in (
     Kind(
         AttentionSection,
         _NEURAL,
-        _TOKEN_LOSS,
+        _TOKEN_LOSS | {"attention"},
         "antiphon.models.attention:Attention",
         task=_TRAINED,
         search=_BEAM_SEARCH,
@@ -135,7 +135,7 @@ for _kind in (
     Kind(
         TransformerSection,
         _NEURAL,
-        _TOKEN_LOSS,
+        _TOKEN_LOSS | {"attention"},
         "antiphon.models.transformer:Transformer",
         task=_TRAINED,
         search=_BEAM_SEARCH,
@@ -166,7 +166,7 @@ for _kind in (
     Kind(
         EnsembleSection,
         _NEURAL,
-        frozenset(("pairs", "batches", "search", "members")),
+        frozenset(("pairs", "batches", "search", "members", "attention")),
         load="antiphon.runs.combination:load_ensemble",
         made_by="ensemble",
         search=_BEAM_SEARCH,

@@ -170,6 +170,8 @@ class SearchSection(Section):
     """Weight of suffix rules beside a network that inflects words; unset: fitted on dev. 0: no rules."""
     length_bias: Annotated[float, Field(ge=-1000, le=1000)] = 0.0
     """Added to the log probability for every token of an output."""
+    replace_unknown: Annotated[bool, UsedBy("attention")] = False
+    """Write words outside the vocabulary: as the source words with the largest attention weights."""
     batch_size: Annotated[int, Field(gt=0, le=10**4)] = 32
     """Inputs decoded at once."""
 

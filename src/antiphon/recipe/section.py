@@ -18,6 +18,7 @@ Group = Literal[
     "questions",  # reads questions and candidate answers
     "vectors",  # reads word vectors
     "epochs",  # is trained by gradient descent
+    "attention",  # attends to the source from every output token, or has members that do
     "token_loss",  # has the logits of each target token in training
     "search",  # finds outputs by beam search
     "paths",  # can search for the best alignments, too

@@ -61,6 +61,7 @@ def build_beam(settings: SearchSection, *, beam: int | None = None, nbest: int =
         max_length_extra=settings.max_length_extra,
         length_normalisation=settings.length_normalisation,
         length_bias=settings.length_bias,
+        replace_unknown=settings.replace_unknown,
     )
 
 

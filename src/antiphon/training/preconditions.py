@@ -42,6 +42,11 @@ def _check_kind(recipe: Recipe) -> None:
             f"train.label_smoothing = {recipe.train.label_smoothing:g}: kind {kind.name} has no loss of single tokens, "
             f"expected 0 or one of the kinds {', '.join(name for name in KINDS if 'token_loss' in KINDS[name].uses)}"
         )
+    if recipe.search.replace_unknown and "attention" not in kind.uses:
+        raise RecipeError(
+            f"search.replace_unknown = true: kind {kind.name} has no attention weights, expected false or one of the "
+            f"kinds {', '.join(name for name in KINDS if 'attention' in KINDS[name].uses and not KINDS[name].made_by)}"
+        )
     if missing := missing_metrics_note([metric]):
         raise RecipeError(f"train.dev_metric = {missing}")
 

@@ -12,9 +12,9 @@ from antiphon.data.corpus import Corpus
 from antiphon.data.readers import Pair
 from antiphon.decode.best_alignments import add_alignments, have_unknown
 from antiphon.decode.hypothesis import BeamSettings, Hypothesis, Search
+from antiphon.decode.unknown_words import replace_unknown
 from antiphon.metrics import Outputs, perplexity, score_outputs
 from antiphon.models.sequence_model import log_prob
-from antiphon.models.transducer import Transducer
 from antiphon.training.data.epoch_batches import Indices
 from antiphon.training.distributed import all_gather, rank, world_size
 from antiphon.training.training_setup import DevResult, InMicroBatches
@@ -67,8 +67,10 @@ class GenerationValidation:
         if self.outputs is None:
             return _Measured(loss, tokens, [])
         found = self.outputs.search(model, batch, self.outputs.beam)
-        if isinstance(model, Transducer) and have_unknown(found):
+        if have_unknown(found):
             found = add_alignments(model, batch, found)
+        if self.outputs.beam.replace_unknown:
+            found = replace_unknown(model, batch, found, len(self.outputs.codec.target.vocab))
         return _Measured(loss, tokens, found)
 
     def _decode(self, pair: int, hypotheses: list[Hypothesis]) -> list[str]:
