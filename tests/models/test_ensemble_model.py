@@ -1,8 +1,14 @@
+from itertools import product
+
 import pytest
 import torch
 
+from antiphon.data.vocab import END
 from antiphon.decode.beam_search import search_outputs
+from antiphon.decode.best_alignments import add_alignments
+from antiphon.decode.hypothesis import Hypothesis
 from antiphon.models.ensemble_model import Ensemble, MemberIds
+from antiphon.models.transducer import Transducer
 from tests.decode.small_models import batch_of, every_output, pair, small_model, sources
 from tests.networks import beam_settings
 
@@ -91,6 +97,17 @@ def test_members_may_number_their_features_differently():
 def test_outputs_are_aligned_by_the_first_member_that_copies():
     plain, copying = small_model(), small_model("copying")
     batch = batch_of(sources(3))
-    assert together(plain, copying).aligner(batch)[0] is copying
-    assert together(small_model("attention"), plain).aligner(batch)[0] is plain
-    assert together(small_model("attention")).aligner(batch) is None
+    assert together(plain, copying).member_of(Transducer, batch)[0] is copying
+    assert together(small_model("attention"), plain).member_of(Transducer, batch)[0] is plain
+    assert together(small_model("attention")).member_of(Transducer, batch) is None
+
+
+def test_outputs_are_aligned_in_the_ids_of_the_member():
+    attention, transducer = small_model("attention"), small_model()
+    order = torch.tensor([0, 1, 2, 3, 5, 4])
+    ids = [MemberIds(SAME, table, SAME[:8]) for table in (torch.arange(6), order)]
+    ensemble, batch = Ensemble([attention, transducer], ids, "probabilities").double(), batch_of(sources(4))
+    for tokens in product((4, 5), repeat=3):
+        ours, theirs = ([[Hypothesis((*some, END), 0.0, 0.0)]] for some in (tokens, order[list(tokens)].tolist()))
+        aligned, alone = add_alignments(ensemble, batch, ours), add_alignments(transducer, batch, theirs)
+        assert aligned[0][0].alignment == alone[0][0].alignment

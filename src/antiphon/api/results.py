@@ -22,7 +22,8 @@ class Candidate:
     ``log_probability`` is ``log p(output | input)``, all alignments summed, and ``token_probabilities`` has the
     probability of every token and of the end, given what was written before. ``score`` is what candidates are ranked
     by: the log probability with length bias and normalisation. ``rows[j]`` is the position in ``source_symbols`` of the
-    last symbol read when token ``j`` of ``tokens`` was written, on the most probable alignment.
+    last symbol read when token ``j`` of ``tokens`` was written, on the most probable alignment. Where different tokens
+    make the same text, the probability is that of all of them, and tokens and alignment are those of the best.
 
     For a noisy channel, ``score`` is the objective, probabilities are those of the direct model, and ``parts`` are the
     feature scores: direct, channel, language model, length. Suffix rules have no probabilities.
@@ -137,8 +138,8 @@ class Alignment:
 
     For a transducer, ``posterior[i, j]`` is the probability that target symbol ``j`` is written when source symbol
     ``i`` is the last one read, and ``rows[j]`` is that ``i`` on the most probable alignment. For an attention model,
-    ``posterior`` holds attention weights, ``rows`` their maxima, and ``method`` is "attention". Both lists of symbols,
-    and ``rows``, include the end symbol.
+    ``posterior`` holds attention weights, ``rows`` their maxima among the words, and ``method`` is "attention". Both
+    lists of symbols, and ``rows``, include the end symbol.
     """
 
     source_symbols: tuple[str, ...]
