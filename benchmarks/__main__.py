@@ -22,6 +22,7 @@ NAMES = (
     "streaming",
     "corpus_growth",
     "flat_memory",
+    "serving",
 )
 
 

@@ -153,6 +153,7 @@ def of_requests(run, model):
     in_a_loop = len(WORDS) / (time.perf_counter() - started)
     core_ms = 1000 * (time.process_time() - busy) / len(WORDS)
     with Server(run) as server:
+        first = sequential(server)
         asyncio.run(load_with_requests(server, FIRST))
         before, busy = server.memory, server.seconds
         times, answers, seconds = asyncio.run(load_with_requests(server, REQUESTS - FIRST))
@@ -172,8 +173,17 @@ def of_requests(run, model):
             "outputs_unlike_alone": sum(not same for same, _ in compared),
             "largest_difference_of_log_probability": max(difference for _, difference in compared),
         },
+        {"task": "first requests", "first_ms": first[0], "tenth_ms": first[9]},
         {"task": f"memory after {REQUESTS:,} requests", "mb": after, "mb_after_1000": before, "ratio": after / before},
     ]
+
+
+def sequential(server):
+    """The times of the first ten requests, one after another."""
+    times = []
+    for word in WORDS[:10]:
+        asyncio.run(ask(server, iter([word]), times, {}))
+    return [1000 * seconds for seconds in times]
 
 
 def compare(answer, prediction):

@@ -183,6 +183,30 @@ def test_the_description_of_all_addresses_has_examples_that_fit_and_loads_nothin
     assert server.http.get("/docs.css").headers["content-type"].startswith("text/css")
 
 
+def test_the_examples_of_answers_have_the_keys_of_real_ones(server):
+    from antiphon.serve.response_examples import EXAMPLES
+
+    asked = {
+        "predict": {"run": "offline", "inputs": ["dagi"]},
+        "score": {"run": "offline", "pairs": [{"source": "da", "target": "daan"}]},
+        "align": {"run": "offline", "pairs": [{"source": "da", "target": "daan"}]},
+        "rank": {"run": "answers", "question": "which colour ?", "sentences": ["red"]},
+        "tokens": {"run": "lm", "texts": ["da"]},
+        "lattice": {"run": "offline", "input": "dagi"},
+        "cell": {"run": "offline", "input": "dagi", "target": ["d"], "row": 0, "column": 0},
+    }
+    assert set(asked) == set(EXAMPLES)
+    for name, body in asked.items():
+        assert shape(server.ask(name, **body)) == shape(EXAMPLES[name]), name
+
+
+def shape(value):
+    """The keys of an answer, of objects in lists those of the first."""
+    if isinstance(value, dict):
+        return {key: shape(each) for key, each in value.items()}
+    return [shape(value[0])] if isinstance(value, list) and value and isinstance(value[0], dict) else None
+
+
 def test_health_readiness_and_metrics(server):
     assert server.http.get("/health").json() == {"status": "ok"}
     assert server.http.get("/ready").json() == {"status": "ready"}

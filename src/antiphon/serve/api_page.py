@@ -14,7 +14,7 @@ WebSocket for streams.</p>
 """
 STYLE = """:root { color-scheme: light dark; }
 body { font: 1rem/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 60rem; padding: 1rem; }
-pre { overflow-x: auto; padding: .5rem; border: 1px solid; }
+pre { white-space: pre-wrap; padding: .5rem; border: 1px solid; }
 table { border-collapse: collapse; } td, th { border: 1px solid; padding: .2rem .5rem; text-align: left; }
 """
 Schema = Mapping[str, Any]
@@ -43,6 +43,8 @@ def _route(path: str, method: str, route: Schema, openapi: Schema) -> Iterator[s
     example = json.dumps(body.get("example", {}), ensure_ascii=False)
     command = f"curl -s http://127.0.0.1:8000{path} -H 'Content-Type: application/json' -d '{example}'"
     yield f"<pre>{escape(command)}</pre>"
+    answer = route["responses"]["200"]["content"]["application/json"].get("example")
+    yield f"<pre>{escape(json.dumps(answer, ensure_ascii=False))}</pre>"
 
 
 def _schema_of(route: Schema, openapi: Schema) -> Schema | None:

@@ -19,6 +19,7 @@ from antiphon.serve.request_bodies import (
     ScoreBody,
     TokensBody,
 )
+from antiphon.serve.response_examples import documented
 from antiphon.serve.service import Json, Service, as_refusal
 from antiphon.serve.service_metrics import CONTENT_TYPE
 from antiphon.serve.stream_socket import StreamSocket
@@ -74,22 +75,22 @@ def add_models(router: APIRouter, service: Service) -> None:
         """What is served, and what each run can do."""
         return service.about()
 
-    @router.post("/api/predict", tags=["runs"])
+    @router.post("/api/predict", tags=["runs"], responses=documented("predict"))
     async def predict(body: PredictBody, request: Request) -> Response:
         """The most probable outputs of inputs, with probabilities and alignments."""
         return await answered(request, body, service.predict(body), service)
 
-    @router.post("/api/score", tags=["runs"])
+    @router.post("/api/score", tags=["runs"], responses=documented("score"))
     async def score(body: ScoreBody, request: Request) -> Response:
         """The probability of given outputs."""
         return await answered(request, body, service.score(body), service)
 
-    @router.post("/api/align", tags=["runs"])
+    @router.post("/api/align", tags=["runs"], responses=documented("align"))
     async def align(body: AlignBody, request: Request) -> Response:
         """Posterior and best path of given pairs."""
         return await answered(request, body, service.align(body), service)
 
-    @router.post("/api/rank", tags=["runs"])
+    @router.post("/api/rank", tags=["runs"], responses=documented("rank"))
     async def rank(body: RankBody, request: Request) -> Response:
         """Sentences ranked by how well they answer a question."""
         return await answered(request, body, service.rank(body), service)
@@ -98,17 +99,17 @@ def add_models(router: APIRouter, service: Service) -> None:
 def add_views(router: APIRouter, service: Service) -> None:
     """The addresses that look into runs."""
 
-    @router.post("/api/tokens", tags=["runs"])
+    @router.post("/api/tokens", tags=["runs"], responses=documented("tokens"))
     async def tokens(body: TokensBody, request: Request) -> Response:
         """Probabilities of the tokens of a text under a language model."""
         return await answered(request, body, service.tokens(body), service)
 
-    @router.post("/api/lattice", tags=["runs"])
+    @router.post("/api/lattice", tags=["runs"], responses=documented("lattice"))
     async def lattice(body: LatticeBody, request: Request) -> Response:
         """The lattice of an input, or of its first part, with its best output or a given one."""
         return await answered(request, body, service.lattice(body), service)
 
-    @router.post("/api/cell", tags=["runs"])
+    @router.post("/api/cell", tags=["runs"], responses=documented("cell"))
     async def cell(body: CellBody, request: Request) -> Response:
         """One cell of a lattice."""
         return await answered(request, body, service.cell(body), service)
