@@ -18,12 +18,12 @@ def train_runs(folder):
     (folder / "more.txt").write_text("".join(f"{inflect(word)}\n" for word in words(200, seed=4)))
     pairs = {"data.train": train_pairs, "data.dev": dev_pairs}
     online = {"model.encoder": "unidirectional"}
-    _train(folder / "online", pairs | online, epochs=10)
+    _train(folder / "online", pairs | online, epochs=7)
     _train(folder / "waiting", pairs | {"model.encoder": "bidirectional"}, epochs=2)
     _train(folder / "channel", pairs | online | {"data.swap": True}, epochs=2)
     unpaired = {"data.unpaired": [str(folder / "more.txt")], "data.vocab_from": folder / "online"}
     _train(folder / "lm", pairs | unpaired | {"model.kind": "language_model"}, epochs=2)
-    weights = {"weights": (1.0, 0.3, 0.5, 0.4)}
+    weights = {"weights": (1.0, 0.1, 0.1, 0.1)}
     combine_runs(folder / "online", folder / "channel", folder / "lm", folder / "noisy", weights, force=True)
     genders = {
         "data.train": write_genders(folder / "g.train.tsv", 1),
@@ -46,15 +46,13 @@ def write_genders(path, seed):
 
 def train_ranker(folder):
     """A matcher with attention, which the page shows as colours."""
-    questions = {
-        "data.train": write_questions(folder / "q.train.tsv", 40, seed=1),
-        "data.dev": write_questions(folder / "q.dev.tsv", 10, seed=2),
-        "data.vectors": write_vectors(folder / "vectors.txt"),
-        "model.sentence": "lstm_attention",
-        "model.layers": 1,
-        "train.max_epochs": 2,
+    data = {
+        "train": str(write_questions(folder / "q.train.tsv", 40, seed=1)),
+        "dev": str(write_questions(folder / "q.dev.tsv", 10, seed=2)),
+        "vectors": str(write_vectors(folder / "vectors.txt")),
     }
-    train("answer-selection", folder / "answers", settings=questions, device="cpu", threads=1)
+    model = {"kind": "matcher", "sentence": "lstm_attention", "hidden_size": 8, "layers": 1}
+    train({"data": data, "model": model, "train": {"max_epochs": 2}}, folder / "answers", device="cpu", threads=1)
 
 
 def _train(out, settings, epochs):

@@ -10,7 +10,7 @@ class Screen:
         self.address = address
         self.problems, self.requested = [], []
         self.page = context.new_page()
-        self.page.set_default_timeout(20_000)
+        self.page.set_default_timeout(60_000)
         self.page.on("console", lambda message: self._note(message.type in ("error", "warning"), message.text))
         self.page.on("pageerror", lambda error: self._note(True, str(error)))
         self.page.on("dialog", lambda dialog: self._note(True, dialog.message))
