@@ -20,7 +20,7 @@ from antiphon.data.vocab import UNKNOWN, Vocab
 NOT_COPIED = -1
 """Instead of an id, for positions of a batch that have no word."""
 HIDDEN = int(np.iinfo(np.int32).min)
-"""The id of a known word that is made unknown."""
+"""The id of a known word that training makes unknown on both sides of a pair, so that it has to be copied."""
 
 Ids = NDArray[np.int32]
 
@@ -70,16 +70,17 @@ def _replace(ids: Ids, new: dict[int, int]) -> Ids:
 
 
 def _extend_target(target: Ids, source: Ids, size: int) -> Ids:
+    """The ids of a target in the batch; unknown words that cannot be copied in order stay unknown."""
     unknown = np.flatnonzero(target < 0)
     extended = _replace(target, _first_positions(source, size) if len(unknown) else {})
     copied = unknown[extended[unknown] >= size]
     if len(copied) > 1:
-        chain = longest_chain([np.flatnonzero(source == target[place]).tolist() for place in copied])
+        chain = _longest_chain([np.flatnonzero(source == target[place]).tolist() for place in copied])
         extended[np.delete(copied, chain)] = UNKNOWN
     return extended
 
 
-def longest_chain(choices: Sequence[Sequence[int]]) -> list[int]:
+def _longest_chain(choices: Sequence[Sequence[int]]) -> list[int]:
     """The indices of as many words as possible that can be copied in order; ``choices`` has the positions of each.
 
     ``best[n]`` is the chain of ``n`` words that ends earliest, with the position of its end.

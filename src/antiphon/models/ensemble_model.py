@@ -19,7 +19,7 @@ from antiphon.lattice.moves import IMPOSSIBLE
 from antiphon.models.left_to_right import copies_unknown, reserve, state_grows
 from antiphon.models.token_likelihood import token_log_probs
 from antiphon.models.transducer import Transducer
-from antiphon.nn.copying import in_vocabulary
+from antiphon.nn.copying import copies_as_unknown
 
 Mean = Literal["probabilities", "logs"]
 M = TypeVar("M", bound=nn.Module)
@@ -53,7 +53,7 @@ class Ensemble(nn.Module):
         return tuple(memory for memory, _ in started), tuple(state for _, state in started)
 
     @property
-    def copies(self) -> bool:
+    def copies_unknown(self) -> bool:
         """Whether a member copies unknown tokens."""
         return any(map(copies_unknown, self.members))
 
@@ -83,7 +83,7 @@ class Ensemble(nn.Module):
         """Target ids of a member; those of copied words and of nothing to copy are the same for all members."""
         ids = self._ids("target", m)
         if not getattr(self.members[m], "copies_words", False):
-            return ids[in_vocabulary(tokens, len(ids)).clamp(min=0)]
+            return ids[copies_as_unknown(tokens, len(ids)).clamp(min=0)]
         return torch.where((tokens >= 0) & (tokens < len(ids)), ids[tokens.clamp(0, len(ids) - 1)], tokens)
 
     def step(

@@ -52,7 +52,7 @@ def copies_unknown(model: object) -> bool:
     A model learns to copy from training pairs in which a token of both sides was made unknown
     (``data/changing_pairs.py``).
     """
-    return bool(getattr(model, "copies", False))
+    return bool(getattr(model, "copies_unknown", False))
 
 
 def state_grows(model: object) -> bool:

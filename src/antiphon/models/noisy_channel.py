@@ -15,7 +15,7 @@ from antiphon.data.batch import Batch
 from antiphon.data.vocab import SPECIALS
 from antiphon.models.language_model import LanguageModel
 from antiphon.models.transducer import Transducer
-from antiphon.nn.copying import in_vocabulary
+from antiphon.nn.copying import copies_as_unknown
 
 Reading = Literal["last", "anywhere"]
 
@@ -94,11 +94,11 @@ class NoisyChannel(nn.Module):
 
     def channel_ids(self, outputs: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
         """The channel's ids of output tokens; it does not know copied words."""
-        return self.output_in_channel[in_vocabulary(outputs, len(self.output_in_channel))]
+        return self.output_in_channel[copies_as_unknown(outputs, len(self.output_in_channel))]
 
     def language_model_ids(self, outputs: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
         """The language model's ids of output tokens; it does not know copied words."""
-        return self.output_in_language_model[in_vocabulary(outputs, len(self.output_in_language_model))]
+        return self.output_in_language_model[copies_as_unknown(outputs, len(self.output_in_language_model))]
 
     def objective(self, features: Float[Tensor, "*cells 4"]) -> Float[Tensor, "*cells"]:
         """The weighted sum of direct, channel, language model and length; features of weight 0 do not matter."""

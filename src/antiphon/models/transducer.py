@@ -29,7 +29,7 @@ from antiphon.lattice.moves import IMPOSSIBLE
 from antiphon.lattice.recurrence import forward_along
 from antiphon.models.transducer_network import TransducerNetwork
 from antiphon.nn.cell_factors import CellFactors, SideState
-from antiphon.nn.copying import CellCopies, CopyTable, in_vocabulary
+from antiphon.nn.copying import CellCopies, CopyTable, copies_as_unknown
 from antiphon.nn.cuda_streams import run_concurrently
 from antiphon.nn.factored_softmax import has_kernel, log_token_probabilities
 from antiphon.nn.next_tokens import TokenTable, kernels_fit, next_tokens
@@ -59,7 +59,7 @@ class TransducerMemory(NamedTuple):
     end_logits: Float[Tensor, " B"]
     first_end: int
     """The first row in which a source ends."""
-    copies: CopyTable | None
+    copy_table: CopyTable | None
 
 
 class TransducerState(NamedTuple):
@@ -106,7 +106,7 @@ class Transducer(TransducerNetwork):
         if not self.copies_words:
             return log_token_probabilities(source.logits, target.logits, batch.target)
         copies = CellCopies.of(self.copied_words(batch), batch.target, self.target_size)
-        known = in_vocabulary(batch.target, self.target_size)
+        known = copies_as_unknown(batch.target, self.target_size)
         return log_token_probabilities(source.logits, target.logits, known, copies)
 
     def start(self, batch: Batch) -> tuple[TransducerMemory, TransducerState]:
@@ -152,11 +152,11 @@ class Transducer(TransducerNetwork):
         found = next_tokens(memory.token_table, first_row, logits, sentence, log_ready)
         after = TransducerState(decoder, log_ready - found.log_z, first_row, self._kept_output(output[:, 0]))
         found.log_prob[:, END] = self._log_end(memory, after, logits, sentence).to(logits.dtype)
-        if memory.copies is None:
+        if memory.copy_table is None:
             return found.log_prob, after
         log_copy = after.log_weight + self._log_copy_parts(memory, after, sentence) + logits[:, self.target_size, None]
         tokens_only = found.log_prob[:, : self.target_size]
-        return memory.copies.add_copies(tokens_only, log_copy, first_row, sentence), after
+        return memory.copy_table.add_copies(tokens_only, log_copy, first_row, sentence), after
 
     def _kept_output(self, output: Float[Tensor, "N H"]) -> Float[Tensor, "N K"]:
         """What is kept of the states that target logits are computed from: nothing if words are not copied."""
@@ -195,11 +195,11 @@ class Transducer(TransducerNetwork):
         """The first row of the band, and ``log arrive(i)`` of the rows after one more token of each parent."""
         log_weight = state.log_weight[parent]
         band = slice(state.first_row, state.first_row + log_weight.shape[1])
-        known = tokens if memory.copies is None else in_vocabulary(tokens, self.target_size)
+        known = tokens if memory.copy_table is None else copies_as_unknown(tokens, self.target_size)
         log_written = log_weight + memory.token_table.logits[:, band][sentence, :, known]
-        if memory.copies is not None:
+        if memory.copy_table is not None:
             parts = self._log_copy_parts(memory, state, sentence)
-            is_copy = memory.copies.copied[:, band][sentence] == tokens[:, None]
+            is_copy = memory.copy_table.copied[:, band][sentence] == tokens[:, None]
             log_odds = self._log_odds_of_copying(state.output[parent], known)
             log_copied = (log_weight + parts + log_odds[:, None]).masked_fill(~is_copy, IMPOSSIBLE)
             only_copied = (tokens >= self.target_size)[:, None]
@@ -221,7 +221,7 @@ class Transducer(TransducerNetwork):
         sentence: Int[Tensor, " N"],
     ) -> tuple[int, Float[Tensor, "N R"]]:
         """``log ready(i)`` after these tokens in a band of rows, and the first row of the band."""
-        is_plain = not (memory.transition.rest.shape[-1] or memory.transition.is_exponential or memory.copies)
+        is_plain = not (memory.transition.rest.shape[-1] or memory.transition.is_exponential or memory.copy_table)
         if is_plain and kernels_fit(units, sentence, len(memory.lengths)):
             from antiphon.models import ready_rows_triton
 

@@ -21,7 +21,7 @@ from antiphon.data.batch import Batch
 from antiphon.data.copied_words import NOT_COPIED
 from antiphon.data.vocab import NO_COUNTERPART
 from antiphon.nn.cell_factors import CausalState, CellFactors, SideState, no_keys, run_keys
-from antiphon.nn.copying import in_vocabulary
+from antiphon.nn.copying import copies_as_unknown
 from antiphon.nn.recurrent import FeatureEmbedding, PrefixEncoder, Sizes, SourceEncoder, valid_positions
 from antiphon.nn.source_attention import SourceAttention, SourceContext
 from antiphon.nn.token_logits import TokenLogits
@@ -89,7 +89,7 @@ class TransducerNetwork(nn.Module):
             SourceAttention(hidden_size, self.encoder.output_size, dropout) if context == "attention" else None
         )
         self.target_size, self.copies_words = target_size, copy_words
-        self.copies = tie == "same" and not copy_words
+        self.copies_unknown = tie == "same" and not copy_words
         self._ties_words = tie == "same" and copy_words
         if counterparts is None:
             counterparts = torch.full((source_size,), NO_COUNTERPART)
@@ -166,7 +166,7 @@ class TransducerNetwork(nn.Module):
         self, prefix: Int[Tensor, "N J"], state: SideState
     ) -> tuple[Float[Tensor, "N J H"], Int[Tensor, "N J"], SideState]:
         """The decoder's state and the key after each token of the prefix, and the state to continue from."""
-        known = in_vocabulary(prefix, self.target_size) if self.copies_words else prefix
+        known = copies_as_unknown(prefix, self.target_size) if self.copies_words else prefix
         states, (hidden, cell) = self.decoder(known, (state.hidden, state.cell), state.features)
         keys = run_keys(prefix, state.key)
         return states, keys, SideState(hidden, cell, keys[:, -1], state.features)

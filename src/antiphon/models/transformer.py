@@ -109,12 +109,12 @@ class Transformer(nn.Module):
         sentence: Int[Tensor, " N"],
     ) -> tuple[Float[Tensor, "N V"], AttentionCache]:
         """Log probabilities of the token after these, and the state to continue from."""
-        theirs, state, kept = memory.select(sentence), state.with_room(state.longest + 1), []
-        states = self._embed_target(tokens[:, None], state.lengths[:, None], theirs.features)
-        after = state.next_position()
-        for layer, source, before in zip(self.decoder, theirs.layers, state.layers, strict=True):
-            states, its_own = layer(states, source, theirs.valid, (before, after))
-            kept.append(its_own)
+        sources, state, kept = memory.select(sentence), state.with_room(state.longest + 1), []
+        states = self._embed_target(tokens[:, None], state.lengths[:, None], sources.features)
+        position = state.next_position()
+        for layer, source, before in zip(self.decoder, sources.layers, state.layers, strict=True):
+            states, keys_values = layer(states, source, sources.valid, (before, position))
+            kept.append(keys_values)
         return self.output(self.decoder_norm(states[:, 0])).log_softmax(1), state.advanced(kept)
 
     def select(self, state: AttentionCache, index: Int[Tensor, " N"]) -> AttentionCache:
@@ -133,11 +133,11 @@ class Transformer(nn.Module):
         for layer in self.encoder:
             states = layer(states, valid)
         states = self.encoder_norm(states)
-        sources = (cast(DecoderLayer, layer).multihead_attn.keys_values(states) for layer in self.decoder)
-        return TransformerMemory(tuple(sources), valid, features)
+        layers = (cast(DecoderLayer, layer).multihead_attn.keys_values(states) for layer in self.decoder)
+        return TransformerMemory(tuple(layers), valid, features)
 
     def _embed_prefix(self, batch: Batch, features: Float[Tensor, "B H"] | None) -> Float[Tensor, "B J H"]:
-        """Vectors of all target tokens that are followed by others."""
+        """Vectors of the decoder's input: the start symbol, then every target token but the last."""
         prefix = batch.shifted_target
         return self._embed_target(prefix, torch.arange(prefix.shape[1], device=prefix.device), features)
 

@@ -42,7 +42,10 @@ class NextPosition(NamedTuple):
 
 
 class AttentionCache(NamedTuple):
-    """Keys and values of ``N`` sequences in every layer; the host knows that none is longer than ``longest``."""
+    """Keys and values of ``N`` sequences in every layer.
+
+    None is longer than ``longest``, which is known without a device sync.
+    """
 
     layers: tuple[KeysValues, ...]
     lengths: Int[Tensor, " N"]
@@ -75,20 +78,20 @@ class AttentionCache(NamedTuple):
 
     def join(self, others: "AttentionCache") -> "AttentionCache":
         """These sequences and others."""
-        one, other = self._equalised(others)
+        one, other = self._with_equal_room(others)
         pairs = zip(one.layers, other.layers, strict=True)
         layers = tuple(KeysValues(*map(torch.cat, zip(*pair, strict=True))) for pair in pairs)
         return AttentionCache(layers, torch.cat([self.lengths, others.lengths]), max(self.longest, others.longest))
 
     def put(self, index: Int[Tensor, " M"], part: "AttentionCache") -> "AttentionCache":
         """The same with some sequences replaced; the buffers change in place where they have room."""
-        whole, part = self._equalised(part)
+        whole, part = self._with_equal_room(part)
         for buffers, others in zip(whole.layers, part.layers, strict=True):
             buffers.keys[index], buffers.values[index] = others.keys, others.values
         whole.lengths[index] = part.lengths
         return whole._replace(longest=max(whole.longest, part.longest))
 
-    def _equalised(self, others: "AttentionCache") -> tuple["AttentionCache", "AttentionCache"]:
-        """Both with the same room."""
+    def _with_equal_room(self, others: "AttentionCache") -> tuple["AttentionCache", "AttentionCache"]:
+        """Both with buffers of the same size."""
         size = max(cache.layers[0].keys.shape[2] for cache in (self, others))
         return self.with_room(size), others.with_room(size)

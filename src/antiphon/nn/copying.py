@@ -42,29 +42,30 @@ class CellCopies(NamedTuple):
         return mixed, torch.where(self.is_copy, log_copy - mixed, IMPOSSIBLE).exp()
 
 
-def in_vocabulary(tokens: Int[Tensor, "..."], size: int) -> Int[Tensor, "..."]:
-    """The ids of tokens in the vocabulary; copied words are unknown there."""
+def copies_as_unknown(tokens: Int[Tensor, "..."], size: int) -> Int[Tensor, "..."]:
+    """The ids with copied words as the unknown token, for what has only the vocabulary of ``size`` tokens."""
     return tokens.masked_fill(tokens >= size, UNKNOWN)
 
 
 class CopyTable(NamedTuple):
     """The words of sources, prepared once for many prefixes.
 
-    ``copied`` has the id of each word, ``first`` its first position in the source, and ``column`` the id again at first
-    positions, elsewhere an id that no word has.
+    ``copied`` has the id of each word and ``first_position`` its first position in the source. Log probabilities of all
+    tokens have ``W = V + I`` columns; the copies of a word are added to ``column`` of its first position, which is its
+    id. At other positions that is a column which belongs to no word.
     """
 
     copied: Int[Tensor, "B I"]
-    first: Int[Tensor, "B I"]
+    first_position: Int[Tensor, "B I"]
     column: Int[Tensor, "B I"]
 
     @classmethod
     def of(cls, copied: Int[Tensor, "B I"], size: int) -> "CopyTable":
         """The table of the words of some sources."""
         positions = torch.arange(copied.shape[1], device=copied.device)
-        first = (copied[:, :, None] == copied[:, None]).int().argmax(2)
-        is_first = (first == positions) & (copied != NOT_COPIED)
-        return cls(copied, first, torch.where(is_first, copied, size + positions))
+        first_position = (copied[:, :, None] == copied[:, None]).int().argmax(2)
+        is_first = (first_position == positions) & (copied != NOT_COPIED)
+        return cls(copied, first_position, torch.where(is_first, copied, size + positions))
 
     def add_copies(
         self,
@@ -77,11 +78,11 @@ class CopyTable(NamedTuple):
         rows = slice(first_row, first_row + log_copy.shape[1])
         copy = log_copy.exp().masked_fill((self.copied[:, rows] == NOT_COPIED)[sentence], 0.0)
         by_word = copy.new_zeros(len(copy), self.copied.shape[1])
-        by_word.scatter_add_(1, self.first[:, rows][sentence], copy)
+        by_word.scatter_add_(1, self.first_position[:, rows][sentence], copy)
         column = self.column[sentence]
-        every = torch.cat([log_prob, log_prob.new_full(column.shape, IMPOSSIBLE)], 1)
-        mixed = torch.logaddexp(every.gather(1, column).to(by_word.dtype), by_word.log())
-        return every.scatter_(1, column, mixed.to(every.dtype))
+        of_all = torch.cat([log_prob, log_prob.new_full(column.shape, IMPOSSIBLE)], 1)
+        mixed = torch.logaddexp(of_all.gather(1, column).to(by_word.dtype), by_word.log())
+        return of_all.scatter_(1, column, mixed.to(of_all.dtype))
 
 
 def add_row_copy(log_probs: Float[Tensor, "... W"], copied: Int[Tensor, "..."]) -> Float[Tensor, "... W"]:

@@ -55,10 +55,10 @@ class TransformerEncoder(nn.Module):
         """The state after one more token, and what to continue from; only for causal encoders."""
         states = self._embed(tokens[:, None], cache.lengths[:, None], features)
         cache, kept = cache.with_room(cache.longest + 1), []
-        after = cache.next_position()
+        position = cache.next_position()
         for layer, before in zip(self.layers, cache.layers, strict=True):
-            states, its_own = cast(EncoderLayer, layer).step(states, before, after)
-            kept.append(its_own)
+            states, keys_values = cast(EncoderLayer, layer).step(states, before, position)
+            kept.append(keys_values)
         return self.norm(states)[:, 0], cache.advanced(kept)
 
     def _embed(

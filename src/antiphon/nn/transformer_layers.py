@@ -94,12 +94,12 @@ class EncoderLayer(nn.TransformerEncoderLayer):
         return states + self._ff_block(self.norm2(states))
 
     def step(
-        self, states: Float[Tensor, "N 1 H"], before: KeysValues, after: NextPosition
+        self, states: Float[Tensor, "N 1 H"], before: KeysValues, position: NextPosition
     ) -> tuple[Float[Tensor, "N 1 H"], KeysValues]:
         """The state of one more position after this layer, and keys and values with its own."""
         normed = self.norm1(states)
-        kept = before.write(after.place, self.self_attn.keys_values(normed))
-        states = states + self.dropout1(self.self_attn.attend(normed, kept, valid=after.seen))
+        kept = before.write(position.place, self.self_attn.keys_values(normed))
+        states = states + self.dropout1(self.self_attn.attend(normed, kept, valid=position.seen))
         return states + self._ff_block(self.norm2(states)), kept
 
 

@@ -74,7 +74,7 @@ class GenerationTask:
     def _loader(self, model: nn.Module) -> Callable[[Indices, Indices], Batch]:
         """A function that makes training batches."""
         corpus, share = self.prepared.train, self.recipe.train.hallucination or 0.0
-        if isinstance(model, Transducer) and (model.copies or model.copies_words):
+        if isinstance(model, Transducer) and (model.copies_unknown or model.copies_words):
             return ChangingPairs(corpus, model.counterparts.numpy(), share).batch
         return lambda indices, _: corpus.batch(indices)
 
