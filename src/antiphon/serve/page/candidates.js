@@ -98,7 +98,9 @@ export class CandidateList {
 
   render() {
     const ranked = this.weights ? rank(this.candidates, this.weights) : this.candidates;
-    const further = this.weights ? [...PARTS.map(([, name]) => name), "score"] : ["token by token"];
+    const hasSteps = this.candidates.some(({ token_probabilities }) => token_probabilities?.length);
+    const heading = hasSteps ? ["token by token"] : [];
+    const further = this.weights ? [...PARTS.map(([, name]) => name), "score"] : heading;
     const headings = [element("span", { class: "hidden" }, "rank"), "candidate", "probability", ...further];
     fill(this.head, element("tr", {}, ...headings.map((name) => element("th", { scope: "col" }, name))));
     fill(this.body, ...ranked.map((candidate, index) => this.row(candidate, index)), ...this.dropped.map(droppedRow));
