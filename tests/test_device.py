@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from antiphon.device import available_cores, choose_device, choose_threads, let_memory_grow
+from antiphon.device import available_cores, bound_primitive_cache, choose_device, choose_threads, let_memory_grow
 from antiphon.exceptions import RecipeError
 
 
@@ -76,3 +76,12 @@ def test_freed_memory_is_kept_for_the_next_step():
     """So that steps after the first fetch hardly any page from the system; else five steps fetch ten thousand."""
     done = subprocess.run([sys.executable, "-c", STEPS], capture_output=True, text=True, check=True)
     assert int(done.stdout) < 3000
+
+
+def test_the_cache_of_primitives_is_bounded_unless_it_is_configured(monkeypatch):
+    monkeypatch.delenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", raising=False)
+    bound_primitive_cache()
+    assert os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] == "64"
+    monkeypatch.setenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "7")
+    bound_primitive_cache()
+    assert os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] == "7"
