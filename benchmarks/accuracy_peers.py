@@ -68,13 +68,18 @@ def main():
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("train", type=Path)
-    parser.add_argument("dev", type=Path)
+    parser.add_argument("train", type=absolute)
+    parser.add_argument("dev", type=absolute)
     parser.add_argument("--minutes", type=int, default=8)
     parser.add_argument("--model", nargs="*", choices=list(MODELS), default=list(MODELS))
     parser.add_argument("--python", type=Path, help="a Python that has yoyodyne")
     parser.add_argument("--ours", action=argparse.BooleanOptionalAction, default=True)
     return parser.parse_args()
+
+
+def absolute(path):
+    """The path as it is from any folder: commands run in folders of their own."""
+    return Path(path).absolute()
 
 
 def ours(arguments):
@@ -97,8 +102,8 @@ def peer(model, arguments):
                 folder=folder,
                 model=model,
                 settings=MODELS[model],
-                train=arguments.train.absolute(),
-                dev=arguments.dev.absolute(),
+                train=arguments.train,
+                dev=arguments.dev,
                 features=3 if has_features else 0,
             )
         )

@@ -38,8 +38,8 @@ torch.set_num_threads(1)
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # read when a kernel is defined
 NEEDS_GPU = "needs a GPU"
-settings.register_profile("repeatable", deadline=None, derandomize=True, max_examples=60)
-settings.load_profile("repeatable")
+settings.register_profile("repeatable", deadline=None, derandomize=True, max_examples=40)
+settings.register_profile("thorough", deadline=None, derandomize=True, max_examples=200)
 
 
 WHOLE_COMMANDS = ("cli", "page", "storage", "training", "tune")
@@ -69,8 +69,9 @@ def plot_training():
         yield drawing
 
 
-def pytest_configure():
-    """Refuses to start without Chromium where it is required."""
+def pytest_configure(config):
+    """Chooses how many examples are drawn, and refuses to start without Chromium where it is required."""
+    settings.load_profile("repeatable" if config.getoption("markexpr") else "thorough")
     if chromium.is_required() and not chromium.find_chromium():
         raise pytest.UsageError(chromium.HOW)
 

@@ -53,13 +53,14 @@ def test_words_won_are_wrong_before_and_right_after():
     assert list(words_won(before, after, held_out).columns[2].cells) == [right[0], right[3]]
 
 
-def test_the_demo_works_without_matplotlib_and_shows_samples_after_every_epoch(tmp_path, monkeypatch):
+def test_the_demo_works_without_matplotlib_and_shows_samples_after_every_epoch(tmp_path, monkeypatch, plot_training):
     some = pairs_of("test")[:60]
     (tmp_path / "pairs.tsv").write_text("".join(f"{pair.source}\t{pair.target}\n" for pair in some))
     files = [f"data.{part}={tmp_path / 'pairs.tsv'}" for part in ("train", "dev", "test")]
     recipe = load_recipe(FOLDER / "pronunciation.toml", [*files, "model.hidden_size=8", "train.max_epochs=2"])
     monkeypatch.setattr("antiphon.demo.learning.load_recipe", lambda _: recipe)
     monkeypatch.setattr("antiphon.demo.pronunciation.pairs_of", lambda _: some)
+    monkeypatch.setattr("antiphon.training.fit.plot_training", plot_training)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     out = io.StringIO()
     learn_to_pronounce(tmp_path / "demo", Console(file=out, width=80), force=False, threads=1)

@@ -83,6 +83,7 @@ def test_runs_that_cannot_be_put_together_are_refused_by_name(toy_run, tmp_path,
     assert "kind suffix_rule, expected one that predicts token by token" in refused.err
 
 
+@pytest.mark.slow
 def test_a_geometric_model_learns_the_toy_and_decodes_it(tmp_path, antiphon):
     run = tmp_path / "geometric"
     assert antiphon("train", "toy", "--set", "model.transition=geometric", "--out", run).status == 0

@@ -82,6 +82,7 @@ def test_two_processes_train_what_one_trains_and_leave_one_run(folder, antiphon)
     assert antiphon("predict", two.path, stdin=b"badu\n").out == antiphon("predict", one.path, stdin=b"badu\n").out
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("double_precision")
 def test_two_processes_go_on_with_what_one_began(folder, kill_in_epoch):
     recipe = load_recipe(folder / "recipe.toml")
