@@ -16,7 +16,7 @@ from antiphon.cli import app
 
 DEPLOY = Path(__file__).parent.parent.parent / "deploy"
 INSTRUCTIONS = {
-    "FROM", "WORKDIR", "RUN", "ENV", "COPY", "USER", "EXPOSE", "STOPSIGNAL", "HEALTHCHECK", "ENTRYPOINT", "CMD",
+    "FROM", "WORKDIR", "ARG", "RUN", "ENV", "COPY", "USER", "EXPOSE", "STOPSIGNAL", "HEALTHCHECK", "ENTRYPOINT", "CMD",
 }  # fmt: skip
 
 
