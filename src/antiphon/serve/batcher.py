@@ -103,7 +103,7 @@ class Batcher:
             loop = jobs[0].future.get_loop()
             try:
                 loop.call_soon_threadsafe(_deliver, jobs, outcomes)
-            except RuntimeError:  # the loop is closed: nobody waits for the results
+            except RuntimeError:  # the event loop is closed: the results have no receiver
                 return
             self._running = 0
 

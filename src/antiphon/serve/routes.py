@@ -28,7 +28,7 @@ SOCKET = "/api/stream"
 
 
 class ClientGoneError(Exception):
-    """Nobody waits for the answer."""
+    """The client closed its connection before the answer."""
 
 
 def create_router(service: Service) -> APIRouter:
