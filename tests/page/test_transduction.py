@@ -94,7 +94,7 @@ def test_a_token_is_forced_and_the_output_branches(screen):
     page.mouse.up()
     other.click()
     screen.wait(
-        "start => document.querySelector('.written').innerText.replace(/\\s/g, '').startsWith(start)", f"d{token}"
+        "start => document.querySelector('.written')?.innerText.replace(/\\s/g, '').startsWith(start)", f"d{token}"
     )
     screen.wait(
         "start => [...document.querySelectorAll('.output button')].every(each => each.innerText.startsWith(start))",
@@ -119,7 +119,7 @@ def test_a_higher_bias_writes_sooner(screen):
         screen.set_slider("#bias", bias)
         screen.wait(
             "known => document.querySelectorAll('.lattice-table tbody tr').length === 7 "
-            "&& !known.includes(document.querySelector('.lagging').innerText)",
+            "&& !known.includes(document.querySelector('.lagging')?.innerText)",
             lagging,
         )
         lagging.append(page.locator(".lagging").inner_text())
@@ -201,7 +201,7 @@ def test_a_link_reproduces_the_view(screen, browser):
 
 def test_html_in_an_input_stays_text(screen):
     page = screen.open(run="online", text="<img src=x onerror=alert(1)>", ended="true")
-    screen.wait("() => document.querySelector('.note').innerText.includes('<')")
+    screen.wait("() => document.querySelector('.note')?.innerText.includes('<')")
     assert page.locator("img").count() == 1  # that of the heading
 
 
