@@ -49,6 +49,11 @@ def test_everything_can_be_done_from_the_keyboard(screen):
     page.keyboard.type("agibu")
     page.keyboard.press("Enter")
     screen.wait_for_output(inflect("dagibu"))
+    screen.wait(
+        "columns => document.querySelectorAll('.lattice-table tbody tr').length === 7 "
+        "&& document.querySelectorAll('.lattice-table thead th').length === columns",
+        len(inflect("dagibu")) + 1,
+    )
     tab_to(page, "lattice")
     for _ in inflect("dagibu"):
         page.keyboard.press("ArrowUp")
@@ -56,9 +61,10 @@ def test_everything_can_be_done_from_the_keyboard(screen):
     walk = {"ArrowRight": "Row d, token a", "ArrowDown": "Row a, token a", "ArrowLeft": "Row a, token d"}
     for key, place in walk.items():
         page.keyboard.press(key)
-        said = page.locator("#announcements").inner_text()
-        assert said.startswith(f"{place}, posterior ")
-        assert "read on" in said
+        screen.wait(
+            "start => document.querySelector('#announcements').innerText.startsWith(start)", f"{place}, posterior "
+        )
+        assert "read on" in page.locator("#announcements").inner_text()
     tab_to(page, "next-token")
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
