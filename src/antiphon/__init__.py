@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from antiphon.exceptions import AntiphonError, InputError, RecipeError, RunError
+from antiphon.exceptions import AntiphonError, InputError, RecipeError, RunError, check_installed
 
 __version__ = "0.1.0"
 __all__ = [
@@ -56,6 +56,7 @@ def __dir__() -> list[str]:
 def __getattr__(name: str) -> Any:
     """Imports torch only when something needs it, so that ``antiphon --help`` answers at once."""
     if name in __all__:
+        check_installed("torch", "torch", f"antiphon.{name}")
         from antiphon import api
 
         return getattr(api, name)

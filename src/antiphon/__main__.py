@@ -1,9 +1,23 @@
-"""``python -m antiphon`` is ``antiphon``."""
+"""``antiphon``, and ``python -m antiphon``."""
+
+import sys
 
 from antiphon.child_processes import follow_parent
+from antiphon.exceptions import InstallError, check_installed
+
+
+def main() -> None:
+    """Runs a verb; without PyTorch, says what to install and exits with status 2."""
+    try:
+        check_installed("torch", "torch", "the command antiphon")
+    except InstallError as error:
+        print(f"antiphon: {error}; exported models need only antiphon.lite", file=sys.stderr)
+        sys.exit(2)
+    from antiphon.cli import main as run
+
+    run()
+
 
 if __name__ == "__main__":
     follow_parent()  # before anything large is imported: a parent may die meanwhile
-    from antiphon.cli import main
-
     main()

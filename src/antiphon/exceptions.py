@@ -3,13 +3,15 @@
     AntiphonError
     ├── InputError      a file or line is not what it should be
     ├── RecipeError     a recipe has unknown keys or impossible values
-    └── RunError        a run folder is missing, damaged, of the wrong kind, or in the way
+    ├── RunError        a run folder is missing, damaged, of the wrong kind, or in the way
+    └── InstallError    a package is not installed
 
 Each message is one sentence: where, what was found, what was expected. The command line prints it and exits with status
 2.
 """
 
 import errno
+from importlib.util import find_spec
 
 
 class AntiphonError(Exception):
@@ -26,6 +28,16 @@ class RecipeError(AntiphonError):
 
 class RunError(AntiphonError):
     """A run folder is missing, damaged, of the wrong kind, or in the way."""
+
+
+class InstallError(AntiphonError):
+    """A package is not installed."""
+
+
+def check_installed(package: str, extra: str, purpose: str) -> None:
+    """Refuses to go on without a package that an extra of antiphon brings; it is not imported."""
+    if find_spec(package) is None:
+        raise InstallError(f'{purpose} needs {package}, expected it installed: pip install "antiphon[{extra}]"')
 
 
 def is_disk_full(error: OSError) -> bool:

@@ -1,10 +1,6 @@
 """Prints text from files, paths and recipes literally, never as markup or terminal codes."""
 
 import re
-from typing import Any
-
-from rich.console import Console
-from rich.text import Text
 
 _CONTROLS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
@@ -33,21 +29,6 @@ def duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
-
-
-class PlainConsole(Console):
-    """A console that does not interpret markup."""
-
-    def __init__(self, *, stderr: bool = False, quiet: bool = False) -> None:
-        super().__init__(stderr=stderr, quiet=quiet, markup=False, emoji=False, highlight=False)
-
-    def render_str(self, text: str, **options: Any) -> Text:
-        """The text with its control characters escaped."""
-        return super().render_str(printable(text), **options)
-
-    def on_broken_pipe(self) -> None:
-        """Lets the command handle a closed output pipe."""
-        raise
 
 
 def _escape(found: re.Match[str]) -> str:

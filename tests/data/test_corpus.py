@@ -6,9 +6,10 @@ from hypothesis import strategies as st
 
 from antiphon.data import corpus as corpus_module
 from antiphon.data.batch import Batch
+from antiphon.data.batch_plan import plan_batches
 from antiphon.data.codec import PairCodec, TextCodec
 from antiphon.data.copied_words import WordIds
-from antiphon.data.corpus import Corpus, Limits, plan_batches, remap_corpus_ids, write_corpus, write_counted_corpus
+from antiphon.data.corpus import Corpus, Limits, remap_corpus_ids, write_corpus, write_counted_corpus
 from antiphon.data.readers import Pair, Source
 from antiphon.data.tokenise import Chars, Normalisation, Words
 from antiphon.data.vocab import END, PAD, START, UNKNOWN, Vocab

@@ -117,10 +117,10 @@ def test_the_default_threshold_changes_no_answer_here():
 
 @pytest.mark.parametrize(("normalisation", "bias"), RANKINGS)
 def test_the_bound_is_never_below_what_can_still_be_reached(normalisation, bias):
-    log_prob, limits = torch.tensor([-3.0, -0.1, -20.0]).double(), torch.tensor([9, 5, 40])
+    log_prob, limits = torch.tensor([-3.0, -0.1, -20.0]).double(), torch.tensor([9, 5, 40]).double()
     settings = beam_settings(length_normalisation=normalisation, length_bias=bias)
     bound = settings.upper_bound(log_prob, 3, limits)
-    for sentence, limit in enumerate(limits.tolist()):
+    for sentence, limit in enumerate(map(int, limits)):
         reachable = max(settings.normalise(log_prob[sentence], n).item() for n in range(4, limit + 1))
         assert reachable - 1e-12 <= bound[sentence].item() <= reachable + 0.05
 

@@ -1,17 +1,25 @@
-"""The Python API: training, loading, and the objects that come back."""
+"""The Python API: training, loading, and the objects that come back.
 
-from antiphon.api.generation_models import STREAMS, NoisyChannelModel
-from antiphon.api.inputs import PredictOptions, SourceLike, StreamOptions
-from antiphon.api.lexicon import Lexicon
-from antiphon.api.load_model import load, load_planner
-from antiphon.api.model import Model
-from antiphon.api.ranking_model import RankingModel
-from antiphon.api.results import Alignment, Candidate, Evaluation, Prediction, Ranked
-from antiphon.api.train_recipe import train
-from antiphon.api.word_links import LinkOptions, WordLinks
-from antiphon.data.gold_links import GoldLinks
-from antiphon.report.error_report import ErrorReport, Suspect
-from antiphon.training.callback import Callback
+Its names are imported when they are first used: results and checks of arguments need no PyTorch, and ``antiphon.lite``
+uses them without it.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from antiphon.api.generation_models import STREAMS, NoisyChannelModel
+    from antiphon.api.inputs import PredictOptions, SourceLike, StreamOptions
+    from antiphon.api.lexicon import Lexicon
+    from antiphon.api.load_model import load, load_planner
+    from antiphon.api.model import Model
+    from antiphon.api.ranking_model import RankingModel
+    from antiphon.api.results import Alignment, Candidate, Evaluation, Prediction, Ranked
+    from antiphon.api.train_recipe import train
+    from antiphon.api.word_links import LinkOptions, WordLinks
+    from antiphon.data.gold_links import GoldLinks
+    from antiphon.report.error_report import ErrorReport, Suspect
+    from antiphon.training.callback import Callback
 
 __all__ = [
     "STREAMS",
@@ -37,3 +45,41 @@ __all__ = [
     "load_planner",
     "train",
 ]
+
+_MODULES = {
+    "STREAMS": "antiphon.api.generation_models",
+    "Alignment": "antiphon.api.results",
+    "Callback": "antiphon.training.callback",
+    "Candidate": "antiphon.api.results",
+    "ErrorReport": "antiphon.report.error_report",
+    "Evaluation": "antiphon.api.results",
+    "GoldLinks": "antiphon.data.gold_links",
+    "Lexicon": "antiphon.api.lexicon",
+    "LinkOptions": "antiphon.api.word_links",
+    "Model": "antiphon.api.model",
+    "NoisyChannelModel": "antiphon.api.generation_models",
+    "PredictOptions": "antiphon.api.inputs",
+    "Prediction": "antiphon.api.results",
+    "Ranked": "antiphon.api.results",
+    "RankingModel": "antiphon.api.ranking_model",
+    "SourceLike": "antiphon.api.inputs",
+    "StreamOptions": "antiphon.api.inputs",
+    "Suspect": "antiphon.report.error_report",
+    "WordLinks": "antiphon.api.word_links",
+    "load": "antiphon.api.load_model",
+    "load_planner": "antiphon.api.load_model",
+    "train": "antiphon.api.train_recipe",
+}
+"""Where each name is."""
+
+
+def __dir__() -> list[str]:
+    """Every public name, those that are not imported yet among them."""
+    return sorted({*globals(), *__all__})
+
+
+def __getattr__(name: str) -> Any:
+    """Imports the module of a name."""
+    if name in _MODULES:
+        return getattr(import_module(_MODULES[name]), name)
+    raise AttributeError(f"module 'antiphon.api' has no attribute {name!r}")

@@ -3,24 +3,26 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from antiphon.api.candidate_lists import covering, merge_equal_texts
+from antiphon.api.candidate_search import CandidateSearch
 from antiphon.api.inputs import PredictOptions, StreamOptions
-from antiphon.api.model import MAX_BATCH_CELLS, Model
+from antiphon.api.model import Model
+from antiphon.api.prediction_interface import MAX_BATCH_CELLS
 from antiphon.api.results import END_SYMBOL, Alignment, Candidate, Prediction
 from antiphon.data.batch import Batch
+from antiphon.data.batch_plan import plan_batches
 from antiphon.data.codec import PairCodec
-from antiphon.data.corpus import plan_batches
 from antiphon.data.readers import Source
 from antiphon.data.vocab import END
-from antiphon.decode.best_alignments import add_alignments, have_unknown
+from antiphon.decode.best_alignments import add_alignments
 from antiphon.decode.forced_prefix import PrefixModel
-from antiphon.decode.hypothesis import BeamSettings, Hypothesis
+from antiphon.decode.hypothesis import BeamSettings, Hypothesis, have_unknown
 from antiphon.decode.rescoring import search_noisy_channel
 from antiphon.decode.rule_mixture import add_rules, as_answer, draw_rules, mix_log_prob
 from antiphon.decode.sampling import sample_outputs
@@ -31,10 +33,11 @@ from antiphon.decode.streaming.online_decoder import OnlineDecoder
 from antiphon.decode.streaming.text_streams import StreamGroup
 from antiphon.decode.unknown_words import replace_unknown
 from antiphon.exceptions import RecipeError, RunError
-from antiphon.models.left_to_right import LeftToRight
+from antiphon.models.left_to_right import LeftToRight, copies_unknown
 from antiphon.models.noisy_channel import NoisyChannel, Weights
 from antiphon.models.sequence_model import log_prob
 from antiphon.models.suffix_rule import SuffixRules
+from antiphon.models.token_likelihood import output_log_probs
 from antiphon.models.transducer import Transducer
 from antiphon.recipe.kinds import KINDS, resolve
 from antiphon.recipe.schema import Recipe
@@ -42,8 +45,6 @@ from antiphon.runs.build import build_beam, build_search
 from antiphon.runs.combination import load_part
 from antiphon.runs.run_folder import RunFolder
 
-_MOST_CANDIDATES = 1000
-"""A search is not repeated for more candidates than this."""
 STREAMS: dict[str, type[OnlineDecoder]] = {"greedy": GreedyDecoder, "beam": BeamDecoder}
 
 
@@ -76,7 +77,7 @@ class RuleModel(Model):
         ]
 
 
-class NeuralModel(Model):
+class NeuralModel(CandidateSearch, Model):
     """A trained network; ``module`` is the ``torch.nn.Module`` inside."""
 
     def __init__(self, recipe: Recipe, codec: PairCodec, module: nn.Module, rules: SuffixRules | None = None) -> None:
@@ -90,27 +91,10 @@ class NeuralModel(Model):
         rules = folder.load_rules() if recipe.search.rule_weight else None
         return cls(recipe, folder.codec(recipe), load_part(folder).to(device), rules)
 
-    def predict_batch(self, sources: Sequence[Source], options: PredictOptions) -> list[Prediction]:
-        """The outputs of beam search for one batch, no text twice, or samples."""
-        found = self._candidates(sources, options) if options.sample else self._distinct(sources, options)
-        if options.cover is not None:
-            found = [covering(candidates, options.cover) for candidates in found]
-        return [self._prediction(source, candidates) for source, candidates in zip(sources, found, strict=True)]
-
-    def _distinct(self, sources: Sequence[Source], options: PredictOptions) -> list[list[Candidate]]:
-        """The best candidates of each source with different texts.
-
-        Where equal texts leave fewer than ``nbest``, the search is repeated for more.
-        """
-        found = self._candidates(sources, options)
-        distinct = [merge_equal_texts(each, self.recipe.search.length_normalisation) for each in found]
-        counts = zip(map(len, found), map(len, distinct), strict=True)
-        short = [n for n, (all_, different) in enumerate(counts) if different < options.nbest <= all_]
-        if short and options.nbest < _MOST_CANDIDATES:
-            more = self._distinct([sources[n] for n in short], replace(options, nbest=2 * options.nbest))
-            for n, candidates in zip(short, more, strict=True):
-                distinct[n] = candidates[: options.nbest]
-        return distinct
+    @property
+    def length_normalisation(self) -> float:
+        """The setting of the search."""
+        return self.recipe.search.length_normalisation
 
     def _candidates(self, sources: Sequence[Source], options: PredictOptions) -> list[list[Candidate]]:
         """What the search finds, or samples, with alignments and copied words."""
@@ -152,15 +136,15 @@ class NeuralModel(Model):
     ) -> list[list[Hypothesis]]:
         """The hypotheses of network and rules together."""
         of_rules = [self._rule_output(rules, source) for source in sources]
-        model = cast(LeftToRight, self.module)
+        score = partial(output_log_probs, cast(LeftToRight, self.module), batch)
         if options.sample is None:
-            return add_rules(model, batch, found, of_rules, self.rule_weight, options.nbest)
-        return draw_rules(model, batch, found, of_rules, self.rule_weight, options.seed)
+            return add_rules(score, found, of_rules, self.rule_weight, options.nbest)
+        return draw_rules(score, found, of_rules, self.rule_weight, options.seed)
 
     def _rule_output(self, rules: SuffixRules, source: Source) -> tuple[int, ...]:
         """The token ids of the output of the rules."""
         tokens = rules.apply(self.codec.source.tokens(source.text), source.features)
-        return as_answer(self.codec.target.vocab.encode(tokens).tolist(), self.module)
+        return as_answer(self.codec.target.vocab.encode(tokens).tolist(), copies_unknown=copies_unknown(self.module))
 
     def _streams(self, features: Sequence[Sequence[str]], options: StreamOptions) -> StreamGroup:
         """Streams of a unidirectional transducer."""
@@ -172,7 +156,7 @@ class NeuralModel(Model):
         return StreamGroup(streams, self.codec, len(features))
 
     def _feature_ids(self, features: Sequence[Sequence[str]]) -> Tensor:
-        return self.codec.batch([Source("", tuple(each)) for each in features]).features
+        return torch.from_numpy(self.codec.feature_ids(features))
 
     def _stream_settings(self, proposer: nn.Module, options: StreamOptions) -> BeamSettings:
         if not isinstance(proposer, Transducer):
@@ -185,18 +169,6 @@ class NeuralModel(Model):
         settings = build_beam(self.recipe.search, beam=options.get("beam"))
         margin = options.get("margin")
         return settings if margin is None else replace(settings, commit_margin=margin)
-
-    def _candidate(self, hypothesis: Hypothesis, source: Sequence[str]) -> Candidate:
-        tokens = tuple(self.codec.decode_copied(hypothesis.tokens, hypothesis.alignment, source))
-        return Candidate(
-            self.codec.target.tokeniser.join(tokens),
-            tokens,
-            score=hypothesis.score,
-            log_probability=hypothesis.log_prob,
-            token_probabilities=tuple(math.exp(log_prob) for log_prob in hypothesis.token_log_probs),
-            rows=hypothesis.alignment[: len(tokens)],
-            parts=hypothesis.features,
-        )
 
     def _score(self, pairs: list[tuple[Source, str]]) -> list[tuple[float, int]]:
         """Log probability and target length, end symbol included, of each pair."""

@@ -3,14 +3,16 @@
 import math
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from antiphon.data.vocab import SPECIALS
-from antiphon.metrics import Score
-from antiphon.metrics.breakdown import Group
+
+if TYPE_CHECKING:
+    from antiphon.metrics import Score
+    from antiphon.metrics.breakdown import Group
 
 END_SYMBOL = SPECIALS[3]
 
@@ -203,10 +205,10 @@ class Evaluation:
     """All metrics of a test set, and the number of symbols that training never saw; ``groups`` if requested."""
 
     examples: int
-    metrics: dict[str, Score]
+    metrics: "dict[str, Score]"
     unknown_source: int
     unknown_target: int
-    groups: tuple[Group, ...] = ()
+    groups: "tuple[Group, ...]" = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The object that ``antiphon evaluate --json`` prints."""

@@ -8,11 +8,11 @@ from typing import Any
 from antiphon.api.inputs import as_path, check_positive
 from antiphon.api.load_model import load
 from antiphon.api.model import Model
+from antiphon.console import PlainConsole
 from antiphon.exceptions import InputError
 from antiphon.recipe.recipe_file import Settings, as_table, load_recipe, make_recipe
 from antiphon.recipe.schema import Recipe
 from antiphon.recipe.shipped_recipes import find_recipe
-from antiphon.terminal import PlainConsole
 from antiphon.training.callback import Callback
 from antiphon.training.data.pipe_copies import spooled
 from antiphon.training.fit import Interrupted

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from antiphon.cli.loading import load_run
+from antiphon.console import PlainConsole
 from antiphon.data.files import STANDARD_INPUT, read_standard_input
 from antiphon.exceptions import RunError
 from antiphon.ranking.question_files import (
@@ -21,7 +22,7 @@ from antiphon.ranking.question_files import (
     read_questions,
     select_questions,
 )
-from antiphon.terminal import PlainConsole, count_of, printable
+from antiphon.terminal import count_of, printable
 
 if TYPE_CHECKING:
     from rich.text import Text

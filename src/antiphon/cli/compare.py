@@ -47,10 +47,11 @@ def command(
     threads: Threads = None,
 ) -> None:
     """Evaluates runs side by side on the same file."""
+    from antiphon.console import PlainConsole
     from antiphon.recipe.kinds import KINDS
     from antiphon.report.comparison import as_json, as_markdown, as_table
     from antiphon.runs.run_folder import RunFolder
-    from antiphon.terminal import PlainConsole, printable
+    from antiphon.terminal import printable
 
     *runs, file = paths
     if len(runs) < 2:

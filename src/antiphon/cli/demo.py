@@ -27,10 +27,10 @@ def command(
     threads: Threads = None,
 ) -> None:
     """Trains on the embedded data and shows the result."""
+    from antiphon.console import PlainConsole
     from antiphon.demo.pronunciation import learn_to_pronounce
     from antiphon.demo.spelling import learn_to_spell
     from antiphon.device import prepare_allocators
-    from antiphon.terminal import PlainConsole
 
     prepare_allocators("cpu")
     console = PlainConsole()

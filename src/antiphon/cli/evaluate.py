@@ -132,10 +132,10 @@ def read_pairs(model: "Model", files: list[Path], references: list[Path]) -> "Te
 
 def show(evaluation: "Evaluation", *, as_json: bool) -> None:
     """Prints a table of metrics and one for each kind of group, or one JSON object."""
+    from antiphon.console import PlainConsole
     from antiphon.report.error_formats import group_sections
     from antiphon.report.sections import print_sections
     from antiphon.report.tables import metrics_table
-    from antiphon.terminal import PlainConsole
 
     if as_json:
         print(json.dumps(evaluation.to_dict(), ensure_ascii=False))
@@ -192,8 +192,8 @@ def evaluate_biases(
 
 def show_sweep(evaluations: "dict[float, Evaluation]", *, as_json: bool) -> None:
     """Prints a table, or a JSON object for each bias."""
+    from antiphon.console import PlainConsole
     from antiphon.report.tables import sweep_table
-    from antiphon.terminal import PlainConsole
 
     if as_json:
         for bias, evaluation in evaluations.items():

@@ -44,9 +44,10 @@ def command(
 ) -> None:
     """Trains every combination of values."""
     from antiphon.cli.grid_progress import GridProgress
+    from antiphon.console import PlainConsole
     from antiphon.recipe.shipped_recipes import find_recipe
     from antiphon.runs.run_folder import locked_folder
-    from antiphon.terminal import PlainConsole, printable
+    from antiphon.terminal import printable
     from antiphon.tune.grid_search import plan_grid, run_grid, save_grid
 
     folder = out or Path("runs") / f"{Path(recipe).stem}-grid"

@@ -25,11 +25,11 @@ def command(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, with every setting.")] = False,
 ) -> None:
     """Prints what is in a run folder."""
+    from antiphon.console import PlainConsole
     from antiphon.recipe.kind_settings import changed_settings
     from antiphon.recipe.recipe_file import as_table
     from antiphon.report.tables import info_table
     from antiphon.runs.run_folder import RunFolder
-    from antiphon.terminal import PlainConsole
 
     folder = RunFolder.open(run)
     recipe = folder.recipe()

@@ -31,8 +31,9 @@ def command(
     ] = None,
 ) -> None:
     """Lists, prints or copies the recipes of the package."""
+    from antiphon.console import PlainConsole
     from antiphon.recipe.shipped_recipes import copy_recipe, read_recipe
-    from antiphon.terminal import PlainConsole, printable
+    from antiphon.terminal import printable
 
     if copy is not None and name is None:
         raise RecipeError("--copy: no recipe is named, expected antiphon recipes NAME --copy FOLDER")

@@ -25,8 +25,8 @@ def command(
     ] = None,
 ) -> None:
     """Lists settings with type, default and meaning."""
+    from antiphon.console import PlainConsole
     from antiphon.recipe.settings_list import all_settings, find_settings
-    from antiphon.terminal import PlainConsole
 
     PlainConsole().print(settings_table(list(all_settings()) if key is None else find_settings(key)))
 

@@ -50,7 +50,7 @@ def command(
     threads: Threads = None,
 ) -> None:
     """Trains a recipe and prints the result."""
-    from antiphon.terminal import PlainConsole
+    from antiphon.console import PlainConsole
     from antiphon.training.data.pipe_copies import spooled
     from antiphon.training.distributed import from_rank_zero, is_rank_zero, on_rank_zero, process_group
     from antiphon.training.dry_run import dry_run

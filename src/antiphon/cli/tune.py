@@ -65,8 +65,8 @@ def command(
 ) -> None:
     """Finds the weights of a noisy channel."""
     from antiphon.cli.test_set import read_test_set
+    from antiphon.console import PlainConsole
     from antiphon.runs.run_folder import open_for_writing
-    from antiphon.terminal import PlainConsole
     from antiphon.tune.mert import save_tuning, start_lists, tune, tune_on_lists
 
     console = PlainConsole(stderr=True)

@@ -5,14 +5,12 @@ from typing import NamedTuple, Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
 from antiphon.data.copied_words import NOT_COPIED, CopiedWords
-from antiphon.data.vocab import END, PAD, START, UNKNOWN
-
-Ids = NDArray[np.int32]
+from antiphon.data.padded_pairs import Ids, PaddedPairs
+from antiphon.data.vocab import PAD, START, UNKNOWN
 
 
 class Batch(NamedTuple):
@@ -44,18 +42,12 @@ class Batch(NamedTuple):
 
         There are columns for at least ``max_features`` features.
         """
-        nothing = [np.zeros(0, np.int32)] * max(len(sources), len(targets or ()))
-        columns = max([max_features, *map(len, features or ())])
-        if copied is not None and targets is not None:
-            targets = copied.extended_targets(targets)
-        source, source_lengths = _pad(sources)
-        return cls(
-            source,
-            source_lengths,
-            *_pad(nothing if targets is None else targets),
-            _pad_to(columns, features or nothing),
-            _pad_to(source.shape[1], copied.extended(), NOT_COPIED) if copied else source[:, :0],
-        )
+        return cls.from_padded(PaddedPairs.of(sources, targets, features, max_features=max_features, copied=copied))
+
+    @classmethod
+    def from_padded(cls, pairs: PaddedPairs) -> Self:
+        """The batch of padded arrays, which it shares."""
+        return cls(*map(torch.from_numpy, pairs))
 
     @classmethod
     def sample(cls, pairs: int, rows: int, columns: int) -> Self:
@@ -97,17 +89,3 @@ class Batch(NamedTuple):
     def to(self, device: torch.device | str) -> "Batch":
         """The same batch on another device."""
         return Batch(*(tensor.to(device, non_blocking=True) for tensor in self))
-
-
-def _pad(sequences: Sequence[Ids]) -> tuple[Tensor, Tensor]:
-    lengths = torch.tensor([len(sequence) + 1 for sequence in sequences], dtype=torch.long)
-    padded = _pad_to(int(lengths.max()) if len(sequences) else 1, sequences)
-    padded[torch.arange(len(sequences)), lengths - 1] = END
-    return padded, lengths
-
-
-def _pad_to(columns: int, sequences: Sequence[Ids], padding: int = PAD) -> Tensor:
-    padded = np.full((len(sequences), columns), padding, np.int64)
-    lengths = np.fromiter(map(len, sequences), np.int64, len(sequences))
-    padded[np.arange(columns) < lengths[:, None]] = np.concatenate([*sequences, np.zeros(0, np.int32)])
-    return torch.from_numpy(padded)

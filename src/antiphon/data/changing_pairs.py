@@ -18,9 +18,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from antiphon.data.batch import Batch, Ids
+from antiphon.data.batch import Batch
 from antiphon.data.copied_words import HIDDEN
 from antiphon.data.corpus import Corpus
+from antiphon.data.padded_pairs import Ids
 from antiphon.data.vocab import SPECIALS, UNKNOWN
 
 _MIN_SHARED = 3

@@ -4,17 +4,21 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from antiphon.data.batch import Batch
 from antiphon.data.copied_words import CopiedWords, WordIds
+from antiphon.data.padded_pairs import PaddedPairs
 from antiphon.data.readers import Source
 from antiphon.data.tokenise import Normalisation, Tokeniser
 from antiphon.data.vocab import END, SPECIALS, UNKNOWN, Vocab
 from antiphon.exceptions import InputError
 from antiphon.terminal import one_line
+
+if TYPE_CHECKING:
+    from antiphon.data.batch import Batch
 
 NO_FEATURES = Vocab(())
 """The vocabulary of features if there are none."""
@@ -117,27 +121,48 @@ class PairCodec(PairTokeniser):
             tokens += self.target.vocab.decode([id_]) if id_ < size else [words[id_ - size]]
         return tokens
 
-    def batch(self, sources: Sequence[Source], targets: Sequence[str] | None = None) -> Batch:
+    def batch(self, sources: Sequence[Source], targets: Sequence[str] | None = None) -> "Batch":
         """The padded batch of sources with their features, and their targets if given."""
-        return self.batch_of_tokens(
-            [self.source.tokens(source.text) for source in sources],
-            None if targets is None else [self.target.tokens(target) for target in targets],
-            [source.features for source in sources],
-        )
+        from antiphon.data.batch import Batch  # imports PyTorch
+
+        return Batch.from_padded(self.padded(sources, targets))
 
     def batch_of_tokens(
         self,
         sources: Sequence[Sequence[str]],
         targets: Sequence[Sequence[str]] | None,
         features: Sequence[Iterable[str]],
-    ) -> Batch:
+    ) -> "Batch":
+        """The same for text that is tokenised already."""
+        from antiphon.data.batch import Batch  # imports PyTorch
+
+        return Batch.from_padded(self.padded_tokens(sources, targets, features))
+
+    def padded(self, sources: Sequence[Source], targets: Sequence[str] | None = None) -> PaddedPairs:
+        """The same as ``batch``, as numpy arrays."""
+        return self.padded_tokens(
+            [self.source.tokens(source.text) for source in sources],
+            None if targets is None else [self.target.tokens(target) for target in targets],
+            [source.features for source in sources],
+        )
+
+    def padded_tokens(
+        self,
+        sources: Sequence[Sequence[str]],
+        targets: Sequence[Sequence[str]] | None,
+        features: Sequence[Iterable[str]],
+    ) -> PaddedPairs:
         """The same for text that is tokenised already."""
         words, known = WordIds(self.target.vocab), self.target.vocab
-        encode = words.encode_many if self.copies_words else known.encode
-        copied = CopiedWords(list(map(words.encode_many, sources)), len(known)) if self.copies_words else None
-        return Batch.of(
+        encode = words.encode if self.copies_words else known.encode
+        copied = CopiedWords(list(map(words.encode, sources)), len(known)) if self.copies_words else None
+        return PaddedPairs.of(
             list(map(self.source.vocab.encode, sources)),
             None if targets is None else list(map(encode, targets)),
             list(map(self.encode_features, features)),
             copied=copied,
         )
+
+    def feature_ids(self, features: Sequence[Iterable[str]]) -> NDArray[np.int64]:
+        """The padded ids of sets of features."""
+        return self.padded_tokens([()] * len(features), None, features).features

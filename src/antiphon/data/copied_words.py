@@ -30,9 +30,15 @@ class WordIds(NamedTuple):
 
     vocab: Vocab
 
-    def encode_many(self, words: Sequence[str]) -> Ids:
+    def encode(self, words: Sequence[str]) -> Ids:
         """The id of each word."""
-        ids = self.vocab.encode_many(words)
+        return self._with_hashes(self.vocab.encode(words), words)
+
+    def encode_many(self, words: Sequence[str]) -> Ids:
+        """The id of each word; fast for many words of few types."""
+        return self._with_hashes(self.vocab.encode_many(words), words)
+
+    def _with_hashes(self, ids: Ids, words: Sequence[str]) -> Ids:
         for position in np.flatnonzero(ids == UNKNOWN).tolist():
             ids[position] = -1 - (zlib.crc32(words[position].encode()) >> 1)
         return ids

@@ -6,11 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
-import sentencepiece
-
-from antiphon.exceptions import InputError
+from antiphon.exceptions import InputError, check_installed
 
 
 class Tokeniser(Protocol):
@@ -77,6 +75,7 @@ class SentencePiece:
     """Subwords of a SentencePiece model, trained here or elsewhere."""
 
     def __init__(self, model: Path) -> None:
+        sentencepiece = _sentencepiece()
         try:
             self._processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
         except (OSError, RuntimeError) as error:
@@ -102,8 +101,17 @@ class SentencePiece:
         return list(accumulate(index > 0 and piece.startswith(_SPACE) for index, piece in enumerate(tokens)))
 
 
+def _sentencepiece() -> Any:
+    """The package, which only texts of subwords need."""
+    check_installed("sentencepiece", "lite", "text of subwords")
+    import sentencepiece
+
+    return sentencepiece
+
+
 def train_sentencepiece(texts: Iterable[str], model: Path, vocabulary_size: int) -> None:
     """Trains a SentencePiece model on the texts and writes it."""
+    sentencepiece = _sentencepiece()
     with model.open("wb") as file:
         try:
             sentencepiece.SentencePieceTrainer.train(

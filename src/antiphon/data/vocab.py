@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Self
 
 import numpy as np
-import pyarrow
 from numpy.typing import NDArray
 
 from antiphon.exceptions import InputError
@@ -103,5 +102,7 @@ class TokenCounts(dict[str, int]):
 
 def _distinct(tokens: Sequence[str]) -> tuple[list[str], NDArray[np.int32]]:
     """Every distinct token once, and the index of each token among them: faster by Arrow than by a dictionary."""
+    import pyarrow  # only corpora need it
+
     found = pyarrow.array(tokens, pyarrow.string()).dictionary_encode()
     return found.dictionary.to_pylist(), found.indices.to_numpy()

@@ -74,7 +74,7 @@ class BeamSearch:
         self.B, self.K = len(batch.source), settings.beam
         self.device = batch.source.device
         self.sentences = torch.arange(self.B, device=self.device)
-        self.limits = settings.length_limits(batch.source_lengths)
+        self.limits = settings.length_limits(batch.source_lengths).double()
         longest = int(self.limits.max())
         on_gpu = has_kernel(next(cast(nn.Module, model).parameters()))
         can_capture = on_gpu and static_fits(model, self.B * self.K * longest)

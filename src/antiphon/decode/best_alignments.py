@@ -8,18 +8,12 @@ import torch
 from torch import nn
 
 from antiphon.data.batch import Batch
-from antiphon.data.vocab import UNKNOWN
 from antiphon.decode.hypothesis import Hypothesis
 from antiphon.lattice import best_path
 from antiphon.models.ensemble_model import Ensemble
 from antiphon.models.transducer import Transducer
 
 M = TypeVar("M", bound=nn.Module)
-
-
-def have_unknown(found: list[list[Hypothesis]]) -> bool:
-    """Whether an output has unknown tokens, which need an alignment to be copied."""
-    return any(UNKNOWN in hypothesis.tokens for hypotheses in found for hypothesis in hypotheses)
 
 
 def found_pairs(batch: Batch, found: list[list[Hypothesis]]) -> Batch:

@@ -21,7 +21,8 @@ from torch import Tensor
 
 from antiphon.data.batch import Batch
 from antiphon.data.vocab import END, START
-from antiphon.decode.hypothesis import BeamSettings, Hypothesis, is_no_end, never_written
+from antiphon.decode.allowed_tokens import is_no_end, never_written
+from antiphon.decode.hypothesis import BeamSettings, Hypothesis
 from antiphon.lattice.moves import IMPOSSIBLE
 from antiphon.models.transducer import Transducer
 from antiphon.nn.cell_factors import CellFactors, SideState
@@ -62,7 +63,7 @@ def search_paths(model: Transducer, batch: Batch, settings: BeamSettings) -> lis
     """The ``nbest`` best outputs of every source in the batch, best first, each with its best path."""
     factors, context = model.encode(batch)
     first = model.target_state(batch.features)
-    limits = settings.length_limits(batch.source_lengths).tolist()
+    limits = settings.length_limits(batch.source_lengths).long().tolist()
     found = []
     for b, length in enumerate(batch.source_lengths.tolist()):
         index = torch.tensor([b], device=batch.source.device)
@@ -182,7 +183,8 @@ class PathSearch:
             return False
         if best < max(each.log_prob for each in self.finished) - self.settings.threshold:
             return True
-        bound = self.settings.upper_bound(best[None], length, torch.tensor([self.limit], device=self.device))
+        limits = torch.tensor([self.limit], dtype=best.dtype, device=self.device)
+        bound = self.settings.upper_bound(best[None], length, limits)
         return len(self.finished) == self.settings.nbest and self.finished[-1].score >= bound.item()
 
     def _next_column(self, entries: Entries, goes_on: Tensor, state: SideState) -> Column:

@@ -72,8 +72,10 @@ class LogProbability:
 
     def final_score(self, extensions: Extensions, length: Tensor) -> Float[Tensor, "B E"]:
         """The log probability with length bias and normalisation."""
-        return self.settings.normalise(extensions.log_prob, length)
+        score: Tensor = self.settings.normalise(extensions.log_prob, length)
+        return score
 
     def upper_bound(self, extensions: Extensions, length: Tensor, limits: Tensor) -> Float[Tensor, "B E"]:
         """The bound that follows because the log probability can only fall."""
-        return self.settings.upper_bound(extensions.log_prob, length, limits)
+        bound: Tensor = self.settings.upper_bound(extensions.log_prob, length, limits)
+        return bound

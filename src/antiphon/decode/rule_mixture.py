@@ -9,20 +9,18 @@ best weight is never worse on those pairs than either of them.
 
 import math
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-import torch
 
-from antiphon.data.batch import Batch
 from antiphon.data.vocab import END, UNKNOWN
 from antiphon.decode.hypothesis import Hypothesis
-from antiphon.models.left_to_right import LeftToRight, copies_unknown
-from antiphon.models.token_likelihood import token_log_probs
 
 Ids = tuple[int, ...]
+ScoreOutputs = Callable[[Sequence[int], Sequence[Ids]], Sequence[Sequence[float]]]
+"""The network's log probability of each token of outputs of some sources of a batch, given by index."""
 
 
 class HeldOutAnswers(NamedTuple):
@@ -45,22 +43,20 @@ class HeldOutAnswers(NamedTuple):
 
 
 def add_rules(
-    model: LeftToRight,
-    batch: Batch,
+    score: ScoreOutputs,
     found: Sequence[list[Hypothesis]],
     rules: Sequence[Ids],
     weight: float,
     nbest: int,
 ) -> list[list[Hypothesis]]:
     """The ``nbest`` best outputs of network and rules together; ``rules`` has the answer of each source."""
-    listed = _with_answers(model, batch, found, rules)
+    listed = _with_answers(score, found, rules)
     mixed = [[_mix(each, answer, weight) for each in some] for some, answer in zip(listed, rules, strict=True)]
     return [sorted(some, key=lambda each: -each.score)[:nbest] for some in mixed]
 
 
 def draw_rules(
-    model: LeftToRight,
-    batch: Batch,
+    score: ScoreOutputs,
     found: Sequence[list[Hypothesis]],
     rules: Sequence[Ids],
     weight: float,
@@ -68,7 +64,7 @@ def draw_rules(
 ) -> list[list[Hypothesis]]:
     """Samples of the mixture: samples of the network, some replaced by the rules' answer with the given weight."""
     drawn = []
-    for listed, own, answer in zip(_with_answers(model, batch, found, rules), found, rules, strict=True):
+    for listed, own, answer in zip(_with_answers(score, found, rules), found, rules, strict=True):
         random = np.random.default_rng([seed, zlib.crc32(repr(answer).encode())]).random(len(own))
         by_rule = next((each for each in listed if each.tokens == answer), None)
         chosen = [by_rule if by_rule and value < weight else each for each, value in zip(own, random, strict=True)]
@@ -82,19 +78,17 @@ def mix_log_prob(log_prob: float, weight: float, *, is_answer: bool) -> float:
     return float(np.logaddexp(from_network, math.log(weight))) if is_answer and weight else from_network
 
 
-def as_answer(tokens: Sequence[int], model: object) -> Ids:
+def as_answer(tokens: Sequence[int], *, copies_unknown: bool) -> Ids:
     """The rules' tokens as an output; empty if they contain an unknown token that the network cannot write."""
-    return () if UNKNOWN in tokens and not copies_unknown(model) else (*tokens, END)
+    return () if UNKNOWN in tokens and not copies_unknown else (*tokens, END)
 
 
 def held_out_answers(
-    model: LeftToRight, batch: Batch, found: Sequence[list[Hypothesis]], rules: Sequence[Ids], references: Sequence[Ids]
+    score: ScoreOutputs, found: Sequence[list[Hypothesis]], rules: Sequence[Ids], references: Sequence[Ids]
 ) -> list[HeldOutAnswers]:
     """The answers of network and rules to the held-out pairs of one batch."""
     answers = []
-    for own, listed, answer, wanted in zip(
-        found, _with_answers(model, batch, found, rules), rules, references, strict=True
-    ):
+    for own, listed, answer, wanted in zip(found, _with_answers(score, found, rules), rules, references, strict=True):
         best = own[0] if own else None
         log_prob = next((each.log_prob for each in listed if each.tokens == answer), -math.inf)
         is_right = best is not None and best.tokens == wanted
@@ -114,7 +108,7 @@ def fit_weight(answers: Iterable[HeldOutAnswers]) -> float:
 
 
 def _with_answers(
-    model: LeftToRight, batch: Batch, found: Sequence[list[Hypothesis]], rules: Sequence[Ids]
+    score: ScoreOutputs, found: Sequence[list[Hypothesis]], rules: Sequence[Ids]
 ) -> list[list[Hypothesis]]:
     """The hypotheses found and the rules' answers, scored by the network."""
     missing = [
@@ -124,12 +118,7 @@ def _with_answers(
     ]
     listed = [list(hypotheses) for hypotheses in found]
     if missing:
-        index = torch.tensor(missing, device=batch.source.device)
-        targets = Batch.of([], [np.array(rules[b][:-1], np.int32) for b in missing]).to(index.device)
-        pairs = Batch(*(tensor[index] for tensor in batch))
-        pairs = pairs._replace(target=targets.target, target_lengths=targets.target_lengths)
-        with torch.inference_mode():
-            rows = token_log_probs(model, pairs).tolist()
+        rows = score(missing, [rules[b] for b in missing])
         for b, row in zip(missing, rows, strict=True):
             log_probs = tuple(row[: len(rules[b])])
             log_prob = sum(log_probs)

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from antiphon.data.batch import Batch
 from antiphon.data.vocab import END, START
-from antiphon.decode.hypothesis import BeamSettings, Hypothesis, never_written
+from antiphon.decode.allowed_tokens import never_written
+from antiphon.decode.hypothesis import BeamSettings, Hypothesis
 from antiphon.models.left_to_right import LeftToRight
 
 _ATTEMPTS = 100

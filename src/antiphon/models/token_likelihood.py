@@ -1,5 +1,8 @@
 """Log likelihood of targets whose tokens are predicted one by one."""
 
+from collections.abc import Sequence
+
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -23,6 +26,19 @@ def log_likelihood(logits: Float[Tensor, "B J V"], batch: Batch, label_smoothing
         label_smoothing=label_smoothing,
     )
     return -losses.view(batch.target.shape).sum(1)
+
+
+@torch.inference_mode()
+def output_log_probs(
+    model: LeftToRight, batch: Batch, sources: Sequence[int], outputs: Sequence[Sequence[int]]
+) -> list[list[float]]:
+    """The log probability of each token of outputs, end symbols last, of some sources of a batch, given by index."""
+    index = torch.tensor(sources, device=batch.source.device)
+    targets = Batch.of([], [np.array(output[:-1], np.int32) for output in outputs]).to(index.device)
+    pairs = Batch(*(tensor[index] for tensor in batch))
+    pairs = pairs._replace(target=targets.target, target_lengths=targets.target_lengths)
+    rows: list[list[float]] = token_log_probs(model, pairs).tolist()
+    return rows
 
 
 def token_log_probs(model: LeftToRight, batch: Batch) -> Float[Tensor, "B J"]:

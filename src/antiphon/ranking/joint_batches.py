@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from antiphon.data.batch import Ids
+from antiphon.data.padded_pairs import Ids
 from antiphon.data.vocab import UNKNOWN
 from antiphon.nn.recurrent import valid_positions
 from antiphon.ranking.question_batches import pad_texts

@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from antiphon.data.batch import Ids
 from antiphon.data.files import read_text
+from antiphon.data.padded_pairs import Ids
 from antiphon.exceptions import InputError
 from antiphon.ranking.joint_batches import JointIds
 from antiphon.terminal import one_line

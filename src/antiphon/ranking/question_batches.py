@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from antiphon.data.batch import Ids
+from antiphon.data.padded_pairs import Ids
 from antiphon.data.vocab import PAD, UNKNOWN
 from antiphon.ranking.question_files import Question
 

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from antiphon.data.corpus import plan_batches
+from antiphon.data.batch_plan import plan_batches
 from antiphon.exceptions import InputError
 from antiphon.ranking.logistic import Logistic
 from antiphon.ranking.matcher import PairModel

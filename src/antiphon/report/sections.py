@@ -9,7 +9,8 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from antiphon.terminal import PlainConsole, one_line
+from antiphon.console import PlainConsole
+from antiphon.terminal import one_line
 
 _MARKDOWN_PUNCTUATION = re.compile(r"([\\`*_\[\]<>|~$&])")
 _NUMBER = re.compile(r"(-?[\d.]+(e[-+]?\d+)?)?")

@@ -24,7 +24,7 @@ from antiphon.api import Model
 from antiphon.api.results import END_SYMBOL
 from antiphon.data.batch import Batch
 from antiphon.data.vocab import END
-from antiphon.decode.hypothesis import never_written
+from antiphon.decode.allowed_tokens import never_written
 from antiphon.lattice import best_path, log_marginal, posteriors
 from antiphon.lattice.marginal import Posteriors
 from antiphon.lattice.moves import IMPOSSIBLE

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from antiphon.data.vocab import END
+from antiphon.decode.allowed_tokens import never_written
 from antiphon.decode.beam_search import search_outputs
-from antiphon.decode.hypothesis import never_written
 from antiphon.decode.streaming.beam_decoder import BeamDecoder
 from antiphon.decode.streaming.greedy_decoder import GreedyDecoder
 from tests.decode.small_models import batch_of, every_output, pair, sources

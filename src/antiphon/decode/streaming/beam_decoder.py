@@ -12,7 +12,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from antiphon.data.vocab import END
-from antiphon.decode.hypothesis import BeamSettings, is_no_end
+from antiphon.decode.allowed_tokens import is_no_end
+from antiphon.decode.hypothesis import BeamSettings
 from antiphon.decode.streaming.online_decoder import OnlineDecoder, select_factors, start_decoder
 from antiphon.decode.streaming.prefix_tree import PrefixTree
 from antiphon.lattice.moves import IMPOSSIBLE
@@ -198,7 +199,8 @@ class BeamDecoder(OnlineDecoder):
     def _final_score(self, candidate: Candidate) -> float:
         """The score by which a finished output is ranked."""
         length = self.tree.length[candidate.node] + 1
-        return self.settings.normalise(torch.tensor(candidate.log_score), length).item()
+        score: float = self.settings.normalise(candidate.log_score, length)
+        return score
 
     def _best_active(self, outputs: dict[int, float]) -> dict[int, float]:
         """The outputs that stay active."""

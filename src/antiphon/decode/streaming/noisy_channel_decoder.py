@@ -18,6 +18,7 @@ from typing import NamedTuple, cast
 import numpy as np
 import torch
 from jaxtyping import Float, Int
+from numpy.typing import NDArray
 from torch import Tensor
 
 from antiphon.data.batch import Batch
@@ -192,15 +193,15 @@ class NoisyChannelDecoder:
         self._start = partial(NoisyChannelBeamDecoder, model, settings=settings)
         self._streams = [self._start(ids[None], emit_bias=emit_bias) for ids in features]
 
-    def add(self, features: Int[Tensor, "M F"]) -> None:
+    def add(self, features: NDArray[np.int64]) -> None:
         """Adds streams, one for each row of ``features``."""
-        self._streams += [self._start(ids[None]) for ids in features]
+        self._streams += [self._start(ids[None]) for ids in torch.from_numpy(features)]
 
     def restart(
-        self, stream: int, features: Int[Tensor, "1 F"], emit_bias: float = 0.0, prefix: Sequence[int] = ()
+        self, stream: int, features: NDArray[np.int64], emit_bias: float = 0.0, prefix: Sequence[int] = ()
     ) -> None:
         """Begins a new input in the place of a stream; its output must begin with the tokens of ``prefix``."""
-        self._streams[stream] = self._start(features, emit_bias=emit_bias)
+        self._streams[stream] = self._start(torch.from_numpy(features), emit_bias=emit_bias)
         self._streams[stream].prefixes[0] = tuple(prefix)
 
     def outputs(self, stream: int) -> list[tuple[list[int], float]]:

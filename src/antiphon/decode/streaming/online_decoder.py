@@ -20,13 +20,16 @@ Thesis: chapter 5, online generation.
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
+from numpy.typing import NDArray
 from torch import Tensor
 
 from antiphon.data.copied_words import NOT_COPIED
 from antiphon.data.vocab import END, START
-from antiphon.decode.hypothesis import BeamSettings, never_written
+from antiphon.decode.allowed_tokens import never_written
+from antiphon.decode.hypothesis import BeamSettings
 from antiphon.lattice.moves import IMPOSSIBLE
 from antiphon.models.transducer import Transducer
 from antiphon.nn.cell_factors import CellFactors, SideState
@@ -60,29 +63,30 @@ class OnlineDecoder(ABC):
         """The target id of the last input token of each stream, if the model copies words."""
 
     @torch.inference_mode()
-    def add(self, features: Int[Tensor, "M F"]) -> None:
+    def add(self, features: NDArray[np.int64]) -> None:
         """Adds streams, one for each row of ``features``, after those that are there."""
-        M = len(features)
+        M, ids = len(features), torch.from_numpy(features)
         self.emit_bias = torch.cat([self.emit_bias, self.emit_bias.new_zeros(M)])
         self.copied = torch.cat([self.copied, self.copied.new_full((M,), NOT_COPIED)])
         self.prefixes += [()] * M
         self.tokens_read += [0] * M
-        started = self.model.source_state(features.to(self.device))
+        started = self.model.source_state(ids.to(self.device))
         self._source = self._source.join(started)  # type: ignore[arg-type]  # both of one encoder
-        self._add_targets(features)
+        self._add_targets(ids)
 
     @torch.inference_mode()
     def restart(
-        self, stream: int, features: Int[Tensor, "1 F"], emit_bias: float = 0.0, prefix: Sequence[int] = ()
+        self, stream: int, features: NDArray[np.int64], emit_bias: float = 0.0, prefix: Sequence[int] = ()
     ) -> None:
         """Begins a new input in the place of a stream; its output must begin with the tokens of ``prefix``."""
         self.emit_bias[stream] = emit_bias
         self.prefixes[stream] = tuple(prefix)
         self.tokens_read[stream] = 0
-        started = self.model.source_state(features.to(self.device))
+        ids = torch.from_numpy(features)
+        started = self.model.source_state(ids.to(self.device))
         index = torch.tensor([stream], device=self.device)
         self._source = self._source.replace(index, started)  # type: ignore[arg-type]  # both of one encoder
-        self._restart_target(stream, features)
+        self._restart_target(stream, ids)
 
     def _start_target(self, features: Int[Tensor, "1 F"]) -> tuple[CellFactors, SideState]:
         """The same as ``start_decoder``, computed once for the same features."""

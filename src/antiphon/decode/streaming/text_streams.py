@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from antiphon.data.codec import PairCodec
-from antiphon.data.readers import Source
 from antiphon.data.vocab import SPECIALS, UNKNOWN
 
 
@@ -38,11 +38,13 @@ class StreamDecoder(Protocol):
         """The end of some inputs; the remaining tokens of each."""
         ...
 
-    def add(self, features: Tensor) -> None:
+    def add(self, features: NDArray[np.int64]) -> None:
         """Adds streams, one for each row of ``features``."""
         ...
 
-    def restart(self, stream: int, features: Tensor, emit_bias: float = 0.0, prefix: Sequence[int] = ()) -> None:
+    def restart(
+        self, stream: int, features: NDArray[np.int64], emit_bias: float = 0.0, prefix: Sequence[int] = ()
+    ) -> None:
         """Begins a new input in the place of a stream."""
         ...
 
@@ -95,7 +97,7 @@ class StreamGroup:
 
         Its output begins with the target ids of ``prefix``.
         """
-        ids = self._codec.batch([Source("", tuple(features))]).features
+        ids = self._codec.feature_ids([features])
         if all(self._is_open):
             self._streams.add(ids)
             self._is_open.append(False)

@@ -9,8 +9,8 @@ from torch import nn
 
 from antiphon.data.association import associate
 from antiphon.data.batch import Batch
+from antiphon.data.batch_plan import plan_batches
 from antiphon.data.changing_pairs import ChangingPairs
-from antiphon.data.corpus import plan_batches
 from antiphon.models.transducer import Transducer
 from antiphon.recipe.model_sections import TransducerSection
 from antiphon.recipe.schema import Recipe

@@ -10,8 +10,8 @@ from antiphon.data.batch import Batch
 from antiphon.data.codec import PairCodec
 from antiphon.data.corpus import Corpus
 from antiphon.data.readers import Pair
-from antiphon.decode.best_alignments import add_alignments, have_unknown
-from antiphon.decode.hypothesis import BeamSettings, Hypothesis, Search
+from antiphon.decode.best_alignments import add_alignments
+from antiphon.decode.hypothesis import BeamSettings, Hypothesis, Search, have_unknown
 from antiphon.decode.unknown_words import replace_unknown
 from antiphon.metrics import Outputs, perplexity, score_outputs
 from antiphon.models.sequence_model import log_prob

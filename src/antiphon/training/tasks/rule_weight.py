@@ -1,6 +1,7 @@
 """Suffix rules beside a network that inflects words, with a weight that is fitted on the dev pairs."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from statistics import fmean
 from typing import cast
 
@@ -8,8 +9,9 @@ from antiphon.data.batch import Batch
 from antiphon.data.codec import PairCodec
 from antiphon.data.vocab import END
 from antiphon.decode.rule_mixture import HeldOutAnswers, as_answer, fit_weight, held_out_answers
-from antiphon.models.left_to_right import LeftToRight
+from antiphon.models.left_to_right import LeftToRight, copies_unknown
 from antiphon.models.suffix_rule import SuffixRules
+from antiphon.models.token_likelihood import output_log_probs
 from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import build_beam, build_search
@@ -61,11 +63,11 @@ def _answers(recipe: Recipe, run: RunFolder, rules: SuffixRules, device: str) ->
         some = examples[first : first + _BATCH]
         batch = _batch(codec, some).to(device)
         encode = codec.target.vocab.encode
-        answers = [as_answer(encode(rules.apply(each.source, each.features)).tolist(), model) for each in some]
+        outputs = (encode(rules.apply(each.source, each.features)).tolist() for each in some)
+        answers = [as_answer(output, copies_unknown=copies_unknown(model)) for output in outputs]
         references = [(*encode(each.target).tolist(), END) for each in some]
-        yield from held_out_answers(
-            cast(LeftToRight, model), batch, search(model, batch, settings), answers, references
-        )
+        score = partial(output_log_probs, cast(LeftToRight, model), batch)
+        yield from held_out_answers(score, search(model, batch, settings), answers, references)
 
 
 def _batch(codec: PairCodec, examples: Sequence[Example]) -> Batch:

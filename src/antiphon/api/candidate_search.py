@@ -1,0 +1,62 @@
+"""Predictions of models that search for token ids: hypotheses become candidates, each text once."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from antiphon.api.candidate_lists import covering, merge_equal_texts
+from antiphon.api.inputs import PredictOptions
+from antiphon.api.prediction_interface import PredictionInterface
+from antiphon.api.results import Candidate, Prediction
+from antiphon.data.readers import Source
+from antiphon.decode.hypothesis import Hypothesis
+
+_MOST_CANDIDATES = 1000
+"""A search is not repeated for more candidates than this."""
+
+
+class CandidateSearch(PredictionInterface):
+    """A model whose search finds hypotheses for a batch of inputs."""
+
+    @property
+    def length_normalisation(self) -> float:
+        """The setting of the search."""
+        raise NotImplementedError
+
+    def _candidates(self, sources: Sequence[Source], options: PredictOptions) -> list[list[Candidate]]:
+        """What the search finds, or samples, with alignments and copied words."""
+        raise NotImplementedError
+
+    def predict_batch(self, sources: Sequence[Source], options: PredictOptions) -> list[Prediction]:
+        """The outputs of beam search for one batch, no text twice, or samples."""
+        found = self._candidates(sources, options) if options.sample else self._distinct(sources, options)
+        if options.cover is not None:
+            found = [covering(candidates, options.cover) for candidates in found]
+        return [self._prediction(source, candidates) for source, candidates in zip(sources, found, strict=True)]
+
+    def _distinct(self, sources: Sequence[Source], options: PredictOptions) -> list[list[Candidate]]:
+        """The best candidates of each source with different texts.
+
+        Where equal texts leave fewer than ``nbest``, the search is repeated for more.
+        """
+        found = self._candidates(sources, options)
+        distinct = [merge_equal_texts(each, self.length_normalisation) for each in found]
+        counts = zip(map(len, found), map(len, distinct), strict=True)
+        short = [n for n, (all_, different) in enumerate(counts) if different < options.nbest <= all_]
+        if short and options.nbest < _MOST_CANDIDATES:
+            more = self._distinct([sources[n] for n in short], replace(options, nbest=2 * options.nbest))
+            for n, candidates in zip(short, more, strict=True):
+                distinct[n] = candidates[: options.nbest]
+        return distinct
+
+    def _candidate(self, hypothesis: Hypothesis, source: Sequence[str]) -> Candidate:
+        tokens = tuple(self.codec.decode_copied(hypothesis.tokens, hypothesis.alignment, source))
+        return Candidate(
+            self.codec.target.tokeniser.join(tokens),
+            tokens,
+            score=hypothesis.score,
+            log_probability=hypothesis.log_prob,
+            token_probabilities=tuple(math.exp(log_prob) for log_prob in hypothesis.token_log_probs),
+            rows=hypothesis.alignment[: len(tokens)],
+            parts=hypothesis.features,
+        )

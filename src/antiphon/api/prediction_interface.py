@@ -1,0 +1,231 @@
+"""Predictions and streams of a model: checks of inputs, batches and lexicons, whatever computes the outputs.
+
+Nothing here needs PyTorch: ``antiphon.lite`` has the same interface.
+"""
+
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Unpack
+
+import numpy as np
+
+from antiphon.api.inputs import (
+    FeaturesLike,
+    PairLike,
+    PredictOptions,
+    SourceLike,
+    StreamOptions,
+    as_features,
+    as_pair,
+    as_source,
+    as_tokens,
+    check_features,
+    check_several,
+    check_stream_options,
+)
+from antiphon.api.lexicon import Lexicon, check_lexicon_features
+from antiphon.api.results import END_SYMBOL, Candidate, Prediction
+from antiphon.data.batch_plan import plan_batches
+from antiphon.data.codec import PairCodec
+from antiphon.data.readers import Pair, Source, keep_filled
+from antiphon.decode.streaming.text_streams import Stream, StreamGroup
+from antiphon.exceptions import InputError, RunError
+
+LexiconLike = Lexicon | str | Path | Iterable[PairLike]
+"""A lexicon, or its pairs, or a file of pairs."""
+_ALLOWED = " (--allow-unknown-features, in Python allow_unknown_features=True, predicts anyway)"
+_LINES_AT_ONCE = 2048
+MAX_BATCH_CELLS = 100_000
+"""Largest number of padded lattice cells of a batch; to predict, outputs count as long as inputs."""
+
+
+class PredictionInterface:
+    """A model that predicts and streams; what it is made of is left to its kind."""
+
+    codec: PairCodec
+
+    @property
+    def kind(self) -> str:
+        """The kind of model."""
+        raise NotImplementedError
+
+    @property
+    def can_predict(self) -> bool:
+        """Whether the model writes outputs for inputs, as all but language models and rankers do."""
+        raise NotImplementedError
+
+    @property
+    def reads_features(self) -> bool:
+        """Whether the model was trained with features."""
+        raise NotImplementedError
+
+    @property
+    def can_score(self) -> bool:
+        """Whether the model has ``log p(target | source)`` of a given pair."""
+        return True
+
+    @property
+    def batch_size(self) -> int:
+        """Inputs decoded at once."""
+        raise NotImplementedError
+
+    def predict_batch(self, sources: Sequence[Source], options: PredictOptions) -> list[Prediction]:
+        """A prediction for each input of one batch; none of them is blank."""
+        raise NotImplementedError
+
+    def predict(
+        self,
+        sources: Iterable[SourceLike],
+        *,
+        beam: int | None = None,
+        nbest: int = 1,
+        cover: float | None = None,
+        sample: int | None = None,
+        seed: int = 1,
+        align: bool = True,
+        allow_unknown_features: bool = False,
+        lexicon: LexiconLike | None = None,
+        prefix: Sequence[str] = (),
+    ) -> list[Prediction]:
+        """A prediction for every input, in the same order, with at most ``nbest`` outputs, best first.
+
+        ``beam`` is the beam size; None takes that of the recipe. ``cover=0.9`` gives the fewest outputs whose
+        probabilities add up to 0.9, at most ``nbest``. ``sample=5`` draws five outputs with the random seed ``seed``
+        instead. ``align=False`` skips alignments, which is faster. A feature that training never saw is refused unless
+        ``allow_unknown_features=True``. Inputs listed in ``lexicon`` (pairs, or a file) get all outputs listed there.
+        Outputs begin with the tokens of ``prefix``.
+        """
+        options = PredictOptions(beam, nbest, cover, sample, seed, align, allow_unknown_features, as_tokens(prefix))
+        listed = None if lexicon is None else self.lexicon(lexicon)
+        return list(self.predict_lazily(sources, options, listed))
+
+    def predict_lazily(
+        self, sources: Iterable[SourceLike], options: PredictOptions | None = None, lexicon: Lexicon | None = None
+    ) -> Generator[Prediction, None, None]:
+        """Predictions one by one; only a few thousand inputs are in memory at a time."""
+        self.check_can_predict()
+        options = options or PredictOptions()
+        lexicon = lexicon or Lexicon(self.codec)
+        for window in self.windows(sources, options, lexicon):
+            found: dict[int, Prediction] = {}
+            for indices in self.plan(window, lexicon):
+                predictions = self.predict_batch([window[index] for index in indices], options)
+                found.update(zip(indices, predictions, strict=True))
+            yield from self.fill_blank_inputs(window, found, lexicon)
+
+    def lexicon(self, lexicon: LexiconLike) -> Lexicon:
+        """The lexicon of pairs, or of a file that is read like training pairs."""
+        if isinstance(lexicon, Lexicon):
+            return lexicon
+        if not isinstance(lexicon, str | Path):  # a string is the name of a file
+            return Lexicon(self.codec, self._pairs(lexicon, "lexicon"))
+        pairs, _ = keep_filled(self._file_pairs(Path(lexicon)), lexicon)
+        if self.reads_features:
+            check_lexicon_features(pairs, lexicon)
+        return Lexicon(self.codec, self._pairs(pairs, "lexicon"))
+
+    def windows(
+        self, sources: Iterable[SourceLike], options: PredictOptions, lexicon: Lexicon
+    ) -> Iterator[list[Source]]:
+        """The checked inputs, a few thousand at a time."""
+        check_several(sources, "predict")
+        remaining = iter(sources)
+        while some := list(islice(remaining, _LINES_AT_ONCE)):
+            window = [as_source(source, reads_features=self.reads_features) for source in some]
+            for source in window:
+                self.check_source(source, f"input {source.text!r}", options, lexicon)
+            yield window
+
+    def check_source(self, source: Source, where: str, options: PredictOptions, lexicon: Lexicon) -> None:
+        """Refuses an input with unknown features, unless these are allowed or a lexicon lists it."""
+        if source.features and not options.allow_unknown_features and source not in lexicon:
+            check_features(source.features, self.codec.known_features, where, _ALLOWED)
+
+    def check_can_predict(self) -> None:
+        """Refuses a model that writes no outputs."""
+        if not self.can_predict:
+            raise self._cannot("predict", "a model that maps a source to a target")
+
+    def plan(self, sources: Sequence[Source], lexicon: Lexicon) -> list[list[int]]:
+        """Indices of the inputs of each batch, sorted by length; blank and listed inputs are in none."""
+        wanted = [n for n, source in enumerate(sources) if source.text.strip() and source not in lexicon]
+        indices = np.array(wanted, dtype=np.int64)
+        lengths = np.array([len(self.codec.source.tokens(sources[n].text)) for n in indices], dtype=np.int64)
+        batches = plan_batches(lengths, lengths, batch_size=self.batch_size, max_cells=MAX_BATCH_CELLS)
+        return [indices[batch].tolist() for batch in batches]
+
+    def fill_blank_inputs(
+        self, sources: Sequence[Source], found: Mapping[int, Prediction], lexicon: Lexicon
+    ) -> Iterator[Prediction]:
+        """A prediction for every input: the one found, or that of the lexicon, or an empty one that says why."""
+        for index, source in enumerate(sources):
+            yield found.get(index) or self._without_model(source, lexicon.outputs(source))
+
+    def _without_model(self, source: Source, outputs: Sequence[str]) -> Prediction:
+        """The prediction for an input that is blank or listed in a lexicon."""
+        if not outputs:
+            return self._prediction(source, (), reason="the input is empty")
+        listed = [Candidate(output, tuple(self.codec.target.tokens(output))) for output in outputs]
+        return replace(self._prediction(source, listed), unknown=(), origin="lexicon")
+
+    def score(self, pairs: Iterable[PairLike]) -> list[float]:
+        """``log p(target | source)`` of each pair, summed over all alignments; a language model ignores sources."""
+        if not self.can_score:
+            raise self._cannot("score", "a neural model")
+        scored = self._score(self._pairs(pairs, "score"))
+        return [log_prob for log_prob, _ in scored]
+
+    def stream(self, *, features: FeaturesLike | None = None, **options: Unpack[StreamOptions]) -> Stream:
+        """A stream: it takes one input piece by piece and returns output tokens as soon as they are decided.
+
+        Options: ``policy``, ``emit_bias``, ``beam``, ``margin`` (see ``StreamOptions``). A model that reads features
+        needs ``features``; ``()`` means none.
+        """
+        if features is None and self.reads_features:
+            raise InputError("stream: no features, but the run was trained with them, expected features='N;DAT;PL'")
+        return Stream(self.streams([features or ()], **options))
+
+    def streams(self, features: Iterable[FeaturesLike], **options: Unpack[StreamOptions]) -> StreamGroup:
+        """Streams that advance together as a batch, one for each list of features, which may be empty."""
+        check_several(features, "streams")
+        check_stream_options(options)
+        read = [as_features(each, "stream") for each in features]
+        for each in read:
+            check_features(each, self.codec.known_features, "stream")
+        return self._streams(read, options)
+
+    def _file_pairs(self, path: Path) -> Iterable[Pair]:
+        """The pairs of a file, in the direction and with the columns that the model reads."""
+        raise NotImplementedError
+
+    def _score(self, pairs: list[tuple[Source, str]]) -> list[tuple[float, int]]:
+        """Log probability and target length, end symbol included, of each pair."""
+        raise NotImplementedError
+
+    def _cannot(self, verb: str, expected: str) -> RunError:
+        return RunError(f"a run of kind {self.kind} cannot {verb}, expected {expected}")
+
+    def _pairs(self, pairs: Iterable[PairLike], name: str) -> list[tuple[Source, str]]:
+        check_several(pairs, name)
+        return [as_pair(pair, reads_features=self.reads_features) for pair in pairs]
+
+    def _streams(self, features: Sequence[Sequence[str]], options: StreamOptions) -> StreamGroup:
+        raise self._cannot("stream", "a transducer trained with model.encoder=unidirectional")
+
+    def _prediction(
+        self,
+        source: Source,
+        nbest: Sequence[Candidate],
+        reason: str = "no output that reads the whole input was found within the length limit",
+    ) -> Prediction:
+        """The prediction for an input; ``reason`` is why there is no candidate, if there is none."""
+        symbols = (*self.codec.source.tokens(source.text), END_SYMBOL)
+        unknown = self.unseen_symbols(source)
+        return Prediction(source.text, symbols, tuple(nbest), unknown, None if nbest else reason)
+
+    def unseen_symbols(self, source: Source) -> tuple[str, ...]:
+        """The symbols and features of an input that training never saw."""
+        unknown = (token for token in self.codec.source.tokens(source.text) if token not in self.codec.source.vocab)
+        return (*unknown, *(feature for feature in source.features if feature not in self.codec.features))
