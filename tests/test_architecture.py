@@ -11,6 +11,7 @@ import antiphon
 SOURCE = Path(antiphon.__file__).parent
 LAYERS = [
     {"child_processes", "exceptions", "terminal", "triton_support"},
+    {"console"},
     {"storage"},
     {"data", "lattice"},
     {"nn", "recipe"},
@@ -21,7 +22,8 @@ LAYERS = [
     {"report"},
     {"training"},
     {"api"},
-    {"demo", "integrations", "serve", "tune"},
+    {"lite"},
+    {"demo", "export", "integrations", "serve", "tune"},
     {"cli"},
     {"__main__"},
 ]
@@ -61,7 +63,7 @@ def test_every_folder_has_its_layer():
 
 
 def test_every_file_name_occurs_once():
-    counts = Counter(path.name for path in FILES if path.name != "__init__.py")
+    counts = Counter(path.name for path in FILES if path.name not in ("__init__.py", "__main__.py"))
     assert [name for name, count in counts.items() if count > 1] == []
 
 

@@ -9,18 +9,29 @@ from antiphon.api.inputs import PredictOptions
 from antiphon.api.prediction_interface import PredictionInterface
 from antiphon.api.results import Candidate, Prediction
 from antiphon.data.readers import Source
+from antiphon.data.vocab import END
 from antiphon.decode.hypothesis import Hypothesis
+from antiphon.decode.rule_mixture import as_answer, mix_log_prob
+from antiphon.models.suffix_rule import SuffixRules
 
 _MOST_CANDIDATES = 1000
 """A search is not repeated for more candidates than this."""
 
 
 class CandidateSearch(PredictionInterface):
-    """A model whose search finds hypotheses for a batch of inputs."""
+    """A model whose search finds hypotheses for a batch of inputs, beside suffix rules if these have a weight."""
+
+    rules: SuffixRules | None
+    rule_weight: float
 
     @property
     def length_normalisation(self) -> float:
         """The setting of the search."""
+        raise NotImplementedError
+
+    @property
+    def copies_unknown(self) -> bool:
+        """Whether the network writes the unknown token to copy the input token at its position."""
         raise NotImplementedError
 
     def _candidates(self, sources: Sequence[Source], options: PredictOptions) -> list[list[Candidate]]:
@@ -60,3 +71,16 @@ class CandidateSearch(PredictionInterface):
             rows=hypothesis.alignment[: len(tokens)],
             parts=hypothesis.features,
         )
+
+    def rule_output(self, rules: SuffixRules, source: Source) -> tuple[int, ...]:
+        """The token ids of the output of suffix rules; none if the network cannot write it."""
+        tokens = rules.apply(self.codec.source.tokens(source.text), source.features)
+        return as_answer(self.codec.target.vocab.encode(tokens).tolist(), copies_unknown=self.copies_unknown)
+
+    def _mixed(self, log_probability: float, source: Source, target: str) -> float:
+        """The log probability of a target under the mixture of network and suffix rules, if there are rules."""
+        if self.rules is None:
+            return log_probability
+        ids = (*self.codec.target.encode(target).tolist(), END)
+        is_of_rules = ids == self.rule_output(self.rules, source)
+        return mix_log_prob(log_probability, self.rule_weight, is_answer=is_of_rules)

@@ -19,12 +19,11 @@ from antiphon.data.batch import Batch
 from antiphon.data.batch_plan import plan_batches
 from antiphon.data.codec import PairCodec
 from antiphon.data.readers import Source
-from antiphon.data.vocab import END
 from antiphon.decode.best_alignments import add_alignments
 from antiphon.decode.forced_prefix import PrefixModel
 from antiphon.decode.hypothesis import BeamSettings, Hypothesis, have_unknown
 from antiphon.decode.rescoring import search_noisy_channel
-from antiphon.decode.rule_mixture import add_rules, as_answer, draw_rules, mix_log_prob
+from antiphon.decode.rule_mixture import add_rules, draw_rules
 from antiphon.decode.sampling import sample_outputs
 from antiphon.decode.streaming.beam_decoder import BeamDecoder
 from antiphon.decode.streaming.greedy_decoder import GreedyDecoder
@@ -96,6 +95,11 @@ class NeuralModel(CandidateSearch, Model):
         """The setting of the search."""
         return self.recipe.search.length_normalisation
 
+    @property
+    def copies_unknown(self) -> bool:
+        """Whether the network writes the unknown token to copy the input token at its position."""
+        return copies_unknown(self.module)
+
     def _candidates(self, sources: Sequence[Source], options: PredictOptions) -> list[list[Candidate]]:
         """What the search finds, or samples, with alignments and copied words."""
         batch = self.codec.batch(sources).to(self.device)
@@ -135,16 +139,11 @@ class NeuralModel(CandidateSearch, Model):
         options: PredictOptions,
     ) -> list[list[Hypothesis]]:
         """The hypotheses of network and rules together."""
-        of_rules = [self._rule_output(rules, source) for source in sources]
+        of_rules = [self.rule_output(rules, source) for source in sources]
         score = partial(output_log_probs, cast(LeftToRight, self.module), batch)
         if options.sample is None:
             return add_rules(score, found, of_rules, self.rule_weight, options.nbest)
         return draw_rules(score, found, of_rules, self.rule_weight, options.seed)
-
-    def _rule_output(self, rules: SuffixRules, source: Source) -> tuple[int, ...]:
-        """The token ids of the output of the rules."""
-        tokens = rules.apply(self.codec.source.tokens(source.text), source.features)
-        return as_answer(self.codec.target.vocab.encode(tokens).tolist(), copies_unknown=copies_unknown(self.module))
 
     def _streams(self, features: Sequence[Sequence[str]], options: StreamOptions) -> StreamGroup:
         """Streams of a unidirectional transducer."""
@@ -184,14 +183,6 @@ class NeuralModel(CandidateSearch, Model):
             for index, value in zip(indices, log_prob(self.module, batch).tolist(), strict=True):
                 scores[index] = (self._mixed(value, *pairs[index]), int(lengths[1][index]))
         return scores
-
-    def _mixed(self, log_probability: float, source: Source, target: str) -> float:
-        """The log probability of a target under the mixture of network and suffix rules, if there are rules."""
-        if self.rules is None:
-            return log_probability
-        ids = (*self.codec.target.encode(target).tolist(), END)
-        is_of_rules = ids == self._rule_output(self.rules, source)
-        return mix_log_prob(log_probability, self.rule_weight, is_answer=is_of_rules)
 
     @torch.inference_mode()
     def _align(self, source: Source, target: str) -> Alignment:

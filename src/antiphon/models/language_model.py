@@ -52,7 +52,7 @@ class LanguageModel(nn.Module):
     def start(self, batch: Batch) -> tuple[Float[Tensor, "B E"] | None, LSTMState]:
         """The vector of each target's features, and the state before the start symbol."""
         vectors = None if self.features is None else self.features(batch.features)
-        return vectors, self.decoder.initial_state(len(batch.features))
+        return vectors, self.decoder.initial_state(batch.features.shape[0])
 
     def step(
         self,

@@ -90,7 +90,7 @@ class TransducerNetwork(nn.Module):
         )
         self.target_size, self.copies_words = target_size, copy_words
         self.copies_unknown = tie == "same" and not copy_words
-        self._ties_words = tie == "same" and copy_words
+        self.ties_words = tie == "same" and copy_words
         if counterparts is None:
             counterparts = torch.full((source_size,), NO_COUNTERPART)
         self.register_buffer("counterparts", counterparts, persistent=tie != "none")
@@ -110,12 +110,13 @@ class TransducerNetwork(nn.Module):
 
     def source_state(self, features: Int[Tensor, "N F"], room: int = 0) -> SourceState:
         """The source side before its first token; one that grows has room for ``room`` tokens from the start."""
-        vectors = self._source_vectors(features)
+        vectors = self.source_vectors(features)
         if isinstance(self.encoder, TransformerEncoder):
             return CausalState.initial(self.encoder.initial_cache(len(features), room), vectors)
         return SideState.initial(self.encoder.initial_state(len(features))[0], vectors)
 
-    def _source_vectors(self, features: Int[Tensor, "N F"]) -> Float[Tensor, "N E"] | None:
+    def source_vectors(self, features: Int[Tensor, "N F"]) -> Float[Tensor, "N E"] | None:
+        """The vector of each source's features, if the model reads any."""
         return None if self.source_features is None else self.source_features(features)
 
     def target_state(self, features: Int[Tensor, "N F"]) -> SideState:
@@ -125,8 +126,8 @@ class TransducerNetwork(nn.Module):
 
     def encode(self, batch: Batch) -> tuple[CellFactors, SourceContext | None]:
         """The source's contribution to every cell, and what the decoder attends to, if it does."""
-        states = self.encoder(batch.source, batch.source_lengths, self._source_vectors(batch.features))
-        tied = self.copied_words(batch) if self._ties_words else self.counterparts[batch.source]
+        states = self.encoder(batch.source, batch.source_lengths, self.source_vectors(batch.features))
+        tied = self.copied_words(batch) if self.ties_words else self.counterparts[batch.source]
         keys = run_keys(tied, no_keys(batch.source_lengths))
         factors = CellFactors(self.source_logits(states), self.transition.source_part(states, keys))
         if self.attention is None:
@@ -140,7 +141,7 @@ class TransducerNetwork(nn.Module):
 
         ``copied`` has the target id of each, for models that copy words.
         """
-        tied = copied if self._ties_words and copied is not None else self.counterparts[tokens]
+        tied = copied if self.ties_words and copied is not None else self.counterparts[tokens]
         key = run_keys(tied[:, None], state.key)[:, 0]
         after: SourceState
         if isinstance(state, CausalState):

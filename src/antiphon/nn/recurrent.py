@@ -79,7 +79,8 @@ class LSTM(nn.LSTM):
         if inputs.is_cuda:
             return self._last_state_by_step(inputs, lengths)
         packed = pack_padded_sequence(inputs, lengths.cpu(), batch_first=True, enforce_sorted=False)
-        state: LSTMState = self(packed)[1]
+        zeros = inputs.new_zeros(self.num_layers, inputs.shape[0], self.hidden_size)
+        state: LSTMState = self(packed, (zeros, zeros))[1]
         return state
 
     def _last_state_by_step(self, inputs: Float[Tensor, "B I E"], lengths: Int[Tensor, " B"]) -> LSTMState:
@@ -242,7 +243,7 @@ def _one_layer_each(input_sizes: list[int], sizes: Sizes) -> nn.ModuleList:
 
 def mirror_index(lengths: Int[Tensor, " B"], I: int) -> Int[Tensor, " N"]:
     """Flat index that reverses each sequence and leaves padding in place; its own inverse."""
-    positions, sequences = (torch.arange(size, device=lengths.device) for size in (I, len(lengths)))
+    positions, sequences = (torch.arange(size, device=lengths.device) for size in (I, lengths.shape[0]))
     mirrored = lengths[:, None] - 1 - positions
     return (torch.where(mirrored >= 0, mirrored, positions) + I * sequences[:, None]).flatten()
 

@@ -40,7 +40,7 @@ class SourceAttention(nn.Module):
 
     def forward(self, states: Float[Tensor, "N J H"], context: SourceContext) -> Float[Tensor, "N J H"]:
         """``s'_j`` of every prefix."""
-        scores = torch.bmm(self.query(states), context.states.mT) * context.states.shape[2] ** -0.5
+        scores = torch.bmm(self.query(states), context.states.transpose(1, 2)) * context.states.shape[2] ** -0.5
         weights = scores.masked_fill(~context.valid[:, None], float("-inf")).softmax(2)
         seen = torch.bmm(weights, context.states)
         combined: Tensor = self.dropout(torch.tanh(self.combine(torch.cat([states, seen], 2))))

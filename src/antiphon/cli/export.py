@@ -1,0 +1,35 @@
+"""Write a trained run as ONNX graphs, which predict without PyTorch.
+
+The folder holds the graphs of the network, vocabularies and settings; it can be
+copied anywhere. antiphon.lite reads it with numpy and onnxruntime alone (pip
+install "antiphon[lite]"): the same outputs, probabilities and alignments, and
+the same streams. Ensembles and noisy channels are exported with their parts.
+
+Answer selection, and runs that search over paths, cannot be exported.
+
+Examples:
+  antiphon export runs/g2p --out g2p-lite
+  antiphon export runs/g2p --out g2p-small --int8
+  python -m antiphon.lite g2p-lite words.txt
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from antiphon.cli.options import Run
+
+Out = Annotated[Path, typer.Option(metavar="FOLDER", help="A new folder for the exported run.", show_default=False)]
+Int8 = Annotated[bool, typer.Option("--int8", help="Store weights with 8 bits: a smaller folder, less exact.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace the exported run in the folder, if there is one.")]
+
+
+def command(run: Run, out: Out, int8: Int8 = False, force: Force = False) -> None:
+    """Exports a run."""
+    from antiphon.export.exported_run import export_run
+    from antiphon.terminal import printable
+
+    export_run(run, out, int8=int8, force=force)
+    size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
+    print(printable(f"{out}: {run} for antiphon.lite, {size / 1e6:.1f} MB"))

@@ -1,0 +1,183 @@
+"""Writes a trained run as a folder for ``antiphon.lite``."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import nn
+
+from antiphon import __version__
+from antiphon.exceptions import RunError, check_installed
+from antiphon.export.network_graphs import (
+    GraphSpec,
+    can_stream,
+    step_graphs,
+    step_names,
+    transducer_graphs,
+)
+from antiphon.export.tracing import write_graph
+from antiphon.lite.exported_folder import SETTINGS, write_settings
+from antiphon.models.left_to_right import LeftToRight
+from antiphon.models.transducer import Transducer
+from antiphon.nn.transition import NeuralTransition
+from antiphon.recipe.kinds import KINDS
+from antiphon.recipe.schema import Recipe
+from antiphon.runs.build import build_beam, build_normalisation
+from antiphon.runs.combination import copy_files, copy_vocabs
+from antiphon.runs.run_folder import RunFolder, load_network, token_kinds
+from antiphon.storage.atomic import remove_tree, scratch_folder, sweep, sync_folder
+
+Network = dict[str, Any]
+
+
+def export_run(run: Path, out: Path, *, int8: bool = False, force: bool = False) -> None:
+    """Writes the run as a folder of graphs, vocabularies and settings; nothing is left behind if that fails.
+
+    An exported folder that is there already is refused, or replaced with ``force``; anything else there is refused.
+    With ``int8``, weights have 8 bits.
+    """
+    check_installed("onnx", "export", "antiphon export")
+    folder = RunFolder.open(run)
+    _check_place(out, run, force=force)
+    with _replaced(out) as new, torch.random.fork_rng(devices=[]):
+        write_run(folder, new, int8=int8)
+
+
+def write_run(run: RunFolder, out: Path, *, int8: bool) -> None:
+    """Writes a run, or a part of one, into an empty folder."""
+    recipe = run.recipe()
+    network = _writer(run, recipe)(run, recipe, out, int8)
+    copy_vocabs(run, RunFolder(out))
+    rule_weight = _copy_rules(run, recipe, out)
+    settings = _settings(run, recipe) | {"rule_weight": rule_weight, "weights": "int8" if int8 else "float32"}
+    write_settings(out, settings | {"network": network})
+
+
+def _writer(run: RunFolder, recipe: Recipe) -> Callable[[RunFolder, Recipe, Path, bool], Network]:
+    """What writes the network of a kind; kinds and settings that cannot be exported are refused."""
+    kind = KINDS[recipe.model.kind]
+    if recipe.search.over != "outputs":
+        raise RunError(f'{run.path}: search.over = "paths", expected a search over outputs; only these are exported')
+    if kind.ranks:
+        raise RunError(f"{run.path}: a run of kind {kind.name} cannot be exported, expected one that writes outputs")
+    return _WRITERS.get(kind.name, _write_network)
+
+
+def _settings(run: RunFolder, recipe: Recipe) -> dict[str, Any]:
+    """All settings that ``antiphon.lite`` needs but those of the network."""
+    tokens = {f"{side}_tokens": kind for side, kind in token_kinds(recipe.data)}
+    search = asdict(build_beam(recipe.search))
+    del search["nbest"]
+    return {
+        "antiphon": __version__,
+        "kind": recipe.model.kind,
+        "predicts": KINDS[recipe.model.kind].predicts,
+        "text": {
+            "normalisation": asdict(build_normalisation(recipe.data)),
+            **tokens,
+            "copies_words": run.codec(recipe).copies_words,
+            "reads_features": bool(recipe.data.features),
+            "swap": recipe.data.swap,
+        },
+        "search": search,
+        "batch_size": recipe.search.batch_size,
+    }
+
+
+def _copy_rules(run: RunFolder, recipe: Recipe, out: Path) -> float:
+    """Copies the suffix rules if they have a weight, which is returned."""
+    is_alone = recipe.model.kind == "suffix_rule"
+    weight = 1.0 if is_alone else recipe.search.rule_weight or 0.0
+    if weight:
+        copy_files(run, ("rules.tsv",), out)
+    return weight if (out / "rules.tsv").exists() else 0.0
+
+
+def _write_network(run: RunFolder, recipe: Recipe, out: Path, int8: bool) -> Network:
+    """Writes the graphs of a single network."""
+    model = load_network(run, recipe)
+    if isinstance(model, Transducer):
+        _write_graphs(transducer_graphs(model), out, int8)
+        return _transducer_settings(model)
+    if not isinstance(model, LeftToRight):
+        raise RunError(f"{run.path}: a run of kind {recipe.model.kind} cannot be exported, expected token by token")
+    _write_graphs(step_graphs(cast(nn.Module, model)), out, int8)
+    names = step_names(model)
+    return {"structure": "steps", "state": names.state, "axes": names.axes}
+
+
+def _write_graphs(graphs: Iterator[GraphSpec], out: Path, int8: bool) -> None:
+    for graph in graphs:
+        write_graph(graph.module, graph.example, graph.other, graph.outputs, out / f"{graph.name}.onnx")
+
+
+def _transducer_settings(model: Transducer) -> Network:
+    """What is not in the graphs of a transducer."""
+    weights, bias = model.transition.readout
+    compares = isinstance(model.transition, NeuralTransition) and model.transition.written is not None
+    source = model.source_state(torch.zeros(1, 0, dtype=torch.long)).hidden if can_stream(model) else None
+    return {
+        "structure": "transducer",
+        "target_size": model.target_size,
+        "copies_words": model.copies_words,
+        "copies_unknown": model.copies_unknown,
+        "ties_words": model.ties_words,
+        "counterparts": model.counterparts.tolist(),
+        "transition": {
+            "readout": weights.tolist(),
+            "bias": bias.item(),
+            "compares": compares,
+            "final_emit_forced": model.final_emit_forced,
+        },
+        "source_state": None if source is None else [source.shape[0], source.shape[2]],
+        "target_state": [model.decoder.lstm.num_layers, model.decoder.lstm.hidden_size],
+    }
+
+
+_WRITERS: Mapping[str, Callable[[RunFolder, Recipe, Path, bool], Network]] = {}
+"""What writes the networks of kinds that are no single network."""
+
+
+def _check_place(out: Path, run: Path, *, force: bool) -> None:
+    """Refuses a place that holds anything of the user's."""
+    if out.resolve() == run.resolve() or run.resolve() in out.resolve().parents:
+        raise RunError(f"{out}: in the run itself, expected another --out")
+    if not out.exists() and not out.is_symlink():
+        return
+    if not out.is_dir() or out.is_symlink():
+        raise RunError(f"{out}: no folder, expected a new name for --out")
+    is_ours = (out / SETTINGS).is_file()
+    if any(out.iterdir()) and not (is_ours and force):
+        hint = "use --force to replace it, or another --out" if is_ours else "expected a new or empty folder as --out"
+        raise RunError(f"{out}: holds {'an exported run' if is_ours else 'other files'} already, {hint}")
+
+
+@contextmanager
+def _replaced(out: Path) -> Iterator[Path]:
+    """A new folder beside ``out`` that takes its place at the end; if writing fails, nothing has changed."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    sweep(out.parent)
+    with scratch_folder(out.parent) as new:
+        try:
+            yield new
+            sync_folder(new)
+            _swap(new, out)
+        except BaseException:
+            remove_tree(new)
+            raise
+
+
+def _swap(new: Path, out: Path) -> None:
+    """Puts a folder in the place of another one, which is removed."""
+    if not out.exists():
+        new.rename(out)
+        return
+    with scratch_folder(out.parent) as aside:
+        aside.rmdir()
+        out.rename(aside)
+        new.rename(out)
+        remove_tree(aside)
+    sync_folder(out.parent)

@@ -1,0 +1,53 @@
+"""Networks as ONNX files, traced with example inputs.
+
+Axes whose sizes depend on the batch are found by comparing two sets of examples that differ in every such size. The
+exporter is the one that traces modules: it keeps an LSTM one operator over any number of steps and takes milliseconds.
+The exporter of ``torch.export`` takes seconds for each graph and fixes the number of steps.
+"""
+
+import io
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+Named = Mapping[str, Tensor]
+OPSET = 17
+"""The version of ONNX's operators: read by every onnxruntime since 1.13."""
+
+
+@torch.inference_mode()
+def write_graph(module: nn.Module, example: Named, other: Named, outputs: Sequence[str], path: Path) -> None:
+    """Writes a module that maps named tensors to a tuple of tensors; two examples show which axes are dynamic."""
+    found, others = (module(*given.values()) for given in (example, other))
+    axes = dynamic_axes(example, other) | dynamic_axes(
+        dict(zip(outputs, found, strict=True)), dict(zip(outputs, others, strict=True))
+    )
+    content = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of tracing: sizes that are constants here
+        torch.onnx.export(
+            module,
+            tuple(example.values()),
+            content,
+            input_names=list(example),
+            output_names=list(outputs),
+            dynamic_axes=axes,
+            opset_version=OPSET,
+            dynamo=False,
+        )
+    path.write_bytes(content.getvalue())
+
+
+def dynamic_axes(example: Named, other: Named) -> dict[str, dict[int, str]]:
+    """For each tensor, the axes whose sizes differ between two examples, with a name for each."""
+    return {
+        name: {
+            axis: f"{name}_{axis}"
+            for axis, sizes in enumerate(zip(tensor.shape, other[name].shape, strict=True))
+            if sizes[0] != sizes[1]
+        }
+        for name, tensor in example.items()
+    }

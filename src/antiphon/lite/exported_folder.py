@@ -1,0 +1,134 @@
+"""Folders that ``antiphon export`` writes: their format, and how they are read without executing anything.
+
+lite.json            format version, kind, settings, and size and SHA-256 of every other file; sealed by its own digest
+source.vocab         one token per line; also target.vocab, and features.vocab if there are features
+source.spm           SentencePiece model, if one is used; also target.spm
+rules.tsv            suffix rules, if the run has any
+*.onnx               the graphs of the network
+member-1/ direct/    exported folders that an ensemble or a noisy channel is made of; also channel/ and lm/
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from antiphon.data.codec import NO_FEATURES, PairCodec, TextCodec
+from antiphon.data.tokenise import Chars, Normalisation, SentencePiece, Tokeniser, Words
+from antiphon.data.vocab import Vocab
+from antiphon.decode.hypothesis import BeamSettings
+from antiphon.exceptions import RunError
+from antiphon.storage.layout import MANIFEST
+from antiphon.storage.manifest import digest_file, open_regular, refuse_links
+from antiphon.storage.sealed_json import parse_sealed, render_sealed
+
+FORMAT = 1
+"""The format that is written; the newest that can be read."""
+SETTINGS = "lite.json"
+_MAX_BYTES = 2**26
+"""Far larger than the settings of any run."""
+
+
+class ExportedFolder:
+    """The settings and files of an exported run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.settings = _read_settings(path)
+        self._verify()
+
+    def _verify(self) -> None:
+        """Refuses a folder in which a file is missing, damaged or a link."""
+        for name, expected in self.settings["files"].items():
+            refuse_links(self.path, [name])
+            file = self.path / name
+            if not file.is_file():
+                raise RunError(f"{file}: missing, expected it as in {self.path / SETTINGS}; export the run again")
+            if asdict(digest_file(file)) != expected:
+                raise RunError(f"{file}: damaged, or changed by hand, expected the file that antiphon wrote")
+
+    @property
+    def kind(self) -> str:
+        """The kind of model."""
+        return str(self.settings["kind"])
+
+    @property
+    def network(self) -> Mapping[str, Any]:
+        """What the settings say about the network."""
+        network: Mapping[str, Any] = self.settings["network"]
+        return network
+
+    def part(self, name: str) -> "ExportedFolder":
+        """A folder that an ensemble or a noisy channel is made of."""
+        return ExportedFolder(self.path / name)
+
+    def has(self, name: str) -> bool:
+        """Whether the folder holds a file."""
+        return name in self.settings["files"]
+
+    @cached_property
+    def codec(self) -> PairCodec:
+        """Text to ids and back."""
+        text = self.settings["text"]
+        steps = Normalisation(**text["normalisation"])
+        source, target = (
+            TextCodec(steps, self._tokeniser(side, text[f"{side}_tokens"]), Vocab.load(self.path / f"{side}.vocab"))
+            for side in ("source", "target")
+        )
+        features = Vocab.load(self.path / "features.vocab") if self.has("features.vocab") else NO_FEATURES
+        return PairCodec(source, target, features, text["copies_words"])
+
+    def _tokeniser(self, side: str, kind: str) -> Tokeniser:
+        if kind == "sentencepiece":
+            return SentencePiece(self.path / f"{side}.spm")
+        return Chars() if kind == "chars" else Words()
+
+    def beam_settings(self, *, beam: int | None, nbest: int) -> BeamSettings:
+        """The settings of the search; ``beam`` overrides that of the run."""
+        given = dict(self.settings["search"]) | {"nbest": nbest}
+        return BeamSettings(**given | {"beam": beam} if beam else given)
+
+
+def _read_settings(folder: Path) -> dict[str, Any]:
+    """The settings of a folder; damaged ones, and those of a newer format, are refused."""
+    path = folder / SETTINGS
+    if not path.is_file():
+        if (folder / MANIFEST).is_file():
+            raise RunError(f"{folder}: a run folder, expected an exported one: antiphon export {folder} --out FOLDER")
+        raise RunError(f"{folder}: no {SETTINGS} in it, expected a folder that antiphon export wrote")
+    with open_regular(path) as file:
+        content = file.read(_MAX_BYTES)
+    try:
+        settings = parse_sealed(content)
+        _check_format(settings["format"], folder)
+        _check_names(settings["files"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RunError(
+            f"{path}: damaged ({error}), expected what antiphon export wrote; export the run again"
+        ) from None
+    return settings
+
+
+def _check_format(version: Any, folder: Path) -> None:
+    if not isinstance(version, int) or version < 1:
+        raise ValueError(f"format {version!r}")
+    if version > FORMAT:
+        raise RunError(
+            f"{folder}: an exported run of format {version}, expected at most {FORMAT}; it was written by a newer "
+            "antiphon: install that one"
+        )
+
+
+def _check_names(files: Mapping[str, Any]) -> None:
+    """Refuses names of files outside the folder."""
+    for name in files:
+        if len(PurePosixPath(name).parts) != 1 or name in (".", ".."):
+            raise ValueError(f"it names {name!r}")
+
+
+def write_settings(folder: Path, settings: Mapping[str, Any]) -> None:
+    """Writes the settings of a folder whose other files are complete, with their digests."""
+    files = {path.name: asdict(digest_file(path)) for path in sorted(folder.iterdir()) if path.is_file()}
+    text = render_sealed({"format": FORMAT, **settings, "files": files})
+    (folder / SETTINGS).write_text(text, encoding="utf-8", newline="\n")

@@ -1,0 +1,125 @@
+"""Exported models: predictions, scores and streams with numpy and onnxruntime."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from antiphon.api.candidate_search import CandidateSearch
+from antiphon.api.inputs import PredictOptions, as_path, check_positive
+from antiphon.api.prediction_interface import MAX_BATCH_CELLS
+from antiphon.api.results import Candidate
+from antiphon.data.batch_plan import plan_batches
+from antiphon.data.padded_pairs import PaddedPairs
+from antiphon.data.readers import Pair, Source, read_pairs, read_targets
+from antiphon.decode.hypothesis import Hypothesis, have_unknown
+from antiphon.decode.rule_mixture import add_rules
+from antiphon.lite.exported_folder import ExportedFolder
+from antiphon.lite.loading_networks import load_network
+from antiphon.lite.output_search import OutputSearch
+from antiphon.lite.step_model import PrefixModel, output_log_probs, token_log_probs
+from antiphon.models.suffix_rule import SuffixRules
+
+
+def load(folder: str | Path, *, threads: int = 1) -> "LiteModel":
+    """The model in a folder that ``antiphon export`` wrote, to predict, score and stream.
+
+    ``threads`` is the number of threads of onnxruntime.
+    """
+    check_positive("threads", threads)
+    return LiteModel(ExportedFolder(as_path("folder", folder)), threads)
+
+
+class LiteModel(CandidateSearch):
+    """An exported model, with the interface of ``antiphon.load``'s where it predicts, scores and streams."""
+
+    def __init__(self, folder: ExportedFolder, threads: int = 1) -> None:
+        self.folder, self.codec = folder, folder.codec
+        self.rules = SuffixRules.load(folder.path / "rules.tsv") if folder.has("rules.tsv") else None
+        self.rule_weight = float(folder.settings["rule_weight"])
+        self.network: Any = load_network(folder, threads)
+
+    @property
+    def kind(self) -> str:
+        """The kind of model."""
+        return self.folder.kind
+
+    @property
+    def can_predict(self) -> bool:
+        """Whether the model writes outputs for inputs, as all but language models do."""
+        return bool(self.folder.settings["predicts"])
+
+    @property
+    def reads_features(self) -> bool:
+        """Whether the model was trained with features."""
+        return bool(self.folder.settings["text"]["reads_features"])
+
+    @property
+    def batch_size(self) -> int:
+        """Inputs decoded at once."""
+        return int(self.folder.settings["batch_size"])
+
+    @property
+    def length_normalisation(self) -> float:
+        """The setting of the search."""
+        return float(self.folder.settings["search"]["length_normalisation"])
+
+    @property
+    def copies_unknown(self) -> bool:
+        """Whether the network writes the unknown token to copy the input token at its position."""
+        return bool(self.network.copies_unknown)
+
+    def _candidates(self, sources: Sequence[Source], options: PredictOptions) -> list[list[Candidate]]:
+        if options.sample is not None:
+            raise self._cannot("draw samples without PyTorch", "nbest or cover, or the run itself in antiphon.load")
+        pairs = self.codec.padded(sources)
+        found = self._search(pairs, options)
+        if self.rules is not None and not options.prefix:
+            answers = [self.rule_output(self.rules, source) for source in sources]
+            score = partial(output_log_probs, self.network, pairs)
+            found = add_rules(score, found, answers, self.rule_weight, options.nbest)
+        if options.align or have_unknown(found):
+            found = self._add_alignments(pairs, found)
+        symbols = [self.codec.source.tokens(source.text) for source in sources]
+        return [[self._candidate(each, own) for each in some] for some, own in zip(found, symbols, strict=True)]
+
+    def _search(self, pairs: PaddedPairs, options: PredictOptions) -> list[list[Hypothesis]]:
+        settings = self.folder.beam_settings(beam=options.beam, nbest=options.nbest)
+        prefix = self.codec.target.known_ids(options.prefix, "prefix")
+        model = PrefixModel(self.network, prefix) if prefix else self.network
+        return OutputSearch(model, pairs, settings).run()
+
+    def _add_alignments(self, pairs: PaddedPairs, found: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
+        """The same hypotheses, each with its best alignment if there is a transducer."""
+        best_rows = getattr(self.network, "best_rows", None)
+        if best_rows is None or not any(found):
+            return found
+        rows = iter(best_rows(found_pairs(pairs, found)).tolist())
+        return [[replace(each, alignment=tuple(next(rows)[: len(each.tokens)])) for each in some] for some in found]
+
+    def _file_pairs(self, path: Path) -> Iterable[Pair]:
+        read = read_pairs if self.can_predict else read_targets
+        return read(path, features=self.reads_features, swap=bool(self.folder.settings["text"]["swap"]))
+
+    def _score(self, pairs: list[tuple[Source, str]]) -> list[tuple[float, int]]:
+        scores = [(0.0, 0)] * len(pairs)
+        batch = self.codec.padded(*zip(*pairs, strict=True)) if pairs else PaddedPairs.of([])
+        plan = plan_batches(
+            batch.source_lengths, batch.target_lengths, batch_size=self.batch_size, max_cells=MAX_BATCH_CELLS
+        )
+        for indices in plan:
+            some = self.codec.padded(*zip(*(pairs[index] for index in indices), strict=True))
+            log_probs = token_log_probs(self.network, some).sum(1)
+            for index, log_prob in zip(indices, log_probs.tolist(), strict=True):
+                scores[index] = self._mixed(log_prob, *pairs[index]), int(batch.target_lengths[index])
+        return scores
+
+
+def found_pairs(pairs: PaddedPairs, found: Sequence[Sequence[Hypothesis]]) -> PaddedPairs:
+    """A pair for each hypothesis: its source, and its tokens as the target."""
+    index = np.array([b for b, hypotheses in enumerate(found) for _ in hypotheses])
+    targets = [np.array(each.tokens[:-1], np.int32) for hypotheses in found for each in hypotheses]
+    return pairs.take(index).with_targets(targets)

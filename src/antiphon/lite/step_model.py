@@ -1,0 +1,106 @@
+"""Models that predict token by token: the interface of the search, and the models whose step is one graph.
+
+The interface is that of ``models/left_to_right.py``, with arrays of numpy.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from antiphon.data.padded_pairs import PaddedPairs
+from antiphon.data.vocab import START
+from antiphon.lite.log_space import IMPOSSIBLE, Array
+from antiphon.lite.onnx_graph import OnnxGraph
+
+
+class StepModel(Protocol):
+    """A model of the next token. ``memory`` holds the encoded sources, ``state`` the state after each prefix."""
+
+    copies_unknown: bool
+
+    def start(self, pairs: PaddedPairs) -> tuple[Any, Any]:
+        """Memory, and the state before the start symbol of every sentence."""
+        ...
+
+    def step(self, memory: Any, state: Any, tokens: Array, sentence: Array) -> tuple[Array, Any]:
+        """Log probabilities of the token after these, which belong to prefixes of a sentence, and the next state."""
+        ...
+
+    def select(self, state: Any, index: Array) -> Any:
+        """The states of some prefixes."""
+        ...
+
+
+class GraphState(NamedTuple):
+    """The tensors of a state, in the order of their names."""
+
+    tensors: tuple[Array, ...]
+
+
+class GraphModel:
+    """A model with a graph for ``start`` and one for ``step``; ``axes`` are those of prefixes in its states."""
+
+    copies_unknown = False
+
+    def __init__(self, start: OnnxGraph, step: OnnxGraph, state: Sequence[str], axes: Sequence[int]) -> None:
+        self._start, self._step, self._state, self._axes = start, step, state, axes
+
+    def start(self, pairs: PaddedPairs) -> tuple[dict[str, Array], GraphState]:
+        """Memory by name, and the state before the start symbol of every sentence."""
+        found = self._start(source=pairs.source, lengths=pairs.source_lengths, features=pairs.features)
+        return found, GraphState(tuple(found.pop(name) for name in self._state))
+
+    def step(
+        self, memory: dict[str, Array], state: GraphState, tokens: Array, sentence: Array
+    ) -> tuple[Array, GraphState]:
+        """Log probabilities of the token after these, and the next state."""
+        given = dict(zip(self._state, state.tensors, strict=True))
+        found = self._step(tokens=tokens, sentence=sentence, **memory, **given)
+        return found["log_next"], GraphState(tuple(found[f"{name}_after"] for name in self._state))
+
+    def select(self, state: GraphState, index: Array) -> GraphState:
+        """The states of some prefixes."""
+        pairs = zip(state.tensors, self._axes, strict=True)
+        return GraphState(tuple(tensor.take(index, axis) for tensor, axis in pairs))
+
+
+class PrefixModel:
+    """A model for one search whose outputs all begin with ``prefix``; everything but ``step`` is the model's own."""
+
+    def __init__(self, model: Any, prefix: Sequence[int]) -> None:
+        self._model, self._remaining = model, list(prefix)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    def step(self, memory: Any, state: Any, tokens: Array, sentence: Array) -> tuple[Array, Any]:
+        """Log probabilities of the next token, of which one is possible while the prefix is not written."""
+        log_next, state = self._model.step(memory, state, tokens, sentence)
+        if self._remaining:
+            token = self._remaining.pop(0)
+            only = np.full_like(log_next, IMPOSSIBLE)
+            only[:, token] = log_next[:, token]
+            log_next = only
+        return log_next, state
+
+
+def token_log_probs(model: StepModel, pairs: PaddedPairs) -> Array:
+    """Log probabilities of the tokens of each target, as doubles; 0 at padding."""
+    memory, state = model.start(pairs)
+    sentence = np.arange(len(pairs.target))
+    token, columns = np.full_like(sentence, START), []
+    for position, following in enumerate(pairs.target.T):
+        log_next, state = model.step(memory, state, token, sentence)
+        columns.append(np.where(position < pairs.target_lengths, log_next[sentence, following].astype(np.float64), 0.0))
+        token = following
+    return np.stack(columns, 1)
+
+
+def output_log_probs(
+    model: StepModel, pairs: PaddedPairs, sources: Sequence[int], outputs: Sequence[Sequence[int]]
+) -> list[list[float]]:
+    """The log probability of each token of outputs, end symbols last, of some sources of a batch, given by index."""
+    theirs = pairs.take(np.array(sources)).with_targets([np.array(output[:-1], np.int32) for output in outputs])
+    rows: list[list[float]] = token_log_probs(model, theirs).tolist()
+    return rows
