@@ -87,7 +87,7 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("simuleval")
     write_files(folder)
     call(sys.executable, "-m", "venv", folder / "env")
-    packages = ("--constraint", "constraints.txt", ".", "simuleval==1.1.4")
+    packages = ("--constraint", "constraints.txt", ".[torch]", "simuleval==1.1.4")
     call(folder / "env/bin/python", "-m", "pip", "install", "--quiet", *packages)
     return folder
 

@@ -1,4 +1,4 @@
-"""Write a trained run as ONNX graphs, which predict without PyTorch.
+"""Write a run as ONNX graphs, which need no PyTorch.
 
 The folder holds the graphs of the network, vocabularies and settings; it can be
 copied anywhere. antiphon.lite reads it with numpy and onnxruntime alone (pip

@@ -22,6 +22,7 @@ from antiphon.export.tracing import write_graph
 from antiphon.lite.exported_folder import SETTINGS, write_settings
 from antiphon.models.left_to_right import LeftToRight
 from antiphon.models.transducer import Transducer
+from antiphon.nn.recurrent import SourceEncoder
 from antiphon.nn.transition import NeuralTransition
 from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.schema import Recipe
@@ -118,7 +119,7 @@ def _transducer_settings(model: Transducer) -> Network:
     """What is not in the graphs of a transducer."""
     weights, bias = model.transition.readout
     compares = isinstance(model.transition, NeuralTransition) and model.transition.written is not None
-    source = model.source_state(torch.zeros(1, 0, dtype=torch.long)).hidden if can_stream(model) else None
+    encoder = cast(SourceEncoder, model.encoder)
     return {
         "structure": "transducer",
         "target_size": model.target_size,
@@ -132,7 +133,7 @@ def _transducer_settings(model: Transducer) -> Network:
             "compares": compares,
             "final_emit_forced": model.final_emit_forced,
         },
-        "source_state": None if source is None else [source.shape[0], source.shape[2]],
+        "source_state": [len(encoder.rightward), encoder.output_size] if can_stream(model) else None,
         "target_state": [model.decoder.lstm.num_layers, model.decoder.lstm.hidden_size],
     }
 

@@ -5,7 +5,6 @@ exporter is the one that traces modules: it keeps an LSTM one operator over any 
 The exporter of ``torch.export`` takes seconds for each graph and fixes the number of steps.
 """
 
-import io
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,20 +24,18 @@ def write_graph(module: nn.Module, example: Named, other: Named, outputs: Sequen
     axes = dynamic_axes(example, other) | dynamic_axes(
         dict(zip(outputs, found, strict=True)), dict(zip(outputs, others, strict=True))
     )
-    content = io.BytesIO()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of tracing: sizes that are constants here
         torch.onnx.export(
             module,
             tuple(example.values()),
-            content,
+            str(path),
             input_names=list(example),
             output_names=list(outputs),
             dynamic_axes=axes,
             opset_version=OPSET,
             dynamo=False,
         )
-    path.write_bytes(content.getvalue())
 
 
 def dynamic_axes(example: Named, other: Named) -> dict[str, dict[int, str]]:

@@ -93,7 +93,7 @@ class SummedTransducer:
 
     def is_long(self, memory: Memory) -> bool:
         """Whether decoding is limited to a band of rows."""
-        return memory.tokens.logits.shape[1] > _BANDED_FROM
+        return bool(memory.tokens.logits.shape[1] > _BANDED_FROM)
 
     def unfinished_row(self, memory: Memory, state: State) -> int | None:
         """The row in which prefixes will most probably write next, or None if a source ends there."""
@@ -175,7 +175,7 @@ class SummedTransducer:
         start = np.full_like(pairs.target[:, :1], START)
         prefix = np.concatenate([start, pairs.target[:, :-1]], 1)
         target, _ = self.graphs.decode(prefix, self.graphs.target_state(pairs.features), context)
-        rows = [self._best_rows_of(pairs, b, source, target) for b in sentence]
+        rows = [self._best_rows_of(pairs, b, source, target) for b in range(len(pairs.source))]
         return np.stack(rows)
 
     def _best_rows_of(self, pairs: PaddedPairs, b: int, source: CellFactors, target: CellFactors) -> Array:

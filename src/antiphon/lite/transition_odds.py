@@ -96,10 +96,10 @@ def run_keys(tokens: Array, before: Array) -> Array:
     """
     if tokens.shape[1] == 1:
         repeats = np.where(tokens[:, 0] == before // _RUNS, before % _RUNS, 0)
-        return tokens * _RUNS + (repeats + 1).clip(max=_RUNS - 1)[:, None]
+        return np.asarray(tokens * _RUNS + (repeats + 1).clip(max=_RUNS - 1)[:, None])
     previous = np.concatenate([(before // _RUNS)[:, None], tokens[:, :-1]], 1)
     position = np.arange(tokens.shape[1])
     start = np.where(tokens != previous, position, -_RUNS)
     goes_on = (tokens[:, :1] == previous[:, :1]) & (position == 0)
     start = np.maximum.accumulate(np.where(goes_on, -(before % _RUNS)[:, None], start), 1)
-    return tokens * _RUNS + (position - start + 1).clip(max=_RUNS - 1)
+    return np.asarray(tokens * _RUNS + (position - start + 1).clip(max=_RUNS - 1))
