@@ -48,10 +48,10 @@ def in_fork(work):
 class ForkedCommand:
     """Stands for ``subprocess.Popen`` of an antiphon command, which has ended as soon as it is there."""
 
-    def __init__(self, command, **_):
+    def __init__(self, command, stderr, **_):
         arguments = command[command.index("antiphon") + 1 :]
         self._status, said = in_fork(lambda: (stop_watching(), call(*arguments))[1])
-        self.stderr = io.StringIO(said)
+        stderr.write(said.encode())
 
     def wait(self):
         """The exit status."""

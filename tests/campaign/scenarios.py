@@ -10,7 +10,7 @@ from unittest.mock import MagicMock
 from antiphon.api import load
 from antiphon.report import plots
 from antiphon.storage.commit import holds_run
-from antiphon.tune import grid_search
+from antiphon.tune import trial_process
 from tests.campaign.forks import ForkedCommand, call, in_fork
 from tests.toy import write_pairs, write_questions, write_vectors
 
@@ -152,10 +152,10 @@ def stop_after_an_epoch():
 def make_cheap():
     """Replaces what takes long and is no matter here: drawing, and starting Python for every cell of a grid."""
     figure = MagicMock()
-    figure.subplots.return_value = MagicMock(), MagicMock()
+    figure.subplots.return_value.__iter__.side_effect = lambda: iter((MagicMock(), MagicMock()))
     figure.savefig.side_effect = lambda path, **_: Path(path).write_bytes(b"a picture")
     plots._figure = lambda *_: figure
-    grid_search.subprocess.Popen = ForkedCommand
+    trial_process.subprocess.Popen = ForkedCommand
 
 
 def make_runs_of_every_kind(shop):

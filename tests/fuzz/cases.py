@@ -46,7 +46,7 @@ OPTIONS = {
         "--force",
     ),
     "tune": ("--metric", "--rounds", "--nbest", "--device", "--threads"),
-    "grid": ("--grid", "--set", "--out", "--jobs"),
+    "grid": ("--grid", "--set", "--out", "--jobs", "--sampler", "--trials", "--prune", "--seed", "--devices"),
     "info": ("--json",),
     "recipes": ("--copy",),
 }

@@ -56,10 +56,39 @@ main()
 """The command, which dies before update 12 of the first epoch."""
 
 
-def torchrun(folder, *arguments, program="exact.py"):
-    """The training command in two processes."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    train = [folder / program, "train", folder / "recipe.toml", *arguments]
+LOST = """
+import os, signal, sys
+from antiphon.training.data.epoch_batches import EpochBatches
+from antiphon.cli import main
+shard, lost = EpochBatches.shard, (sys.argv.pop(1), "0")
+def die_or_go_on(self, *where):
+    if where[:2] == (2, 3) and (os.environ["RANK"], os.environ["TORCHELASTIC_RESTART_COUNT"]) == lost:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return shard(self, *where)
+EpochBatches.shard = die_or_go_on
+main()
+"""
+"""The command, one of whose processes, of the rank given, is killed before update 3 of the third epoch, once."""
+
+SCRIPT = """
+import sys
+import antiphon
+folder = sys.argv[1]
+try:
+    model = antiphon.train(f"{folder}/recipe.toml", f"{folder}/run", settings={"train.max_epochs": 1}, threads=1)
+    print("trained", model.predict(["badu"])[0].text)
+    antiphon.train(f"{folder}/recipe.toml", f"{folder}/run")
+except antiphon.AntiphonError as error:
+    print("refused", error)
+"""
+"""A program that trains with the Python API, and then again into the same folder, which is refused."""
+
+
+def torchrun(folder, *arguments, program="exact.py", options=()):
+    """The training command in two processes; ``program`` may have an argument of its own."""
+    file, *first = program.split()
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *options]
+    train = [folder / file, *first, "train", folder / "recipe.toml", *arguments]
     return subprocess.run([*command, *map(str, train)], capture_output=True, text=True, check=False, timeout=120)
 
 
@@ -111,6 +140,35 @@ def test_two_processes_killed_within_an_epoch_resume_to_the_same_weights(folder)
     whole, resumed = (RunFolder(folder / name) for name in ("whole", "killed"))
     assert log_without_times(whole) == log_without_times(resumed)
     assert whole.weights.read_bytes() == resumed.weights.read_bytes()
+
+
+@pytest.mark.longest
+def test_a_process_that_is_killed_is_restarted_and_training_ends_with_the_same_weights(folder):
+    """Of two processes one is killed within an epoch: torchrun starts both again, which resume by themselves."""
+    (folder / "lost.py").write_text(LOST)
+    options = ["--set", "model.dropout=0.3", "--resume"]
+    assert torchrun(folder, *options, "--out", folder / "whole", program="lost.py none").returncode == 0
+    whole = RunFolder(folder / "whole")
+    for rank in "01":
+        run = RunFolder(folder / f"lost-{rank}")
+        done = torchrun(folder, *options, "--out", run.path, program=f"lost.py {rank}", options=["--max-restarts", "1"])
+        assert done.returncode == 0, done.stderr
+        assert "Signal 9 (SIGKILL)" in done.stderr or "exitcode: -9" in done.stderr
+        assert log_without_times(run) == log_without_times(whole)
+        assert run.weights.read_bytes() == whole.weights.read_bytes()
+
+
+def test_training_in_python_joins_the_processes_of_torchrun_and_all_hear_of_an_error(folder):
+    (folder / "script.py").write_text(SCRIPT)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command += [str(folder / "script.py"), str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    lines = sorted(done.stdout.splitlines())
+    assert [line.partition(" ")[0] for line in lines] == ["refused", "refused", "trained", "trained"]
+    assert lines[2] == lines[3]
+    assert all(f"{folder / 'run'}" in line for line in lines[:2])
+    assert lines[1].startswith("refused rank 0: ") or lines[0].startswith("refused rank 0: ")
 
 
 def test_bad_data_end_all_processes_with_one_sentence(folder):

@@ -1,6 +1,7 @@
 """Training from Python: ``antiphon.train("g2p", "runs/mine", settings={"data.train": "train.tsv"})``."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,13 @@ from antiphon.api.inputs import as_path, check_positive
 from antiphon.api.load_model import load
 from antiphon.api.model import Model
 from antiphon.console import PlainConsole
-from antiphon.exceptions import InputError
+from antiphon.exceptions import InputError, RunError
 from antiphon.recipe.recipe_file import Settings, as_table, load_recipe, make_recipe
 from antiphon.recipe.schema import Recipe
 from antiphon.recipe.shipped_recipes import find_recipe
 from antiphon.training.callback import Callback
 from antiphon.training.data.pipe_copies import spooled
+from antiphon.training.distributed import RankZeroFailedError, from_rank_zero, join_process_group
 from antiphon.training.fit import Interrupted
 from antiphon.training.fit import train as fit
 from antiphon.training.progress_bar import ProgressBar
@@ -43,14 +45,19 @@ def train(
     longer; ``force`` replaces a run. Methods of ``callbacks`` (subclasses of ``antiphon.Callback``) are called during
     training. ``progress=True`` prints what the command line prints, on standard error.
 
+    Under ``torchrun`` all processes train one model, and each returns it; ``callbacks`` are called on rank 0, and an
+    error of rank 0 is raised in all processes.
+
     Threads, random numbers and other state of PyTorch are afterwards as before. Ctrl-C raises ``KeyboardInterrupt``;
     the last checkpoint is complete, and ``resume=True`` continues from it.
     """
     check_positive("threads", threads)
     _check_callbacks(callbacks)
     say, shown = _shown() if progress else (silent, [])
-    with spooled(as_recipe(recipe, settings)) as loaded:
+    join_process_group()
+    with ExitStack() as copies:
         try:
+            loaded = from_rank_zero(lambda: copies.enter_context(spooled(as_recipe(recipe, settings))))
             run = fit(
                 loaded,
                 as_path("out", out),
@@ -63,6 +70,8 @@ def train(
             )
         except Interrupted as stopped:
             raise KeyboardInterrupt(str(stopped)) from stopped
+        except RankZeroFailedError as failed:
+            raise RunError(f"rank 0: {failed}") from failed
     return load(run.path, device=device)
 
 

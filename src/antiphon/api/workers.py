@@ -8,7 +8,6 @@ this process does, even by ``kill -9`` (``child_processes``), they never see Ctr
 worker that dies is one sentence.
 """
 
-import os
 import signal
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -20,12 +19,10 @@ from multiprocessing import get_context, resource_tracker
 from pathlib import Path
 from typing import NamedTuple, Self
 
-import torch
-
 from antiphon.api import Lexicon, Model, Prediction, PredictOptions, SourceLike, load, load_planner
 from antiphon.child_processes import start_worker
 from antiphon.data.readers import Source
-from antiphon.device import choose_device
+from antiphon.device import choose_device, visible_gpus
 from antiphon.exceptions import AntiphonError, RunError
 
 
@@ -69,7 +66,7 @@ class Workers:
         context = get_context("spawn")
         self.job = job
         self._given, self._held = context.Pipe(duplex=False)
-        arguments = self._given, context.Value("i", 0), _gpus() if job.device == "cuda" else []
+        arguments = self._given, context.Value("i", 0), visible_gpus() if job.device == "cuda" else []
         self._pool = ProcessPoolExecutor(number, context, initializer=start_worker, initargs=arguments)
 
     def __enter__(self) -> Self:
@@ -141,12 +138,6 @@ def _predict(planner: _Planner, workers: Workers, ahead: Iterator[list[Source]])
             raise
         yield from current.receive(planner)
         current = following
-
-
-def _gpus() -> list[str]:
-    """The visible GPUs, by their names in CUDA_VISIBLE_DEVICES."""
-    named = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
-    return named or [str(number) for number in range(torch.cuda.device_count())]
 
 
 @contextmanager

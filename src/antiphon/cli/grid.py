@@ -1,86 +1,183 @@
-"""Train a recipe with every combination of values.
+"""Train a recipe with many combinations of values.
 
-The dev metric decides which one is best. Each combination is a run in the folder
---out, so the same command resumes a search that was stopped. The results are
-written to grid.tsv, the best recipe to best.toml.
+The dev metric decides which one is best. --grid gives values or, to draw from,
+a range: 64..512, 0.1..0.5:step=0.1, 1e-4..1e-2:log. Each combination is a run in
+the folder --out. The same command resumes a search that was stopped; started
+several times, also on several machines that share the folder, all work on one
+search. The results are written to grid.tsv, the best recipe to best.toml, and
+pictures to history.png and importance.png.
 
 Examples:
   antiphon grid toy --grid model.layers=1,2 --grid train.seed=1,2
+  antiphon grid toy --sampler tpe --grid train.learning_rate=1e-3..1e-1:log
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from antiphon.child_processes import interrupt_status
 from antiphon.cli.options import MOST_AT_ONCE, Recipe, Settings
-from antiphon.exceptions import RunError
+from antiphon.exceptions import InputError, RunError
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
-    from antiphon.tune.grid_search import Result
+    from antiphon.tune.search import Result, Search
+    from antiphon.tune.search_slots import Slot
+
+_MOST_TRIALS = 100_000
+_TRIALS = 20
+
+Grid = Annotated[
+    list[str],
+    typer.Option(
+        "--grid",
+        metavar="KEY=V1,V2,...",
+        help="Values to try for a setting, or a range LOW..HIGH[:log|:step=S]; repeatable.",
+        show_default=False,
+    ),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(metavar="FOLDER", help="Folder for all runs; default: runs/NAME-OF-RECIPE-grid.", show_default=False),
+]
+Jobs = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=1,
+        max=MOST_AT_ONCE,
+        help="Trials that this process trains at the same time, one thread each; default: 2, or as many as --devices.",
+        show_default=False,
+    ),
+]
+Devices = Annotated[
+    str | None,
+    typer.Option(
+        metavar="D1,D2,...",
+        help="A device for each trial at the same time: 0,0,1 puts two on GPU 0 and one on GPU 1; cpu. "
+        "Default: the GPUs in turn.",
+        show_default=False,
+    ),
+]
+SamplerName = Annotated[
+    Literal["grid", "random", "tpe"],
+    typer.Option("--sampler", help="Every combination, random values, or values chosen by what was good (TPE)."),
+]
+Trials = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=1,
+        max=_MOST_TRIALS,
+        help=f"Trials of all processes together, with --sampler random or tpe; default: {_TRIALS}.",
+        show_default=False,
+    ),
+]
+Prune = Annotated[
+    Literal["none", "median", "hyperband"],
+    typer.Option(help="Stop trials early whose dev metric falls behind that of others at the same epoch."),
+]
+Seed = Annotated[int, typer.Option(metavar="N", min=0, help="Seed of --sampler random and tpe.")]
 
 
 def command(
     recipe: Recipe,
-    grid: Annotated[
-        list[str],
-        typer.Option(
-            "--grid", metavar="KEY=V1,V2,...", help="Values to try for a setting; repeatable.", show_default=False
-        ),
-    ],
+    grid: Grid,
     settings: Settings = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER", help="Folder for all runs; default: runs/NAME-OF-RECIPE-grid.", show_default=False
-        ),
-    ] = None,
-    jobs: Annotated[
-        int, typer.Option(metavar="N", min=1, max=MOST_AT_ONCE, help="Runs trained at the same time, one thread each.")
-    ] = 2,
+    out: Out = None,
+    jobs: Jobs = None,
+    devices: Devices = None,
+    sampler: SamplerName = "grid",
+    trials: Trials = None,
+    prune: Prune = "none",
+    seed: Seed = 1,
 ) -> None:
-    """Trains every combination of values."""
-    from antiphon.cli.grid_progress import GridProgress
+    """Searches the best settings of a recipe."""
+    check_search_library()
     from antiphon.console import PlainConsole
     from antiphon.recipe.shipped_recipes import find_recipe
-    from antiphon.runs.run_folder import locked_folder
-    from antiphon.terminal import printable
-    from antiphon.tune.grid_search import plan_grid, run_grid, save_grid
+    from antiphon.tune.search import Search, SearchOptions
+    from antiphon.tune.search_slots import make_slots
+    from antiphon.tune.search_space import parse_space
 
     folder = out or Path("runs") / f"{Path(recipe).stem}-grid"
-    cells = plan_grid(find_recipe(recipe), settings or (), grid, folder)
+    space = parse_space(find_recipe(recipe), settings or (), grid, folder)
+    refuse_options(sampler, trials, [axis.key for axis in space.axes if axis.is_range])
+    space.check(every_combination=sampler == "grid")
+    slots = make_slots(devices, jobs)
+    search = Search(space, SearchOptions(sampler, trials or _TRIALS, prune, seed))
     console = PlainConsole(stderr=True)
-    console.print(f"{folder}: {len(cells)} combinations, {jobs} at a time", soft_wrap=True)
-    with locked_folder(folder):
-        try:
-            with GridProgress(console, len(cells)) as progress:
-                results = run_grid(cells, jobs, progress.end, progress.update)
-        except KeyboardInterrupt as stopped:
-            console.print(f"antiphon: {folder}: stopped; the same command resumes it")
-            raise typer.Exit(interrupt_status(stopped)) from None
-        best = save_grid(results, folder)
-    PlainConsole().print(as_table(results))
+    with search.joined():
+        results = run_search(search, slots, console)
+    print_results(search, results, console)
+
+
+def check_search_library() -> None:
+    """Refuses to search without Optuna."""
+    try:
+        import optuna  # noqa: F401
+    except ImportError:
+        raise InputError('a search needs optuna, expected it installed: pip install "antiphon[search]"') from None
+
+
+def refuse_options(sampler: str, trials: int | None, ranges: list[str]) -> None:
+    """Refuses a number of trials for a grid, and a range, which has no combinations."""
+    if sampler == "grid" and ranges:
+        raise InputError(f"--grid {ranges[0]}: a range, expected a list of values, or --sampler random or tpe")
+    if sampler == "grid" and trials is not None:
+        raise InputError(f"--trials {trials}: a grid has all combinations, expected --sampler random or tpe with it")
+
+
+def run_search(search: "Search", slots: "list[Slot]", console: "Console") -> "list[Result]":
+    """The results of all trials, once they have ended; Ctrl-C ends the command with one line."""
+    from antiphon.cli.grid_progress import GridProgress
+    from antiphon.tune.grid_search import run_grid
+
+    folder = search.space.out
+    name = "combinations" if search.options.sampler == "grid" else "trials"
+    console.print(f"{folder}: {search.total} {name}, {len(slots)} at a time", soft_wrap=True)
+    try:
+        with GridProgress(console, search.space.dev_metric, search.total) as progress:
+            return run_grid(search, slots, progress.show)
+    except KeyboardInterrupt as stopped:
+        console.print(f"antiphon: {folder}: stopped; the same command resumes it")
+        raise typer.Exit(interrupt_status(stopped)) from None
+
+
+def print_results(search: "Search", results: "list[Result]", console: "Console") -> None:
+    """Writes and prints the table, draws the search, and says where the best recipe is; failed trials are an error."""
+    from antiphon.console import PlainConsole
+    from antiphon.terminal import printable
+    from antiphon.tune.grid_search import save_grid
+    from antiphon.tune.search_pictures import draw_search
+
+    best = save_grid(results, search.space)
+    draw_search(search, lambda line: console.print(line, soft_wrap=True))
+    PlainConsole().print(as_table(results, search.space.dev_metric))
     print(printable(f"best recipe: {best}"))
-    failed = [result for result in results if result.problem]
+    failed = [result for result in results if result.state == "failed"]
     if failed:
-        raise RunError(f"{folder}: {len(failed)} of {len(results)} combinations failed, expected none: see grid.tsv")
+        raise RunError(
+            f"{search.space.out}: {len(failed)} of {len(results)} combinations failed, expected none: see grid.tsv"
+        )
 
 
-def as_table(results: "list[Result]") -> "Table":
-    """A table of all combinations, the best first."""
+def as_table(results: "list[Result]", metric: str) -> "Table":
+    """A table of all trials, the best first."""
     from rich.table import Table
 
     table = Table()
-    first = results[0].cell
-    for name in (*(setting.partition("=")[0] for setting in first.settings), f"dev {first.recipe.train.dev_metric}"):
+    for name in (*(setting.partition("=")[0] for setting in results[0].settings), f"dev {metric}"):
         table.add_column(name, justify="right", overflow="fold")
     for name in ("epochs", "seconds"):
         table.add_column(name, justify="right")
     for result in results:
-        values = [setting.partition("=")[2] for setting in result.cell.settings]
-        measured = [f"{result.value:.4g}", str(result.epochs), f"{result.seconds:.0f}"]
+        values = [setting.partition("=")[2] for setting in result.settings]
+        value = f"{result.value:.4g}" + (" (pruned)" if result.state == "pruned" else "")
+        measured = [value, str(result.epochs), f"{result.seconds:.0f}"]
         table.add_row(*values, *([result.problem, "", ""] if result.problem else measured))
     return table

@@ -1,78 +1,76 @@
-"""Progress of a grid search: a line for every finished combination, and bars for those in training."""
+"""Progress of a search: a line for every trial that has ended, and a table of those in training and of the best."""
 
-import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.live import Live
+from rich.table import Table
 
 from antiphon.terminal import duration
 
 if TYPE_CHECKING:
-    from antiphon.tune.grid_search import Cell, Result
+    from antiphon.tune.search import Result
 
-_EPOCH = re.compile(r"epoch (\d+)/(\d+)")
+_BEST_SHOWN = 5
+_ENDED = ("complete", "pruned", "failed")
 
 
 class GridProgress:
-    """Bars for the whole search and for every run in training; without a terminal only lines."""
+    """The trials of all processes of a search; without a terminal only a line for each that has ended."""
 
-    def __init__(self, console: Console, total: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self.console, self.total, self.clock = console, total, clock
-        self.started, self.ended = clock(), 0
-        self._shares: dict[str, float] = {}
-        self._tasks: dict[str, TaskID] = {}
-        self.progress = Progress(
-            BarColumn(bar_width=16),
-            TextColumn("{task.description}"),
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
-        )
-        self._whole = self.progress.add_task(self.summary(), total=total)
+    def __init__(self, console: Console, metric: str, total: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self.console, self.metric, self.total, self.clock = console, metric.replace("_", " "), total, clock
+        self._started, self._done_before = clock(), -1.0
+        self._told: set[int] = set()
+        self._live = Live(console=console, transient=True, auto_refresh=False)
 
     def __enter__(self) -> Self:
-        self.progress.start()
+        if self.console.is_terminal:
+            self._live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.progress.stop()
+        self._live.stop()
 
-    def update(self, cell: "Cell", line: str) -> None:
-        """Moves the bar of a run by a line of its output, if that is the line of an epoch."""
-        found = _EPOCH.match(line)
-        if found is None:
-            return
-        epoch, epochs = map(int, found.groups())
-        name = " ".join(cell.settings)
-        if name not in self._tasks:
-            self._tasks[name] = self.progress.add_task(name, total=1.0)
-        self._shares[name] = epoch / epochs
-        self.progress.update(self._tasks[name], completed=epoch / epochs, description=f"{name}  {line.strip()}")
-        self._update()
+    def show(self, results: "Sequence[Result]") -> None:
+        """Prints what has ended since the last time, and refreshes the table."""
+        for result in sorted(results, key=lambda each: each.number):
+            if result.state in _ENDED and result.number not in self._told:
+                self._told.add(result.number)
+                self.console.print(f"{len(self._told)} of {self.total}  {self._line(result)}", soft_wrap=True)
+        self._live.update(self.table(results), refresh=self._live.is_started)
 
-    def end(self, result: "Result") -> None:
-        """Prints the line of a finished combination and removes its bar."""
-        name, metric = " ".join(result.cell.settings), result.cell.recipe.train.dev_metric
-        self.ended += 1
-        self._shares.pop(name, None)
-        if name in self._tasks:
-            self.progress.remove_task(self._tasks.pop(name))
-        said = result.problem or f"dev {metric} {result.value:.4g}"
-        self.console.print(f"{self.ended} of {self.total}  {name}  {said}", soft_wrap=True)
-        self._update()
+    def table(self, results: "Sequence[Result]") -> Table:
+        """The trials in training, and the best of those that are complete."""
+        table = Table(title=self.summary(results), title_justify="left")
+        table.add_column("trial", overflow="fold")
+        for name in ("state", "epoch", f"dev {self.metric}"):
+            table.add_column(name, justify="right")
+        running = [each for each in results if each.state == "running"]
+        for result in [*running, *[each for each in results if each.state == "complete"][:_BEST_SHOWN]]:
+            epochs = f"{result.epochs}/{result.max_epochs}" if result.max_epochs else str(result.epochs or "")
+            value = f"{result.value:.4g}" if result.epochs else ""
+            table.add_row(" ".join(result.settings), result.state, epochs, value)
+        return table
 
-    def summary(self) -> str:
-        """Number of finished combinations, and the estimated time left."""
-        done = self._done()
-        elapsed = self.clock() - self.started
-        left = f", {duration(elapsed / done * (self.total - done))} left" if done else ""
-        return f"{self.ended} of {self.total} combinations{left}"
+    def summary(self, results: "Sequence[Result]") -> str:
+        """Number of trials that have ended, and the estimated time left."""
+        ended = sum(result.state in _ENDED for result in results)
+        done = ended + sum(_share(result) for result in results if result.state == "running")
+        if self._done_before < 0:
+            self._done_before = done
+        new = done - self._done_before
+        seconds = (self.clock() - self._started) / new * (self.total - done) if new else 0
+        return f"{ended} of {self.total} trials" + (f", {duration(seconds)} left" if new and done < self.total else "")
 
-    def _done(self) -> float:
-        return self.ended + sum(self._shares.values())
+    def _line(self, result: "Result") -> str:
+        name, value = " ".join(result.settings), f"dev {self.metric} {result.value:.4g}"
+        if result.state == "pruned":
+            return f"{name}  pruned in epoch {result.epochs}, {value}"
+        return f"{name}  {result.problem or value}"
 
-    def _update(self) -> None:
-        self.progress.update(self._whole, completed=self._done(), description=self.summary())
+
+def _share(result: "Result") -> float:
+    return result.epochs / result.max_epochs if result.max_epochs else 0.0

@@ -95,10 +95,12 @@ def run_training(
     from antiphon.device import prepare_allocators
     from antiphon.training.fit import Interrupted, train
     from antiphon.training.progress_bar import ProgressBar
+    from antiphon.tune.trial_report import trial_callbacks
 
+    reports = trial_callbacks()
     prepare_allocators(options["device"])
     try:
-        return train(recipe, folder, say=say, callbacks=[ProgressBar(console)], **options)
+        return train(recipe, folder, say=say, callbacks=[ProgressBar(console), *reports], wait=bool(reports), **options)
     except Interrupted as stopped:
         console.print(f"antiphon: {stopped}")
         raise typer.Exit(stopped.status) from None

@@ -253,10 +253,10 @@ def open_for_writing(path: Path) -> Iterator[RunFolder]:
 
 
 @contextmanager
-def locked_folder(path: Path) -> Iterator[None]:
-    """Locks a folder for writing, after finishing any interrupted change in it."""
+def locked_folder(path: Path, *, wait: bool = False) -> Iterator[None]:
+    """Locks a folder for writing, after finishing any interrupted change in it; ``wait`` waits for other processes."""
     try:
-        with locked(path):
+        with locked(path, wait=wait):
             recover(path)
             yield
     except OSError as error:

@@ -6,6 +6,8 @@ world size is 1 and nothing here communicates or waits.
 
 import atexit
 import os
+import secrets
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -17,25 +19,30 @@ import torch
 from numpy.typing import NDArray
 from torch import distributed, nn
 from torch.distributed import ProcessGroup
+from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.rendezvous import rendezvous
+
+from antiphon.exceptions import AntiphonError
 
 T = TypeVar("T")
 
 _TIMEOUT = timedelta(days=7)
 """How long processes wait for rank 0, which may have a large corpus to encode."""
+_SECONDS_BETWEEN_ANSWERS = 0.02
+
+
+class LostProcessError(AntiphonError):
+    """Another process of the training has ended."""
 
 
 class RankZeroFailedError(Exception):
-    """Rank 0 has failed and reports why; the other processes only have to end."""
+    """Rank 0 has failed, with this message; the other processes only have to end."""
 
 
 @contextmanager
 def process_group() -> Iterator[None]:
-    """Inside, all processes that ``torchrun`` has started can communicate."""
-    if not distributed.is_torchelastic_launched() or int(os.environ["WORLD_SIZE"]) == 1:
-        yield
-        return
-    distributed.init_process_group("gloo", timeout=_TIMEOUT)
-    atexit.register(distributed.destroy_process_group)
+    """Inside, all processes that ``torchrun`` has started can communicate; for a command, which ends afterwards."""
+    join_process_group()
     try:
         yield
     except RankZeroFailedError:
@@ -43,6 +50,56 @@ def process_group() -> Iterator[None]:
         with suppress(RuntimeError):
             distributed.barrier()
         raise SystemExit(2) from None
+
+
+def join_process_group() -> None:
+    """Lets all processes that ``torchrun`` has started communicate until they end; one group for all trainings."""
+    is_alone = not distributed.is_torchelastic_launched() or int(os.environ["WORLD_SIZE"]) == 1
+    if is_alone or distributed.is_initialized():
+        return
+    store, own_rank, size = next(rendezvous("env://", timeout=_TIMEOUT))
+    store = PrefixStore(_agree_on_prefix(store, own_rank, size), store)
+    distributed.init_process_group("gloo", store=store, rank=own_rank, world_size=size, timeout=_TIMEOUT)
+    atexit.register(_leave_process_group)
+
+
+def _agree_on_prefix(store: Store, own_rank: int, size: int) -> str:
+    """A prefix of keys that all processes of this start share, and no earlier start.
+
+    The store of ``torchrun`` outlives its processes. Without a prefix, processes that are started again would read the
+    addresses of those before them and wait for them; numbers of restarts are no prefix, as machines count differently.
+    So every process asks under a name of its own, and rank 0 answers until all have its prefix.
+    """
+    name = secrets.token_hex(8)
+    if own_rank:
+        store.set(f"antiphon/asks/{own_rank}", name)
+        prefix = str(store.get(f"antiphon/answer/{name}").decode())
+        store.set(f"antiphon/has/{prefix}/{own_rank}", "")
+        return prefix
+    others = set(range(1, size))
+    while others:
+        for other in others:  # which may still be the name of an earlier process
+            store.set(f"antiphon/answer/{store.get(f'antiphon/asks/{other}').decode()}", name)
+        time.sleep(_SECONDS_BETWEEN_ANSWERS)
+        others = {other for other in others if not store.check([f"antiphon/has/{name}/{other}"])}
+    return name
+
+
+def _leave_process_group() -> None:
+    if distributed.is_initialized():
+        distributed.destroy_process_group()
+
+
+@contextmanager
+def _communication() -> Iterator[None]:
+    """Inside, processes communicate; that another one is gone is one sentence."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise LostProcessError(
+            f"torchrun: rank {rank()} has lost the connection to another process, expected {world_size()} processes; "
+            "the last checkpoint is whole, continue with --resume, or use torchrun --max-restarts and --resume"
+        ) from error
 
 
 def world_size() -> int:
@@ -87,11 +144,12 @@ def on_rank_zero(work: Callable[[], T]) -> T | None:
     if is_rank_zero():
         try:
             result = work()
-        except Exception:
-            broadcast(False)
+        except Exception as error:
+            broadcast(str(error) or type(error).__name__)
             raise
-    if not broadcast(True):
-        raise RankZeroFailedError
+    failure = broadcast("")
+    if failure:
+        raise RankZeroFailedError(failure)
     return result
 
 
@@ -105,7 +163,8 @@ def broadcast(value: T) -> T:
     if world_size() == 1:
         return value
     values = [value]
-    distributed.broadcast_object_list(values)
+    with _communication():
+        distributed.broadcast_object_list(values)
     return values[0]
 
 
@@ -114,7 +173,8 @@ def all_reduce_sum(*numbers: float) -> list[float]:
     if world_size() == 1:
         return list(numbers)
     total = torch.tensor(numbers, dtype=torch.float64)
-    distributed.all_reduce(total)
+    with _communication():
+        distributed.all_reduce(total)
     return total.tolist()
 
 
@@ -123,13 +183,16 @@ def all_gather(items: Sequence[T]) -> list[T]:
     if world_size() == 1:
         return list(items)
     parts: list[Sequence[T]] = [()] * world_size()
-    distributed.all_gather_object(parts, items)
+    with _communication():
+        distributed.all_gather_object(parts, items)
     return [item for part in parts for item in part]
 
 
 def broadcast_weights(model: nn.Module, group: ProcessGroup | None) -> None:
     """Gives all processes the weights of rank 0."""
-    if world_size() > 1:
+    if world_size() == 1:
+        return
+    with _communication():
         for parameter in model.parameters():
             distributed.broadcast(parameter.data, 0, group=group)
 
@@ -140,7 +203,8 @@ def average_gradients(parameters: Iterable[nn.Parameter], group: ProcessGroup | 
         return
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     flat = torch.cat([gradient.flatten() for gradient in gradients]) / world_size()
-    distributed.all_reduce(flat, group=group)
+    with _communication():
+        distributed.all_reduce(flat, group=group)
     for gradient, mean in zip(gradients, flat.split([gradient.numel() for gradient in gradients]), strict=True):
         gradient.copy_(mean.view_as(gradient))
 

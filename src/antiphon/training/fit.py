@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -51,11 +52,16 @@ def train(
     device: str = "auto",
     threads: int | None = None,
     callbacks: Sequence[Callback] = (),
+    wait: bool = False,
 ) -> RunFolder:
-    """Trains what the recipe describes and returns the run folder ``out``; ``say`` is given lines about progress."""
+    """Trains what the recipe describes and returns the run folder ``out``; ``say`` is given lines about progress.
+
+    If another process writes into the folder, that is an error, or with ``wait`` waited for.
+    """
     run, say = RunFolder(out), say if is_rank_zero() else silent
+    options = _StartOptions(resume, force, wait, device)
     with ExitStack() as held:
-        task = on_rank_zero(lambda: _begin(recipe, out, say, held, resume=resume, force=force, device=device))
+        task = on_rank_zero(lambda: _begin(recipe, out, say, held, options))
         if broadcast(task is None):
             return run
         task = task or _begin_beside_rank_zero(recipe, run, say)
@@ -71,19 +77,26 @@ def train(
     return run
 
 
-def _begin(
-    recipe: Recipe, out: Path, say: Say, held: ExitStack, *, resume: bool, force: bool, device: str
-) -> Task | None:
+class _StartOptions(NamedTuple):
+    """How a training begins."""
+
+    resume: bool
+    force: bool
+    wait: bool
+    device: str
+
+
+def _begin(recipe: Recipe, out: Path, say: Say, held: ExitStack, options: _StartOptions) -> Task | None:
     """The task, with its data in the folder ``out``; None if nothing is left to do.
 
     ``held`` takes the lock of the folder, which is kept until training ends.
     """
     check_recipe(recipe)
-    _check_device(device)
-    held.enter_context(locked_folder(out))
-    if resume and holds_run(out):
+    _check_device(options.device)
+    held.enter_context(locked_folder(out, wait=options.wait))
+    if options.resume and holds_run(out):
         return _resume(recipe, out, say)
-    with new_run(out, force=force) as run:
+    with new_run(out, force=options.force) as run:
         if count(recipe, run, say):
             return None
         return prepare_task(recipe, run, say)

@@ -1,0 +1,41 @@
+"""Pictures of a search: how its best dev metric came about, and which settings matter for it."""
+
+import math
+from collections.abc import Callable
+
+from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
+from optuna.trial import FrozenTrial, TrialState
+
+from antiphon.metrics import LOWER_IS_BETTER
+from antiphon.report.plots import optional_picture, plot_bars, plot_search
+from antiphon.tune.search import Search
+
+
+def draw_search(search: Search, say: Callable[[str], None]) -> None:
+    """Writes ``history.png`` and, if enough is known, ``importance.png``; ``say`` is told of a missing library."""
+    history, importance = (search.space.out / f"{name}.png" for name in ("history", "importance"))
+    metric = search.space.dev_metric
+    with optional_picture(history, say):
+        ended = _in_order_of_ending(search)
+        points = [(float(trial.value or 0.0), trial.state == TrialState.PRUNED) for trial in ended]
+        plot_search(points, metric, history, lower_is_better=metric in LOWER_IS_BETTER)
+        shares = importances(search)
+        if shares:
+            plot_bars(shares, f"importance for dev {metric.replace('_', ' ')}", importance)
+
+
+def importances(search: Search) -> dict[str, float]:
+    """The share of every setting in what decides the dev metric, by PED-ANOVA; empty if too few trials are complete."""
+    trials = search.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    searched = {key for key in search.space.distributions if len({trial.params[key] for trial in trials}) > 1}
+    if not searched or len({trial.value for trial in trials}) < 2:
+        return {}
+    evaluator = PedAnovaImportanceEvaluator()
+    shares = get_param_importances(search.study, evaluator=evaluator, params=sorted(searched))
+    return shares if all(math.isfinite(share) for share in shares.values()) else {}
+
+
+def _in_order_of_ending(search: Search) -> list[FrozenTrial]:
+    """The trials that are complete or pruned, the first to end first."""
+    ended = search.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
+    return sorted(ended, key=lambda trial: (trial.datetime_complete is None, trial.datetime_complete, trial.number))
