@@ -10,7 +10,7 @@ from unittest.mock import MagicMock
 from antiphon.api import load
 from antiphon.report import plots
 from antiphon.storage.commit import holds_run
-from antiphon.tune import trial_process
+from antiphon.tune import grid_search, search_pictures, trial_process
 from tests.campaign.forks import ForkedCommand, call, in_fork
 from tests.toy import write_pairs, write_questions, write_vectors
 
@@ -156,6 +156,7 @@ def make_cheap():
     figure.savefig.side_effect = lambda path, **_: Path(path).write_bytes(b"a picture")
     plots._figure = lambda *_: figure
     trial_process.subprocess.Popen = ForkedCommand
+    assert grid_search, search_pictures  # imported here, not in every forked process
 
 
 def make_runs_of_every_kind(shop):
