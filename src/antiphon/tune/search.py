@@ -119,7 +119,7 @@ class Search:
             trial.report(epoch.value, epoch.epoch)
             for name, value in (("max_epochs", epoch.max_epochs), ("seconds", epoch.seconds)):
                 trial.set_user_attr(name, value)
-        return not trial.should_prune()
+        return epoch.epoch >= epoch.max_epochs or not trial.should_prune()
 
     def complete(self, trial: Trial, value: float, epochs: int, seconds: float) -> None:
         """Ends a trial with its dev metric."""

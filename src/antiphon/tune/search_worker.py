@@ -46,6 +46,7 @@ class SearchWorker:
         if self._descriptor >= 0:
             self._signs.join()
             os.close(self._descriptor)
+            self._descriptor = -1
             self._file.unlink(missing_ok=True)
         with suppress(OSError):  # not empty
             self._folder.rmdir()

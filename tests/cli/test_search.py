@@ -1,0 +1,202 @@
+"""A search with drawn values and pruning, and several processes on one folder, of which some are killed."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import tomllib
+
+import pytest
+
+from antiphon.tune import search_slots, trial_process
+from antiphon.tune.search import JOURNAL
+from tests.shared_folders import run_command
+from tests.toy import write_pairs
+from tests.tune.forked_training import ForkedTraining
+
+RECIPE = """
+[data]
+train = "train.tsv"
+dev = "dev.tsv"
+[model]
+hidden_size = 6
+[train]
+max_epochs = 2
+passes = 1
+dev_metric = "perplexity"
+"""
+COUNTING = ["--set", "model.kind=suffix_rule", "--set", "train.dev_metric=accuracy"]
+PATIENCE = 300
+"""Seconds after which a test has failed."""
+
+
+def write_recipe(folder):
+    write_pairs(folder / "train.tsv", 30, 1)
+    write_pairs(folder / "dev.tsv", 10, 2)
+    (folder / "recipe.toml").write_text(RECIPE)
+    return folder / "recipe.toml"
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    return write_recipe(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def warm(tmp_path_factory):
+    """All that a training imports is imported, so that forked ones need not do it."""
+    folder = tmp_path_factory.mktemp("warm")
+    run_command("train", write_recipe(folder), "--out", folder / "run")
+
+
+@pytest.fixture
+def forked(monkeypatch, warm):
+    """Trainings are forked."""
+    monkeypatch.setattr(trial_process.subprocess, "Popen", ForkedTraining)
+
+
+@pytest.fixture
+def grid(antiphon, recipe, tmp_path, forked):
+    """Gives a search in the folder ``out``, one trial at a time."""
+    return lambda *arguments: antiphon("grid", recipe, "--out", tmp_path / "out", "--jobs", "1", *arguments)
+
+
+def rows(out):
+    with (out / "grid.tsv").open() as file:
+        return list(csv.DictReader(file, delimiter="\t"))
+
+
+def contents(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("sampler", ["random", "tpe"])
+def test_values_are_drawn_from_lists_and_ranges_and_the_best_recipe_is_left(grid, tmp_path, sampler):
+    spaces = ["--grid", "data.min_count=1..3", "--grid", "data.lowercase=true,false"]
+    result = grid(*COUNTING, *spaces, "--sampler", sampler, "--trials", "6")
+    assert result.status == 0, result.err
+    found = rows(tmp_path / "out")
+    assert len(found) == 6
+    assert {row["data.min_count"] for row in found} <= {"1", "2", "3"}
+    assert {row["data.lowercase"] for row in found} == {"true", "false"}
+    best = tomllib.loads((tmp_path / "out" / "best.toml").read_text())
+    assert str(best["data"]["min_count"]) == found[0]["data.min_count"]
+    assert float(found[0]["dev_accuracy"]) >= float(found[-1]["dev_accuracy"])
+    assert (tmp_path / "out" / "history.png").stat().st_size > 1000
+    assert not (tmp_path / "out" / "workers").exists()
+
+
+def test_a_trial_that_falls_behind_is_pruned_and_stays_so(grid, tmp_path):
+    axis = "train.learning_rate=0.05,0.04,0.03,0.02,1e-6"
+    result = grid("--grid", axis, "--prune", "median")
+    assert result.status == 0, result.err
+    *complete, pruned = rows(tmp_path / "out")
+    assert [row["state"] for row in complete] == ["complete"] * 4
+    assert (pruned["train.learning_rate"], pruned["state"], pruned["epochs"]) == ("1e-6", "pruned", "1")
+    assert "train.learning_rate=1e-6  pruned in epoch 1, dev perplexity" in result.err
+    assert (tmp_path / "out" / "importance.png").stat().st_size > 1000
+    run = tmp_path / "out" / "train.learning_rate=1e-6"
+    assert (run / "last.ckpt").exists()
+    assert not (run / "metrics.json").exists()
+    before = contents(run)
+    assert grid("--grid", axis, "--prune", "median").out == result.out
+    assert contents(run) == before
+
+
+def test_a_training_that_is_killed_is_tried_again_but_not_for_ever(grid, tmp_path, monkeypatch):
+    class Killed(ForkedTraining):
+        """Is killed the first time, and always if its recipe says so."""
+
+        killed = 0
+
+        def wait(self):
+            status = super().wait()
+            type(self).killed += 1
+            return -signal.SIGKILL if self.killed == 1 or "=2.toml" in self.command else status
+
+        def __init__(self, command, **options):
+            self.command = " ".join(command)
+            super().__init__(command, **options)
+
+    monkeypatch.setattr(trial_process.subprocess, "Popen", Killed)
+    result = grid(*COUNTING, "--grid", "data.min_count=1,2")
+    assert result.status == 2
+    assert Killed.killed == 2 + 3
+    good, bad = rows(tmp_path / "out")
+    assert (good["data.min_count"], good["problem"]) == ("1", "")
+    assert (bad["state"], bad["problem"]) == ("failed", "killed 3 times, the last time by SIGKILL")
+
+
+def test_values_that_make_no_recipe_together_fail_one_trial(grid, tmp_path):
+    settings = ["model.kind=transformer", "model.layers=1", "train.max_epochs=1"]
+    axes = ["--grid", "model.hidden_size=8,9", "--grid", "model.heads=1,2", "--sampler", "random", "--trials", "3"]
+    result = grid(*(word for setting in settings for word in ("--set", setting)), *axes)
+    states = {(row["model.hidden_size"], row["model.heads"]): row["state"] for row in rows(tmp_path / "out")}
+    assert states.pop(("9", "2")) == "failed"
+    assert set(states.values()) == {"complete"}
+    assert result.status == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--grid", "data.min_count=1..3"], "a range, expected a list of values, or --sampler random or tpe"),
+        (["--grid", "data.min_count=1,2", "--trials", "3"], "--trials 3: a grid has all combinations"),
+        (["--grid", "data.min_count=1,2", "--devices", "cpu,99"], "--devices 99: not found on this machine"),
+        (["--grid", "data.min_count=3..1", "--sampler", "tpe"], "not a range"),
+    ],
+)
+def test_a_search_that_cannot_be_is_refused_before_anything_is_written(grid, tmp_path, options, message):
+    result = grid(*COUNTING, *options)
+    assert result.status == 2
+    assert message in result.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_another_search_in_the_folder_is_refused_in_a_sentence(grid, tmp_path):
+    assert grid(*COUNTING, "--grid", "data.min_count=1,2").status == 0
+    before = contents(tmp_path / "out")
+    result = grid(*COUNTING, "--grid", "data.min_count=1,2", "--set", "data.lowercase=true")
+    assert (result.status, result.err) == (
+        2,
+        f"antiphon: {tmp_path / 'out'}: searched with data.lowercase = not set, now true; expected the same search; "
+        "choose another --out\n",
+    )
+    assert contents(tmp_path / "out") == before
+
+
+def start(*arguments):
+    command = [sys.executable, "-m", "antiphon", "grid", *map(str, arguments), "--jobs", "1"]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.longest
+def test_processes_join_a_search_and_go_on_with_what_a_killed_one_left(recipe, tmp_path):
+    """One is killed in its second trial; two that are then started at the same time train the rest together."""
+    command = [recipe, "--out", tmp_path / "out", *COUNTING, "--grid", "data.min_count=1,2,3"]
+    with start(*command) as first:
+        assert any(line.startswith("1 of 3") for line in first.stderr)
+        os.kill(first.pid, signal.SIGKILL)
+    weights = tmp_path / "out" / "data.min_count=1" / "rules.tsv"
+    before = weights.stat().st_mtime_ns
+    with start(*command) as second, start(*command) as third:
+        ends = [process.communicate(timeout=PATIENCE) for process in (second, third)]
+    assert [second.returncode, third.returncode] == [0, 0], ends
+    assert ends[0][0] == ends[1][0]
+    assert [row["state"] for row in rows(tmp_path / "out")] == ["complete"] * 3
+    assert weights.stat().st_mtime_ns == before
+    entries = [json.loads(line) for line in (tmp_path / "out" / JOURNAL).read_text().splitlines()]
+    assert sum("distributions" in entry for entry in entries) == 3  # every trial was made once
+
+
+def test_slots_follow_the_devices(monkeypatch):
+    monkeypatch.setattr(search_slots, "visible_gpus", lambda: ["4", "7"])
+    slots = {given: search_slots.make_slots(*given) for given in [(None, 3), ("1,1,0", None), ("cpu", 2), ("0,cpu", 1)]}
+    assert [slot.environment for slot in slots[None, 3]] == [{"CUDA_VISIBLE_DEVICES": gpu} for gpu in "474"]
+    assert [slot.gpu for slot in slots["1,1,0", None]] == ["7", "7", "4"]
+    assert [(slot.device, slot.environment) for slot in slots["cpu", 2]] == [("cpu", {})] * 2
+    assert [(slot.device, slot.gpu) for slot in slots["0,cpu", 1]] == [("auto", "4")]
+    monkeypatch.setattr(search_slots, "visible_gpus", list)
+    assert search_slots.make_slots(None, None) == [search_slots.Slot()] * 2

@@ -1,0 +1,170 @@
+"""Processes that share a search claim each trial once, and nothing is lost with one of them."""
+
+from contextlib import ExitStack
+from statistics import median
+
+import pytest
+
+from antiphon.exceptions import RunError
+from antiphon.recipe.shipped_recipes import find_recipe
+from antiphon.tune.search import JOURNAL, Search, SearchOptions
+from antiphon.tune.search_pictures import importances
+from antiphon.tune.search_space import parse_space
+from antiphon.tune.trial_report import Epoch
+
+GRID = ["train.seed=1,2", "model.layers=1,2"]
+RANGES = ["train.learning_rate=1e-4..1e-1:log", "model.dropout=0.0..0.5"]
+METRIC = ["train.dev_metric=perplexity"]
+
+
+@pytest.fixture
+def join(tmp_path):
+    """Joins a search as one more process would, until the end of the test."""
+    with ExitStack() as stack:
+
+        def joined(grid=GRID, settings=METRIC, **options):
+            search = Search(parse_space(find_recipe("toy"), settings, grid, tmp_path / "out"), SearchOptions(**options))
+            stack.enter_context(search.joined())
+            return search
+
+        yield joined
+
+
+def complete_all(search, objective=lambda params: 1.0):
+    """Claims and completes all that is left; the parameters of each trial."""
+    claimed = []
+    while trial := search.claim():
+        claimed.append(dict(trial.params))
+        search.complete(trial, objective(trial.params), 3, 1.5)
+    return claimed
+
+
+def test_two_processes_claim_every_combination_once(join):
+    one, other = join(), join()
+    trials = [search.claim() for search in (one, other, one, other)]
+    assert {tuple(trial.params.values()) for trial in trials} == {("1", "1"), ("1", "2"), ("2", "1"), ("2", "2")}
+    assert one.claim() is other.claim() is None
+    assert not one.is_over
+    for number, (search, trial) in enumerate(zip((one, other, one, other), trials, strict=True)):
+        search.complete(trial, 4.0 - number, 3, 1.5)
+    assert one.is_over
+    assert other.is_over
+    assert [result.value for result in one.results()] == [1.0, 2.0, 3.0, 4.0]
+    assert one.results() == other.results() == join().results()
+
+
+def test_a_trial_of_a_process_that_is_gone_is_claimed_again_and_keeps_its_epochs(join):
+    one, other = join(), join()
+    lost = one.claim()
+    assert one.report(lost, Epoch(1, 5, 2.5, 1.0))
+    assert other.claim().params != lost.params
+    one._worker.end()  # it has no file any more, as if it had died
+    again = [other.claim() for _ in range(3)]
+    assert other.claim() is None
+    assert again[0].params == lost.params
+    assert other.report(again[0], Epoch(1, 5, 2.5, 1.0))
+    assert [result.epochs for result in other.results() if result.settings == ("train.seed=1", "model.layers=1")] == [1]
+    assert not one.report(lost, Epoch(2, 5, 2.0, 2.0))  # the first process comes back: it has lost the trial
+    one.complete(lost, 0.0, 5, 5.0)
+    other.complete(again[0], 3.0, 5, 5.0)
+    assert [result.value for result in other.results() if result.state == "complete"] == [3.0]
+
+
+def test_a_trial_that_failed_is_tried_again_by_the_next_process_and_counts_once(join):
+    one = join(RANGES, sampler="random", trials=2)
+    bad, good = one.claim(), one.claim()
+    one.fail(bad, "no such file")
+    one.complete(good, 2.0, 1, 1.0)
+    assert one.is_over
+    assert [result.problem for result in one.results()] == ["", "no such file"]
+    other = join(RANGES, sampler="random", trials=2)
+    assert complete_all(other) == [bad.params]
+    assert [result.state for result in other.results()] == ["complete", "complete"]
+
+
+def test_a_trial_given_back_waits_for_anyone(join):
+    one, other = join(), join()
+    trial = one.claim()
+    one.give_back(trial, losses=1)
+    again = other.claim()
+    assert (again.params, again.user_attrs["losses"]) == (trial.params, 1)
+
+
+@pytest.mark.parametrize("sampler", ["random", "tpe"])
+def test_what_is_drawn_follows_from_the_seed_whichever_process_draws(join, tmp_path, sampler):
+    one, other = (join(RANGES, sampler=sampler, trials=12) for _ in range(2))
+    shared = []
+    for search in [one, other] * 6:
+        trial = search.claim()
+        shared.append(dict(trial.params))
+        search.complete(trial, trial.params["model.dropout"] + 1, 1, 1.0)
+    (tmp_path / "out" / JOURNAL).rename(tmp_path / "moved")
+    alone = complete_all(join(RANGES, sampler=sampler, trials=12), lambda params: params["model.dropout"] + 1)
+    assert alone == shared
+    assert len({params["model.dropout"] for params in shared}) == 12
+    (tmp_path / "out" / JOURNAL).unlink()
+    assert complete_all(join(RANGES, sampler=sampler, trials=3, seed=2)) != shared[:3]
+
+
+def test_more_trials_may_be_asked_for_later_and_random_ones_serve_tpe(join):
+    assert len(complete_all(join(RANGES, sampler="random", trials=3))) == 3
+    assert len(complete_all(join(RANGES, sampler="tpe", trials=5))) == 2
+    assert complete_all(join(RANGES, sampler="random", trials=5)) == []
+
+
+def test_tpe_draws_where_good_values_were(join):
+    search = join(["model.dropout=0.0..0.9", "train.ema_decay=0.0..0.9"], sampler="tpe", trials=40)
+    drawn = complete_all(search, lambda params: 1 + (params["model.dropout"] - 0.3) ** 2)
+    distances = [abs(params["model.dropout"] - 0.3) for params in drawn]
+    assert median(distances[-20:]) < median(distances[:10]) / 2
+    shares = importances(search)
+    assert shares["model.dropout"] > 0.8 > shares["train.ema_decay"]
+
+
+def test_a_trial_that_falls_behind_the_median_is_pruned(join):
+    search = join(RANGES, sampler="random", trials=6, pruner="median")
+    for value in (1.0, 2.0, 3.0, 4.0):
+        trial = search.claim()
+        assert search.report(trial, Epoch(1, 2, value, 1.0))
+        search.complete(trial, value, 2, 2.0)
+    ahead, behind = search.claim(), search.claim()
+    assert search.report(ahead, Epoch(1, 2, 2.2, 1.0))
+    assert not search.report(behind, Epoch(1, 2, 2.8, 1.0))
+    search.prune(behind)
+    assert search.report(ahead, Epoch(2, 2, 99.0, 2.0))  # the last epoch is trained already
+    search.complete(ahead, 2.2, 2, 2.0)
+    result = search.results()[-1]
+    assert (result.state, result.value, result.epochs, result.seconds) == ("pruned", 2.8, 1, 1.0)
+    assert search.is_over
+
+
+@pytest.mark.parametrize(
+    ("grid", "settings", "sampler", "message"),
+    [
+        (GRID, [*METRIC, "train.max_epochs=3"], "grid", "searched with train.max_epochs = 20, now 3"),
+        (GRID, ["train.dev_metric=accuracy"], "grid", "searched with train.dev_metric = perplexity, now accuracy"),
+        (GRID[:1], METRIC, "grid", "searched model.layers in 1,2, now in not searched"),
+        (GRID, METRIC, "tpe", "a search of every combination, now of drawn values"),
+        (["train.seed=1,2,3", GRID[1]], METRIC, "tpe", "searched train.seed in 1,2, now in 1,2,3"),
+    ],
+)
+def test_another_search_in_the_folder_is_refused_and_nothing_changes(join, tmp_path, grid, settings, sampler, message):
+    search = join()
+    trial = search.claim()
+    before = (tmp_path / "out" / JOURNAL).read_bytes()
+    with pytest.raises(RunError, match=message):
+        join(grid, settings, sampler=sampler, trials=4)
+    assert (tmp_path / "out" / JOURNAL).read_bytes() == before
+    search.complete(trial, 1.0, 1, 1.0)
+
+
+def test_a_grid_may_get_further_values(join):
+    assert len(complete_all(join())) == 4
+    assert len(complete_all(join(["train.seed=1,2,3", GRID[1]]))) == 6
+
+
+def test_a_journal_that_is_none_is_refused(join, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / JOURNAL).write_text("not a journal\n[]\n")
+    with pytest.raises(RunError, match=r"search\.journal: damaged"):
+        join()
