@@ -12,8 +12,9 @@ from antiphon.runs.run_folder import RunFolder
 
 
 def load(run: str | Path, *, device: str = "auto", threads: int | None = None) -> Model:
-    """The trained model of a run folder, to predict, score, align, rank and evaluate.
+    """The trained model of a run, to predict, score, align, rank and evaluate.
 
+    ``run`` is a run folder, or a file of ``antiphon pack``.
     ``device`` is "auto", "cpu" or "cuda". ``threads`` sets PyTorch's number of threads for the whole process; None
     leaves it as it is.
     """

@@ -15,9 +15,10 @@ def load_run(run: Path, device: str, threads: int | None) -> "Model":
     from antiphon.device import choose_threads
     from antiphon.runs.run_folder import RunFolder, widest_layer
 
+    folder = RunFolder.open(run)
     model = load(run, device=device, threads=threads)
     if threads is None:
-        width = widest_layer(RunFolder.open(run))
+        width = widest_layer(folder)
         target_size = len(model.codec.target.vocab) if model.can_predict else width
         torch.set_num_threads(choose_threads(model.recipe.train.batch_size, width, target_size))
     return model

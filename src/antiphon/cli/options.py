@@ -44,7 +44,9 @@ def parse_numbers(text: str, most: float) -> list[float]:
     return numbers if all(-most <= number <= most for number in numbers) else []
 
 
-Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.", show_default=False)]
+Run = Annotated[
+    Path, typer.Argument(metavar="RUN", help="A run folder, or a file of antiphon pack.", show_default=False)
+]
 Recipe = Annotated[
     str,
     typer.Argument(

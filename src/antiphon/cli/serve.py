@@ -78,10 +78,10 @@ def read_token(token: str | None, file: Path | None) -> str | None:
 
 
 def name_runs(folders: list[Path]) -> dict[str, Path]:
-    """The folders by their last names, which have to differ."""
+    """The runs by their last names, which have to differ; that of a packed run is without .zip."""
     named: dict[str, Path] = {}
     for folder in folders:
-        name = folder.resolve().name
+        name = folder.resolve().name.removesuffix(".zip")
         if name in named:
             raise RunError(f"{folder}: a second run with the name {name}, expected folders with different last names")
         named[name] = folder

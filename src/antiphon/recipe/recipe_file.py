@@ -21,7 +21,8 @@ from antiphon.recipe.kind_settings import (
 )
 from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.problems import explain
-from antiphon.recipe.schema import DEFAULT_KIND, DataSection, Recipe, kind_in
+from antiphon.recipe.recipe_paths import relative_to_run, resolve_paths
+from antiphon.recipe.schema import DEFAULT_KIND, Recipe, kind_in
 from antiphon.storage.atomic import write_atomically
 from antiphon.terminal import one_line
 
@@ -49,11 +50,11 @@ def make_recipe(
     gets a line about it. ``where`` names the table in messages.
     """
     table = {section: dict(values) if isinstance(values, Mapping) else values for section, values in table.items()}
-    _resolve_paths(table.get("data"), folder)
+    resolve_paths(table, folder)
     changes: dict[str, Any] = {}
     for section, name, value in _parse_settings(settings):
         changes.setdefault(section, {})[name] = value
-    _resolve_paths(changes.get("data"), Path())
+    resolve_paths(changes, Path())
     table, lstm_rates = drop_lstm_rates(table, changes)
     table, dropped = drop_unused(table, changes)
     kind = kind_in(_merge(table, changes).get("model"))
@@ -79,9 +80,15 @@ def parse_recipe(table: Mapping[str, Any], where: str) -> Recipe:
         raise RecipeError("\n".join(f"{where}: {sentence}" for sentence in explain(error, names))) from None
 
 
-def save_recipe(recipe: Recipe, path: Path) -> None:
-    """Writes all settings of the kind of model, including defaults but not unset ones."""
-    write_atomically(path, tomli_w.dumps(as_table(recipe)))
+def save_recipe(recipe: Recipe, path: Path, run: Path | None = None) -> None:
+    """Writes all settings of the kind of model, including defaults but not unset ones.
+
+    The recipe of a run is saved with paths relative to the folder ``run``.
+    """
+    table = as_table(recipe)
+    if run is not None:
+        relative_to_run(table, run)
+    write_atomically(path, tomli_w.dumps(table))
 
 
 def as_table(recipe: Recipe) -> dict[str, Any]:
@@ -137,17 +144,3 @@ def _merge(table: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
         before = table.get(section, {})
         merged[section] = {**before, **values} if isinstance(before, dict) else values
     return merged
-
-
-def _resolve_paths(section: Any, folder: Path) -> None:
-    if not isinstance(section, dict):
-        return
-    for name, field in DataSection.model_fields.items():
-        if "Path" in str(field.annotation) and name in section:
-            section[name] = _resolve(section[name], folder)
-
-
-def _resolve(value: Any, folder: Path) -> Any:
-    if isinstance(value, list | tuple):
-        return [_resolve(part, folder) for part in value]
-    return str((folder / value).absolute()) if isinstance(value, str | Path) else value

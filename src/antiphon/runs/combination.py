@@ -24,6 +24,7 @@ from antiphon.recipe.model_sections import (
     NoisyChannelSection,
     TransducerSection,
 )
+from antiphon.recipe.recipe_paths import without_paths
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import build_normalisation, count_parameters
 from antiphon.runs.run_folder import RunFolder, locked_folder, new_run, token_kinds
@@ -56,11 +57,11 @@ def combine_runs(
 
 
 def copy_run(run: RunFolder, target: Path) -> None:
-    """Copies the files of a run, and of its parts, that prediction needs."""
+    """Copies the files of a run, and of its parts, that prediction needs; no path of their data is in the copy."""
     copy_files(run, KEPT_FILES, target)
     for name, part in run.parts().items():
         copy_run(part, target / name)
-    run.save_migrated(target)
+    RunFolder(target).save_recipe(without_paths(run.recipe()))
     seal_run(target)
 
 

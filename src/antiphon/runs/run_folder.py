@@ -32,13 +32,16 @@ from antiphon.models.suffix_rule import SuffixRules
 from antiphon.recipe.kind_settings import drop_other_kinds
 from antiphon.recipe.model_sections import TransducerSection
 from antiphon.recipe.recipe_file import parse_recipe, parse_toml, save_recipe
+from antiphon.recipe.recipe_paths import paths_in_run
 from antiphon.recipe.schema import DataSection, Recipe, TokenKind
 from antiphon.runs.build import build_model, build_normalisation
+from antiphon.storage.atomic import final_location
 from antiphon.storage.commit import changed_run, holds_run, recover, replaced_run
 from antiphon.storage.folder_lock import locked
 from antiphon.storage.layout import MANIFEST, PARTS
 from antiphon.storage.manifest import read_verified
 from antiphon.storage.migrations import FORMAT, migrate
+from antiphon.storage.packed_run import UnpackedRun, unpacked_run
 from antiphon.storage.tensors import load_into, save_tensors
 
 
@@ -46,12 +49,18 @@ class RunFolder:
     """Paths and contents of one run.
 
     ``waiting`` is a folder with files of the run that are still to be moved into place, if a change was committed and
-    interrupted.
+    interrupted. ``unpacked`` holds the files of a packed run as long as this object refers to it.
     """
 
-    def __init__(self, path: Path, waiting: Path | None = None, format: int = FORMAT) -> None:
+    def __init__(
+        self,
+        path: Path,
+        waiting: Path | None = None,
+        format: int = FORMAT,
+        unpacked: UnpackedRun | None = None,
+    ) -> None:
         self.path, self.format = path, format
-        self._waiting = waiting
+        self._waiting, self._unpacked = waiting, unpacked
         self.weights = self.file("model.safetensors")
         self.rules = self.file("rules.tsv")
         self.words = self.file("words.vocab")
@@ -69,7 +78,10 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path) -> "RunFolder":
-        """The run in a folder, after every file has been verified."""
+        """The run in a folder, or in a file of ``antiphon pack``, after every file has been verified."""
+        if path.is_file():
+            unpacked = unpacked_run(path)
+            return cls(unpacked.folder, None, unpacked.manifest.format, unpacked)
         if not path.exists():
             raise RunError(f"{path}: no such folder, expected a run folder")
         if not holds_run(path):
@@ -93,7 +105,7 @@ class RunFolder:
         return {name: self._part(name) for name in PARTS if self._part(name).file("recipe.toml").exists()}
 
     def _part(self, name: str) -> "RunFolder":
-        return RunFolder(self.path / name, self._waiting and self._waiting / name, self.format)
+        return RunFolder(self.path / name, self._waiting and self._waiting / name, self.format, self._unpacked)
 
     @contextmanager
     def changed(self, remove: Iterable[str] = ()) -> Iterator["RunFolder"]:
@@ -129,11 +141,12 @@ class RunFolder:
             raise RunError(f"{self.path}: {error}") from None
         except TypeError:
             raise RunError(f"{path}: damaged, expected the recipe of a run") from None
+        paths_in_run(table, final_location(self.path))
         return parse_recipe(table if self.format == FORMAT else drop_other_kinds(table), str(path))
 
     def save_recipe(self, recipe: Recipe) -> None:
-        """Writes the run's settings."""
-        save_recipe(recipe, self.path / "recipe.toml")
+        """Writes the run's settings, with paths relative to the place that the run folder will have."""
+        save_recipe(recipe, self.path / "recipe.toml", final_location(self.path))
 
     def save_vocabs(self, source: Vocab, target: Vocab, features: Vocab = NO_FEATURES) -> None:
         """Writes the vocabularies; that of features only if there are any."""
@@ -246,6 +259,8 @@ def widest_layer(run: RunFolder) -> int:
 @contextmanager
 def open_for_writing(path: Path) -> Iterator[RunFolder]:
     """The run in a folder, locked against other writers."""
+    if path.is_file():
+        raise RunError(f"{path}: a packed run, which is never changed, expected a run folder; unzip makes one of it")
     if not holds_run(path):
         RunFolder.open(path)
     with locked_folder(path):

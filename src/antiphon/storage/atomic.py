@@ -24,6 +24,11 @@ def is_scratch(path: Path) -> bool:
     return _SCRATCH.fullmatch(path.name) is not None and not path.is_symlink()
 
 
+def final_location(path: Path) -> Path:
+    """Where a file in an unfinished folder inside a run will be once the folder's contents are moved into place."""
+    return Path(*(part for part in path.absolute().parts if not _SCRATCH.fullmatch(part)))
+
+
 @contextmanager
 def atomic_replacement(path: Path) -> Iterator[Path]:
     """A new file next to ``path`` that replaces it once it is written and synced.
@@ -53,11 +58,11 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 @contextmanager
-def scratch_folder(parent: Path) -> Iterator[Path]:
+def scratch_folder(parent: Path, mode: int = 0o777) -> Iterator[Path]:
     """A new folder inside ``parent``; while it is in use, ``sweep`` keeps it. It is not removed at the end."""
     while True:
         folder = parent / scratch_name()
-        folder.mkdir()
+        folder.mkdir(mode)
         descriptor = os.open(folder, os.O_RDONLY)
         if lock_descriptor(descriptor, wait=True) and is_same_file(descriptor, folder):
             break

@@ -25,7 +25,7 @@ from antiphon.storage.layout import FOLDERS, MANIFEST, REPORTS, RUN_FILES
 from antiphon.storage.migrations import FORMAT, check_format
 from antiphon.storage.sealed_json import parse_sealed, render_sealed
 
-_MAX_BYTES = 2**20
+MAX_MANIFEST_BYTES = 2**20
 """Far larger than any manifest."""
 _READS_BESIDE_A_WRITER = 1000
 _PAUSE = 0.01
@@ -59,10 +59,14 @@ def read_manifest(folder: Path) -> Manifest:
     """The manifest of a run folder; one that is damaged, or of a newer format, is refused."""
     path = folder / MANIFEST
     with open_regular(path) as file:
-        content = file.read(_MAX_BYTES)
+        return parse_manifest(file.read(MAX_MANIFEST_BYTES), path)
+
+
+def parse_manifest(content: bytes, path: Path) -> Manifest:
+    """The manifest in the bytes of the file ``path``."""
     try:
         table = parse_sealed(content)
-        check_format(table["format"], folder)
+        check_format(table["format"], path.parent)
         return _parse(table)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunError(

@@ -105,7 +105,7 @@ def _begin(recipe: Recipe, out: Path, say: Say, held: ExitStack, options: _Start
 def _resume(recipe: Recipe, out: Path, say: Say) -> Task | None:
     """The task of the run in the folder ``out``; None if training has ended."""
     run = RunFolder.open(out)
-    stored = stored_recipe(run)
+    stored = stored_recipe(run, recipe)
     settings = settings_to_resume(stored, recipe, out)
     if settings == stored:
         if run.metrics():
@@ -126,7 +126,7 @@ def _begin_beside_rank_zero(recipe: Recipe, run: RunFolder, say: Say) -> Task:
         raise RunError(
             f"{run.path}: not found by the process of rank {rank()}, expected a disk that all machines share"
         )
-    return resume_task(stored_recipe(run), run, say)
+    return resume_task(stored_recipe(run, recipe), run, say)
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from typing import Any
 
 from antiphon.exceptions import RecipeError, RunError
 from antiphon.recipe.kinds import KINDS
+from antiphon.recipe.recipe_paths import with_moved_paths
 from antiphon.recipe.schema import Recipe, TrainSection
 from antiphon.runs.run_folder import RunFolder
 from antiphon.terminal import count_of
@@ -15,9 +16,12 @@ _LENGTHS = ("max_epochs", "max_updates", "min_passes")
 """Settings that may be raised when a run is resumed."""
 
 
-def stored_recipe(run: RunFolder) -> Recipe:
-    """The recipe of a run; where it is older than ``train.passes``, an epoch is one pass."""
-    recipe = run.recipe()
+def stored_recipe(run: RunFolder, asked: Recipe) -> Recipe:
+    """The recipe of a run, with the paths that are asked for where it or its data were moved.
+
+    Where it is older than ``train.passes``, an epoch is one pass.
+    """
+    recipe = with_moved_paths(run.recipe(), asked)
     return recipe.model_copy(update={"train": recipe.train.model_copy(update={"passes": recipe.train.passes or 1})})
 
 

@@ -130,8 +130,13 @@ def _files(recipe: Recipe) -> Iterator[Path]:
         yield from files if isinstance(files, tuple) else [files] if files is not None else []
     yield from () if reads_source(recipe) else data.unpaired
     if data.vocab_from is not None:
-        yield from sorted(path for path in data.vocab_from.glob("*") if path.suffix in (".vocab", ".spm"))
+        yield from _vocabularies_of(data.vocab_from)
     yield from (path for path in (data.source_sentencepiece, data.target_sentencepiece) if path is not None)
+
+
+def _vocabularies_of(run: Path) -> list[Path]:
+    """The files that vocabularies are taken from: those of a run folder, or a packed run itself."""
+    return [run] if run.is_file() else sorted(path for path in run.glob("*") if path.suffix in (".vocab", ".spm"))
 
 
 def _stamp(path: Path) -> list[int]:

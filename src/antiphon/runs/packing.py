@@ -1,0 +1,26 @@
+"""Packs runs into one file each."""
+
+from pathlib import Path
+
+from antiphon.exceptions import RunError
+from antiphon.runs.combination import copy_run
+from antiphon.runs.run_folder import RunFolder
+from antiphon.storage.atomic import remove_tree, scratch_folder
+from antiphon.storage.packed_run import pack_folder
+
+
+def pack_run(run: Path, out: Path, *, force: bool = False) -> None:
+    """Writes all files of a run that prediction needs into one file, without the paths of its data."""
+    folder = RunFolder.open(run)
+    if not folder.metrics():
+        raise RunError(f"{run}: {folder.state()}, expected a trained run")
+    if out.is_dir() or not out.parent.is_dir():
+        raise RunError(f"{out}: a folder, or in one that does not exist, expected the name of a new file")
+    if (out.exists() or out.is_symlink()) and not force:
+        raise RunError(f"{out}: is there already, expected a new file; --force replaces it")
+    with scratch_folder(out.parent) as copy:
+        try:
+            copy_run(folder, copy)
+            pack_folder(copy, out)
+        finally:
+            remove_tree(copy)
