@@ -7,10 +7,11 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Unpack
+from typing import Any, Unpack
 
 import numpy as np
 
+from antiphon.api.frames import Columns, predict_frame
 from antiphon.api.inputs import (
     FeaturesLike,
     PairLike,
@@ -36,7 +37,8 @@ from antiphon.exceptions import InputError, RunError
 LexiconLike = Lexicon | str | Path | Iterable[PairLike]
 """A lexicon, or its pairs, or a file of pairs."""
 _ALLOWED = " (--allow-unknown-features, in Python allow_unknown_features=True, predicts anyway)"
-_LINES_AT_ONCE = 2048
+LINES_AT_ONCE = 2048
+"""Inputs that are in memory at a time, unless a caller says otherwise."""
 MAX_BATCH_CELLS = 100_000
 """Largest number of padded lattice cells of a batch; to predict, outputs count as long as inputs."""
 
@@ -101,19 +103,34 @@ class PredictionInterface:
         listed = None if lexicon is None else self.lexicon(lexicon)
         return list(self.predict_lazily(sources, options, listed))
 
+    def predict_frame(
+        self, frame: Any, source: str = "source", features: str | None = None, prefix: str = "", **options: Any
+    ) -> Any:
+        """The frame of pandas or polars with the columns ``prediction`` and ``probability``, after ``prefix``.
+
+        ``source`` and ``features`` name columns. Options are ``beam``, ``nbest``, ``cover``, ``sample``, ``seed`` and
+        ``allow_unknown_features`` of ``predict``; where there can be several outputs, the columns ``nbest`` and
+        ``nbest_probability`` hold lists.
+        """
+        return predict_frame(self, frame, Columns(source, features, prefix), PredictOptions(align=False, **options))
+
     def predict_lazily(
-        self, sources: Iterable[SourceLike], options: PredictOptions | None = None, lexicon: Lexicon | None = None
+        self,
+        sources: Iterable[SourceLike],
+        options: PredictOptions | None = None,
+        lexicon: Lexicon | None = None,
+        window: int | None = None,
     ) -> Generator[Prediction, None, None]:
-        """Predictions one by one; only a few thousand inputs are in memory at a time."""
+        """Predictions one by one; only ``window`` inputs, or a few thousand, are in memory at a time."""
         self.check_can_predict()
         options = options or PredictOptions()
         lexicon = lexicon or Lexicon(self.codec)
-        for window in self.windows(sources, options, lexicon):
+        for some in self.windows(sources, options, lexicon, window):
             found: dict[int, Prediction] = {}
-            for indices in self.plan(window, lexicon):
-                predictions = self.predict_batch([window[index] for index in indices], options)
+            for indices in self.plan(some, lexicon):
+                predictions = self.predict_batch([some[index] for index in indices], options)
                 found.update(zip(indices, predictions, strict=True))
-            yield from self.fill_blank_inputs(window, found, lexicon)
+            yield from self.fill_blank_inputs(some, found, lexicon)
 
     def lexicon(self, lexicon: LexiconLike) -> Lexicon:
         """The lexicon of pairs, or of a file that is read like training pairs."""
@@ -127,12 +144,12 @@ class PredictionInterface:
         return Lexicon(self.codec, self._pairs(pairs, "lexicon"))
 
     def windows(
-        self, sources: Iterable[SourceLike], options: PredictOptions, lexicon: Lexicon
+        self, sources: Iterable[SourceLike], options: PredictOptions, lexicon: Lexicon, size: int | None = None
     ) -> Iterator[list[Source]]:
-        """The checked inputs, a few thousand at a time."""
+        """The checked inputs, ``size`` or a few thousand at a time; batches are formed within each window."""
         check_several(sources, "predict")
         remaining = iter(sources)
-        while some := list(islice(remaining, _LINES_AT_ONCE)):
+        while some := list(islice(remaining, size or LINES_AT_ONCE)):
             window = [as_source(source, reads_features=self.reads_features) for source in some]
             for source in window:
                 self.check_source(source, f"input {source.text!r}", options, lexicon)

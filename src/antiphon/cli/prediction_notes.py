@@ -82,7 +82,7 @@ class UnknownSymbols:
     def say(self) -> None:
         """Prints the sentence on standard error, if there is one."""
         if self.counts:
-            print(printable(f"antiphon: {self}"), file=sys.stderr)
+            say(str(self))
 
     def __str__(self) -> str:
         """One sentence; nothing if every symbol is known."""
@@ -92,6 +92,30 @@ class UnknownSymbols:
         more = ", ..." if len(self.counts) > _SHOWN else ""
         inputs, symbols = count_of(self.inputs, "input"), count_of(self.counts.total(), "symbol")
         return f"{symbols} in {inputs} that training never saw: {shown}{more}"
+
+
+class Notes:
+    """Counts unknown symbols, and inputs that were found in a lexicon."""
+
+    def __init__(self, lexicon: Path | None) -> None:
+        self.unknown, self.listed, self.lexicon = UnknownSymbols(), 0, lexicon
+
+    def follow(self, predictions: "Iterable[Prediction]") -> "Iterator[Prediction]":
+        """The same predictions, while they are counted."""
+        for prediction in self.unknown.follow(predictions):
+            self.listed += prediction.origin == "lexicon"
+            yield prediction
+
+    def say(self) -> None:
+        """Prints what was counted on standard error."""
+        self.unknown.say()
+        if self.lexicon is not None:
+            say(f"{count_of(self.listed, 'input')} answered from {self.lexicon}")
+
+
+def say(message: str) -> None:
+    """Prints a note on standard error."""
+    print(printable(f"antiphon: {message}"), file=sys.stderr)
 
 
 def count_lines(file: Path) -> int | None:

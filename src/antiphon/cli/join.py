@@ -1,0 +1,40 @@
+"""Put part files together, in the order of the inputs.
+
+The folder is one that antiphon predict --out has filled, in one go or by several
+shards. A folder in which parts are missing is refused, with their names: start
+every shard again, and only these are predicted.
+
+Examples:
+  antiphon join parts > phonemes.txt
+  antiphon join parts --out phonemes.txt
+"""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from antiphon.exceptions import InputError
+
+Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder of part files.", show_default=False)]
+Out = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Where to write; default: standard output.", show_default=False)
+]
+Force = Annotated[bool, typer.Option("--force", help="Replace the file, if there is one.")]
+
+
+def command(folder: Folder, out: Out = None, force: Force = False) -> None:
+    """Writes all parts of a folder as one file."""
+    from antiphon.storage.atomic import atomic_replacement
+    from antiphon.storage.part_folder import PartFolder
+
+    parts = PartFolder.open(folder)
+    parts.refuse_missing()
+    if out is None:
+        sys.stdout.writelines(parts.chunks())
+        return
+    if out.exists() and not force:
+        raise InputError(f"{out}: is there already, expected a new file; --force replaces it")
+    with atomic_replacement(out) as new, new.open("w", encoding="utf-8", newline="") as file:
+        file.writelines(parts.chunks())

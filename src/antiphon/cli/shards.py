@@ -1,0 +1,128 @@
+"""Prediction in part files: any number of shards share the parts of a file.
+
+The file is cut into parts of a fixed number of lines, and shard i of n predicts every nth of them, beginning with the
+ith. Parts do not depend on the number of shards, which may differ each time a job is started again. Batches are formed
+within windows that parts are made of, so a part is the same to the last digit whoever computes it.
+"""
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from antiphon.cli.prediction_job import PredictionJob, Style
+from antiphon.cli.prediction_notes import Notes, Progress, say
+from antiphon.exceptions import InputError
+from antiphon.terminal import count_of, one_line
+
+if TYPE_CHECKING:
+    from antiphon.data.cut_file import CutFile
+    from antiphon.storage.part_folder import PartFolder
+
+PART_LINES = 4096
+"""Lines of a part by default: a multiple of the window, small enough to be lost, and few files for many lines."""
+
+
+class Shard(NamedTuple):
+    """One of ``number`` shards, counted from 1."""
+
+    place: int
+    number: int
+
+    def parts(self, all_parts: int) -> range:
+        """The parts that this shard predicts."""
+        return range(self.place - 1, all_parts, self.number)
+
+
+def parse_shard(text: str) -> Shard:
+    """The shard that ``i/n`` names; without a text, all of the file."""
+    from antiphon.data.files import is_count
+
+    place, _, number = (text or "1/1").partition("/")
+    if not (is_count(place) and is_count(number) and int(number)):
+        raise InputError(f"--shard {one_line(text)}: expected I/N such as 2/8, the second of eight shards")
+    if not 1 <= int(place) <= int(number):
+        raise InputError(
+            f"--shard {text}: expected 1/{number} to {number}/{number}, shards are counted from 1; in a job array of "
+            f"Slurm, --array=1-{number}"
+        )
+    return Shard(int(place), int(number))
+
+
+def predict_shard(
+    job: PredictionJob, style: Style, file: Path, shard: str, out: Path | None, part_lines: int | None
+) -> None:
+    """Writes the parts of a shard that are not in the folder yet."""
+    from antiphon.data.cut_file import cut_file
+
+    mine = parse_shard(shard)
+    _check(file, out, part_lines)
+    assert out is not None
+    cut = cut_file(file, part_lines or PART_LINES)
+    folder = _start(job, style, cut, out)
+    missing = {*folder.missing()}
+    parts = mine.parts(folder.number)
+    _write(job, style, cut, folder, [part for part in parts if part in missing])
+    _say_what_is_left(folder, len(parts), len(missing.intersection(parts)))
+
+
+def _check(file: Path, out: Path | None, part_lines: int | None) -> None:
+    from antiphon.api.prediction_interface import LINES_AT_ONCE
+    from antiphon.data.files import is_pipe
+
+    if out is None:
+        raise InputError("--shard and --part-lines: no --out, expected a folder for the parts")
+    if file == Path("-") or is_pipe(file):
+        raise InputError(f"{file}: standard input or a pipe, expected a file, which every shard can read")
+    if part_lines is not None and part_lines > LINES_AT_ONCE and part_lines % LINES_AT_ONCE:
+        raise InputError(f"--part-lines {part_lines}: expected at most {LINES_AT_ONCE}, or a multiple of it")
+
+
+def _start(job: PredictionJob, style: Style, cut: "CutFile", out: Path) -> "PartFolder":
+    """The folder of the parts; one with parts of another run, another file or other settings is refused."""
+    from antiphon.runs.run_digest import run_digest
+    from antiphon.runs.run_folder import RunFolder
+    from antiphon.storage.manifest import digest_file
+    from antiphon.storage.part_folder import PartFolder
+
+    options = {
+        f"setting {name}": value for name, value in asdict(job.options).items() if name not in ("align", "prefix")
+    }
+    made_of = {
+        "run": run_digest(RunFolder.open(job.run)),
+        "input file": cut.sha256,
+        "lexicon": None if job.lexicon is None else digest_file(job.lexicon).sha256,
+        "setting format": "jsonl" if style.as_json else "text",
+        "setting part-lines": cut.lines_per_part,
+        **options,
+        "list of outputs": style.as_list,
+    }
+    suffix = "jsonl" if style.as_json else "txt"
+    number = len(cut.starts)
+    folder = PartFolder(out, number, cut.lines, cut.lines_per_part, suffix, style.one_line_each, made_of)
+    folder.start()
+    return folder
+
+
+def _write(job: PredictionJob, style: Style, cut: "CutFile", folder: "PartFolder", parts: Sequence[int]) -> None:
+    """Predicts the lines of some parts and writes each part, with notes on standard error."""
+    from antiphon.api.prediction_interface import LINES_AT_ONCE
+
+    if not parts:
+        return
+    notes, progress = Notes(job.lexicon), Progress(sum(len(cut.line_numbers(part)) for part in parts))
+    window = min(cut.lines_per_part, LINES_AT_ONCE)
+    with closing(job.predictions(cut.read(parts), str(cut.path), window)) as predictions:
+        followed = iter(progress.follow(notes.follow(predictions)))
+        for part in parts:
+            with folder.writing(part) as file:
+                for line, prediction in zip(cut.line_numbers(part), followed, strict=False):
+                    style.show(line, prediction, file)
+    notes.say()
+
+
+def _say_what_is_left(folder: "PartFolder", parts: int, written: int) -> None:
+    left = len(folder.missing())
+    done = f"{folder.path}: {count_of(written, 'part')} written, {parts - written:,} there before"
+    say(f"{done}; {left:,} of {folder.number:,} missing" if left else f"{done}; all there: antiphon join {folder.path}")

@@ -1,0 +1,161 @@
+"""Folders of part files: the outputs of one job, written by any number of processes on any number of machines.
+
+``parts.json`` says what the parts are made of, so that parts of two jobs are never mixed. A part is written under
+another name and renamed once it is whole and synced: a part that is there is complete. Temporary files of a part are
+removed only once it is there; whether another machine still writes one cannot be seen on every shared disk.
+"""
+
+import os
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+from antiphon.exceptions import InputError
+from antiphon.storage.atomic import sync_folder, write_atomically
+from antiphon.storage.folder_lock import locked
+from antiphon.storage.sealed_json import parse_sealed, render_sealed
+
+ABOUT = "parts.json"
+_FORMAT = 1
+_CHUNK = 2**20
+_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class PartFolder:
+    """A folder of ``number`` parts with the outputs for ``lines`` inputs, ``lines_per_part`` for each part.
+
+    ``one_line_each`` is whether every input has exactly one line of output. ``made_of`` are digests and settings.
+    """
+
+    path: Path
+    number: int
+    lines: int
+    lines_per_part: int
+    suffix: str
+    one_line_each: bool
+    made_of: Mapping[str, Any]
+
+    def start(self) -> None:
+        """Creates the folder, or finds that it has parts of the same job; other parts are refused."""
+        with locked(self.path, wait=True):
+            if (self.path / ABOUT).exists():
+                _refuse_difference(self.path, self._about(), _read(self.path))
+            elif any(self.path.glob("part-*")):
+                raise InputError(f"{self.path}: parts in it but no {ABOUT}, expected a new folder")
+            else:
+                write_atomically(self.path / ABOUT, render_sealed(self._about()))
+
+    @classmethod
+    def open(cls, path: Path) -> "PartFolder":
+        """The folder that ``start`` has made."""
+        about = _read(path)
+        try:
+            kept = {name: about[name] for name in ("number", "lines", "lines_per_part", "suffix", "one_line_each")}
+            return cls(path=path, made_of=about["made_of"], **kept)
+        except (KeyError, TypeError) as error:
+            raise InputError(f"{path / ABOUT}: damaged ({error}), expected what antiphon wrote") from None
+
+    def file(self, part: int) -> Path:
+        """The file of a part, whose name counts from 1."""
+        return self.path / f"part-{part + 1:06}.{self.suffix}"
+
+    def missing(self) -> list[int]:
+        """The parts that are not there."""
+        there = {path.name for path in self.path.iterdir()}
+        return [part for part in range(self.number) if self.file(part).name not in there]
+
+    @contextmanager
+    def writing(self, part: int) -> Iterator[TextIO]:
+        """A new file that becomes the part at the end of the block, unless an error leaves it."""
+        final = self.file(part)
+        temporary = self.path / f".{final.name}-{secrets.token_hex(8)}"
+        try:
+            with temporary.open("x", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            self._publish(temporary, final)
+        except BaseException:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            raise
+
+    def _publish(self, temporary: Path, final: Path) -> None:
+        """Renames a whole part, and removes what killed processes have left of it."""
+        try:
+            temporary.replace(final)
+        except FileNotFoundError:  # another process has finished the same part, and removed this file
+            if not final.exists():
+                raise
+        sync_folder(self.path)
+        for left in self.path.glob(f".{final.name}-*"):
+            left.unlink(missing_ok=True)
+
+    def refuse_missing(self) -> None:
+        """Refuses a folder in which parts are missing, and names them."""
+        missing = self.missing()
+        if missing:
+            shown = ", ".join(self.file(part).name for part in missing[:_SHOWN]) + ", ..." * (len(missing) > _SHOWN)
+            raise InputError(
+                f"{self.path}: {len(missing):,} of {self.number:,} parts missing ({shown}), expected all of them; "
+                "start every shard again, parts that are there are skipped"
+            )
+
+    def chunks(self) -> Iterator[str]:
+        """The text of all parts in the order of the inputs; a part with too few or too many lines is refused."""
+        for part in range(self.number):
+            found = 0
+            with self.file(part).open(encoding="utf-8", newline="") as file:
+                while chunk := file.read(_CHUNK):
+                    found += chunk.count("\n")
+                    yield chunk
+            expected = min(self.lines_per_part, self.lines - part * self.lines_per_part)
+            if self.one_line_each and found != expected:
+                raise InputError(
+                    f"{self.file(part)}: {found:,} lines, expected {expected:,}; delete it and start its shard again"
+                )
+
+    def _about(self) -> dict[str, Any]:
+        return {
+            "format": _FORMAT,
+            "number": self.number,
+            "lines": self.lines,
+            "lines_per_part": self.lines_per_part,
+            "suffix": self.suffix,
+            "one_line_each": self.one_line_each,
+            "made_of": dict(self.made_of),
+        }
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    path = folder / ABOUT
+    try:
+        about = parse_sealed(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        raise InputError(f"{folder}: no {ABOUT} in it, expected a folder of antiphon predict --out") from None
+    except ValueError as error:
+        raise InputError(f"{path}: damaged ({error}), expected what antiphon wrote") from None
+    if about.get("format") != _FORMAT:
+        raise InputError(
+            f"{path}: format {about.get('format')!r}, expected {_FORMAT}; install the antiphon of the parts"
+        )
+    return about
+
+
+def _refuse_difference(folder: Path, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> None:
+    """Refuses a folder whose parts are made of something else, and says of what."""
+    for name, value in ours["made_of"].items():
+        found = theirs["made_of"].get(name)
+        if found != value:
+            shown = "" if len(str(found)) > 20 else f" ({found}, not {value})"
+            raise InputError(
+                f"{folder}: parts of another {name}{shown}, expected those of this command; choose another --out"
+            )
+    if any(theirs.get(name) != value for name, value in ours.items()):
+        raise InputError(
+            f"{folder}: parts of another format or size, expected those of this command; choose another --out"
+        )
