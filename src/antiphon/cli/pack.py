@@ -7,7 +7,6 @@ command that reads a run folder reads a packed run too.
 
 Examples:
   antiphon pack runs/g2p
-  antiphon predict g2p.zip words.txt
   antiphon pack runs/g2p --out g2p-2.zip --force
 """
 
