@@ -45,6 +45,8 @@ settings.register_profile("thorough", deadline=None, derandomize=True, max_examp
 WHOLE_COMMANDS = ("cli", "page", "storage", "training", "tune")
 CHECKED_COMMANDS = ("test_align.py", "test_answer_selection.py", "test_kinds.py")
 """Tests of commands in which shapes are checked: a training of every kind is among them."""
+TRACED = "lite"
+"""Tests that trace networks: sizes are tensors then, not numbers."""
 FSYNC = os.fsync
 
 
@@ -54,7 +56,8 @@ def pytest_runtest_setup(item):
     folder = item.path.relative_to(Path(__file__).parent).parts[0]
     of_commands = folder in WHOLE_COMMANDS or folder.endswith(".py")
     everywhere = not item.config.getoption("markexpr")
-    shape_checks.update("jaxtyping_disable", of_commands and item.path.name not in CHECKED_COMMANDS and not everywhere)
+    unchecked = of_commands and item.path.name not in CHECKED_COMMANDS and not everywhere
+    shape_checks.update("jaxtyping_disable", unchecked or folder == TRACED)
     os.fsync = FSYNC if folder == "storage" else lambda _: None
 
 

@@ -20,9 +20,10 @@ from antiphon.decode.streaming.greedy_decoder import GreedyDecoder
 from antiphon.decode.streaming.noisy_channel_decoder import NoisyChannelDecoder
 from antiphon.decode.streaming.text_streams import StreamGroup
 from antiphon.lattice import best_path
+from antiphon.models.channel_weights import Weights
 from antiphon.models.ensemble_model import Ensemble, MemberIds
 from antiphon.models.language_model import LanguageModel
-from antiphon.models.noisy_channel import NoisyChannel, Weights
+from antiphon.models.noisy_channel import NoisyChannel
 from antiphon.models.token_likelihood import token_log_probs
 from antiphon.models.transducer import Transducer
 from antiphon.serve.lattice_view import LatticeInput, LatticeView

@@ -14,7 +14,8 @@ from antiphon.api.candidate_search import CandidateSearch
 from antiphon.api.inputs import PredictOptions, StreamOptions
 from antiphon.api.model import Model
 from antiphon.api.prediction_interface import MAX_BATCH_CELLS
-from antiphon.api.results import END_SYMBOL, Alignment, Candidate, Prediction
+from antiphon.api.results import END_SYMBOL, Alignment, Candidate
+from antiphon.api.rule_outputs import RuleOutputs
 from antiphon.data.batch import Batch
 from antiphon.data.batch_plan import plan_batches
 from antiphon.data.codec import PairCodec
@@ -32,8 +33,9 @@ from antiphon.decode.streaming.online_decoder import OnlineDecoder
 from antiphon.decode.streaming.text_streams import StreamGroup
 from antiphon.decode.unknown_words import replace_unknown
 from antiphon.exceptions import RecipeError, RunError
+from antiphon.models.channel_weights import Weights
 from antiphon.models.left_to_right import LeftToRight, copies_unknown
-from antiphon.models.noisy_channel import NoisyChannel, Weights
+from antiphon.models.noisy_channel import NoisyChannel
 from antiphon.models.sequence_model import log_prob
 from antiphon.models.suffix_rule import SuffixRules
 from antiphon.models.token_likelihood import output_log_probs
@@ -47,7 +49,7 @@ from antiphon.runs.run_folder import RunFolder
 STREAMS: dict[str, type[OnlineDecoder]] = {"greedy": GreedyDecoder, "beam": BeamDecoder}
 
 
-class RuleModel(Model):
+class RuleModel(RuleOutputs, Model):
     """Suffix rules: one output for every input, and no probabilities."""
 
     def __init__(self, recipe: Recipe, codec: PairCodec, rules: SuffixRules) -> None:
@@ -58,22 +60,6 @@ class RuleModel(Model):
     def open(cls, folder: RunFolder, recipe: Recipe, device: str) -> "RuleModel":
         """The rules of a run folder; no device is needed."""
         return cls(recipe, folder.codec(recipe), folder.load_rules())
-
-    @property
-    def can_score(self) -> bool:
-        """False: rules have no probabilities."""
-        return False
-
-    def predict_batch(self, sources: Sequence[Source], options: PredictOptions) -> list[Prediction]:
-        """The output of the rules for each input."""
-        if options.cover is not None or options.sample is not None or options.prefix:
-            raise self._cannot("give probabilities", "a neural model for cover, sample and prefix")
-        applied = [self.rules.apply(self.codec.source.tokens(source.text), source.features) for source in sources]
-        join = self.codec.target.tokeniser.join
-        return [
-            self._prediction(source, [Candidate(join(tokens), tokens)])
-            for source, tokens in zip(sources, applied, strict=True)
-        ]
 
 
 class NeuralModel(CandidateSearch, Model):

@@ -3,14 +3,14 @@
 The folder holds the graphs of the network, vocabularies and settings; it can be
 copied anywhere. antiphon.lite reads it with numpy and onnxruntime alone (pip
 install "antiphon[lite]"): the same outputs, probabilities and alignments, and
-the same streams. Ensembles and noisy channels are exported with their parts.
+the same streams. python -m antiphon.lite FOLDER FILE predicts every line of a
+file. Ensembles and noisy channels are exported with their parts.
 
 Answer selection, and runs that search over paths, cannot be exported.
 
 Examples:
   antiphon export runs/g2p --out g2p-lite
   antiphon export runs/g2p --out g2p-small --int8
-  python -m antiphon.lite g2p-lite words.txt
 """
 
 from pathlib import Path

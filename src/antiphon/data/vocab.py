@@ -55,6 +55,12 @@ class Vocab:
                 tokens.append(self.tokens[id_])
         return tokens
 
+    def ids_in(self, other: "Vocab") -> NDArray[np.int64]:
+        """The id of each token in another vocabulary; unknown if it is missing there."""
+        ids = other.encode(self.tokens).astype(np.int64)
+        ids[: len(SPECIALS)] = np.arange(len(SPECIALS))
+        return ids
+
     def save(self, path: Path) -> None:
         """Writes one token per line, special ones included."""
         path.write_text("".join(f"{token}\n" for token in self.tokens), encoding="utf-8", newline="\n")

@@ -1,7 +1,7 @@
 """Settings and results of a search."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from antiphon.data.vocab import UNKNOWN
@@ -26,6 +26,14 @@ class Hypothesis:
     token_log_probs: tuple[float, ...] = ()
     alignment: tuple[int, ...] = ()
     features: tuple[float, ...] = ()
+
+    def with_copies(self, positions: Sequence[int], size: int) -> "Hypothesis":
+        """The same with copies of the source words at some positions instead of unknown tokens.
+
+        The copy of the word at position ``i`` has the id ``size + i``; ``size`` is that of the target vocabulary.
+        """
+        pairs = zip(self.tokens, positions, strict=False)
+        return replace(self, tokens=tuple(size + place if token == UNKNOWN else token for token, place in pairs))
 
 
 def have_unknown(found: list[list[Hypothesis]]) -> bool:

@@ -4,13 +4,10 @@ Such a word is written as the source word with the largest weight, the end symbo
 vocabulary lacks. The probability of an output is still that of its unknown tokens.
 """
 
-from dataclasses import replace
-
 import torch
 from torch import nn
 
 from antiphon.data.batch import Batch
-from antiphon.data.vocab import UNKNOWN
 from antiphon.decode.best_alignments import found_pairs, part_of
 from antiphon.decode.explanation import attended_positions
 from antiphon.decode.hypothesis import Hypothesis, have_unknown
@@ -33,10 +30,4 @@ def replace_unknown(model: nn.Module, batch: Batch, found: list[list[Hypothesis]
         return found
     attending, pairs = part
     positions = iter(attended_positions(attending.attention(pairs), pairs.source_lengths).tolist())
-    return [[replace(each, tokens=_copy(each.tokens, next(positions), size)) for each in some] for some in found]
-
-
-def _copy(tokens: tuple[int, ...], positions: list[int], size: int) -> tuple[int, ...]:
-    """The tokens with copies from some positions instead of the unknown ones."""
-    pairs = zip(tokens, positions, strict=False)
-    return tuple(size + position if token == UNKNOWN else token for token, position in pairs)
+    return [[each.with_copies(next(positions), size) for each in some] for some in found]

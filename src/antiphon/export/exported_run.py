@@ -27,7 +27,7 @@ from antiphon.nn.transition import NeuralTransition
 from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import build_beam, build_normalisation
-from antiphon.runs.combination import copy_files, copy_vocabs
+from antiphon.runs.combination import copy_files, copy_vocabs, load_combination
 from antiphon.runs.run_folder import RunFolder, load_network, token_kinds
 from antiphon.storage.atomic import remove_tree, scratch_folder, sweep, sync_folder
 
@@ -42,6 +42,8 @@ def export_run(run: Path, out: Path, *, int8: bool = False, force: bool = False)
     """
     check_installed("onnx", "export", "antiphon export")
     folder = RunFolder.open(run)
+    if folder.recipe().search.over != "outputs":
+        raise RunError(f'{run}: search.over = "paths", expected a search over outputs: only this one is exported')
     _check_place(out, run, force=force)
     with _replaced(out) as new, torch.random.fork_rng(devices=[]):
         write_run(folder, new, int8=int8)
@@ -60,8 +62,6 @@ def write_run(run: RunFolder, out: Path, *, int8: bool) -> None:
 def _writer(run: RunFolder, recipe: Recipe) -> Callable[[RunFolder, Recipe, Path, bool], Network]:
     """What writes the network of a kind; kinds and settings that cannot be exported are refused."""
     kind = KINDS[recipe.model.kind]
-    if recipe.search.over != "outputs":
-        raise RunError(f'{run.path}: search.over = "paths", expected a search over outputs; only these are exported')
     if kind.ranks:
         raise RunError(f"{run.path}: a run of kind {kind.name} cannot be exported, expected one that writes outputs")
     return _WRITERS.get(kind.name, _write_network)
@@ -138,7 +138,39 @@ def _transducer_settings(model: Transducer) -> Network:
     }
 
 
-_WRITERS: Mapping[str, Callable[[RunFolder, Recipe, Path, bool], Network]] = {}
+def _write_rules(run: RunFolder, recipe: Recipe, out: Path, int8: bool) -> Network:
+    """Nothing: suffix rules have no network."""
+    return {"structure": "rules"}
+
+
+def _write_ensemble(run: RunFolder, recipe: Recipe, out: Path, int8: bool) -> Network:
+    """Writes the members of an ensemble into folders of their own."""
+    return {"structure": "ensemble", "mean": recipe.search.ensemble, "members": _write_parts(run, out, int8)}
+
+
+def _write_noisy_channel(run: RunFolder, recipe: Recipe, out: Path, int8: bool) -> Network:
+    """Writes the models of a noisy channel into folders of their own."""
+    load_combination(run, recipe)  # refuses parts that do not fit together
+    parts = _write_parts(run, out, int8)
+    if "channel" in parts and not (out / "channel/encode_step.onnx").exists():
+        raise RunError(f"{run.path}: a channel that a transformer reads cannot be exported, expected one with an LSTM")
+    settings = {"weights": recipe.search.weights, "reading": recipe.search.channel_prefix}
+    return {"structure": "noisy_channel", "parts": parts, **settings}
+
+
+def _write_parts(run: RunFolder, out: Path, int8: bool) -> list[str]:
+    """Writes the runs that another one is made of; their names."""
+    for name, part in run.parts().items():
+        (out / name).mkdir()
+        write_run(part, out / name, int8=int8)
+    return list(run.parts())
+
+
+_WRITERS: Mapping[str, Callable[[RunFolder, Recipe, Path, bool], Network]] = {
+    "suffix_rule": _write_rules,
+    "ensemble": _write_ensemble,
+    "noisy_channel": _write_noisy_channel,
+}
 """What writes the networks of kinds that are no single network."""
 
 

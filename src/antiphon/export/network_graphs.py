@@ -162,22 +162,24 @@ class StartGraph(nn.Module):
 
 
 class StepGraph(nn.Module):
-    """``step`` of a model, with the tensors of memory and state one after the other."""
+    """``step`` of a model, with the tensors of memory and state one after the other, and attention if it has any."""
 
     def __init__(self, model: nn.Module, memory: Any, state: Any) -> None:
         super().__init__()
-        self.model = model
+        self.model, self.attends = model, hasattr(model, "attending_step")
         self.memory, self.state = (pytree.tree_flatten(part) for part in (memory, state))
 
     def forward(self, tokens: Tensor, sentence: Tensor, *parts: Tensor) -> tuple[Tensor, ...]:
-        """Log probabilities of the next token, then every tensor of the next state."""
+        """Log probabilities of the next token, then every tensor of the next state, then attention weights."""
         given = iter(parts)
         memory, state = (
             pytree.tree_unflatten([next(given) if isinstance(leaf, Tensor) else leaf for leaf in leaves], spec)
             for leaves, spec in (self.memory, self.state)
         )
-        log_next, after = cast(LeftToRight, self.model).step(memory, state, tokens, sentence)
-        return log_next, *_tensors(after)
+        model = cast(Any, self.model)
+        step = model.attending_step if self.attends else model.step
+        log_next, after, *attention = step(memory, state, tokens, sentence)
+        return log_next, *_tensors(after), *attention
 
 
 class StepNames(NamedTuple):
@@ -199,6 +201,7 @@ def step_names(model: LeftToRight) -> StepNames:
     return StepNames(_numbered("memory", len(_tensors(memory))), _numbered("state", len(axes)), axes)
 
 
+@torch.no_grad()
 def step_graphs(model: nn.Module) -> Iterator[GraphSpec]:
     """The graphs of a model of ``models/left_to_right.py`` that is no transducer."""
     interface = cast(LeftToRight, model)
@@ -208,7 +211,8 @@ def step_graphs(model: nn.Module) -> Iterator[GraphSpec]:
     started = [interface.start(_sources(**example)) for example in examples]
     steps = [_step_inputs(names, *each) for each in started]
     graph = StepGraph(model, *started[0])
-    yield GraphSpec("step", graph, ("log_next", *(f"{name}_after" for name in names.state)), *steps)
+    after = (f"{name}_after" for name in names.state)
+    yield GraphSpec("step", graph, ("log_next", *after, *["attention"] * graph.attends), *steps)
 
 
 def _start_example(N: int, T: int, F: int) -> Example:

@@ -19,7 +19,7 @@ from antiphon.data.tokenise import Chars, Normalisation, SentencePiece, Tokenise
 from antiphon.data.vocab import Vocab
 from antiphon.decode.hypothesis import BeamSettings
 from antiphon.exceptions import RunError
-from antiphon.storage.layout import MANIFEST
+from antiphon.storage.layout import MANIFEST, PARTS
 from antiphon.storage.manifest import digest_file, open_regular, refuse_links
 from antiphon.storage.sealed_json import parse_sealed, render_sealed
 
@@ -61,6 +61,8 @@ class ExportedFolder:
 
     def part(self, name: str) -> "ExportedFolder":
         """A folder that an ensemble or a noisy channel is made of."""
+        if name not in PARTS:
+            raise RunError(f"{self.path / SETTINGS}: damaged (it names {name!r}), expected what antiphon export wrote")
         return ExportedFolder(self.path / name)
 
     def has(self, name: str) -> bool:

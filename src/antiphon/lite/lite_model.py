@@ -10,37 +10,40 @@ import numpy as np
 
 from antiphon.api.candidate_search import CandidateSearch
 from antiphon.api.inputs import PredictOptions, as_path, check_positive
-from antiphon.api.prediction_interface import MAX_BATCH_CELLS
+from antiphon.api.prediction_interface import MAX_BATCH_CELLS, PredictionInterface
 from antiphon.api.results import Candidate
+from antiphon.api.rule_outputs import RuleOutputs
 from antiphon.data.batch_plan import plan_batches
 from antiphon.data.padded_pairs import PaddedPairs
 from antiphon.data.readers import Pair, Source, read_pairs, read_targets
-from antiphon.decode.hypothesis import Hypothesis, have_unknown
+from antiphon.decode.hypothesis import BeamSettings, Hypothesis, have_unknown
 from antiphon.decode.rule_mixture import add_rules
 from antiphon.lite.exported_folder import ExportedFolder
-from antiphon.lite.loading_networks import load_network
+from antiphon.lite.loading_networks import load_network, load_noisy_channel
+from antiphon.lite.noisy_channel_search import NoisyChannel, NoisyChannelRescorer
 from antiphon.lite.output_search import OutputSearch
 from antiphon.lite.step_model import PrefixModel, output_log_probs, token_log_probs
+from antiphon.models.channel_weights import Weights
 from antiphon.models.suffix_rule import SuffixRules
 
 
-def load(folder: str | Path, *, threads: int = 1) -> "LiteModel":
+def load(folder: str | Path, *, threads: int = 1) -> "LiteModel | LiteRules":
     """The model in a folder that ``antiphon export`` wrote, to predict, score and stream.
 
     ``threads`` is the number of threads of onnxruntime.
     """
     check_positive("threads", threads)
-    return LiteModel(ExportedFolder(as_path("folder", folder)), threads)
+    exported = ExportedFolder(as_path("folder", folder))
+    if exported.kind == "suffix_rule":
+        return LiteRules(exported)
+    return LiteNoisyChannel(exported, threads) if exported.kind == "noisy_channel" else LiteModel(exported, threads)
 
 
-class LiteModel(CandidateSearch):
-    """An exported model, with the interface of ``antiphon.load``'s where it predicts, scores and streams."""
+class ExportedModel(PredictionInterface):
+    """The settings of an exported model, with the interface of ``antiphon.load``'s."""
 
-    def __init__(self, folder: ExportedFolder, threads: int = 1) -> None:
+    def __init__(self, folder: ExportedFolder) -> None:
         self.folder, self.codec = folder, folder.codec
-        self.rules = SuffixRules.load(folder.path / "rules.tsv") if folder.has("rules.tsv") else None
-        self.rule_weight = float(folder.settings["rule_weight"])
-        self.network: Any = load_network(folder, threads)
 
     @property
     def kind(self) -> str:
@@ -61,6 +64,31 @@ class LiteModel(CandidateSearch):
     def batch_size(self) -> int:
         """Inputs decoded at once."""
         return int(self.folder.settings["batch_size"])
+
+    def _file_pairs(self, path: Path) -> Iterable[Pair]:
+        read = read_pairs if self.can_predict else read_targets
+        return read(path, features=self.reads_features, swap=bool(self.folder.settings["text"]["swap"]))
+
+
+class LiteRules(RuleOutputs, ExportedModel):
+    """Suffix rules alone."""
+
+    def __init__(self, folder: ExportedFolder) -> None:
+        super().__init__(folder)
+        self.rules = SuffixRules.load(folder.path / "rules.tsv")
+
+
+class LiteModel(CandidateSearch, ExportedModel):
+    """An exported network, with suffix rules beside it if they have a weight."""
+
+    def __init__(self, folder: ExportedFolder, threads: int = 1) -> None:
+        super().__init__(folder)
+        self.rules = SuffixRules.load(folder.path / "rules.tsv") if folder.has("rules.tsv") else None
+        self.rule_weight = float(folder.settings["rule_weight"])
+        self.network: Any = self._load(threads)
+
+    def _load(self, threads: int) -> Any:
+        return load_network(self.folder, threads)
 
     @property
     def length_normalisation(self) -> float:
@@ -83,26 +111,45 @@ class LiteModel(CandidateSearch):
             found = add_rules(score, found, answers, self.rule_weight, options.nbest)
         if options.align or have_unknown(found):
             found = self._add_alignments(pairs, found)
+        if self.folder.settings["search"]["replace_unknown"]:
+            found = self._replace_unknown(pairs, found)
         symbols = [self.codec.source.tokens(source.text) for source in sources]
         return [[self._candidate(each, own) for each in some] for some, own in zip(found, symbols, strict=True)]
 
     def _search(self, pairs: PaddedPairs, options: PredictOptions) -> list[list[Hypothesis]]:
-        settings = self.folder.beam_settings(beam=options.beam, nbest=options.nbest)
+        return OutputSearch(self._proposer(options), pairs, self._search_settings(options)).run()
+
+    def _search_settings(self, options: PredictOptions) -> BeamSettings:
+        return self.folder.beam_settings(beam=options.beam, nbest=options.nbest)
+
+    def _proposer(self, options: PredictOptions) -> Any:
+        """The network that writes, made to begin with a prefix if there is one."""
         prefix = self.codec.target.known_ids(options.prefix, "prefix")
-        model = PrefixModel(self.network, prefix) if prefix else self.network
-        return OutputSearch(model, pairs, settings).run()
+        return PrefixModel(self._writer, prefix) if prefix else self._writer
 
     def _add_alignments(self, pairs: PaddedPairs, found: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
         """The same hypotheses, each with its best alignment if there is a transducer."""
-        best_rows = getattr(self.network, "best_rows", None)
+        best_rows = getattr(self._writer, "best_rows", None)
         if best_rows is None or not any(found):
             return found
         rows = iter(best_rows(found_pairs(pairs, found)).tolist())
         return [[replace(each, alignment=tuple(next(rows)[: len(each.tokens)])) for each in some] for some in found]
 
-    def _file_pairs(self, path: Path) -> Iterable[Pair]:
-        read = read_pairs if self.can_predict else read_targets
-        return read(path, features=self.reads_features, swap=bool(self.folder.settings["text"]["swap"]))
+    @property
+    def _writer(self) -> Any:
+        """The network that proposes the tokens of outputs."""
+        return self.network
+
+    def _replace_unknown(self, pairs: PaddedPairs, found: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
+        """The hypotheses with source words instead of unknown tokens, as attention weights link them."""
+        attention = getattr(self._writer, "attention", None)
+        if attention is None or not have_unknown(found):
+            return found
+        theirs = found_pairs(pairs, found)
+        is_word = np.arange(theirs.source.shape[1]) < theirs.source_lengths[:, None] - 1
+        positions = iter(np.where(is_word[:, :, None], attention(theirs), -1).argmax(1).tolist())
+        size = len(self.codec.target.vocab)
+        return [[each.with_copies(next(positions), size) for each in some] for some in found]
 
     def _score(self, pairs: list[tuple[Source, str]]) -> list[tuple[float, int]]:
         scores = [(0.0, 0)] * len(pairs)
@@ -116,6 +163,35 @@ class LiteModel(CandidateSearch):
             for index, log_prob in zip(indices, log_probs.tolist(), strict=True):
                 scores[index] = self._mixed(log_prob, *pairs[index]), int(batch.target_lengths[index])
         return scores
+
+
+class LiteNoisyChannel(LiteModel):
+    """Direct model, channel model, language model and length bias, searched together."""
+
+    @property
+    def can_score(self) -> bool:
+        """False: the objective is no probability."""
+        return False
+
+    @property
+    def weights(self) -> Weights:
+        """The weights of the feature scores."""
+        weights: Weights = self.network.weights
+        return weights
+
+    def _load(self, threads: int) -> NoisyChannel:
+        return load_noisy_channel(self.folder, threads)
+
+    @property
+    def _writer(self) -> Any:
+        """The direct model."""
+        return self.network.direct
+
+    def _search(self, pairs: PaddedPairs, options: PredictOptions) -> list[list[Hypothesis]]:
+        if options.cover is not None:
+            raise self._cannot("give probabilities of its own", "a single model or an ensemble for cover")
+        settings, model = self._search_settings(options), self._proposer(options)
+        return OutputSearch(model, pairs, settings, NoisyChannelRescorer(self.network, pairs, settings)).run()
 
 
 def found_pairs(pairs: PaddedPairs, found: Sequence[Sequence[Hypothesis]]) -> PaddedPairs:

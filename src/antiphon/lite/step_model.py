@@ -3,7 +3,7 @@
 The interface is that of ``models/left_to_right.py``, with arrays of numpy.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -63,6 +63,22 @@ class GraphModel:
         """The states of some prefixes."""
         pairs = zip(state.tensors, self._axes, strict=True)
         return GraphState(tuple(tensor.take(index, axis) for tensor, axis in pairs))
+
+    @property
+    def attention(self) -> Callable[[PaddedPairs], Array] | None:
+        """What gives the attention of each target token to each source position, None if there is no attention."""
+        return self._attention if "attention" in self._step.outputs else None
+
+    def _attention(self, pairs: PaddedPairs) -> Array:
+        memory, state = self.start(pairs)
+        sentence = np.arange(len(pairs.target))
+        token, columns = np.full_like(sentence, START), []
+        for following in pairs.target.T:
+            given = dict(zip(self._state, state.tensors, strict=True))
+            found = self._step(tokens=token, sentence=sentence, **memory, **given)
+            columns.append(found["attention"])
+            state, token = GraphState(tuple(found[f"{name}_after"] for name in self._state)), following
+        return np.stack(columns, 2)
 
 
 class PrefixModel:

@@ -100,9 +100,16 @@ class Attention(nn.Module):
         self, memory: Memory, state: AttentionState, tokens: Int[Tensor, " N"], sentence: Int[Tensor, " N"]
     ) -> tuple[Float[Tensor, "N V"], AttentionState]:
         """Log probabilities of the token after these, and the state to continue from."""
+        log_next, state, _ = self.attending_step(memory, state, tokens, sentence)
+        return log_next, state
+
+    def attending_step(
+        self, memory: Memory, state: AttentionState, tokens: Int[Tensor, " N"], sentence: Int[Tensor, " N"]
+    ) -> tuple[Float[Tensor, "N V"], AttentionState, Float[Tensor, "N I"]]:
+        """The same as ``step``, and the attention weights of the next token."""
         theirs = Memory(*(tensor.index_select(0, sentence) for tensor in memory))
-        features, state, _ = self._advance(theirs, self.dropout(self.embedding(tokens)), state)
-        return self.output(features).log_softmax(1), state
+        features, state, weights = self._advance(theirs, self.dropout(self.embedding(tokens)), state)
+        return self.output(features).log_softmax(1), state, weights
 
     def select(self, state: AttentionState, index: Int[Tensor, " N"]) -> AttentionState:
         """The states of some hypotheses."""

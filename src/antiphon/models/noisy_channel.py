@@ -5,7 +5,7 @@
 Thesis: chapter 6. ``decode/rescoring.py`` scores unfinished outputs.
 """
 
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -13,25 +13,12 @@ from torch import Tensor, nn
 
 from antiphon.data.batch import Batch
 from antiphon.data.vocab import SPECIALS
+from antiphon.models.channel_weights import Weights
 from antiphon.models.language_model import LanguageModel
 from antiphon.models.transducer import Transducer
 from antiphon.nn.copying import copies_as_unknown
 
 Reading = Literal["last", "anywhere"]
-
-
-class Weights(NamedTuple):
-    """Weights of the feature scores: direct model, channel model, language model, length."""
-
-    direct: float = 1.0
-    channel: float = 1.0
-    language_model: float = 1.0
-    length: float = 0.0
-
-    @property
-    def scale(self) -> float:
-        """The largest absolute weight of a model, 1 if all are 0."""
-        return max(abs(weight) for weight in self[:3]) or 1.0
 
 
 class NoisyChannel(nn.Module):

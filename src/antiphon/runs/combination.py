@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from antiphon.data.codec import NO_FEATURES
 from antiphon.data.vocab import SPECIALS, Vocab
 from antiphon.exceptions import RunError
+from antiphon.models.channel_weights import Weights
 from antiphon.models.ensemble_model import Ensemble, Mean, MemberIds
 from antiphon.models.language_model import LanguageModel
-from antiphon.models.noisy_channel import NoisyChannel, Weights
+from antiphon.models.noisy_channel import NoisyChannel
 from antiphon.models.transducer import Transducer
 from antiphon.recipe.kinds import KINDS, resolve
 from antiphon.recipe.model_sections import (
@@ -270,9 +271,7 @@ def _numbers(ours: Vocab, theirs: Vocab, name: str, what: str) -> Tensor:
 
 def _ids(ours: Vocab, theirs: Vocab) -> Tensor:
     """The id of each of our tokens in another vocabulary; unknown if it is missing there."""
-    ids = torch.from_numpy(theirs.encode(ours.tokens).astype("int64"))
-    ids[: len(SPECIALS)] = torch.arange(len(SPECIALS))
-    return ids
+    return torch.from_numpy(ours.ids_in(theirs))
 
 
 def _same_ids(ours: Vocab, theirs: Vocab, name: str) -> Tensor:

@@ -10,7 +10,7 @@ from antiphon.api import NoisyChannelModel
 from antiphon.data.readers import Pair, Source
 from antiphon.exceptions import RecipeError
 from antiphon.metrics import LOWER_IS_BETTER, score_outputs
-from antiphon.models.noisy_channel import Weights
+from antiphon.models.channel_weights import Weights
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import selection_metrics
 from antiphon.runs.run_folder import RunFolder

@@ -1,0 +1,211 @@
+"""Noisy-channel beam search: ``decode/rescoring.py``, which has the equations, in numpy."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from antiphon.data.codec import PairCodec
+from antiphon.data.padded_pairs import PaddedPairs
+from antiphon.data.vocab import END
+from antiphon.decode.hypothesis import BeamSettings
+from antiphon.lite.channel_rows import ChannelLattice, ChannelRows
+from antiphon.lite.copied_positions import copies_as_unknown
+from antiphon.lite.log_space import IMPOSSIBLE, Array, top_k
+from antiphon.lite.output_search import Beam, Extensions
+from antiphon.lite.step_model import StepModel
+from antiphon.lite.transducer_graphs import TransducerGraphs
+from antiphon.models.channel_weights import Weights
+
+_UNFINISHED = 0.5
+"""Factor on the channel score of an unfinished output."""
+
+
+class Channel(NamedTuple):
+    """A channel model, and the maps from the direct model's ids of outputs, inputs and features to its own."""
+
+    graphs: TransducerGraphs
+    outputs: Array
+    inputs: Array
+    features: Array
+
+    @classmethod
+    def of(cls, graphs: TransducerGraphs, theirs: PairCodec, ours: PairCodec) -> "Channel":
+        """A channel model with the maps of its vocabularies."""
+        outputs, inputs = ours.target.vocab.ids_in(theirs.source.vocab), ours.source.vocab.ids_in(theirs.target.vocab)
+        return cls(graphs, outputs, inputs, ours.features.ids_in(theirs.features))
+
+    def ids(self, outputs: Array) -> Array:
+        """Its ids of output tokens; it does not know copied words."""
+        return np.asarray(self.outputs[copies_as_unknown(outputs, len(self.outputs))])
+
+    def lattice(self, pairs: PaddedPairs) -> ChannelLattice:
+        """The lattice of some inputs."""
+        return ChannelLattice(self.graphs, self.inputs[pairs.source], self.features[pairs.features])
+
+
+class Language(NamedTuple):
+    """A language model, and the maps from the direct model's ids of outputs and features to its own."""
+
+    model: StepModel
+    outputs: Array
+    features: Array
+
+    @classmethod
+    def of(cls, model: StepModel, theirs: PairCodec, ours: PairCodec) -> "Language":
+        """A language model with the maps of its vocabularies."""
+        return cls(model, ours.target.vocab.ids_in(theirs.target.vocab), ours.features.ids_in(theirs.features))
+
+    def ids(self, outputs: Array) -> Array:
+        """Its ids of output tokens; it does not know copied words."""
+        return np.asarray(self.outputs[copies_as_unknown(outputs, len(self.outputs))])
+
+    def start(self, pairs: PaddedPairs) -> tuple[Any, Any]:
+        """Memory and state before the start symbol."""
+        return self.model.start(pairs._replace(features=self.features[pairs.features]))
+
+
+class NoisyChannel(NamedTuple):
+    """Direct model, channel model and language model with their weights; any but the direct one may be missing."""
+
+    direct: Any
+    channel: Channel | None
+    language: Language | None
+    weights: Weights
+    reading: str
+
+    @property
+    def copies_unknown(self) -> bool:
+        """Whether the direct model writes the unknown token to copy an input token."""
+        return bool(self.direct.copies_unknown)
+
+    def weigh(self, features: Sequence[Array | float | None]) -> Array:
+        """The weighted sum of direct, channel, language model and length; what is missing or has weight 0 is 0."""
+        parts = zip(self.weights, features, strict=True)
+        return np.asarray(sum(weight * part for weight, part in parts if weight and part is not None))
+
+
+class RescorerState(NamedTuple):
+    """Channel and language model after each of ``N`` prefixes; the language model has not read the last token yet."""
+
+    rows: ChannelRows | None
+    language: Any
+    log_language: Array
+
+
+class Pending(NamedTuple):
+    """The states of the active extensions; ``index`` maps all extensions to them."""
+
+    state: RescorerState
+    index: Array
+
+
+class NoisyChannelRescorer:
+    """Rescores a beam search of the direct model by channel model, language model and length."""
+
+    features = 4
+
+    def __init__(self, model: NoisyChannel, pairs: PaddedPairs, settings: BeamSettings) -> None:
+        self.model, self.settings, self.lengths = model, settings, pairs.source_lengths
+        self.I = pairs.source.shape[1]
+        self.lattice = None if model.channel is None else model.channel.lattice(pairs)
+        self.memory, self.first_language = (None, None) if model.language is None else model.language.start(pairs)
+
+    def start(self) -> Pending:
+        """Channel and language model before the first token."""
+        rows = None if self.lattice is None else self.lattice.start()
+        B = len(self.lengths)
+        return Pending(RescorerState(rows, self.first_language, np.zeros(B)), np.arange(B))
+
+    def select(self, pending: Pending, index: Array) -> RescorerState:
+        """The states of some extensions."""
+        chosen, (rows, language, log_language) = pending.index[index], pending.state
+        return RescorerState(
+            None if rows is None else rows.select(chosen), self._select_language(language, chosen), log_language[chosen]
+        )
+
+    def _select_language(self, state: Any, index: Array) -> Any:
+        return None if self.model.language is None else self.model.language.model.select(state, index)
+
+    def choose(self, extensions: Extensions, beam: Beam, memory: Any, state: Any) -> tuple[Extensions, Pending]:
+        """The best ``proposals`` extensions of each sentence, rescored."""
+        before: RescorerState = beam.rescorer_state
+        length = float(beam.length + 1)
+        language, log_language = self._language_scores(before, extensions, beam)
+        proposals, log_language = self._propose(extensions, log_language, length)
+        E = proposals.token.shape[1]
+        live = np.flatnonzero(proposals.value > IMPOSSIBLE)
+        sentence, parent, token = live // E, proposals.parent.ravel()[live], proposals.token.ravel()[live]
+        rows = self._append(before, parent, token, sentence)
+        explained, index = np.zeros(proposals.token.shape), np.zeros(proposals.token.size, np.int64)
+        explained.ravel()[live] = self._channel_scores(rows, memory, state, parent, token, sentence)
+        index[live] = np.arange(len(live))
+        features = (proposals.log_prob, explained, log_language, np.full_like(explained, length))
+        value = self._value(proposals.value, features)
+        after = RescorerState(rows, self._select_language(language, parent), log_language.ravel()[live])
+        return proposals._replace(value=value, features=np.stack(features, -1)), Pending(after, index)
+
+    def _language_scores(self, before: RescorerState, extensions: Extensions, beam: Beam) -> tuple[Any, Array]:
+        """The state of the language model, and its log probability of every extension."""
+        language = self.model.language
+        if language is None:
+            return None, np.zeros_like(extensions.log_prob)
+        log_next, state = language.model.step(self.memory, before.language, language.ids(beam.token), beam.sentence)
+        log_token = log_next[extensions.parent, language.ids(extensions.token)]
+        return state, before.log_language[extensions.parent] + log_token
+
+    def _propose(self, extensions: Extensions, log_language: Array, length: float) -> tuple[Extensions, Array]:
+        """The best ``proposals`` by direct model and language model together, and the language model's part.
+
+        If the weight of the direct model is 0, it still proposes, by its own score only.
+        """
+        value = extensions.log_prob
+        if self.model.weights.direct:
+            value = self._value(value, (value, None, log_language, length))
+        value = np.where(value < value.max(1, keepdims=True) - self.settings.threshold, IMPOSSIBLE, value)
+        value, chosen = top_k(value, min(max(self.settings.proposals, self.settings.beam), value.shape[1]))
+        return extensions.take(chosen, value), np.take_along_axis(log_language, chosen, 1)
+
+    def _append(self, before: RescorerState, parent: Array, token: Array, sentence: Array) -> ChannelRows | None:
+        if self.lattice is None or self.model.channel is None or before.rows is None:
+            return None
+        return self.lattice.append_rows(before.rows, parent, self.model.channel.ids(token), sentence)
+
+    def _channel_scores(
+        self, rows: ChannelRows | None, memory: Any, state: Any, parent: Array, token: Array, sentence: Array
+    ) -> Array:
+        """``c`` of each extension; of one that ends, ``log p(x | y)``."""
+        if rows is None:
+            return np.zeros(len(token))
+        first_row, log_arrive = self.model.direct.log_rows(memory, state, parent, token, sentence)
+        whole = rows.last[np.arange(len(token)), self.lengths[sentence] - 1]
+        explained = np.where(token == END, IMPOSSIBLE, self._explained(rows, first_row, np.exp(log_arrive)))
+        cell = sentence * self.I + first_row + log_arrive.argmax(1)
+        best = np.full(len(self.lengths) * self.I, IMPOSSIBLE)
+        np.maximum.at(best, cell, explained)
+        with np.errstate(invalid="ignore"):  # cells in which every output ends
+            return np.where(token == END, whole, _UNFINISHED * (explained - best[cell]))
+
+    def _explained(self, rows: ChannelRows, first_row: int, arrive: Array) -> Array:
+        """``e`` of each extension."""
+        scores = rows.last if self.model.reading == "last" else rows.anywhere
+        so_far = scores[:, first_row : first_row + arrive.shape[1]]
+        with np.errstate(invalid="ignore"):
+            return np.asarray(np.where(arrive > 0, arrive * so_far, 0.0).sum(1))
+
+    def _value(self, before: Array, features: Sequence[Array | float | None]) -> Array:
+        """The objective divided by the largest weight; impossible extensions stay impossible."""
+        with np.errstate(invalid="ignore"):
+            return np.where(before == IMPOSSIBLE, IMPOSSIBLE, self.model.weigh(features) / self.model.weights.scale)
+
+    def final_score(self, extensions: Extensions, length: int) -> Array:
+        """The objective."""
+        return np.asarray(extensions.value * self.model.weights.scale)
+
+    def upper_bound(self, extensions: Extensions, length: int, limits: Array) -> Array:
+        """The best objective that can still be reached, infinite if a model has a negative weight."""
+        weights = self.model.weights
+        if min(weights[:3]) < 0:
+            return np.full_like(extensions.value, np.inf)
+        direct, _, language, _ = np.moveaxis(extensions.features, -1, 0)
+        return self.model.weigh((direct, None, language, limits if weights.length > 0 else float(length)))
