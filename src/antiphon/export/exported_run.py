@@ -18,6 +18,7 @@ from antiphon.export.network_graphs import (
     step_names,
     transducer_graphs,
 )
+from antiphon.export.quantisation import quantise_weights
 from antiphon.export.tracing import write_graph
 from antiphon.lite.exported_folder import SETTINGS, write_settings
 from antiphon.models.left_to_right import LeftToRight
@@ -112,7 +113,10 @@ def _write_network(run: RunFolder, recipe: Recipe, out: Path, int8: bool) -> Net
 
 def _write_graphs(graphs: Iterator[GraphSpec], out: Path, int8: bool) -> None:
     for graph in graphs:
-        write_graph(graph.module, graph.example, graph.other, graph.outputs, out / f"{graph.name}.onnx")
+        path = out / f"{graph.name}.onnx"
+        write_graph(graph.module, graph.example, graph.other, graph.outputs, path)
+        if int8:
+            quantise_weights(path)
 
 
 def _transducer_settings(model: Transducer) -> Network:

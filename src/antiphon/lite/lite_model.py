@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from antiphon.api.candidate_search import CandidateSearch
-from antiphon.api.inputs import PredictOptions, as_path, check_positive
+from antiphon.api.inputs import PredictOptions, StreamOptions, as_path, check_positive
 from antiphon.api.prediction_interface import MAX_BATCH_CELLS, PredictionInterface
 from antiphon.api.results import Candidate
 from antiphon.api.rule_outputs import RuleOutputs
@@ -18,13 +18,17 @@ from antiphon.data.padded_pairs import PaddedPairs
 from antiphon.data.readers import Pair, Source, read_pairs, read_targets
 from antiphon.decode.hypothesis import BeamSettings, Hypothesis, have_unknown
 from antiphon.decode.rule_mixture import add_rules
+from antiphon.decode.streaming.text_streams import StreamGroup
 from antiphon.lite.exported_folder import ExportedFolder
 from antiphon.lite.loading_networks import load_network, load_noisy_channel
 from antiphon.lite.noisy_channel_search import NoisyChannel, NoisyChannelRescorer
 from antiphon.lite.output_search import OutputSearch
 from antiphon.lite.step_model import PrefixModel, output_log_probs, token_log_probs
+from antiphon.lite.stream_decoders import LiteBeamDecoder, LiteGreedyDecoder
 from antiphon.models.channel_weights import Weights
 from antiphon.models.suffix_rule import SuffixRules
+
+STREAMS: dict[str, type[LiteGreedyDecoder | LiteBeamDecoder]] = {"greedy": LiteGreedyDecoder, "beam": LiteBeamDecoder}
 
 
 def load(folder: str | Path, *, threads: int = 1) -> "LiteModel | LiteRules":
@@ -134,6 +138,19 @@ class LiteModel(CandidateSearch, ExportedModel):
             return found
         rows = iter(best_rows(found_pairs(pairs, found)).tolist())
         return [[replace(each, alignment=tuple(next(rows)[: len(each.tokens)])) for each in some] for some in found]
+
+    def _streams(self, features: Sequence[Sequence[str]], options: StreamOptions) -> StreamGroup:
+        """Streams of a unidirectional transducer."""
+        graphs = getattr(self.network, "graphs", None)
+        if graphs is None or not graphs.can_stream:
+            return super()._streams(features, options)
+        settings = self.folder.beam_settings(beam=options.get("beam"), nbest=1)
+        margin = options.get("margin")
+        if margin is not None:
+            settings = replace(settings, commit_margin=margin)
+        policy = STREAMS[options.get("policy", "beam")]
+        streams = policy(graphs, self.codec.feature_ids(features), settings, options.get("emit_bias", 0.0))
+        return StreamGroup(streams, self.codec, len(features))
 
     @property
     def _writer(self) -> Any:

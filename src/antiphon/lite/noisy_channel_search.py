@@ -94,10 +94,10 @@ class RescorerState(NamedTuple):
 
 
 class Pending(NamedTuple):
-    """The states of the active extensions; ``index`` maps all extensions to them."""
+    """The states of the active extensions; ``state_index`` maps all extensions to them."""
 
     state: RescorerState
-    index: Array
+    state_index: Array
 
 
 class NoisyChannelRescorer:
@@ -109,7 +109,8 @@ class NoisyChannelRescorer:
         self.model, self.settings, self.lengths = model, settings, pairs.source_lengths
         self.I = pairs.source.shape[1]
         self.lattice = None if model.channel is None else model.channel.lattice(pairs)
-        self.memory, self.first_language = (None, None) if model.language is None else model.language.start(pairs)
+        nothing: tuple[Any, Any] = (None, None)
+        self.memory, self.first_language = nothing if model.language is None else model.language.start(pairs)
 
     def start(self) -> Pending:
         """Channel and language model before the first token."""
@@ -119,7 +120,7 @@ class NoisyChannelRescorer:
 
     def select(self, pending: Pending, index: Array) -> RescorerState:
         """The states of some extensions."""
-        chosen, (rows, language, log_language) = pending.index[index], pending.state
+        chosen, (rows, language, log_language) = pending.state_index[index], pending.state
         return RescorerState(
             None if rows is None else rows.select(chosen), self._select_language(language, chosen), log_language[chosen]
         )

@@ -27,6 +27,10 @@ class CellFactors(NamedTuple):
         """The factors of these cells and of others."""
         return CellFactors(*map(np.concatenate, zip(self, others, strict=True)))
 
+    def put(self, index: Array, part: "CellFactors") -> None:
+        """Replaces the factors of some cells."""
+        self.logits[index], self.transition[index] = part
+
 
 class SideState(NamedTuple):
     """One side after some tokens: its LSTM, the key of the last token, and the ids of its features."""

@@ -7,14 +7,13 @@ from torch import Tensor
 from antiphon.data.vocab import END
 from antiphon.decode.hypothesis import BeamSettings
 from antiphon.decode.streaming.online_decoder import OnlineDecoder, select_factors, start_decoder, step_decoder
+from antiphon.decode.streaming.online_policy import GreedyPolicy
 from antiphon.models.transducer import Transducer
 from antiphon.nn.cell_factors import CellFactors
 
 
-class GreedyDecoder(OnlineDecoder):
+class GreedyDecoder(GreedyPolicy, OnlineDecoder):
     """Keeps one output for each stream, which grows while writing is more probable than reading on."""
-
-    writes_at_once = True
 
     def __init__(
         self, model: Transducer, features: Int[Tensor, "N F"], settings: BeamSettings, emit_bias: float = 0.0
@@ -36,44 +35,18 @@ class GreedyDecoder(OnlineDecoder):
         self._state = self._state.replace(torch.tensor([stream], device=self.device), state)
         self.tokens_written[stream] = 0
 
-    def outputs(self, stream: int) -> list[tuple[list[int], float]]:
-        """One, without tokens: what is decided is written at once."""
-        return [([], 0.0)]
-
-    def _write(self, streams: list[int], factors: CellFactors, *, is_last: bool) -> list[list[int]]:
-        written: list[list[int]] = [[] for _ in streams]
-        positions = list(range(len(streams)))
-        while positions := [position for position in positions if self._has_room(streams[position])]:
-            tokens = self._choose(
-                [streams[position] for position in positions], select_factors(factors, positions), is_last=is_last
-            )
-            writing = [
-                (position, token) for position, token in zip(positions, tokens, strict=True) if token is not None
-            ]
-            for position, token in writing:
-                written[position].append(token)
-                self.tokens_written[streams[position]] += 1
-            positions = [position for position, _ in writing]
-            self._advance([streams[position] for position in positions], [token for _, token in writing])
-        return written
-
-    def _has_room(self, stream: int) -> bool:
-        return self.tokens_written[stream] + 1 < self._longest_output(stream)
-
-    def _choose(self, streams: list[int], factors: CellFactors, *, is_last: bool) -> list[int | None]:
-        """The token that each stream writes next; None if it reads on or ends."""
-        target = select_factors(self._target, streams)
-        log_emit, log_shift = self._log_moves(factors.transition, target.transition, streams, is_last=is_last)
-        log_probs = self._log_token_probs(factors.logits, target.logits, streams, can_end=is_last)
+    def _choose(
+        self, streams: list[int], positions: list[int], factors: CellFactors, *, is_last: bool
+    ) -> list[int | None]:
+        here, target = select_factors(factors, positions), select_factors(self._target, streams)
+        log_emit, log_shift = self._log_moves(here.transition, target.transition, streams, is_last=is_last)
+        log_probs = self._log_token_probs(here.logits, target.logits, streams, can_end=is_last)
         self._keep_to_prefixes(log_probs, streams, [self.tokens_written[stream] for stream in streams])
         best = self._ids(log_probs.argmax(1, keepdim=True), streams)[:, 0]
         writes = ((log_emit > log_shift) | is_last) & (best != END)
         return [token if does else None for token, does in zip(best.tolist(), writes.tolist(), strict=True)]
 
     def _advance(self, streams: list[int], tokens: list[int]) -> None:
-        """Updates the decoder states after the tokens that streams have written."""
-        if not streams:
-            return
         index = torch.tensor(streams, device=self.device)
         given = torch.tensor(tokens, device=self.device)
         target, state = step_decoder(self.model, given, self._state.select(index))

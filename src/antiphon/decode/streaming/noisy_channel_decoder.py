@@ -25,7 +25,8 @@ from antiphon.data.batch import Batch
 from antiphon.data.vocab import END, START
 from antiphon.decode.channel_lattice import ChannelLattice
 from antiphon.decode.hypothesis import BeamSettings
-from antiphon.decode.streaming.beam_decoder import BeamDecoder, Candidate
+from antiphon.decode.streaming.beam_decoder import BeamDecoder
+from antiphon.decode.streaming.beam_policy import Candidate
 from antiphon.decode.streaming.prefix_tree import PrefixTree
 from antiphon.models.noisy_channel import NoisyChannel
 from antiphon.models.transducer import Transducer

@@ -1,23 +1,6 @@
-"""Online decoding with a unidirectional transducer: it writes before its input has ended.
+"""Online decoding with PyTorch: what the policies of ``online_policy.py`` share."""
 
-Row ``i`` of the lattice holds all tokens written between reading token ``i`` and reading the next one, so rows are
-processed one by one as tokens arrive, for many streams at a time. With an ``emit_bias`` the log odds of writing are
-raised or lowered in every cell, which trades delay for quality. Two policies decide what is written:
-
-greedy   write the most probable token as long as writing is more probable than reading on;
-beam     keep in every row the best outputs of each length, scored by the sum over all alignments; after each row,
-         write the prefix shared by all outputs at most ``commit_margin`` nats behind the best, and drop outputs that
-         begin differently. With an infinite margin nothing is written too early: the final output is the one that a
-         search of the whole input finds.
-
-After a row, the score of an output is the log probability of having written exactly this output and leaving the row.
-Outputs ``threshold`` nats behind the best are dropped, and at most a hundred tokens are held back, so the work per row
-does not grow with the length of input and output.
-
-Thesis: chapter 5, online generation.
-"""
-
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 
 import numpy as np
@@ -30,6 +13,7 @@ from antiphon.data.copied_words import NOT_COPIED
 from antiphon.data.vocab import END, START
 from antiphon.decode.allowed_tokens import never_written
 from antiphon.decode.hypothesis import BeamSettings
+from antiphon.decode.streaming.online_policy import OnlinePolicy
 from antiphon.lattice.moves import IMPOSSIBLE
 from antiphon.models.transducer import Transducer
 from antiphon.nn.cell_factors import CellFactors, SideState
@@ -39,13 +23,11 @@ _STARTS_KEPT = 64
 """Sets of features whose first decoder state is kept."""
 
 
-class OnlineDecoder(ABC):
-    """Decodes inputs that arrive token by token, one for each row of ``features``; base class of the policies.
+class OnlineDecoder(OnlinePolicy):
+    """Decodes inputs that arrive token by token, one for each row of ``features``.
 
-    Every stream has an ``emit_bias`` of its own, and the tokens that its output must begin with, usually none.
+    Every stream has an ``emit_bias`` of its own.
     """
-
-    writes_at_once = False
 
     def __init__(
         self, model: Transducer, features: Int[Tensor, "N F"], settings: BeamSettings, emit_bias: float = 0.0
@@ -105,24 +87,17 @@ class OnlineDecoder(ABC):
     def _restart_target(self, stream: int, features: Int[Tensor, "1 F"]) -> None:
         """Replaces the output of a stream by an empty one."""
 
-    @abstractmethod
-    def outputs(self, stream: int) -> list[tuple[list[int], float]]:
-        """What a stream may write next: tokens that are not written yet, with their log scores, best first."""
-
     @torch.inference_mode()
     def read(
         self, streams: Sequence[int], tokens: Sequence[int], copied: Sequence[int] | None = None
     ) -> list[list[int]]:
-        """One more input token of some streams; the tokens that each of them now writes.
-
-        ``copied`` has the target ids of these tokens, for models that copy words.
-        """
-        return self._write(list(streams), self._read(streams, tokens, copied), is_last=False)
+        """One more input token of some streams; the tokens that each of them now writes."""
+        return super().read(streams, tokens, copied)
 
     @torch.inference_mode()
     def finish(self, streams: Sequence[int]) -> list[list[int]]:
         """The end of some inputs; the remaining tokens of each, without the end symbol."""
-        return self._write(list(streams), self._read(streams, [END] * len(streams)), is_last=True)
+        return super().finish(streams)
 
     def _read(self, streams: Sequence[int], tokens: Sequence[int], copied: Sequence[int] | None = None) -> CellFactors:
         """The source's contribution to the row of each token."""
@@ -135,14 +110,6 @@ class OnlineDecoder(ABC):
         for stream in streams:
             self.tokens_read[stream] += 1
         return side
-
-    @abstractmethod
-    def _write(self, streams: list[int], factors: CellFactors, *, is_last: bool) -> list[list[int]]:
-        """The tokens that each stream writes in a row."""
-
-    def _longest_output(self, stream: int) -> int:
-        """Tokens, end symbol counted, that the output may have by now."""
-        return int(self.tokens_read[stream] * self.settings.max_length_ratio) + self.settings.max_length_extra
 
     def _log_moves(
         self, source: Float[Tensor, "N T"], target: Float[Tensor, "N T"], streams: list[int], *, is_last: bool

@@ -1,0 +1,204 @@
+"""Online decoding in numpy: ``decode/streaming`` has the policies."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from antiphon.data.copied_words import NOT_COPIED
+from antiphon.data.vocab import END, PAD, START, UNKNOWN
+from antiphon.decode.hypothesis import BeamSettings
+from antiphon.decode.streaming.beam_policy import BeamPolicy, Candidate
+from antiphon.decode.streaming.online_policy import GreedyPolicy, OnlinePolicy
+from antiphon.decode.streaming.output_tree import OutputTree
+from antiphon.lite.copied_positions import add_row_copy
+from antiphon.lite.log_space import IMPOSSIBLE, Array, log_softmax, top_k
+from antiphon.lite.transducer_graphs import CellFactors, SideState, TransducerGraphs
+
+
+class LiteDecoder(OnlinePolicy):
+    """Decodes inputs that arrive token by token, one for each row of ``features``; what the policies share."""
+
+    def __init__(
+        self, graphs: TransducerGraphs, features: NDArray[np.int64], settings: BeamSettings, emit_bias: float = 0.0
+    ) -> None:
+        self.graphs, self.settings = graphs, settings
+        N = len(features)
+        self.emit_bias = np.full(N, emit_bias, np.float32)
+        self.prefixes: list[Sequence[int]] = [()] * N
+        self.tokens_read = [0] * N
+        self.copied = np.full(N, NOT_COPIED)
+        self._source = graphs.source_state(features)
+
+    def add(self, features: NDArray[np.int64]) -> None:
+        """Adds streams, one for each row of ``features``, after those that are there."""
+        M = len(features)
+        self.emit_bias = np.pad(self.emit_bias, (0, M))
+        self.copied = np.pad(self.copied, (0, M), constant_values=NOT_COPIED)
+        self.prefixes += [()] * M
+        self.tokens_read += [0] * M
+        self._source = self._source.join(self.graphs.source_state(features))
+        self._add_targets(features)
+
+    def restart(
+        self, stream: int, features: NDArray[np.int64], emit_bias: float = 0.0, prefix: Sequence[int] = ()
+    ) -> None:
+        """Begins a new input in the place of a stream; its output must begin with the tokens of ``prefix``."""
+        self.emit_bias[stream] = emit_bias
+        self.prefixes[stream] = tuple(prefix)
+        self.tokens_read[stream] = 0
+        self._source = self._source.replace(np.array([stream]), self.graphs.source_state(features))
+        self._restart_target(stream, features)
+
+    def _add_targets(self, features: NDArray[np.int64]) -> None:
+        """Adds the outputs of new streams."""
+        raise NotImplementedError
+
+    def _restart_target(self, stream: int, features: NDArray[np.int64]) -> None:
+        """Replaces the output of a stream by an empty one."""
+        raise NotImplementedError
+
+    def _read(self, streams: Sequence[int], tokens: Sequence[int], copied: Sequence[int] | None = None) -> CellFactors:
+        index, given = np.array(streams), np.array(tokens, np.int64)
+        self.copied[index] = copied or NOT_COPIED
+        words = self.copied[index] if self.graphs.copies_words else None
+        side, state = self.graphs.encode_step(given, self._source.select(index), words)
+        self._source = self._source.replace(index, state)
+        for stream in streams:
+            self.tokens_read[stream] += 1
+        return side
+
+    def _log_moves(self, source: Array, target: Array, streams: list[int], *, is_last: bool) -> tuple[Array, Array]:
+        """Log probabilities of writing and of reading on in cells of these streams, with their bias."""
+        log_odds = self.graphs.transition.log_odds(source, target) + self.emit_bias[streams]
+        return self.graphs.transition.split_odds(log_odds, is_last)
+
+    def _log_token_probs(self, source: Array, target: Array, streams: list[int], *, can_end: bool) -> Array:
+        """Log probabilities of the tokens that each stream may write; the last is a copy, if the model copies words."""
+        log_probs = log_softmax(source + target)
+        if self.graphs.copies_words:
+            log_probs = add_row_copy(log_probs, self.copied[streams])
+        never = [PAD, START] if self.graphs.copies_unknown else [PAD, UNKNOWN, START]
+        log_probs[:, never if can_end else [*never, END]] = IMPOSSIBLE
+        return log_probs
+
+    def _keep_to_prefixes(self, log_probs: Array, streams: list[int], written: list[int]) -> None:
+        """Makes all tokens impossible but the next of the prefix, in cells of streams that have not written theirs."""
+        for row, (stream, length) in enumerate(zip(streams, written, strict=True)):
+            if length < len(self.prefixes[stream]):
+                token = self.prefixes[stream][length]
+                log_prob = log_probs[row, token]
+                log_probs[row] = IMPOSSIBLE
+                log_probs[row, token] = log_prob
+
+    def _ids(self, tokens: Array, streams: list[int]) -> Array:
+        """The ids of tokens that each stream writes; that of a copy is the id of the word."""
+        if not self.graphs.copies_words:
+            return tokens
+        return np.where(tokens == self.graphs.target_size, self.copied[streams][:, None], tokens)
+
+
+def start_decoder(graphs: TransducerGraphs, features: NDArray[np.int64]) -> tuple[CellFactors, SideState]:
+    """The target's contribution and state after the start symbol."""
+    return graphs.decode_step(np.full(len(features), START), graphs.target_state(features))
+
+
+class LiteGreedyDecoder(GreedyPolicy, LiteDecoder):
+    """Keeps one output for each stream, which grows while writing is more probable than reading on."""
+
+    def __init__(
+        self, graphs: TransducerGraphs, features: NDArray[np.int64], settings: BeamSettings, emit_bias: float = 0.0
+    ) -> None:
+        super().__init__(graphs, features, settings, emit_bias)
+        self.tokens_written = [0] * len(features)
+        self._target, self._state = start_decoder(graphs, features)
+
+    def _add_targets(self, features: NDArray[np.int64]) -> None:
+        target, state = start_decoder(self.graphs, features)
+        self._target, self._state = self._target.join(target), self._state.join(state)
+        self.tokens_written += [0] * len(features)
+
+    def _restart_target(self, stream: int, features: NDArray[np.int64]) -> None:
+        self._put(np.array([stream]), *start_decoder(self.graphs, features))
+        self.tokens_written[stream] = 0
+
+    def _put(self, index: Array, target: CellFactors, state: SideState) -> None:
+        self._target.put(index, target)
+        self._state = self._state.replace(index, state)
+
+    def _choose(
+        self, streams: list[int], positions: list[int], factors: CellFactors, *, is_last: bool
+    ) -> list[int | None]:
+        here, target = factors.select(positions), self._target.select(streams)
+        log_emit, log_shift = self._log_moves(here.transition, target.transition, streams, is_last=is_last)
+        log_probs = self._log_token_probs(here.logits, target.logits, streams, can_end=is_last)
+        self._keep_to_prefixes(log_probs, streams, [self.tokens_written[stream] for stream in streams])
+        best = self._ids(log_probs.argmax(1)[:, None], streams)[:, 0]
+        writes = ((log_emit > log_shift) | is_last) & (best != END)
+        return [token if does else None for token, does in zip(best.tolist(), writes.tolist(), strict=True)]
+
+    def _advance(self, streams: list[int], tokens: list[int]) -> None:
+        index = np.array(streams)
+        self._put(index, *self.graphs.decode_step(np.array(tokens), self._state.select(index)))
+
+
+class LiteTree(OutputTree):
+    """The active outputs and their prefixes, with the decoder's contribution after each."""
+
+    def __init__(self, graphs: TransducerGraphs, features: NDArray[np.int64]) -> None:
+        super().__init__(len(features))
+        self.graphs = graphs
+        self.target, self.state = start_decoder(graphs, features)
+
+    def _step(self, parents: list[int], tokens: list[int]) -> tuple[CellFactors, SideState]:
+        return self.graphs.decode_step(np.array(tokens), self.state.select(np.array(parents)))
+
+    def _store(self, target: CellFactors, state: SideState) -> None:
+        self.target, self.state = self.target.join(target), self.state.join(state)
+
+    def _keep_stored(self, nodes: list[int]) -> None:
+        self.target, self.state = self.target.select(nodes), self.state.select(np.array(nodes))
+
+
+class LiteBeamDecoder(BeamPolicy, LiteDecoder):
+    """Keeps several active outputs for each stream and writes the prefix that they share."""
+
+    tree: LiteTree
+
+    def __init__(
+        self, graphs: TransducerGraphs, features: NDArray[np.int64], settings: BeamSettings, emit_bias: float = 0.0
+    ) -> None:
+        super().__init__(graphs, features, settings, emit_bias)
+        self._begin(LiteTree(graphs, features), settings.beam)
+
+    def _add_targets(self, features: NDArray[np.int64]) -> None:
+        self._add_roots(len(features), *start_decoder(self.graphs, features))
+
+    def _restart_target(self, stream: int, features: NDArray[np.int64]) -> None:
+        self._restart_root(stream, *start_decoder(self.graphs, features))
+
+    def _extend(
+        self, nodes: list[int], positions: list[int], scores: list[float], factors: CellFactors, *, is_last: bool
+    ) -> tuple[list[float], dict[int, list[Candidate]]]:
+        here, target = factors.select(positions), self.tree.target.select(nodes)
+        owners = [self.tree.owner[node] for node in nodes]
+        log_emit, log_shift = self._log_moves(here.transition, target.transition, owners, is_last=is_last)
+        log_probs = self._log_token_probs(here.logits, target.logits, owners, can_end=is_last)
+        return log_shift.tolist(), self._candidates(nodes, owners, np.array(scores) + log_emit, log_probs)
+
+    def _candidates(
+        self, nodes: list[int], streams: list[int], ready: Array, log_probs: Array
+    ) -> dict[int, list[Candidate]]:
+        """The best tokens of each stream's cell, best first."""
+        is_full = np.array(self._must_end(nodes))
+        log_probs[is_full[:, None] & (np.arange(log_probs.shape[1]) != END)] = IMPOSSIBLE
+        self._keep_to_prefixes(log_probs, streams, [self.tree.length[node] for node in nodes])
+        log_probs, tokens = top_k(log_probs, min(self.width, log_probs.shape[1]))
+        tokens = self._ids(tokens, streams)
+        scores = ready[:, None] + log_probs
+        best = np.full(len(self.root), IMPOSSIBLE)
+        np.maximum.at(best, streams, scores.max(1))
+        possible = (scores > IMPOSSIBLE) & (scores >= (best[streams] - self.settings.threshold)[:, None])
+        row, rank = np.nonzero(possible)
+        found = zip(scores[row, rank].tolist(), row.tolist(), tokens[row, rank].tolist(), strict=True)
+        return self._best_by_stream(nodes, list(found))
