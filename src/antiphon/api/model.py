@@ -68,6 +68,11 @@ class Model(PredictionInterface):
         return bool(self.recipe.data.features)
 
     @property
+    def swaps_columns(self) -> bool:
+        """Whether the model maps the second column of its files to the first."""
+        return self.recipe.data.swap
+
+    @property
     def batch_size(self) -> int:
         """Inputs decoded at once."""
         return self.recipe.search.batch_size

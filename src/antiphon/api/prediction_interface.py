@@ -30,7 +30,7 @@ from antiphon.api.lexicon import Lexicon, check_lexicon_features
 from antiphon.api.results import END_SYMBOL, Candidate, Prediction
 from antiphon.data.batch_plan import plan_batches
 from antiphon.data.codec import PairCodec
-from antiphon.data.readers import Pair, Source, keep_filled
+from antiphon.data.readers import NumberedLines, Pair, Source, keep_filled, parse_source
 from antiphon.decode.streaming.text_streams import Stream, StreamGroup
 from antiphon.exceptions import InputError, RunError
 
@@ -61,6 +61,11 @@ class PredictionInterface:
     @property
     def reads_features(self) -> bool:
         """Whether the model was trained with features."""
+        raise NotImplementedError
+
+    @property
+    def swaps_columns(self) -> bool:
+        """Whether the model maps the second column of its files to the first."""
         raise NotImplementedError
 
     @property
@@ -154,6 +159,16 @@ class PredictionInterface:
             for source in window:
                 self.check_source(source, f"input {source.text!r}", options, lexicon)
             yield window
+
+    def read_sources(
+        self, lines: NumberedLines, name: str, options: PredictOptions, lexicon: Lexicon
+    ) -> Iterator[Source]:
+        """The checked inputs on lines of the file ``name``."""
+        for number, line in lines:
+            where = f"{name}:{number}"
+            source = parse_source(line, where, features=self.reads_features, swap=self.swaps_columns)
+            self.check_source(source, where, options, lexicon)
+            yield source
 
     def check_source(self, source: Source, where: str, options: PredictOptions, lexicon: Lexicon) -> None:
         """Refuses an input with unknown features, unless these are allowed or a lexicon lists it."""

@@ -1,6 +1,8 @@
 """Results of a model; ``to_dict()`` of each is what JSON can hold."""
 
+import json
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal
@@ -89,6 +91,16 @@ class Prediction:
             "tokens": self.tokens,
             "nbest": [candidate.to_dict() for candidate in self.nbest],
         }
+
+    def lines(self, number: int, *, as_json: bool = False, as_list: bool = False) -> Iterator[str]:
+        """What is written for input ``number``: a JSON object, or a line for every output, or the best output."""
+        if as_json:
+            yield json.dumps(self.to_dict(), ensure_ascii=False)
+        elif not as_list:
+            yield self.text or ""
+        for candidate in self.nbest if as_list and not as_json else ():
+            probability = "" if candidate.probability is None else f"{candidate.probability:.6g}"
+            yield f"{number}\t{probability}\t{candidate.text}"
 
     @property
     def text(self) -> str | None:

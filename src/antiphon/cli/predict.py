@@ -35,7 +35,7 @@ import typer
 
 from antiphon.cli import answer_selection
 from antiphon.cli.options import MOST_AT_ONCE, MOST_HYPOTHESES, Beam, Device, Run, Threads, refuse_options
-from antiphon.cli.prediction_job import PredictionJob, Style, numbered_lines
+from antiphon.cli.prediction_job import PredictionJob, Style
 from antiphon.cli.prediction_notes import Notes, Progress, count_lines
 from antiphon.cli.shards import predict_shard
 
@@ -166,6 +166,8 @@ def command(
 
 def predict_file(job: PredictionJob, style: Style, file: Path) -> None:
     """Prints the predictions for a file, then notes on unknown symbols and on the inputs found in the lexicon."""
+    from antiphon.data.readers import numbered_lines
+
     notes = Notes(job.lexicon)
     with closing(job.predictions(*numbered_lines(file))) as predictions:
         for line, prediction in enumerate(Progress(count_lines(file)).follow(notes.follow(predictions)), 1):

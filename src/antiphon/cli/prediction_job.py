@@ -1,7 +1,6 @@
 """Predictions for lines of text: with what they are made, and how they are written."""
 
-import json
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TextIO
@@ -10,11 +9,7 @@ from antiphon.cli.loading import load_run
 
 if TYPE_CHECKING:
     from antiphon.api import Prediction, PredictOptions
-    from antiphon.data.readers import Source
-    from antiphon.recipe.schema import DataSection
-
-NumberedLines = Iterable[tuple[int, str]]
-"""Lines of text with their numbers in a file."""
+    from antiphon.data.readers import NumberedLines
 
 
 @dataclass(frozen=True)
@@ -29,7 +24,7 @@ class PredictionJob:
     threads: int | None
 
     def predictions(
-        self, lines: NumberedLines, name: str, window: int | None = None
+        self, lines: "NumberedLines", name: str, window: int | None = None
     ) -> "Generator[Prediction, None, None]":
         """The predictions for lines of the file ``name``, in order, by one process or several.
 
@@ -41,9 +36,7 @@ class PredictionJob:
         is_alone, options = self.processes == 1, self.options
         model = load_run(self.run, self.device, self.threads) if is_alone else load_planner(self.run)
         lexicon = model.lexicon(self.lexicon or ())
-        sources = read_sources(
-            lines, name, model.recipe.data, lambda source, where: model.check_source(source, where, options, lexicon)
-        )
+        sources = model.read_sources(lines, name, options, lexicon)
         if is_alone:
             return model.predict_lazily(sources, options, lexicon, window)
         return predict_in_processes(
@@ -71,31 +64,5 @@ class Style(NamedTuple):
 
     def show(self, line: int, prediction: "Prediction", file: TextIO | None = None) -> None:
         """Prints a JSON object, or one line for every output, or the best output; by default on standard output."""
-        if self.as_json:
-            print(json.dumps(prediction.to_dict(), ensure_ascii=False), file=file)
-        elif not self.as_list:
-            print(prediction.text or "", file=file)
-        for candidate in prediction.nbest if self.as_list and not self.as_json else ():
-            probability = "" if candidate.probability is None else f"{candidate.probability:.6g}"
-            print(line, probability, candidate.text, sep="\t", file=file)
-
-
-def numbered_lines(file: Path) -> tuple[NumberedLines, str]:
-    """The lines of a file, or of standard input, with their numbers; and its name in messages."""
-    from antiphon.data.files import STANDARD_INPUT, read_lines, read_standard_input
-
-    if file == Path("-"):
-        return enumerate(read_standard_input(), 1), STANDARD_INPUT
-    return enumerate(read_lines(file), 1), str(file)
-
-
-def read_sources(
-    lines: NumberedLines, name: str, data: "DataSection", check: "Callable[[Source, str], None]"
-) -> "Iterator[Source]":
-    """The inputs on lines of the file ``name``; ``check`` is called with each one and its line."""
-    from antiphon.data.readers import parse_source
-
-    for number, line in lines:
-        source = parse_source(line, f"{name}:{number}", features=bool(data.features), swap=data.swap)
-        check(source, f"{name}:{number}")
-        yield source
+        for text in prediction.lines(line, as_json=self.as_json, as_list=self.as_list):
+            print(text, file=file)

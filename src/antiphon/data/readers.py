@@ -5,12 +5,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from antiphon.data.files import read_lines
+from antiphon.data.files import STANDARD_INPUT, read_lines, read_standard_input
 from antiphon.exceptions import InputError
 from antiphon.terminal import count_of
 
 Files = Path | tuple[Path, Path]
 """One TSV file of pairs, or two parallel text files."""
+NumberedLines = Iterable[tuple[int, str]]
+"""Lines of text with their numbers in a file."""
 
 
 class Pair(NamedTuple):
@@ -99,6 +101,13 @@ def parse_source(line: str, where: str, *, features: bool = False, swap: bool = 
         expected = "source<TAB>features" if features else "source alone or source<TAB>target"
         raise InputError(f"{where}: {count_of(len(columns), 'column')}, expected {expected}")
     return Source(texts[-1] if swap else texts[0], split_features(tag))
+
+
+def numbered_lines(file: Path) -> tuple[NumberedLines, str]:
+    """The lines of a file, or of standard input if it is ``-``, with their numbers; and its name in messages."""
+    if file == Path("-"):
+        return enumerate(read_standard_input(), 1), STANDARD_INPUT
+    return enumerate(read_lines(file), 1), str(file)
 
 
 def has_features(files: Files) -> bool:

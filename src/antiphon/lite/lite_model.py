@@ -65,13 +65,18 @@ class ExportedModel(PredictionInterface):
         return bool(self.folder.settings["text"]["reads_features"])
 
     @property
+    def swaps_columns(self) -> bool:
+        """Whether the model maps the second column of its files to the first."""
+        return bool(self.folder.settings["text"]["swap"])
+
+    @property
     def batch_size(self) -> int:
         """Inputs decoded at once."""
         return int(self.folder.settings["batch_size"])
 
     def _file_pairs(self, path: Path) -> Iterable[Pair]:
         read = read_pairs if self.can_predict else read_targets
-        return read(path, features=self.reads_features, swap=bool(self.folder.settings["text"]["swap"]))
+        return read(path, features=self.reads_features, swap=self.swaps_columns)
 
 
 class LiteRules(RuleOutputs, ExportedModel):
