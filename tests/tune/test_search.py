@@ -138,6 +138,22 @@ def test_a_trial_that_falls_behind_the_median_is_pruned(join):
     assert search.is_over
 
 
+def test_hyperband_gives_all_epochs_to_few_trials_and_the_best_is_among_them(join):
+    search = join(RANGES, sampler="random", trials=20, pruner="hyperband")
+    while trial := search.claim():
+        value = 1 + trial.params["model.dropout"]
+        reports = (search.report(trial, Epoch(epoch, 9, value, float(epoch))) for epoch in range(1, 10))
+        if all(reports):
+            search.complete(trial, value, 9, 9.0)
+        else:
+            search.prune(trial)
+    results = search.results()
+    pruned = [result for result in results if result.state == "pruned"]
+    assert len(pruned) >= 5
+    assert results[0].state == "complete"
+    assert sum(result.epochs for result in results) < 20 * 9 * 0.8
+
+
 @pytest.mark.parametrize(
     ("grid", "settings", "sampler", "message"),
     [

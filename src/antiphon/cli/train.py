@@ -1,7 +1,7 @@
 """Train a recipe and write the model to a run folder.
 
-torchrun trains one model on several processes:
-torchrun --nproc-per-node N -m antiphon train ...
+torchrun trains one model on several processes, and restarts those that are lost:
+torchrun --nproc-per-node N --max-restarts 3 -m antiphon train ... --resume
 
 Examples:
   antiphon train toy
