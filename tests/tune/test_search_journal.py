@@ -10,6 +10,7 @@ from antiphon.tune import search_journal, search_worker
 from antiphon.tune.search_journal import Journal, SharedLock, machine
 from antiphon.tune.search_worker import SearchWorker
 
+OTHER = "host-1-0123abcd"
 WAITING_WORKER = """
 import sys
 from pathlib import Path
@@ -90,19 +91,30 @@ def test_a_process_that_is_killed_is_dead_at_once(worker, tmp_path):
 
 
 def test_a_process_of_another_machine_is_alive_while_it_gives_signs(worker, tmp_path):
-    path = tmp_path / "workers" / "other"
+    path = tmp_path / "workers" / OTHER
     path.write_text("another machine")
-    assert worker.is_alive("other")
+    assert worker.is_alive(OTHER)
     silent = path.stat().st_mtime - 2 * search_worker._SECONDS_OF_SILENCE
     os.utime(path, (silent, silent))
-    assert not worker.is_alive("other")
+    assert not worker.is_alive(OTHER)
     path.unlink()
+
+
+def test_files_of_others_stay(tmp_path):
+    (tmp_path / "workers").mkdir()
+    (tmp_path / "workers" / "notes.txt").write_text("mine")
+    (tmp_path / "workers" / OTHER).write_text(machine())
+    worker = SearchWorker(tmp_path / "workers")
+    worker.start()
+    assert not worker.is_alive("notes.txt")
+    worker.end()
+    assert [path.name for path in (tmp_path / "workers").iterdir()] == ["notes.txt"]
 
 
 def test_without_file_locks_signs_of_life_count_on_this_machine_too(worker, tmp_path, monkeypatch):
     monkeypatch.setattr(search_worker, "lock_descriptor", lambda _: True)
     monkeypatch.setattr(search_worker, "locks_work", lambda _: False)
-    path = tmp_path / "workers" / "other"
+    path = tmp_path / "workers" / OTHER
     path.write_text(machine())
-    assert worker.is_alive("other")
+    assert worker.is_alive(OTHER)
     path.unlink()

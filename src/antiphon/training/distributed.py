@@ -95,6 +95,8 @@ def _communication() -> Iterator[None]:
     """Inside, processes communicate; that another one is gone is one sentence."""
     try:
         yield
+    except torch.OutOfMemoryError:
+        raise
     except RuntimeError as error:
         raise LostProcessError(
             f"torchrun: rank {rank()} has lost the connection to another process, expected {world_size()} processes; "

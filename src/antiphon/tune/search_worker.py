@@ -5,6 +5,7 @@ not every disk shows, only the touching counts; times are those of the disk, so 
 """
 
 import os
+import re
 import secrets
 import socket
 from contextlib import suppress
@@ -14,6 +15,8 @@ from threading import Event, Thread
 from antiphon.storage.atomic import lock_descriptor
 from antiphon.tune.search_journal import locks_work, machine
 
+_NAME = re.compile(r"[\w.-]+-\d+-[0-9a-f]{8}")
+"""Names of these files, unlikely to be a user's."""
 _SECONDS_BETWEEN_SIGNS = 5.0
 _SECONDS_OF_SILENCE = 60.0
 """A process of another machine that has not touched its file for so long is taken for dead."""
@@ -23,7 +26,8 @@ class SearchWorker:
     """This process among those of a search, which have their files in ``folder``."""
 
     def __init__(self, folder: Path) -> None:
-        self.name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+        host = re.sub(r"[^\w.-]", "_", socket.gethostname())
+        self.name = f"{host or 'host'}-{os.getpid()}-{secrets.token_hex(4)}"
         self._folder, self._file = folder, folder / self.name
         self._ends = Event()
         self._signs = Thread(target=self._give_signs, daemon=True)
@@ -37,7 +41,7 @@ class SearchWorker:
         os.write(self._descriptor, machine().encode())
         self._signs.start()
         for path in self._folder.iterdir():
-            if not self.is_alive(path.name):
+            if _NAME.fullmatch(path.name) and not self.is_alive(path.name):
                 path.unlink(missing_ok=True)
 
     def end(self) -> None:
@@ -55,6 +59,8 @@ class SearchWorker:
         """Whether the process of that name is at work."""
         if name == self.name:
             return True
+        if not _NAME.fullmatch(name):
+            return False
         try:
             descriptor = os.open(self._folder / name, os.O_RDWR | os.O_NOFOLLOW)
         except OSError:
