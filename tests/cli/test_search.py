@@ -155,6 +155,14 @@ def test_a_search_that_cannot_be_is_refused_before_anything_is_written(grid, tmp
     assert not (tmp_path / "out").exists()
 
 
+def test_without_optuna_a_search_says_what_to_install(grid, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    result = grid("--grid", "data.min_count=1,2")
+    assert result.status == 2
+    assert result.err.endswith('expected it installed: pip install "antiphon[search]"\n')
+    assert not (tmp_path / "out").exists()
+
+
 def test_another_search_in_the_folder_is_refused_in_a_sentence(grid, tmp_path):
     assert grid(*COUNTING, "--grid", "data.min_count=1,2").status == 0
     before = contents(tmp_path / "out")

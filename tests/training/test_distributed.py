@@ -1,6 +1,7 @@
 """Several processes train what one process trains."""
 
 import re
+import socket
 import subprocess
 import sys
 
@@ -84,10 +85,13 @@ except antiphon.AntiphonError as error:
 """A program that trains with the Python API, and then again into the same folder, which is refused."""
 
 
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
+
+
 def torchrun(folder, *arguments, program="exact.py", options=()):
     """The training command in two processes; ``program`` may have an argument of its own."""
     file, *first = program.split()
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *options]
+    command = [*TORCHRUN, "--standalone", "--nproc-per-node", "2", *options]
     train = [folder / file, *first, "train", folder / "recipe.toml", *arguments]
     return subprocess.run([*command, *map(str, train)], capture_output=True, text=True, check=False, timeout=120)
 
@@ -160,10 +164,26 @@ def test_a_process_that_is_killed_is_restarted_and_training_ends_with_the_same_w
     assert lost.weights.read_bytes() == whole.weights.read_bytes()
 
 
+@pytest.mark.slow
+def test_a_process_that_is_killed_is_restarted_on_two_machines_which_count_restarts_differently(folder):
+    """Only the machine whose process was killed counts a restart, and both have to find each other again."""
+    (folder / "lost.py").write_text(LOST)
+    with socket.create_server(("localhost", 0)) as server:
+        port = server.getsockname()[1]
+    machine = [*TORCHRUN, "--nnodes", "2", "--nproc-per-node", "1", "--max-restarts", "2"]
+    machine += ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"localhost:{port}", "--rdzv-id", "test"]
+    options = ["train", folder / "recipe.toml", "--set", "model.dropout=0.3", "--resume", "--out"]
+    command = [*machine, folder / "lost.py", "1", *options, folder / "lost"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as one, subprocess.Popen(command) as other:
+        _, said = one.communicate(timeout=120)
+    assert (one.returncode, other.returncode) == (0, 0), said
+    assert torchrun(folder, *options[2:], folder / "whole", program="lost.py none").returncode == 0
+    assert RunFolder(folder / "lost").weights.read_bytes() == RunFolder(folder / "whole").weights.read_bytes()
+
+
 def test_training_in_python_joins_the_processes_of_torchrun_and_all_hear_of_an_error(folder):
     (folder / "script.py").write_text(SCRIPT)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command += [str(folder / "script.py"), str(folder)]
+    command = [*TORCHRUN, "--standalone", "--nproc-per-node", "2", str(folder / "script.py"), str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
     lines = sorted(done.stdout.splitlines())
