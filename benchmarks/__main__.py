@@ -23,6 +23,7 @@ NAMES = (
     "corpus_growth",
     "flat_memory",
     "serving",
+    "shards",
 )
 
 

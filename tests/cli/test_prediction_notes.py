@@ -55,6 +55,14 @@ def test_unknown_symbols_are_counted_once_for_all_inputs():
     assert str(UnknownSymbols()) == ""
 
 
+def test_very_many_different_unknown_symbols_take_no_more_memory():
+    unknown = UnknownSymbols(kept=10)
+    for number in range(1000):
+        unknown.add(["frequent", str(number)])
+    assert len(unknown.counts) <= 20
+    assert str(unknown).startswith("2,000 symbols in 1,000 inputs that training never saw: 'frequent' (1,000), ")
+
+
 def test_lines_are_counted_where_that_is_cheap(tmp_path):
     (tmp_path / "x.txt").write_text("a\nb\n")
     assert count_lines(tmp_path / "x.txt") == 2

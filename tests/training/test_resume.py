@@ -116,3 +116,13 @@ def test_the_last_line_says_how_to_go_on_with_a_run_that_still_improved(antiphon
     again = antiphon(*shlex.split(command)[1:])
     assert again.status == 0
     assert "epoch 3/3" in again.err
+
+
+def test_a_run_that_was_moved_away_from_its_data_resumes_with_the_paths_of_the_command(recipe, tmp_path):
+    train(recipe("train.max_epochs=1"), tmp_path / "run")
+    (tmp_path / "else/where").mkdir(parents=True)
+    moved = (tmp_path / "run").rename(tmp_path / "else/where/run")
+    resumed = train(recipe("train.max_epochs=2"), moved, resume=True)
+    assert length_of(resumed).max_epochs == 2
+    assert resumed.recipe().data.train == tmp_path / "train.tsv"
+    assert_same_run(resumed, train(recipe("train.max_epochs=2"), tmp_path / "straight"))

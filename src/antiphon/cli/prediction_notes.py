@@ -63,10 +63,10 @@ class Progress:
 
 
 class UnknownSymbols:
-    """Counts the source symbols that training never saw."""
+    """Counts the source symbols that training never saw; of very many different ones, the rarest are forgotten."""
 
-    def __init__(self) -> None:
-        self.counts, self.inputs = Counter[str](), 0
+    def __init__(self, kept: int = 10_000) -> None:
+        self.counts, self.inputs, self.total, self.kept = Counter[str](), 0, 0, kept
 
     def follow(self, predictions: "Iterable[Prediction]") -> "Iterator[Prediction]":
         """The same predictions, while they are counted."""
@@ -78,6 +78,9 @@ class UnknownSymbols:
         """Counts the unknown symbols of one input."""
         self.counts.update(symbols)
         self.inputs += bool(symbols)
+        self.total += len(symbols)
+        if len(self.counts) > 2 * self.kept:
+            self.counts = Counter(dict(self.counts.most_common(self.kept)))
 
     def say(self) -> None:
         """Prints the sentence on standard error, if there is one."""

@@ -5,8 +5,7 @@ from pathlib import Path
 from antiphon.exceptions import RunError
 from antiphon.runs.combination import copy_run
 from antiphon.runs.run_folder import RunFolder
-from antiphon.storage.atomic import remove_tree, scratch_folder
-from antiphon.storage.packed_run import pack_folder
+from antiphon.storage.packed_run import pack_folder, temporary_folder
 
 
 def pack_run(run: Path, out: Path, *, force: bool = False) -> None:
@@ -18,9 +17,6 @@ def pack_run(run: Path, out: Path, *, force: bool = False) -> None:
         raise RunError(f"{out}: a folder, or in one that does not exist, expected the name of a new file")
     if (out.exists() or out.is_symlink()) and not force:
         raise RunError(f"{out}: is there already, expected a new file; --force replaces it")
-    with scratch_folder(out.parent) as copy:
-        try:
-            copy_run(folder, copy)
-            pack_folder(copy, out)
-        finally:
-            remove_tree(copy)
+    with temporary_folder() as copy:
+        copy_run(folder, copy)
+        pack_folder(copy, out)

@@ -20,6 +20,7 @@ from typing import IO
 
 from antiphon.exceptions import RunError
 from antiphon.storage.atomic import atomic_replacement, remove_tree, scratch_folder, sweep
+from antiphon.storage.commit import holds_run
 from antiphon.storage.layout import MANIFEST
 from antiphon.storage.manifest import MAX_MANIFEST_BYTES, Entry, Manifest, parse_manifest
 
@@ -48,16 +49,26 @@ def _add(archive: zipfile.ZipFile, name: str, path: Path) -> None:
         shutil.copyfileobj(content, packed, _CHUNK)
 
 
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """A private folder among temporary files, removed at the end; those that killed processes left are removed too."""
+    place = Path(tempfile.gettempdir())
+    if not holds_run(place):  # there, a folder with such a name may hold files of the run
+        sweep(place)
+    with scratch_folder(place, mode=0o700) as folder:
+        try:
+            yield folder
+        finally:
+            remove_tree(folder)
+
+
 class UnpackedRun:
     """The files of a packed run in a folder of their own, which is removed when nothing refers to it any more."""
 
     def __init__(self, packed: Path) -> None:
-        place = Path(tempfile.gettempdir())
-        sweep(place)
         held = ExitStack()
         weakref.finalize(self, held.close)
-        self.folder = held.enter_context(scratch_folder(place, mode=0o700))
-        held.callback(remove_tree, self.folder)
+        self.folder = held.enter_context(temporary_folder())
         self.manifest = _unpack(packed, self.folder)
 
 
