@@ -21,7 +21,7 @@ OPTIONS = {
     "train": ("--set", "--out", "--device", "--threads", "--resume", "--force", "--dry-run"),
     "predict": (
         *("--beam", "--nbest", "--format", "--processes", "--device", "--threads", "--explain"),
-        *("--lexicon", "--allow-unknown-features"),
+        *("--lexicon", "--allow-unknown-features", "--shard", "--part-lines"),
     ),
     "stream": ("--policy", "--emit-bias", "--beam", "--margin", "--features", "--format", "--device", "--threads"),
     "evaluate": (
@@ -48,6 +48,8 @@ OPTIONS = {
     "tune": ("--metric", "--rounds", "--nbest", "--device", "--threads"),
     "grid": ("--grid", "--set", "--out", "--jobs", "--sampler", "--trials", "--prune", "--seed", "--devices"),
     "info": ("--json",),
+    "pack": ("--out", "--force"),
+    "join": ("--out", "--force"),
     "recipes": ("--copy",),
 }
 FLAGS = (
@@ -135,6 +137,8 @@ COMMANDS = (
     "grid recipe.toml --grid train.seed=1,2",
     "info direct",
     "info noisy --json",
+    "pack noisy --out out",
+    "join direct",
     "recipes",
     "recipes toy",
     "recipes toy --copy out",

@@ -93,7 +93,7 @@ class UnknownSymbols:
             return ""
         shown = ", ".join(f"{symbol!r} ({count:,})" for symbol, count in self.counts.most_common(_SHOWN))
         more = ", ..." if len(self.counts) > _SHOWN else ""
-        inputs, symbols = count_of(self.inputs, "input"), count_of(self.counts.total(), "symbol")
+        inputs, symbols = count_of(self.inputs, "input"), count_of(self.total, "symbol")
         return f"{symbols} in {inputs} that training never saw: {shown}{more}"
 
 
