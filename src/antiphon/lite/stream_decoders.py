@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 from antiphon.data.copied_words import NOT_COPIED
 from antiphon.data.vocab import END, PAD, START, UNKNOWN
 from antiphon.decode.hypothesis import BeamSettings
-from antiphon.decode.streaming.beam_policy import BeamPolicy, Candidate
+from antiphon.decode.streaming.beam_policy import BeamPolicy
+from antiphon.decode.streaming.beam_row import BeamRow, CellScores
 from antiphon.decode.streaming.online_policy import GreedyPolicy, OnlinePolicy
 from antiphon.decode.streaming.output_tree import OutputTree
 from antiphon.lite.copied_positions import add_row_copy
@@ -41,24 +42,30 @@ class LiteDecoder(OnlinePolicy):
         self._add_targets(features)
 
     def restart(
-        self, stream: int, features: NDArray[np.int64], emit_bias: float = 0.0, prefix: Sequence[int] = ()
+        self,
+        streams: Sequence[int],
+        features: NDArray[np.int64],
+        emit_bias: Sequence[float],
+        prefixes: Sequence[Sequence[int]],
     ) -> None:
-        """Begins a new input in the place of a stream; its output must begin with the tokens of ``prefix``."""
-        self.emit_bias[stream] = emit_bias
-        self.prefixes[stream] = tuple(prefix)
-        self.tokens_read[stream] = 0
-        self._source = self._source.replace(np.array([stream]), self.graphs.source_state(features))
-        self._restart_target(stream, features)
+        """Begins new inputs in the places of streams; the output of each must begin with the tokens of its prefix."""
+        index = np.array(streams)
+        self.emit_bias[index] = emit_bias
+        for stream, prefix in zip(streams, prefixes, strict=True):
+            self.prefixes[stream] = tuple(prefix)
+            self.tokens_read[stream] = 0
+        self._source = self._source.replace(index, self.graphs.source_state(features))
+        self._restart_targets(list(streams), *start_decoder(self.graphs, features))
 
     def _add_targets(self, features: NDArray[np.int64]) -> None:
         """Adds the outputs of new streams."""
         raise NotImplementedError
 
-    def _restart_target(self, stream: int, features: NDArray[np.int64]) -> None:
-        """Replaces the output of a stream by an empty one."""
+    def _restart_targets(self, streams: list[int], target: CellFactors, state: SideState) -> None:
+        """Replaces the outputs of streams by empty ones, with what ``start_decoder`` gives for each."""
         raise NotImplementedError
 
-    def _read(self, streams: Sequence[int], tokens: Sequence[int], copied: Sequence[int] | None = None) -> CellFactors:
+    def _read(self, streams: list[int], tokens: list[int], copied: list[int] | None = None) -> CellFactors:
         index, given = np.array(streams), np.array(tokens, np.int64)
         self.copied[index] = copied or NOT_COPIED
         words = self.copied[index] if self.graphs.copies_words else None
@@ -68,18 +75,18 @@ class LiteDecoder(OnlinePolicy):
             self.tokens_read[stream] += 1
         return side
 
-    def _log_moves(self, source: Array, target: Array, streams: list[int], *, is_last: bool) -> tuple[Array, Array]:
+    def _log_moves(self, source: Array, target: Array, streams: Array, is_last: Array) -> tuple[Array, Array]:
         """Log probabilities of writing and of reading on in cells of these streams, with their bias."""
         log_odds = self.graphs.transition.log_odds(source, target) + self.emit_bias[streams]
         return self.graphs.transition.split_odds(log_odds, is_last)
 
-    def _log_token_probs(self, source: Array, target: Array, streams: list[int], *, can_end: bool) -> Array:
+    def _log_token_probs(self, logits: Array, streams: Array, is_last: Array) -> Array:
         """Log probabilities of the tokens that each stream may write; the last is a copy, if the model copies words."""
-        log_probs = log_softmax(source + target)
+        log_probs = log_softmax(logits)
         if self.graphs.copies_words:
             log_probs = add_row_copy(log_probs, self.copied[streams])
-        never = [PAD, START] if self.graphs.copies_unknown else [PAD, UNKNOWN, START]
-        log_probs[:, never if can_end else [*never, END]] = IMPOSSIBLE
+        log_probs[:, [PAD, START] if self.graphs.copies_unknown else [PAD, UNKNOWN, START]] = IMPOSSIBLE
+        log_probs[~is_last, END] = IMPOSSIBLE
         return log_probs
 
     def _keep_to_prefixes(self, log_probs: Array, streams: list[int], written: list[int]) -> None:
@@ -91,7 +98,7 @@ class LiteDecoder(OnlinePolicy):
                 log_probs[row] = IMPOSSIBLE
                 log_probs[row, token] = log_prob
 
-    def _ids(self, tokens: Array, streams: list[int]) -> Array:
+    def _ids(self, tokens: Array, streams: Array) -> Array:
         """The ids of tokens that each stream writes; that of a copy is the id of the word."""
         if not self.graphs.copies_words:
             return tokens
@@ -118,23 +125,25 @@ class LiteGreedyDecoder(GreedyPolicy, LiteDecoder):
         self._target, self._state = self._target.join(target), self._state.join(state)
         self.tokens_written += [0] * len(features)
 
-    def _restart_target(self, stream: int, features: NDArray[np.int64]) -> None:
-        self._put(np.array([stream]), *start_decoder(self.graphs, features))
-        self.tokens_written[stream] = 0
+    def _restart_targets(self, streams: list[int], target: CellFactors, state: SideState) -> None:
+        self._put(np.array(streams), target, state)
+        for stream in streams:
+            self.tokens_written[stream] = 0
 
     def _put(self, index: Array, target: CellFactors, state: SideState) -> None:
         self._target.put(index, target)
         self._state = self._state.replace(index, state)
 
     def _choose(
-        self, streams: list[int], positions: list[int], factors: CellFactors, *, is_last: bool
+        self, streams: list[int], positions: list[int], factors: CellFactors, is_last: list[bool]
     ) -> list[int | None]:
+        index, last = np.array(streams), np.array(is_last)
         here, target = factors.select(positions), self._target.select(streams)
-        log_emit, log_shift = self._log_moves(here.transition, target.transition, streams, is_last=is_last)
-        log_probs = self._log_token_probs(here.logits, target.logits, streams, can_end=is_last)
+        log_emit, log_shift = self._log_moves(here.transition, target.transition, index, last)
+        log_probs = self._log_token_probs(here.logits + target.logits, index, last)
         self._keep_to_prefixes(log_probs, streams, [self.tokens_written[stream] for stream in streams])
-        best = self._ids(log_probs.argmax(1)[:, None], streams)[:, 0]
-        writes = ((log_emit > log_shift) | is_last) & (best != END)
+        best = self._ids(log_probs.argmax(1)[:, None], index)[:, 0]
+        writes = ((log_emit > log_shift) | last) & (best != END)
         return [token if does else None for token, does in zip(best.tolist(), writes.tolist(), strict=True)]
 
     def _advance(self, streams: list[int], tokens: list[int]) -> None:
@@ -174,31 +183,15 @@ class LiteBeamDecoder(BeamPolicy, LiteDecoder):
     def _add_targets(self, features: NDArray[np.int64]) -> None:
         self._add_roots(len(features), *start_decoder(self.graphs, features))
 
-    def _restart_target(self, stream: int, features: NDArray[np.int64]) -> None:
-        self._restart_root(stream, *start_decoder(self.graphs, features))
+    def _restart_targets(self, streams: list[int], target: CellFactors, state: SideState) -> None:
+        self._restart_roots(streams, target, state)
 
-    def _extend(
-        self, nodes: list[int], positions: list[int], scores: list[float], factors: CellFactors, *, is_last: bool
-    ) -> tuple[list[float], dict[int, list[Candidate]]]:
-        here, target = factors.select(positions), self.tree.target.select(nodes)
-        owners = [self.tree.owner[node] for node in nodes]
-        log_emit, log_shift = self._log_moves(here.transition, target.transition, owners, is_last=is_last)
-        log_probs = self._log_token_probs(here.logits, target.logits, owners, can_end=is_last)
-        return log_shift.tolist(), self._candidates(nodes, owners, np.array(scores) + log_emit, log_probs)
-
-    def _candidates(
-        self, nodes: list[int], streams: list[int], ready: Array, log_probs: Array
-    ) -> dict[int, list[Candidate]]:
-        """The best tokens of each stream's cell, best first."""
-        is_full = np.array(self._must_end(nodes))
-        log_probs[is_full[:, None] & (np.arange(log_probs.shape[1]) != END)] = IMPOSSIBLE
-        self._keep_to_prefixes(log_probs, streams, [self.tree.length[node] for node in nodes])
-        log_probs, tokens = top_k(log_probs, min(self.width, log_probs.shape[1]))
-        tokens = self._ids(tokens, streams)
-        scores = ready[:, None] + log_probs
-        best = np.full(len(self.root), IMPOSSIBLE)
-        np.maximum.at(best, streams, scores.max(1))
-        possible = (scores > IMPOSSIBLE) & (scores >= (best[streams] - self.settings.threshold)[:, None])
-        row, rank = np.nonzero(possible)
-        found = zip(scores[row, rank].tolist(), row.tolist(), tokens[row, rank].tolist(), strict=True)
-        return self._best_by_stream(nodes, list(found))
+    def _extend(self, row: BeamRow, factors: CellFactors) -> CellScores:
+        here, target = factors.select(row.position), self.tree.target.select(row.nodes)
+        streams, is_last = row.streams[row.positions], row.is_last[row.positions]
+        log_emit, log_shift = self._log_moves(here.transition, target.transition, streams, is_last)
+        log_probs = self._log_token_probs(here.logits + target.logits, streams, is_last)
+        log_probs[row.is_full[:, None] & (np.arange(log_probs.shape[1]) != END)] = IMPOSSIBLE
+        self._keep_to_prefixes(log_probs, streams.tolist(), row.lengths.tolist())
+        best, tokens = top_k(log_probs, min(self.width, log_probs.shape[1]))
+        return CellScores(log_emit, log_shift, best, self._ids(tokens, streams))

@@ -42,12 +42,12 @@ class SideState(NamedTuple):
         hidden, cell = (torch.cat([part, other], 1) for part, other in ((self[0], others[0]), (self[1], others[1])))
         return SideState(hidden, cell, torch.cat([self.key, others.key]), _join(self.features, others.features))
 
-    def put(self, index: Int[Tensor, " M"], part: "SideState") -> "SideState":
+    def put(self, index: Int[Tensor, " M"] | slice, part: "SideState") -> "SideState":
         """The same with the states of some sequences replaced in place; their features stay as they are."""
         self.hidden[:, index], self.cell[:, index], self.key[index] = part.hidden, part.cell, part.key
         return self
 
-    def replace(self, index: Int[Tensor, " M"], part: "SideState") -> "SideState":
+    def replace(self, index: Int[Tensor, " M"] | slice, part: "SideState") -> "SideState":
         """The same with the states of some sequences and their features replaced: other sequences begin there."""
         _replace_features(self.features, index, part.features)
         return self.put(index, part)
@@ -90,7 +90,7 @@ def _select(features: Float[Tensor, "N E"] | None, index: Int[Tensor, " M"]) -> 
 
 
 def _replace_features(
-    features: Float[Tensor, "N E"] | None, index: Int[Tensor, " M"], part: Float[Tensor, "M E"] | None
+    features: Float[Tensor, "N E"] | None, index: Int[Tensor, " M"] | slice, part: Float[Tensor, "M E"] | None
 ) -> None:
     if features is not None and part is not None:
         features[index] = part

@@ -123,6 +123,8 @@ class LSTM(nn.LSTM):
             inputs, memory = torch.lstm_cell(self._between(inputs) if hidden else inputs, before, *weights)
             hidden.append(inputs)
             cell.append(memory)
+        if len(hidden) == 1:  # no copies
+            return inputs, (inputs[None], memory[None])
         return inputs, (torch.stack(hidden), torch.stack(cell))
 
     def reset_parameters(self) -> None:

@@ -1,17 +1,24 @@
 """Dynamic batching: one thread computes, and what waits for it is computed together.
 
-A job has a key; jobs of the same key are computed in one call. The first job waits a few milliseconds for others unless
-the thread was busy when it came. Steps of streams and all other jobs take turns, so neither waits for long. A job whose
-client has gone is dropped before it is computed.
+A job has a key; jobs of the same key are computed in one call. Steps of streams and all other jobs wait in two lanes,
+each of which has at most one batch on its way, so that they take turns and neither waits for long. The first job of an
+idle lane waits a few milliseconds for others. While a lane is busy its jobs gather as long as more keep coming, but no
+longer than the batch before them took: many jobs at a time cost little more than one, and the thread that computes
+leaves the interpreter to the event loop meanwhile. A job whose client has gone is dropped before it is computed.
+
+The event loop decides what is computed next; the thread only computes. A long computation can let the steps of streams
+that wait go first: it calls ``interrupt``.
 """
 
 import asyncio
+import math
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from antiphon.exceptions import AntiphonError
@@ -22,6 +29,10 @@ Compute = Callable[[list[Any]], Sequence[Any]]
 """From the items of several jobs to one result for each item."""
 MAX_BATCH = 64
 """Items that are computed in one call; a single job may have more."""
+MAX_STREAMS = 256
+"""Streams that advance in one call."""
+_STREAMS_GATHER = 0.025
+"""Seconds that steps of streams, which never cease to come, gather at most."""
 _RETRY_AFTER = [(b"retry-after", b"1")]
 
 
@@ -46,15 +57,57 @@ class Job:
 Outcome = Sequence[Any] | BaseException
 
 
+@dataclass(eq=False)
+class Lane:
+    """Jobs that wait, and how long the last batch took.
+
+    At most ``most`` items are computed in one call; jobs gather for at most ``gather_seconds``.
+    """
+
+    most: int
+    gather_seconds: float = math.inf
+    jobs: deque[Job] = field(default_factory=deque)
+    waiting: int = 0
+    is_busy: bool = False
+    timer: asyncio.TimerHandle | None = None
+    finished: float = -math.inf
+    seconds: float = 0.0
+
+    def add(self, job: Job) -> None:
+        """Adds a job after the others."""
+        self.jobs.append(job)
+        self.waiting += len(job.items)
+
+    def due(self, wait_seconds: float) -> float:
+        """The time at which the jobs should be computed."""
+        if self.waiting >= self.most:
+            return -math.inf
+        gathered = self.finished + min(self.seconds, self.gather_seconds)
+        return max(self.jobs[0].arrived, min(self.jobs[-1].arrived, gathered - wait_seconds)) + wait_seconds
+
+    def take(self) -> list[Job]:
+        """The oldest job and those of the same key that fit into a batch with it; the others keep their order."""
+        picked, others, size = list[Job](), deque[Job](), 0
+        key = self.jobs[0].key
+        for job in self.jobs:
+            if job.key == key and (not picked or size + len(job.items) <= self.most):
+                picked.append(job)
+                size += len(job.items)
+            else:
+                others.append(job)
+        self.jobs, self.is_busy = others, True
+        self.waiting -= size
+        return picked
+
+
 class Batcher:
     """Runs jobs of an event loop in a thread of its own."""
 
     def __init__(self, *, wait_seconds: float, max_queue: int, metrics: ServiceMetrics) -> None:
         self.wait_seconds, self.max_queue, self.metrics = wait_seconds, max_queue, metrics
-        self._streams, self._others = deque[Job](), deque[Job]()
-        self._changed = threading.Condition()
-        self._waiting = self._running = 0
-        self._stopping = self._streams_first = False
+        self._streams, self._others = Lane(MAX_STREAMS, _STREAMS_GATHER), Lane(MAX_BATCH)
+        self._batches = SimpleQueue[tuple[Lane, list[Job]] | None]()
+        self._is_stopping = False
         self._thread = threading.Thread(target=self._work, name="antiphon-worker", daemon=True)
 
     def start(self) -> None:
@@ -64,85 +117,93 @@ class Batcher:
     @property
     def waiting(self) -> int:
         """Items that wait to be computed."""
-        return self._waiting
+        return self._streams.waiting + self._others.waiting
 
     async def submit(
         self, key: Hashable, items: Sequence[Any], compute: Compute, *, of_stream: bool = False
     ) -> Sequence[Any]:
         """The results of the items, computed together with others of the same key; a full queue refuses them."""
+        if self._is_stopping:
+            raise StoppingError
+        if self.waiting + len(items) > self.max_queue:
+            self.metrics.refused.increment("queue")
+            raise RefusedError(429, f"{self.waiting:,} inputs wait already, expected a request later", _RETRY_AFTER)
         job = Job(key, items, compute, asyncio.get_running_loop().create_future())
-        with self._changed:
-            if self._stopping:
-                raise StoppingError
-            if self._waiting + len(items) > self.max_queue:
-                self.metrics.refused.increment("queue")
-                raise RefusedError(
-                    429, f"{self._waiting:,} inputs wait already, expected a request later", _RETRY_AFTER
-                )
-            (self._streams if of_stream else self._others).append(job)
-            self._waiting += len(items)
-            self._changed.notify()
+        lane = self._streams if of_stream else self._others
+        lane.add(job)
+        self._schedule(lane)
         return await job.future
 
     async def drain(self, seconds: float) -> None:
         """Waits until nothing waits or runs any more, for at most so many seconds."""
         deadline = time.monotonic() + seconds
-        while (self._waiting or self._running) and time.monotonic() < deadline:
+        while self._is_active() and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
+
+    def _is_active(self) -> bool:
+        return any(lane.jobs or lane.is_busy for lane in (self._streams, self._others))
 
     def stop(self) -> None:
         """Takes no more jobs and ends the thread after those that wait."""
-        with self._changed:
-            self._stopping = True
-            self._changed.notify()
+        self._is_stopping = True
+        for lane in (self._streams, self._others):
+            while lane.jobs:
+                self._batches.put((lane, lane.take()))
+        self._batches.put(None)
         self._thread.join()
 
+    def interrupt(self) -> None:
+        """Computes the steps of streams that wait; called by a long computation of another lane."""
+        try:
+            batch = self._batches.get_nowait()
+        except Empty:
+            return
+        if batch is None or batch[0] is not self._streams:
+            self._batches.put(batch)
+        else:
+            self._run(*batch)
+
+    def _schedule(self, lane: Lane) -> None:
+        """Has the jobs of a lane computed when they are due, unless that is arranged already."""
+        if lane.jobs and not lane.is_busy and lane.timer is None:
+            delay = max(0.0, lane.due(self.wait_seconds) - time.monotonic())
+            lane.timer = asyncio.get_running_loop().call_later(delay, self._dispatch, lane)
+
+    def _dispatch(self, lane: Lane) -> None:
+        """Hands the next jobs of a lane to the thread, or waits for more."""
+        lane.timer = None
+        if lane.jobs and lane.due(self.wait_seconds) <= time.monotonic():
+            self._batches.put((lane, lane.take()))
+        else:
+            self._schedule(lane)
+
     def _work(self) -> None:
-        while jobs := self._take():
-            outcomes = self._compute(jobs)
-            loop = jobs[0].future.get_loop()
-            try:
-                loop.call_soon_threadsafe(_deliver, jobs, outcomes)
-            except RuntimeError:  # the event loop is closed: the results have no receiver
+        while (batch := self._batches.get()) is not None:
+            if not self._run(*batch):
                 return
-            self._running = 0
 
-    def _take(self) -> list[Job]:
-        """The jobs to compute next, all of one key; none once the service stops and nothing waits."""
-        with self._changed:
-            while not (self._streams or self._others):
-                if self._stopping:
-                    return []
-                self._changed.wait()
-            self._wait_for_company()
-            self._streams_first = bool(self._streams) and (not self._others or not self._streams_first)
-            jobs = self._pick(self._streams if self._streams_first else self._others)
-            self._running = 1
-            return jobs
+    def _run(self, lane: Lane, jobs: list[Job]) -> bool:
+        """Computes a batch and hands its results to the event loop; False if that is closed."""
+        started = time.monotonic()
+        outcomes = self._compute(jobs)
+        seconds = time.monotonic() - started
+        try:
+            jobs[0].future.get_loop().call_soon_threadsafe(self._finish, lane, jobs, outcomes, seconds)
+        except RuntimeError:  # the event loop is closed: the results have no receiver
+            return False
+        return True
 
-    def _wait_for_company(self) -> None:
-        """Lets further jobs arrive for a moment after the oldest one."""
-        oldest = min(queue[0].arrived for queue in (self._streams, self._others) if queue)
-        while self._waiting < MAX_BATCH and not self._stopping:
-            remaining = oldest + self.wait_seconds - time.monotonic()
-            if remaining <= 0:
-                return
-            self._changed.wait(remaining)
-
-    def _pick(self, queue: deque[Job]) -> list[Job]:
-        """The oldest job and those of the same key that fit into a batch with it; the others keep their order."""
-        picked, others, size = list[Job](), list[Job](), 0
-        key = queue[0].key
-        for job in queue:
-            if job.key == key and (not picked or size + len(job.items) <= MAX_BATCH):
-                picked.append(job)
-                size += len(job.items)
+    def _finish(self, lane: Lane, jobs: list[Job], outcomes: list[Outcome], seconds: float) -> None:
+        """Hands results to those who wait, and arranges for the next jobs; runs in the event loop."""
+        lane.is_busy, lane.seconds, lane.finished = False, seconds, time.monotonic()
+        self._schedule(lane)
+        for job, outcome in zip(jobs, outcomes, strict=True):
+            if job.future.done():
+                continue
+            if isinstance(outcome, BaseException):
+                job.future.set_exception(outcome)
             else:
-                others.append(job)
-        queue.clear()
-        queue.extend(others)
-        self._waiting -= size
-        return picked
+                job.future.set_result(outcome)
 
     def _compute(self, jobs: list[Job]) -> list[Outcome]:
         """The results of each job; if one fails, each is computed by itself, so that it fails alone."""
@@ -174,14 +235,3 @@ class Batcher:
 def _named(error: BaseException) -> BaseException:
     """An error of the library as an answer; others are bugs."""
     return RefusedError(400, str(error)) if isinstance(error, AntiphonError) else error
-
-
-def _deliver(jobs: list[Job], outcomes: list[Outcome]) -> None:
-    """Hands results to those who wait; runs in the event loop."""
-    for job, outcome in zip(jobs, outcomes, strict=True):
-        if job.future.done():
-            continue
-        if isinstance(outcome, BaseException):
-            job.future.set_exception(outcome)
-        else:
-            job.future.set_result(outcome)

@@ -72,35 +72,31 @@ class StreamPool:
         for step in steps:
             if step.closes:
                 self._close(step.stream)
-        for position in range(max((len(step.pieces) for step in steps), default=0)):
-            self._read(position, steps, results)
-        self._finish(steps, results)
+        for position in range(max((len(step.pieces) + step.ends for step in steps), default=0)):
+            self._advance_once(position, list(zip(steps, results, strict=True)))
         return results
 
-    def _read(self, position: int, steps: list[Step], results: list[StepResult]) -> None:
-        """Reads one piece of each stream that has one."""
-        reading = [(step, result) for step, result in zip(steps, results, strict=True) if position < len(step.pieces)]
-        opened = {self._open(step.stream): step.pieces[position] for step, _ in reading}
-        assert self.group is not None
-        written = self.group.advance(opened)
-        for step, result in reading:
-            assert step.stream.index is not None
-            result.written.append(written[step.stream.index])
-            if step.stream.watch:
-                result.outputs.append(self.group.outputs(step.stream.index))
+    def _advance_once(self, position: int, steps: list[tuple[Step, StepResult]]) -> None:
+        """Reads one piece of each stream that has one, and ends those after their last piece.
 
-    def _finish(self, steps: list[Step], results: list[StepResult]) -> None:
-        """Ends the streams whose input has ended; one that has read nothing writes nothing."""
+        A stream that has read nothing writes nothing.
+        """
+        reading = [(step, result) for step, result in steps if position < len(step.pieces)]
+        pieces = {self._open(step.stream): step.pieces[position] for step, _ in reading}
         ending = [
-            (step.stream, result)
-            for step, result in zip(steps, results, strict=True)
-            if step.ends and step.stream.index is not None
+            (step.stream.index, step.stream, result)
+            for step, result in steps
+            if step.ends and position == len(step.pieces) and step.stream.index is not None
         ]
-        if not ending or self.group is None:
+        if self.group is None or not (pieces or ending):
             return
-        indices = [stream.index for stream, _ in ending if stream.index is not None]
-        for (stream, result), rest in zip(ending, self.group.finish(indices), strict=True):
-            result.rest, stream.index = rest, None
+        written = self.group.advance(pieces, [index for index, _, _ in ending])
+        for (step, result), index in zip(reading, pieces, strict=True):
+            result.written.append(written[index])
+            if step.stream.watch:
+                result.outputs.append(self.group.outputs(index))
+        for index, stream, result in ending:
+            result.rest, stream.index = written[index], None
 
     def _open(self, stream: OpenStream) -> int:
         """The place of a stream in the group, which it gets with its first piece."""

@@ -24,6 +24,7 @@ PIECES_AT_ONCE = 8
 """Pieces of a long text that are read in one step, so that other streams need not wait for all of it."""
 _MOST_PENDING = 64
 """Messages that wait; a client that sends more has to wait itself."""
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 Event = dict[str, Any]
 
 
@@ -199,38 +200,39 @@ class StreamSocket:
         tokens = [source.tokens(piece) for piece in pieces]
         self.has_stepped = True
         result = await self._step(Step(self.stream, tokens))
+        events: list[Event] = []
         for index, (piece, read, written) in enumerate(zip(pieces, tokens, result.written, strict=True)):
             self.story.read(read)
             unknown = [token for token in read if token not in source.vocab]
-            await self._send(self._event("read", piece, self.story.pieces) | {"unknown": unknown})
-            await self._write(written)
+            events.append(self._event("read", piece, self.story.pieces) | {"unknown": unknown})
+            events += self._write(written)
             if self.stream.watch:
                 self.story.watch(result.outputs[index])
+        await self._send(*events)
 
-    async def _write(self, tokens: list[str]) -> None:
+    def _write(self, tokens: list[str]) -> list[Event]:
+        """The events of tokens that are written now."""
         first = len(self.story.written) + 1
         self.story.write(tokens)
-        for position, token in enumerate(tokens, first):
-            await self._send(self._event("write", token, position))
+        return [self._event("write", token, position) for position, token in enumerate(tokens, first)]
 
     async def _end(self, event: Event) -> None:
         options = self._open_options()
         if event:
             raise RefusedError(422, "end: expected no other key")
         result = await self._step(Step(self.stream, ends=True))
-        await self._write(result.rest)
+        events = self._write(result.rest)
         self.has_ended = True
         story, join = self.story, self.service.models[options.run].codec.target.tokeniser.join
-        await self._send(
-            {
-                "event": "end",
-                "text": join(story.written),
-                "tokens": story.written,
-                "read": story.read_before,
-                "AL": story.average_lagging,
-                "time": self._seconds(),
-            }
-        )
+        ended: Event = {
+            "event": "end",
+            "text": join(story.written),
+            "tokens": story.written,
+            "read": story.read_before,
+            "AL": story.average_lagging,
+            "time": self._seconds(),
+        }
+        await self._send(*events, ended)
 
     async def _send_lattice(self) -> None:
         options, story, stream = self._open_options(), self.story, self.stream
@@ -262,11 +264,12 @@ class StreamSocket:
     def _seconds(self) -> float:
         return round(time.perf_counter() - self.started, 6)
 
-    async def _send(self, event: Event) -> None:
-        """Sends an event; a client that does not take it is closed."""
+    async def _send(self, *events: Event) -> None:
+        """Sends events; a client that does not take them is closed."""
         try:
             async with asyncio.timeout(self.limits.send_seconds):
-                await self.socket.send_text(json.dumps(event, ensure_ascii=False, allow_nan=False))
+                for event in events:
+                    await self.socket.send_text(_encode(event))
         except TimeoutError:
             raise CloseError(4429, "the client does not read what is written") from None
         except RuntimeError:  # the connection is closed already
@@ -297,7 +300,8 @@ def parse_event(message: str) -> Event:
     """The object of a message."""
     try:
         event = json.loads(check_characters(message))
-        check_characters(json.dumps(event, ensure_ascii=False))
+        if "\\u" in message:  # only an escape can name half of a character
+            check_characters(_encode(event))
     except (ValueError, RecursionError):
         raise RefusedError(400, 'no JSON, expected an object such as {"event": "end"}') from None
     if not isinstance(event, dict):

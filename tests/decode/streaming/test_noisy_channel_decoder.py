@@ -89,10 +89,13 @@ def test_several_streams_are_searched_each_by_itself():
     together = NoisyChannelDecoder(model, NO_FEATURES.expand(len(inputs), -1), settings)
     written = [[], []]
     for position in range(3):
-        for n, part in enumerate(together.read([0, 1], [int(source[position]) for source in inputs])):
+        for n, part in enumerate(together.advance([0, 1], [int(source[position]) for source in inputs])):
             written[n].append(part)
-    written[1] += together.finish([1])
-    for token in inputs[0][3:]:
-        written[0] += together.read([0], [int(token)])
-    written[0] += together.finish([0])
+    for token in inputs[0][3:4]:
+        first, second = together.advance([0], [int(token)], ending=[1])
+        written[0].append(first)
+        written[1].append(second)
+    for token in inputs[0][4:]:
+        written[0] += together.advance([0], [int(token)])
+    written[0] += together.advance([], [], ending=[0])
     assert written == alone

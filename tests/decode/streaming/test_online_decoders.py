@@ -102,12 +102,9 @@ def test_streams_together_write_what_each_writes_alone(policy, more):
     for position in range(10):
         reading = [n for n, source in enumerate(inputs) if position < len(source)]
         ending = [n for n, source in enumerate(inputs) if position == len(source)]
-        if reading:
-            for n, part in zip(reading, together.read(reading, [inputs[n][position] for n in reading]), strict=True):
-                written[n].append(part)
-        if ending:
-            for n, part in zip(ending, together.finish(ending), strict=True):
-                written[n].append(part)
+        parts = together.advance(reading, [inputs[n][position] for n in reading], ending=ending)
+        for n, part in zip([*reading, *ending], parts, strict=True):
+            written[n].append(part)
     assert written == alone
 
 

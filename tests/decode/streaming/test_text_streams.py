@@ -6,12 +6,19 @@ from antiphon.data.vocab import UNKNOWN, Vocab
 from antiphon.decode.streaming.text_streams import StreamGroup, run_streams
 
 
-class Echo:
-    """Streams that write what they read."""
+class Scripted:
+    """Streams of a test, which say what they write after a token and at the end."""
 
     writes_at_once = True
 
-    def read(self, streams, tokens, copied=None):
+    def advance(self, streams, tokens, copied=None, ending=()):
+        return [*self.read(streams, tokens), *self.finish(ending)]
+
+
+class Echo(Scripted):
+    """Streams that write what they read."""
+
+    def read(self, streams, tokens):
         return [[token] for token in tokens]
 
     def finish(self, streams):
@@ -32,7 +39,7 @@ def test_subwords_are_read_as_they_are(tmp_path):
     assert [token for word in text.split() for token in group.read([word])[0]] == pieces
 
 
-class Late:
+class Late(Scripted):
     """Streams that write all but their first letters when the input has ended, and add an unknown token."""
 
     writes_at_once = False
@@ -40,7 +47,7 @@ class Late:
     def __init__(self):
         self.held = []
 
-    def read(self, streams, tokens, copied=None):
+    def read(self, streams, tokens):
         self.held += tokens
         return [[] for _ in streams]
 
@@ -51,7 +58,7 @@ class Late:
 class Doubling(Echo):
     """Streams that write what they read twice, and at the end an unknown token."""
 
-    def read(self, streams, tokens, copied=None):
+    def read(self, streams, tokens):
         return [[token] * 2 for token in tokens]
 
     def finish(self, streams):

@@ -1,7 +1,7 @@
 """Greedy online decoding: writes the most probable token as long as writing is more probable than reading on."""
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from antiphon.data.vocab import END
@@ -9,7 +9,7 @@ from antiphon.decode.hypothesis import BeamSettings
 from antiphon.decode.streaming.online_decoder import OnlineDecoder, select_factors, start_decoder, step_decoder
 from antiphon.decode.streaming.online_policy import GreedyPolicy
 from antiphon.models.transducer import Transducer
-from antiphon.nn.cell_factors import CellFactors
+from antiphon.nn.cell_factors import CellFactors, SideState
 
 
 class GreedyDecoder(GreedyPolicy, OnlineDecoder):
@@ -28,23 +28,34 @@ class GreedyDecoder(GreedyPolicy, OnlineDecoder):
         self._state = self._state.join(state)
         self.tokens_written += [0] * len(features)
 
-    def _restart_target(self, stream: int, features: Int[Tensor, "1 F"]) -> None:
-        target, state = self._start_target(features)
+    def _restart_targets(self, streams: list[int], target: CellFactors, state: SideState) -> None:
+        index = torch.tensor(streams, device=self.device)
         for whole, part in zip(self._target, target, strict=True):
-            whole[stream] = part[0]
-        self._state = self._state.replace(torch.tensor([stream], device=self.device), state)
-        self.tokens_written[stream] = 0
+            whole[index] = part
+        self._state = self._state.replace(index, state)
+        for stream in streams:
+            self.tokens_written[stream] = 0
 
     def _choose(
-        self, streams: list[int], positions: list[int], factors: CellFactors, *, is_last: bool
+        self, streams: list[int], positions: list[int], factors: CellFactors, is_last: list[bool]
     ) -> list[int | None]:
-        here, target = select_factors(factors, positions), select_factors(self._target, streams)
-        log_emit, log_shift = self._log_moves(here.transition, target.transition, streams, is_last=is_last)
-        log_probs = self._log_token_probs(here.logits, target.logits, streams, can_end=is_last)
-        self._keep_to_prefixes(log_probs, streams, [self.tokens_written[stream] for stream in streams])
-        best = self._ids(log_probs.argmax(1, keepdim=True), streams)[:, 0]
-        writes = ((log_emit > log_shift) | is_last) & (best != END)
-        return [token if does else None for token, does in zip(best.tolist(), writes.tolist(), strict=True)]
+        index, last = (torch.tensor(part, device=self.device) for part in (streams, is_last))
+        here = factors if len(positions) == len(factors.logits) else select_factors(factors, positions)
+        target = select_factors(self._target, index)
+        writes = (self._log_odds(here.transition, target.transition, index) > 0.0) | last
+        scores = self._scores(here.logits + target.logits, index, last)
+        self._keep_to_prefixes(scores, streams, [self.tokens_written[stream] for stream in streams])
+        best = self._ids(scores.argmax(1, keepdim=True), index)[:, 0]
+        goes_on = writes & (best != END)
+        return [token if does else None for token, does in zip(best.tolist(), goes_on.tolist(), strict=True)]
+
+    def _scores(
+        self, logits: Float[Tensor, "N V"], streams: Int[Tensor, " N"], is_last: Bool[Tensor, " N"]
+    ) -> Float[Tensor, "N V"]:
+        """What tokens are compared by: logits, unless the probability of a word may be the sum of two classes."""
+        if self.model.copies_words:
+            return self._log_token_probs(logits, streams, is_last)
+        return self._forbid(logits, is_last)
 
     def _advance(self, streams: list[int], tokens: list[int]) -> None:
         index = torch.tensor(streams, device=self.device)

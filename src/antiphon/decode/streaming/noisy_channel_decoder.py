@@ -26,7 +26,7 @@ from antiphon.data.vocab import END, START
 from antiphon.decode.channel_lattice import ChannelLattice
 from antiphon.decode.hypothesis import BeamSettings
 from antiphon.decode.streaming.beam_decoder import BeamDecoder
-from antiphon.decode.streaming.beam_policy import Candidate
+from antiphon.decode.streaming.beam_row import Candidate
 from antiphon.decode.streaming.prefix_tree import PrefixTree
 from antiphon.models.noisy_channel import NoisyChannel
 from antiphon.models.transducer import Transducer
@@ -155,7 +155,7 @@ class NoisyChannelBeamDecoder(BeamDecoder):
         self.width = max(settings.proposals, settings.beam)
         self.tree: ScoredTree = ScoredTree(model, features)
 
-    def _read(self, streams: Sequence[int], tokens: Sequence[int], copied: Sequence[int] | None = None) -> CellFactors:
+    def _read(self, streams: list[int], tokens: list[int], copied: list[int] | None = None) -> CellFactors:
         row = super()._read(streams, tokens, copied)
         self.tree.read(tokens[0])
         return row
@@ -199,24 +199,31 @@ class NoisyChannelDecoder:
         self._streams += [self._start(ids[None]) for ids in torch.from_numpy(features)]
 
     def restart(
-        self, stream: int, features: NDArray[np.int64], emit_bias: float = 0.0, prefix: Sequence[int] = ()
+        self,
+        streams: Sequence[int],
+        features: NDArray[np.int64],
+        emit_bias: Sequence[float],
+        prefixes: Sequence[Sequence[int]],
     ) -> None:
-        """Begins a new input in the place of a stream; its output must begin with the tokens of ``prefix``."""
-        self._streams[stream] = self._start(torch.from_numpy(features), emit_bias=emit_bias)
-        self._streams[stream].prefixes[0] = tuple(prefix)
+        """Begins new inputs in the places of streams; the output of each must begin with the tokens of its prefix."""
+        ids = torch.from_numpy(features)
+        for stream, own, bias, prefix in zip(streams, ids, emit_bias, prefixes, strict=True):
+            self._streams[stream] = self._start(own[None], emit_bias=bias)
+            self._streams[stream].prefixes[0] = tuple(prefix)
 
     def outputs(self, stream: int) -> list[tuple[list[int], float]]:
         """What a stream may write next."""
         return self._streams[stream].outputs(0)
 
-    def read(
-        self, streams: Sequence[int], tokens: Sequence[int], copied: Sequence[int] | None = None
+    def advance(
+        self,
+        streams: Sequence[int],
+        tokens: Sequence[int],
+        copied: Sequence[int] | None = None,
+        ending: Sequence[int] = (),
     ) -> list[list[int]]:
-        """One more input token of some streams; the tokens that each of them now writes."""
+        """One more input token of some streams, and the end of others; the tokens that each of them now writes."""
         words = [None] * len(streams) if copied is None else [[word] for word in copied]
         each = zip(streams, tokens, words, strict=True)
-        return [self._streams[stream].read([0], [token], word)[0] for stream, token, word in each]
-
-    def finish(self, streams: Sequence[int]) -> list[list[int]]:
-        """The end of some inputs; the remaining tokens of each, without the end symbol."""
-        return [self._streams[stream].finish([0])[0] for stream in streams]
+        written = [self._streams[stream].read([0], [token], word)[0] for stream, token, word in each]
+        return written + [self._streams[stream].finish([0])[0] for stream in ending]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -41,6 +41,7 @@ class OnlineDecoder(OnlinePolicy):
         self._source = model.source_state(features.to(self.device))
         self._starts: dict[tuple[int, ...], tuple[CellFactors, SideState]] = {}
         """What ``start_decoder`` gives for features that streams began with lately."""
+        self._never = torch.tensor(never_written(model), device=self.device)
         self.copied = torch.full((len(features),), NOT_COPIED, device=self.device)
         """The target id of the last input token of each stream, if the model copies words."""
 
@@ -58,76 +59,88 @@ class OnlineDecoder(OnlinePolicy):
 
     @torch.inference_mode()
     def restart(
-        self, stream: int, features: NDArray[np.int64], emit_bias: float = 0.0, prefix: Sequence[int] = ()
+        self,
+        streams: Sequence[int],
+        features: NDArray[np.int64],
+        emit_bias: Sequence[float],
+        prefixes: Sequence[Sequence[int]],
     ) -> None:
-        """Begins a new input in the place of a stream; its output must begin with the tokens of ``prefix``."""
-        self.emit_bias[stream] = emit_bias
-        self.prefixes[stream] = tuple(prefix)
-        self.tokens_read[stream] = 0
+        """Begins new inputs in the places of streams; the output of each must begin with the tokens of its prefix."""
+        index = torch.tensor(list(streams), device=self.device)
+        self.emit_bias[index] = self.emit_bias.new_tensor(list(emit_bias))
+        for stream, prefix in zip(streams, prefixes, strict=True):
+            self.prefixes[stream] = tuple(prefix)
+            self.tokens_read[stream] = 0
         ids = torch.from_numpy(features)
         started = self.model.source_state(ids.to(self.device))
-        index = torch.tensor([stream], device=self.device)
         self._source = self._source.replace(index, started)  # type: ignore[arg-type]  # both of one encoder
-        self._restart_target(stream, ids)
+        self._restart_targets(list(streams), *self._start_targets(ids))
 
-    def _start_target(self, features: Int[Tensor, "1 F"]) -> tuple[CellFactors, SideState]:
+    def _start_targets(self, features: Int[Tensor, "M F"]) -> tuple[CellFactors, SideState]:
         """The same as ``start_decoder``, computed once for the same features."""
+        if len(features) > 1 and (features != features[0]).any():
+            return start_decoder(self.model, features)
         key = tuple(features[0].tolist())
         if key not in self._starts:
             if len(self._starts) >= _STARTS_KEPT:
                 self._starts.clear()
-            self._starts[key] = start_decoder(self.model, features)
-        return self._starts[key]
+            self._starts[key] = start_decoder(self.model, features[:1])
+        target, state = self._starts[key]
+        index = torch.zeros(len(features), dtype=torch.long, device=self.device)
+        return select_factors(target, index), state.select(index)
 
     @abstractmethod
     def _add_targets(self, features: Int[Tensor, "M F"]) -> None:
         """Adds the outputs of new streams."""
 
     @abstractmethod
-    def _restart_target(self, stream: int, features: Int[Tensor, "1 F"]) -> None:
-        """Replaces the output of a stream by an empty one."""
+    def _restart_targets(self, streams: list[int], target: CellFactors, state: SideState) -> None:
+        """Replaces the outputs of streams by empty ones, with what ``start_decoder`` gives for each."""
 
     @torch.inference_mode()
-    def read(
-        self, streams: Sequence[int], tokens: Sequence[int], copied: Sequence[int] | None = None
+    def advance(
+        self,
+        streams: Sequence[int],
+        tokens: Sequence[int],
+        copied: Sequence[int] | None = None,
+        ending: Sequence[int] = (),
     ) -> list[list[int]]:
-        """One more input token of some streams; the tokens that each of them now writes."""
-        return super().read(streams, tokens, copied)
+        """One more input token of some streams, and the end of others; the tokens that each of them now writes."""
+        return super().advance(streams, tokens, copied, ending)
 
-    @torch.inference_mode()
-    def finish(self, streams: Sequence[int]) -> list[list[int]]:
-        """The end of some inputs; the remaining tokens of each, without the end symbol."""
-        return super().finish(streams)
-
-    def _read(self, streams: Sequence[int], tokens: Sequence[int], copied: Sequence[int] | None = None) -> CellFactors:
+    def _read(self, streams: list[int], tokens: list[int], copied: list[int] | None = None) -> CellFactors:
         """The source's contribution to the row of each token."""
-        index = torch.tensor(list(streams), device=self.device)
-        given = torch.tensor(list(tokens), device=self.device)
-        self.copied[index] = torch.tensor(copied or [NOT_COPIED] * len(streams), device=self.device)
-        words = self.copied[index] if self.model.copies_words else None
+        index, given = (torch.tensor(part, device=self.device) for part in (streams, tokens))
+        words = None
+        if self.model.copies_words:
+            words = torch.tensor(copied or [NOT_COPIED] * len(streams), device=self.device)
+            self.copied[index] = words
         side, state = self.model.encode_step(given, self._source.select(index), words)
         self._source = self._source.put(index, state)  # type: ignore[arg-type]  # both of one encoder
         for stream in streams:
             self.tokens_read[stream] += 1
         return side
 
-    def _log_moves(
-        self, source: Float[Tensor, "N T"], target: Float[Tensor, "N T"], streams: list[int], *, is_last: bool
-    ) -> tuple[Float[Tensor, " N"], Float[Tensor, " N"]]:
-        """Log probabilities of writing and of reading on in cells of these streams, with their bias."""
-        log_odds = self.model.transition.log_odds(source, target)
-        log_odds = log_odds + self.emit_bias.index_select(0, torch.tensor(streams, device=self.device))
-        return self.model.split_odds(log_odds, torch.full_like(log_odds, is_last, dtype=torch.bool))
+    def _log_odds(
+        self, source: Float[Tensor, "N T"], target: Float[Tensor, "N T"], streams: Int[Tensor, " N"]
+    ) -> Float[Tensor, " N"]:
+        """Log odds of writing in cells of these streams, with their bias."""
+        return self.model.transition.log_odds(source, target) + self.emit_bias.index_select(0, streams)
 
     def _log_token_probs(
-        self, source: Float[Tensor, "N V"], target: Float[Tensor, "N V"], streams: list[int], *, can_end: bool
+        self, logits: Float[Tensor, "N V"], streams: Int[Tensor, " N"], is_last: Bool[Tensor, " N"]
     ) -> Float[Tensor, "N V"]:
         """Log probabilities of the tokens that each stream may write; the last is a copy, if the model copies words."""
-        log_probs = (source + target).log_softmax(1)
+        log_probs = logits.log_softmax(1)
         if self.model.copies_words:
             log_probs = add_row_copy(log_probs, self.copied[streams])
-        log_probs[:, [*never_written(self.model), *([] if can_end else [END])]] = IMPOSSIBLE
-        return log_probs
+        return self._forbid(log_probs, is_last)
+
+    def _forbid(self, scores: Float[Tensor, "N V"], is_last: Bool[Tensor, " N"]) -> Float[Tensor, "N V"]:
+        """Scores in place, with those of tokens made impossible that are never written; the end only in a last row."""
+        scores.index_fill_(1, self._never, IMPOSSIBLE)
+        scores[:, END].masked_fill_(~is_last, IMPOSSIBLE)
+        return scores
 
     def _keep_to_prefixes(self, log_probs: Float[Tensor, "N V"], streams: list[int], written: list[int]) -> None:
         """Makes all tokens impossible but the next of the prefix, in cells of streams that have not written theirs."""
@@ -140,7 +153,7 @@ class OnlineDecoder(OnlinePolicy):
                 log_probs[row] = IMPOSSIBLE
                 log_probs[row, token] = log_prob
 
-    def _ids(self, tokens: Int[Tensor, "N K"], streams: list[int]) -> Int[Tensor, "N K"]:
+    def _ids(self, tokens: Int[Tensor, "N K"], streams: Int[Tensor, " N"]) -> Int[Tensor, "N K"]:
         """The ids of tokens that each stream writes; that of a copy is the id of the word."""
         if not self.model.copies_words:
             return tokens

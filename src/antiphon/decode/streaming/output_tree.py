@@ -13,7 +13,7 @@ class OutputTree(ABC):
     def __init__(self, count: int) -> None:
         self.owner = list(range(count))
         self.parent, self.token, self.length = [-1] * count, [START] * count, [0] * count
-        self.children: list[dict[int, int]] = [{} for _ in range(count)]
+        self._children: dict[tuple[int, int], int] = {}
 
     def add_roots(self, owners: Sequence[int], target: Any, state: Any) -> list[int]:
         """New nodes without tokens, for these streams, with what the decoder gives for the start symbol of each."""
@@ -26,16 +26,16 @@ class OutputTree(ABC):
     def grow(self, parents: list[int], tokens: list[int]) -> list[int]:
         """The nodes after one more token each; missing ones are added."""
         grown = list(zip(parents, tokens, strict=True))
-        new = [(parent, token) for parent, token in grown if token not in self.children[parent]]
+        new = [each for each in grown if each not in self._children]
         if new:
             self._add(*map(list, zip(*new, strict=True)))
-        return [self.children[parent][token] for parent, token in grown]
+        return [self._children[each] for each in grown]
 
     def _add(self, parents: list[int], tokens: list[int]) -> None:
         """Adds nodes after one more token of each parent."""
         target, state = self._step(parents, tokens)
         for parent, token in zip(parents, tokens, strict=True):
-            self.children[parent][token] = len(self.owner)
+            self._children[parent, token] = len(self.owner)
             self._append(self.owner[parent], parent, token, self.length[parent] + 1)
         self._store(target, state)
 
@@ -52,7 +52,6 @@ class OutputTree(ABC):
         """Drops what is stored for all other nodes."""
 
     def _append(self, owner: int, parent: int, token: int, length: int) -> None:
-        self.children.append({})
         self.owner.append(owner)
         self.parent.append(parent)
         self.token.append(token)
@@ -66,6 +65,24 @@ class OutputTree(ABC):
             node = self.parent[node]
         return tokens[::-1]
 
+    def prefix(self, node: int, length: int) -> int:
+        """The node above another one, or that itself, that has so many tokens; a shorter node itself."""
+        while self.length[node] > length:
+            node = self.parent[node]
+        return node
+
+    def shared_prefix(self, nodes: list[int], above: int) -> int:
+        """The longest prefix that all these nodes share, all of which are below another one."""
+        shared = nodes[0]
+        for node in nodes:
+            other = self.prefix(node, self.length[shared])
+            shared = self.prefix(shared, self.length[other])
+            while shared != other:
+                shared, other = self.parent[shared], self.parent[other]
+            if shared == above:
+                break
+        return shared
+
     def keep(self, nodes: list[int]) -> dict[int, int]:
         """Drops all other nodes; the new index of each of these."""
         moved = {node: index for index, node in enumerate(nodes)}
@@ -73,8 +90,10 @@ class OutputTree(ABC):
         self.parent = [moved.get(self.parent[node], -1) for node in nodes]
         self.token = [self.token[node] for node in nodes]
         self.length = [self.length[node] for node in nodes]
-        self.children = [
-            {token: moved[child] for token, child in self.children[node].items() if child in moved} for node in nodes
-        ]
+        self._children = {
+            (parent, token): node
+            for node, (parent, token) in enumerate(zip(self.parent, self.token, strict=True))
+            if parent >= 0
+        }
         self._keep_stored(nodes)
         return moved

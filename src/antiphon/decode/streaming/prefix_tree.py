@@ -36,8 +36,11 @@ class PrefixTree(OutputTree):
             self.state = self.state.join(self.state.select(more))
         for whole, part in zip(self.target, target, strict=True):
             whole[first:stop] = part
-        self.state = self.state.replace(torch.arange(first, stop, device=self.target.logits.device), state)
+        self.state = self.state.replace(slice(first, stop), state)
 
     def _keep_stored(self, nodes: list[int]) -> None:
-        self.target = select_factors(self.target, nodes)
-        self.state = self.state.select(torch.tensor(nodes, device=self.target.logits.device))
+        """Moves what is kept to the front, so that there is as much room as before."""
+        index, kept = torch.tensor(nodes, device=self.target.logits.device), slice(0, len(nodes))
+        for whole in self.target:
+            whole[kept] = whole.index_select(0, index)
+        self.state = self.state.replace(kept, self.state.select(index))

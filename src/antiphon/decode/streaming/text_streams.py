@@ -11,7 +11,8 @@ for the unknown tokens of the input, in the order in which they were read.
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from itertools import chain
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,14 +29,14 @@ class StreamDecoder(Protocol):
 
     writes_at_once: bool
 
-    def read(
-        self, streams: Sequence[int], tokens: Sequence[int], copied: Sequence[int] | None = None
+    def advance(
+        self,
+        streams: Sequence[int],
+        tokens: Sequence[int],
+        copied: Sequence[int] | None = None,
+        ending: Sequence[int] = (),
     ) -> list[list[int]]:
-        """One more input token of some streams; the tokens that each of them now writes."""
-        ...
-
-    def finish(self, streams: Sequence[int]) -> list[list[int]]:
-        """The end of some inputs; the remaining tokens of each."""
+        """One more input token of some streams, and the end of others; the tokens that each of them now writes."""
         ...
 
     def add(self, features: NDArray[np.int64]) -> None:
@@ -43,9 +44,13 @@ class StreamDecoder(Protocol):
         ...
 
     def restart(
-        self, stream: int, features: NDArray[np.int64], emit_bias: float = 0.0, prefix: Sequence[int] = ()
+        self,
+        streams: Sequence[int],
+        features: NDArray[np.int64],
+        emit_bias: Sequence[float],
+        prefixes: Sequence[Sequence[int]],
     ) -> None:
-        """Begins a new input in the place of a stream."""
+        """Begins new inputs in the places of streams."""
         ...
 
     def outputs(self, stream: int) -> list[tuple[list[int], float]]:
@@ -79,6 +84,14 @@ class CopiedTokens:
         return self._pending.popleft() if self._pending else self._last
 
 
+class StreamStart(NamedTuple):
+    """How a stream starts: its features, the bias towards writing, and the ids that its output begins with."""
+
+    features: tuple[str, ...]
+    emit_bias: float
+    prefix: tuple[int, ...]
+
+
 class StreamGroup:
     """Several streams that are advanced together, at little more than the cost of one."""
 
@@ -88,6 +101,10 @@ class StreamGroup:
         self._copied = [CopiedTokens() for _ in range(count)]
         self._words: list[dict[str, int]] = [{} for _ in range(count)]
         """The unknown words of each stream, if words are copied, with their number."""
+        self._starts: dict[int, StreamStart] = {}
+        """Streams that were opened since the last step, to be started together with it."""
+        self._added = 0
+        """How many of them the decoder does not know yet."""
 
     def __len__(self) -> int:
         return len(self._is_open)
@@ -97,29 +114,44 @@ class StreamGroup:
 
         Its output begins with the target ids of ``prefix``.
         """
-        ids = self._codec.feature_ids([features])
         if all(self._is_open):
-            self._streams.add(ids)
             self._is_open.append(False)
             self._copied.append(CopiedTokens())
             self._words.append({})
+            self._added += 1
         index = self._is_open.index(False)
-        self._streams.restart(index, ids, emit_bias, prefix)
+        self._starts[index] = StreamStart(tuple(features), emit_bias, tuple(prefix))
         self._is_open[index], self._copied[index], self._words[index] = True, CopiedTokens(), {}
         return index
+
+    def _start_opened(self) -> None:
+        """Starts the streams that were opened since the last step."""
+        if not self._starts:
+            return
+        indices, starts = list(self._starts), list(self._starts.values())
+        features = self._codec.feature_ids([start.features for start in starts])
+        if self._added:
+            self._streams.add(np.repeat(features[:1], self._added, 0))
+        biases, prefixes = [start.emit_bias for start in starts], [start.prefix for start in starts]
+        self._streams.restart(indices, features, biases, prefixes)
+        self._starts, self._added = {}, 0
 
     def close(self, index: int) -> None:
         """Ends a stream without writing the rest of its output."""
         self._is_open[index] = False
 
-    def advance(self, pieces: Mapping[int, Sequence[str]]) -> dict[int, list[str]]:
-        """One more piece of some streams, as tokens; the tokens that each of these now writes."""
-        given = [pieces.get(index) for index in range(len(self))]
-        written = self.read_tokens(given)
-        return {index: written[index] for index in pieces}
+    def advance(self, pieces: Mapping[int, Sequence[str]], ending: Sequence[int] = ()) -> dict[int, list[str]]:
+        """One more piece of some streams, as tokens, and the end of others; the tokens that each of them now writes."""
+        for index in (*pieces, *ending):
+            if not self._is_open[index]:
+                raise ValueError(f"stream {index} has ended already")
+        for index in ending:
+            self._is_open[index] = False
+        return self._advance(pieces, ending)
 
     def outputs(self, index: int) -> list[tuple[list[str], float]]:
         """What a stream may write next: tokens that are not written yet, with their log scores, best first."""
+        self._start_opened()
         words = list(self._words[index])
         return [(self._codec.decode_words(ids, words), score) for ids, score in self._streams.outputs(index)]
 
@@ -134,33 +166,36 @@ class StreamGroup:
         for index, piece in enumerate(pieces):
             if piece is not None and not self._is_open[index]:
                 raise ValueError(f"stream {index} has ended, expected None for it")
-        return self._advance([piece or () for piece in pieces])
+        written = self._advance({index: piece for index, piece in enumerate(pieces) if piece is not None})
+        return [written.get(index, []) for index in range(len(self))]
 
     def finish(self, indices: Sequence[int] | None = None) -> list[list[str]]:
         """Ends some streams, or all open ones; the remaining tokens of each, in the order given."""
         ending = [n for n, is_open in enumerate(self._is_open) if is_open] if indices is None else list(indices)
-        for index in ending:
-            if not self._is_open[index]:
-                raise ValueError(f"stream {index} has ended already")
-            self._is_open[index] = False
-        found = self._streams.finish(ending) if ending else []
-        return [self._decode(index, ids, None) for index, ids in zip(ending, found, strict=True)]
+        written = self.advance({}, ending)
+        return [written[index] for index in ending]
 
-    def _advance(self, pieces: Sequence[Sequence[str]]) -> list[list[str]]:
-        written: list[list[str]] = [[] for _ in pieces]
-        for position in range(max(map(len, pieces), default=0)):
-            reading = [index for index, piece in enumerate(pieces) if position < len(piece)]
+    def _advance(self, pieces: Mapping[int, Sequence[str]], ending: Sequence[int] = ()) -> dict[int, list[str]]:
+        """What ``advance`` gives; streams end together with the first token of the pieces of others."""
+        self._start_opened()
+        written: dict[int, list[str]] = {index: [] for index in (*pieces, *ending)}
+        for position in range(max(map(len, pieces.values()), default=0) or bool(ending)):
+            reading = [index for index, piece in pieces.items() if position < len(piece)]
             tokens = [pieces[index][position] for index in reading]
             ids = self._codec.source.vocab.encode(tokens).tolist()
             for index, token, id_ in zip(reading, tokens, ids, strict=True):
                 self._copied[index].read(token, is_known=id_ != UNKNOWN)
-            new_ids = self._streams.read(reading, ids, self._word_ids(reading, tokens))
-            for index, token, new in zip(reading, tokens, new_ids, strict=True):
-                written[index] += self._decode(index, new, token)
+            new_ids = self._streams.advance(reading, ids, self._word_ids(reading, tokens), ending)
+            given = chain(zip(reading, tokens, strict=True), ((index, None) for index in ending))
+            for (index, last), new in zip(given, new_ids, strict=True):
+                written[index] += self._decode(index, new, last)
+            ending = ()
         return written
 
     def _decode(self, index: int, ids: Sequence[int], token: str | None) -> list[str]:
         """The tokens that a stream wrote after a token of its input, or None after its end."""
+        if not ids:
+            return []
         written = self._codec.decode_words(ids, list(self._words[index]))
         return [self._copy(index, token) if id_ == UNKNOWN else each for each, id_ in zip(written, ids, strict=True)]
 

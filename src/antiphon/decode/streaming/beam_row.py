@@ -1,0 +1,147 @@
+"""One row of the lattices of several streams, filled column by column by online beam search.
+
+A column holds the outputs of one length of each stream, the shortest first. All streams are at their own lengths, but
+they fill their columns at the same time. Numbers of single cells are too few to be worth an operation on a device, so
+everything here is a list or an array.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+IMPOSSIBLE = -math.inf
+
+
+class Candidate(NamedTuple):
+    """A token that may be written in a cell: its log score, all alignments summed, and the node it follows.
+
+    ``position`` is that of its stream in the row. ``value`` is the objective of a noisy channel, if there is one.
+    """
+
+    log_score: float
+    node: int
+    token: int
+    position: int
+    value: float = 0.0
+
+
+class CellScores(NamedTuple):
+    """Log probabilities in the cells of a column: of writing, of reading on, and of tokens, ``K`` after each output."""
+
+    log_emit: NDArray[Any]
+    log_shift: NDArray[Any]
+    log_probs: NDArray[Any]
+    tokens: NDArray[np.int64]
+
+
+class Column:
+    """Outputs of one column: their nodes, positions of their streams, and forward scores."""
+
+    def __init__(self) -> None:
+        self.nodes: list[int] = []
+        self.positions: list[int] = []
+        self.scores: list[float] = []
+        self._places: dict[int, int] = {}
+
+    def add(self, node: int, position: int, log_score: float) -> None:
+        """Adds an output; the score of one that is there already is added to its own."""
+        place = self._places.setdefault(node, len(self.nodes))
+        if place < len(self.nodes):
+            self.scores[place] = _log_add(self.scores[place], log_score)
+            return
+        self.nodes.append(node)
+        self.positions.append(position)
+        self.scores.append(log_score)
+
+
+class BeamRow:
+    """The row of some streams and the column that is being filled: ``node[n]`` has the score ``scores[n]``.
+
+    ``left`` has the scores of each stream's outputs on leaving the row. In a last row outputs end instead, and
+    ``finished`` has the tokens of the best. ``best`` is the best score of each stream that has left or ended.
+    """
+
+    def __init__(
+        self,
+        streams: Sequence[int],
+        is_last: Sequence[bool],
+        active: Sequence[Mapping[int, float]],
+        lengths: Sequence[Sequence[int]],
+        longest: Sequence[int],
+    ) -> None:
+        self.streams, self.is_last = np.array(streams), np.array(is_last)
+        self.left: list[dict[int, float]] = [{} for _ in streams]
+        self.finished: list[list[int]] = [[] for _ in streams]
+        self.best = np.full(len(streams), IMPOSSIBLE)
+        self._final_scores = [IMPOSSIBLE] * len(streams)
+        self._shortest, self._longest = np.array([min(each) for each in lengths]), np.array(longest)
+        self._columns: list[Column] = []
+        self._index = -1
+        for position, (outputs, own) in enumerate(zip(active, lengths, strict=True)):
+            for (node, log_score), length in zip(outputs.items(), own, strict=True):
+                self._column(length - min(own)).add(node, position, log_score)
+
+    def _column(self, index: int) -> Column:
+        while index >= len(self._columns):
+            self._columns.append(Column())
+        return self._columns[index]
+
+    def next_column(self) -> bool:
+        """Moves to the next column with any outputs; False at the end of the row."""
+        self._index += 1
+        while self._index < len(self._columns) and not self._columns[self._index].nodes:
+            self._index += 1
+        if self._index >= len(self._columns):
+            return False
+        column = self._columns[self._index]
+        self.nodes, self.position = column.nodes, column.positions
+        self.positions, self.scores = np.array(column.positions), np.array(column.scores)
+        self.lengths = self._shortest[self.positions] + self._index
+        self.is_full = self.lengths + 2 > self._longest[self.positions]
+        return True
+
+    def leave(self, log_scores: NDArray[np.float64]) -> None:
+        """Has the outputs of the column read on, unless the row is the last of their stream."""
+        reads_on = ~self.is_last[self.positions]
+        np.maximum.at(self.best, self.positions[reads_on], log_scores[reads_on])
+        for node, position, log_score, does in zip(
+            self.nodes, self.position, log_scores.tolist(), reads_on.tolist(), strict=True
+        ):
+            if does:
+                self.left[position][node] = log_score
+
+    def best_extensions(
+        self, log_scores: NDArray[np.float64], threshold: float, width: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Rows and columns of the ``width`` best scores of each stream, best first, of tokens after each output.
+
+        They are within ``threshold`` of the best of them, and of the best of the stream that has left or ended.
+        """
+        top = self.best.copy()
+        np.maximum.at(top, self.positions, log_scores.max(1))
+        worst = (top - threshold)[self.positions, None]
+        place, rank = ((log_scores >= worst) & (log_scores > IMPOSSIBLE)).nonzero()
+        position = self.positions[place]
+        order = np.lexsort((-log_scores[place, rank], position))
+        position = position[order]
+        order = order[np.arange(len(order)) - np.searchsorted(position, position) < width]
+        return place[order], rank[order]
+
+    def arrive(self, node: int, position: int, log_score: float) -> None:
+        """Adds an output to the next column."""
+        self._column(self._index + 1).add(node, position, log_score)
+
+    def finish(self, candidate: Candidate, final_score: float, tokens: list[int]) -> None:
+        """Adds an output that ends; the best of a stream by its final score is kept."""
+        position = candidate.position
+        self.best[position] = max(self.best[position], candidate.log_score)
+        if final_score > self._final_scores[position]:
+            self._final_scores[position], self.finished[position] = final_score, tokens
+
+
+def _log_add(one: float, other: float) -> float:
+    high, low = max(one, other), min(one, other)
+    return high + math.log1p(math.exp(low - high))
