@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from antiphon.exceptions import InputError
-from antiphon.serve.batcher import MAX_BATCH, Batcher
+from antiphon.serve.batcher import MAX_BATCH, MAX_STREAMS, Batcher, Job, Lane
 from antiphon.serve.guards import RefusedError
 from antiphon.serve.service_metrics import ServiceMetrics
 
@@ -126,14 +126,63 @@ def test_a_job_whose_client_has_gone_is_not_computed():
 def test_steps_of_streams_and_other_jobs_take_turns():
     async def scenario(batcher, gate):
         await begun(batcher, gate)
+        full = {"o": [MAX_BATCH, False], "s": [MAX_STREAMS, True]}
         jobs = [
-            asyncio.ensure_future(batcher.submit(name, [name], gate.compute, of_stream=name.startswith("s")))
+            asyncio.ensure_future(batcher.submit(name, [name] * size, gate.compute, of_stream=of_stream))
             for name in ("o1", "o2", "s1", "s2")
+            for size, of_stream in [full[name[0]]]
         ]
         await asyncio.sleep(0)
         gate.is_open.set()
         await asyncio.gather(*jobs)
         assert [call[0][0] for call in gate.calls[1:]] in (["s", "o", "s", "o"], ["o", "s", "o", "s"])
+
+    run(scenario, max_queue=4 * MAX_STREAMS)
+
+
+def waiting_since(lane, *times):
+    for arrived in times:
+        lane.add(Job("k", ["a"], list, None, arrived))
+    return lane
+
+
+def test_the_first_job_of_an_idle_lane_waits_no_longer_for_more_that_come():
+    assert waiting_since(Lane(8), 10.0, 10.003).due(0.004) == 10.004
+
+
+def test_jobs_gather_after_a_batch_until_as_many_wait_as_before():
+    lane = Lane(8, finished=10.0, seconds=0.06, expected=3)
+    assert waiting_since(lane, 9.97, 9.98).due(0.004) == pytest.approx(10.01)
+    assert waiting_since(lane, 10.005).due(0.004) < 10.0
+
+
+def test_jobs_gather_no_longer_than_the_batch_took_or_the_lane_allows():
+    times = [10.0 + n / 200 for n in range(20)]
+    assert waiting_since(Lane(64, finished=10.0, seconds=0.05, expected=30), *times[:10]).due(0.004) == 10.05
+    assert waiting_since(Lane(64, 0.02, finished=10.0, seconds=0.05, expected=30), *times[:4]).due(0.004) == 10.02
+
+
+def test_a_long_computation_lets_steps_of_streams_go_first():
+    async def scenario(batcher, gate):
+        gate.is_open.set()
+        begun, order = threading.Event(), []
+
+        def long(items):
+            begun.set()
+            while not order:
+                batcher.interrupt()
+            order.append("long")
+            return items
+
+        def step(items):
+            order.append("step")
+            return items
+
+        first = asyncio.ensure_future(batcher.submit("long", ["a"], long))
+        while not begun.is_set():
+            await asyncio.sleep(0.001)
+        await asyncio.gather(first, batcher.submit("pool", ["b"], step, of_stream=True))
+        assert order == ["step", "long"]
 
     run(scenario)
 

@@ -1,6 +1,7 @@
 """The service as an ASGI application: its addresses, and what stands before them."""
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
@@ -55,6 +56,8 @@ async def running(service: Service) -> AsyncIterator[None]:
     """Starts what computes, and stops it after what was running."""
     service.batcher.start()
     await warm_up(service)
+    gc.collect()
+    gc.freeze()  # modules and models stay: to search them for garbage again and again would stop all streams meanwhile
     service.ready = True
     watching = asyncio.ensure_future(service.watch_sockets())
     try:

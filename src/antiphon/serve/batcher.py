@@ -2,9 +2,10 @@
 
 A job has a key; jobs of the same key are computed in one call. Steps of streams and all other jobs wait in two lanes,
 each of which has at most one batch on its way, so that they take turns and neither waits for long. The first job of an
-idle lane waits a few milliseconds for others. While a lane is busy its jobs gather as long as more keep coming, but no
-longer than the batch before them took: many jobs at a time cost little more than one, and the thread that computes
-leaves the interpreter to the event loop meanwhile. A job whose client has gone is dropped before it is computed.
+idle lane waits a few milliseconds for others. After a batch, jobs gather until there are as many as were on their way
+before, and otherwise as long as more keep coming, but no longer than the batch took: many jobs at a time cost little
+more than one, and the thread that computes leaves the interpreter to the event loop meanwhile. A job whose client has
+gone is dropped before it is computed.
 
 The event loop decides what is computed next; the thread only computes. A long computation can let the steps of streams
 that wait go first: it calls ``interrupt``.
@@ -33,6 +34,8 @@ MAX_STREAMS = 256
 """Streams that advance in one call."""
 _STREAMS_GATHER = 0.025
 """Seconds that steps of streams, which never cease to come, gather at most."""
+_LONGEST_PAUSE = 0.01
+"""Jobs keep coming as long as the seconds between them are no more, or a quarter of the last batch's time."""
 _RETRY_AFTER = [(b"retry-after", b"1")]
 
 
@@ -59,9 +62,10 @@ Outcome = Sequence[Any] | BaseException
 
 @dataclass(eq=False)
 class Lane:
-    """Jobs that wait, and how long the last batch took.
+    """Jobs that wait, and what is known of the last batch: when it was finished, and how long it took.
 
-    At most ``most`` items are computed in one call; jobs gather for at most ``gather_seconds``.
+    At most ``most`` items are computed in one call; jobs gather for at most ``gather_seconds``. ``expected`` items were
+    on their way when the last batch was finished: those in it, whose clients may go on with others, and those waiting.
     """
 
     most: int
@@ -72,6 +76,7 @@ class Lane:
     timer: asyncio.TimerHandle | None = None
     finished: float = -math.inf
     seconds: float = 0.0
+    expected: int = 0
 
     def add(self, job: Job) -> None:
         """Adds a job after the others."""
@@ -80,10 +85,17 @@ class Lane:
 
     def due(self, wait_seconds: float) -> float:
         """The time at which the jobs should be computed."""
-        if self.waiting >= self.most:
-            return -math.inf
+        first, last = self.jobs[0].arrived, self.jobs[-1].arrived
         gathered = self.finished + min(self.seconds, self.gather_seconds)
-        return max(self.jobs[0].arrived, min(self.jobs[-1].arrived, gathered - wait_seconds)) + wait_seconds
+        if self.waiting >= self.most or (last < gathered and self.waiting >= self.expected):
+            return -math.inf
+        pause = max(wait_seconds, min(_LONGEST_PAUSE, self.seconds / 4))
+        return max(first + wait_seconds, min(max(last, self.finished) + pause, gathered))
+
+    def finish(self, items: int, seconds: float) -> None:
+        """Notes that a batch of so many items was finished."""
+        self.is_busy, self.finished, self.seconds = False, time.monotonic(), seconds
+        self.expected = items + self.waiting
 
     def take(self) -> list[Job]:
         """The oldest job and those of the same key that fit into a batch with it; the others keep their order."""
@@ -195,7 +207,7 @@ class Batcher:
 
     def _finish(self, lane: Lane, jobs: list[Job], outcomes: list[Outcome], seconds: float) -> None:
         """Hands results to those who wait, and arranges for the next jobs; runs in the event loop."""
-        lane.is_busy, lane.seconds, lane.finished = False, seconds, time.monotonic()
+        lane.finish(sum(len(job.items) for job in jobs), seconds)
         self._schedule(lane)
         for job, outcome in zip(jobs, outcomes, strict=True):
             if job.future.done():
