@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from antiphon.exceptions import InputError
+from antiphon.pause_points import pause
 from antiphon.serve.batcher import MAX_BATCH, MAX_STREAMS, Batcher, Job, Lane
 from antiphon.serve.guards import RefusedError
 from antiphon.serve.service_metrics import ServiceMetrics
@@ -170,7 +171,7 @@ def test_a_long_computation_lets_steps_of_streams_go_first():
         def long(items):
             begun.set()
             while not order:
-                batcher.interrupt()
+                pause()
             order.append("long")
             return items
 
@@ -183,6 +184,29 @@ def test_a_long_computation_lets_steps_of_streams_go_first():
             await asyncio.sleep(0.001)
         await asyncio.gather(first, batcher.submit("pool", ["b"], step, of_stream=True))
         assert order == ["step", "long"]
+
+    run(scenario)
+
+
+def test_a_computation_that_no_one_waits_for_ends_at_its_next_pause():
+    async def scenario(batcher, gate):
+        begun, ended = threading.Event(), threading.Event()
+
+        def endless(items):
+            begun.set()
+            try:
+                while True:
+                    pause()
+            finally:
+                ended.set()
+
+        job = asyncio.ensure_future(batcher.submit("k", ["a"], endless))
+        while not begun.is_set():
+            await asyncio.sleep(0.001)
+        job.cancel()
+        gate.is_open.set()
+        assert await batcher.submit("k", ["b"], gate.compute) == ["B"]
+        assert ended.is_set()
 
     run(scenario)
 

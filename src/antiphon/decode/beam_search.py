@@ -38,6 +38,7 @@ from antiphon.nn.cuda_streams import run_concurrently
 from antiphon.nn.factored_softmax import has_kernel
 from antiphon.nn.next_tokens import top_tokens
 from antiphon.nn.slots import scatter_to_slots
+from antiphon.pause_points import pause
 
 _MIN_VALUE = torch.finfo(torch.float64).min
 """Lower than every possible value."""
@@ -94,6 +95,7 @@ class BeamSearch:
         for length in range(1, int(self.limits.max()) + 1):
             beam, written = step(beam)
             history.append(written)
+            pause()
             if length % interval == 0 and not (beam.log_prob > IMPOSSIBLE).any():
                 break
             if self.is_long and length % _STUCK_AFTER == 0:

@@ -7,6 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from antiphon.lattice.moves import IMPOSSIBLE, end_cells, forbid_impossible_moves, to_diagonals
+from antiphon.pause_points import pause
 
 
 class BestPath(NamedTuple):
@@ -44,6 +45,7 @@ def _sweep(
     best[0, :, 1] = 0.0
     came_by_writing = torch.ones(D, B, I, dtype=torch.bool, device=write.device)
     for d in range(1, D):
+        pause()
         wrote = best[d - 1, :, 1:] + write[d - 1]
         shifted = best[d - 1, :, 1:-1] + shift[d - 1, :, :-1]
         best[d, :, 1] = wrote[:, 0]
@@ -59,6 +61,7 @@ def _trace_back(
     sequence = torch.arange(B, device=row.device)
     rows = row.new_full((B, J + 1), -1)
     for _ in range(came_by_writing.shape[0] - 1):
+        pause()
         wrote = came_by_writing[diagonal, sequence, row]
         moving = diagonal > 0
         # A token is stored in its column when the step back undoes a write; column J collects the other steps.

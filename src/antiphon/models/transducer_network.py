@@ -28,6 +28,7 @@ from antiphon.nn.token_logits import TokenLogits
 from antiphon.nn.transformer_encoder import TransformerEncoder
 from antiphon.nn.transformer_layers import LayerSizes
 from antiphon.nn.transition import GeometricTransition, NeuralTransition
+from antiphon.pause_points import pause
 
 _TRANSITION_ELEMENTS = 2**26
 """Elements of the hidden transition units that are computed at once when no gradient is needed."""
@@ -194,4 +195,8 @@ class TransducerNetwork(nn.Module):
         B, I, T = source.shape
         at_once = target.shape[1] if torch.is_grad_enabled() else _TRANSITION_ELEMENTS // max(1, B * I * T)
         parts = target.split(max(1, at_once), dim=1)
-        return torch.cat([self.transition.all_log_odds(source, part) for part in parts], 2)
+        odds = []
+        for part in parts:
+            odds.append(self.transition.all_log_odds(source, part))
+            pause()
+        return torch.cat(odds, 2)

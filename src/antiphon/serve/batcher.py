@@ -7,8 +7,8 @@ before, and otherwise as long as more keep coming, but no longer than the batch 
 more than one, and the thread that computes leaves the interpreter to the event loop meanwhile. A job whose client has
 gone is dropped before it is computed.
 
-The event loop decides what is computed next; the thread only computes. A long computation can let the steps of streams
-that wait go first: it calls ``interrupt``.
+The event loop decides what is computed next; the thread only computes. At the pauses of a long computation
+(``pause_points.py``) the steps of streams that wait go first, and it ends there if no client waits for it any more.
 """
 
 import asyncio
@@ -17,12 +17,15 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import Any
 
 from antiphon.exceptions import AntiphonError
+from antiphon.pause_points import pausing
 from antiphon.serve.guards import RefusedError
 from antiphon.serve.service_metrics import ServiceMetrics
 
@@ -44,6 +47,10 @@ class StoppingError(RefusedError):
 
     def __init__(self) -> None:
         super().__init__(503, "the service is stopping, expected a request to another one", [(b"retry-after", b"5")])
+
+
+class AbandonedError(Exception):
+    """No client waits for what is computed."""
 
 
 @dataclass(eq=False)
@@ -164,12 +171,13 @@ class Batcher:
         self._batches.put(None)
         self._thread.join()
 
-    def interrupt(self) -> None:
-        """Computes the steps of streams that wait; called by a long computation of another lane."""
-        try:
-            batch = self._batches.get_nowait()
-        except Empty:
+    def _interrupt(self, jobs: list[Job]) -> None:
+        """Computes the steps of streams that wait, at a pause of other jobs; ends these if no one waits for them."""
+        if all(job.future.done() for job in jobs):
+            raise AbandonedError
+        if self._batches.empty():
             return
+        batch = self._batches.get()
         if batch is None or batch[0] is not self._streams:
             self._batches.put(batch)
         else:
@@ -197,7 +205,8 @@ class Batcher:
     def _run(self, lane: Lane, jobs: list[Job]) -> bool:
         """Computes a batch and hands its results to the event loop; False if that is closed."""
         started = time.monotonic()
-        outcomes = self._compute(jobs)
+        with nullcontext() if lane is self._streams else pausing(partial(self._interrupt, jobs)):
+            outcomes = self._compute(jobs)
         seconds = time.monotonic() - started
         try:
             jobs[0].future.get_loop().call_soon_threadsafe(self._finish, lane, jobs, outcomes, seconds)
@@ -231,6 +240,9 @@ class Batcher:
         try:
             items = list(chain.from_iterable(job.items for job in jobs))
             results = list(jobs[0].compute(items))
+        except AbandonedError:
+            self.metrics.dropped.increment(amount=len(jobs))
+            return [() for _ in jobs]
         except BaseException as error:
             if len(jobs) == 1:
                 return [_named(error)]

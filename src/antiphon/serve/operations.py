@@ -6,13 +6,12 @@ from typing import Any, cast
 
 import torch
 
-from antiphon.api import Alignment, Candidate, Model, Prediction
+from antiphon.api import Alignment, Candidate, Model, Prediction, PredictOptions
 from antiphon.api.generation_models import NeuralModel
 from antiphon.api.inputs import as_features, check_features
 from antiphon.api.results import END_SYMBOL
 from antiphon.data.readers import Source
 from antiphon.decode.dropped_hypotheses import search_with_dropped
-from antiphon.decode.hypothesis import Hypothesis
 from antiphon.exceptions import InputError
 from antiphon.models.language_model import LanguageModel
 from antiphon.models.transducer import Transducer
@@ -24,6 +23,8 @@ from antiphon.serve.stream_pool import OpenStream, Step, StreamPool, StreamSearc
 from antiphon.serve.stream_story import StreamStory
 
 PARTS = ("direct", "channel", "language_model", "length")
+_OF_CANDIDATES = ("text", "tokens", "probability", "log_probability", "score", "parts")
+"""What is said of the candidates of a lattice."""
 
 
 def finite(value: float | None) -> float | None:
@@ -174,28 +175,22 @@ class Lattices:
 
     def _search_whole(self, body: LatticeBody, features: tuple[str, ...], source: Sequence[str]) -> dict[str, Any]:
         """The candidates of a whole input, and what the beam dropped."""
-        codec, recipe = self.model.codec, self.model.recipe
-        batch = codec.batch_of_tokens([source], None, [features])
-        settings = build_beam(recipe.search, nbest=body.nbest)
+        options = PredictOptions(nbest=body.nbest, align=False, prefix=tuple(body.prefix))
+        (prediction,) = self.model.predict_lazily([Source(body.input, features)], options)
+        candidates = [candidate_answer(candidate) for candidate in prediction.nbest]
+        batch = self.model.codec.batch_of_tokens([source], None, [features]).to(self.model.device)
         prefix = self.model.codec.target.known_ids(body.prefix, "prefix")
-        found, dropped = search_with_dropped(self.model.module, batch.to(self.model.device), settings, prefix)  # type: ignore[arg-type]
-        candidates = [self._candidate(hypothesis, source) for hypothesis in found]
+        settings = build_beam(self.model.recipe.search, nbest=body.nbest)
+        _, dropped = search_with_dropped(self.model.module, batch, settings, prefix)  # type: ignore[arg-type]
+        best = list(prediction.tokens)
         return {
-            "best": candidates[0]["tokens"] if candidates else [],
-            "candidates": candidates,
+            "best": best,
+            "candidates": [{key: candidate[key] for key in _OF_CANDIDATES} for candidate in candidates],
             "dropped": [
                 {**self._output(each.tokens, each.log_prob, source), "step": len(each.tokens)}
                 for each in dropped[: body.nbest]
             ],
-            "written": len(candidates[0]["tokens"]) if candidates else 0,
-        }
-
-    def _candidate(self, hypothesis: Hypothesis, source: Sequence[str]) -> dict[str, Any]:
-        parts = dict(zip(PARTS, hypothesis.features, strict=True)) if hypothesis.features else None
-        return {
-            **self._output(hypothesis.tokens, hypothesis.log_prob, source),
-            "score": finite(hypothesis.score),
-            "parts": parts,
+            "written": len(best),
         }
 
     def _output(self, ids: Sequence[int], log_prob: float, source: Sequence[str]) -> dict[str, Any]:
