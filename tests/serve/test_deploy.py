@@ -6,6 +6,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,36 @@ def test_the_dockerfile_has_known_instructions_and_copies_what_exists():
     for name in copied:
         assert (DEPLOY.parent / name).exists()
         assert f"!{name}" in allowed
+
+
+def test_the_image_installs_extras_that_exist_in_a_shell_that_can_read_it():
+    project = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text())["project"]
+    commands = [rest for name, rest in instructions() if name == "RUN"]
+    for command in commands:
+        subprocess.run(["sh", "-n", "-c", command], check=True)
+    installed = [word for command in commands if command.startswith("pip install") for word in shlex.split(command)]
+    assert "torch" in installed
+    (wanted,) = [word.partition("[")[2].rstrip("]").split(",") for word in installed if word.startswith(".[")]
+    assert set(wanted) <= set(project["optional-dependencies"])
+    assert any(word.startswith("torch") for word in project["optional-dependencies"]["torch"])
+
+
+def test_the_stages_of_the_image_fit_together():
+    stages, user = [], None
+    for name, rest in instructions():
+        if name == "FROM":
+            image, _, stage = rest.partition(" AS ")
+            assert ":" in image, "an image without a version changes by itself"
+            stages.append(stage)
+        if name == "RUN" and "useradd" in rest:
+            user = rest.split()[-1]
+        if name == "COPY" and "--from=" in rest:
+            assert rest.partition("--from=")[2].split()[0] in stages[:-1]
+        if name == "USER":
+            assert rest == user
+    requires = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text())["project"]["requires-python"]
+    versions = {rest.partition(":")[2].split("-")[0] for name, rest in instructions() if name == "FROM"}
+    assert versions == {requires.partition("=")[2].split(",")[0]}
 
 
 def test_the_container_runs_a_command_that_exists_without_privileges():

@@ -12,6 +12,7 @@ from antiphon.exceptions import AntiphonError
 from antiphon.serve.guards import RefusedError
 from antiphon.serve.request_bodies import (
     AlignBody,
+    Body,
     CellBody,
     LatticeBody,
     PredictBody,
@@ -36,7 +37,6 @@ def create_router(service: Service) -> APIRouter:
     router = APIRouter()
     add_state(router, service)
     add_models(router, service)
-    add_views(router, service)
 
     @router.websocket(SOCKET)
     async def stream(socket: WebSocket) -> None:
@@ -75,44 +75,31 @@ def add_models(router: APIRouter, service: Service) -> None:
         """What is served, and what each run can do."""
         return service.about()
 
-    @router.post("/api/predict", tags=["runs"], responses=documented("predict"))
-    async def predict(body: PredictBody, request: Request) -> Response:
-        """The most probable outputs of inputs, with probabilities and alignments."""
-        return await answered(request, body, service.predict(body), service)
-
-    @router.post("/api/score", tags=["runs"], responses=documented("score"))
-    async def score(body: ScoreBody, request: Request) -> Response:
-        """The probability of given outputs."""
-        return await answered(request, body, service.score(body), service)
-
-    @router.post("/api/align", tags=["runs"], responses=documented("align"))
-    async def align(body: AlignBody, request: Request) -> Response:
-        """Posterior and best path of given pairs."""
-        return await answered(request, body, service.align(body), service)
-
-    @router.post("/api/rank", tags=["runs"], responses=documented("rank"))
-    async def rank(body: RankBody, request: Request) -> Response:
-        """Sentences ranked by how well they answer a question."""
-        return await answered(request, body, service.rank(body), service)
+    for name, kind, description in _QUESTIONS:
+        add_question(router, service, name, kind, description)
 
 
-def add_views(router: APIRouter, service: Service) -> None:
-    """The addresses that look into runs."""
+_QUESTIONS: tuple[tuple[str, type[Body], str], ...] = (
+    ("predict", PredictBody, "The most probable outputs of inputs, with probabilities and alignments."),
+    ("score", ScoreBody, "The probability of given outputs."),
+    ("align", AlignBody, "Posterior and best path of given pairs."),
+    ("rank", RankBody, "Sentences ranked by how well they answer a question."),
+    ("tokens", TokensBody, "Probabilities of the tokens of a text under a language model."),
+    ("lattice", LatticeBody, "The lattice of an input, or of its first part, with its best output or a given one."),
+    ("cell", CellBody, "One cell of a lattice."),
+)
+"""What can be asked of runs: the method of the service that answers, what a request carries, and what comes back."""
 
-    @router.post("/api/tokens", tags=["runs"], responses=documented("tokens"))
-    async def tokens(body: TokensBody, request: Request) -> Response:
-        """Probabilities of the tokens of a text under a language model."""
-        return await answered(request, body, service.tokens(body), service)
 
-    @router.post("/api/lattice", tags=["runs"], responses=documented("lattice"))
-    async def lattice(body: LatticeBody, request: Request) -> Response:
-        """The lattice of an input, or of its first part, with its best output or a given one."""
-        return await answered(request, body, service.lattice(body), service)
+def add_question(router: APIRouter, service: Service, name: str, kind: type[Body], description: str) -> None:
+    """The address of one question."""
+    answer = getattr(service, name)
 
-    @router.post("/api/cell", tags=["runs"], responses=documented("cell"))
-    async def cell(body: CellBody, request: Request) -> Response:
-        """One cell of a lattice."""
-        return await answered(request, body, service.cell(body), service)
+    async def ask(body: kind, request: Request) -> Response:  # type: ignore[valid-type]
+        return await answered(request, body, answer(body), service)
+
+    documentation = {"tags": ["runs"], "responses": documented(name), "description": description}
+    router.add_api_route(f"/api/{name}", ask, methods=["POST"], name=name, **documentation)  # type: ignore[arg-type]
 
 
 async def answered(request: Request, body: Any, work: Coroutine[Any, Any, Json], service: Service) -> Response:

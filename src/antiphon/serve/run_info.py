@@ -17,6 +17,8 @@ from antiphon.runs.run_folder import token_kinds
 from antiphon.training.data.prepare import pairs_of
 
 MOST_FEATURES = 500
+SUGGESTIONS = "examples.txt"
+"""A file beside the data of a run: inputs or outputs of these data, one per line, that make good examples."""
 _EXAMPLES, _TRIED, _LINES, _LONGEST = 4, 20, 400, 80
 
 
@@ -119,9 +121,17 @@ def _examples(model: Model, path: Path | tuple[Path, Path]) -> Iterator[dict[str
             yield {"question": question.text, "sentences": [answer.text for answer in question.answers]}
         return
     pairs = [pair for pair in islice(pairs_of(model.recipe, path), _LINES) if 3 < len(_read(model, pair)) <= _LONGEST]
+    suggested = _suggested(path)
+    pairs = [pair for pair in pairs if suggested & {pair.source, pair.target}] or pairs
     chosen = _right_first(model, _spread(pairs, _TRIED)) if model.can_predict else _spread(pairs, _EXAMPLES)
     for pair in chosen[:_EXAMPLES]:
         yield {"input": _read(model, pair), "features": ";".join(pair.features)}
+
+
+def _suggested(path: Path | tuple[Path, Path]) -> frozenset[str]:
+    """The texts that a file beside the data suggests as examples; none if there is no such file."""
+    file = (path if isinstance(path, Path) else path[0]).parent / SUGGESTIONS
+    return frozenset(file.read_text(encoding="utf-8").split("\n")) if file.is_file() else frozenset()
 
 
 def _read(model: Model, pair: Pair) -> str:
