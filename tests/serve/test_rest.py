@@ -266,12 +266,16 @@ def test_bodies_that_are_no_json_object_are_refused(server):
 
 
 def test_the_access_log_is_one_json_object_per_request_without_what_was_asked(server):
-    server.ask("predict", run="online", inputs=["dagisecret"])
+    server.ask("predict", run="online", inputs=["dagisecret"] * 7)
     from tests.serve.processes import eventually
 
-    assert eventually(lambda: any('"/api/predict"' in line for line in server.output))
-    entries = [json.loads(line) for line in list(server.output)]
-    entry = next(each for each in reversed(entries) if each["path"] == "/api/predict" and each["status"] == 200)
+    def logged():
+        entries = [json.loads(line) for line in list(server.output)]
+        return next((each for each in entries if each["path"] == "/api/predict" and each.get("inputs") == 7), None)
+
+    assert eventually(logged)
+    entry = logged()
+    assert entry["status"] == 200
     assert entry["run"] == "online"
     assert entry["method"] == "POST"
     assert entry["seconds"] > 0
