@@ -28,6 +28,11 @@ KINDS = {
     "attention": {"model": {"kind": "attention"}},
     "replaced_words": {"data": BETWEEN_WORDS, "model": {"kind": "attention"}, "search": {"replace_unknown": True}},
     "encoder_decoder": {"data": INFLECTION, "model": {"kind": "encoder_decoder", "layers": 2}},
+    "transformer": {
+        "data": INFLECTION,
+        "model": {"kind": "transformer", "heads": 2, "layers": 2, "embedding_size": None},
+        "scale": 1.5,
+    },
     "language_model": {"model": {"kind": "language_model"}},
     "suffix_rule": {"data": INFLECTION, "model": {"kind": "suffix_rule"}},
 }
@@ -61,7 +66,7 @@ def drawn_recipe(settings):
     data = {"train": "train.tsv", "dev": "dev.tsv", "source_tokens": "chars", "target_tokens": "words"}
     model = {"kind": "transducer", **settings["model"]}
     if model["kind"] != "suffix_rule":
-        model = SMALL | model
+        model = {key: value for key, value in (SMALL | model).items() if value is not None}
     search = {"beam": 5, "batch_size": 4, **settings.get("search", {})}
     return Recipe.model_validate({"data": data | settings["data"], "model": model, "search": search})
 

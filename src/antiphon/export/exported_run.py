@@ -13,6 +13,7 @@ from antiphon import __version__
 from antiphon.exceptions import RunError, check_installed
 from antiphon.export.network_graphs import (
     GraphSpec,
+    TransformerSteps,
     can_stream,
     step_graphs,
     step_names,
@@ -23,6 +24,7 @@ from antiphon.export.tracing import write_graph
 from antiphon.lite.exported_folder import SETTINGS, write_settings
 from antiphon.models.left_to_right import LeftToRight
 from antiphon.models.transducer import Transducer
+from antiphon.models.transformer import Transformer
 from antiphon.nn.recurrent import SourceEncoder
 from antiphon.nn.transition import NeuralTransition
 from antiphon.recipe.kinds import KINDS
@@ -104,11 +106,20 @@ def _write_network(run: RunFolder, recipe: Recipe, out: Path, int8: bool) -> Net
     if isinstance(model, Transducer):
         _write_graphs(transducer_graphs(model), out, int8)
         return _transducer_settings(model)
+    if isinstance(model, Transformer):
+        _refuse_replacing(run, recipe)
+        model = TransformerSteps(model)
     if not isinstance(model, LeftToRight):
         raise RunError(f"{run.path}: a run of kind {recipe.model.kind} cannot be exported, expected token by token")
     _write_graphs(step_graphs(cast(nn.Module, model)), out, int8)
     names = step_names(model)
     return {"structure": "steps", "state": names.state, "axes": names.axes}
+
+
+def _refuse_replacing(run: RunFolder, recipe: Recipe) -> None:
+    """Refuses a transformer that replaces unknown words: the graph of its step has no attention weights."""
+    if recipe.search.replace_unknown:
+        raise RunError(f"{run.path}: a transformer with search.replace_unknown cannot be exported, expected it off")
 
 
 def _write_graphs(graphs: Iterator[GraphSpec], out: Path, int8: bool) -> None:

@@ -17,6 +17,8 @@ from antiphon.data.vocab import END, SPECIALS, START
 from antiphon.exceptions import RunError
 from antiphon.models.left_to_right import LeftToRight
 from antiphon.models.transducer import Transducer
+from antiphon.models.transformer import Transformer, TransformerMemory
+from antiphon.nn.attention_cache import AttentionCache, KeysValues
 from antiphon.nn.cell_factors import SideState
 from antiphon.nn.recurrent import SourceEncoder
 from antiphon.nn.source_attention import SourceContext
@@ -182,6 +184,32 @@ class StepGraph(nn.Module):
         return log_next, *_tensors(after), *attention
 
 
+class TransformerSteps(nn.Module):
+    """A transformer whose state holds only tensors: keys and values of the prefix, which all have the same length."""
+
+    def __init__(self, model: Transformer) -> None:
+        super().__init__()
+        self.model = model
+
+    def start(self, batch: Batch) -> tuple[TransformerMemory, tuple[KeysValues, ...]]:
+        """The sources, encoded, and prefixes without tokens."""
+        memory, cache = self.model.start(batch)
+        return memory, cache.layers
+
+    def step(
+        self, memory: TransformerMemory, state: tuple[KeysValues, ...], tokens: Tensor, sentence: Tensor
+    ) -> tuple[Tensor, tuple[KeysValues, ...]]:
+        """Log probabilities of the token after these, and the state to continue from."""
+        length = state[0].keys.shape[2]
+        cache = AttentionCache(state, torch.zeros_like(tokens) + length, length)
+        log_next, after = self.model.step(memory, cache, tokens, sentence)
+        return log_next, after.layers
+
+    def select(self, state: tuple[KeysValues, ...], index: Tensor) -> tuple[KeysValues, ...]:
+        """The states of some hypotheses."""
+        return tuple(layer.select(index) for layer in state)
+
+
 class StepNames(NamedTuple):
     """The names of the tensors of memory and state, and for each tensor of the state the axis of prefixes."""
 
@@ -208,11 +236,20 @@ def step_graphs(model: nn.Module) -> Iterator[GraphSpec]:
     names = step_names(interface)
     examples = [_start_example(*size) for size in _SIZES]
     yield GraphSpec("start", StartGraph(model), (*names.memory, *names.state), *examples)
-    started = [interface.start(_sources(**example)) for example in examples]
+    started = [_after_steps(interface, _sources(**example), count) for count, example in enumerate(examples, 1)]
     steps = [_step_inputs(names, *each) for each in started]
     graph = StepGraph(model, *started[0])
     after = (f"{name}_after" for name in names.state)
     yield GraphSpec("step", graph, ("log_next", *after, *["attention"] * graph.attends), *steps)
+
+
+def _after_steps(model: LeftToRight, batch: Batch, count: int) -> tuple[Any, Any]:
+    """Memory and state after some tokens of every sentence: states that grow differ in size then."""
+    memory, state = model.start(batch)
+    first = torch.arange(len(batch.source))
+    for _ in range(count):
+        _, state = model.step(memory, state, torch.full_like(first, START), first)
+    return memory, state
 
 
 def _start_example(N: int, T: int, F: int) -> Example:
