@@ -24,6 +24,7 @@ NAMES = (
     "flat_memory",
     "serving",
     "shards",
+    "lite",
 )
 
 

@@ -42,11 +42,9 @@ settings.register_profile("repeatable", deadline=None, derandomize=True, max_exa
 settings.register_profile("thorough", deadline=None, derandomize=True, max_examples=200)
 
 
-WHOLE_COMMANDS = ("cli", "page", "storage", "training", "tune")
+WHOLE_COMMANDS = ("cli", "lite", "page", "storage", "training", "tune")
 CHECKED_COMMANDS = ("test_align.py", "test_answer_selection.py", "test_kinds.py")
 """Tests of commands in which shapes are checked: a training of every kind is among them."""
-TRACED = "lite"
-"""Tests that trace networks: sizes are tensors then, not numbers."""
 FSYNC = os.fsync
 
 
@@ -56,8 +54,7 @@ def pytest_runtest_setup(item):
     folder = item.path.relative_to(Path(__file__).parent).parts[0]
     of_commands = folder in WHOLE_COMMANDS or folder.endswith(".py")
     everywhere = not item.config.getoption("markexpr")
-    unchecked = of_commands and item.path.name not in CHECKED_COMMANDS and not everywhere
-    shape_checks.update("jaxtyping_disable", unchecked or folder == TRACED)
+    shape_checks.update("jaxtyping_disable", of_commands and item.path.name not in CHECKED_COMMANDS and not everywhere)
     os.fsync = FSYNC if folder == "storage" else lambda _: None
 
 

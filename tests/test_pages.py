@@ -12,7 +12,14 @@ from tests.pages import ROOT, Output, Page, agrees, prepare, run_page
 
 CHAINS = {  # pages that use each other's runs, and how many commands and values they show at least
     ("README.md",): 2,
-    ("docs/index.md", "docs/alignments.md", "docs/reference/python.md", "docs/recipes.md", "docs/clusters.md"): 13,
+    (
+        "docs/index.md",
+        "docs/alignments.md",
+        "docs/reference/python.md",
+        "docs/recipes.md",
+        "docs/clusters.md",
+        "docs/lite.md",
+    ): 16,
     ("docs/online.md",): 8,
     ("docs/tutorials/inflection.md", "docs/improve.md", "docs/little-data.md"): 15,
     ("docs/tutorials/pronunciation.md",): 5,

@@ -6,10 +6,12 @@ The exporter of ``torch.export`` takes seconds for each graph and fixes the numb
 """
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
+from jaxtyping import config as shape_checks
 from torch import Tensor, nn
 
 Named = Mapping[str, Tensor]
@@ -24,7 +26,7 @@ def write_graph(module: nn.Module, example: Named, other: Named, outputs: Sequen
     axes = dynamic_axes(example, other) | dynamic_axes(
         dict(zip(outputs, found, strict=True)), dict(zip(outputs, others, strict=True))
     )
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _unchecked_shapes():
         warnings.simplefilter("ignore")  # of tracing: sizes that are constants here
         torch.onnx.export(
             module,
@@ -36,6 +38,17 @@ def write_graph(module: nn.Module, example: Named, other: Named, outputs: Sequen
             opset_version=OPSET,
             dynamo=False,
         )
+
+
+@contextmanager
+def _unchecked_shapes() -> Iterator[None]:
+    """Switches jaxtyping off, if it checks shapes: while a module is traced, sizes are tensors."""
+    before = shape_checks.jaxtyping_disable
+    shape_checks.update("jaxtyping_disable", True)
+    try:
+        yield
+    finally:
+        shape_checks.update("jaxtyping_disable", before)
 
 
 def dynamic_axes(example: Named, other: Named) -> dict[str, dict[int, str]]:
