@@ -6,8 +6,9 @@ import antiphon as package
 from antiphon import lite
 from antiphon.api.inputs import as_source
 from antiphon.decode.streaming.text_streams import run_streams
-from antiphon.exceptions import RunError
+from antiphon.exceptions import RecipeError, RunError
 from antiphon.export.exported_run import export_run
+from antiphon.runs.combination import combine_runs
 from tests.lite.drawn_runs import STREAMING, inputs, write_run
 
 
@@ -63,6 +64,35 @@ def test_a_single_stream_takes_text_piece_by_piece(models):
 
 def test_a_bidirectional_run_cannot_stream(models):
     with pytest.raises(
-        RunError, match=r"cannot stream, expected a transducer trained with model\.encoder=unidirectional"
+        RunError, match="cannot stream without PyTorch, expected a transducer with a unidirectional LSTM"
     ):
         models["transducer"][1].stream()
+
+
+@pytest.mark.parametrize(
+    ("missing", "weights", "reading"),
+    [
+        (None, (1.0, 0.7, 0.4, 0.5), "last"),
+        ("lm", (0.5, 1.0, 0.0, 0.0), "anywhere"),
+        ("channel", (1.0, 0.0, 1.0, 0.3), "last"),
+    ],
+)
+def test_a_noisy_channel_streams_as_in_pytorch(tmp_path, missing, weights, reading):
+    parts = {
+        "direct": write_run(tmp_path / "direct", "unidirectional"),
+        "channel": write_run(tmp_path / "channel", "unidirectional", swap=True, seed=1),
+        "lm": write_run(tmp_path / "lm", "language_model", seed=2),
+    }
+    given = [None if name == missing else run for name, run in parts.items()]
+    search = {"weights": weights, "proposals": 8, "channel_prefix": reading}
+    combine_runs(*given, tmp_path / "all", search, force=False)
+    export_run(tmp_path / "all", tmp_path / "lite")
+    tokens = [list(text) for text in inputs("unidirectional")[:5]]
+    heard = [
+        run_streams(model.streams([()] * len(tokens), margin=margin), tokens)
+        for model in (package.load(tmp_path / "all", device="cpu"), lite.load(tmp_path / "lite"))
+        for margin in (None, 1.0)
+    ]
+    assert heard[:2] == heard[2:]
+    with pytest.raises(RecipeError, match="cannot stream with the policy greedy, expected beam"):
+        lite.load(tmp_path / "lite").stream(policy="greedy")

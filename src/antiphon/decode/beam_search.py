@@ -18,7 +18,6 @@ Thesis: section 3.4.1; ``beam = 1`` is greedy search.
 """
 
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any, cast
 
 import torch
@@ -32,6 +31,7 @@ from antiphon.decode.beam_hypotheses import Beam, Extensions, Finished, StepReco
 from antiphon.decode.captured_step import CapturedStep
 from antiphon.decode.hypothesis import BeamSettings, Hypothesis
 from antiphon.decode.rescorer import LogProbability, Rescorer
+from antiphon.decode.traced_outputs import trace_outputs
 from antiphon.lattice.moves import IMPOSSIBLE
 from antiphon.models.left_to_right import AlignedModel, LeftToRight, copies_unknown, reserve, static_fits
 from antiphon.nn.cuda_streams import run_concurrently
@@ -247,23 +247,4 @@ class BeamSearch:
     def _trace_back(self, finished: Finished, history: list[StepRecord]) -> list[list[Hypothesis]]:
         """The finished hypotheses, by following parents from their ends."""
         parts = (torch.stack(part).tolist() for part in zip(*history, strict=True))
-        steps = list(zip(*parts, strict=True))
-        answers: list[list[Hypothesis]] = []
-        for b, outputs in enumerate(finished.outputs.tolist()):
-            answers.append([])
-            for score, _, log_prob, step, slot, *features in outputs:
-                if score > IMPOSSIBLE:
-                    tokens, log_probs = self._path(steps[: int(step)], b, int(slot))
-                    each = tuple(after - before for before, after in pairwise([0.0, *log_probs, log_prob]))
-                    answers[b].append(Hypothesis((*tokens, END), score, log_prob, each, features=tuple(features)))
-        return answers
-
-    def _path(self, steps: list[tuple[Any, ...]], sentence: int, slot: int) -> tuple[list[int], list[float]]:
-        """The tokens of a hypothesis, and its log probability after each."""
-        tokens, log_probs = [], []
-        for token, parent, log_prob in reversed(steps):
-            rank = slot - sentence * self.K
-            tokens.append(token[sentence][rank])
-            log_probs.append(log_prob[sentence][rank])
-            slot = parent[sentence][rank]
-        return tokens[::-1], log_probs[::-1]
+        return trace_outputs(finished.outputs.tolist(), list(zip(*parts, strict=True)), self.K)

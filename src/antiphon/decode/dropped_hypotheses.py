@@ -11,6 +11,7 @@ from antiphon.decode.beam_search import BeamSearch
 from antiphon.decode.forced_prefix import PrefixModel
 from antiphon.decode.hypothesis import BeamSettings, Hypothesis
 from antiphon.decode.rescoring import NoisyChannelRescorer
+from antiphon.decode.traced_outputs import Step, trace_path
 from antiphon.lattice.moves import IMPOSSIBLE
 from antiphon.models.left_to_right import LeftToRight
 from antiphon.models.noisy_channel import NoisyChannel
@@ -42,10 +43,10 @@ class _RecordedSearch(BeamSearch):
     dropped: Sequence[Dropped] = ()
 
     def _trace_back(self, finished: Finished, history: list[StepRecord]) -> list[list[Hypothesis]]:
-        steps = [tuple(part.tolist() for part in step) for step in history]
+        steps: list[Step] = [tuple(part.tolist() for part in step) for step in history]  # type: ignore[misc]
         ended = {(int(step), int(slot)) for _, _, _, step, slot, *_ in finished.outputs[0].tolist()}
         self.dropped = [
-            Dropped(tuple(self._path(steps[:length], 0, slot)[0]), log_prob)
+            Dropped(tuple(trace_path(steps[:length], 0, slot, self.K)[0]), log_prob)
             for length, (_, _, log_probs) in enumerate(steps, 1)
             for slot, log_prob in enumerate(log_probs[0])
             if log_prob > IMPOSSIBLE and (length, slot) not in ended and slot not in _parents(history[length:])

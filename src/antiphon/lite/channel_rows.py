@@ -28,6 +28,10 @@ class ChannelRows(NamedTuple):
         """Some of the rows."""
         return ChannelRows(self.state.select(index), *(part[index] for part in self[1:]))
 
+    def join(self, others: "ChannelRows") -> "ChannelRows":
+        """These rows and others."""
+        return ChannelRows(self.state.join(others.state), *map(np.concatenate, zip(self[1:], others[1:], strict=True)))
+
 
 class ChannelLattice:
     """The lattice of ``B`` inputs (columns) and growing outputs (rows), in the ids of the channel."""
@@ -48,11 +52,18 @@ class ChannelLattice:
 
     def append_rows(self, rows: ChannelRows, parent: Array, tokens: Array, sentence: Array) -> ChannelRows:
         """The rows of prefixes that extend ``parent`` by one token each; ``sentence`` is their input."""
+        return self._append(rows, parent, tokens, sentence)[0]
+
+    def _append(
+        self, rows: ChannelRows, parent: Array, tokens: Array, sentence: Array
+    ) -> tuple[ChannelRows, CellFactors]:
+        """The same, and what the outputs contribute to the cells of their rows."""
         factors, state = self.graphs.encode_step(tokens, rows.state.select(parent))
         log_write, log_shift = self._cells(factors, tokens == END, sentence)
         log_forward = forward_along(rows.leave[parent], log_write)
         last = log_forward + log_write
-        return ChannelRows(state, log_forward + log_shift, last, np.logaddexp(rows.anywhere[parent], last))
+        anywhere = np.logaddexp(rows.anywhere[parent], last)
+        return ChannelRows(state, log_forward + log_shift, last, anywhere), factors
 
     def _cells(self, factors: CellFactors, is_end: Array, sentence: Array) -> tuple[Array, Array]:
         """Log probabilities of writing each column's token in a row, and of moving to the next row."""

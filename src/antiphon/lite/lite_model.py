@@ -1,5 +1,6 @@
 """Exported models: predictions, scores and streams with numpy and onnxruntime."""
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -18,10 +19,13 @@ from antiphon.data.padded_pairs import PaddedPairs
 from antiphon.data.readers import Pair, Source, read_pairs, read_targets
 from antiphon.decode.hypothesis import BeamSettings, Hypothesis, have_unknown
 from antiphon.decode.rule_mixture import add_rules
+from antiphon.decode.streaming.noisy_channel_policy import SeparateStreams
 from antiphon.decode.streaming.text_streams import StreamGroup
+from antiphon.exceptions import RecipeError
 from antiphon.lite.exported_folder import ExportedFolder
 from antiphon.lite.loading_networks import load_network, load_noisy_channel
 from antiphon.lite.noisy_channel_search import NoisyChannel, NoisyChannelRescorer
+from antiphon.lite.noisy_channel_streams import LiteNoisyChannelDecoder
 from antiphon.lite.output_search import OutputSearch
 from antiphon.lite.step_model import PrefixModel, output_log_probs, token_log_probs
 from antiphon.lite.stream_decoders import LiteBeamDecoder, LiteGreedyDecoder
@@ -145,17 +149,19 @@ class LiteModel(CandidateSearch, ExportedModel):
         return [[replace(each, alignment=tuple(next(rows)[: len(each.tokens)])) for each in some] for some in found]
 
     def _streams(self, features: Sequence[Sequence[str]], options: StreamOptions) -> StreamGroup:
-        """Streams of a unidirectional transducer."""
-        graphs = getattr(self.network, "graphs", None)
+        """Streams of a transducer with a unidirectional LSTM."""
+        settings = self._stream_settings(options)
+        policy = STREAMS[options.get("policy", "beam")]
+        ids, emit_bias = self.codec.feature_ids(features), options.get("emit_bias", 0.0)
+        return StreamGroup(policy(self._writer.graphs, ids, settings, emit_bias), self.codec, len(features))
+
+    def _stream_settings(self, options: StreamOptions) -> BeamSettings:
+        graphs = getattr(self._writer, "graphs", None)
         if graphs is None or not graphs.can_stream:
-            return super()._streams(features, options)
+            raise self._cannot("stream without PyTorch", "a transducer with a unidirectional LSTM as encoder")
         settings = self.folder.beam_settings(beam=options.get("beam"), nbest=1)
         margin = options.get("margin")
-        if margin is not None:
-            settings = replace(settings, commit_margin=margin)
-        policy = STREAMS[options.get("policy", "beam")]
-        streams = policy(graphs, self.codec.feature_ids(features), settings, options.get("emit_bias", 0.0))
-        return StreamGroup(streams, self.codec, len(features))
+        return settings if margin is None else replace(settings, commit_margin=margin)
 
     @property
     def _writer(self) -> Any:
@@ -214,6 +220,21 @@ class LiteNoisyChannel(LiteModel):
             raise self._cannot("give probabilities of its own", "a single model or an ensemble for cover")
         settings, model = self._search_settings(options), self._proposer(options)
         return OutputSearch(model, pairs, settings, NoisyChannelRescorer(self.network, pairs, settings)).run()
+
+    def _streams(self, features: Sequence[Sequence[str]], options: StreamOptions) -> StreamGroup:
+        """Streams of a noisy channel whose direct model is a transducer with a unidirectional LSTM."""
+        if options.get("policy", "beam") != "beam":
+            raise RecipeError("a noisy channel cannot stream with the policy greedy, expected beam")
+        # The margin is in scores of the direct model alone, which must not discard what the others prefer.
+        margin = options.get("margin")
+        settings = self._stream_settings({**options, "margin": math.inf if margin is None else margin})
+        start = partial(LiteNoisyChannelDecoder, self.network, settings=settings)
+        streams = SeparateStreams(
+            lambda ids, bias: start(ids, emit_bias=bias),
+            self.codec.feature_ids(features),
+            options.get("emit_bias", 0.0),
+        )
+        return StreamGroup(streams, self.codec, len(features))
 
 
 def found_pairs(pairs: PaddedPairs, found: Sequence[Sequence[Hypothesis]]) -> PaddedPairs:

@@ -17,13 +17,18 @@ def load_network(folder: ExportedFolder, threads: int) -> StepModel:
     if structure == "transducer":
         return SummedTransducer(load_transducer(folder, threads))
     if structure == "steps":
-        start, step = (OnnxGraph(folder.path / f"{name}.onnx", threads) for name in ("start", "step"))
-        return GraphModel(start, step, folder.network["state"], folder.network["axes"])
+        return _load_steps(folder, threads)
     if structure == "ensemble":
         parts = [folder.part(name) for name in folder.network["members"]]
         members = [Member.of(load_network(part, threads), part.codec, folder.codec) for part in parts]
         return AveragedModels(members, folder.network["mean"])
     raise RunError(f"{folder.path}: a network of the unknown structure {structure}, expected one of this version")
+
+
+def _load_steps(folder: ExportedFolder, threads: int) -> GraphModel:
+    """A model whose step is one graph."""
+    start, step = (OnnxGraph(folder.path / f"{name}.onnx", threads) for name in ("start", "step"))
+    return GraphModel(start, step, folder.network["state"], folder.network["axes"])
 
 
 def load_noisy_channel(folder: ExportedFolder, threads: int) -> NoisyChannel:
@@ -34,7 +39,7 @@ def load_noisy_channel(folder: ExportedFolder, threads: int) -> NoisyChannel:
     return NoisyChannel(
         load_network(parts["direct"], threads),
         None if channel is None else Channel.of(load_transducer(channel, threads), channel.codec, ours),
-        None if language is None else Language.of(load_network(language, threads), language.codec, ours),
+        None if language is None else Language.of(_load_steps(language, threads), language.codec, ours),
         Weights(*folder.network["weights"]),
         folder.network["reading"],
     )

@@ -13,7 +13,7 @@ from antiphon.lite.channel_rows import ChannelLattice, ChannelRows
 from antiphon.lite.copied_positions import copies_as_unknown
 from antiphon.lite.log_space import IMPOSSIBLE, Array, top_k
 from antiphon.lite.output_search import Beam, Extensions
-from antiphon.lite.step_model import StepModel
+from antiphon.lite.step_model import GraphModel
 from antiphon.lite.transducer_graphs import TransducerGraphs
 from antiphon.models.channel_weights import Weights
 
@@ -47,12 +47,12 @@ class Channel(NamedTuple):
 class Language(NamedTuple):
     """A language model, and the maps from the direct model's ids of outputs and features to its own."""
 
-    model: StepModel
+    model: GraphModel
     outputs: Array
     features: Array
 
     @classmethod
-    def of(cls, model: StepModel, theirs: PairCodec, ours: PairCodec) -> "Language":
+    def of(cls, model: GraphModel, theirs: PairCodec, ours: PairCodec) -> "Language":
         """A language model with the maps of its vocabularies."""
         return cls(model, ours.target.vocab.ids_in(theirs.target.vocab), ours.features.ids_in(theirs.features))
 

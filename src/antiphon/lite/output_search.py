@@ -1,6 +1,5 @@
 """Beam search for every model that predicts token by token: ``decode/beam_search.py`` in numpy."""
 
-from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -8,6 +7,7 @@ import numpy as np
 from antiphon.data.padded_pairs import PaddedPairs
 from antiphon.data.vocab import END, PAD, SPECIALS, START, UNKNOWN
 from antiphon.decode.hypothesis import BeamSettings, Hypothesis
+from antiphon.decode.traced_outputs import trace_outputs
 from antiphon.lite.log_space import IMPOSSIBLE, Array, kth_best, top_k, top_tokens
 from antiphon.lite.step_model import StepModel
 
@@ -144,7 +144,8 @@ class OutputSearch:
                 before, row = row, self.model.unfinished_row(self.memory, beam.state)  # type: ignore[attr-defined]
                 if row is not None and row == before:
                     break
-        return self._trace_back(beam.finished, history)
+        steps = [(each.token.tolist(), each.parent.tolist(), each.log_prob.tolist()) for each in history]
+        return trace_outputs(beam.finished.tolist(), steps, self.K)
 
     def _first_beam(self) -> Beam:
         """One hypothesis without tokens for each sentence, in its first slot."""
@@ -256,26 +257,3 @@ class OutputSearch:
         limited = np.full_like(value, IMPOSSIBLE)
         np.put_along_axis(limited, index, np.where(before >= max(1, self.K // 2), IMPOSSIBLE, best), 1)
         return limited
-
-    def _trace_back(self, finished: Array, history: list[StepRecord]) -> list[list[Hypothesis]]:
-        """The finished hypotheses, by following parents from their ends."""
-        steps = [tuple(part.tolist() for part in step) for step in history]
-        answers: list[list[Hypothesis]] = []
-        for b, outputs in enumerate(finished.tolist()):
-            answers.append([])
-            for score, _, log_prob, step, slot, *features in outputs:
-                if score > IMPOSSIBLE:
-                    tokens, log_probs = self._path(steps[: int(step)], b, int(slot))
-                    each = tuple(after - before for before, after in pairwise([0.0, *log_probs, log_prob]))
-                    answers[b].append(Hypothesis((*tokens, END), score, log_prob, each, features=tuple(features)))
-        return answers
-
-    def _path(self, steps: list[tuple[Any, ...]], sentence: int, slot: int) -> tuple[list[int], list[float]]:
-        """The tokens of a hypothesis, and its log probability after each."""
-        tokens, log_probs = [], []
-        for token, parent, log_prob in reversed(steps):
-            rank = slot - sentence * self.K
-            tokens.append(token[sentence][rank])
-            log_probs.append(log_prob[sentence][rank])
-            slot = parent[sentence][rank]
-        return tokens[::-1], log_probs[::-1]

@@ -64,6 +64,11 @@ class GraphModel:
         pairs = zip(state.tensors, self._axes, strict=True)
         return GraphState(tuple(tensor.take(index, axis) for tensor, axis in pairs))
 
+    def join(self, one: GraphState, other: GraphState) -> GraphState:
+        """The states of two lists of prefixes, one after the other."""
+        parts = zip(one.tensors, other.tensors, self._axes, strict=True)
+        return GraphState(tuple(np.concatenate([first, second], axis) for first, second, axis in parts))
+
     @property
     def attention(self) -> Callable[[PaddedPairs], Array] | None:
         """What gives the attention of each target token to each source position, None if there is no attention."""

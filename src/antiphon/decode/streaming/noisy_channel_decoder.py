@@ -1,18 +1,5 @@
-"""Online decoding with a noisy channel: direct model, channel model and language model.
+"""Online decoding with a noisy channel in PyTorch: direct model, channel model and language model."""
 
-The active outputs form a tree. The channel's lattice (``channel_lattice.py``) has a row for every node of the tree and
-a column for every input token read. A node above what is written is dropped once almost no channel probability passes
-through it, and so is a column that no active output depends on: memory does not grow with the length of the input.
-Outputs of one cell are ranked by the objective; those of different lengths are compared by only the direct model, since
-a language model would always prefer the output that has written less.
-
-Thesis: section 6.2, with a unidirectional proposer.
-"""
-
-from collections.abc import Sequence
-from functools import partial
-from heapq import nlargest
-from operator import attrgetter
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -27,10 +14,10 @@ from antiphon.decode.channel_lattice import ChannelLattice
 from antiphon.decode.hypothesis import BeamSettings
 from antiphon.decode.streaming.beam_decoder import BeamDecoder
 from antiphon.decode.streaming.beam_row import Candidate
+from antiphon.decode.streaming.noisy_channel_policy import NoisyChannelPolicy, RatedTree, SeparateStreams
 from antiphon.decode.streaming.prefix_tree import PrefixTree
 from antiphon.models.noisy_channel import NoisyChannel
 from antiphon.models.transducer import Transducer
-from antiphon.nn.cell_factors import CellFactors
 from antiphon.nn.recurrent import LSTMState, join_states, select_states
 
 
@@ -51,7 +38,7 @@ class LanguageState(NamedTuple):
         return LanguageState(join_states(self.state, others.state), *rest)
 
 
-class ScoredTree(PrefixTree):
+class ScoredTree(PrefixTree, RatedTree):
     """The active outputs of one stream, with their channel and language model scores."""
 
     def __init__(self, model: NoisyChannel, features: Int[Tensor, "1 F"]) -> None:
@@ -87,12 +74,8 @@ class ScoredTree(PrefixTree):
         """One more input token, for the channel to write."""
         if self.channel is None:
             return
-        levels: dict[int, list[int]] = {}
-        for node, length in enumerate(self.length):
-            levels.setdefault(length, []).append(node)
         ids = int(self.combined.input_in_channel[token])
-        by_length = [levels[length] for length in sorted(levels)]
-        self.rows = self.channel.append_column(self.rows, ids, self.parent, by_length, self.above)
+        self.rows = self.channel.append_column(self.rows, ids, self.parent, self.levels(), self.above)
 
     def keep(self, nodes: list[int]) -> dict[int, int]:
         """Drops all other nodes, here and in channel and language model."""
@@ -145,85 +128,25 @@ class ScoredTree(PrefixTree):
         return nats
 
 
-class NoisyChannelBeamDecoder(BeamDecoder):
+class NoisyChannelBeamDecoder(NoisyChannelPolicy, BeamDecoder):
     """Decodes one stream: the direct model proposes, the objective selects."""
+
+    tree: ScoredTree
 
     def __init__(
         self, model: NoisyChannel, features: Int[Tensor, "1 F"], settings: BeamSettings, emit_bias: float = 0.0
     ) -> None:
         super().__init__(cast(Transducer, model.direct), features, settings, emit_bias)
-        self.width = max(settings.proposals, settings.beam)
-        self.tree: ScoredTree = ScoredTree(model, features)
-
-    def _read(self, streams: list[int], tokens: list[int], copied: list[int] | None = None) -> CellFactors:
-        row = super()._read(streams, tokens, copied)
-        self.tree.read(tokens[0])
-        return row
-
-    def _keep(self, candidates: list[Candidate]) -> list[Candidate]:
-        """The proposals with the best objective."""
-        values = self.tree.values(candidates)
-        scored = [candidate._replace(value=value) for candidate, value in zip(candidates, values, strict=True)]
-        best = nlargest(self.settings.beam, scored, key=attrgetter("value"))
-        worst = best[0].value - self.settings.threshold
-        return [candidate for candidate in best if candidate.value >= worst]
-
-    def _final_score(self, candidate: Candidate) -> float:
-        return candidate.value
-
-    def _max_nodes(self) -> int:
-        """None: the channel drops columns that no node needs."""
-        return 0
-
-    def _needed(self) -> set[int]:
-        """Also the nodes above what is written through which channel probability still passes."""
-        needed, node = super()._needed(), self.root[0]
-        while (node := self.tree.parent[node]) >= 0 and self.tree.passes(node, self.root[0]):
-            needed.add(node)
-        return needed
+        self._begin(ScoredTree(model, features), max(settings.proposals, settings.beam))
 
 
-class NoisyChannelDecoder:
+class NoisyChannelDecoder(SeparateStreams):
     """Decodes several streams, each separately."""
-
-    writes_at_once = False
 
     def __init__(
         self, model: NoisyChannel, features: Int[Tensor, "N F"], settings: BeamSettings, emit_bias: float = 0.0
     ) -> None:
-        self._start = partial(NoisyChannelBeamDecoder, model, settings=settings)
-        self._streams = [self._start(ids[None], emit_bias=emit_bias) for ids in features]
+        def start(ids: NDArray[np.int64], bias: float) -> NoisyChannelBeamDecoder:
+            return NoisyChannelBeamDecoder(model, torch.from_numpy(ids), settings, bias)
 
-    def add(self, features: NDArray[np.int64]) -> None:
-        """Adds streams, one for each row of ``features``."""
-        self._streams += [self._start(ids[None]) for ids in torch.from_numpy(features)]
-
-    def restart(
-        self,
-        streams: Sequence[int],
-        features: NDArray[np.int64],
-        emit_bias: Sequence[float],
-        prefixes: Sequence[Sequence[int]],
-    ) -> None:
-        """Begins new inputs in the places of streams; the output of each must begin with the tokens of its prefix."""
-        ids = torch.from_numpy(features)
-        for stream, own, bias, prefix in zip(streams, ids, emit_bias, prefixes, strict=True):
-            self._streams[stream] = self._start(own[None], emit_bias=bias)
-            self._streams[stream].prefixes[0] = tuple(prefix)
-
-    def outputs(self, stream: int) -> list[tuple[list[int], float]]:
-        """What a stream may write next."""
-        return self._streams[stream].outputs(0)
-
-    def advance(
-        self,
-        streams: Sequence[int],
-        tokens: Sequence[int],
-        copied: Sequence[int] | None = None,
-        ending: Sequence[int] = (),
-    ) -> list[list[int]]:
-        """One more input token of some streams, and the end of others; the tokens that each of them now writes."""
-        words = [None] * len(streams) if copied is None else [[word] for word in copied]
-        each = zip(streams, tokens, words, strict=True)
-        written = [self._streams[stream].read([0], [token], word)[0] for stream, token, word in each]
-        return written + [self._streams[stream].finish([0])[0] for stream in ending]
+        super().__init__(start, features.cpu().numpy(), emit_bias)

@@ -1,0 +1,40 @@
+"""The outputs of a finished beam search, by following parents from their ends."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from antiphon.data.vocab import END
+from antiphon.decode.hypothesis import Hypothesis
+
+Step = tuple[list[list[int]], list[list[int]], list[list[float]]]
+"""Tokens, parent slots and log probabilities of the hypotheses in the ``K`` slots of every sentence."""
+
+
+def trace_outputs(
+    finished: Sequence[Sequence[Sequence[float]]], steps: Sequence[Step], K: int
+) -> list[list[Hypothesis]]:
+    """The finished hypotheses of every sentence.
+
+    Each is given as score, value, log probability, the step and the slot of the hypothesis that was extended by the end
+    symbol, and features.
+    """
+    answers: list[list[Hypothesis]] = []
+    for b, outputs in enumerate(finished):
+        answers.append([])
+        for score, _, log_prob, step, slot, *features in outputs:
+            if score > float("-inf"):
+                tokens, log_probs = trace_path(steps[: int(step)], b, int(slot), K)
+                each = tuple(after - before for before, after in pairwise([0.0, *log_probs, log_prob]))
+                answers[b].append(Hypothesis((*tokens, END), score, log_prob, each, features=tuple(features)))
+    return answers
+
+
+def trace_path(steps: Sequence[Step], sentence: int, slot: int, K: int) -> tuple[list[int], list[float]]:
+    """The tokens of a hypothesis, and its log probability after each."""
+    tokens, log_probs = [], []
+    for token, parent, log_prob in reversed(steps):
+        rank = slot - sentence * K
+        tokens.append(token[sentence][rank])
+        log_probs.append(log_prob[sentence][rank])
+        slot = parent[sentence][rank]
+    return tokens[::-1], log_probs[::-1]
