@@ -194,3 +194,11 @@ def test_a_cache_that_is_no_folder_is_refused(recipe, fresh_run, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(RecipeError, match=r"data\.cache = .*file: .*, expected a folder to write into"):
         prepare(recipe(f"data.cache={tmp_path / 'file'}"), fresh_run(), print)
+
+
+def test_no_file_of_a_run_in_training_tells_where_its_data_are(recipe, fresh_run, tmp_path):
+    run = fresh_run()
+    prepare(recipe(), run, print)
+    files = {path.name: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+    assert {"recipe.toml", "contents.json", "train.arrow"} <= files.keys()
+    assert [name for name, content in files.items() if str(tmp_path).encode() in content] == []

@@ -1,8 +1,8 @@
 """The cache of encoded corpora: they are reused as long as nothing has changed that they were made from.
 
-Beside the corpora, ``contents.json`` names the settings that decided how text was encoded, every file that was read
-with its size and modification time, and the SHA-256 of every file that was written. It is written last: without it,
-corpora are unfinished.
+Beside the corpora, ``contents.json`` has a hash of the settings that decided how text was encoded, the size and
+modification time of every file that was read, by a hash of its path, and the SHA-256 of every file that was written. It
+is written last: without it, corpora are unfinished.
 """
 
 import hashlib
@@ -50,15 +50,21 @@ class CacheKey:
     @property
     def name(self) -> str:
         """A hash of settings and paths; it stays the same when the contents of the files change."""
-        known = json.dumps([self.settings, sorted(self.files)], sort_keys=True)
-        return hashlib.sha256(known.encode()).hexdigest()[:16]
+        return _hash([self.settings, sorted(self.files)])
+
+    def stored(self) -> dict[str, Any]:
+        """The key as it is written into a folder, which may travel: no path is in it."""
+        return {
+            "settings": _hash(self.settings),
+            "files": {_hash(path): stamp for path, stamp in self.files.items()},
+        }
 
 
 def save_contents(corpus: Path, key: CacheKey, pairs: dict[str, str], vocabularies: Sequence[Path]) -> None:
     """Marks the corpora of a folder as complete; ``pairs`` describes how many pairs of each were kept and skipped."""
     written = [*(corpus / f"{name}.arrow" for name in pairs), *vocabularies]
     digests = {path.name: asdict(digest_file(path)) for path in written}
-    write_atomically(_contents(corpus), render_sealed({**asdict(key), "pairs": pairs, "digests": digests}))
+    write_atomically(_contents(corpus), render_sealed({**key.stored(), "pairs": pairs, "digests": digests}))
 
 
 def load_pairs(corpus: Path) -> dict[str, str]:
@@ -84,9 +90,9 @@ def stale_reason(run: RunFolder, key: CacheKey) -> str | None:
         settings, files, digests = contents["settings"], contents["files"], contents["digests"]
     except (OSError, ValueError, KeyError, RecursionError):
         return f"{_contents(corpus)} is damaged"
-    if settings != key.settings:
+    if settings != key.stored()["settings"]:
         return f"{corpus} has other settings"
-    changed = [path for path, stamp in key.files.items() if files.get(path) != stamp]
+    changed = [path for path, stamp in key.files.items() if files.get(_hash(path)) != stamp]
     written = [*sorted(corpus.glob("*.arrow")), *vocabulary_files(run)]
     missing = digests.keys() - {path.name for path in written}
     damaged = [path for path in written if asdict(digest_file(path)) != digests.get(path.name)]
@@ -117,6 +123,10 @@ def staged_entry(cache: Path, key: CacheKey) -> Iterator[RunFolder]:
                 remove_tree(entry.path)
                 stage.rename(entry.path)
                 sync_folder(cache)
+
+
+def _hash(known: Any) -> str:
+    return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _contents(corpus: Path) -> Path:
