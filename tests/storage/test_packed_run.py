@@ -15,6 +15,7 @@ from antiphon.runs.packing import pack_run
 from antiphon.runs.run_folder import RunFolder, open_for_writing
 from antiphon.storage.atomic import is_scratch
 from antiphon.storage.packed_run import pack_folder
+from tests.sealing import seal_again
 
 WORDS = ["badu", "kesto", ""]
 
@@ -158,6 +159,17 @@ def answer_or_sentence(path):
         return package.load(path).predict(["badu"])
     except RunError as error:
         return str(error).startswith(str(path))
+
+
+def test_errors_of_loading_name_the_packed_file(toy_run, tmp_path):
+    run = shutil.copytree(toy_run, tmp_path / "run")
+    recipe = (run / "recipe.toml").read_text()
+    (run / "recipe.toml").write_text(recipe.replace("hidden_size = 48", "hidden_size = 24"))
+    seal_again(run)
+    pack_run(run, tmp_path / "other.zip")
+    with pytest.raises(RunError) as error:
+        package.load(tmp_path / "other.zip")
+    assert str(error.value).startswith(f"{tmp_path / 'other.zip'}/model.safetensors: not the weights of this run's")
 
 
 def test_any_flipped_byte_is_noticed_or_harmless(packed, tmp_path):

@@ -24,7 +24,8 @@ def load(run: str | Path, *, device: str = "auto", threads: int | None = None) -
     if threads is not None:
         torch.set_num_threads(threads)
     interface: type[Model] = resolve(KINDS[recipe.model.kind].interface)
-    with torch.random.fork_rng(devices=[]):  # initial weights are drawn before the trained ones replace them
+    with folder.errors_named(Path(run)), torch.random.fork_rng(devices=[]):
+        # initial weights are drawn before the trained ones replace them
         return interface.open(folder, recipe, choose_device(device))
 
 

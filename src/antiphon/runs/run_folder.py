@@ -94,6 +94,14 @@ class RunFolder:
         manifest = read_verified(path)
         return cls(path, path / manifest.staged if manifest.staged else None, manifest.format)
 
+    @contextmanager
+    def errors_named(self, path: Path) -> Iterator[None]:
+        """Inside, errors name the path that the run was opened by, not the place where a packed one was unpacked."""
+        try:
+            yield
+        except RunError as error:
+            raise RunError(str(error).replace(str(self.path), str(path))) from None
+
     def file(self, name: str) -> Path:
         """Where a file of the run is."""
         if self._waiting is not None and (self._waiting / name).exists():
