@@ -64,7 +64,7 @@ def long_input(policy):
         model.source_logits.weight.mul_(SURENESS)
     kind = {"greedy": GreedyDecoder, "beam": BeamDecoder}[policy]
     settings = build_beam(SearchSection(beam=4, max_length_ratio=1.0, commit_margin=3.0))
-    streams = kind(model, 1, settings, emit_bias=EAGERNESS)
+    streams = kind(model, torch.zeros(1, 0, dtype=torch.long), settings, emit_bias=EAGERNESS)
     source = torch.randint(len(SPECIALS), VOCABULARY, (LONG,)).tolist()
     times, written = [], 0
     for token in source:

@@ -30,8 +30,11 @@ from antiphon.nn.transformer_layers import LayerSizes
 from antiphon.nn.transition import GeometricTransition, NeuralTransition
 from antiphon.pause_points import pause
 
-_TRANSITION_ELEMENTS = 2**26
-"""Elements of the hidden transition units that are computed at once when no gradient is needed."""
+_CPU_ELEMENTS, _GPU_ELEMENTS = 2**23, 2**26
+"""Elements of the hidden transition units that are computed at once when no gradient is needed.
+
+A CPU takes about ten milliseconds for them, after which other work can go first.
+"""
 
 SourceState = SideState | CausalState
 """The source side of a unidirectional transducer after some tokens, read by an LSTM or by a transformer."""
@@ -193,7 +196,8 @@ class TransducerNetwork(nn.Module):
     def emit_log_odds(self, source: Float[Tensor, "B I T"], target: Float[Tensor, "B J T"]) -> Float[Tensor, "B I J"]:
         """Log odds of every cell; without gradients, some columns at a time."""
         B, I, T = source.shape
-        at_once = target.shape[1] if torch.is_grad_enabled() else _TRANSITION_ELEMENTS // max(1, B * I * T)
+        elements = _CPU_ELEMENTS if source.device.type == "cpu" else _GPU_ELEMENTS
+        at_once = target.shape[1] if torch.is_grad_enabled() else elements // max(1, B * I * T)
         parts = target.split(max(1, at_once), dim=1)
         odds = []
         for part in parts:
