@@ -32,7 +32,7 @@ from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import build_beam, build_normalisation
 from antiphon.runs.combination import copy_files, copy_vocabs, load_combination
 from antiphon.runs.run_folder import RunFolder, load_network, token_kinds
-from antiphon.storage.atomic import remove_tree, scratch_folder, sweep, sync_folder
+from antiphon.storage.atomic import remove_tree, scratch_folder, scratch_name, sweep, sync_folder, sync_path
 
 Network = dict[str, Any]
 
@@ -211,7 +211,8 @@ def _replaced(out: Path) -> Iterator[Path]:
     with scratch_folder(out.parent) as new:
         try:
             yield new
-            sync_folder(new)
+            for path in (*new.rglob("*"), new):
+                sync_path(path)
             _swap(new, out)
         except BaseException:
             remove_tree(new)
@@ -220,12 +221,9 @@ def _replaced(out: Path) -> Iterator[Path]:
 
 def _swap(new: Path, out: Path) -> None:
     """Puts a folder in the place of another one, which is removed."""
-    if not out.exists():
-        new.rename(out)
-        return
-    with scratch_folder(out.parent) as aside:
-        aside.rmdir()
-        out.rename(aside)
-        new.rename(out)
-        remove_tree(aside)
+    old = out.parent / scratch_name()
+    if out.exists():
+        out.rename(old)
+    new.rename(out)
     sync_folder(out.parent)
+    remove_tree(old)

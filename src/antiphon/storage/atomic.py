@@ -113,6 +113,18 @@ def sync_folder(path: Path) -> None:
         os.close(descriptor)
 
 
+def sync_path(path: Path) -> None:
+    """Syncs a file, or the directory entries of a folder."""
+    if path.is_dir():
+        sync_folder(path)
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def lock_descriptor(descriptor: int, *, wait: bool = False) -> bool:
     """Whether this process got an exclusive lock on the file; it ends with the process.
 

@@ -5,13 +5,12 @@ are moved into place and what they replace is deleted; if that is interrupted, r
 and the next writer moves them. Before the commit the run is the old one, after it the new one.
 """
 
-import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from antiphon.exceptions import RunError
-from antiphon.storage.atomic import remove_tree, scratch_folder, sweep, sync_folder
+from antiphon.storage.atomic import remove_tree, scratch_folder, sweep, sync_folder, sync_path
 from antiphon.storage.layout import FOLDERS, MANIFEST, PARTS, RUN_FILES
 from antiphon.storage.manifest import Entry, Manifest, digest_file, read_manifest, refuse_links, write_manifest
 
@@ -170,21 +169,10 @@ def _seal(stage: Path) -> tuple[dict[str, Entry], tuple[str, ...]]:
     for path in paths:
         if path.is_file() and path.stat().st_mode & 0o777 != mode:
             path.chmod(mode)
-        _sync(path)
+        sync_path(path)
     sync_folder(stage)
     names = {str(path.relative_to(stage)): path for path in paths if path.is_file()}
     files = {
         name: digest_file(path) for name, path in names.items() if not name.startswith(tuple(f"{f}/" for f in FOLDERS))
     }
     return files, tuple(name for name in FOLDERS if (stage / name).exists())
-
-
-def _sync(path: Path) -> None:
-    if path.is_dir():
-        sync_folder(path)
-        return
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
