@@ -10,6 +10,7 @@ from antiphon.demo import FOLDER, pairs_of
 from antiphon.demo.pronunciation import closest_pronunciations, learn_to_pronounce
 from antiphon.demo.spelling import accuracies, words_won
 from antiphon.recipe.recipe_file import load_recipe
+from antiphon.serve.run_info import SUGGESTIONS
 
 
 def words_of(part):
@@ -68,3 +69,9 @@ def test_the_demo_works_without_matplotlib_and_shows_samples_after_every_epoch(t
     assert shown.count("knight →") == 2
     assert "words wrong" in shown
     assert all(f"{name}.png skipped: pictures need matplotlib" in shown for name in ("training", "alignment"))
+
+
+def test_the_words_suggested_as_examples_are_held_out():
+    suggested = (FOLDER / SUGGESTIONS).read_text().split()
+    assert len(suggested) > 4
+    assert set(suggested) <= {pair.source for pair in pairs_of("dev")[:400]}

@@ -30,6 +30,7 @@ def test_the_wheel_holds_recipes_toy_data_types_and_demo_data(names):
         *package.glob("demo/*.gz"),
         *package.glob("demo/*.toml"),
         *package.glob("demo/*.LICENSE"),
+        *package.glob("demo/*.txt"),
         *package.glob("serve/page/*"),
         *package.rglob("*.py"),
     ]
