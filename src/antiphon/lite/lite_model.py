@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from antiphon.api.candidate_search import CandidateSearch
-from antiphon.api.inputs import PredictOptions, StreamOptions, as_path, check_positive
+from antiphon.api.inputs import PredictOptions, StreamOptions, as_path, check_whole
 from antiphon.api.prediction_interface import MAX_BATCH_CELLS, PredictionInterface
 from antiphon.api.results import Candidate
 from antiphon.api.rule_outputs import RuleOutputs
@@ -40,7 +40,7 @@ def load(folder: str | Path, *, threads: int = 1) -> "LiteModel | LiteRules":
 
     ``threads`` is the number of threads of onnxruntime.
     """
-    check_positive("threads", threads)
+    check_whole("threads", threads, least=1)
     exported = ExportedFolder(as_path("folder", folder))
     if exported.kind == "suffix_rule":
         return LiteRules(exported)
