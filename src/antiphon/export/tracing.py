@@ -1,8 +1,8 @@
 """Networks as ONNX files, traced with example inputs.
 
 Axes whose sizes depend on the batch are found by comparing two sets of examples that differ in every such size. The
-exporter is the one that traces modules: it keeps an LSTM one operator over any number of steps and takes milliseconds.
-The exporter of ``torch.export`` takes seconds for each graph and fixes the number of steps.
+exporter is the one that traces modules: it keeps an LSTM one operator over any number of steps, and takes a fraction of
+a second. The exporter of ``torch.export`` takes seconds for each graph, and fixes the number of steps of its outputs.
 """
 
 import warnings
