@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+import tomllib
 
 import ir_measures
 import pytest
@@ -110,14 +111,12 @@ def test_in_a_terminal_the_words_looked_at_most_are_the_brightest():
     assert styles["owl"] == "on rgb(80,40,40)"
 
 
-def test_a_new_question_is_ranked_by_a_folder_that_was_moved(toy, attentive, tmp_path):
-    shutil.copytree(attentive, tmp_path / "moved")
-    for name in ("train.tsv", "vectors.txt"):
-        assert str(toy / name) in (tmp_path / "moved" / "recipe.toml").read_text()
-    recipe = tmp_path / "moved" / "recipe.toml"
-    recipe.write_text(recipe.read_text().replace(str(toy), "/gone"))
-    seal_again(tmp_path / "moved")
-    model = package.load(tmp_path / "moved")
+def test_a_new_question_is_ranked_by_a_folder_that_was_moved(attentive, tmp_path):
+    moved = shutil.copytree(attentive, tmp_path / "moved" / "far" / "away")
+    recipe = tomllib.loads((moved / "recipe.toml").read_text())
+    for name in ("train", "vectors"):
+        assert not (moved / recipe["data"][name]).exists()
+    model = package.load(moved)
     sentences = ["the old house", "oslo was near the river", "a cat sat"]
     ranked = model.rank("which city is it ?", sentences)
     assert ranked[0].sentence == sentences[1]

@@ -118,7 +118,7 @@ def test_a_lack_of_memory_is_one_sentence(antiphon, toy_run, monkeypatch):
     def exhausted(*_, **__):
         raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes")
 
-    monkeypatch.setattr("antiphon.api.generation_models.Batch.of", exhausted)
+    monkeypatch.setattr("antiphon.data.batch.Batch.from_padded", exhausted)
     for verb in (["predict", toy_run], ["align", toy_run, "src/antiphon/recipe/shipped/toy/dev.tsv"]):
         assert_refused(antiphon(*verb, stdin=b"badu\n"), "out of memory")
 
