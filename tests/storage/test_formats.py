@@ -131,11 +131,11 @@ def test_a_run_of_format_2_loads_with_new_names_and_without_settings_of_other_ki
     make_format_2(run)
     assert "\naverage = " in (run / "recipe.toml").read_text()
     old, new = package.load(run), package.load(toy_run)
-    assert old.recipe == new.recipe
+    assert without_paths(old.recipe) == without_paths(new.recipe)
     assert old.predict(["badu"]) == new.predict(["badu"])
     with open_for_writing(run) as folder, folder.changed() as changed:
         changed.save_metrics({"parameters": 1})
-    assert RunFolder.open(run).recipe() == new.recipe
+    assert without_paths(RunFolder.open(run).recipe()) == without_paths(new.recipe)
     settings = [
         [
             line
@@ -145,6 +145,11 @@ def test_a_run_of_format_2_loads_with_new_names_and_without_settings_of_other_ki
         for folder in (run, toy_run)
     ]
     assert settings[0] == settings[1]
+
+
+def without_paths(recipe):
+    """The settings of a recipe without the names of its data, which are relative to the run folder."""
+    return recipe.model_dump(exclude={"data": {"train", "dev"}})
 
 
 def test_format_3_renames_settings_and_gives_a_matcher_its_encoder():
