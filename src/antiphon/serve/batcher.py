@@ -35,7 +35,7 @@ MAX_BATCH = 64
 """Items that are computed in one call; a single job may have more."""
 MAX_STREAMS = 256
 """Streams that advance in one call."""
-_STREAMS_GATHER = 0.025
+_STREAMS_GATHER = 0.010
 """Seconds that steps of streams, which never cease to come, gather at most."""
 _LONGEST_PAUSE = 0.01
 """Jobs keep coming as long as the seconds between them are no more, or a quarter of the last batch's time."""
