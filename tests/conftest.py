@@ -38,7 +38,7 @@ torch.set_num_threads(1)
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # read when a kernel is defined
 NEEDS_GPU = "needs a GPU"
-settings.register_profile("repeatable", deadline=None, derandomize=True, max_examples=40)
+settings.register_profile("repeatable", deadline=None, derandomize=True, max_examples=25)
 settings.register_profile("thorough", deadline=None, derandomize=True, max_examples=200)
 
 

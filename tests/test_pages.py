@@ -80,6 +80,7 @@ def test_an_output_agrees_with_itself_but_for_numbers_and_a_few_lines():
     assert not agrees("│ accuracy │ 93 │\n", "free text\n", small=True)
 
 
+@pytest.mark.slow
 def test_all_python_of_readme_and_docs_passes_mypy_strict(tmp_path):
     for page in map(Page, PAGES):
         python = [block.body for block in page.blocks if block.language == "python"]

@@ -227,17 +227,19 @@ def test_a_combined_run_with_a_unidirectional_direct_model_writes_while_it_reads
     out = tmp_path / "online"
     arguments = ["--direct", parts / "online", "--channel", parts / "channel", "--lm", parts / "lm", "--out", out]
     assert antiphon("combine", *arguments, "--proposals", "16", "--beam", "8").status == 0
-    inputs = words(30, seed=11)
+    inputs = words(15, seed=11)
     predicted, streamed = (
         antiphon(verb, out, stdin="\n".join(inputs).encode()).out.split() for verb in ("predict", "stream")
     )
     # Both prune, by different rules; only wide ones must agree (tests/decode). Neither may be much worse.
-    assert sum(one == other for one, other in zip(predicted, streamed, strict=True)) >= 15
+    assert sum(one == other for one, other in zip(predicted, streamed, strict=True)) >= 8
     right = [
         sum(text == inflect(word) for text, word in zip(each, inputs, strict=True)) for each in (predicted, streamed)
     ]
-    assert right[1] >= right[0] - 4
-    metrics = json.loads(antiphon("evaluate", out, parts / "test.tsv", "--online", "--json").out)["metrics"]
+    assert right[1] >= right[0] - 2
+    few = tmp_path / "few.tsv"
+    few.write_text("".join((parts / "test.tsv").read_text().splitlines(keepends=True)[:12]))
+    metrics = json.loads(antiphon("evaluate", out, few, "--online", "--json").out)["metrics"]
     assert metrics["AL"]["value"] < 6
     assert "with the policy greedy, expected beam" in antiphon("stream", out, "--policy", "greedy").err
     assert "model.encoder=unidirectional" in antiphon("stream", combined).err

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent.parent
-CASES = 300
+CASES = 200
 
 
 @pytest.mark.longest

@@ -19,7 +19,7 @@ with tempfile.TemporaryDirectory(dir=fast_folder()) as root:
         killed = getattr(crashes, kill)(shop, SCENARIOS[name], int(every_kill))
         full = crashes.fill_disk_everywhere(shop, SCENARIOS[name], int(every_full_disk))
         print(name, killed.injected, full.injected, *killed.problems, *full.problems, sep="\\n")
-        assert killed.injected > 10 and full.injected and not killed.problems + full.problems
+        assert killed.injected > 4 and full.injected and not killed.problems + full.problems
 """
 """In a process of its own, since it forks and changes what it imports."""
 _TRAININGS = [name for name in SCENARIOS if name.startswith("train")]
@@ -28,8 +28,8 @@ _OTHERS = [name for name in SCENARIOS if name not in _TRAININGS]
 
 @pytest.mark.parametrize("names", [_TRAININGS, _OTHERS], ids=["trainings", "others"])
 def test_a_crash_at_any_file_operation_leaves_a_run_that_goes_on(names):
-    """Every second kill, in the states that it leaves on the disk; and a full disk now and then."""
-    run_python(_PROGRAM, "snapshot_everywhere", 2, 29, *names)
+    """Every fifth kill, in the states that it leaves on the disk; and a full disk now and then."""
+    run_python(_PROGRAM, "snapshot_everywhere", 5, 29, *names)
 
 
 @pytest.mark.slow
