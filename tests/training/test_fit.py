@@ -245,6 +245,14 @@ def test_a_dev_metric_without_its_library_is_refused_before_training(recipe, tmp
         train(recipe(*words), tmp_path / "run")
 
 
+def test_a_listwise_loss_of_a_transducer_is_refused_before_training(recipe, tmp_path):
+    with pytest.raises(
+        RecipeError, match=r"listwise_weight = 1: kind transducer ranks no candidates, .* kind matcher$"
+    ):
+        train(recipe("train.listwise_weight=1"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_label_smoothing_of_a_transducer_is_refused_before_training(recipe, tmp_path):
     with pytest.raises(RecipeError, match=r"label_smoothing = 0\.2: kind transducer has no loss of single tokens, exp"):
         train(recipe("train.label_smoothing=0.2"), tmp_path / "run")

@@ -166,9 +166,11 @@ def test_a_dry_run_works_for_what_ranks_and_for_what_only_counts(antiphon, recip
     files = [f"data.{name}={tmp_path / 'q.tsv'}" for name in ("train", "dev")] + [
         f"data.vectors={tmp_path / 'vectors.txt'}"
     ]
-    settings = [part for setting in [*files, "train.dev_metric=map"] for part in ("--set", setting)]
-    result = antiphon("train", "answer-selection", "--dry-run", *settings)
-    assert "GiB at the peak" in result.err, result.err
+    for weight in (0, 1):
+        chosen = [*files, "train.dev_metric=map", f"train.listwise_weight={weight}"]
+        settings = [part for setting in chosen for part in ("--set", setting)]
+        result = antiphon("train", "answer-selection", "--dry-run", *settings)
+        assert "GiB at the peak" in result.err, result.err
 
 
 def test_a_dry_run_refuses_what_training_would_refuse(antiphon, recipe, tmp_path):

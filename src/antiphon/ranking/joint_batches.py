@@ -56,10 +56,11 @@ class JointBatch(NamedTuple):
 
     def parts(self, pairs: int) -> "list[JointBatch]":
         """The same pairs in batches of at most ``pairs``."""
-        return [
-            JointBatch(*(tensor[first : first + pairs] for tensor in self))
-            for first in range(0, len(self.labels), pairs)
-        ]
+        return [self.part(slice(first, first + pairs)) for first in range(0, len(self.labels), pairs)]
+
+    def part(self, pairs: slice) -> "JointBatch":
+        """Some consecutive pairs."""
+        return JointBatch(*(tensor[pairs] for tensor in self))
 
     def to(self, device: torch.device | str) -> "JointBatch":
         """The same batch on another device."""

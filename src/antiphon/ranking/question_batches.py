@@ -42,9 +42,10 @@ class MatchBatch(NamedTuple):
 
     def parts(self, pairs: int) -> "list[MatchBatch]":
         """The same pairs in batches of at most ``pairs``, each with the questions it needs."""
-        return [self._part(slice(first, first + pairs)) for first in range(0, len(self.labels), pairs)]
+        return [self.part(slice(first, first + pairs)) for first in range(0, len(self.labels), pairs)]
 
-    def _part(self, pairs: slice) -> "MatchBatch":
+    def part(self, pairs: slice) -> "MatchBatch":
+        """Some consecutive pairs, with the questions they need."""
         distinct, inverse = torch.unique(self.question[pairs], return_inverse=True)
         of_pairs = self.sentences[pairs], self.sentence_lengths[pairs], self.labels[pairs]
         return MatchBatch(self.questions[distinct], self.question_lengths[distinct], inverse, *of_pairs)

@@ -29,7 +29,8 @@ FEATURES = ("words in common", "idf of words in common", "probability")
 """The features of the logistic regression of a ``+ count`` model."""
 BATCH_SIZE = 256
 """Pairs scored at once."""
-_MAX_TOKENS = 32_768
+MAX_TOKENS = 32_768
+"""Padded tokens of sentences in a batch."""
 
 
 @runtime_checkable
@@ -164,7 +165,7 @@ def plan_match_batches(
 ) -> list[NDArray[np.int64]]:
     """Indices of the pairs of each batch; sentences of similar length go together."""
     lengths = corpus.sentence_lengths
-    return plan_batches(lengths, np.ones_like(lengths), batch_size=batch_size, max_cells=_MAX_TOKENS, order=order)
+    return plan_batches(lengths, np.ones_like(lengths), batch_size=batch_size, max_cells=MAX_TOKENS, order=order)
 
 
 def overlap_counts(overlap: Overlap, words: Words, questions: Sequence[Question]) -> NDArray[np.float64]:

@@ -127,6 +127,8 @@ class TrainSection(Section):
     """Updates of linear learning-rate warm-up, before the curve falls; unset: 2 epochs of a transformer, else none."""
     label_smoothing: Annotated[float, Field(ge=0, le=0.99), UsedBy("token_loss")] | None = None
     """Share of each target token that the loss spreads over all tokens; unset: 0.1 for kind transformer, else 0."""
+    listwise_weight: Annotated[float, Field(ge=0, le=1e6), UsedBy("questions")] = 0.0
+    """Weight of a softmax over the candidates of a question, added to the loss of each pair (listwise); 0: none."""
     hallucination: Annotated[float, Field(ge=0, le=1)] | None = None
     """Share of the pairs whose shared letters are made up; unset: up to a half, for few inflected words."""
     clip: Annotated[float, Field(gt=0, le=1e9)] = 5.0

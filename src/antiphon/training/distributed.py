@@ -229,8 +229,11 @@ class BatchShard:
         return world_size() / self.total if self.pairs else 0.0
 
 
-def shard_indices(indices: NDArray[np.int64]) -> tuple[slice, int]:
-    """Which pairs of a batch this process computes on, and how many of them count."""
-    own = slice(rank(), None, world_size())
-    pairs = len(indices[own])
-    return own if pairs else slice(1), pairs
+def shard_indices(indices: NDArray[np.int64], groups: NDArray[np.int64] | None = None) -> tuple[NDArray[np.int64], int]:
+    """Which pairs of a batch this process computes on, and how many of them count.
+
+    Given the group of every pair, all pairs of a group that are in the batch go to one process.
+    """
+    units = np.arange(len(indices)) if groups is None else np.unique(groups[indices], return_inverse=True)[1]
+    own = np.flatnonzero(units % world_size() == rank())
+    return own if len(own) else np.zeros(1, np.int64), len(own)

@@ -8,9 +8,10 @@ from antiphon.exceptions import InputError, RecipeError
 from antiphon.metrics import missing_metrics_note
 from antiphon.ranking.question_files import read_questions, select_questions
 from antiphon.ranking.ranking_metrics import RANKING_METRICS
-from antiphon.recipe.kinds import KINDS
+from antiphon.recipe.kinds import KINDS, Kind
 from antiphon.recipe.model_sections import MatcherSection, OverlapSection
 from antiphon.recipe.schema import Recipe
+from antiphon.recipe.section import Group
 from antiphon.runs.build import reads_source, selection_metrics
 from antiphon.training.data.prepare import pairs_of
 
@@ -37,18 +38,35 @@ def _check_kind(recipe: Recipe) -> None:
         possible += selection_metrics(recipe.data)
     if metric not in possible:
         raise RecipeError(f"train.dev_metric = {metric}: not for this {kind.name}, expected {' or '.join(possible)}")
-    if recipe.train.label_smoothing and "token_loss" not in kind.uses:
+    _check_groups(recipe, kind)
+    if missing := missing_metrics_note([metric]):
+        raise RecipeError(f"train.dev_metric = {missing}")
+
+
+def _check_groups(recipe: Recipe, kind: Kind) -> None:
+    """Refuses settings of training and search that say something of other kinds only."""
+    smoothing, weight = recipe.train.label_smoothing, recipe.train.listwise_weight
+    if smoothing and "token_loss" not in kind.uses:
         raise RecipeError(
-            f"train.label_smoothing = {recipe.train.label_smoothing:g}: kind {kind.name} has no loss of single tokens, "
-            f"expected 0 or one of the kinds {', '.join(name for name in KINDS if 'token_loss' in KINDS[name].uses)}"
+            f"train.label_smoothing = {smoothing:g}: kind {kind.name} has no loss of single tokens, "
+            f"expected 0 or {_trained_kinds('token_loss')}"
+        )
+    if weight and not kind.ranks:
+        raise RecipeError(
+            f"train.listwise_weight = {weight:g}: kind {kind.name} ranks no candidates, "
+            f"expected 0 or {_trained_kinds('questions', 'epochs')}"
         )
     if recipe.search.replace_unknown and "attention" not in kind.uses:
         raise RecipeError(
-            f"search.replace_unknown = true: kind {kind.name} has no attention weights, expected false or one of the "
-            f"kinds {', '.join(name for name in KINDS if 'attention' in KINDS[name].uses and not KINDS[name].made_by)}"
+            f"search.replace_unknown = true: kind {kind.name} has no attention weights, "
+            f"expected false or {_trained_kinds('attention')}"
         )
-    if missing := missing_metrics_note([metric]):
-        raise RecipeError(f"train.dev_metric = {missing}")
+
+
+def _trained_kinds(*groups: Group) -> str:
+    """The kinds that are trained and use groups of settings, as text."""
+    names = [name for name, kind in KINDS.items() if kind.uses.issuperset(groups) and not kind.made_by]
+    return f"one of the kinds {', '.join(names)}" if len(names) > 1 else f"kind {names[0]}"
 
 
 def _libraries(recipe: Recipe) -> Iterator[tuple[str, str, str]]:

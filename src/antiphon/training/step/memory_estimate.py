@@ -116,7 +116,7 @@ def _step_bytes(setup: TrainingSetup, how: Optimisation, sizes: Sizes, device: s
 
 def _bytes_in_use(step: Step, batch: Iterable[Tensor]) -> NDArray[np.float64]:
     """The bytes that a training step has in use after each of its operations, without weights and batch."""
-    with _Ledger([*_tensors(step.model), *batch]) as ledger:
+    with _Ledger([*_tensors(step.model), *_tensors_in(batch)]) as ledger:
         step.losses(batch).mean().backward()
     step.optimiser.zero_grad()
     return np.array(ledger.history, np.float64)
@@ -183,6 +183,15 @@ def _gib(size: int) -> str:
 def _tensors(module: nn.Module) -> Iterator[Tensor]:
     yield from module.parameters()
     yield from module.buffers()
+
+
+def _tensors_in(batch: Iterable[Any]) -> Iterator[Tensor]:
+    """The tensors of a batch, which may have a batch inside."""
+    for part in batch:
+        if isinstance(part, Tensor):
+            yield part
+        else:
+            yield from _tensors_in(part)
 
 
 def _bytes(tensors: Iterable[Tensor]) -> int:

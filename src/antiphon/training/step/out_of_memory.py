@@ -28,7 +28,7 @@ class Divisible(Protocol):
         ...
 
     def parts(self, pairs: int) -> list[Self]:
-        """The same pairs in batches of at most ``pairs``."""
+        """The same pairs in batches of at most ``pairs``, or of those that cannot be split."""
         ...
 
     def to(self, device: torch.device) -> Self:
@@ -66,22 +66,33 @@ class MicroBatchLimit:
             has_room = make_room()
             _free_gpu_memory()
             if not has_room:
-                self._halve(parts[0].sizes)
+                self._halve(max(parts, key=lambda part: prod(part.sizes)))
 
-    def _halve(self, sizes: tuple[int, int, int]) -> None:
+    def _halve(self, part: Divisible) -> None:
         """Lowers the limit to half of what did not fit."""
-        pairs, rows, columns = sizes
-        if pairs == 1:
-            raise RunError(
-                f"out of memory: a single pair of {rows:,} source and {columns:,} target tokens does not fit; the last "
-                "checkpoint is whole, free some memory and continue with --resume, or start again with a lower "
-                "data.max_cells, data.max_source_length or data.max_target_length"
-            )
-        self.max_cells = prod(sizes) // 2
+        pairs, rows, columns = part.sizes
+        if len(part.parts(1)) == 1:
+            raise RunError(_too_large(pairs, rows, columns))
+        self.max_cells = prod(part.sizes) // 2
         self.say(
-            f"out of memory at {pairs} pairs x {rows} x {columns} = {prod(sizes):,} cells: "
+            f"out of memory at {pairs} pairs x {rows} x {columns} = {prod(part.sizes):,} cells: "
             f"at most {self.max_cells:,} at once from here on"
         )
+
+
+def _too_large(pairs: int, rows: int, columns: int) -> str:
+    """What to do where a single pair does not fit, or the candidates of a single question."""
+    found, remedy = (
+        f"a single pair of {rows:,} source and {columns:,} target tokens does not fit",
+        "data.max_cells, data.max_source_length or data.max_target_length",
+    )
+    if pairs > 1:
+        found = f"the {pairs:,} candidates of a question, of up to {columns:,} tokens, do not fit at once"
+        remedy = "train.listwise_weight, which is 0 where candidates need not be computed at once"
+    return (
+        f"out of memory: {found}; the last checkpoint is whole, free some memory and continue with --resume, or start "
+        f"again with a lower {remedy}"
+    )
 
 
 class OutOfMemoryRetry:

@@ -9,14 +9,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from antiphon.exceptions import InputError
 from antiphon.metrics import perplexity
 from antiphon.ranking.joint_batches import JointBatch
+from antiphon.ranking.listwise import ListwiseLoss, QuestionBatch, plan_question_batches
 from antiphon.ranking.logistic import Logistic
 from antiphon.ranking.matcher import PairModel
 from antiphon.ranking.question_batches import MatchBatch, PairCorpus
-from antiphon.ranking.question_files import Question
+from antiphon.ranking.question_files import Question, select_questions
 from antiphon.ranking.rankers import (
     FEATURES,
+    MAX_TOKENS,
     Scores,
     by_question,
     match_log_odds,
@@ -138,11 +141,17 @@ class MatchingTask:
     @classmethod
     def resume(cls, recipe: Recipe, run: RunFolder, say: Say) -> "MatchingTask":
         """The task of an existing run folder."""
-        return cls(recipe, training_questions(recipe.data, say), dev_questions(recipe.data, say))
+        train, dev = training_questions(recipe.data, say), dev_questions(recipe.data, say)
+        if recipe.train.listwise_weight and not select_questions(train, "mixed"):
+            raise InputError(
+                f"train.listwise_weight = {recipe.train.listwise_weight:g}: no question of {recipe.data.train} has "
+                "both right and wrong candidates, expected some to compare; set it to 0"
+            )
+        return cls(recipe, train, dev)
 
     @property
     def updates_per_pass(self) -> int:
-        """Batches in which all candidates are seen once, unless sentences are so long that batches are smaller."""
+        """About as many batches as show all candidates once; more if sentences are long or questions stay whole."""
         return ceil(sum(len(question.answers) for question in self.train) / self.recipe.train.batch_size)
 
     @property
@@ -152,25 +161,49 @@ class MatchingTask:
 
     def setup(self, run: RunFolder, *, is_new: bool) -> TrainingSetup:
         """The matcher, its training batches and its validation."""
-        settings = self.recipe.train
         train, dev = map(question_encoder(run, self.recipe), (self.train, self.dev))
         matcher = new_matcher(run, self.recipe)
         if is_new:
             self._start(matcher, train)
         counts = self._counts(run, train) if matcher_settings(self.recipe).overlap else None
-        batches = EpochBatches(
-            lambda indices, _: train.batch(indices),
-            lambda order: plan_match_batches(train, settings.batch_size, order),
+        weight = self.recipe.train.listwise_weight
+        sample = JointBatch.sample if matcher_settings(self.recipe).reading == "joint" else MatchBatch.sample
+        return TrainingSetup(
+            matcher,
+            ListwiseLoss(weight) if weight else PairModel.cross_entropy,
+            self._listwise_batches(train) if weight else self._pointwise_batches(train),
+            MatchingValidation(self.dev, dev, plan_match_batches(dev, 256), counts),
+            (train.question_lengths, train.sentence_lengths),
+            (lambda *sizes: QuestionBatch(torch.arange(sizes[0]), sample(*sizes))) if weight else sample,
+        )
+
+    def _pointwise_batches(self, corpus: PairCorpus) -> EpochBatches:
+        """Batches of pairs whose sentences have similar lengths."""
+        settings = self.recipe.train
+        return EpochBatches(
+            lambda indices, _: corpus.batch(indices),
+            lambda order: plan_match_batches(corpus, settings.batch_size, order),
             seed=settings.seed,
             passes=Length.of(settings).passes,
         )
-        return TrainingSetup(
-            matcher,
-            PairModel.cross_entropy,
-            batches,
-            MatchingValidation(self.dev, dev, plan_match_batches(dev, 256), counts),
-            (train.question_lengths, train.sentence_lengths),
-            JointBatch.sample if matcher_settings(self.recipe).reading == "joint" else MatchBatch.sample,
+
+    def _listwise_batches(self, corpus: PairCorpus) -> EpochBatches:
+        """Batches of whole questions."""
+        settings = self.recipe.train
+        candidates = np.array([len(question.answers) for question in self.train], np.int64)
+        question = np.repeat(np.arange(len(candidates)), candidates)
+        return EpochBatches(
+            lambda indices, _: QuestionBatch(torch.from_numpy(question[indices]), corpus.batch(indices)),
+            lambda order: plan_question_batches(
+                candidates,
+                corpus.sentence_lengths,
+                batch_size=settings.batch_size,
+                max_tokens=MAX_TOKENS,
+                order=order,
+            ),
+            seed=settings.seed,
+            passes=Length.of(settings).passes,
+            groups=question,
         )
 
     def _start(self, matcher: PairModel, corpus: PairCorpus) -> None:
