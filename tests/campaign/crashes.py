@@ -13,9 +13,6 @@ import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from antiphon.api import load
-from antiphon.runs.run_folder import RunFolder
-from antiphon.storage.commit import holds_run
 from tests.campaign.forks import call, in_fork, scratch_left
 from tests.campaign.operations import watch
 
@@ -163,13 +160,10 @@ def check(shop, scenario, expected):
 
 def _check(shop, scenario, expected):
     os.chdir(shop.work)
-    if holds_run(shop.work / scenario.run):
-        run = RunFolder.open(shop.work / scenario.run)
-        if run.metrics():
-            load(run.path)
-    elif holds_run(shop.kept / scenario.before / scenario.run):
-        return 1, "neither the old run nor the new one is there"
-    status, said = call(*scenario.next_command(shop.work))
+    is_there = scenario.is_there(shop.work / scenario.written)
+    if not is_there and scenario.is_there(shop.kept / scenario.before / scenario.written):
+        return 1, f"neither the old {scenario.written} nor the new one is there"
+    status, said = call(*scenario.next_command(is_there))
     if status:
         return 1, f"the next command ended with {status}: {said}"
     if left := scratch_left(shop.work):

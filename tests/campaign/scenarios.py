@@ -1,15 +1,19 @@
-"""Commands that write runs, on data so small that a training takes a moment, and the folders that they start from."""
+"""Commands that write folders and files, on data so small that a training takes a moment, and what they start from."""
 
 import hashlib
 import os
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from unittest.mock import MagicMock
 
+from antiphon import lite
 from antiphon.api import load
 from antiphon.report import plots
+from antiphon.runs.run_folder import RunFolder
 from antiphon.storage.commit import holds_run
+from antiphon.storage.part_folder import PartFolder
 from antiphon.tune import grid_search, search_pictures, trial_process
 from tests.campaign.forks import ForkedCommand, call, in_fork
 from tests.toy import write_pairs, write_questions, write_vectors
@@ -26,27 +30,61 @@ _TRAIN = ["train", "recipe.toml", "--out", "run"]
 _COMBINE = ["combine", "--direct", "direct", "--channel", "channel", "--lm", "lm", "--out", "both"]
 _SET_CHANNEL = ["--set", "data.swap=true", "--set", "model.encoder=unidirectional"]
 _SET_LM = ["--set", "model.kind=language_model", "--set", "data.vocab_from=direct"]
-_STABLE = (".safetensors", ".vocab", "rules.tsv", "recipe.toml")
+_EXPORT = ["export", "direct", "--out", "lite"]
+_PREDICT = ["predict", "direct", "train.tsv", "--out", "parts", "--part-lines", "16"]
+_STABLE = (".safetensors", ".vocab", "rules.tsv", "recipe.toml", ".onnx", "lite.json", ".zip", ".txt")
 """Files that are the same, bit by bit, whenever a command is repeated."""
+
+
+def open_run(path):
+    """Whether there is a run, which is loaded if it is trained."""
+    if not holds_run(path):
+        return False
+    run = RunFolder.open(path)
+    if run.metrics():
+        load(run.path)
+    return True
+
+
+def open_packed(path):
+    """Whether there is a packed run, which is loaded."""
+    return path.exists() and bool(load(path))
+
+
+def open_exported(path):
+    """Whether there is an exported run, which is loaded."""
+    return (path / "lite.json").exists() and bool(lite.load(path))
+
+
+def open_parts(path):
+    """Whether there is a folder of parts; those that are there have all their lines."""
+    if not (path / "parts.json").exists():
+        return False
+    folder = PartFolder.open(path)
+    for part in {*range(folder.number)} - {*folder.missing()}:
+        lines = min(folder.lines_per_part, folder.lines - part * folder.lines_per_part)
+        assert folder.file(part).read_text().count("\n") == lines, folder.file(part)
+    return True
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """A command, the folder that it starts from, and the run that it writes.
+    """A command, the folder that it starts from, and what it writes: a run, or what ``is_there`` finds and loads.
 
-    ``resume`` are options with which it goes on once its run is there; without them, the same command is repeated.
+    ``resume`` are options with which it goes on once that is there; without them, the same command is repeated.
     ``repeatable`` commands end the same however often they are given.
     """
 
     command: list[str]
     before: str
-    run: str = "run"
+    written: str = "run"
     resume: tuple[str, ...] = ()
     repeatable: bool = True
+    is_there: Callable[[Path], bool] = open_run
 
-    def next_command(self, folder):
+    def next_command(self, is_there):
         """What a user types after a crash."""
-        return [*self.command, *(self.resume if holds_run(folder / self.run) else ())]
+        return [*self.command, *(self.resume if is_there else ())]
 
 
 SCENARIOS = {
@@ -63,6 +101,12 @@ SCENARIOS = {
         "data",
         "grid/data.min_count=1",
     ),
+    "export": Scenario(_EXPORT, "combined", "lite", ("--force",), is_there=open_exported),
+    "export --force": Scenario(
+        ["export", "direct", *_EXPORT[2:], "--force"], "exported", "lite", is_there=open_exported
+    ),
+    "pack": Scenario(["pack", "both"], "combined", "both.zip", ("--force",), is_there=open_packed),
+    "predict --out": Scenario(_PREDICT, "combined", "parts", is_there=open_parts),
 }
 
 
@@ -128,14 +172,18 @@ def open_workshop(root):
     shop.keep("parts")
     shop.must(_COMBINE)
     shop.keep("combined")
+    shop.must(["export", "both", "--out", "lite"])
+    shop.keep("exported")
     return shop
 
 
 def warm_up(shop):
-    """Imports in this process all that the forked ones need, by training and predicting in it once."""
+    """Imports in this process all that the forked ones need, by training, exporting and predicting in it once."""
     before = Path.cwd()
     os.chdir(shop.work)
     assert call(*_TRAIN)[0] == 0
+    assert call("export", "run", "--out", "lite")[0] == 0
+    lite.load("lite")
     load("run")
     os.chdir(before)
     shop.restore("data")

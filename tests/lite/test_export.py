@@ -8,10 +8,11 @@ import pytest
 
 from antiphon import lite
 from antiphon.exceptions import InputError, RunError
-from antiphon.export import exported_run
+from antiphon.export import exported_run, replacement
 from antiphon.export.exported_run import export_run
 from antiphon.lite.exported_folder import FORMAT
 from antiphon.recipe.schema import Recipe
+from antiphon.runs.combination import ensemble_runs
 from antiphon.runs.run_folder import RunFolder
 from antiphon.storage.manifest import digest_file
 from antiphon.storage.sealed_json import parse_sealed, render_sealed
@@ -32,6 +33,20 @@ def made(tmp_path_factory):
 def exported(made, tmp_path):
     """A copy of an exported folder, to be damaged."""
     return shutil.copytree(made[1], tmp_path / "lite")
+
+
+def ensemble_of(run, folder):
+    """An ensemble of a run with itself: an exported folder with parts."""
+    ensemble_runs([run, run], folder, "probabilities", force=False)
+    return folder
+
+
+def interrupt(*_):
+    raise KeyboardInterrupt
+
+
+def files_under(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def change(folder, **settings):
@@ -58,6 +73,52 @@ def test_an_exported_folder_is_replaced_only_with_force(antiphon, made, exported
     assert antiphon("export", made[0], "--out", exported, "--force").status == 0
     assert lite.load(exported).predict(["fade"])[0].text
     assert [path.name for path in exported.parent.iterdir()] == ["lite"]
+
+
+def test_a_replacement_that_was_interrupted_after_its_commit_is_read_and_finished(made, exported, monkeypatch):
+    other = ensemble_of(made[0], exported.with_name("other"))
+    with monkeypatch.context() as patched:
+        patched.setattr(replacement, "put_in_place", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            export_run(other, exported, force=True)
+    export_run(other, exported.with_name("whole"))
+    expected = lite.load(exported.with_name("whole")).predict(TEXTS)
+    assert lite.load(exported).predict(TEXTS) == expected
+    with pytest.raises(RunError, match="holds an exported run already"):
+        export_run(made[0], exported)
+    assert lite.load(exported).predict(TEXTS) == expected
+    assert files_under(exported) == files_under(exported.with_name("whole"))
+
+
+def test_force_replaces_the_exported_run_and_nothing_else(made, exported):
+    ensemble = ensemble_of(made[0], exported.with_name("other"))
+    (exported / "README").write_text("mine")
+    export_run(ensemble, exported, force=True)
+    assert (exported / "README").read_text() == "mine"
+    assert {"member-1", "member-2"} < {path.name for path in exported.iterdir()}
+    (exported / "decode.onnx").write_text("mine")
+    with pytest.raises(RunError, match=r"decode\.onnx: in the way of the exported run, and not listed in .*lite\.json"):
+        export_run(made[0], exported, force=True)
+    assert (exported / "decode.onnx").read_text() == "mine"
+    (exported / "decode.onnx").unlink()
+    export_run(made[0], exported, force=True)
+    (exported / "README").unlink()
+    assert files_under(exported) == files_under(made[1])
+
+
+def test_an_exported_run_with_damaged_settings_is_replaced(made, exported):
+    (exported / "lite.json").write_text("damaged")
+    export_run(made[0], exported, force=True)
+    assert files_under(exported) == files_under(made[1])
+
+
+def test_a_run_folder_is_never_replaced_by_an_exported_run(made, tmp_path):
+    run = shutil.copytree(made[0], tmp_path / "run")
+    (run / "lite.json").write_text("{}")
+    before = files_under(run)
+    with pytest.raises(RunError, match="holds other files already"):
+        export_run(made[0], run, force=True)
+    assert files_under(run) == before
 
 
 def test_other_files_are_never_replaced(antiphon, made, tmp_path):

@@ -19,7 +19,7 @@ with tempfile.TemporaryDirectory(dir=fast_folder()) as root:
         killed = getattr(crashes, kill)(shop, SCENARIOS[name], int(every_kill))
         full = crashes.fill_disk_everywhere(shop, SCENARIOS[name], int(every_full_disk))
         print(name, killed.injected, full.injected, *killed.problems, *full.problems, sep="\\n")
-        assert killed.injected > 4 and full.injected and not killed.problems + full.problems
+        assert killed.injected and full.injected and not killed.problems + full.problems
 """
 """In a process of its own, since it forks and changes what it imports."""
 _TRAININGS = [name for name in SCENARIOS if name.startswith("train")]

@@ -1,7 +1,6 @@
 """Writes a trained run as a folder for ``antiphon.lite``."""
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
@@ -20,8 +19,9 @@ from antiphon.export.network_graphs import (
     transducer_graphs,
 )
 from antiphon.export.quantisation import quantise_weights
+from antiphon.export.replacement import replaced_export
 from antiphon.export.tracing import write_graph
-from antiphon.lite.exported_folder import SETTINGS, write_settings
+from antiphon.lite.exported_folder import write_settings
 from antiphon.models.left_to_right import LeftToRight
 from antiphon.models.transducer import Transducer
 from antiphon.models.transformer import Transformer
@@ -32,7 +32,6 @@ from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import build_beam, build_normalisation
 from antiphon.runs.combination import copy_files, copy_vocabs, load_combination
 from antiphon.runs.run_folder import RunFolder, load_network, token_kinds
-from antiphon.storage.atomic import remove_tree, scratch_folder, scratch_name, sweep, sync_folder, sync_path
 
 Network = dict[str, Any]
 
@@ -40,15 +39,15 @@ Network = dict[str, Any]
 def export_run(run: Path, out: Path, *, int8: bool = False, force: bool = False) -> None:
     """Writes the run as a folder of graphs, vocabularies and settings; nothing is left behind if that fails.
 
-    An exported folder that is there already is refused, or replaced with ``force``; anything else there is refused.
-    With ``int8``, weights have 8 bits.
+    An exported run that is there already is refused, or replaced with ``force``. With ``int8``, weights have 8 bits.
     """
     check_installed("onnx", "export", "antiphon export")
     folder = RunFolder.open(run)
     if folder.recipe().search.over != "outputs":
         raise RunError(f'{run}: search.over = "paths", expected a search over outputs: only this one is exported')
-    _check_place(out, run, force=force)
-    with _replaced(out) as new, torch.random.fork_rng(devices=[]):
+    if out.resolve() == run.resolve() or run.resolve() in out.resolve().parents:
+        raise RunError(f"{out}: in the run itself, expected another --out")
+    with replaced_export(out, force=force) as new, torch.random.fork_rng(devices=[]):
         write_run(folder, new, int8=int8)
 
 
@@ -187,43 +186,3 @@ _WRITERS: Mapping[str, Callable[[RunFolder, Recipe, Path, bool], Network]] = {
     "noisy_channel": _write_noisy_channel,
 }
 """What writes the networks of kinds that are no single network."""
-
-
-def _check_place(out: Path, run: Path, *, force: bool) -> None:
-    """Refuses a place that holds anything of the user's."""
-    if out.resolve() == run.resolve() or run.resolve() in out.resolve().parents:
-        raise RunError(f"{out}: in the run itself, expected another --out")
-    if not out.exists() and not out.is_symlink():
-        return
-    if not out.is_dir() or out.is_symlink():
-        raise RunError(f"{out}: no folder, expected a new name for --out")
-    is_ours = (out / SETTINGS).is_file()
-    if any(out.iterdir()) and not (is_ours and force):
-        hint = "use --force to replace it, or another --out" if is_ours else "expected a new or empty folder as --out"
-        raise RunError(f"{out}: holds {'an exported run' if is_ours else 'other files'} already, {hint}")
-
-
-@contextmanager
-def _replaced(out: Path) -> Iterator[Path]:
-    """A new folder beside ``out`` that takes its place at the end; if writing fails, nothing has changed."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    sweep(out.parent)
-    with scratch_folder(out.parent) as new:
-        try:
-            yield new
-            for path in (*new.rglob("*"), new):
-                sync_path(path)
-            _swap(new, out)
-        except BaseException:
-            remove_tree(new)
-            raise
-
-
-def _swap(new: Path, out: Path) -> None:
-    """Puts a folder in the place of another one, which is removed."""
-    old = out.parent / scratch_name()
-    if out.exists():
-        out.rename(old)
-    new.rename(out)
-    sync_folder(out.parent)
-    remove_tree(old)

@@ -6,6 +6,9 @@ source.spm           SentencePiece model, if one is used; also target.spm
 rules.tsv            suffix rules, if the run has any
 *.onnx               the graphs of the network
 member-1/ direct/    exported folders that an ensemble or a noisy channel is made of; also channel/ and lm/
+
+While a folder is replaced, ``staged`` in lite.json names a folder inside it with new files that are still to be moved
+into place, and ``removed`` lists files that are still to be deleted.
 """
 
 from collections.abc import Mapping
@@ -19,6 +22,7 @@ from antiphon.data.tokenise import Chars, Normalisation, SentencePiece, Tokenise
 from antiphon.data.vocab import Vocab
 from antiphon.decode.hypothesis import BeamSettings
 from antiphon.exceptions import RunError
+from antiphon.storage.atomic import is_scratch
 from antiphon.storage.layout import MANIFEST, PARTS
 from antiphon.storage.manifest import digest_file, open_regular, refuse_links
 from antiphon.storage.sealed_json import parse_sealed, render_sealed
@@ -31,18 +35,28 @@ _MAX_BYTES = 2**26
 
 
 class ExportedFolder:
-    """The settings and files of an exported run."""
+    """The settings and files of an exported run.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.settings = _read_settings(path)
+    Files in ``staged``, the staging folder of a replacement that was interrupted, are read there.
+    """
+
+    def __init__(self, path: Path, staged: Path | None = None) -> None:
+        self.path, self._staged = path, staged
+        self.settings = read_settings(self.file(SETTINGS).parent)
+        if "staged" in self.settings:
+            self._staged = path / self.settings["staged"]
         self._verify()
+
+    def file(self, name: str) -> Path:
+        """Where a file is: in its place, or still in the staging folder."""
+        waiting = None if self._staged is None else self._staged / name
+        return waiting if waiting is not None and waiting.exists() else self.path / name
 
     def _verify(self) -> None:
         """Refuses a folder in which a file is missing, damaged or a link."""
         for name, expected in self.settings["files"].items():
             refuse_links(self.path, [name])
-            file = self.path / name
+            file = self.file(name)
             if not file.is_file():
                 raise RunError(f"{file}: missing, expected it as in {self.path / SETTINGS}; export the run again")
             if asdict(digest_file(file)) != expected:
@@ -63,7 +77,7 @@ class ExportedFolder:
         """A folder that an ensemble or a noisy channel is made of."""
         if name not in PARTS:
             raise RunError(f"{self.path / SETTINGS}: damaged (it names {name!r}), expected what antiphon export wrote")
-        return ExportedFolder(self.path / name)
+        return ExportedFolder(self.path / name, None if self._staged is None else self._staged / name)
 
     def has(self, name: str) -> bool:
         """Whether the folder holds a file."""
@@ -75,15 +89,15 @@ class ExportedFolder:
         text = self.settings["text"]
         steps = Normalisation(**text["normalisation"])
         source, target = (
-            TextCodec(steps, self._tokeniser(side, text[f"{side}_tokens"]), Vocab.load(self.path / f"{side}.vocab"))
+            TextCodec(steps, self._tokeniser(side, text[f"{side}_tokens"]), Vocab.load(self.file(f"{side}.vocab")))
             for side in ("source", "target")
         )
-        features = Vocab.load(self.path / "features.vocab") if self.has("features.vocab") else NO_FEATURES
+        features = Vocab.load(self.file("features.vocab")) if self.has("features.vocab") else NO_FEATURES
         return PairCodec(source, target, features, text["copies_words"])
 
     def _tokeniser(self, side: str, kind: str) -> Tokeniser:
         if kind == "sentencepiece":
-            return SentencePiece(self.path / f"{side}.spm")
+            return SentencePiece(self.file(f"{side}.spm"))
         return Chars() if kind == "chars" else Words()
 
     def beam_settings(self, *, beam: int | None, nbest: int) -> BeamSettings:
@@ -92,7 +106,7 @@ class ExportedFolder:
         return BeamSettings(**given | {"beam": beam} if beam else given)
 
 
-def _read_settings(folder: Path) -> dict[str, Any]:
+def read_settings(folder: Path) -> dict[str, Any]:
     """The settings of a folder; damaged ones, and those of a newer format, are refused."""
     path = folder / SETTINGS
     if not path.is_file():
@@ -104,7 +118,7 @@ def _read_settings(folder: Path) -> dict[str, Any]:
     try:
         settings = parse_sealed(content)
         _check_format(settings["format"], folder)
-        _check_names(settings["files"])
+        _check_names(settings)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunError(
             f"{path}: damaged ({error}), expected what antiphon export wrote; export the run again"
@@ -122,11 +136,14 @@ def _check_format(version: Any, folder: Path) -> None:
         )
 
 
-def _check_names(files: Mapping[str, Any]) -> None:
+def _check_names(settings: Mapping[str, Any]) -> None:
     """Refuses names of files outside the folder."""
-    for name in files:
-        if len(PurePosixPath(name).parts) != 1 or name in (".", ".."):
-            raise ValueError(f"it names {name!r}")
+    removed = [PurePosixPath(name) for name in settings.get("removed", ())]
+    outside = [name for name in settings["files"] if len(PurePosixPath(name).parts) != 1 or name in (".", "..")]
+    outside += [str(name) for name in removed if name.is_absolute() or not name.parts or ".." in name.parts]
+    outside += [name for name in (settings.get("staged"),) if name is not None and not is_scratch(Path(name))]
+    if outside:
+        raise ValueError(f"it names {outside[0]!r}")
 
 
 def write_settings(folder: Path, settings: Mapping[str, Any]) -> None:

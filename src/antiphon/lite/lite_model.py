@@ -88,7 +88,7 @@ class LiteRules(RuleOutputs, ExportedModel):
 
     def __init__(self, folder: ExportedFolder) -> None:
         super().__init__(folder)
-        self.rules = SuffixRules.load(folder.path / "rules.tsv")
+        self.rules = SuffixRules.load(folder.file("rules.tsv"))
 
 
 class LiteModel(CandidateSearch, ExportedModel):
@@ -96,7 +96,7 @@ class LiteModel(CandidateSearch, ExportedModel):
 
     def __init__(self, folder: ExportedFolder, threads: int = 1) -> None:
         super().__init__(folder)
-        self.rules = SuffixRules.load(folder.path / "rules.tsv") if folder.has("rules.tsv") else None
+        self.rules = SuffixRules.load(folder.file("rules.tsv")) if folder.has("rules.tsv") else None
         self.rule_weight = float(folder.settings["rule_weight"])
         self.network: Any = self._load(threads)
 

@@ -27,7 +27,7 @@ def load_network(folder: ExportedFolder, threads: int) -> StepModel:
 
 def _load_steps(folder: ExportedFolder, threads: int) -> GraphModel:
     """A model whose step is one graph."""
-    start, step = (OnnxGraph(folder.path / f"{name}.onnx", threads) for name in ("start", "step"))
+    start, step = (OnnxGraph(folder.file(f"{name}.onnx"), threads) for name in ("start", "step"))
     return GraphModel(start, step, folder.network["state"], folder.network["axes"])
 
 
@@ -47,6 +47,6 @@ def load_noisy_channel(folder: ExportedFolder, threads: int) -> NoisyChannel:
 
 def load_transducer(folder: ExportedFolder, threads: int) -> TransducerGraphs:
     """The graphs of a transducer."""
-    encode, decode = (OnnxGraph(folder.path / f"{name}.onnx", threads) for name in ("encode", "decode"))
-    step = OnnxGraph(folder.path / "encode_step.onnx", threads) if folder.has("encode_step.onnx") else None
+    encode, decode = (OnnxGraph(folder.file(f"{name}.onnx"), threads) for name in ("encode", "decode"))
+    step = OnnxGraph(folder.file("encode_step.onnx"), threads) if folder.has("encode_step.onnx") else None
     return TransducerGraphs(folder.network, encode, decode, step)

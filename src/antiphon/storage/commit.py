@@ -1,18 +1,19 @@
 """Atomic changes of a run folder, safe against crashes at any point.
 
-New files are written into a new folder inside the run and synced. One rename, of the manifest, commits them. Then they
-are moved into place and what they replace is deleted; if that is interrupted, readers find them in the staging folder,
-and the next writer moves them. Before the commit the run is the old one, after it the new one.
+New files wait in a staging folder inside the run (``staging``). One rename, of the manifest, commits them. Before it
+the run is the old one, after it the new one.
 """
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from antiphon.exceptions import RunError
-from antiphon.storage.atomic import remove_tree, scratch_folder, sweep, sync_folder, sync_path
+from antiphon.storage.atomic import remove_tree, sweep
 from antiphon.storage.layout import FOLDERS, MANIFEST, PARTS, RUN_FILES
 from antiphon.storage.manifest import Entry, Manifest, digest_file, read_manifest, refuse_links, write_manifest
+from antiphon.storage.staging import put_in_place, staging_folder, synced_files
 
 
 def holds_run(folder: Path) -> bool:
@@ -49,7 +50,7 @@ def replaced_run(folder: Path, *, force: bool) -> Iterator[Path]:
             "--force to replace it, or another --out"
         )
     _refuse_foreign_files(folder, old)
-    with _committed(folder) as stage:
+    with staging_folder(folder, partial(_is_committed, folder)) as stage:
         yield stage
         files, folders = _seal(stage)
         old_names = {*old.files, *old.folders} if old is not None else set()
@@ -63,7 +64,7 @@ def changed_run(folder: Path, remove: Iterable[str] = ()) -> Iterator[Path]:
 
     Files and folders named in ``remove`` are deleted in the same change.
     """
-    with _committed(folder) as stage:
+    with staging_folder(folder, partial(_is_committed, folder)) as stage:
         yield stage
         old = read_manifest(folder)
         files, folders = _seal(stage)
@@ -79,19 +80,6 @@ def seal_run(folder: Path) -> None:
     write_manifest(folder, Manifest(*_seal(folder)))
 
 
-@contextmanager
-def _committed(folder: Path) -> Iterator[Path]:
-    """A new folder inside a run; it is removed unless the run's manifest names it."""
-    with scratch_folder(folder) as stage:
-        try:
-            yield stage
-        except BaseException:
-            with suppress(OSError):
-                if not _is_committed(folder, stage):
-                    remove_tree(stage)
-            raise
-
-
 def _commit(folder: Path, manifest: Manifest) -> None:
     refuse_links(folder, [*manifest.files, *manifest.folders, *manifest.removed])
     write_manifest(folder, manifest)
@@ -99,37 +87,12 @@ def _commit(folder: Path, manifest: Manifest) -> None:
 
 
 def _settle(folder: Path, manifest: Manifest) -> None:
-    """Moves staged files into place and deletes what was removed; can be repeated from any point."""
-    refuse_links(folder, [*manifest.files, *manifest.folders, *manifest.removed])
-    if manifest.staged is not None:
-        _move_into_place(folder, manifest, folder / manifest.staged)
-    for name in manifest.removed:
-        remove_tree(folder / name)
-    _remove_empty_parents(folder, manifest.removed)
-    for touched in {folder, *((folder / name).parent for name in manifest.files)}:
-        sync_folder(touched)
+    """Finishes a committed change; can be repeated from any point."""
+    stage = None if manifest.staged is None else folder / manifest.staged
+    put_in_place(folder, stage, manifest.files, manifest.folders, manifest.removed)
     write_manifest(folder, Manifest(manifest.files, manifest.folders, format=manifest.format))
-    if manifest.staged is not None:
-        remove_tree(folder / manifest.staged)
-
-
-def _move_into_place(folder: Path, manifest: Manifest, stage: Path) -> None:
-    for name in manifest.files:
-        if (stage / name).exists():
-            if not (folder / name).parent.exists():
-                (folder / name).parent.mkdir(parents=True)
-            (stage / name).replace(folder / name)
-    for name in manifest.folders:
-        if (stage / name).exists():
-            remove_tree(folder / name)
-            (stage / name).rename(folder / name)
-
-
-def _remove_empty_parents(folder: Path, names: Iterable[str]) -> None:
-    parents = {parent for name in names for parent in (folder / name).parents if folder in parent.parents}
-    for parent in sorted(parents, reverse=True):  # inner folders first
-        with suppress(OSError):
-            parent.rmdir()
+    if stage is not None:
+        remove_tree(stage)
 
 
 def _is_committed(folder: Path, stage: Path) -> bool:
@@ -164,14 +127,7 @@ def _refuse_foreign_files(folder: Path, old: Manifest | None) -> None:
 
 def _seal(stage: Path) -> tuple[dict[str, Entry], tuple[str, ...]]:
     """Syncs everything in a folder; gives the digests of its files and the names of its folders without digests."""
-    mode = stage.stat().st_mode & 0o666
-    paths = sorted(stage.rglob("*"))
-    for path in paths:
-        if path.is_file() and path.stat().st_mode & 0o777 != mode:
-            path.chmod(mode)
-        sync_path(path)
-    sync_folder(stage)
-    names = {str(path.relative_to(stage)): path for path in paths if path.is_file()}
+    names = synced_files(stage)
     files = {
         name: digest_file(path) for name, path in names.items() if not name.startswith(tuple(f"{f}/" for f in FOLDERS))
     }
