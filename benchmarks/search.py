@@ -18,7 +18,7 @@ from optuna.trial import TrialState
 from antiphon.data.files import read_lines
 from antiphon.demo import __file__ as demo
 from antiphon.report.plots import plot_curves
-from antiphon.tune.search_journal import Journal
+from antiphon.settings_search.shared_journal import Journal
 from benchmarks.__main__ import table
 
 PAIRS = {"train": 3000, "dev": 500}

@@ -23,7 +23,7 @@ LAYERS = [
     {"training"},
     {"api"},
     {"lite"},
-    {"demo", "export", "integrations", "serve", "tune"},
+    {"demo", "export", "integrations", "serve", "settings_search", "tune"},
     {"cli"},
     {"__main__"},
 ]

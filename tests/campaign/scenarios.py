@@ -12,9 +12,9 @@ from antiphon import lite
 from antiphon.api import load
 from antiphon.report import plots
 from antiphon.runs.run_folder import RunFolder
+from antiphon.settings_search import search_pictures, trial_process, trial_runner
 from antiphon.storage.commit import holds_run
 from antiphon.storage.part_folder import PartFolder
-from antiphon.tune import grid_search, search_pictures, trial_process
 from tests.campaign.forks import ForkedCommand, call, in_fork
 from tests.toy import write_pairs, write_questions, write_vectors
 
@@ -204,7 +204,7 @@ def make_cheap():
     figure.savefig.side_effect = lambda path, **_: Path(path).write_bytes(b"a picture")
     plots._figure = lambda *_: figure
     trial_process.subprocess.Popen = ForkedCommand
-    assert grid_search, search_pictures  # imported here, not in every forked process
+    assert trial_runner, search_pictures  # imported here, not in every forked process
 
 
 def make_runs_of_every_kind(shop):

@@ -10,11 +10,11 @@ import tomllib
 
 import pytest
 
-from antiphon.tune import search_slots, trial_process
-from antiphon.tune.search import JOURNAL
+from antiphon.settings_search import trial_process, trial_slots
+from antiphon.settings_search.shared_search import JOURNAL
+from tests.settings_search.forked_training import ForkedTraining
 from tests.shared_folders import run_command
 from tests.toy import write_pairs
-from tests.tune.forked_training import ForkedTraining
 
 RECIPE = """
 [data]
@@ -200,11 +200,11 @@ def test_processes_join_a_search_and_go_on_with_what_a_killed_one_left(recipe, t
 
 
 def test_slots_follow_the_devices(monkeypatch):
-    monkeypatch.setattr(search_slots, "visible_gpus", lambda: ["4", "7"])
-    slots = {given: search_slots.make_slots(*given) for given in [(None, 3), ("1,1,0", None), ("cpu", 2), ("0,cpu", 1)]}
+    monkeypatch.setattr(trial_slots, "visible_gpus", lambda: ["4", "7"])
+    slots = {given: trial_slots.make_slots(*given) for given in [(None, 3), ("1,1,0", None), ("cpu", 2), ("0,cpu", 1)]}
     assert [slot.environment for slot in slots[None, 3]] == [{"CUDA_VISIBLE_DEVICES": gpu} for gpu in "474"]
     assert [slot.gpu for slot in slots["1,1,0", None]] == ["7", "7", "4"]
     assert [(slot.device, slot.environment) for slot in slots["cpu", 2]] == [("cpu", {})] * 2
     assert [(slot.device, slot.gpu) for slot in slots["0,cpu", 1]] == [("auto", "4")]
-    monkeypatch.setattr(search_slots, "visible_gpus", list)
-    assert search_slots.make_slots(None, None) == [search_slots.Slot()] * 2
+    monkeypatch.setattr(trial_slots, "visible_gpus", list)
+    assert trial_slots.make_slots(None, None) == [trial_slots.Slot()] * 2

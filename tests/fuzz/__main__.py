@@ -48,8 +48,8 @@ def parse() -> argparse.Namespace:
 def prepare(template: Path) -> None:
     """Makes the sandbox, and keeps cases from waiting, drawing, or starting other processes."""
     import antiphon.data.files
+    import antiphon.settings_search.trial_runner
     import antiphon.training.fit
-    import antiphon.tune.grid_search
     from antiphon.exceptions import RunError
     from tests.fuzz import sandbox
     from tests.fuzz.judge import heed_timers
@@ -63,7 +63,7 @@ def prepare(template: Path) -> None:
     os.chdir(template)
     sandbox.build(template)
     antiphon.data.files.WRITER_SECONDS = 0.05
-    antiphon.tune.grid_search.run_grid = no_grid
+    antiphon.settings_search.trial_runner.run_trials = no_grid
 
 
 def campaign(options: argparse.Namespace, template: Path, folder: Path) -> tuple[Counter[tuple[str, str]], int]:

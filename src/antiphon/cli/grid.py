@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from antiphon.tune.search import Result, Search
-    from antiphon.tune.search_slots import Slot
+    from antiphon.settings_search.shared_search import Result, Search
+    from antiphon.settings_search.trial_slots import Slot
 
 _MOST_TRIALS = 100_000
 _TRIALS = 20
@@ -100,9 +100,9 @@ def command(
     check_search_library()
     from antiphon.console import PlainConsole
     from antiphon.recipe.shipped_recipes import find_recipe
-    from antiphon.tune.search import Search, SearchOptions
-    from antiphon.tune.search_slots import make_slots
-    from antiphon.tune.search_space import parse_space
+    from antiphon.settings_search.search_space import parse_space
+    from antiphon.settings_search.shared_search import Search, SearchOptions
+    from antiphon.settings_search.trial_slots import make_slots
 
     folder = out or Path("runs") / f"{Path(recipe).stem}-grid"
     space = parse_space(find_recipe(recipe), settings or (), grid, folder)
@@ -135,14 +135,14 @@ def refuse_options(sampler: str, trials: int | None, ranges: list[str]) -> None:
 def run_search(search: "Search", slots: "list[Slot]", console: "Console") -> "list[Result]":
     """The results of all trials, once they have ended; Ctrl-C ends the command with one line."""
     from antiphon.cli.grid_progress import GridProgress
-    from antiphon.tune.grid_search import run_grid
+    from antiphon.settings_search.trial_runner import run_trials
 
     folder = search.space.out
     name = "combinations" if search.options.sampler == "grid" else "trials"
     console.print(f"{folder}: {search.total} {name}, {len(slots)} at a time", soft_wrap=True)
     try:
         with GridProgress(console, search.space.dev_metric, search.total) as progress:
-            return run_grid(search, slots, progress.show)
+            return run_trials(search, slots, progress.show)
     except KeyboardInterrupt as stopped:
         console.print(f"antiphon: {folder}: stopped; the same command resumes it")
         raise typer.Exit(interrupt_status(stopped)) from None
@@ -151,11 +151,11 @@ def run_search(search: "Search", slots: "list[Slot]", console: "Console") -> "li
 def print_results(search: "Search", results: "list[Result]", console: "Console") -> None:
     """Writes and prints the table, draws the search, and says where the best recipe is; failed trials are an error."""
     from antiphon.console import PlainConsole
+    from antiphon.settings_search.search_pictures import draw_search
+    from antiphon.settings_search.trial_runner import save_results
     from antiphon.terminal import printable
-    from antiphon.tune.grid_search import save_grid
-    from antiphon.tune.search_pictures import draw_search
 
-    best = save_grid(results, search.space)
+    best = save_results(results, search.space)
     draw_search(search, lambda line: console.print(line, soft_wrap=True))
     PlainConsole().print(as_table(results, search.space.dev_metric))
     print(printable(f"best recipe: {best}"))

@@ -1,1 +1,1 @@
-"""Tuning: MERT for the weights of a noisy channel, and grid search over settings."""
+"""Tuning of the weights of a noisy channel on n-best lists (``antiphon tune``)."""

@@ -7,10 +7,10 @@ import pytest
 
 from antiphon.exceptions import RunError
 from antiphon.recipe.shipped_recipes import find_recipe
-from antiphon.tune.search import JOURNAL, Search, SearchOptions
-from antiphon.tune.search_pictures import importances
-from antiphon.tune.search_space import parse_space
-from antiphon.tune.trial_report import Epoch
+from antiphon.settings_search.search_pictures import importances
+from antiphon.settings_search.search_space import parse_space
+from antiphon.settings_search.shared_search import JOURNAL, Search, SearchOptions
+from antiphon.settings_search.trial_report import Epoch
 
 GRID = ["train.seed=1,2", "model.layers=1,2"]
 RANGES = ["train.learning_rate=1e-4..1e-1:log", "model.dropout=0.0..0.5"]

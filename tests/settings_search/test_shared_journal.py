@@ -6,15 +6,15 @@ import sys
 
 import pytest
 
-from antiphon.tune import search_journal, search_worker
-from antiphon.tune.search_journal import Journal, SharedLock, machine
-from antiphon.tune.search_worker import SearchWorker
+from antiphon.settings_search import live_workers, shared_journal
+from antiphon.settings_search.live_workers import SearchWorker
+from antiphon.settings_search.shared_journal import Journal, SharedLock, machine
 
 OTHER = "host-1-0123abcd"
 WAITING_WORKER = """
 import sys
 from pathlib import Path
-from antiphon.tune.search_worker import SearchWorker
+from antiphon.settings_search.live_workers import SearchWorker
 worker = SearchWorker(Path(sys.argv[1]))
 worker.start()
 print(worker.name, flush=True)
@@ -49,7 +49,7 @@ def test_half_a_line_of_a_killed_process_is_cut_off_before_the_next(journal, tmp
 
 
 def test_a_lock_that_a_killed_process_of_this_machine_left_is_taken_at_once(journal, tmp_path, monkeypatch):
-    monkeypatch.setattr(search_journal.time, "sleep", lambda _: pytest.fail("waited"))
+    monkeypatch.setattr(shared_journal.time, "sleep", lambda _: pytest.fail("waited"))
     link = tmp_path / "journal.lock"
     link.symlink_to(machine())
     journal.append_logs([{"c": 3}])
@@ -60,13 +60,13 @@ def test_a_lock_that_a_killed_process_of_this_machine_left_is_taken_at_once(jour
 def test_a_lock_of_another_machine_is_waited_for_and_broken_if_it_stays(tmp_path, monkeypatch):
     link, waits = tmp_path / "lock", []
     link.symlink_to("another machine")
-    monkeypatch.setattr(search_journal, "_SECONDS_BEFORE_BREAKING", -1.0)
-    monkeypatch.setattr(search_journal.time, "sleep", waits.append)
+    monkeypatch.setattr(shared_journal, "_SECONDS_BEFORE_BREAKING", -1.0)
+    monkeypatch.setattr(shared_journal.time, "sleep", waits.append)
     with SharedLock(tmp_path, link):
         assert str(link.readlink()) == machine()
     link.symlink_to("another machine")
-    monkeypatch.setattr(search_journal, "_SECONDS_BEFORE_BREAKING", 1e9)
-    monkeypatch.setattr(search_journal.time, "sleep", lambda _: (waits.append(1), link.unlink()))
+    monkeypatch.setattr(shared_journal, "_SECONDS_BEFORE_BREAKING", 1e9)
+    monkeypatch.setattr(shared_journal.time, "sleep", lambda _: (waits.append(1), link.unlink()))
     with SharedLock(tmp_path, link):
         assert waits == [1]
     assert list(tmp_path.iterdir()) == []
@@ -94,7 +94,7 @@ def test_a_process_of_another_machine_is_alive_while_it_gives_signs(worker, tmp_
     path = tmp_path / "workers" / OTHER
     path.write_text("another machine")
     assert worker.is_alive(OTHER)
-    silent = path.stat().st_mtime - 2 * search_worker._SECONDS_OF_SILENCE
+    silent = path.stat().st_mtime - 2 * live_workers._SECONDS_OF_SILENCE
     os.utime(path, (silent, silent))
     assert not worker.is_alive(OTHER)
     path.unlink()
@@ -112,8 +112,8 @@ def test_files_of_others_stay(tmp_path):
 
 
 def test_without_file_locks_signs_of_life_count_on_this_machine_too(worker, tmp_path, monkeypatch):
-    monkeypatch.setattr(search_worker, "lock_descriptor", lambda _: True)
-    monkeypatch.setattr(search_worker, "locks_work", lambda _: False)
+    monkeypatch.setattr(live_workers, "lock_descriptor", lambda _: True)
+    monkeypatch.setattr(live_workers, "locks_work", lambda _: False)
     path = tmp_path / "workers" / OTHER
     path.write_text(machine())
     assert worker.is_alive(OTHER)

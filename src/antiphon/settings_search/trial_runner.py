@@ -1,4 +1,4 @@
-"""Search of settings: the trials of a search are trained in parallel processes, and the best recipe is written.
+"""The trials of a search, trained in parallel processes; their table and the best recipe are written.
 
 Every choice of values has its own recipe and run folder, so an interrupted search can be resumed, and a larger grid
 trains only what is new. Test data are never used: the dev metric decides.
@@ -19,12 +19,12 @@ from antiphon.exceptions import AntiphonError, RunError
 from antiphon.recipe.recipe_file import save_recipe
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.run_folder import RunFolder
+from antiphon.settings_search.search_space import SearchSpace
+from antiphon.settings_search.shared_search import Result, Search
+from antiphon.settings_search.trial_process import Ended, TrialProcesses
+from antiphon.settings_search.trial_report import Epoch
+from antiphon.settings_search.trial_slots import Slot
 from antiphon.storage.atomic import atomic_replacement
-from antiphon.tune.search import Result, Search
-from antiphon.tune.search_slots import Slot
-from antiphon.tune.search_space import SearchSpace
-from antiphon.tune.trial_process import Ended, TrialProcesses
-from antiphon.tune.trial_report import Epoch
 
 _SECONDS_BETWEEN_LOOKS = 0.5
 """How often the table is refreshed, and a process without a trial looks for one."""
@@ -32,7 +32,7 @@ _MOST_LOSSES = 3
 """How often the training of a trial may be killed before the trial has failed."""
 
 
-def run_grid(search: Search, slots: Sequence[Slot], show: Callable[[list[Result]], None]) -> list[Result]:
+def run_trials(search: Search, slots: Sequence[Slot], show: Callable[[list[Result]], None]) -> list[Result]:
     """Trains trials until all have ended, one at a time in each slot; results from best to worst, failed ones last.
 
     ``show`` is called now and then with all trials. On Ctrl-C or SIGTERM every training stops with a whole checkpoint;
@@ -56,7 +56,7 @@ def run_grid(search: Search, slots: Sequence[Slot], show: Callable[[list[Result]
     return results
 
 
-def save_grid(results: Sequence[Result], space: SearchSpace) -> Path:
+def save_results(results: Sequence[Result], space: SearchSpace) -> Path:
     """Writes the table as ``grid.tsv`` and the best recipe as ``best.toml``; the path of the latter."""
     best, out = results[0], space.out
     if best.state != "complete":

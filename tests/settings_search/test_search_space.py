@@ -7,7 +7,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 
 from antiphon.exceptions import RecipeError
 from antiphon.recipe.shipped_recipes import find_recipe
-from antiphon.tune.search_space import parse_space
+from antiphon.settings_search.search_space import parse_space
 
 
 def space_of(*grid, settings=()):

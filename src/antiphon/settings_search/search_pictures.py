@@ -8,7 +8,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from antiphon.metrics import LOWER_IS_BETTER
 from antiphon.report.plots import optional_picture, plot_bars, plot_search
-from antiphon.tune.search import Search
+from antiphon.settings_search.shared_search import Search
 
 _BETTER_PART = 0.5
 """Optuna's own tenth is one trial of ten, from which nothing follows in a small search."""

@@ -10,7 +10,7 @@ from tempfile import TemporaryFile
 from threading import Event, Lock
 from typing import IO, NamedTuple
 
-from antiphon.tune.trial_report import GO_ON, SOCKET_VARIABLE, STOP, Epoch
+from antiphon.settings_search.trial_report import GO_ON, SOCKET_VARIABLE, STOP, Epoch
 
 _LONGEST_MESSAGE = 4096
 

@@ -12,8 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from threading import Event, Thread
 
+from antiphon.settings_search.shared_journal import locks_work, machine
 from antiphon.storage.atomic import lock_descriptor
-from antiphon.tune.search_journal import locks_work, machine
 
 _NAME = re.compile(r"[\w.-]+-\d+-[0-9a-f]{8}")
 """Names of these files, unlikely to be a user's."""

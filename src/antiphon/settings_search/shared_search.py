@@ -18,11 +18,11 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 from antiphon.exceptions import RunError
 from antiphon.metrics import LOWER_IS_BETTER
-from antiphon.tune.search_journal import Journal, SharedLock
-from antiphon.tune.search_samplers import Pruner, Sampler, make_pruner, make_sampler, quieten
-from antiphon.tune.search_space import SearchSpace
-from antiphon.tune.search_worker import SearchWorker
-from antiphon.tune.trial_report import Epoch
+from antiphon.settings_search.live_workers import SearchWorker
+from antiphon.settings_search.samplers import Pruner, Sampler, make_pruner, make_sampler, quieten
+from antiphon.settings_search.search_space import SearchSpace
+from antiphon.settings_search.shared_journal import Journal, SharedLock
+from antiphon.settings_search.trial_report import Epoch
 
 JOURNAL = "search.journal"
 State = Literal["waiting", "running", "complete", "pruned", "failed"]
