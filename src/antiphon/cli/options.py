@@ -85,6 +85,13 @@ Beam = Annotated[
 ]
 
 
+class Format(StrEnum):
+    """How outputs are written."""
+
+    text = "text"
+    jsonl = "jsonl"
+
+
 class Questions(StrEnum):
     """Sets of questions, by the labels of their candidates."""
 

@@ -27,27 +27,19 @@ Examples:
 """
 
 from contextlib import closing
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from antiphon.cli import answer_selection
-from antiphon.cli.options import MOST_AT_ONCE, MOST_HYPOTHESES, Beam, Device, Run, Threads, refuse_options
+from antiphon.cli.options import MOST_AT_ONCE, MOST_HYPOTHESES, Beam, Device, Format, Run, Threads, refuse_options
 from antiphon.cli.prediction_job import PredictionJob, Style
 from antiphon.cli.prediction_notes import Notes, Progress, count_lines
 from antiphon.cli.shards import predict_shard
 
 _MAX_COVERING = 100
 """Largest number of outputs where --cover is given and --nbest is not."""
-
-
-class Format(StrEnum):
-    """How predictions are written."""
-
-    text = "text"
-    jsonl = "jsonl"
 
 
 Inputs = Annotated[

@@ -13,7 +13,6 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from enum import StrEnum
 from io import BufferedReader
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Protocol, cast
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Protocol, cast
 import typer
 
 from antiphon.cli.loading import load_run
-from antiphon.cli.options import Beam, Device, EmitBias, Margin, Policy, Run, StreamPolicy, Threads
+from antiphon.cli.options import Beam, Device, EmitBias, Format, Margin, Policy, Run, StreamPolicy, Threads
 from antiphon.cli.prediction_notes import UnknownSymbols
 from antiphon.data.files import MAX_LINE_BYTES, STANDARD_INPUT, named_errors
 from antiphon.exceptions import InputError
@@ -32,13 +31,6 @@ if TYPE_CHECKING:
 
 END_OF_LINE = "\n"
 _BYTES_AT_ONCE = 4096
-
-
-class Format(StrEnum):
-    """How tokens are written."""
-
-    text = "text"
-    jsonl = "jsonl"
 
 
 Features = Annotated[

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from antiphon.data.batch import Batch
-from antiphon.models.token_likelihood import log_likelihood
+from antiphon.models.sequence_model import TokenModel
 from antiphon.nn.dropout import Dropout
 from antiphon.nn.recurrent import Embedding, FeatureEmbedding, Sizes, SourceEncoder, valid_positions
 from antiphon.nn.token_logits import Projection
@@ -37,7 +37,7 @@ class AttentionState(NamedTuple):
     cell: tuple[Tensor, ...]
 
 
-class Attention(nn.Module):
+class Attention(TokenModel):
     """p(y | x) token by token, each with its own attention over the source."""
 
     def __init__(
@@ -67,14 +67,6 @@ class Attention(nn.Module):
         self.combine = nn.Linear(hidden_size + memory_size, hidden_size)
         self.output = Projection(hidden_size, target_size)
         self.dropout = Dropout(dropout)
-
-    def forward(self, batch: Batch) -> Float[Tensor, " B"]:
-        """``log p(y | x)`` of each pair: the same as ``log_prob``."""
-        return self.log_prob(batch)
-
-    def log_prob(self, batch: Batch) -> Float[Tensor, " B"]:
-        """``log p(y | x)`` of each pair."""
-        return log_likelihood(self.logits(batch), batch)
 
     def logits(self, batch: Batch) -> Float[Tensor, "B J V"]:
         """The logits of every token at each position of the targets."""

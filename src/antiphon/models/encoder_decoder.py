@@ -8,10 +8,10 @@ Thesis: section 3.4.1.
 """
 
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from antiphon.data.batch import Batch
-from antiphon.models.token_likelihood import log_likelihood
+from antiphon.models.sequence_model import TokenModel
 from antiphon.nn.dropout import Dropout
 from antiphon.nn.recurrent import (
     LSTM,
@@ -26,7 +26,7 @@ from antiphon.nn.recurrent import (
 from antiphon.nn.token_logits import Projection
 
 
-class EncoderDecoder(nn.Module):
+class EncoderDecoder(TokenModel):
     """p(y | x) token by token, from one vector for the whole source."""
 
     def __init__(
@@ -48,14 +48,6 @@ class EncoderDecoder(nn.Module):
         self.decoder = PrefixEncoder(target_size, Sizes(embedding_size, hidden_size, layers, dropout, forget_bias))
         self.dropout = Dropout(dropout)
         self.output = Projection(hidden_size, target_size)
-
-    def forward(self, batch: Batch) -> Float[Tensor, " B"]:
-        """``log p(y | x)`` of each pair: the same as ``log_prob``."""
-        return self.log_prob(batch)
-
-    def log_prob(self, batch: Batch) -> Float[Tensor, " B"]:
-        """``log p(y | x)`` of each pair."""
-        return log_likelihood(self.logits(batch), batch)
 
     def logits(self, batch: Batch) -> Float[Tensor, "B J V"]:
         """The logits of every token at each position of the targets."""

@@ -7,15 +7,15 @@ Thesis: section 3.3. With features, one model replaces a model for each tag.
 """
 
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from antiphon.data.batch import Batch
-from antiphon.models.token_likelihood import log_likelihood
+from antiphon.models.sequence_model import TokenModel
 from antiphon.nn.recurrent import FeatureEmbedding, LSTMState, PrefixEncoder, Sizes, select_states
 from antiphon.nn.token_logits import Projection
 
 
-class LanguageModel(nn.Module):
+class LanguageModel(TokenModel):
     """p(y | features) token by token; sources are ignored."""
 
     def __init__(
@@ -34,14 +34,6 @@ class LanguageModel(nn.Module):
         self.features = FeatureEmbedding(feature_size, embedding_size) if feature_size else None
         self.decoder = PrefixEncoder(target_size, Sizes(embedding_size, hidden_size, layers, dropout, forget_bias))
         self.output = Projection(hidden_size, target_size)
-
-    def forward(self, batch: Batch) -> Float[Tensor, " B"]:
-        """``log p(y | features)`` of each target: the same as ``log_prob``."""
-        return self.log_prob(batch)
-
-    def log_prob(self, batch: Batch) -> Float[Tensor, " B"]:
-        """``log p(y | features)`` of each target."""
-        return log_likelihood(self.logits(batch), batch)
 
     def logits(self, batch: Batch) -> Float[Tensor, "B J V"]:
         """The logits of every token at each position of the targets."""

@@ -1,5 +1,6 @@
 """What every network offers that is trained on pairs: the log probability of each target."""
 
+from abc import abstractmethod
 from typing import Protocol, cast
 
 import torch
@@ -7,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from antiphon.data.batch import Batch
+from antiphon.models.token_likelihood import log_likelihood
 
 
 class SequenceModel(Protocol):
@@ -15,6 +17,22 @@ class SequenceModel(Protocol):
     def log_prob(self, batch: Batch) -> Tensor:
         """``log p(y | x)`` of each pair."""
         ...
+
+
+class TokenModel(nn.Module):
+    """A network that scores pairs by the logits of every token after the tokens before it."""
+
+    @abstractmethod
+    def logits(self, batch: Batch) -> Float[Tensor, "B J V"]:
+        """The logits of every token at each position of the targets."""
+
+    def log_prob(self, batch: Batch) -> Float[Tensor, " B"]:
+        """``log p(y | x)`` of each pair."""
+        return log_likelihood(self.logits(batch), batch)
+
+    def forward(self, batch: Batch) -> Float[Tensor, " B"]:
+        """``log p(y | x)`` of each pair: the same as ``log_prob``."""
+        return self.log_prob(batch)
 
 
 @torch.inference_mode()

@@ -75,35 +75,23 @@ class TransducerNetwork(nn.Module):
         """
         super().__init__()
         sizes = Sizes(embedding_size, hidden_size, layers, dropout, forget_bias)
-        bidirectional = encoder == "bidirectional"
-        self.encoder: SourceEncoder | TransformerEncoder = (
-            SourceEncoder(source_size, sizes, bidirectional=bidirectional)
-            if encoder_network == "lstm"
-            else TransformerEncoder(
-                source_size,
-                LayerSizes(hidden_size, encoder_heads, encoder_feedforward_size, dropout),
-                encoder_layers,
-                bidirectional=bidirectional,
-            )
-        )
+        of_layers = LayerSizes(hidden_size, encoder_heads, encoder_feedforward_size, dropout), encoder_layers
+        attention_layers = of_layers if encoder_network == "transformer" else None
+        self.encoder = _source_encoder(source_size, sizes, attention_layers, bidirectional=encoder == "bidirectional")
         self.decoder = PrefixEncoder(target_size, sizes)
         self.source_features = FeatureEmbedding(feature_size, self.encoder.embedding_size) if feature_size else None
         self.target_features = FeatureEmbedding(feature_size, embedding_size) if feature_size else None
-        self.attention = (
-            SourceAttention(hidden_size, self.encoder.output_size, dropout) if context == "attention" else None
-        )
+        source_width = self.encoder.output_size
+        self.attention = SourceAttention(hidden_size, source_width, dropout) if context == "attention" else None
         self.target_size, self.copies_words = target_size, copy_words
-        self.copies_unknown = tie == "same" and not copy_words
-        self.ties_words = tie == "same" and copy_words
-        if counterparts is None:
-            counterparts = torch.full((source_size,), NO_COUNTERPART)
-        self.register_buffer("counterparts", counterparts, persistent=tie != "none")
-        classes = target_size + copy_words
-        self.source_logits = TokenLogits(self.encoder.output_size, classes, bias=False)
-        self.target_logits = TokenLogits(hidden_size, classes)
+        self.copies_unknown, self.ties_words = tie == "same" and not copy_words, tie == "same" and copy_words
+        untied = torch.full((source_size,), NO_COUNTERPART)
+        self.register_buffer("counterparts", untied if counterparts is None else counterparts, persistent=tie != "none")
+        self.source_logits = TokenLogits(source_width, target_size + copy_words, bias=False)
+        self.target_logits = TokenLogits(hidden_size, target_size + copy_words)
         self.final_emit_forced = final_emit == "forced"
         self.transition: NeuralTransition | GeometricTransition = (
-            NeuralTransition(self.encoder.output_size, hidden_size, units=hidden_size, compares=tie != "none")
+            NeuralTransition(source_width, hidden_size, units=hidden_size, compares=tie != "none")
             if transition == "neural"
             else GeometricTransition(emit_probability)
         )
@@ -204,3 +192,12 @@ class TransducerNetwork(nn.Module):
             odds.append(self.transition.all_log_odds(source, part))
             pause()
         return torch.cat(odds, 2)
+
+
+def _source_encoder(
+    source_size: int, sizes: Sizes, attention_layers: tuple[LayerSizes, int] | None, *, bidirectional: bool
+) -> SourceEncoder | TransformerEncoder:
+    """An LSTM, or a transformer if sizes and number of its layers are given."""
+    if attention_layers is None:
+        return SourceEncoder(source_size, sizes, bidirectional=bidirectional)
+    return TransformerEncoder(source_size, *attention_layers, bidirectional=bidirectional)

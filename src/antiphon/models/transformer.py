@@ -17,12 +17,19 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding
 
 from antiphon.data.batch import Batch
-from antiphon.models.token_likelihood import log_likelihood
+from antiphon.models.sequence_model import TokenModel
 from antiphon.nn.attention_cache import AttentionCache, KeysValues
 from antiphon.nn.dropout import Dropout
-from antiphon.nn.recurrent import FeatureEmbedding, valid_positions, with_features
+from antiphon.nn.recurrent import FeatureEmbedding, valid_positions
 from antiphon.nn.token_logits import Projection
-from antiphon.nn.transformer_layers import DecoderLayer, EncoderLayer, LayerSizes, at_positions, token_vectors
+from antiphon.nn.transformer_layers import (
+    DecoderLayer,
+    EncoderLayer,
+    LayerSizes,
+    at_positions,
+    encode_positions,
+    token_vectors,
+)
 
 
 class TransformerMemory(NamedTuple):
@@ -39,7 +46,7 @@ class TransformerMemory(NamedTuple):
         return TransformerMemory(layers, self.valid.index_select(0, index), features)
 
 
-class Transformer(nn.Module):
+class Transformer(TokenModel):
     """p(y | x) token by token, with attention in every layer."""
 
     state_grows = True
@@ -68,14 +75,6 @@ class Transformer(nn.Module):
         self.decoder_norm = nn.LayerNorm(hidden_size)
         self.output = Projection(hidden_size, target_size)
         self.dropout = Dropout(dropout)
-
-    def forward(self, batch: Batch) -> Float[Tensor, " B"]:
-        """``log p(y | x)`` of each pair: the same as ``log_prob``."""
-        return self.log_prob(batch)
-
-    def log_prob(self, batch: Batch) -> Float[Tensor, " B"]:
-        """``log p(y | x)`` of each pair."""
-        return log_likelihood(self.logits(batch), batch)
 
     def logits(self, batch: Batch) -> Float[Tensor, "B J V"]:
         """The logits of every token at each position of the targets, all at once."""
@@ -129,10 +128,8 @@ class Transformer(nn.Module):
         features = None if self.features is None else self.features(batch.features)
         valid = valid_positions(batch.source_lengths, batch.source.shape[1])[:, None, None]
         positions = torch.arange(batch.source.shape[1], device=batch.source.device)
-        states = self.dropout(at_positions(with_features(self.source_embedding(batch.source), features), positions))
-        for layer in self.encoder:
-            states = layer(states, valid)
-        states = self.encoder_norm(states)
+        embedded = self.dropout(at_positions(self.source_embedding(batch.source), features, positions))
+        states = encode_positions(embedded, valid, self.encoder, self.encoder_norm)
         layers = (cast(DecoderLayer, layer).multihead_attn.keys_values(states) for layer in self.decoder)
         return TransformerMemory(tuple(layers), valid, features)
 
@@ -146,6 +143,5 @@ class Transformer(nn.Module):
     ) -> Float[Tensor, "N J H"]:
         """Vectors of target tokens at some positions."""
         table = self.output if self.target_embedding is None else self.target_embedding
-        embedded = with_features(embedding(tokens, table.weight), features)
-        placed: Tensor = self.dropout(at_positions(embedded, positions))
-        return placed
+        embedded: Tensor = self.dropout(at_positions(embedding(tokens, table.weight), features, positions))
+        return embedded

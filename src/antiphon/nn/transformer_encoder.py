@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from antiphon.nn.attention_cache import AttentionCache
 from antiphon.nn.dropout import Dropout
-from antiphon.nn.recurrent import valid_positions, with_features
-from antiphon.nn.transformer_layers import EncoderLayer, LayerSizes, at_positions, token_vectors
+from antiphon.nn.recurrent import valid_positions
+from antiphon.nn.transformer_layers import EncoderLayer, LayerSizes, at_positions, encode_positions, token_vectors
 
 
 class TransformerEncoder(nn.Module):
@@ -38,10 +38,7 @@ class TransformerEncoder(nn.Module):
         I = tokens.shape[1]
         valid = valid_positions(lengths, I)[:, None, None] if self.bidirectional else None
         states = self._embed(tokens, torch.arange(I, device=tokens.device), features)
-        for layer in self.layers:
-            states = layer(states, valid)
-        normed: Tensor = self.norm(states)
-        return normed
+        return encode_positions(states, valid, self.layers, self.norm)
 
     def initial_cache(self, N: int, room: int = 0) -> AttentionCache:
         """The keys and values of sources without tokens, in buffers for ``room`` tokens; for causal encoders."""
@@ -64,5 +61,5 @@ class TransformerEncoder(nn.Module):
     def _embed(
         self, tokens: Int[Tensor, "N T"], positions: Int[Tensor, "*N T"], features: Float[Tensor, "N H"] | None
     ) -> Float[Tensor, "N T H"]:
-        embedded: Tensor = self.dropout(at_positions(with_features(self.embedding(tokens), features), positions))
+        embedded: Tensor = self.dropout(at_positions(self.embedding(tokens), features, positions))
         return embedded

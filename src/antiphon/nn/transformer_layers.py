@@ -17,6 +17,7 @@ from torch.nn.functional import linear, scaled_dot_product_attention
 
 from antiphon.nn.attention_cache import KeysValues, NextPosition
 from antiphon.nn.dropout import Dropout
+from antiphon.nn.recurrent import with_features
 
 _LONGEST_WAVE = 10_000
 """The wavelengths of position vectors go from 1 to this, in units of 2 pi positions."""
@@ -153,10 +154,22 @@ def token_vectors(vocabulary_size: int, size: int) -> nn.Embedding:
     return table
 
 
-def at_positions(embedded: Float[Tensor, "N T H"], positions: Int[Tensor, "*N T"]) -> Float[Tensor, "N T H"]:
-    """Token vectors, scaled up, plus the vectors of their positions."""
-    H = embedded.shape[2]
+def at_positions(
+    vectors: Float[Tensor, "N T H"], features: Float[Tensor, "N H"] | None, positions: Int[Tensor, "*N T"]
+) -> Float[Tensor, "N T H"]:
+    """Token vectors plus the vector of the features, scaled up, plus the vectors of the positions."""
+    embedded, H = with_features(vectors, features), vectors.shape[2]
     return embedded * sqrt(H) + position_vectors(positions.to(embedded.dtype), H)
+
+
+def encode_positions(
+    states: Float[Tensor, "N I H"], valid: Bool[Tensor, "N 1 1 I"] | None, layers: nn.ModuleList, norm: nn.LayerNorm
+) -> Float[Tensor, "N I H"]:
+    """The states after all layers of an encoder, normalised; ``valid`` is that of each layer."""
+    for layer in layers:
+        states = layer(states, valid)
+    normed: Tensor = norm(states)
+    return normed
 
 
 def position_vectors(positions: Float[Tensor, "*N T"], size: int) -> Float[Tensor, "*N T H"]:
