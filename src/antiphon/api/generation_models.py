@@ -74,7 +74,7 @@ class NeuralModel(CandidateSearch, Model):
     def open(cls, folder: RunFolder, recipe: Recipe, device: str) -> "NeuralModel":
         """The network of a run folder, with its suffix rules if they have a weight."""
         rules = folder.load_rules() if recipe.search.rule_weight else None
-        return cls(recipe, folder.codec(recipe), load_part(folder).to(device), rules)
+        return cls(recipe, folder.codec(recipe), load_part(folder, recipe).to(device), rules)
 
     @property
     def length_normalisation(self) -> float:

@@ -163,6 +163,12 @@ def check_probability(name: str, value: object) -> None:
         raise InputError(f"{name} = {value!r}: expected a probability above 0, at most 1")
 
 
+def check_settings(settings: object, key: str, value: int) -> None:
+    """Refuses settings that are neither a dict nor a list; the message shows ``key`` with ``value`` as an example."""
+    if isinstance(settings, str) or not isinstance(settings, Iterable):
+        raise InputError(f"settings = {settings!r}: expected a dict such as {{{key!r}: {value}}}")
+
+
 def check_positive(name: str, value: object) -> None:
     """Refuses anything but a whole number from 1 on, or None."""
     if value is not None:

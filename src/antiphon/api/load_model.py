@@ -4,23 +4,25 @@ from pathlib import Path
 
 import torch
 
-from antiphon.api.inputs import as_path, check_positive
+from antiphon.api.inputs import as_path, check_positive, check_settings
 from antiphon.api.model import Model
 from antiphon.device import choose_device
 from antiphon.recipe.kinds import KINDS, resolve
+from antiphon.recipe.recipe_file import Settings, change_search
 from antiphon.runs.run_folder import RunFolder
 
 
-def load(run: str | Path, *, device: str = "auto", threads: int | None = None) -> Model:
+def load(run: str | Path, *, device: str = "auto", threads: int | None = None, settings: Settings = ()) -> Model:
     """The trained model of a run, to predict, score, align, rank and evaluate.
 
     ``run`` is a run folder, or a file of ``antiphon pack``.
     ``device`` is "auto", "cpu" or "cuda". ``threads`` sets PyTorch's number of threads for the whole process; None
-    leaves it as it is.
+    leaves it as it is. ``settings`` change how outputs are searched: ``{"search.length_normalisation": 0.7}``.
     """
     check_positive("threads", threads)
+    check_settings(settings, "search.beam", 20)
     folder = RunFolder.open(as_path("run", run))
-    recipe = folder.recipe()
+    recipe = change_search(folder.recipe(), settings)
     if threads is not None:
         torch.set_num_threads(threads)
     interface: type[Model] = resolve(KINDS[recipe.model.kind].interface)
@@ -29,8 +31,8 @@ def load(run: str | Path, *, device: str = "auto", threads: int | None = None) -
         return interface.open(folder, recipe, choose_device(device))
 
 
-def load_planner(run: str | Path) -> Model:
+def load_planner(run: str | Path, settings: Settings = ()) -> Model:
     """The model of a run without its weights: it plans batches and fills in blank inputs, but predicts nothing."""
     folder = RunFolder.open(Path(run))
-    recipe = folder.recipe()
+    recipe = change_search(folder.recipe(), settings)
     return load(run, device="cpu") if KINDS[recipe.model.kind].ranks else Model(recipe, folder.codec(recipe))

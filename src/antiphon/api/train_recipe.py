@@ -1,12 +1,12 @@
 """Training from Python: ``antiphon.train("g2p", "runs/mine", settings={"data.train": "train.tsv"})``."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from antiphon.api.inputs import as_path, check_positive
+from antiphon.api.inputs import as_path, check_positive, check_settings
 from antiphon.api.load_model import load
 from antiphon.api.model import Model
 from antiphon.console import PlainConsole
@@ -83,8 +83,7 @@ def _shown() -> tuple[Say, list[Callback]]:
 
 def as_recipe(recipe: RecipeLike, settings: Settings = ()) -> Recipe:
     """The recipe with settings on top."""
-    if isinstance(settings, str) or not isinstance(settings, Iterable):
-        raise InputError(f"settings = {settings!r}: expected a dict such as {{'train.seed': 7}}")
+    check_settings(settings, "train.seed", 7)
     if isinstance(recipe, Recipe):
         return make_recipe(as_table(recipe), settings)
     if isinstance(recipe, Mapping):

@@ -34,6 +34,7 @@ class Job:
     device: str
     threads: int
     options: PredictOptions
+    settings: tuple[str, ...] = ()
 
 
 def predict_in_processes(
@@ -46,14 +47,16 @@ def predict_in_processes(
     device: str = "auto",
     threads: int = 1,
     window: int | None = None,
+    settings: Sequence[str] = (),
 ) -> Generator[Prediction, None, None]:
     """Predictions in order, with only some thousand inputs in memory.
 
-    Every process has ``threads`` threads and, if there are GPUs, one of them. Processes are spawned, so a script must
-    call this under ``if __name__ == "__main__":``.
+    ``settings`` such as ``search.beam=20`` change the search of the run. Every process has ``threads`` threads and, if
+    there are GPUs, one of them. Processes are spawned, so a script must call this under
+    ``if __name__ == "__main__":``.
     """
-    job = Job(Path(run), choose_device(device), threads, options or PredictOptions())
-    model = load_planner(run)
+    job = Job(Path(run), choose_device(device), threads, options or PredictOptions(), tuple(settings))
+    model = load_planner(run, job.settings)
     model.check_can_predict()
     planner = _Planner(model, lexicon or Lexicon(model.codec))
     with Workers(job, processes) as workers:
@@ -91,7 +94,7 @@ def predict_batch(job: Job, batch: Sequence[Source]) -> list[Prediction]:
 
 @cache
 def _model(job: Job) -> Model:
-    return load(job.run, device=job.device, threads=job.threads)
+    return load(job.run, device=job.device, threads=job.threads, settings=job.settings)
 
 
 class _Planner(NamedTuple):

@@ -36,6 +36,7 @@ from antiphon.cli.options import (
     QuestionsOption,
     References,
     Run,
+    SearchSettings,
     StreamPolicy,
     Threads,
     parse_breakdowns,
@@ -73,6 +74,7 @@ def command(
     reference: References = None,
     by: ByOption = None,
     beam: Beam = None,
+    settings: SearchSettings = None,
     online: Online = False,
     policy: Policy = StreamPolicy.beam,
     emit_bias: EmitBias = 0.0,
@@ -89,7 +91,7 @@ def command(
 
     breakdowns, biases = parse_breakdowns(by), None if sweep is None else parse_biases(sweep)
     check_options(sweep=sweep, online=online, by=by, plot=plot)
-    model = load_run(run, device, threads)
+    model = load_run(run, device, threads, settings)
     if isinstance(model, RankingModel):
         for_pairs = {"--reference": reference, "--beam": beam, "--online": online, "--sweep": sweep, "--by": by}
         refuse_options(model.kind, for_pairs | {"a second file": file[1:]})

@@ -1,5 +1,6 @@
 """Loading of runs by verbs, which choose the number of threads for the whole process."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -7,8 +8,11 @@ if TYPE_CHECKING:
     from antiphon.api import Model
 
 
-def load_run(run: Path, device: str, threads: int | None) -> "Model":
-    """The trained model of a run folder; without ``threads``, their number follows from its size."""
+def load_run(run: Path, device: str, threads: int | None, settings: Sequence[str] | None = None) -> "Model":
+    """The trained model of a run folder; without ``threads``, their number follows from its size.
+
+    ``settings`` such as ``search.beam=20`` change its search.
+    """
     import torch
 
     from antiphon.api import load
@@ -16,7 +20,7 @@ def load_run(run: Path, device: str, threads: int | None) -> "Model":
     from antiphon.runs.run_folder import RunFolder, widest_layer
 
     folder = RunFolder.open(run)
-    model = load(run, device=device, threads=threads)
+    model = load(run, device=device, threads=threads, settings=settings or ())
     if threads is None:
         width = widest_layer(folder)
         target_size = len(model.codec.target.vocab) if model.can_predict else width

@@ -62,6 +62,16 @@ Settings = Annotated[
         show_default=False,
     ),
 ]
+SearchSettings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Change how outputs are searched, such as search.length_normalisation=0.7; repeatable. "
+        "Keys: antiphon settings search.",
+        show_default=False,
+    ),
+]
 PairFiles = Annotated[
     list[Path], typer.Argument(metavar="FILE", help="Pairs: one TSV, or two parallel files.", show_default=False)
 ]

@@ -16,12 +16,15 @@ puts together. Parts that are there already are skipped, so a command that was
 killed loses at most the part in hand. With --shard, several processes or machines
 share the parts: shard 2/8 is the second of eight.
 
+--set changes how outputs are searched; the run stays as it is.
+
 An answer selection run reads a file of questions and candidates and writes a
 TREC run, or one JSON object per question.
 
 Examples:
   antiphon predict runs/g2p words.txt > phonemes.txt
   echo knight | antiphon predict runs/g2p --nbest 3 --format jsonl
+  antiphon predict runs/g2p words.txt --set search.length_bias=0.5
   antiphon predict runs/answers questions.tsv > answers.run
   antiphon predict runs/g2p words.txt --shard 2/8 --out parts
 """
@@ -33,7 +36,17 @@ from typing import Annotated
 import typer
 
 from antiphon.cli import answer_selection
-from antiphon.cli.options import MOST_AT_ONCE, MOST_HYPOTHESES, Beam, Device, Format, Run, Threads, refuse_options
+from antiphon.cli.options import (
+    MOST_AT_ONCE,
+    MOST_HYPOTHESES,
+    Beam,
+    Device,
+    Format,
+    Run,
+    SearchSettings,
+    Threads,
+    refuse_options,
+)
 from antiphon.cli.prediction_job import PredictionJob, Style
 from antiphon.cli.prediction_notes import Notes, Progress, count_lines
 from antiphon.cli.shards import predict_shard
@@ -116,6 +129,7 @@ def command(
     run: Run,
     file: Inputs = Path("-"),
     beam: Beam = None,
+    settings: SearchSettings = None,
     nbest: NBest = None,
     cover: Cover = None,
     sample: Sample = None,
@@ -134,21 +148,29 @@ def command(
     """Writes the best outputs of every input."""
     from antiphon.api import PredictOptions
     from antiphon.recipe.kinds import KINDS
+    from antiphon.recipe.recipe_file import change_search
     from antiphon.runs.run_folder import RunFolder
 
     folder = RunFolder.open(run)  # kept, so that a packed run is unpacked once
-    kind = folder.recipe().model.kind
+    recipe = folder.recipe()
+    kind = recipe.model.kind
     is_json, several = format is Format.jsonl, {"--nbest": nbest, "--cover": cover, "--sample": sample}
     in_parts: dict[str, object] = {"--shard": shard, "--out": out, "--part-lines": part_lines}
     if KINDS[kind].ranks:
-        others = {"--beam": beam, "--lexicon": lexicon, "--allow-unknown-features": allow_unknown_features}
+        others = {
+            "--beam": beam,
+            "--set": settings,
+            "--lexicon": lexicon,
+            "--allow-unknown-features": allow_unknown_features,
+        }
         refuse_options(kind, {**several, **others, "--processes": processes > 1, **in_parts})
         answer_selection.predict(run, file, as_json=is_json, explain=explain, device=device, threads=threads)
         return
     refuse_options(kind, {"--explain": explain})
+    change_search(recipe, settings or ())  # wrong ones are refused before anything is written
     outputs = nbest or (1 if cover is None else _MAX_COVERING)
     options = PredictOptions(beam, outputs, cover, sample, seed, is_json, allow_unknown_features)
-    job = PredictionJob(run, lexicon, options, processes, device, threads)
+    job = PredictionJob(run, lexicon, options, processes, device, threads, tuple(settings or ()))
     style = Style(as_json=is_json, as_list=any(value is not None for value in several.values()))
     if any(in_parts.values()):
         predict_shard(job, style, file, shard, out, part_lines)

@@ -22,6 +22,7 @@ class PredictionJob:
     processes: int
     device: str
     threads: int | None
+    settings: tuple[str, ...] = ()
 
     def predictions(
         self, lines: "NumberedLines", name: str, window: int | None = None
@@ -34,7 +35,11 @@ class PredictionJob:
         from antiphon.api.workers import predict_in_processes
 
         is_alone, options = self.processes == 1, self.options
-        model = load_run(self.run, self.device, self.threads) if is_alone else load_planner(self.run)
+        model = (
+            load_run(self.run, self.device, self.threads, self.settings)
+            if is_alone
+            else load_planner(self.run, self.settings)
+        )
         lexicon = model.lexicon(self.lexicon or ())
         sources = model.read_sources(lines, name, options, lexicon)
         if is_alone:
@@ -48,6 +53,7 @@ class PredictionJob:
             device=self.device,
             threads=self.threads or 1,
             window=window,
+            settings=self.settings,
         )
 
 

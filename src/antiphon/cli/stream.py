@@ -20,7 +20,18 @@ from typing import TYPE_CHECKING, Annotated, Protocol, cast
 import typer
 
 from antiphon.cli.loading import load_run
-from antiphon.cli.options import Beam, Device, EmitBias, Format, Margin, Policy, Run, StreamPolicy, Threads
+from antiphon.cli.options import (
+    Beam,
+    Device,
+    EmitBias,
+    Format,
+    Margin,
+    Policy,
+    Run,
+    SearchSettings,
+    StreamPolicy,
+    Threads,
+)
 from antiphon.cli.prediction_notes import UnknownSymbols
 from antiphon.data.files import MAX_LINE_BYTES, STANDARD_INPUT, named_errors
 from antiphon.exceptions import InputError
@@ -49,12 +60,13 @@ def command(
     beam: Beam = None,
     margin: Margin = None,
     features: Features = None,
+    settings: SearchSettings = None,
     format: FormatOption = Format.text,
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
     """Reads standard input and writes tokens as soon as they are decided."""
-    model = load_run(run, device, threads)
+    model = load_run(run, device, threads, settings)
 
     def start() -> "Stream":
         return model.stream(policy=policy.value, emit_bias=emit_bias, beam=beam, margin=margin, features=features)

@@ -114,6 +114,16 @@ def refuse_unused(kind: Any, table: Mapping[str, Any], where: str) -> None:
         raise RecipeError("\n".join(problems))
 
 
+def refuse_other_searches(kind: str, names: Iterable[str], where: str) -> None:
+    """Refuses settings of the section ``search`` that say nothing of a kind; ``where`` is their origin."""
+    for name in names:
+        owners = [each for each in KINDS if ("search", name) in dict(settings_of(KINDS[each]))]
+        if owners and kind not in owners:
+            raise RecipeError(
+                f"{where}: search.{name}: kind {kind} has no such setting; it belongs to {', '.join(owners)}"
+            )
+
+
 def _needs_warmup(model: Mapping[str, Any]) -> bool:
     """Whether a section ``model``, not checked yet, is that of a transformer."""
     kind = kind_in(model)

@@ -14,6 +14,7 @@ from antiphon.recipe.kind_settings import (
     drop_defaults,
     drop_lstm_rates,
     drop_unused,
+    refuse_other_searches,
     refuse_unused,
     section_fields,
     unused_settings,
@@ -67,6 +68,20 @@ def make_recipe(
     if lstm_rates:
         say(f"{where}: chosen for LSTMs, dropped for a transformer: {', '.join(lstm_rates)}")
     return recipe
+
+
+def change_search(recipe: Recipe, settings: Settings) -> Recipe:
+    """The recipe of a trained run with other settings of the search; those of other sections are refused."""
+    where, changes = "settings" if isinstance(settings, Mapping) else "--set", {}
+    for section, name, value in _parse_settings(settings):
+        if section != "search":
+            raise RecipeError(
+                f"{where}: {one_line(section)}.{one_line(name)}: needs another training, expected a setting of the "
+                "search, such as search.beam; train again with this setting"
+            )
+        changes[name] = value
+    refuse_other_searches(recipe.model.kind, changes, where)
+    return parse_recipe(_merge(as_table(recipe), {"search": changes}), where) if changes else recipe
 
 
 def parse_recipe(table: Mapping[str, Any], where: str) -> Recipe:

@@ -78,7 +78,7 @@ def load_combination(run: RunFolder, recipe: Recipe) -> NoisyChannel:
         raise RunError(f"{run.path}: no direct model in it, expected one in {run.path / 'direct'}")
     _check_kinds(parts)
     _check_tokens(parts)
-    modules = {name: load_part(part) for name, part in parts.items()}
+    modules = {name: load_part(part, part.recipe()) for name, part in parts.items()}
     codecs = {name: part.codec(part.recipe()) for name, part in parts.items()}
     vocabs = {name: (codec.source.vocab, codec.target.vocab) for name, codec in codecs.items()}
     inputs, outputs = vocabs["direct"]
@@ -102,9 +102,8 @@ def load_combination(run: RunFolder, recipe: Recipe) -> NoisyChannel:
     )
 
 
-def load_part(run: RunFolder) -> nn.Module:
-    """The network of a run that is part of another: a single one, or an ensemble."""
-    recipe = run.recipe()
+def load_part(run: RunFolder, recipe: Recipe) -> nn.Module:
+    """The network of a run, which may be part of another: a single one, or a combination."""
     module: nn.Module = resolve(KINDS[recipe.model.kind].load)(run, recipe)
     return module
 
@@ -115,7 +114,7 @@ def load_ensemble(run: RunFolder, recipe: Recipe) -> Ensemble:
     members, ids = [], []
     for name, part in run.parts().items():
         theirs = part.codec(part.recipe())
-        members.append(load_part(part))
+        members.append(load_part(part, part.recipe()))
         target = _same_ids(codec.target.vocab, theirs.target.vocab, name)
         source, features = _ids(codec.source.vocab, theirs.source.vocab), _ids(codec.features, theirs.features)
         ids.append(MemberIds(source, target, features))

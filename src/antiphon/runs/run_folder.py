@@ -212,7 +212,9 @@ class RunFolder:
     def load_rules(self) -> SuffixRules:
         """The suffix rules."""
         if not self.rules.is_file():
-            raise RunError(f"{self.rules}: missing, expected the rules of a run of suffix rules")
+            raise RunError(
+                f"{self.rules}: missing, expected the suffix rules of the run; without them search.rule_weight is 0"
+            )
         return SuffixRules.load(self.rules)
 
     def save_metrics(self, metrics: Mapping[str, Any]) -> None:
