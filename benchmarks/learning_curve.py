@@ -45,7 +45,7 @@ def main():
         name: [(point["pairs"], point[key]) for point in points]
         for name, key in (("noisy channel", "noisy_channel"), ("direct", "direct"))
     }
-    plot_curves(curves, "pairs", "accuracy on test (%)", given.out / "learning_curve.png", logarithmic=True)
+    plot_curves(curves, "pairs", "accuracy on test (%)", given.out / "learning_curve.png", logarithmic="x")
     print(json.dumps(points, indent=2))
 
 

@@ -44,7 +44,7 @@ def main():
     print("\n".join(table([row(name, found, goal) for name, found in trials.items()])))
     if given.plot:
         curves = {name: best_so_far(found) for name, found in trials.items()}
-        plot_curves(curves, "epochs trained", "best dev perplexity", given.plot)
+        plot_curves(curves, "epochs trained", "best dev perplexity", given.plot, logarithmic="y")
 
 
 def search(out, name, options):

@@ -215,6 +215,6 @@ def test_a_sweep_is_drawn_into_a_file_of_any_format(antiphon, online_run, tmp_pa
     result = antiphon("evaluate", online_run, pairs, "--policy", "greedy", "--sweep", "0,2", "--plot", picture)
     assert result.status == 0
     drawn = picture.read_text()
-    wanted = ["Quality against delay", "average lagging (source tokens)", "accuracy (%)", "emit bias 0", "emit bias 2"]
+    wanted = ["Quality against delay, by emit bias", "average lagging (source tokens)", "accuracy (%)", "0", "2"]
     assert all(f">{text}</text>" in drawn for text in wanted)
     assert "together with --sweep" in antiphon("evaluate", online_run, pairs, "--plot", picture).err

@@ -58,6 +58,12 @@ def draw_every_picture(folder, kind):
     plot_curves(points, "delay", "quality", folder / f"curves.{kind}", labels=["emit bias 0"], title="Sweep")
 
 
+def test_logarithmic_axes_have_plain_numbers(tmp_path):
+    curves = {"grid": [(100.0, 12.0), (1000.0, 2.0), (20_000.0, 1.5)]}
+    plot_curves(curves, "pairs", "perplexity", tmp_path / "log.svg", logarithmic="xy")
+    assert set(texts_of(tmp_path / "log.svg")) >= {"100", "300", "1,000", "10,000", "2", "5", "10"}
+
+
 def test_every_picture_names_its_axes_and_has_a_title_and_a_legend(tmp_path):
     draw_every_picture(tmp_path, "svg")
     training = {
@@ -102,7 +108,7 @@ def test_a_loss_of_wide_range_has_plain_and_few_numbers_beside_its_ticks(tmp_pat
     numbers = shown[shown.index("epoch") + 1 : shown.index("loss per pair (nats)")]
     assert ticks <= set(numbers)
     assert len(numbers) <= most
-    assert all(re.fullmatch(r"[\d.]+", number) for number in numbers)
+    assert all(re.fullmatch(r"[\d.,]+", number) for number in numbers)
 
 
 def test_long_words_are_written_upwards_and_very_long_pairs_are_labelled_in_part(tmp_path):

@@ -218,7 +218,6 @@ def draw_sweep(evaluations: "dict[float, Evaluation]", path: Path) -> None:
     metrics = [evaluation.metrics for evaluation in evaluations.values()]
     quality = next(name for name in ("bleu", "accuracy") if name in metrics[0])
     points = [(scores["AL"].value, scores[quality].value) for scores in metrics]
-    labels = [f"emit bias {bias:g}" for bias in evaluations]
-    title = "Quality against delay"
+    labels, title = [f"{bias:g}" for bias in evaluations], "Quality against delay, by emit bias"
     name = {"bleu": "BLEU", "accuracy": "accuracy (%)"}[quality]
     plot_curves({name: points}, "average lagging (source tokens)", name, path, labels=labels, title=title)
