@@ -121,6 +121,14 @@ def test_tpe_draws_where_good_values_were(join):
     assert shares["model.dropout"] > 0.8 > shares["train.ema_decay"]
 
 
+@pytest.mark.filterwarnings("error")
+def test_nothing_is_said_of_settings_where_most_trials_are_equally_bad(join):
+    values = iter([1.0, 0.0, 0.0])
+    search = join(RANGES, ["train.dev_metric=accuracy"], sampler="random", trials=3)
+    complete_all(search, lambda params: next(values))
+    assert importances(search) == {}
+
+
 def test_a_trial_that_falls_behind_the_median_is_pruned(join):
     search = join(RANGES, sampler="random", trials=6, pruner="median")
     for value in (1.0, 2.0, 3.0, 4.0):

@@ -96,7 +96,7 @@ def _start(job: PredictionJob, style: Style, cut: "CutFile", out: Path) -> "Part
         "setting format": "jsonl" if style.as_json else "text",
         "setting part-lines": cut.lines_per_part,
         **options,
-        **({"--set": sorted(job.settings)} if job.settings else {}),
+        **({"--set": ", ".join(sorted(job.settings))} if job.settings else {}),
         "list of outputs": style.as_list,
     }
     suffix = "jsonl" if style.as_json else "txt"

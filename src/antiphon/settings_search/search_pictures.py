@@ -1,6 +1,7 @@
 """Pictures of a search: how its best dev metric came about, and which settings matter for it."""
 
 import math
+import warnings
 from collections.abc import Callable
 
 from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
@@ -12,6 +13,8 @@ from antiphon.settings_search.shared_search import Search
 
 _BETTER_PART = 0.5
 """Optuna's own tenth is one trial of ten, from which nothing follows in a small search."""
+_NOTHING_KNOWN = ".*importances will be equal"
+"""How Optuna warns of shares that say nothing, as a regular expression."""
 
 
 def draw_search(search: Search, say: Callable[[str], None]) -> None:
@@ -30,14 +33,19 @@ def draw_search(search: Search, say: Callable[[str], None]) -> None:
 def importances(search: Search) -> dict[str, float]:
     """The share of every setting in what sets the better half of the trials apart, by PED-ANOVA.
 
-    Empty if too few trials are complete.
+    Empty if too few trials are complete, or too many are equally good, to tell settings apart.
     """
     trials = search.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     searched = {key for key in search.space.distributions if len({trial.params[key] for trial in trials}) > 1}
     if not searched or len({trial.value for trial in trials}) < 2:
         return {}
     evaluator = PedAnovaImportanceEvaluator(target_quantile=_BETTER_PART)
-    shares = get_param_importances(search.study, evaluator=evaluator, params=sorted(searched))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=_NOTHING_KNOWN)
+        try:
+            shares = get_param_importances(search.study, evaluator=evaluator, params=sorted(searched))
+        except UserWarning:
+            return {}
     return shares if all(math.isfinite(share) for share in shares.values()) else {}
 
 

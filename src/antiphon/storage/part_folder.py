@@ -146,12 +146,16 @@ def _read(folder: Path) -> dict[str, Any]:
     return about
 
 
+def _said(value: object) -> str:
+    return "none" if value is None else str(value)
+
+
 def _refuse_difference(folder: Path, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> None:
     """Refuses a folder whose parts are made of something else, and says of what."""
     for name, value in ours["made_of"].items():
         found = theirs["made_of"].get(name)
         if found != value:
-            shown = "" if len(str(found)) > 20 else f" ({found}, not {value})"
+            shown = "" if len(str(found)) > 20 else f" ({_said(found)}, not {_said(value)})"
             raise InputError(
                 f"{folder}: parts of another {name}{shown}, expected those of this command; choose another --out"
             )
