@@ -117,6 +117,28 @@ def test_with_wide_beams_the_search_equals_brute_force(weights, reading, seed, s
         assert hypothesis.features == pytest.approx(features)
 
 
+def test_outputs_that_end_compete_without_the_whole_of_their_channel_score():
+    """The log probability of the input is low for every output; it decides between those that have ended, not when."""
+    model, batch = combine(components(target_size=12), (1.0, 1.0, 0.0, 0.0)), Batch.of(sources(6))
+    settings, seen = beam_settings(beam=4, proposals=20), []
+
+    class Recorded(NoisyChannelRescorer):
+        def choose(self, *given):
+            chosen, after = super().choose(*given)
+            seen.append((chosen, self.final_score(chosen, chosen.value)))
+            return chosen, after
+
+    with torch.inference_mode():
+        BeamSearch(model.direct, batch, settings, Recorded(model, batch, settings)).run()
+    for chosen, final_score in seen:
+        ends = (chosen.token == END) & chosen.value.isfinite()
+        direct, channel = chosen.features[ends].unbind(-1)[:2]
+        compared = chosen.value[ends] - direct
+        assert (compared <= 0).all()
+        assert (compared > channel / 2).all()
+        torch.testing.assert_close(final_score[ends], direct + channel)
+
+
 def test_every_part_has_ids_of_its_own_for_the_same_features():
     model = combine(components(feature_size=8), (1.0, 1.0, 1.0, 0.0))
     source, *_ = sources(3, seed=5)

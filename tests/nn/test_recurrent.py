@@ -85,6 +85,15 @@ def test_single_steps_give_what_the_whole_sequence_gives(layers):
     torch.testing.assert_close(state, (hidden, cell))
 
 
+@pytest.mark.parametrize("from_zero", [True, False])
+def test_layers_one_at_a_time_give_what_all_at_once_give(from_zero):
+    torch.manual_seed(0)
+    lstm = LSTM(4, 5, 3, dropout=0.5).double().eval()
+    inputs = torch.randn(2, 6, 4, dtype=torch.float64)
+    state = None if from_zero else (torch.randn(3, 2, 5).double(), torch.randn(3, 2, 5).double())
+    torch.testing.assert_close(lstm._layer_by_layer(inputs, state), lstm(inputs, state))
+
+
 @pytest.mark.parametrize("layers", [1, 2])
 def test_the_last_state_is_that_of_each_sequence_alone_however_it_is_found(layers):
     torch.manual_seed(1)

@@ -4,10 +4,10 @@ Of the extensions of each sentence, the best ``proposals`` by direct model and l
 
     O = l1 log p(y_1^j | x) + l2 c + l3 log p(y_1^j) + l4 j
 
-For a finished output ``c`` is ``log p(x | y)``, and ``O`` the objective of ``models/noisy_channel.py`` with the
-marginals of both transducers. An unfinished output has read only part of the input, and one that has read less has
-less to explain. So the channel compares only outputs whose last token was written in the same row of the direct model,
-and its weight is halved, since later tokens may explain what is badly explained so far:
+Finished outputs are ranked with ``c = log p(x | y)``, by the objective of ``models/noisy_channel.py`` with the
+marginals of both transducers. While outputs of one length compete, ended or not, some have read only part of the input,
+and one that has read less has less to explain. So the channel compares only those whose last token was written in the
+same row of the direct model, and its weight is halved, since later tokens may explain what is badly explained so far:
 
     e = sum_i arrive(i) log p(x_1^i | y_1^j)            arrive(i): the direct model wrote y_j in row i
     c = (e - max of e over the proposals of the same row) / 2
@@ -35,8 +35,8 @@ from antiphon.models.noisy_channel import NoisyChannel
 from antiphon.nn.recurrent import LSTMState, select_states
 from antiphon.nn.slots import scatter_to_slots
 
-_UNFINISHED = 0.5
-"""Factor on the channel score of an unfinished output."""
+_COMPARED = 0.5
+"""Factor on the channel score where outputs are compared that may not have ended."""
 
 
 class RescorerState(NamedTuple):
@@ -131,10 +131,10 @@ class NoisyChannelRescorer:
         sentence, parent, token = live // E, proposals.parent.flatten()[live], proposals.token.flatten()[live]
         rows = self._append(before, parent, token, sentence)
         exists = (proposals.value > IMPOSSIBLE).flatten()[live]
-        explained = self._channel_scores(rows, memory, state, parent, token, sentence, exists)
-        explained = scatter_to_slots(explained, live, B * E).view(B, E)
-        value = self._value(proposals.value, proposals.log_prob, explained, log_language, length)
-        features = torch.stack([proposals.log_prob, explained, log_language, length.expand(B, E)], -1)
+        scores = self._channel_scores(rows, memory, state, parent, token, sentence, exists)
+        compared, log_channel = (scatter_to_slots(each, live, B * E).view(B, E) for each in scores)
+        value = self._value(proposals.value, proposals.log_prob, compared, log_language, length)
+        features = torch.stack([proposals.log_prob, log_channel, log_language, length.expand(B, E)], -1)
         after = RescorerState(
             rows, None if language is None else select_states(language, parent), log_language.flatten()[live]
         )
@@ -187,18 +187,21 @@ class NoisyChannelRescorer:
         token: Int[Tensor, " M"],
         sentence: Int[Tensor, " M"],
         exists: Bool[Tensor, " M"],
-    ) -> Float[Tensor, " M"]:
-        """``c`` of each extension; of one that ends, ``log p(x | y)``. Only those that exist are compared."""
+    ) -> tuple[Float[Tensor, " M"], Float[Tensor, " M"]]:
+        """``c`` of each extension, and ``log p(x | y)`` of those that end; only those that exist are compared."""
         if rows is None:
-            return torch.zeros_like(token, dtype=torch.float64)
+            nothing = torch.zeros_like(token, dtype=torch.float64)
+            return nothing, nothing
         first_row, log_arrive = cast(AlignedModel, self.model.direct).log_rows(memory, state, parent, token, sentence)
-        whole = rows.scores.last.gather(1, self.lengths[sentence, None] - 1)[:, 0]
-        explained = self._explained(rows, first_row, log_arrive.exp())
-        explained = explained.masked_fill(token == END, IMPOSSIBLE)
-        cell = sentence * self.rows + first_row + log_arrive.argmax(1)
+        last_row = self.lengths[sentence] - 1
+        whole = rows.scores.last.gather(1, last_row[:, None])[:, 0]
+        explained = torch.where(token == END, whole, self._explained(rows, first_row, log_arrive.exp()))
+        row = torch.where(token == END, last_row, first_row + log_arrive.argmax(1))
+        cell = sentence * self.rows + row
         best = torch.full((len(self.lengths) * self.rows,), IMPOSSIBLE, dtype=explained.dtype, device=self.device)
         best = best.scatter_reduce(0, cell, explained.masked_fill(~exists, IMPOSSIBLE), "amax")
-        return torch.where(token == END, whole, _UNFINISHED * (explained - best[cell]))
+        compared = _COMPARED * (explained - best[cell])
+        return compared, torch.where(token == END, whole, compared)
 
     def _explained(self, rows: ChannelRows, first_row: int, arrive: Float[Tensor, "M R"]) -> Float[Tensor, " M"]:
         """``e`` of each extension."""
@@ -213,7 +216,7 @@ class NoisyChannelRescorer:
 
     def final_score(self, extensions: Extensions, length: Tensor) -> Float[Tensor, "B E"]:
         """The objective."""
-        return extensions.value * self.model.weights.scale
+        return self.model.objective(extensions.features)
 
     def upper_bound(self, extensions: Extensions, length: Tensor, limits: Tensor) -> Float[Tensor, "B E"]:
         """The best objective that can still be reached, infinite if a model has a negative weight.

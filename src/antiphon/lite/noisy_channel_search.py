@@ -17,8 +17,8 @@ from antiphon.lite.step_model import GraphModel
 from antiphon.lite.transducer_graphs import TransducerGraphs
 from antiphon.models.channel_weights import Weights
 
-_UNFINISHED = 0.5
-"""Factor on the channel score of an unfinished output."""
+_COMPARED = 0.5
+"""Factor on the channel score where outputs are compared that may not have ended."""
 
 
 class Channel(NamedTuple):
@@ -138,13 +138,14 @@ class NoisyChannelRescorer:
         live = np.flatnonzero(proposals.value > IMPOSSIBLE)
         sentence, parent, token = live // E, proposals.parent.ravel()[live], proposals.token.ravel()[live]
         rows = self._append(before, parent, token, sentence)
-        explained, index = np.zeros(proposals.token.shape), np.zeros(proposals.token.size, np.int64)
-        explained.ravel()[live] = self._channel_scores(rows, memory, state, parent, token, sentence)
+        channel, index = np.zeros((2, *proposals.token.shape)), np.zeros(proposals.token.size, np.int64)
+        channel.reshape(2, -1)[:, live] = self._channel_scores(rows, memory, state, parent, token, sentence)
+        compared, log_channel = channel
         index[live] = np.arange(len(live))
-        features = (proposals.log_prob, explained, log_language, np.full_like(explained, length))
-        value = self._value(proposals.value, features)
+        value = self._value(proposals.value, (proposals.log_prob, compared, log_language, length))
+        features = np.stack([proposals.log_prob, log_channel, log_language, np.full_like(compared, length)], -1)
         after = RescorerState(rows, self._select_language(language, parent), log_language.ravel()[live])
-        return proposals._replace(value=value, features=np.stack(features, -1)), Pending(after, index)
+        return proposals._replace(value=value, features=features), Pending(after, index)
 
     def _language_scores(self, before: RescorerState, extensions: Extensions, beam: Beam) -> tuple[Any, Array]:
         """The state of the language model, and its log probability of every extension."""
@@ -174,18 +175,19 @@ class NoisyChannelRescorer:
 
     def _channel_scores(
         self, rows: ChannelRows | None, memory: Any, state: Any, parent: Array, token: Array, sentence: Array
-    ) -> Array:
-        """``c`` of each extension; of one that ends, ``log p(x | y)``."""
+    ) -> tuple[Array, Array]:
+        """``c`` of each extension, and ``log p(x | y)`` of those that end."""
         if rows is None:
-            return np.zeros(len(token))
+            return np.zeros(len(token)), np.zeros(len(token))
         first_row, log_arrive = self.model.direct.log_rows(memory, state, parent, token, sentence)
-        whole = rows.last[np.arange(len(token)), self.lengths[sentence] - 1]
-        explained = np.where(token == END, IMPOSSIBLE, self._explained(rows, first_row, np.exp(log_arrive)))
-        cell = sentence * self.I + first_row + log_arrive.argmax(1)
+        last_row = self.lengths[sentence] - 1
+        whole = rows.last[np.arange(len(token)), last_row]
+        explained = np.where(token == END, whole, self._explained(rows, first_row, np.exp(log_arrive)))
+        cell = sentence * self.I + np.where(token == END, last_row, first_row + log_arrive.argmax(1))
         best = np.full(len(self.lengths) * self.I, IMPOSSIBLE)
         np.maximum.at(best, cell, explained)
-        with np.errstate(invalid="ignore"):  # cells in which every output ends
-            return np.where(token == END, whole, _UNFINISHED * (explained - best[cell]))
+        compared = _COMPARED * (explained - best[cell])
+        return compared, np.where(token == END, whole, compared)
 
     def _explained(self, rows: ChannelRows, first_row: int, arrive: Array) -> Array:
         """``e`` of each extension."""
@@ -201,7 +203,7 @@ class NoisyChannelRescorer:
 
     def final_score(self, extensions: Extensions, length: int) -> Array:
         """The objective."""
-        return np.asarray(extensions.value * self.model.weights.scale)
+        return self.model.weigh(tuple(np.moveaxis(extensions.features, -1, 0)))
 
     def upper_bound(self, extensions: Extensions, length: int, limits: Array) -> Array:
         """The best objective that can still be reached, infinite if a model has a negative weight."""

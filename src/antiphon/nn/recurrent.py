@@ -1,5 +1,6 @@
 """LSTMs over padded batches, whose results do not depend on the padding."""
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
@@ -14,6 +15,9 @@ from antiphon.data.vocab import SPECIALS
 from antiphon.nn.cuda_streams import run_concurrently
 from antiphon.nn.dropout import Dropout
 from antiphon.triton_support import kernels_can_run
+
+# Of layers that run one at a time; the copies are small.
+warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
 
 LSTMState = tuple[Tensor, Tensor]
 """Hidden and cell values, both ``(layers, B, H)``."""
@@ -63,11 +67,30 @@ class LSTM(nn.LSTM):
 
     def forward(self, inputs: Any, state: LSTMState | None = None) -> Any:
         """The last layer's state at every position, and the state to continue from."""
-        if not isinstance(inputs, Tensor) or not self._has_kernel(inputs):
+        if not isinstance(inputs, Tensor):
             return super().forward(inputs, state)
+        if not self._has_kernel(inputs):
+            by_cudnn = inputs.is_cuda and self.num_layers > 1
+            return self._layer_by_layer(inputs, state) if by_cudnn else super().forward(inputs, state)
         layers = list(self._layers(inputs, state))
         hidden, cell = (torch.stack([values[:, -1] for values in kind]) for kind in zip(*layers, strict=True))
         return layers[-1][0], (hidden, cell)
+
+    def _layer_by_layer(
+        self, inputs: Float[Tensor, "B T E"], state: LSTMState | None
+    ) -> tuple[Float[Tensor, "B T H"], LSTMState]:
+        """The same by cuDNN, one layer at a time, since its dropout between layers fails in CUDA graphs."""
+        if state is None:
+            nothing = inputs.new_zeros(self.num_layers, len(inputs), self.hidden_size)
+            state = nothing, nothing
+        after: list[LSTMState] = []
+        for layer, weights in enumerate(cast(list[list[Tensor]], self.all_weights)):
+            inputs = self._between(inputs) if layer else inputs
+            before = [part[layer : layer + 1].contiguous() for part in state]
+            inputs, hidden, cell = torch.lstm(inputs, before, weights, True, 1, 0.0, self.training, False, True)
+            after.append((hidden, cell))
+        hidden, cell = (torch.cat(parts) for parts in zip(*after, strict=True))
+        return inputs, (hidden, cell)
 
     def last_state(self, inputs: Float[Tensor, "B I E"], lengths: Int[Tensor, " B"]) -> LSTMState:
         """The state after the last real position of each sequence; on a GPU, without a device sync."""
