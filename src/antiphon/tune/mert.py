@@ -19,6 +19,8 @@ from antiphon.tune.weight_search import find_weights
 
 _SLIGHT = 0.001
 """A weight that decides between equals alone."""
+_LEAST = 0.0001
+"""The lowest weight that is not 0 once rounded, and can grow again in the next round."""
 
 
 @dataclass(frozen=True)
@@ -110,9 +112,11 @@ def _led_by_direct(weights: Weights) -> Weights:
 
 
 def _best_weights(lists: NBestLists, weights: Weights) -> Weights:
-    """The best weights on the lists."""
+    """The best weights on the lists; a part that has a weight keeps one, however small."""
     found = find_weights(lists.table(), np.array(weights))
-    return Weights(*(round(float(weight), 4) for weight in found))
+    least = np.where(np.array(weights) > 0, _LEAST, -np.inf)
+    least[-1] = -np.inf
+    return Weights(*(round(float(weight), 4) for weight in np.maximum(found, least)))
 
 
 def _shown(weights: Weights) -> str:
