@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from antiphon.data.batch import Batch
+from antiphon.data.copied_words import CopiedWords
 from antiphon.data.vocab import END, UNKNOWN
-from antiphon.lattice import posteriors
+from antiphon.lattice import log_marginal, posteriors
 from antiphon.models.transducer import Transducer
 from tests.lattice.every_path import listed_log_marginal
 from tests.networks import build_network
@@ -43,6 +44,34 @@ def test_log_prob_of_a_batch_equals_listing_every_path_of_each_pair(choice):
     for b, triple in enumerate(triples):
         moves = model.moves(Batch.of(*([part] for part in triple)))
         torch.testing.assert_close(together[b], listed_log_marginal(moves.log_write[0], moves.log_shift[0]))
+
+
+@pytest.mark.parametrize("choice", [*CHOICES[::3], {"context": "attention"}])
+def test_label_smoothing_mixes_the_token_of_each_cell_with_the_mean_of_all(choice):
+    model, share = model_of(**choice), 0.3
+    batch = Batch.of([ids(4, 5, 6), ids(7)], [ids(4, 5), ids(UNKNOWN, 6, 5, 4)])
+    (source, context), (states, keys, _) = (
+        model.encode(batch),
+        model.read_prefix(batch.shifted_target, model.target_state(batch.features)),
+    )
+    target = model.target_factors(model.attend(states, context), keys)
+    cells = (source.logits[:, :, None] + target.logits[:, None]).log_softmax(3)
+    of_token = cells.gather(3, batch.target[:, None, :, None].expand(-1, cells.shape[1], -1, -1))[..., 0]
+    moves = model.moves(batch)
+    smoothed = moves.log_write + share * (cells.mean(3) - of_token)
+    expected = log_marginal(smoothed, moves.log_shift, batch.source_lengths, batch.target_lengths)
+    torch.testing.assert_close(model.log_prob(batch, share), expected)
+    torch.testing.assert_close(model.log_prob(batch.padded(3, 8, 8), share)[:2], expected)
+
+
+def test_words_that_are_copied_are_not_smoothed():
+    model = model_of(copy_words=True)
+    batch = Batch.of([ids(4, 5)], [ids(7, 4)], copied=CopiedWords([ids(-4, 5)], 7))
+    plain, smoothed = model.moves(batch), model.moves(batch, 0.3)
+    copied = batch.target[0] >= model.target_size
+    assert copied.tolist() == [True, False, False]
+    torch.testing.assert_close(smoothed.log_write[:, :, copied], plain.log_write[:, :, copied])
+    assert (smoothed.log_write != plain.log_write)[:, :, ~copied].all()
 
 
 def test_forcing_the_last_emit_gives_outputs_the_mass_of_shifting_past_the_end():

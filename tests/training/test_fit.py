@@ -13,6 +13,7 @@ from antiphon.data.readers import Pair
 from antiphon.exceptions import InputError, RecipeError, RunError
 from antiphon.metrics.output_metrics import RATIO_METRICS
 from antiphon.recipe.recipe_file import load_recipe
+from antiphon.recipe.shipped_recipes import find_recipe
 from antiphon.runs.run_folder import RunFolder
 from antiphon.training.data.epoch_batches import EpochBatches
 from antiphon.training.fit import Interrupted, train
@@ -253,9 +254,14 @@ def test_a_listwise_loss_of_a_transducer_is_refused_before_training(recipe, tmp_
     assert not (tmp_path / "run").exists()
 
 
-def test_label_smoothing_of_a_transducer_is_refused_before_training(recipe, tmp_path):
-    with pytest.raises(RecipeError, match=r"label_smoothing = 0\.2: kind transducer has no loss of single tokens, exp"):
-        train(recipe("train.label_smoothing=0.2"), tmp_path / "run")
+def test_label_smoothing_of_a_matcher_is_refused_before_training(tmp_path):
+    questions = tmp_path / "questions.tsv"
+    questions.write_text("question_id\tquestion\tcandidate_id\tsentence\tlabel\nq1\twho\ta1\tyou\t1\n")
+    settings = [f"data.train={questions}", f"data.dev={questions}", "train.label_smoothing=0.2"]
+    with pytest.raises(
+        RecipeError, match=r"label_smoothing = 0\.2: kind matcher predicts no tokens, expected 0 or one"
+    ):
+        train(load_recipe(find_recipe("answer-selection"), settings), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

@@ -13,7 +13,7 @@ from antiphon.training.fit import train
 from antiphon.training.step.cuda_graph_step import CudaGraphStep
 from antiphon.training.step.ema import EMA
 from antiphon.training.step.out_of_memory import MicroBatchLimit, OutOfMemoryRetry
-from antiphon.training.step.step import Step, negative_log_likelihood, token_loss
+from antiphon.training.step.step import Step, negative_log_likelihood, smoothed_loss
 from tests.decode.small_models import MODELS, features_of, small_model
 from tests.networks import build_network
 from tests.toy import write_pairs
@@ -38,8 +38,11 @@ def new_step(name, loss=negative_log_likelihood):
 
 @pytest.mark.parametrize(
     ("name", "loss"),
-    [*((name, negative_log_likelihood) for name in MODELS), ("transformer", token_loss(0.1))],
-    ids=[*MODELS, "label_smoothing"],
+    [
+        *((name, negative_log_likelihood) for name in MODELS),
+        *((name, smoothed_loss(0.1)) for name in ("transducer", "transformer")),
+    ],
+    ids=[*MODELS, "label_smoothing", "label_smoothing_of_a_transformer"],
 )
 def test_steps_captured_as_cuda_graphs_are_the_steps_that_they_replace(name, loss):
     eager, step = new_step(name, loss), new_step(name, loss)

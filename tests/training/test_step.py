@@ -16,7 +16,7 @@ from antiphon.models.transformer import Transformer
 from antiphon.training.learning_rate import Schedule
 from antiphon.training.optimisation import restore_optimiser
 from antiphon.training.step.ema import EMA
-from antiphon.training.step.step import Step, negative_log_likelihood, token_loss
+from antiphon.training.step.step import Step, negative_log_likelihood, smoothed_loss
 from tests.networks import build_network
 
 
@@ -128,6 +128,6 @@ def test_label_smoothing_mixes_each_token_with_the_mean_of_all_and_ignores_paddi
     of_tokens = log_probs.gather(2, batch.target[:, :, None])[:, :, 0]
     valid = torch.arange(batch.target.shape[1]) < batch.target_lengths[:, None]
     expected = -(((1 - share) * of_tokens + share * log_probs.mean(2)) * valid).sum(1)
-    torch.testing.assert_close(token_loss(share)(model, batch), expected)
-    torch.testing.assert_close(token_loss(share)(model, batch.padded(4, 9, 11))[:3], expected)
-    torch.testing.assert_close(token_loss(0.0)(model, batch), negative_log_likelihood(model, batch))
+    torch.testing.assert_close(smoothed_loss(share)(model, batch), expected)
+    torch.testing.assert_close(smoothed_loss(share)(model, batch.padded(4, 9, 11))[:3], expected)
+    torch.testing.assert_close(smoothed_loss(0.0)(model, batch), negative_log_likelihood(model, batch))

@@ -26,9 +26,9 @@ class TokenModel(nn.Module):
     def logits(self, batch: Batch) -> Float[Tensor, "B J V"]:
         """The logits of every token at each position of the targets."""
 
-    def log_prob(self, batch: Batch) -> Float[Tensor, " B"]:
-        """``log p(y | x)`` of each pair."""
-        return log_likelihood(self.logits(batch), batch)
+    def log_prob(self, batch: Batch, label_smoothing: float = 0.0) -> Float[Tensor, " B"]:
+        """``log p(y | x)`` of each pair; in training, with label smoothing."""
+        return log_likelihood(self.logits(batch), batch, label_smoothing)
 
     def forward(self, batch: Batch) -> Float[Tensor, " B"]:
         """``log p(y | x)`` of each pair: the same as ``log_prob``."""

@@ -31,7 +31,7 @@ from antiphon.models.transducer_network import TransducerNetwork
 from antiphon.nn.cell_factors import CellFactors, SideState
 from antiphon.nn.copying import CellCopies, CopyTable, copies_as_unknown
 from antiphon.nn.cuda_streams import run_concurrently
-from antiphon.nn.factored_softmax import has_kernel, log_token_probabilities
+from antiphon.nn.factored_softmax import has_kernel, log_token_probabilities, mean_to_token
 from antiphon.nn.next_tokens import TokenTable, kernels_fit, next_tokens
 from antiphon.nn.source_attention import SourceContext
 from antiphon.nn.transition import TransitionTable
@@ -83,12 +83,12 @@ class Transducer(TransducerNetwork):
         """``log p(y | x)`` of each pair: the same as ``log_prob``."""
         return self.log_prob(batch)
 
-    def log_prob(self, batch: Batch) -> Float[Tensor, " B"]:
-        """``log p(y | x)`` of each pair."""
-        return log_marginal(*self.moves(batch), batch.source_lengths, batch.target_lengths)
+    def log_prob(self, batch: Batch, label_smoothing: float = 0.0) -> Float[Tensor, " B"]:
+        """``log p(y | x)`` of each pair; in training, with label smoothing in every cell."""
+        return log_marginal(*self.moves(batch, label_smoothing), batch.source_lengths, batch.target_lengths)
 
-    def moves(self, batch: Batch) -> Moves:
-        """The log scores of both moves in every cell."""
+    def moves(self, batch: Batch, label_smoothing: float = 0.0) -> Moves:
+        """The log scores of both moves in every cell; with label smoothing, they are no probabilities."""
         (source, context), (states, keys, _) = run_concurrently(
             lambda: self.encode(batch),
             lambda: self.read_prefix(batch.shifted_target, self.target_state(batch.features)),
@@ -96,6 +96,8 @@ class Transducer(TransducerNetwork):
         )
         target = self.target_factors(self.attend(states, context), keys)
         log_token = self._log_token(source, target, batch)
+        if label_smoothing:
+            log_token = log_token + label_smoothing * self._smoothing(source, target, batch.target)
         log_odds = self.emit_log_odds(source.transition, target.transition).to(log_token.dtype)
         rows = torch.arange(log_odds.shape[1], device=log_odds.device)
         log_emit, log_shift = self.split_odds(log_odds, rows[:, None] == batch.source_lengths[:, None, None] - 1)
@@ -108,6 +110,14 @@ class Transducer(TransducerNetwork):
         copies = CellCopies.of(self.copied_words(batch), batch.target, self.target_size)
         known = copies_as_unknown(batch.target, self.target_size)
         return log_token_probabilities(source.logits, target.logits, known, copies)
+
+    def _smoothing(
+        self, source: CellFactors, target: CellFactors, targets: Int[Tensor, "B J"]
+    ) -> Float[Tensor, "B I J"]:
+        """What label smoothing adds in each cell: the mean log probability of all tokens, less that of its own."""
+        known = copies_as_unknown(targets, self.target_size) if self.copies_words else targets
+        added = mean_to_token(source.logits, target.logits, known)
+        return added.masked_fill((targets >= self.target_size)[:, None], 0.0)
 
     def start(self, batch: Batch) -> tuple[TransducerMemory, TransducerState]:
         """The sources, encoded, and the state before the start symbol, with all probability in the first row."""

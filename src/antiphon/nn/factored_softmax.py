@@ -48,6 +48,19 @@ def log_token_probabilities(
         return result
 
 
+def mean_to_token(
+    source_logits: Float[Tensor, "B I V"], target_logits: Float[Tensor, "B J V"], targets: Int[Tensor, "B J"]
+) -> Float[Tensor, "B I J"]:
+    """The mean over all tokens of ``log softmax(source_logits[i] + target_logits[j])``, less that of ``targets[j]``.
+
+    The normalisers cancel, so this is a sum of a source part and a target part again.
+    """
+    own_source = source_logits.gather(2, _for_every_row(targets, source_logits.shape[1]))
+    own_target = target_logits.gather(2, targets[:, :, None])[:, :, 0]
+    source = _at_least_single(source_logits.mean(2, keepdim=True) - own_source)
+    return source + _at_least_single(target_logits.mean(2) - own_target)[:, None]
+
+
 class Exponentials(NamedTuple):
     """``exp(logits - peak)`` of every row."""
 

@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from antiphon.decode.hypothesis import Search
 
 T = TypeVar("T")
-_PAIRS: frozenset[Group] = frozenset(("pairs", "batches", "epochs", "search"))
-_TOKEN_LOSS: frozenset[Group] = _PAIRS | {"token_loss"}
+_PAIRS: frozenset[Group] = frozenset(("pairs", "batches", "epochs", "tokens", "search"))
 _TRAINED = "antiphon.training.tasks.generation_task:GenerationTask"
 _NEURAL = "antiphon.api.generation_models:NeuralModel"
 _BEAM_SEARCH = "antiphon.decode.beam_search:search_outputs"
@@ -117,7 +116,7 @@ for _kind in (
     Kind(
         EncoderDecoderSection,
         _NEURAL,
-        _TOKEN_LOSS,
+        _PAIRS,
         "antiphon.models.encoder_decoder:EncoderDecoder",
         task=_TRAINED,
         search=_BEAM_SEARCH,
@@ -125,7 +124,7 @@ for _kind in (
     Kind(
         AttentionSection,
         _NEURAL,
-        _TOKEN_LOSS | {"attention"},
+        _PAIRS | {"attention"},
         "antiphon.models.attention:Attention",
         task=_TRAINED,
         search=_BEAM_SEARCH,
@@ -135,7 +134,7 @@ for _kind in (
     Kind(
         TransformerSection,
         _NEURAL,
-        _TOKEN_LOSS | {"attention"},
+        _PAIRS | {"attention"},
         "antiphon.models.transformer:Transformer",
         task=_TRAINED,
         search=_BEAM_SEARCH,
@@ -145,7 +144,7 @@ for _kind in (
     Kind(
         LanguageModelSection,
         _NEURAL,
-        frozenset(("pairs", "batches", "epochs", "token_loss", "targets")),
+        frozenset(("pairs", "batches", "epochs", "tokens", "targets")),
         "antiphon.models.language_model:LanguageModel",
         task=_TRAINED,
     ),

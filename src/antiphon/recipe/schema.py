@@ -125,7 +125,7 @@ class TrainSection(Section):
     """Ratio of the final to the peak learning rate, on a cosine curve; 1: constant."""
     warmup_updates: Annotated[int, Field(ge=0, le=10**9)] | None = None
     """Updates of linear learning-rate warm-up, before the curve falls; unset: 2 epochs of a transformer, else none."""
-    label_smoothing: Annotated[float, Field(ge=0, le=0.99), UsedBy("token_loss")] | None = None
+    label_smoothing: Annotated[float, Field(ge=0, le=0.99), UsedBy("tokens")] | None = None
     """Share of each target token that the loss spreads over all tokens; unset: 0.1 for kind transformer, else 0."""
     listwise_weight: Annotated[float, Field(ge=0, le=1e6), UsedBy("questions")] = 0.0
     """Weight of a softmax over the candidates of a question, added to the loss of each pair (listwise); 0: none."""

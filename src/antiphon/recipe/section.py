@@ -19,7 +19,7 @@ Group = Literal[
     "vectors",  # reads word vectors
     "epochs",  # is trained by gradient descent
     "attention",  # attends to the source from every output token, or has members that do
-    "token_loss",  # has the logits of each target token in training
+    "tokens",  # learns to predict target tokens
     "search",  # finds outputs by beam search
     "paths",  # can search for the best alignments, too
     "streams",  # can write while it reads

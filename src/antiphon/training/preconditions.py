@@ -46,10 +46,10 @@ def _check_kind(recipe: Recipe) -> None:
 def _check_groups(recipe: Recipe, kind: Kind) -> None:
     """Refuses settings of training and search that say something of other kinds only."""
     smoothing, weight = recipe.train.label_smoothing, recipe.train.listwise_weight
-    if smoothing and "token_loss" not in kind.uses:
+    if smoothing and "tokens" not in kind.uses:
         raise RecipeError(
-            f"train.label_smoothing = {smoothing:g}: kind {kind.name} has no loss of single tokens, "
-            f"expected 0 or {_trained_kinds('token_loss')}"
+            f"train.label_smoothing = {smoothing:g}: kind {kind.name} predicts no tokens, "
+            f"expected 0 or {_trained_kinds('tokens')}"
         )
     if weight and not kind.ranks:
         raise RecipeError(

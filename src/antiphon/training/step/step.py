@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
-from antiphon.models.token_likelihood import log_likelihood
 from antiphon.training.distributed import average_gradients
 from antiphon.training.step.ema import EMA
 
@@ -34,9 +33,9 @@ def negative_log_likelihood(model: Any, batch: Any) -> Tensor:
     return loss
 
 
-def token_loss(label_smoothing: float) -> LossFunction:
-    """The loss of models that have the logits of each target token: ``-log p(y | x)`` with label smoothing."""
-    return lambda model, batch: -log_likelihood(model.logits(batch), batch, label_smoothing)
+def smoothed_loss(label_smoothing: float) -> LossFunction:
+    """``-log p(y | x)`` of each pair, with label smoothing."""
+    return lambda model, batch: -model.log_prob(batch, label_smoothing)
 
 
 @dataclass(frozen=True)

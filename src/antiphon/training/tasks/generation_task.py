@@ -20,7 +20,7 @@ from antiphon.training.data.epoch_batches import EpochBatches, Indices
 from antiphon.training.data.prepare import Prepared, encoded_dev_pairs, prepare, prepare_again
 from antiphon.training.length import Length
 from antiphon.training.reporting import Say
-from antiphon.training.step.step import negative_log_likelihood, token_loss
+from antiphon.training.step.step import negative_log_likelihood, smoothed_loss
 from antiphon.training.tasks.generation_validation import GenerationValidation, OutputMetrics
 from antiphon.training.tasks.rule_weight import weigh_rules
 from antiphon.training.training_setup import TrainingSetup
@@ -63,7 +63,7 @@ class GenerationTask:
         )
         return TrainingSetup(
             model,
-            token_loss(settings.label_smoothing) if settings.label_smoothing else negative_log_likelihood,
+            smoothed_loss(settings.label_smoothing) if settings.label_smoothing else negative_log_likelihood,
             batches,
             self._validation(),
             (corpus.source_lengths, corpus.target_lengths),
