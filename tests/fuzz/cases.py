@@ -21,12 +21,15 @@ OPTIONS = {
     "train": ("--set", "--out", "--device", "--threads", "--resume", "--force", "--dry-run"),
     "predict": (
         *("--beam", "--nbest", "--format", "--processes", "--device", "--threads", "--explain"),
-        *("--lexicon", "--allow-unknown-features", "--shard", "--part-lines"),
+        *("--lexicon", "--allow-unknown-features", "--shard", "--part-lines", "--set"),
     ),
-    "stream": ("--policy", "--emit-bias", "--beam", "--margin", "--features", "--format", "--device", "--threads"),
+    "stream": (
+        *("--policy", "--emit-bias", "--beam", "--margin", "--features", "--format", "--device", "--threads"),
+        "--set",
+    ),
     "evaluate": (
         *("--json", "--reference", "--beam", "--online", "--policy", "--emit-bias", "--margin", "--sweep"),
-        *("--questions", "--qrels", "--by", "--device", "--threads"),
+        *("--questions", "--qrels", "--by", "--device", "--threads", "--set"),
     ),
     "errors": ("--by", "--against", "--suspicious", "--most", "--format", "--out", "--beam", "--device", "--threads"),
     "compare": ("--format", "--reference", "--beam", "--questions", "--qrels", "--device", "--threads"),
@@ -49,12 +52,14 @@ OPTIONS = {
     "grid": ("--grid", "--set", "--out", "--jobs", "--sampler", "--trials", "--prune", "--seed", "--devices"),
     "info": ("--json",),
     "pack": ("--out", "--force"),
+    "export": ("--out", "--int8", "--force"),
     "join": ("--out", "--force"),
     "recipes": ("--copy",),
 }
 FLAGS = (
     "--resume",
     "--force",
+    "--int8",
     "--dry-run",
     "--explain",
     "--json",
@@ -109,11 +114,13 @@ COMMANDS = (
     "predict direct source.txt",
     "predict tagged tagged.tsv --format jsonl",
     "predict noisy --beam 2",
+    "predict noisy source.txt --set search.weights=[1,0,1,0]",
     "predict matcher questions.tsv",
     "predict counted trec.txt --explain",
     "stream online",
     "stream tagged --features N;DAT --format jsonl",
     "stream noisy --margin 1",
+    "stream online --set search.commit_margin=2",
     "evaluate direct dev.tsv",
     "evaluate online dev.tsv --online --json",
     "evaluate online dev.tsv --sweep -1,0,1",
@@ -138,6 +145,7 @@ COMMANDS = (
     "info direct",
     "info noisy --json",
     "pack noisy --out out",
+    "export direct --out out",
     "join direct",
     "recipes",
     "recipes toy",
@@ -218,8 +226,10 @@ def _written(scratch: Scratch, arguments: list[str]) -> list[Path]:
 
 
 def settings_case(scratch: Scratch) -> Case:
-    """A setting or two that a kind of model has, with odd values."""
+    """A setting or two that a kind of model has, with odd values; or one of the search of a trained run."""
     draw = scratch.draw
+    if draw.random() < 0.2:
+        return _search_case(scratch)
     kind = draw.choice(_KINDS)
     recipe = "matcher.toml" if kind in _KINDS[-2:] else "recipe.toml"
     keys = [key for key in KEYS if not unused_settings(kind, _nested(key))]
@@ -232,6 +242,16 @@ def settings_case(scratch: Scratch) -> Case:
     for name in ("direct", "lm"):
         scratch.run(name)
     return _training(scratch, "settings", recipe, settings)
+
+
+def _search_case(scratch: Scratch) -> Case:
+    draw = scratch.draw
+    key = draw.choice([key for key in KEYS if key.startswith("search.")])
+    value = draw.choice((draw.choice(NUMBERS), draw.choice(_PLAIN), draw.choice(TEXTS), toml_value(draw)))
+    command = draw.choice((["predict", "source.txt"], ["evaluate", "dev.tsv"], ["stream"]))
+    run = scratch.run(draw.choice(WRITERS))
+    arguments = [command[0], run, *command[1:], "--set", f"{key}={value}"]
+    return Case("settings", arguments, stdin=b"\n".join(draw.choices(LINES, k=2)))
 
 
 _PLAIN = (

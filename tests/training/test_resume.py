@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.exceptions import RecipeError
+from antiphon.exceptions import RecipeError, RunError
 from antiphon.recipe.recipe_file import load_recipe
 from antiphon.recipe.schema import Recipe
 from antiphon.training.fit import train
@@ -104,6 +104,18 @@ def test_an_epoch_of_an_older_run_is_one_pass(recipe, tmp_path, kill_in_epoch):
     (tmp_path / "recipe.toml").write_text(RECIPE.replace("passes = 3\n", ""))
     resumed = train(recipe(), tmp_path / "run", resume=True)
     assert_same_run(whole, resumed)
+
+
+def test_a_link_in_the_way_of_a_report_is_refused_before_training_goes_on(recipe, tmp_path, kill_in_epoch):
+    come_back = kill_in_epoch(2)
+    with pytest.raises(KilledError):
+        train(recipe("train.max_epochs=4"), tmp_path / "run")
+    come_back()
+    (tmp_path / "run/training.png").symlink_to(tmp_path / "mine.png")
+    before = sorted((tmp_path / "run").rglob("*"))
+    with pytest.raises(RunError, match=r"training\.png: a symbolic link, expected a file or folder of the run itself"):
+        train(recipe("train.max_epochs=4"), tmp_path / "run", resume=True)
+    assert sorted((tmp_path / "run").rglob("*")) == before
 
 
 def test_the_last_line_says_how_to_go_on_with_a_run_that_still_improved(antiphon, tmp_path, monkeypatch):

@@ -14,6 +14,8 @@ from antiphon.report.plots import optional_picture, plot_training
 from antiphon.runs.build import count_parameters
 from antiphon.runs.run_folder import RunFolder, locked_folder, new_run
 from antiphon.storage.commit import holds_run
+from antiphon.storage.layout import REPORTS
+from antiphon.storage.manifest import refuse_links
 from antiphon.terminal import count_of
 from antiphon.training.callback import Callback
 from antiphon.training.checkpoint import load_checkpoint, refuse_other_shapes
@@ -105,6 +107,7 @@ def _begin(recipe: Recipe, out: Path, say: Say, held: ExitStack, options: _Start
 def _resume(recipe: Recipe, out: Path, say: Say) -> Task | None:
     """The task of the run in the folder ``out``; None if training has ended."""
     run = RunFolder.open(out)
+    refuse_links(out, REPORTS)  # which the end of training writes
     stored = stored_recipe(run, recipe)
     settings = settings_to_resume(stored, recipe, out)
     if settings == stored:
