@@ -110,7 +110,7 @@ def test_parts_of_other_settings_are_never_mixed(antiphon, run, words, tmp_path)
     for given in ([], ["--set", "search.length_bias=2.5"]):
         done = antiphon("predict", run, words, "--out", out, *given)
         assert done.status == 2
-        assert f"{out}: parts of another " in done.err
+        assert f"{out}: parts of another --set, expected those of this command" in done.err
     assert antiphon("join", out).out == antiphon("predict", run, words, *LENGTHS).out
 
 

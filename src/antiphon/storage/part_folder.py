@@ -152,8 +152,8 @@ def _said(value: object) -> str:
 
 def _refuse_difference(folder: Path, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> None:
     """Refuses a folder whose parts are made of something else, and says of what."""
-    for name, value in ours["made_of"].items():
-        found = theirs["made_of"].get(name)
+    for name in dict.fromkeys([*ours["made_of"], *theirs["made_of"]]):
+        value, found = ours["made_of"].get(name), theirs["made_of"].get(name)
         if found != value:
             shown = "" if len(str(found)) > 20 else f" ({_said(found)}, not {_said(value)})"
             raise InputError(
