@@ -72,7 +72,8 @@ def tune(
         if not fresh or round_ == rounds:
             break
         is_first, led = round_ == 1, _led_by_direct(weights)
-        weights = led if is_first and weights.direct and weights != led else _best_weights(lists, weights)
+        goes_led = is_first and weights.direct and weights != led
+        weights = led if goes_led else _best_weights(lists, [before for _, before in tried])
         if weights in (before for _, before in tried):
             break
     sign = -1 if lists.metric in LOWER_IS_BETTER else 1
@@ -84,7 +85,7 @@ def tune_on_lists(model: NoisyChannelModel, lists: NBestLists) -> Tuning:
     """Optimises the weights on existing lists, without a search, and sets them in the model."""
     table, before = lists.table(), model.weights
     sign = -1 if lists.metric in LOWER_IS_BETTER else 1
-    model.weights = _best_weights(lists, before)
+    model.weights = _best_weights(lists, [before])
     value_before, value = (sign * table.value(np.array(weights)) for weights in (before, model.weights))
     return Tuning(lists.metric, value_before, value, before, model.weights, rounds=0)
 
@@ -111,10 +112,12 @@ def _led_by_direct(weights: Weights) -> Weights:
     return Weights(1.0, channel, language_model, 0.0)
 
 
-def _best_weights(lists: NBestLists, weights: Weights) -> Weights:
-    """The best weights on the lists; a part that has a weight keeps one, however small."""
-    found = find_weights(lists.table(), np.array(weights))
-    least = np.where(np.array(weights) > 0, _LEAST, -np.inf)
+def _best_weights(lists: NBestLists, tried: Sequence[Weights]) -> Weights:
+    """The best weights on the lists, near the best of those tried; a part with a weight keeps one, however small."""
+    table = lists.table()
+    start = max((np.array(weights) for weights in tried), key=table.value)
+    found = find_weights(table, start)
+    least = np.where(start > 0, _LEAST, -np.inf)
     least[-1] = -np.inf
     return Weights(*(round(float(weight), 4) for weight in np.maximum(found, least)))
 
