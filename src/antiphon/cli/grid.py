@@ -1,4 +1,4 @@
-"""Train a recipe with many combinations of values.
+"""Search for good settings: train a recipe with many values.
 
 The dev metric decides which one is best. --grid gives values or, to draw from,
 a range: 64..512, 0.1..0.5:step=0.1, 1e-4..1e-2:log. Each combination is a run in
