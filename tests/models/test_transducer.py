@@ -8,6 +8,7 @@ from antiphon.data.copied_words import CopiedWords
 from antiphon.data.vocab import END, UNKNOWN
 from antiphon.lattice import log_marginal, posteriors
 from antiphon.models.transducer import Transducer
+from antiphon.nn import token_logits
 from tests.lattice.every_path import listed_log_marginal
 from tests.networks import build_network
 
@@ -62,6 +63,14 @@ def test_label_smoothing_mixes_the_token_of_each_cell_with_the_mean_of_all(choic
     expected = log_marginal(smoothed, moves.log_shift, batch.source_lengths, batch.target_lengths)
     torch.testing.assert_close(model.log_prob(batch, share), expected)
     torch.testing.assert_close(model.log_prob(batch.padded(3, 8, 8), share)[:2], expected)
+
+
+def test_tokens_that_a_gpu_pads_the_vocabulary_with_are_not_smoothed(monkeypatch):
+    model, batch = model_of(), Batch.of([ids(4, 5, 6)], [ids(4, 5)])
+    expected = model.log_prob(batch, 0.3)
+    monkeypatch.setattr(token_logits, "kernels_can_run", lambda tensor: True)
+    assert model.train().encode(batch)[0].logits.shape[2] == 8
+    torch.testing.assert_close(model.log_prob(batch, 0.3), expected)
 
 
 def test_words_that_are_copied_are_not_smoothed():

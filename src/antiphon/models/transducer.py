@@ -116,7 +116,8 @@ class Transducer(TransducerNetwork):
     ) -> Float[Tensor, "B I J"]:
         """What label smoothing adds in each cell: the mean log probability of all tokens, less that of its own."""
         known = copies_as_unknown(targets, self.target_size) if self.copies_words else targets
-        added = mean_to_token(source.logits, target.logits, known)
+        classes = self.target_logits.out_features  # without what a GPU pads
+        added = mean_to_token(source.logits[:, :, :classes], target.logits[:, :, :classes], known)
         return added.masked_fill((targets >= self.target_size)[:, None], 0.0)
 
     def start(self, batch: Batch) -> tuple[TransducerMemory, TransducerState]:
