@@ -28,6 +28,15 @@ def test_a_score_that_weighs_nothing_stays_out():
     assert found[:3].max() == pytest.approx(1.0)
 
 
+def test_weights_stay_within_reach():
+    table, start = table_of(np.array([1.0, 0.01, 5.0, 3.0])), np.array([1.0, 1.0, 1.0, -1.0])
+    found = find_weights(table, start, reach=0.5)
+    ratios = found[:3] / found[0]
+    assert table.value(found) > table.value(start)
+    assert (abs(np.log(ratios)) <= 2 * 0.5 + 1e-9).all()
+    assert table.value(found) < table.value(find_weights(table, start))
+
+
 def test_weights_never_get_worse_on_the_lists():
     table = table_of(np.array([1.0, 1.0, 1.0, 0.0]))
     start = np.array([1.0, 1.0, 1.0, 0.0])

@@ -19,6 +19,8 @@ from antiphon.tune.weight_search import find_weights
 
 _SLIGHT = 0.001
 """A weight that decides between equals alone."""
+_REACH = 2.0
+"""How far the first weights found on lists may be from those tried: a factor of 7."""
 _LEAST = 0.0001
 """The lowest weight that is not 0 once rounded, and can grow again in the next round."""
 
@@ -59,11 +61,13 @@ def tune(
     """Optimises the weights on growing lists of candidates and sets the best ones in the model.
 
     Every round searches with the current weights and adds its candidates to the lists; the second one is led by the
-    direct model, so that the result is not worse than it. It ends when a search finds nothing new, or weights repeat;
-    the weights whose own search scored best are kept.
+    direct model, so that the result is not worse than it. After it, weights are optimised near those whose own search
+    scored best, and nearer whenever a search is worse: lists hold candidates that a search would miss. It ends when a
+    search finds nothing new, or weights repeat.
     """
+    sign = -1 if lists.metric in LOWER_IS_BETTER else 1
     tried: list[tuple[float, Weights]] = []
-    weights = model.weights
+    weights, reach = model.weights, _REACH
     for round_ in range(1, rounds + 1):
         model.weights = weights
         value, fresh = _search(model, lists, nbest)
@@ -71,12 +75,14 @@ def tune(
         say(f"round {round_}: {lists.metric} {value:.2f} with {_shown(weights)}, {fresh:,} new candidates")
         if not fresh or round_ == rounds:
             break
-        is_first, led = round_ == 1, _led_by_direct(weights)
-        goes_led = is_first and weights.direct and weights != led
-        weights = led if goes_led else _best_weights(lists, [before for _, before in tried])
+        best, led = max(tried, key=lambda pair: sign * pair[0])[1], _led_by_direct(weights)
+        if round_ == 1 and weights.direct and weights != led:
+            weights = led
+        else:
+            reach /= 2 if round_ > 2 and weights != best else 1
+            weights = _best_weights(lists, best, reach)
         if weights in (before for _, before in tried):
             break
-    sign = -1 if lists.metric in LOWER_IS_BETTER else 1
     after, model.weights = max(tried, key=lambda pair: sign * pair[0])
     return Tuning(lists.metric, tried[0][0], after, tried[0][1], model.weights, len(tried))
 
@@ -85,7 +91,7 @@ def tune_on_lists(model: NoisyChannelModel, lists: NBestLists) -> Tuning:
     """Optimises the weights on existing lists, without a search, and sets them in the model."""
     table, before = lists.table(), model.weights
     sign = -1 if lists.metric in LOWER_IS_BETTER else 1
-    model.weights = _best_weights(lists, [before])
+    model.weights = _best_weights(lists, before)
     value_before, value = (sign * table.value(np.array(weights)) for weights in (before, model.weights))
     return Tuning(lists.metric, value_before, value, before, model.weights, rounds=0)
 
@@ -112,11 +118,10 @@ def _led_by_direct(weights: Weights) -> Weights:
     return Weights(1.0, channel, language_model, 0.0)
 
 
-def _best_weights(lists: NBestLists, tried: Sequence[Weights]) -> Weights:
-    """The best weights on the lists, near the best of those tried; a part with a weight keeps one, however small."""
-    table = lists.table()
-    start = max((np.array(weights) for weights in tried), key=table.value)
-    found = find_weights(table, start)
+def _best_weights(lists: NBestLists, weights: Weights, reach: float = np.inf) -> Weights:
+    """The best weights on the lists within reach of others; a part with a weight keeps one, however small."""
+    start = np.array(weights)
+    found = find_weights(lists.table(), start, reach=reach)
     least = np.where(start > 0, _LEAST, -np.inf)
     least[-1] = -np.inf
     return Weights(*(round(float(weight), 4) for weight in np.maximum(found, least)))

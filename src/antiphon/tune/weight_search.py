@@ -50,13 +50,17 @@ class CandidateTable:
         return np.where(exists, weighed, -np.inf)
 
 
-def find_weights(table: CandidateTable, start: Array, *, seed: int = 1) -> Array:
-    """Weights at least as good on the lists as ``start``; weights that are 0 there stay 0, except the last."""
+def find_weights(table: CandidateTable, start: Array, *, reach: float = np.inf, seed: int = 1) -> Array:
+    """Weights at least as good on the lists as ``start``; weights that are 0 there stay 0, except the last.
+
+    They differ from ``start`` by a factor of at most ``exp(reach)``, the last one by at most ``reach``.
+    """
     draw = np.random.default_rng(seed)
     free = (start != 0) | (np.arange(len(start)) == len(start) - 1)
     best, value, gain = start, round(table.value(start), 9), table.expected_gain(start)
     for round_ in range(_ROUNDS):
         for candidate in _around(best, free, 2.0**-round_, draw):
+            candidate = _within(candidate, start, reach)
             found = round(table.value(candidate), 9)
             if found < value:
                 continue
@@ -77,6 +81,16 @@ def _around(centre: Array, free: NDArray[np.bool_], spread: float, draw: np.rand
         candidate[-1] = centre[-1] + (draw.normal(0.0, 1.5 * spread) if moved[-1] else 0.0)
         candidates.append(candidate)
     return candidates
+
+
+def _within(weights: Array, centre: Array, reach: float) -> Array:
+    """The weights, or the nearest ones within reach of others."""
+    if np.isinf(reach):
+        return weights
+    bounds = np.sort([centre * np.exp(-reach), centre * np.exp(reach)], 0)
+    near: Array = np.clip(weights, *bounds)
+    near[-1] = np.clip(weights[-1], centre[-1] - reach, centre[-1] + reach)
+    return near
 
 
 def _scaled(weights: Array) -> Array:
