@@ -26,7 +26,7 @@ from antiphon.recipe.model_sections import (
     TransducerSection,
 )
 from antiphon.recipe.recipe_paths import without_paths
-from antiphon.recipe.schema import Recipe
+from antiphon.recipe.schema import Recipe, SearchSection
 from antiphon.runs.build import build_normalisation, count_parameters
 from antiphon.runs.run_folder import RunFolder, locked_folder, new_run, token_kinds
 from antiphon.storage.commit import seal_run
@@ -187,7 +187,7 @@ def _combined_recipe(folders: dict[str, RunFolder], search: dict[str, object]) -
     """The direct model's recipe as that of a noisy channel; missing parts get weight 0."""
     recipe = folders["direct"].recipe()
     given = {name: value for name, value in search.items() if value is not None}
-    weights = list(cast(tuple[float, ...], given.get("weights", (1.0, 1.0, 1.0, 0.0))))
+    weights = list(cast(tuple[float, ...], given.get("weights", SearchSection().weights)))
     for index, name in ((1, "channel"), (2, "lm")):
         if name not in folders:
             weights[index] = 0.0
