@@ -154,7 +154,7 @@ class SearchSection(Section):
     """Extensions per step that a noisy channel rescores, at least ``beam``."""
     ensemble: Annotated[Literal["probabilities", "logs"], UsedBy("members")] = "probabilities"
     """What an ensemble averages: the members' probabilities of the next token, or their logs."""
-    weights: Annotated[tuple[Weight, Weight, Weight, Weight], UsedBy("rescoring")] = (1.0, 0.3, 0.3, 0.5)
+    weights: Annotated[tuple[Weight, Weight, Weight, Weight], UsedBy("rescoring")] = (1.0, 0.5, 0.5, 0.5)
     """Weights of a noisy channel: direct model, channel model, language model, length."""
     channel_prefix: Annotated[Literal["last", "anywhere"], UsedBy("rescoring")] = "last"
     """In an unfinished output, the channel aligns the last input token to the last output token, or to any."""
