@@ -19,8 +19,8 @@ from antiphon.tune.weight_search import find_weights
 
 _SLIGHT = 0.001
 """A weight that decides between equals alone."""
-_REACH = 2.0
-"""How far the first weights found on lists may be from those tried: a factor of 7."""
+_REACH = 1.0
+"""How far the first weights found on lists may be from those tried: a factor of 2.7."""
 _LEAST = 0.0001
 """The lowest weight that is not 0 once rounded, and can grow again in the next round."""
 
