@@ -16,7 +16,7 @@ pytestmark = [
 
 
 @pytest.mark.parametrize("scale", [1.0, 30.0, 100.0, 1000.0])
-@pytest.mark.parametrize(("B", "I", "J", "V"), [(1, 1, 1, 1), (2, 5, 3, 40), (2, 66, 17, 130)])
+@pytest.mark.parametrize(("B", "I", "J", "V"), [(1, 1, 1, 1), (2, 5, 3, 40), (2, 66, 17, 130), (1, 3, 70, 200)])
 def test_the_softmax_kernel_equals_its_reference(B, I, J, V, scale, device):
     """As close to double precision as single precision allows with logits that large."""
     source, target, words = draw(1, B, I, J, V, scale, torch.float32)
@@ -53,6 +53,52 @@ def test_copies_by_the_softmax_kernel_equal_those_of_its_reference(scale, device
     rounding = 8 * scale * torch.finfo(torch.float32).eps
     for ours, reference in zip(found, exact, strict=True):
         torch.testing.assert_close(ours, reference.float(), rtol=1e-4, atol=rounding + 1e-5)
+
+
+@pytest.mark.parametrize("precision", ["highest", "high"])
+def test_the_softmax_kernel_keeps_sixteen_bits_where_products_may_be_rounded(precision, device):
+    """More than the eleven of TF32; and single precision where they may not."""
+    source, target, words = draw(1, 2, 20, 9, 300, 3.0, torch.float32)
+    weight = torch.linspace(-1, 1, 180).view(20, 9)
+    exact = value_and_gradients(log_token_probabilities, (source.double(), target.double()), words, weight=weight)
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    try:
+        found = value_and_gradients(
+            factored_softmax_triton.log_token_probabilities,
+            (source.to(device), target.to(device)),
+            words.to(device),
+            weight=weight.to(device),
+        )
+    finally:
+        torch.set_float32_matmul_precision(before)
+    tolerance = 1e-5 if precision == "highest" else 2.0**-14
+    for ours, reference in zip(found, exact, strict=True):
+        torch.testing.assert_close(ours, reference.float(), rtol=tolerance, atol=tolerance)
+
+
+def test_tokens_that_are_impossible_in_a_whole_part_of_the_vocabulary_add_nothing(device):
+    """Their peak is minus infinity there, and the difference of two infinities would not be a number."""
+    source, target, words = draw(1, 2, 5, 3, 400, 1.0, torch.float32)
+    source[:, :2, :200] = target[:, :1, 300:] = float("-inf")
+    words = words % 100 + 200
+    weight = torch.linspace(-1, 1, 15).view(5, 3)
+    exact = value_and_gradients(log_token_probabilities, (source.double(), target.double()), words, weight=weight)
+    found = value_and_gradients(
+        factored_softmax_triton.log_token_probabilities,
+        (source.to(device), target.to(device)),
+        words.to(device),
+        weight=weight.to(device),
+    )
+    for ours, reference in zip(found, exact, strict=True):
+        torch.testing.assert_close(ours, reference.float(), rtol=1e-4, atol=1e-5)
+
+
+def test_the_softmax_kernel_takes_logits_at_any_address(device):
+    source, target, words = draw(1, 1, 5, 3, 40, 1.0, torch.float32)
+    moved = torch.cat([torch.zeros(1), source.flatten()]).to(device)[1:].view_as(source)
+    found = factored_softmax_triton.log_token_probabilities(moved, target.to(device), words.to(device))
+    torch.testing.assert_close(found.cpu(), log_token_probabilities(source, target, words))
 
 
 def test_rows_that_peak_on_different_words_are_rescued_in_the_kernel(device):

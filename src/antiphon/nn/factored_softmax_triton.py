@@ -2,32 +2,47 @@
 
     Z(i, j)  = sum_v exp(A[i, v] - peak_i) exp(C[j, v] - peak_j)          products of tiles, summed over tiles
 
-Cells whose sum underflows are recomputed inside the kernels, as an online log-sum-exp with a maximum per cell, so the
-result is exact for any logits and needs no device sync. Logits may
-be float32, bfloat16 or float16; all sums are float32. Reference: ``nn/factored_softmax.py``.
+Each program sums one part of the vocabulary with the peaks of that part, found while it is read, as in flash attention;
+a second kernel adds up the parts. The gradients of both sides come from one kernel, which reads every logit once. Cells
+whose sum underflows are recomputed inside the kernels, as an online log-sum-exp with a maximum per cell, so the result
+is exact for any logits and needs no device sync. Logits may be float32, bfloat16 or float16; all sums are float32.
+Reference: ``nn/factored_softmax.py``.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
 import triton.language as tl
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from antiphon.nn.copying import CellCopies
 from antiphon.nn.factored_softmax import add_at_tokens, read_tokens
+from antiphon.triton_support import AMPERE, gpu_properties
 
 _PROGRAMS = 1024
-"""Programs of a launch at least, so that every multiprocessor of a large GPU has several."""
+"""Programs of a launch, so that every multiprocessor of a large GPU has several."""
 _TOKENS = 64
 """Tokens of one tile."""
+_MAX_ROWS = 64
+"""Rows of one tile at most."""
+_PIPELINE = {"num_warps": 4, "num_stages": 3}
+"""Two tiles are loaded while one is computed, on GPUs with enough shared memory."""
+_NO_PIPELINE = {"num_warps": 8, "num_stages": 1}
+_PIPELINE_BYTES = 180 * 2**10
+"""Shared memory that the largest tiles need for that."""
+_PARTIAL_SUMS = 1024
+"""Sums over parts of the vocabulary that one program adds up."""
+_ALIGNMENT = 16
+"""Bytes to which the memory of tiles is aligned."""
 _UNIT = tl.constexpr(8)
 """Row lengths are a multiple of this, and kernels know it, so that loads can be wide."""
-_PRECISION = tl.constexpr("tf32x3")
-"""How tiles are multiplied: on tensor cores, in three products that together keep single precision."""
+_LOWEST = tl.constexpr(torch.finfo(torch.float32).min)
+"""The peak before any token: finite, since the difference of two infinities is not a number."""
 
 
 def log_token_probabilities(
@@ -42,6 +57,15 @@ def log_token_probabilities(
     return result
 
 
+class _Normalisers(NamedTuple):
+    """``Z`` without the peaks, ``log Z`` with them, and the peaks."""
+
+    z: Float[Tensor, "B I J"]
+    log_z: Float[Tensor, "B I J"]
+    source_peak: Float[Tensor, "B I"]
+    target_peak: Float[Tensor, "B J"]
+
+
 class _LogTokenProbabilities(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -49,22 +73,16 @@ class _LogTokenProbabilities(torch.autograd.Function):
     ) -> Tensor:
         source, target = aligned(source_logits), aligned(target_logits)
         ctx.V = source_logits.shape[2]
-        source_peak, target_peak = source.amax(2).float(), target.amax(2).float()
-        z, log_z = _normalisers(source, target, source_peak, target_peak)
-        ctx.save_for_backward(source, target, targets, source_peak, target_peak, z, log_z)
-        result, ctx.copied = read_tokens(source, target, targets, log_z, copies)
+        normalisers = _normalisers(source, target)
+        ctx.save_for_backward(source, target, targets, *normalisers)
+        result, ctx.copied = read_tokens(source, target, targets, normalisers.log_z, copies)
         return result
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        source, target, targets, source_peak, target_peak, z, log_z = ctx.saved_tensors
-        lost = _underflow(z, source.shape[2])
-        per_z = (gradient / z).masked_fill(lost, 0.0)
-        for_lost = gradient.masked_fill(~lost, 0.0)
-        sides = (source, source_peak), (target, target_peak)
-        for_source = _side_gradient(*sides[0], *sides[1], per_z, for_lost, log_z)
-        for_target = _side_gradient(*sides[1], *sides[0], per_z.mT, for_lost.mT, log_z.mT)
+        source, target, targets, *normalisers = ctx.saved_tensors
+        for_source, for_target = _gradients(source, target, gradient.contiguous(), _Normalisers(*normalisers))
         add_at_tokens(for_source, for_target, targets, gradient, ctx.copied)
         return for_source[:, :, : ctx.V], for_target[:, :, : ctx.V], None, None
 
@@ -72,12 +90,8 @@ class _LogTokenProbabilities(torch.autograd.Function):
 def aligned(logits: Float[Tensor, "B N V"]) -> Float[Tensor, "B N W"]:
     """The logits in contiguous rows whose length is a multiple of ``_UNIT``; added tokens are impossible."""
     more = -logits.shape[2] % _UNIT.value
-    return pad(logits, (0, more), value=float("-inf")) if more else logits.contiguous()
-
-
-def _underflow(z: Float[Tensor, "B I J"], V: int) -> Bool[Tensor, "B I J"]:
-    """True where up to V terms lost to underflow, each below ``tiny``, may matter."""
-    return z < min_sum(V)
+    rows = pad(logits, (0, more), value=float("-inf")) if more else logits.contiguous()
+    return rows.clone() if rows.data_ptr() % _ALIGNMENT else rows
 
 
 def min_sum(V: int) -> float:
@@ -86,187 +100,294 @@ def min_sum(V: int) -> float:
     return V * kind.tiny / kind.eps
 
 
-def _normalisers(
-    source: Float[Tensor, "B I V"],
-    target: Float[Tensor, "B J V"],
-    source_peak: Float[Tensor, "B I"],
-    target_peak: Float[Tensor, "B J"],
-) -> tuple[Float[Tensor, "B I J"], Float[Tensor, "B I J"]]:
-    """``Z`` without the peaks, and ``log Z`` with them."""
+def _precision(device: torch.device) -> str:
+    """How tiles are multiplied on tensor cores: three products that together keep single precision.
+
+    Where PyTorch may round products to TF32, numbers are two parts of bfloat16, 16 bits, which is faster.
+    """
+    if torch.get_float32_matmul_precision() == "highest" or device.type != "cuda":
+        return "tf32x3"
+    return "bf16x3" if gpu_properties(device).major >= AMPERE else "tf32x3"
+
+
+def _pipeline(device: torch.device) -> dict[str, int]:
+    """How programs overlap loads and products: with several tiles in shared memory, or else by many warps."""
+    if device.type != "cuda":
+        return _NO_PIPELINE
+    enough = gpu_properties(device).shared_memory_per_block_optin >= _PIPELINE_BYTES
+    return _PIPELINE if enough else _NO_PIPELINE
+
+
+def _normalisers(source: Float[Tensor, "B I V"], target: Float[Tensor, "B J V"]) -> _Normalisers:
+    """The normaliser of every cell."""
     B, I, V = source.shape
     J = target.shape[1]
     rows, columns = _tile(I), _tile(J)
     tiles = triton.cdiv(I, rows) * triton.cdiv(J, columns)
-    parts = max(1, min(triton.cdiv(V, 4 * _TOKENS), triton.cdiv(_PROGRAMS, B * tiles)))
-    tokens_per_part = triton.cdiv(triton.cdiv(V, parts), _TOKENS) * _TOKENS
-    parts = triton.cdiv(V, tokens_per_part)
-    sums = torch.empty(parts, B, I, J, device=source.device)
-    sizes = {"ROWS": rows, "COLUMNS": columns}
-    _sum_tiles[(B, tiles, parts)](
+    tiles_per_part = _tiles_per_part(V, B * tiles)
+    parts = triton.cdiv(V, tiles_per_part * _TOKENS)
+    sums, source_peaks, target_peaks = (
+        torch.empty(parts, B, *cells, device=source.device) for cells in ((I, J), (I,), (J,))
+    )
+    _sum_tiles[(parts, B, tiles)](
+        _tiles_of(source, rows), _tiles_of(target, columns), sums, source_peaks, target_peaks,
+        B, I, J, V // _UNIT.value, tiles_per_part,
+        ROWS=rows, COLUMNS=columns, TOKENS=_TOKENS, PRECISION=_precision(source.device),
+        **_pipeline(source.device),
+    )  # fmt: skip
+    result = _Normalisers(*(torch.empty(B, *cells, device=source.device) for cells in ((I, J), (I, J), (I,), (J,))))
+    parts_at_once = triton.next_power_of_2(parts)
+    cells = max(1, _PARTIAL_SUMS // parts_at_once)
+    _add_parts[(triton.cdiv(I * J, cells), B)](
+        source, target, sums, source_peaks, target_peaks, *result, parts, I, J, V // _UNIT.value, min_sum(V),
+        PARTS=parts_at_once, CELLS=cells, TOKENS=32,
+    )  # fmt: skip
+    return result
+
+
+def _gradients(
+    source: Float[Tensor, "B I V"],
+    target: Float[Tensor, "B J V"],
+    gradient: Float[Tensor, "B I J"],
+    normalisers: _Normalisers,
+) -> tuple[Float[Tensor, "B I V"], Float[Tensor, "B J V"]]:
+    """Minus the sums over the other side of ``gradient(i, j) softmax(i, j, v)``, for source and target."""
+    B, I, V = source.shape
+    J = target.shape[1]
+    z, log_z, *peaks = normalisers
+    results = torch.empty_like(source), torch.empty_like(target)
+    rows, columns = _tile(I), _tile(J)
+    tiles_per_part = _tiles_per_part(V, B)
+    parts = triton.cdiv(V, tiles_per_part * _TOKENS)
+    source_tiles, target_tiles = triton.cdiv(I, rows), triton.cdiv(J, columns)
+    shape = I, J, V // _UNIT.value, tiles_per_part, min_sum(V)
+    precision = _precision(source.device)
+    sizes = {"ROWS": rows, "COLUMNS": columns, "TOKENS": _TOKENS, "PRECISION": precision}
+    fits = source_tiles == target_tiles == 1
+    if fits:
+        given, stored = (
+            [_tiles_of(side, n) for side, n in zip(pair, (rows, columns), strict=True)]
+            for pair in ((source, target), results)
+        )
+        _gradient_tiles[(parts, B)](*given, *stored, gradient, z, *peaks, *shape, **sizes, **_pipeline(source.device))
+    _gradient_rows[(parts, B, source_tiles + target_tiles)](
         source,
         target,
-        source_peak,
-        target_peak,
-        sums,
-        B,
-        I,
-        J,
-        V // _UNIT.value,
-        tokens_per_part,
-        TOKENS=_TOKENS,
-        num_stages=1,
+        *results,
+        gradient,
+        z,
+        *peaks,
+        log_z,
+        *shape,
+        source_tiles,
         **sizes,
-    )
-    z = sums.sum(0) if parts > 1 else sums[0]
-    log_z = z.log() + source_peak[:, :, None] + target_peak[:, None]
-    _rescue[(B, tiles)](source, target, z, log_z, I, J, V, min_sum(V), **sizes)
-    return z, log_z
-
-
-def _side_gradient(
-    own: Float[Tensor, "B N V"],
-    own_peak: Float[Tensor, "B N"],
-    other: Float[Tensor, "B M V"],
-    other_peak: Float[Tensor, "B M"],
-    per_z: Float[Tensor, "B N M"],
-    for_lost: Float[Tensor, "B N M"],
-    log_z: Float[Tensor, "B N M"],
-) -> Float[Tensor, "B N V"]:
-    """Minus the sum over the other side of ``gradient(n, m) softmax(n, m, v)``."""
-    B, N, V = own.shape
-    M = other.shape[1]
-    rows = _tile(N)
-    result = torch.empty_like(own)
-    _gradient_tiles[(B, triton.cdiv(N, rows), triton.cdiv(V, _TOKENS))](
-        own,
-        own_peak,
-        other,
-        other_peak,
-        per_z.contiguous(),
-        for_lost.contiguous(),
-        log_z.contiguous(),
-        for_lost.ne(0).any(2).int(),
-        result,
-        N,
-        M,
-        V // _UNIT.value,
-        ROWS=rows,
-        COLUMNS=_tile(M),
-        TOKENS=_TOKENS,
+        ONLY_LOST=fits,
         num_stages=1,
     )
-    return result
+    return results
+
+
+def _tiles_per_part(V: int, programs: int) -> int:
+    """Tiles of tokens for each program, where so many programs are needed for every part of the vocabulary."""
+    return int(triton.cdiv(triton.cdiv(V, _TOKENS), max(1, _PROGRAMS // programs)))
+
+
+def _tiles_of(logits: Float[Tensor, "B N V"], rows: int) -> TensorDescriptor:
+    """The logits for loads and stores of whole tiles; outside of them, tiles are 0, and nothing is stored."""
+    return TensorDescriptor.from_tensor(logits, [1, rows, _TOKENS])
 
 
 def _tile(length: int) -> int:
     """Rows of a tile; a product of tiles needs at least sixteen."""
-    return min(64, max(16, 1 << (length - 1).bit_length()))
+    return min(_MAX_ROWS, max(16, 1 << (length - 1).bit_length()))
+
+
+@triton.jit(do_not_specialize=["B", "I", "J", "units", "tiles_per_part"])
+def _sum_tiles(
+    source, target, sums, source_peaks, target_peaks, B, I, J, units, tiles_per_part,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, TOKENS: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Z(i, j) over one part of the vocabulary, for one tile of cells, and the peaks of its rows in that part."""
+    V = units * _UNIT
+    b = tl.program_id(1)
+    tiles_across = tl.cdiv(J, COLUMNS)
+    first_i = tl.program_id(2) // tiles_across * ROWS
+    first_j = tl.program_id(2) % tiles_across * COLUMNS
+    peak_i = tl.full((ROWS,), _LOWEST, tl.float32)
+    peak_j = tl.full((COLUMNS,), _LOWEST, tl.float32)
+    z = tl.zeros((ROWS, COLUMNS), tl.float32)
+    first = tl.program_id(0) * tiles_per_part
+    for tile in range(first, min(first + tiles_per_part, tl.cdiv(V, TOKENS))):
+        known = tile * TOKENS + tl.arange(0, TOKENS)[None, :] < V
+        a = source.load([b, first_i, tile * TOKENS]).reshape(ROWS, TOKENS).to(tl.float32)
+        c = target.load([b, first_j, tile * TOKENS]).reshape(COLUMNS, TOKENS).to(tl.float32)
+        a = tl.where(known, a, float("-inf"))
+        c = tl.where(known, c, float("-inf"))
+        higher_i = tl.maximum(peak_i, tl.max(a, 1))
+        higher_j = tl.maximum(peak_j, tl.max(c, 1))
+        z *= tl.exp(peak_i - higher_i)[:, None] * tl.exp(peak_j - higher_j)[None, :]
+        exp_a = tl.exp(a - higher_i[:, None])
+        exp_c = tl.exp(c - higher_j[:, None])
+        z = tl.dot(exp_a, tl.trans(exp_c), z, input_precision=PRECISION)
+        peak_i, peak_j = higher_i, higher_j
+    i = first_i + tl.arange(0, ROWS)
+    j = first_j + tl.arange(0, COLUMNS)
+    row = tl.program_id(0).to(tl.int64) * B + b
+    tl.store(source_peaks + row * I + i, peak_i, i < I)
+    tl.store(target_peaks + row * J + j, peak_j, j < J)
+    tl.store(sums + (row * I + i[:, None]) * J + j[None, :], z, (i[:, None] < I) & (j[None, :] < J))
+
+
+@triton.jit(do_not_specialize=["parts", "I", "J", "units"])
+def _add_parts(
+    source, target, sums, source_peaks, target_peaks, z, log_z, source_peak, target_peak, parts, I, J, units, least,
+    PARTS: tl.constexpr, CELLS: tl.constexpr, TOKENS: tl.constexpr,
+):  # fmt: skip
+    """Z(i, j) over the whole vocabulary for some cells, its logarithm, and the peaks; underflowed cells anew."""
+    V = units * _UNIT
+    b = tl.program_id(1).to(tl.int64)
+    cell = tl.program_id(0) * CELLS + tl.arange(0, CELLS)
+    i, j = cell // J, cell % J
+    inside = cell < I * J
+    part = tl.arange(0, PARTS)[:, None]
+    row = part * tl.num_programs(1) + b
+    known = (part < parts) & inside[None, :]
+    peaks_i = tl.load(source_peaks + row * I + i[None, :], known, _LOWEST)
+    peaks_j = tl.load(target_peaks + row * J + j[None, :], known, _LOWEST)
+    terms = tl.load(sums + row * I * J + cell[None, :], known, 0.0)
+    peak_i, peak_j = tl.max(peaks_i, 0), tl.max(peaks_j, 0)
+    total = tl.sum(terms * tl.exp(peaks_i - peak_i[None, :]) * tl.exp(peaks_j - peak_j[None, :]), 0)
+    log_total = tl.log(total) + peak_i + peak_j
+    lost = inside & (total < least)
+    if tl.max(lost.to(tl.int32), 0) > 0:
+        exact = _log_sum_exp(source + (b * I + i) * V, target + (b * J + j) * V, lost, V, CELLS, TOKENS)
+        log_total = tl.where(lost, exact, log_total)
+    tl.store(z + b * I * J + cell, total, inside)
+    tl.store(log_z + b * I * J + cell, log_total, inside)
+    tl.store(source_peak + b * I + i, peak_i, inside & (j == 0))
+    tl.store(target_peak + b * J + j, peak_j, inside & (i == 0))
 
 
 @triton.jit
-def _cells_of_tile(J, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """Rows and columns of this program's tile of cells."""
-    tiles_across = tl.cdiv(J, COLUMNS)
-    i = tl.program_id(1) // tiles_across * ROWS + tl.arange(0, ROWS)
-    j = tl.program_id(1) % tiles_across * COLUMNS + tl.arange(0, COLUMNS)
-    return i, j
-
-
-@triton.jit(do_not_specialize=["B", "I", "J", "units", "tokens_per_part"])
-def _sum_tiles(
-    source,
-    target,
-    source_peak,
-    target_peak,
-    sums,
-    B,
-    I,
-    J,
-    units,
-    tokens_per_part,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    TOKENS: tl.constexpr,
-):
-    """Z(i, j) over one part of the vocabulary, for one tile of cells."""
-    V = units * _UNIT
-    b = tl.program_id(0).to(tl.int64)
-    i, j = _cells_of_tile(J, ROWS, COLUMNS)
-    part = tl.program_id(2).to(tl.int64)
-    first = tl.program_id(2) * tokens_per_part
-    peak_i = tl.load(source_peak + b * I + i, i < I, 0.0)[:, None]
-    peak_j = tl.load(target_peak + b * J + j, j < J, 0.0)[:, None]
-    z = tl.zeros((ROWS, COLUMNS), tl.float32)
-    for start in range(first, min(first + tokens_per_part, V), TOKENS):
+def _log_sum_exp(source_rows, target_rows, mask, V, CELLS: tl.constexpr, TOKENS: tl.constexpr):
+    """log sum_v exp(A[i, v] + C[j, v]) of some cells, with a maximum per cell."""
+    peak = tl.full((CELLS,), _LOWEST, tl.float32)
+    total = tl.zeros((CELLS,), tl.float32)
+    for start in range(0, V, TOKENS):
         v = start + tl.arange(0, TOKENS)[None, :]
-        a = tl.load(source + (b * I + i[:, None]) * V + v, (i[:, None] < I) & (v < V), float("-inf")).to(tl.float32)
-        c = tl.load(target + (b * J + j[:, None]) * V + v, (j[:, None] < J) & (v < V), float("-inf")).to(tl.float32)
-        z = tl.dot(tl.exp(a - peak_i), tl.trans(tl.exp(c - peak_j)), z, input_precision=_PRECISION)
-    cells = ((part * B + b) * I + i[:, None]) * J + j[None, :]
-    tl.store(sums + cells, z, (i[:, None] < I) & (j[None, :] < J))
+        known = mask[:, None] & (v < V)
+        logit = tl.load(source_rows[:, None] + v, known, float("-inf")).to(tl.float32)
+        logit += tl.load(target_rows[:, None] + v, known, float("-inf")).to(tl.float32)
+        higher = tl.maximum(peak, tl.max(logit, 1))
+        total = total * tl.exp(peak - higher) + tl.sum(tl.exp(logit - higher[:, None]), 1)
+        peak = higher
+    return peak + tl.log(total)
 
 
-@triton.jit(do_not_specialize=["I", "J"])
-def _rescue(source, target, z, log_z, I, J, V, least, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """Recomputes log Z(i, j) token by token with a maximum per cell, for tiles in which a sum has underflowed."""
-    b = tl.program_id(0).to(tl.int64)
-    i, j = _cells_of_tile(J, ROWS, COLUMNS)
-    inside = (i[:, None] < I) & (j[None, :] < J)
-    cells = (b * I + i[:, None]) * J + j[None, :]
-    sums = tl.load(z + cells, inside, float("inf"))
-    if tl.min(tl.min(sums, 1), 0) < least:
-        peak = tl.full((ROWS, COLUMNS), float("-inf"), tl.float32)
-        total = tl.zeros((ROWS, COLUMNS), tl.float32)
-        for v in range(V):
-            a = tl.load(source + (b * I + i) * V + v, i < I, 0.0).to(tl.float32)
-            c = tl.load(target + (b * J + j) * V + v, j < J, 0.0).to(tl.float32)
-            logit = a[:, None] + c[None, :]
-            higher = tl.maximum(peak, logit)
-            total = total * tl.exp(peak - higher) + tl.exp(logit - higher)
-            peak = higher
-        tl.store(log_z + cells, peak + tl.log(total), inside & (sums < least))
+@triton.jit
+def _load_weights(gradient, z, cells, inside, least):
+    """-gradient(i, j) / Z(i, j) of some cells, 0 where Z(i, j) has underflowed."""
+    sums = tl.load(z + cells, inside, 1.0)
+    lost = sums < least
+    return tl.where(lost, 0.0, -tl.load(gradient + cells, inside, 0.0) / tl.where(lost, 1.0, sums))
 
 
-@triton.jit(do_not_specialize=["N", "M", "units"])
+@triton.jit(do_not_specialize=["I", "J", "units", "tiles_per_part"])
 def _gradient_tiles(
-    own,
-    own_peak,
-    other,
-    other_peak,
-    per_z,
-    for_lost,
-    log_z,
-    has_lost,
-    result,
-    N,
-    M,
-    units,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    TOKENS: tl.constexpr,
-):
-    """-exp(own - peak) (gradient / Z) exp(other - peak) in one tile; underflowed cells one by one."""
+    source, target, for_source, for_target, gradient, z, source_peak, target_peak, I, J, units, tiles_per_part, least,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, TOKENS: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """-exp(A - peak) (gradient / Z) exp(C - peak) over one part of the vocabulary, and the same transposed."""
+    b = tl.program_id(1)
+    i, j = tl.arange(0, ROWS), tl.arange(0, COLUMNS)
+    peak_i = tl.load(source_peak + b * I + i, i < I, float("inf"))[:, None]
+    peak_j = tl.load(target_peak + b * J + j, j < J, float("inf"))[:, None]
+    cells = (b.to(tl.int64) * I + i[:, None]) * J + j[None, :]
+    weights = _load_weights(gradient, z, cells, (i[:, None] < I) & (j[None, :] < J), least)
+    transposed = tl.trans(weights)
+    first = tl.program_id(0) * tiles_per_part
+    for tile in range(first, min(first + tiles_per_part, tl.cdiv(units * _UNIT, TOKENS))):
+        place = [b, 0, tile * TOKENS]
+        exp_a = tl.exp(source.load(place).reshape(ROWS, TOKENS).to(tl.float32) - peak_i)
+        exp_c = tl.exp(target.load(place).reshape(COLUMNS, TOKENS).to(tl.float32) - peak_j)
+        for_a = exp_a * tl.dot(weights, exp_c, input_precision=PRECISION)
+        for_c = exp_c * tl.dot(transposed, exp_a, input_precision=PRECISION)
+        for_source.store(place, for_a.to(for_source.dtype).reshape(1, ROWS, TOKENS))
+        for_target.store(place, for_c.to(for_target.dtype).reshape(1, COLUMNS, TOKENS))
+
+
+@triton.jit(do_not_specialize=["I", "J", "units", "tiles_per_part", "source_tiles"])
+def _gradient_rows(
+    source, target, for_source, for_target, gradient, z, source_peak, target_peak, log_z,
+    I, J, units, tiles_per_part, least, source_tiles,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, TOKENS: tl.constexpr, PRECISION: tl.constexpr, ONLY_LOST: tl.constexpr,
+):  # fmt: skip
+    """The same for one tile of source or target rows, of any number, and all cells or only the underflowed ones."""
     V = units * _UNIT
-    b = tl.program_id(0).to(tl.int64)
-    n = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
-    v = tl.program_id(2) * TOKENS + tl.arange(0, TOKENS)
-    total = tl.zeros((ROWS, TOKENS), tl.float32)
-    for first in range(0, M, COLUMNS):
-        m = first + tl.arange(0, COLUMNS)
-        known = (m[:, None] < M) & (v[None, :] < V)
-        logits = tl.load(other + (b * M + m[:, None]) * V + v[None, :], known, float("-inf")).to(tl.float32)
-        peak = tl.load(other_peak + b * M + m, m < M, 0.0)
-        weights = tl.load(per_z + (b * N + n[:, None]) * M + m[None, :], (n[:, None] < N) & (m[None, :] < M), 0.0)
-        total = tl.dot(weights, tl.exp(logits - peak[:, None]), total, input_precision=_PRECISION)
-    mask = (n[:, None] < N) & (v[None, :] < V)
-    offsets = (b * N + n[:, None]) * V + v[None, :]
-    mine = tl.load(own + offsets, mask, float("-inf")).to(tl.float32)
-    gradient = -tl.exp(mine - tl.load(own_peak + b * N + n, n < N, 0.0)[:, None]) * total
-    if tl.max(tl.load(has_lost + b * N + n, n < N, 0), 0) > 0:
-        for m in range(M):
-            logits = tl.load(other + (b * M + m) * V + v, v < V, float("-inf")).to(tl.float32)
-            weights = tl.load(for_lost + (b * N + n) * M + m, n < N, 0.0)
-            normaliser = tl.load(log_z + (b * N + n) * M + m, n < N, 0.0)
-            softmax = tl.exp(mine + logits[None, :] - normaliser[:, None])
-            gradient -= weights[:, None] * tl.where(weights[:, None] == 0.0, 0.0, softmax)
-    tl.store(result + offsets, gradient.to(result.dtype.element_ty), mask)
+    b = tl.program_id(1).to(tl.int64)
+    source += b * I * V
+    target += b * J * V
+    for_source += b * I * V
+    for_target += b * J * V
+    gradient += b * I * J
+    z += b * I * J
+    log_z += b * I * J
+    source_peak += b * I
+    target_peak += b * J
+    first = tl.program_id(0) * tiles_per_part
+    last = min(first + tiles_per_part, tl.cdiv(V, TOKENS))
+    tile = tl.program_id(2)
+    if tile < source_tiles:
+        i = tile * ROWS + tl.arange(0, ROWS)[:, None]
+        _store_gradients(
+            source, target, for_source, gradient, z, source_peak, target_peak, log_z, i, I, J, J, 1, V, least, first,
+            last, ROWS, COLUMNS, TOKENS, PRECISION, ONLY_LOST,
+        )  # fmt: skip
+    else:
+        j = (tile - source_tiles) * COLUMNS + tl.arange(0, COLUMNS)[:, None]
+        _store_gradients(
+            target, source, for_target, gradient, z, target_peak, source_peak, log_z, j, J, I, 1, J, V, least, first,
+            last, COLUMNS, ROWS, TOKENS, PRECISION, ONLY_LOST,
+        )  # fmt: skip
+
+
+@triton.jit
+def _store_gradients(
+    own, other, result, gradient, z, own_peak, other_peak, log_z, n, N, M, n_stride, m_stride, V, least, first, last,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, TOKENS: tl.constexpr, PRECISION: tl.constexpr, ONLY_LOST: tl.constexpr,
+):  # fmt: skip
+    """Stores the gradients of rows ``n`` of one side in some tiles of tokens, or adds those of underflowed cells."""
+    lowest = float("inf")
+    for start in range(0, M, COLUMNS):
+        m = start + tl.arange(0, COLUMNS)[None, :]
+        sums = tl.load(z + n * n_stride + m * m_stride, (n < N) & (m < M), float("inf"))
+        lowest = tl.minimum(lowest, tl.min(tl.min(sums, 1), 0))
+    if ONLY_LOST:
+        last = tl.where(lowest < least, last, first)
+    for tile in range(first, last):
+        v = tile * TOKENS + tl.arange(0, TOKENS)[None, :]
+        places, inside = n.to(tl.int64) * V + v, (n < N) & (v < V)
+        mine = tl.load(own + places, inside, float("-inf")).to(tl.float32)
+        if ONLY_LOST:
+            total = tl.load(result + places, inside, 0.0).to(tl.float32)
+        else:
+            total = tl.zeros((ROWS, TOKENS), tl.float32)
+            for start in range(0, M, COLUMNS):
+                m = start + tl.arange(0, COLUMNS)[None, :]
+                weights = _load_weights(gradient, z, n * n_stride + m * m_stride, (n < N) & (m < M), least)
+                m = start + tl.arange(0, COLUMNS)[:, None]
+                logits = tl.load(other + m.to(tl.int64) * V + v, (m < M) & (v < V), float("-inf")).to(tl.float32)
+                exp = tl.exp(logits - tl.load(other_peak + m, m < M, 0.0))
+                total = tl.dot(weights, exp, total, input_precision=PRECISION)
+            total *= tl.exp(mine - tl.load(own_peak + n, n < N, 0.0))
+        if lowest < least:
+            row = other + v
+            for m in range(M):
+                cells = n * n_stride + m * m_stride
+                lost = (n < N) & (tl.load(z + cells, n < N, float("inf")) < least)
+                weights = tl.load(gradient + cells, lost, 0.0)
+                logits = mine + tl.load(row, v < V, float("-inf")).to(tl.float32)
+                softmax = tl.exp(logits - tl.load(log_z + cells, lost, 0.0))
+                total -= weights * tl.where(weights == 0.0, 0.0, softmax)
+                row += V
+        tl.store(result + places, total.to(result.dtype.element_ty), inside)

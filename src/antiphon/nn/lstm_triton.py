@@ -11,7 +11,6 @@ output of all of them. So all programs of a launch must be on the GPU at once, w
 Products are in TF32, which training allows unless configured otherwise. Reference: ``torch.nn.LSTM``.
 """
 
-from functools import cache
 from typing import Any
 
 import torch
@@ -21,18 +20,18 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from antiphon.triton_support import AMPERE, gpu_properties
+
 _UNITS = 16
 """Units of the state per program; a product of tiles needs at least sixteen."""
-_FIRST_WITH_TF32 = 8
-"""Compute capability of Ampere GPUs, the first with TF32."""
 _ROWS = 16
 """Sequences per program."""
 
 
 def can_sweep(B: int, H: int, device: torch.device) -> bool:
     """Whether the kernel can run: TF32 is allowed and available, and all programs fit on the GPU at once."""
-    gpu = _properties(device)
-    if torch.get_float32_matmul_precision() == "highest" or torch.version.cuda is None or gpu.major < _FIRST_WITH_TF32:
+    gpu = gpu_properties(device)
+    if torch.get_float32_matmul_precision() == "highest" or torch.version.cuda is None or gpu.major < AMPERE:
         return False
     programs = triton.cdiv(H, _UNITS) * triton.cdiv(B, _ROWS)
     kept = 4 * _state(H) * (_ROWS + _UNITS) * torch.float32.itemsize
@@ -54,11 +53,6 @@ def lstm_states(
 
 def _state(H: int) -> int:
     return max(16, int(triton.next_power_of_2(H)))
-
-
-@cache
-def _properties(device: torch.device) -> Any:
-    return torch.cuda.get_device_properties(device)
 
 
 class _States(torch.autograd.Function):
