@@ -15,6 +15,12 @@ pytestmark = [
 ]
 
 
+def by_kernel(sides, words, *others, weight, device):
+    function = factored_softmax_triton.log_token_probabilities
+    there = [side.to(device) for side in sides]
+    return value_and_gradients(function, there, words.to(device), *others, weight=weight.to(device))
+
+
 @pytest.mark.parametrize("scale", [1.0, 30.0, 100.0, 1000.0])
 @pytest.mark.parametrize(("B", "I", "J", "V"), [(1, 1, 1, 1), (2, 5, 3, 40), (2, 66, 17, 130), (1, 3, 70, 200)])
 def test_the_softmax_kernel_equals_its_reference(B, I, J, V, scale, device):
@@ -22,12 +28,7 @@ def test_the_softmax_kernel_equals_its_reference(B, I, J, V, scale, device):
     source, target, words = draw(1, B, I, J, V, scale, torch.float32)
     weight = torch.linspace(-1, 1, I * J).view(I, J)
     exact = value_and_gradients(log_token_probabilities, (source.double(), target.double()), words, weight=weight)
-    found = value_and_gradients(
-        factored_softmax_triton.log_token_probabilities,
-        (source.to(device), target.to(device)),
-        words.to(device),
-        weight=weight.to(device),
-    )
+    found = by_kernel((source, target), words, weight=weight, device=device)
     rounding = 8 * scale * torch.finfo(torch.float32).eps
     for ours, reference in zip(found, exact, strict=True):
         torch.testing.assert_close(ours, reference.float(), rtol=1e-4, atol=rounding + 1e-5)
@@ -43,13 +44,7 @@ def test_copies_by_the_softmax_kernel_equal_those_of_its_reference(scale, device
     exact = value_and_gradients(
         log_token_probabilities, (source.double(), target.double()), words, copies, weight=weight
     )
-    found = value_and_gradients(
-        factored_softmax_triton.log_token_probabilities,
-        (source.to(device), target.to(device)),
-        words.to(device),
-        there,
-        weight=weight.to(device),
-    )
+    found = by_kernel((source, target), words, there, weight=weight, device=device)
     rounding = 8 * scale * torch.finfo(torch.float32).eps
     for ours, reference in zip(found, exact, strict=True):
         torch.testing.assert_close(ours, reference.float(), rtol=1e-4, atol=rounding + 1e-5)
@@ -64,12 +59,7 @@ def test_the_softmax_kernel_keeps_sixteen_bits_where_products_may_be_rounded(pre
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision(precision)
     try:
-        found = value_and_gradients(
-            factored_softmax_triton.log_token_probabilities,
-            (source.to(device), target.to(device)),
-            words.to(device),
-            weight=weight.to(device),
-        )
+        found = by_kernel((source, target), words, weight=weight, device=device)
     finally:
         torch.set_float32_matmul_precision(before)
     tolerance = 1e-5 if precision == "highest" else 2.0**-14
@@ -84,12 +74,7 @@ def test_tokens_that_are_impossible_in_a_whole_part_of_the_vocabulary_add_nothin
     words = words % 100 + 200
     weight = torch.linspace(-1, 1, 15).view(5, 3)
     exact = value_and_gradients(log_token_probabilities, (source.double(), target.double()), words, weight=weight)
-    found = value_and_gradients(
-        factored_softmax_triton.log_token_probabilities,
-        (source.to(device), target.to(device)),
-        words.to(device),
-        weight=weight.to(device),
-    )
+    found = by_kernel((source, target), words, weight=weight, device=device)
     for ours, reference in zip(found, exact, strict=True):
         torch.testing.assert_close(ours, reference.float(), rtol=1e-4, atol=1e-5)
 
@@ -113,12 +98,7 @@ def test_the_softmax_kernel_takes_half_precision_and_sums_in_single(device):
     rounded = source.bfloat16(), target.bfloat16()
     weight = torch.linspace(-1, 1, 15).view(5, 3)
     exact = value_and_gradients(log_token_probabilities, [side.double() for side in rounded], words, weight=weight)
-    found = value_and_gradients(
-        factored_softmax_triton.log_token_probabilities,
-        [side.to(device) for side in rounded],
-        words.to(device),
-        weight=weight.to(device),
-    )
+    found = by_kernel(rounded, words, weight=weight, device=device)
     assert found[0].dtype == torch.float32
     assert found[1].dtype == torch.bfloat16
     torch.testing.assert_close(found[0], exact[0].float())
