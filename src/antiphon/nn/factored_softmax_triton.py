@@ -24,8 +24,10 @@ from antiphon.nn.copying import CellCopies
 from antiphon.nn.factored_softmax import add_at_tokens, read_tokens
 from antiphon.triton_support import AMPERE, gpu_properties
 
-_PROGRAMS = 1024
-"""Programs of a launch, so that every multiprocessor of a large GPU has several."""
+_PROGRAMS = 512
+"""Programs of a launch at least, so that every multiprocessor of a large GPU has several."""
+_TILES_PER_PROGRAM = 20
+"""Tiles of tokens that a program processes one after the other at most."""
 _TOKENS = 64
 """Tokens of one tile."""
 _MAX_ROWS = 64
@@ -189,7 +191,8 @@ def _gradients(
 
 def _tiles_per_part(V: int, programs: int) -> int:
     """Tiles of tokens for each program, where so many programs are needed for every part of the vocabulary."""
-    return int(triton.cdiv(triton.cdiv(V, _TOKENS), max(1, _PROGRAMS // programs)))
+    parts = max(1, _PROGRAMS // programs)
+    return min(_TILES_PER_PROGRAM, int(triton.cdiv(triton.cdiv(V, _TOKENS), parts)))
 
 
 def _tiles_of(logits: Float[Tensor, "B N V"], rows: int) -> TensorDescriptor:
