@@ -1,5 +1,9 @@
 """The softmax kernel gives what its reference gives, in value and gradient."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -104,3 +108,14 @@ def test_the_softmax_kernel_takes_half_precision_and_sums_in_single(device):
     torch.testing.assert_close(found[0], exact[0].float())
     for ours, reference in zip(found[1:], exact[1:], strict=True):
         torch.testing.assert_close(ours.float(), reference.float(), rtol=0.02, atol=0.01)
+
+
+@pytest.mark.parametrize("capability", [80, 90])
+def test_the_softmax_kernels_compile_for_gpus_that_are_not_here(capability, tmp_path):
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    environment["TRITON_CACHE_DIR"] = str(tmp_path)
+    command = [sys.executable, "-m", "tests.nn.compile_kernels", str(capability)]
+    compiled = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert compiled.returncode == 0, compiled.stderr
+    names = {"_sum_tiles", "_add_parts", "_gradient_tiles", "_gradient_rows"}
+    assert set(compiled.stdout.split()) == names
