@@ -97,7 +97,8 @@ def test_every_candidate_shows_its_parts(antiphon, combined):
     for candidate in row["nbest"]:
         parts = candidate["parts"]
         assert parts.keys() == {"direct", "channel", "language_model", "length"}
-        assert candidate["score"] == pytest.approx(parts["direct"] + parts["channel"] + parts["language_model"])
+        of_models = parts["direct"] + 0.5 * (parts["channel"] + parts["language_model"])
+        assert candidate["score"] == pytest.approx(of_models + 0.5 * parts["length"])
 
 
 def test_compare_takes_a_combined_run(antiphon, parts, combined):

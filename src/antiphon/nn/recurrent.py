@@ -16,9 +16,6 @@ from antiphon.nn.cuda_streams import run_concurrently
 from antiphon.nn.dropout import Dropout
 from antiphon.triton_support import kernels_can_run
 
-# Of layers that run one at a time; the copies are small.
-warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
-
 LSTMState = tuple[Tensor, Tensor]
 """Hidden and cell values, both ``(layers, B, H)``."""
 
@@ -84,11 +81,13 @@ class LSTM(nn.LSTM):
             nothing = inputs.new_zeros(self.num_layers, len(inputs), self.hidden_size)
             state = nothing, nothing
         after: list[LSTMState] = []
-        for layer, weights in enumerate(cast(list[list[Tensor]], self.all_weights)):
-            inputs = self._between(inputs) if layer else inputs
-            before = [part[layer : layer + 1].contiguous() for part in state]
-            inputs, hidden, cell = torch.lstm(inputs, before, weights, True, 1, 0.0, self.training, False, True)
-            after.append((hidden, cell))
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
+            for layer, weights in enumerate(cast(list[list[Tensor]], self.all_weights)):
+                inputs = self._between(inputs) if layer else inputs
+                before = [part[layer : layer + 1].contiguous() for part in state]
+                inputs, hidden, cell = torch.lstm(inputs, before, weights, True, 1, 0.0, self.training, False, True)
+                after.append((hidden, cell))
         hidden, cell = (torch.cat(parts) for parts in zip(*after, strict=True))
         return inputs, (hidden, cell)
 
