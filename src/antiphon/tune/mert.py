@@ -62,8 +62,9 @@ def tune(
 
     Every round searches with the current weights and adds its candidates to the lists; the second one is led by the
     direct model, so that the result is not worse than it. After it, weights are optimised near those whose own search
-    scored best, and nearer whenever a search is worse: lists hold candidates that a search would miss. It ends when a
-    search finds nothing new, or weights repeat.
+    scored best, and nearer whenever a search is worse: lists hold candidates that a search would miss. (Where the
+    direct model alone was best, its weights say nothing of the other parts.) It ends when a search finds nothing new,
+    or weights repeat.
     """
     sign = -1 if lists.metric in LOWER_IS_BETTER else 1
     tried: list[tuple[float, Weights]] = []
@@ -80,7 +81,7 @@ def tune(
             weights = led
         else:
             reach /= 2 if round_ > 2 and weights != best else 1
-            weights = _best_weights(lists, best, reach)
+            weights = _best_weights(lists, best, np.inf if best == led else reach)
         if weights in (before for _, before in tried):
             break
     after, model.weights = max(tried, key=lambda pair: sign * pair[0])
