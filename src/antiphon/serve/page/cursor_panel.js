@@ -74,7 +74,7 @@ export class CursorPanel {
         element("span", {}, "best path"),
       ),
       element("ol", { class: "next" }, ...tokens.map((each) => this.nextToken(each, column, lattice.target[column]))),
-      element("p", { class: "hint" }, "Click a token to force it: the output branches there."),
+      element("p", { class: "hint" }, "Click a token to force it."),
     ];
   }
 
