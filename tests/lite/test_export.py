@@ -10,7 +10,8 @@ from antiphon import lite
 from antiphon.exceptions import InputError, RunError
 from antiphon.export import exported_run, replacement
 from antiphon.export.exported_run import export_run
-from antiphon.lite.exported_folder import FORMAT
+from antiphon.export.replacement import replaced_export
+from antiphon.lite.exported_folder import FORMAT, ExportedFolder
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.combination import ensemble_runs
 from antiphon.runs.run_folder import RunFolder
@@ -88,6 +89,30 @@ def test_a_replacement_that_was_interrupted_after_its_commit_is_read_and_finishe
         export_run(made[0], exported)
     assert lite.load(exported).predict(TEXTS) == expected
     assert files_under(exported) == files_under(exported.with_name("whole"))
+
+
+def test_a_folder_that_is_replaced_while_it_is_read_is_read_again(made, exported, monkeypatch):
+    other = ensemble_of(made[0], exported.with_name("other"))
+    export_run(other, exported.with_name("new"))
+    expected = lite.load(exported.with_name("new")).predict(TEXTS)
+    find = ExportedFolder.file
+    calls = 0
+
+    def replace_then_find(self, name):
+        nonlocal calls
+        calls += 1
+        if calls == moment:
+            with replaced_export(exported, force=True) as stage:
+                shutil.copytree(exported.with_name("new"), stage, dirs_exist_ok=True)
+        return find(self, name)
+
+    monkeypatch.setattr(ExportedFolder, "file", replace_then_find)
+    for moment in range(1, 10):
+        calls = 0
+        assert lite.load(exported).predict(TEXTS) == expected
+        assert calls > moment
+        shutil.rmtree(exported)
+        shutil.copytree(made[1], exported)
 
 
 def test_force_replaces_the_exported_run_and_nothing_else(made, exported):

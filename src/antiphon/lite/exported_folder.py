@@ -11,11 +11,12 @@ While a folder is replaced, ``staged`` in lite.json names a folder inside it wit
 into place, and ``removed`` lists files that are still to be deleted.
 """
 
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, TypeVar
 
 from antiphon.data.codec import NO_FEATURES, PairCodec, TextCodec
 from antiphon.data.tokenise import Chars, Normalisation, SentencePiece, Tokeniser, Words
@@ -27,11 +28,13 @@ from antiphon.storage.layout import MANIFEST, PARTS
 from antiphon.storage.manifest import digest_file, open_regular, refuse_links
 from antiphon.storage.sealed_json import parse_sealed, render_sealed
 
+Read = TypeVar("Read")
 FORMAT = 1
 """The format that is written; the newest that can be read."""
 SETTINGS = "lite.json"
 _MAX_BYTES = 2**26
 """Far larger than the settings of any run."""
+_READS_BESIDE_A_WRITER = 1000
 
 
 class ExportedFolder:
@@ -104,6 +107,28 @@ class ExportedFolder:
         """The settings of the search; ``beam`` overrides that of the run."""
         given = dict(self.settings["search"]) | {"nbest": nbest}
         return BeamSettings(**given | {"beam": beam} if beam else given)
+
+
+def read_at_rest(folder: Path, read: Callable[[ExportedFolder], Read]) -> Read:
+    """What ``read`` makes of an exported folder; if that is replaced meanwhile, the new one is read."""
+    for _ in range(_READS_BESIDE_A_WRITER):
+        before = _state(folder)
+        try:
+            found = read(ExportedFolder(folder))
+        except (RunError, OSError):
+            if _state(folder) == before:
+                raise
+            continue
+        if _state(folder) == before:
+            return found
+    raise RunError(f"{folder}: changes faster than it can be read, expected an exported run that is at rest")
+
+
+def _state(folder: Path) -> tuple[dict[str, Any], list[str]]:
+    """The settings of a folder, and the files that are still to be moved into place: these change with every file."""
+    settings = read_settings(folder)
+    waiting = os.walk(folder / settings["staged"]) if "staged" in settings else ()  # skips folders that are gone
+    return settings, sorted(f"{place}/{name}" for place, _, names in waiting for name in names)
 
 
 def read_settings(folder: Path) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from antiphon.decode.rule_mixture import add_rules
 from antiphon.decode.streaming.noisy_channel_policy import SeparateStreams
 from antiphon.decode.streaming.text_streams import StreamGroup
 from antiphon.exceptions import RecipeError
-from antiphon.lite.exported_folder import ExportedFolder
+from antiphon.lite.exported_folder import ExportedFolder, read_at_rest
 from antiphon.lite.loading_networks import load_network, load_noisy_channel
 from antiphon.lite.noisy_channel_search import NoisyChannel, NoisyChannelRescorer
 from antiphon.lite.noisy_channel_streams import LiteNoisyChannelDecoder
@@ -41,7 +41,11 @@ def load(folder: str | Path, *, threads: int = 1) -> "LiteModel | LiteRules":
     ``threads`` is the number of threads of onnxruntime.
     """
     check_whole("threads", threads, least=1)
-    exported = ExportedFolder(as_path("folder", folder))
+    return read_at_rest(as_path("folder", folder), partial(_model, threads=threads))
+
+
+def _model(exported: ExportedFolder, threads: int) -> "LiteModel | LiteRules":
+    """The model in a folder whose files have been verified."""
     if exported.kind == "suffix_rule":
         return LiteRules(exported)
     return LiteNoisyChannel(exported, threads) if exported.kind == "noisy_channel" else LiteModel(exported, threads)
