@@ -9,7 +9,7 @@ def hear_ctrl_c():
 
 
 def feed_without_end(pipe):
-    """Writes words until nobody reads them any more."""
+    """Writes words until the reader has gone."""
     try:
         while True:
             pipe.write(b"badu\n" * 1000)

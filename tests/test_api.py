@@ -192,7 +192,7 @@ def test_loading_leaves_the_number_of_threads_alone_unless_asked(toy_run):
 @pytest.mark.parametrize("given", [None, 5, b"badu", {"badu": "x"}])
 @pytest.mark.parametrize("name", ["predict", "score", "align", "evaluate", "errors", "suspicious", "evaluate_online"])
 def test_what_is_no_list_is_refused(model, name, given):
-    with pytest.raises(package.InputError, match=f"{name}: .* is no list of inputs"):
+    with pytest.raises(package.InputError, match=f"{name}: .* is not a list of inputs"):
         getattr(model, name)(given)
 
 
@@ -209,7 +209,7 @@ def test_what_is_no_list_is_refused(model, name, given):
         ({"seed": None}, "seed = None: expected a whole number"),
         ({"nbest": None}, "nbest = None: expected a whole number"),
         ({"beam": "5"}, "beam = '5': expected a whole number"),
-        ({"lexicon": 5}, "lexicon: 5 is no list of inputs"),
+        ({"lexicon": 5}, "lexicon: 5 is not a list of inputs"),
     ],
 )
 def test_options_of_predict_that_cannot_be_are_refused(model, options, message):

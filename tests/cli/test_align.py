@@ -155,7 +155,7 @@ def test_attention_is_marked_and_not_called_an_alignment(antiphon, folder):
     assert signatures == {"sure and possible links|largest attention weight, no alignment|percent"}
     written = antiphon("align", folder / "attention", folder / "gold.tsv", "--threshold", "0.2", "--format", "jsonl")
     assert json.loads(written.out.splitlines()[0])["method"] == "no alignment, attention weight > 0.2"
-    assert "these links are of attention weights, which are no alignment" in written.err
+    assert "these links come from attention weights, which are not an alignment" in written.err
 
 
 def test_characters_count_as_words_where_they_are_tokens(antiphon, toy_run, tmp_path):

@@ -95,7 +95,7 @@ def test_a_folder_that_holds_a_run_is_refused(antiphon, toy_run):
 def test_what_is_no_run_folder_is_refused_by_every_verb(antiphon, tmp_path, verb):
     name, *rest = verb
     assert_refused(antiphon(name, tmp_path / "none", *rest), "none: no such folder, expected a run folder")
-    assert_refused(antiphon(name, tmp_path, *rest), "no run folder, expected one with a manifest.json")
+    assert_refused(antiphon(name, tmp_path, *rest), "not a run folder, expected one with a manifest.json")
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_what_is_no_run_folder_is_refused_by_every_verb(antiphon, tmp_path, verb
     [
         ("model.safetensors", "damaged or cut short"),
         ("recipe.toml", "damaged"),
-        ("source.vocab", "no vocabulary"),
+        ("source.vocab", "not a vocabulary"),
     ],
 )
 def test_a_truncated_run_is_refused(antiphon, damaged, name, part):

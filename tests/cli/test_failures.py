@@ -1,4 +1,4 @@
-"""What the operating system refuses is one sentence too, and a pipe that nobody reads any more is no failure."""
+"""What the operating system refuses is one sentence too, and a pipe that is closed early is not a failure."""
 
 import os
 import shutil
@@ -165,7 +165,7 @@ def test_an_empty_argument_is_not_the_current_folder(antiphon):
 
 def test_the_current_folder_must_be_there(toy_run, tmp_path):
     script = f"mkdir {tmp_path}/gone; cd {tmp_path}/gone; rmdir {tmp_path}/gone; antiphon info $RUN"
-    assert_sentence(shell(script, toy_run), "the current folder does not exist any more")
+    assert_sentence(shell(script, toy_run), "the current folder no longer exists")
 
 
 def test_progress_that_cannot_be_written_ends_no_training(toy_run, tmp_path):

@@ -155,7 +155,7 @@ def test_compare_refuses_what_cannot_be_compared(antiphon, runs, tmp_path):
     assert antiphon("train", "toy", *settings, "--out", tmp_path / "other").status == 0
     other = antiphon("compare", runs / "attention", tmp_path / "other", runs / "dev.tsv")
     assert other.status == 2
-    assert "another target vocabulary" in other.err
+    assert "its target vocabulary" in other.err
 
 
 def test_further_references_count_and_must_have_as_many_lines(antiphon, runs, tmp_path):

@@ -251,4 +251,4 @@ def test_vocabularies_that_are_not_the_direct_models_are_refused(combined, antip
     vocab.write_text(vocab.read_text(encoding="utf-8") + "Q\n", encoding="utf-8")
     seal_again(combined)
     refused = antiphon("predict", combined, stdin=b"Q\n")
-    assert (refused.status, "other vocabularies than those of its direct model" in refused.err) == (2, True)
+    assert (refused.status, "its vocabularies differ from those of its direct model" in refused.err) == (2, True)

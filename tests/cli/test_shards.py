@@ -213,7 +213,7 @@ def test_join_overwrites_nothing_without_force(antiphon, rules, file, parts, tmp
     antiphon("predict", rules, file, "--out", parts)
     out = tmp_path / "all.txt"
     out.write_text("mine")
-    assert "is there already, expected a new file; --force replaces it" in antiphon("join", parts, "--out", out).err
+    assert "exists already, expected a new file; --force replaces it" in antiphon("join", parts, "--out", out).err
     assert out.read_text() == "mine"
     assert antiphon("join", parts, "--out", out, "--force").status == 0
     assert out.read_text() == antiphon("predict", rules, file).out

@@ -47,11 +47,11 @@ def test_sure_links_are_possible_too():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", ":1: no gold links, expected source<TAB>target<TAB>links, Pharaoh"),
-        ("hello\n", ":1: no gold links, expected"),
+        ("", ":1: not gold links, expected source<TAB>target<TAB>links, Pharaoh"),
+        ("hello\n", ":1: not gold links, expected"),
         ("a b\tx y z\t1-1\nc\tw\n", ":2: 2 columns, expected source<TAB>target<TAB>links"),
         ("a b\tx y z\t0-1\nc\tw\t1-1\n", ":1: link '0-1', expected i-j (sure) or ipj (possible), words counted from 1"),
-        ("a b\tx y z\t1-1\nd\tw\t1-1\n", ":2: another pair than pairs.tsv:2, expected the same text"),
+        ("a b\tx y z\t1-1\nd\tw\t1-1\n", ":2: a different pair from pairs.tsv:2, expected the same text"),
         ("a b\tx y z\t1-1\n", ": links of 1 pair, expected 2 as there are pairs"),
         ("0-0\n0=0\n", ":2: link '0=0', expected i-j (sure) or ipj (possible), words counted from 0"),
         ("0-0\n0-0\n0-0\n", ": links of 3 pairs, expected 2 as there are pairs"),

@@ -63,7 +63,7 @@ def test_sentencepiece_is_trained_and_undone(tmp_path):
 
 def test_what_is_no_sentencepiece_model_is_named(tmp_path):
     (tmp_path / "bad.model").write_text("nothing")
-    with pytest.raises(InputError, match=r"bad\.model: no SentencePiece model"):
+    with pytest.raises(InputError, match=r"bad\.model: not a SentencePiece model"):
         SentencePiece(tmp_path / "bad.model")
 
 
@@ -93,7 +93,7 @@ def test_vocabulary_survives_its_file_whatever_the_tokens(tmp_path):
 
 def test_what_is_no_vocabulary_is_refused(tmp_path):
     (tmp_path / "vocab").write_text("a\nb\n")
-    with pytest.raises(InputError, match="no vocabulary"):
+    with pytest.raises(InputError, match="not a vocabulary"):
         Vocab.load(tmp_path / "vocab")
 
 

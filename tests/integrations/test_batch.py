@@ -139,7 +139,7 @@ def test_a_run_that_was_replaced_since_the_job_started_is_refused(toy_run, tmp_p
     run = shutil.copytree(toy_run, tmp_path / "run")
     predictor = Predictor(run)
     package.train("toy", run, settings={"model.kind": "suffix_rule"}, force=True)
-    with pytest.raises(RunError, match="another run than when the job was started"):
+    with pytest.raises(RunError, match="not the run that the job was started with"):
         predictor({"source": ["badu"]})
 
 

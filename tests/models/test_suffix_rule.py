@@ -50,7 +50,7 @@ def test_rules_survive_their_file(rules, tmp_path):
 
 def test_a_damaged_file_is_named(tmp_path):
     (tmp_path / "rules.tsv").write_text("a\tb\n")
-    with pytest.raises(RunError, match=r"rules\.tsv:1: no suffix rule"):
+    with pytest.raises(RunError, match=r"rules\.tsv:1: not a suffix rule"):
         SuffixRules.load(tmp_path / "rules.tsv")
 
 

@@ -84,8 +84,8 @@ def test_a_file_without_labels_can_be_ranked_but_not_learnt_from(tmp_path):
     [
         ("1\twho ?\t1-0\tme\t2\n", r":2: label '2', expected 0 or 1"),
         ("1\twho ?\t1-0\tme\tyes\n", r":2: label 'yes', expected 0 or 1"),
-        ("1\twho ?\t1-0\tme\t1\n1\twho ?\t1-0\tyou\t0\n", r":3: candidate 1-0 of question 1 comes twice"),
-        ("1\twho ?\t1-0\tme\t1\n1\twhy ?\t1-1\tyou\t0\n", r":3: question 1 has another text before"),
+        ("1\twho ?\t1-0\tme\t1\n1\twho ?\t1-0\tyou\t0\n", r":3: candidate 1-0 of question 1 appears twice"),
+        ("1\twho ?\t1-0\tme\t1\n1\twhy ?\t1-1\tyou\t0\n", r":3: question 1 had another text before"),
         ("1\twho ?\t1-0\tme\n", r":2: 4 columns, expected 5"),
         ("1\twho ?\t\tme\t1\n", r":2: candidate id '', expected one word"),
         ("1 2\twho ?\t1-0\tme\t1\n", r":2: question id '1 2', expected one word"),
@@ -126,7 +126,7 @@ def test_qrels_are_read_and_checked(tmp_path):
     [
         ("1 1-0 1\n", ":1: 3 columns, expected question 0 candidate label"),
         ("1 0 1-0 3\n", ":1: label '3', expected 0 or 1"),
-        ("1 0 1-0 1\n1 0 1-0 0\n", ":2: candidate 1-0 of question 1 comes twice"),
+        ("1 0 1-0 1\n1 0 1-0 0\n", ":2: candidate 1-0 of question 1 appears twice"),
         ("\n", "no judgements"),
     ],
 )

@@ -58,7 +58,7 @@ def test_a_trial_of_a_process_that_is_gone_is_claimed_again_and_keeps_its_epochs
     lost = one.claim()
     assert one.report(lost, Epoch(1, 5, 2.5, 1.0))
     assert other.claim().params != lost.params
-    one._worker.end()  # it has no file any more, as if it had died
+    one._worker.end()  # it no longer has a file, as if it had died
     again = [other.claim() for _ in range(3)]
     assert other.claim() is None
     assert again[0].params == lost.params

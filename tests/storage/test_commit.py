@@ -176,7 +176,7 @@ def test_a_pipe_in_place_of_a_file_is_refused_at_once(run):
 
     (run / "recipe.toml").unlink()
     os.mkfifo(run / "recipe.toml")
-    with pytest.raises(RunError, match=r"recipe.toml: no regular file"):
+    with pytest.raises(RunError, match=r"recipe.toml: not a regular file"):
         RunFolder.open(run)
 
 

@@ -13,7 +13,7 @@ def merge_equal_texts(candidates: Sequence[Candidate], length_normalisation: flo
     """The candidates, best first, each text once.
 
     Different tokens may make the same text, and so may a word of the vocabulary and its copy. Probabilities of equal
-    texts are added, and tokens, alignment and parts are those of the best. Of a noisy channel, whose scores are no
+    texts are added, and tokens, alignment and parts are those of the best. Of a noisy channel, whose scores are not
     probabilities, the best is kept.
     """
     if len({each.text for each in candidates}) == len(candidates):

@@ -191,7 +191,7 @@ class NoisyChannelModel(NeuralModel):
 
     @property
     def can_score(self) -> bool:
-        """False: the objective is no probability."""
+        """False: the objective is not a probability."""
         return False
 
     @property

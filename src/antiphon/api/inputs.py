@@ -138,7 +138,7 @@ def check_several(given: object, name: str) -> None:
     if isinstance(given, str | Source | Pair):
         raise InputError(f"{name}: a single input {given!r}, expected a list such as [{given!r}]")
     if not isinstance(given, Iterable) or isinstance(given, bytes | Mapping):
-        raise InputError(f"{name}: {given!r} is no list of inputs, expected one such as ['text']")
+        raise InputError(f"{name}: {given!r} is not a list of inputs, expected one such as ['text']")
 
 
 def check_choices(name: str, given: object, choices: Sequence[str]) -> None:

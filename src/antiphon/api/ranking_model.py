@@ -52,7 +52,7 @@ class RankingModel(Model):
         """The sentences, the most probable answer first; ties keep their order."""
         check_several(sentences, "rank")
         if not isinstance(question, str) or not all(isinstance(sentence, str) for sentence in sentences):
-            raise InputError("rank: the question or a sentence is no text, expected strings")
+            raise InputError("rank: the question or a sentence is not text, expected strings")
         if not sentences:
             raise InputError("rank: no sentences, expected at least one candidate")
         given = Question("", question, tuple(Answer(str(index), text) for index, text in enumerate(sentences)))

@@ -111,7 +111,7 @@ def _check_current_folder() -> None:
     try:
         Path.cwd()
     except FileNotFoundError:
-        raise InputError("the current folder does not exist any more, expected to start in one that does") from None
+        raise InputError("the current folder no longer exists, expected to start in one that does") from None
 
 
 @cache

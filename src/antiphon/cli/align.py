@@ -201,7 +201,7 @@ def write_links(found: "Iterable[WordLinks]", *, as_json: bool) -> None:
         methods.add(each.method)
         print(json.dumps(each.to_dict(), ensure_ascii=False) if as_json else each.pharaoh())
     if any("attention" in method for method in methods):
-        print("antiphon: these links are of attention weights, which are no alignment", file=sys.stderr)
+        print("antiphon: these links come from attention weights, which are not an alignment", file=sys.stderr)
 
 
 def show_alignments(

@@ -86,7 +86,8 @@ def compare_outputs(
         own_test = read_test_set(loaded.model.recipe, [file], references)
         if test is not None and own_test.pairs != test.pairs:
             raise RunError(
-                f"{run}: reads {file} in another way than {runs[0]} (features or direction), expected runs alike"
+                f"{run}: reads {file} differently from {runs[0]} (features or direction), expected runs that read it "
+                "the same way"
             )
         test = own_test
         systems.append(predict_all(loaded, test, beam))

@@ -112,7 +112,8 @@ def load_other(run: Path, model: "Model", file: Path, device: str, threads: int 
         raise RunError(f"{run}: a run of kind {other.kind} writes no outputs, expected a run that does")
     if other.recipe.data.swap != model.recipe.data.swap or other.reads_features != model.reads_features:
         raise RunError(
-            f"{run}: reads {file} in another way than the first run (features or direction), expected runs alike"
+            f"{run}: reads {file} differently from the first run (features or direction), expected runs that read it "
+            "the same way"
         )
     return other
 

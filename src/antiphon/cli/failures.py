@@ -72,7 +72,7 @@ def _rewrapped(stream: io.TextIOWrapper, kind: type[io.TextIOWrapper], encoding:
 
 
 class LenientOutput(io.TextIOWrapper):
-    """Standard error that ignores write errors: a lost note is no reason to stop."""
+    """Standard error that ignores write errors: losing a note is not a reason to stop."""
 
     def write(self, text: str) -> int:
         """Writes text if possible."""
@@ -148,7 +148,7 @@ def _of_interrupt(interrupt: Any) -> Failure:
 
 
 def _of_operating_system(error: Any) -> Failure:
-    """A closed pipe on standard output is no failure; other errors are named with their file."""
+    """A closed pipe on standard output is not a failure; other errors are named with their file."""
     if error.filename == STANDARD_OUTPUT:
         _discard_output()
         if isinstance(error, BrokenPipeError):

@@ -35,6 +35,6 @@ def command(folder: Folder, out: Out = None, force: Force = False) -> None:
         sys.stdout.writelines(parts.chunks())
         return
     if out.exists() and not force:
-        raise InputError(f"{out}: is there already, expected a new file; --force replaces it")
+        raise InputError(f"{out}: exists already, expected a new file; --force replaces it")
     with atomic_replacement(out) as new, new.open("w", encoding="utf-8", newline="") as file:
         file.writelines(parts.chunks())

@@ -13,7 +13,7 @@ order and without probabilities; in JSON lines, "from" is "lexicon" for them.
 
 With --out, outputs are written as part files into a folder, which antiphon join
 puts together. Parts that are there already are skipped, so a command that was
-killed loses at most the part in hand. With --shard, several processes or machines
+killed loses at most the part being written. With --shard, several processes or machines
 share the parts: shard 2/8 is the second of eight.
 
 --set changes how outputs are searched; the run stays as it is.

@@ -2,7 +2,7 @@
 
 The file is cut into parts of a fixed number of lines, and shard i of n predicts every nth of them, beginning with the
 ith. Parts do not depend on the number of shards, which may differ each time a job is started again. Batches are formed
-within windows that parts are made of, so a part is the same to the last digit whoever computes it.
+within windows that parts are made of, so a part is the same to the last digit whichever process computes it.
 """
 
 from collections.abc import Sequence

@@ -5,7 +5,7 @@ long as its sentence is not known, and ``V + i`` in a batch, ``i`` being the fir
 So different unknown words stay different, and an id is enough to find the word.
 
 A word of the target that is neither in the vocabulary nor in the source is unknown. So is one that cannot be copied
-because alignments are monotone: of words in another order than in the source, as many as possible are copied.
+because alignments are monotone: of words in a different order than in the source, as many as possible are copied.
 """
 
 import zlib

@@ -108,7 +108,7 @@ def recognise_format(lines: Sequence[str], path: Path) -> GoldFormat:
     if first and all(map(_LINK.fullmatch, first.split())):
         return "pharaoh"
     raise InputError(
-        f"{path}:{number}: no gold links, expected source<TAB>target<TAB>links, Pharaoh (0-0 1-2) or NAACL (1 1 2 S); "
+        f"{path}:{number}: not gold links, expected source<TAB>target<TAB>links, Pharaoh (0-0 1-2) or NAACL (1 1 2 S); "
         "--gold-format chooses"
     )
 
@@ -127,7 +127,7 @@ def _read_tsv(lines: Sequence[str], path: Path, given: Sequence[Pair] | None) ->
         _check_number(len(pairs), len(given), path)
         for ours, theirs in zip(given, pairs, strict=True):
             if (ours.source, ours.target) != (theirs.source, theirs.target):
-                raise InputError(f"{theirs.where}: another pair than {ours.where}, expected the same text")
+                raise InputError(f"{theirs.where}: a different pair from {ours.where}, expected the same text")
     return GoldPairs(list(given or pairs), links)
 
 

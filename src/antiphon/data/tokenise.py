@@ -79,7 +79,7 @@ class SentencePiece:
         try:
             self._processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
         except (OSError, RuntimeError) as error:
-            raise InputError(f"{model}: no SentencePiece model, expected a file that spm_train wrote") from error
+            raise InputError(f"{model}: not a SentencePiece model, expected a file that spm_train wrote") from error
 
     def split(self, text: str) -> list[str]:
         """The pieces of a text."""

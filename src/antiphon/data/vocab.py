@@ -76,7 +76,7 @@ class Vocab:
         if rest:
             raise InputError(f"{path}: cut short, expected a last line that ends")
         if tuple(tokens[: len(SPECIALS)]) != SPECIALS:
-            raise InputError(f"{path}: no vocabulary, expected its first lines to be {' '.join(SPECIALS)}")
+            raise InputError(f"{path}: not a vocabulary, expected its first lines to be {' '.join(SPECIALS)}")
         return cls(tokens[len(SPECIALS) :])
 
 

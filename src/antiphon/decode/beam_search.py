@@ -43,7 +43,7 @@ from antiphon.pause_points import pause
 _MIN_VALUE = torch.finfo(torch.float64).min
 """Lower than every possible value."""
 _STUCK_AFTER = 200
-"""A search gives up after so many tokens at one position of a long input."""
+"""A search gives up after this many tokens at one position of a long input."""
 _DONE_CHECK_INTERVAL = 4
 """Steps replayed between device syncs that check whether all sentences are done."""
 

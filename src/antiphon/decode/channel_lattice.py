@@ -30,7 +30,7 @@ from antiphon.nn.cell_factors import CellFactors
 from antiphon.nn.next_tokens import TokenTable, log_normalisers_by_sentence
 
 _NEGLIGIBLE = 30.0
-"""Parts of the channel's probability so many nats behind the rest are dropped."""
+"""Parts of the channel's probability this many nats behind the rest are dropped."""
 
 
 class RowScores(NamedTuple):
@@ -136,7 +136,7 @@ class ChannelLattice:
         return rows._replace(scores=RowScores(*scores))
 
     def drop_columns(self, rows: ChannelRows) -> ChannelRows:
-        """Drops the columns that no row depends on any more."""
+        """Drops the columns that no row depends on."""
         if not self.inputs.shape[1]:
             return rows
         leave = rows.scores.leave

@@ -47,7 +47,7 @@ class BeamSettings:
 
     ``proposals`` is how many extensions a noisy channel rescores before it keeps ``beam`` of them.
     ``threshold`` prunes whatever is more than this many nats behind the best hypothesis of its sentence;
-    ``commit_margin``: a stream writes the prefix shared by all outputs at most so many nats behind the best;
+    ``commit_margin``: a stream writes the prefix shared by all outputs at most this many nats behind the best;
     outputs may be ``max_length_ratio`` times as long as the input, and ``max_length_extra`` tokens more. Finished
     outputs are ranked by their log probability with length bias and normalisation. With ``replace_unknown``, unknown
     tokens are written, to be replaced later (``decode/unknown_words.py``). Methods take tensors or arrays of numpy.

@@ -52,7 +52,7 @@ class Sampler:
         ]
 
     def __call__(self, missing: list[int]) -> list[tuple[int, Hypothesis]]:
-        """One attempt at so many outputs of each source: those that succeeded, with their sentence."""
+        """One attempt at this many outputs of each source: those that succeeded, with their sentence."""
         sentence = torch.arange(len(missing)).repeat_interleave(torch.tensor(missing)).to(self.device)
         tokens, log_probs = torch.full_like(sentence, START)[:, None], torch.zeros(len(sentence), 0, device=self.device)
         state = self.model.select(self.first_state, sentence)

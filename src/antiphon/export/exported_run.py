@@ -185,4 +185,4 @@ _WRITERS: Mapping[str, Callable[[RunFolder, Recipe, Path, bool], Network]] = {
     "ensemble": _write_ensemble,
     "noisy_channel": _write_noisy_channel,
 }
-"""What writes the networks of kinds that are no single network."""
+"""What writes the networks of kinds that are not a single network."""

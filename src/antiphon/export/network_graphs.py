@@ -231,7 +231,7 @@ def step_names(model: LeftToRight) -> StepNames:
 
 @torch.no_grad()
 def step_graphs(model: nn.Module) -> Iterator[GraphSpec]:
-    """The graphs of a model of ``models/left_to_right.py`` that is no transducer."""
+    """The graphs of a model of ``models/left_to_right.py`` that is not a transducer."""
     interface = cast(LeftToRight, model)
     names = step_names(interface)
     examples = [_start_example(*size) for size in _SIZES]

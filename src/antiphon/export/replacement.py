@@ -31,7 +31,7 @@ def replaced_export(out: Path, *, force: bool) -> Iterator[Path]:
     are refused if they are in the way. Folders of anything else are refused.
     """
     if out.is_symlink() or (out.exists() and not out.is_dir()):
-        raise RunError(f"{out}: no folder, expected a new name for --out")
+        raise RunError(f"{out}: not a folder, expected a new name for --out")
     with locked(out):
         if not holds_run(out):
             _recover(out)

@@ -34,7 +34,7 @@ def forbid_impossible_moves(
 
 
 def to_diagonals(grid: Float[Tensor, "B I J"]) -> Float[Tensor, "D B I"]:
-    """``out[d, b, i] = grid[b, i, d - i]`` with ``D = I + J``, and ``-inf`` where ``d - i`` is no column.
+    """``out[d, b, i] = grid[b, i, d - i]`` with ``D = I + J``, and ``-inf`` where ``d - i`` is not a column.
 
     Rows padded to width ``D + 1`` and read with width ``D`` shift right by one position per row.
     """

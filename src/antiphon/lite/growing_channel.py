@@ -14,7 +14,7 @@ from antiphon.lite.log_space import IMPOSSIBLE, Array
 from antiphon.lite.transducer_graphs import CellFactors, TransducerGraphs
 
 _NEGLIGIBLE = 30.0
-"""Parts of the channel's probability so many nats behind the rest are dropped."""
+"""Parts of the channel's probability this many nats behind the rest are dropped."""
 
 
 class GrowingRows(NamedTuple):
@@ -96,7 +96,7 @@ class GrowingLattice(ChannelLattice):
         self._next, self._decoder = self.graphs.decode(given, self._decoder)
 
     def drop_columns(self, rows: GrowingRows) -> GrowingRows:
-        """Drops the columns that no row depends on any more."""
+        """Drops the columns that no row depends on."""
         if not self.inputs.shape[1]:
             return rows
         leave = rows.rows.leave

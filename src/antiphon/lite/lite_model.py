@@ -202,7 +202,7 @@ class LiteNoisyChannel(LiteModel):
 
     @property
     def can_score(self) -> bool:
-        """False: the objective is no probability."""
+        """False: the objective is not a probability."""
         return False
 
     @property

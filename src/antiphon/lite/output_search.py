@@ -14,7 +14,7 @@ from antiphon.lite.step_model import StepModel
 _MIN_VALUE = np.finfo(np.float64).min
 """Lower than every possible value."""
 _STUCK_AFTER = 200
-"""A search gives up after so many tokens at one position of a long input."""
+"""A search gives up after this many tokens at one position of a long input."""
 
 
 class Extensions(NamedTuple):

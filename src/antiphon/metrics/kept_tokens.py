@@ -3,7 +3,7 @@
 Published results count the source positions that are kept, since their models label tokens. A text that is written
 freely has no such labels, so its positions are found again: those of a longest common subsequence with the source.
 Where several are equally long, a reference takes the earliest positions, and an output those that it shares with the
-reference, so that a repeated word is no error. A token that is not in this subsequence counts as kept and wrong.
+reference, so that a repeated word is not an error. A token that is not in this subsequence counts as kept and wrong.
 
 (F1 over the bags of tokens, whatever their positions, is ROUGE-1.)
 """

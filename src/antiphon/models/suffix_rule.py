@@ -65,7 +65,9 @@ class SuffixRules:
         for line_number, line in enumerate(read_lines(path), 1):
             columns = line.split("\t")
             if len(columns) != _COLUMNS or not is_count(columns[-1]):
-                raise RunError(f"{path}:{line_number}: no suffix rule, expected {_COLUMNS} columns ending in a count")
+                raise RunError(
+                    f"{path}:{line_number}: not a suffix rule, expected {_COLUMNS} columns ending in a count"
+                )
             tag, suffix, ending, replacement = (_split(column) for column in columns[:-1])
             rules._counts[_tag(tag), suffix][ending, replacement] += int(columns[-1])
         return rules

@@ -88,7 +88,7 @@ class Transducer(TransducerNetwork):
         return log_marginal(*self.moves(batch, label_smoothing), batch.source_lengths, batch.target_lengths)
 
     def moves(self, batch: Batch, label_smoothing: float = 0.0) -> Moves:
-        """The log scores of both moves in every cell; with label smoothing, they are no probabilities."""
+        """The log scores of both moves in every cell; with label smoothing, they are not probabilities."""
         (source, context), (states, keys, _) = run_concurrently(
             lambda: self.encode(batch),
             lambda: self.read_prefix(batch.shifted_target, self.target_state(batch.features)),

@@ -190,7 +190,7 @@ def _gradients(
 
 
 def _tiles_per_part(V: int, programs: int) -> int:
-    """Tiles of tokens for each program, where so many programs are needed for every part of the vocabulary."""
+    """Tiles of tokens for each program, where this many programs are needed for every part of the vocabulary."""
     parts = max(1, _PROGRAMS // programs)
     return min(_TILES_PER_PROGRAM, int(triton.cdiv(triton.cdiv(V, _TOKENS), parts)))
 

@@ -145,7 +145,7 @@ def _arrive(arrived):
 
 @triton.jit
 def _wait_for(arrived, count):
-    """Waits until programs have signalled so many times in total."""
+    """Waits until programs have signalled this many times in total."""
     while tl.atomic_add(arrived, 0, sem="acquire") < count:
         pass
     tl.debug_barrier()

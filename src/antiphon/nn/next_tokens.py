@@ -16,7 +16,7 @@ from torch import Tensor
 from antiphon.nn.factored_softmax import Exponentials, cell_blocks, has_kernel, underflows
 
 _SMALL_GATHER = 2**18
-"""Up to so many elements, copying a source for each of its prefixes is cheaper than a loop over sources."""
+"""Up to this many elements, copying a source for each of its prefixes is cheaper than a loop over sources."""
 _BLOCK = 64
 """Tokens per block: a block is searched only if its maximum is among the best."""
 

@@ -24,7 +24,7 @@ def read_arrays(path: Path, names: Collection[str]) -> dict[str, NDArray[Any]]:
             members = {name: f"{name}.npy" for name in names if f"{name}.npy" in archive.namelist()}
             return {name: _read_array(archive, member) for name, member in members.items()}
     except (ValueError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:
-        raise InputError(f"{path}: not to be read ({error}), {_EXPECTED}") from None
+        raise InputError(f"{path}: cannot be read ({error}), {_EXPECTED}") from None
 
 
 def _read_array(archive: zipfile.ZipFile, member: str) -> NDArray[Any]:

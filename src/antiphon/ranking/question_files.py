@@ -110,7 +110,7 @@ def read_qrels(path: Path) -> Judgements:
             raise InputError(f"{where}: {count_of(len(columns), 'column')}, expected question 0 candidate label")
         question, _, answer, label = columns
         if answer in judged.setdefault(question, {}):
-            raise InputError(f"{where}: candidate {answer} of question {question} comes twice, expected it once")
+            raise InputError(f"{where}: candidate {answer} of question {question} appears twice, expected it once")
         judged[question][answer] = _parse_label(label, where)
     if not judged:
         raise InputError(f"{path}: no judgements, expected lines of question 0 candidate label")
@@ -176,14 +176,14 @@ def _collect(rows: Iterable[_Row]) -> list[Question]:
         _check_id(row.question_id, "question", row.where)
         if texts.setdefault(row.question_id, row.question) != row.question:
             raise InputError(
-                f"{row.where}: question {row.question_id} has another text before, expected one for each id"
+                f"{row.where}: question {row.question_id} had another text before, expected one for each id"
             )
         known = answers.setdefault(row.question_id, {})
         if not row.answer_id:
             continue
         if row.answer_id in known:
             raise InputError(
-                f"{row.where}: candidate {row.answer_id} of question {row.question_id} comes twice, expected unique ids"
+                f"{row.where}: candidate {row.answer_id} of question {row.question_id} appears twice, expected it once"
             )
         known[row.answer_id] = Answer(row.answer_id, row.sentence, row.label)
     return [Question(id, text, tuple(answers[id].values())) for id, text in texts.items()]

@@ -50,8 +50,8 @@ class Overlap:
         for line_number, line in enumerate(read_lines(path), 1):
             word, _, count = line.partition("\t")
             if not is_count(count):
-                raise RunError(f"{path}:{line_number}: no word frequency, expected word<TAB>sentences")
+                raise RunError(f"{path}:{line_number}: not a word frequency, expected word<TAB>sentences")
             counts.append((word, int(count)))
         if not counts or counts[0][0] != "sentences":
-            raise RunError(f"{path}: no word frequencies, expected a first line that counts the sentences")
+            raise RunError(f"{path}: not a list of word frequencies, expected a first line that counts the sentences")
         return cls(counts[0][1], dict(counts[1:]), stop_words)

@@ -86,7 +86,7 @@ def _read_binary(path: Path) -> Iterator[tuple[str, Vector]]:
     with named_errors(path, "a word2vec file"), open_file(path) as file:
         header = file.readline(_LONGEST_WORD).decode("ascii", "replace").split()
         if len(header) != 2 or not all(map(is_count, header)):
-            raise InputError(f"{path}: no word2vec file, expected a first line of two counts")
+            raise InputError(f"{path}: not a word2vec file, expected a first line of two counts")
         words, width = map(int, header)
         _check_width(width, f"{path}:1")
         for index in range(1, words + 1):

@@ -211,7 +211,7 @@ class TransformerSection(ModelSection):
     layers: Annotated[int, Field(gt=0, le=64)] = 4
     """Layers of the encoder, and of the decoder."""
     heads: Heads | None = None
-    """Heads of each attention, which divide ``hidden_size``; unset: 4, or 2 or 1 if it is no multiple of 4."""
+    """Heads of each attention, which divide ``hidden_size``; unset: 4, or 2 or 1 if it is not a multiple of 4."""
     feedforward_size: FeedForward | None = None
     """Hidden size of the feed-forward networks; unset: 4 times ``hidden_size``."""
     dropout: Dropout = 0.3

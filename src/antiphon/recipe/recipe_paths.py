@@ -62,7 +62,7 @@ def _paths(value: Path | Sequence[Path] | None) -> Sequence[Path]:
 
 
 def _change_paths(table: Table, change: Change, change_encoder: Change | None = None) -> None:
-    """Replaces the paths of a table of sections; what is no path is left to the checks of the schema.
+    """Replaces the paths of a table of sections; what is not a path is left to the checks of the schema.
 
     An encoder is the name of a package, or with a slash a path.
     """

@@ -53,8 +53,8 @@ def compare(systems: Sequence[System]) -> Compared:
         theirs = other.model.codec.target.vocab
         if theirs != vocab:
             raise RunError(
-                f"{other.name}: another target vocabulary ({len(theirs):,} tokens) than {first.name} ({len(vocab):,}), "
-                "expected runs that share one; data.vocab_from takes that of another run"
+                f"{other.name}: its target vocabulary ({len(theirs):,} tokens) differs from that of {first.name} "
+                f"({len(vocab):,}), expected runs that share one; data.vocab_from takes that of another run"
             )
     outputs = [system.outputs for system in systems if system.outputs is not None]
     names = [*task_metrics(first.model.recipe.data), *(deletion_metrics(outputs[0]) if outputs else ())]

@@ -66,7 +66,7 @@ def write_suspects(
 
 
 def groups_section(kind: str, groups: Sequence[Group], most: int | None = None) -> Section:
-    """The groups of a kind with all their metrics, at most so many."""
+    """The groups of a kind with all their metrics, at most ``most``."""
     listed = groups[:most]
     rows: list[list[Cell]] = [
         [group.name, group.pairs, *(shown(name, value) for name, value in group.metrics.items())] for group in listed

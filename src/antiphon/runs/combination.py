@@ -84,7 +84,7 @@ def load_combination(run: RunFolder, recipe: Recipe) -> NoisyChannel:
     inputs, outputs = vocabs["direct"]
     ours = run.codec(recipe)
     if (ours.source.vocab, ours.target.vocab, ours.features) != (inputs, outputs, codecs["direct"].features):
-        raise RunError(f"{run.path}: other vocabularies than those of its direct model, expected the same")
+        raise RunError(f"{run.path}: its vocabularies differ from those of its direct model, expected the same")
     nothing = Vocab(())
     known = {name: codec.features for name, codec in codecs.items()}
     features = known["direct"]
@@ -162,7 +162,7 @@ def _ensemble_recipe(folders: dict[str, RunFolder], mean: Mean) -> Recipe:
     for name, folder in others:
         if set(folder.vocab("target").tokens) != set(vocab.tokens):
             raise RunError(
-                f"{name}: another target vocabulary than {first_name}, expected the same; see data.vocab_from"
+                f"{name}: its target vocabulary differs from that of {first_name}, expected one; see data.vocab_from"
             )
         for key in _TEXT_SETTINGS:
             ours, theirs = (getattr(each.data, key) for each in (recipe, folder.recipe()))
@@ -236,7 +236,9 @@ def _check_channel(channel: Recipe, direct: Recipe) -> None:
     if channel.data.swap == direct.data.swap:
         raise RunError("channel: maps in the same direction as the direct model, expected data.swap the other way")
     if channel.data.features != direct.data.features:
-        raise RunError("channel: reads features and the direct model does not, or the reverse, expected both alike")
+        raise RunError(
+            "channel: reads features and the direct model does not, or the reverse, expected both to read them, or none"
+        )
 
 
 def _check_tokens(parts: dict[str, RunFolder]) -> None:
@@ -276,5 +278,5 @@ def _ids(ours: Vocab, theirs: Vocab) -> Tensor:
 def _same_ids(ours: Vocab, theirs: Vocab, name: str) -> Tensor:
     """The same for vocabularies of the same tokens."""
     if set(ours.tokens) != set(theirs.tokens):
-        raise RunError(f"{name}: another target vocabulary than the ensemble's, expected the same")
+        raise RunError(f"{name}: its target vocabulary differs from the ensemble's, expected the same")
     return _ids(ours, theirs)

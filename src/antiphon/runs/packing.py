@@ -16,7 +16,7 @@ def pack_run(run: Path, out: Path, *, force: bool = False) -> None:
     if out.is_dir() or not out.parent.is_dir():
         raise RunError(f"{out}: a folder, or in one that does not exist, expected the name of a new file")
     if (out.exists() or out.is_symlink()) and not force:
-        raise RunError(f"{out}: is there already, expected a new file; --force replaces it")
+        raise RunError(f"{out}: exists already, expected a new file; --force replaces it")
     with temporary_folder() as copy:
         copy_run(folder, copy)
         pack_folder(copy, out)

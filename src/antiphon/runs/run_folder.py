@@ -90,7 +90,7 @@ class RunFolder:
                     f"{path}: no {MANIFEST} in it, expected a run of this version of antiphon; one of an earlier "
                     "version has to be trained again"
                 )
-            raise RunError(f"{path}: no run folder, expected one with a {MANIFEST} in it")
+            raise RunError(f"{path}: not a run folder, expected one with a {MANIFEST} in it")
         manifest = read_verified(path)
         return cls(path, path / manifest.staged if manifest.staged else None, manifest.format)
 
@@ -232,7 +232,7 @@ class RunFolder:
         except (ValueError, RecursionError) as error:
             raise RunError(f"{path}: damaged ({error}), expected JSON") from None
         if not isinstance(metrics, dict):
-            raise RunError(f"{path}: no JSON object, expected the metrics of a run")
+            raise RunError(f"{path}: not a JSON object, expected the metrics of a run")
         return metrics
 
     def state(self) -> str:

@@ -101,7 +101,7 @@ def add_errors(app: FastAPI) -> None:
     async def invalid(_: Request, error: RequestValidationError) -> Response:
         errors = error.errors()
         if errors[0]["type"] == "json_invalid" or len(errors[0]["loc"]) < 2:
-            return JSONResponse({"error": "the body is no JSON object, expected one; /docs has examples"}, 400)
+            return JSONResponse({"error": "the body is not a JSON object, expected one; /docs has examples"}, 400)
         return JSONResponse({"error": sentence_of(errors)}, 422)
 
     @app.exception_handler(Exception)

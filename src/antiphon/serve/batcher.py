@@ -8,7 +8,7 @@ more than one, and the thread that computes leaves the interpreter to the event 
 gone is dropped before it is computed.
 
 The event loop decides what is computed next; the thread only computes. At the pauses of a long computation
-(``pause_points.py``) the steps of streams that wait go first, and it ends there if no client waits for it any more.
+(``pause_points.py``) the steps of streams that wait go first, and it ends there if no client waits for it.
 """
 
 import asyncio
@@ -100,7 +100,7 @@ class Lane:
         return max(first + wait_seconds, min(max(last, self.finished) + pause, gathered))
 
     def finish(self, items: int, seconds: float) -> None:
-        """Notes that a batch of so many items was finished."""
+        """Notes that a batch of this many items was finished."""
         self.is_busy, self.finished, self.seconds = False, time.monotonic(), seconds
         self.expected = items + self.waiting
 
@@ -146,7 +146,9 @@ class Batcher:
             raise StoppingError
         if self.waiting + len(items) > self.max_queue:
             self.metrics.refused.increment("queue")
-            raise RefusedError(429, f"{self.waiting:,} inputs wait already, expected a request later", _RETRY_AFTER)
+            raise RefusedError(
+                429, f"{self.waiting:,} inputs are waiting already, expected a request later", _RETRY_AFTER
+            )
         job = Job(key, items, compute, asyncio.get_running_loop().create_future())
         lane = self._streams if of_stream else self._others
         lane.add(job)
@@ -154,7 +156,7 @@ class Batcher:
         return await job.future
 
     async def drain(self, seconds: float) -> None:
-        """Waits until nothing waits or runs any more, for at most so many seconds."""
+        """Waits until no job waits or runs, for at most this many seconds."""
         deadline = time.monotonic() + seconds
         while self._is_active() and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
@@ -172,7 +174,7 @@ class Batcher:
         self._thread.join()
 
     def _interrupt(self, jobs: list[Job]) -> None:
-        """Computes the steps of streams that wait, at a pause of other jobs; ends these if no one waits for them."""
+        """Computes the steps of streams that wait, at a pause of other jobs; ends these if no client waits for them."""
         if all(job.future.done() for job in jobs):
             raise AbandonedError
         if self._batches.empty():

@@ -96,7 +96,9 @@ class Guard:
         """Refuses a host name that is not served: another site may have pointed its name to this machine."""
         known = self.access.known_hosts
         if known is not None and host_name(headers.get("host", "")) not in known:
-            raise RefusedError(403, "the header Host names no host that is served here, expected one of --allow-host")
+            raise RefusedError(
+                403, "the header Host names a host that is not served here, expected one of --allow-host"
+            )
 
     def check_token(self, scope: Scope, headers: Headers) -> None:
         """Refuses a request without the token, in the header Authorization or as the cookie of a session."""

@@ -110,7 +110,9 @@ async def answered(request: Request, body: Any, work: Coroutine[Any, Any, Json],
             return JSONResponse(await unless_gone(request.receive, work))
     except TimeoutError:
         service.metrics.refused.increment("seconds")
-        raise RefusedError(504, f"no answer within {service.limits.seconds:g} seconds, expected less to do") from None
+        raise RefusedError(
+            504, f"no answer within {service.limits.seconds:g} seconds, expected a smaller request"
+        ) from None
     except AntiphonError as error:
         raise as_refusal(error) from None
 

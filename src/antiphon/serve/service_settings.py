@@ -29,9 +29,9 @@ class Limits:
     stream_tokens: int = 10_000
     """Tokens of one input of a stream."""
     idle_seconds: float = 300.0
-    """A stream that sends nothing for so long is closed."""
+    """A stream that sends nothing for this long is closed."""
     send_seconds: float = 10.0
-    """A stream whose client does not take an event for so long is closed."""
+    """A stream whose client does not take an event for this long is closed."""
     grace_seconds: float = 20.0
     """Time to finish what is running when the service stops."""
 

@@ -37,7 +37,7 @@ class OpenStream:
 
 @dataclass(frozen=True)
 class Step:
-    """Pieces of input of a stream, in tokens; ``ends`` after them if there is no more, ``closes`` if nobody listens."""
+    """Pieces of input of a stream, in tokens; ``ends``: these are the last; ``closes``: its client has gone."""
 
     stream: OpenStream
     pieces: Sequence[Sequence[str]] = ()

@@ -303,9 +303,9 @@ def parse_event(message: str) -> Event:
         if "\\u" in message:  # only an escape can name half of a character
             check_characters(_encode(event))
     except (ValueError, RecursionError):
-        raise RefusedError(400, 'no JSON, expected an object such as {"event": "end"}') from None
+        raise RefusedError(400, 'not JSON, expected an object such as {"event": "end"}') from None
     if not isinstance(event, dict):
-        raise RefusedError(400, 'no JSON object, expected one such as {"event": "end"}')
+        raise RefusedError(400, 'not a JSON object, expected one such as {"event": "end"}')
     return event
 
 

@@ -19,7 +19,7 @@ _NAME = re.compile(r"[\w.-]+-\d+-[0-9a-f]{8}")
 """Names of these files, unlikely to be a user's."""
 _SECONDS_BETWEEN_SIGNS = 5.0
 _SECONDS_OF_SILENCE = 60.0
-"""A process of another machine that has not touched its file for so long is taken for dead."""
+"""A process of another machine that has not touched its file for this long is considered dead."""
 
 
 class SearchWorker:

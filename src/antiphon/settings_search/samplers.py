@@ -17,7 +17,7 @@ Pruner = Literal["none", "median", "hyperband"]
 _STARTUP_TRIALS = 4
 """Trials that the median pruner leaves alone."""
 _MOST_RANDOM_TRIALS, _RANDOM_PART = 10, 3
-"""TPE draws a third of the trials at random before it begins to learn, but not more than so many."""
+"""TPE draws a third of the trials at random before it begins to learn, but at most this many."""
 
 
 class SeededSampler(BaseSampler):

@@ -1,6 +1,6 @@
 """The journal of a search: a file on a disk that processes of several machines may share, and a lock beside it.
 
-Optuna's own file backend waits half a minute for the lock of a process that was killed, and cannot be read any more
+Optuna's own file backend waits half a minute for the lock of a process that was killed, and cannot be read
 once one was killed while it wrote a line. Here a lock that a process of this machine has left behind is recognised at
 once, and half a line is cut off before the next is written.
 """

@@ -1,7 +1,7 @@
 """The state of a search, which any number of processes and machines share: an Optuna study in a journal on a disk.
 
 A trial waits, runs in one process, and is then complete, pruned or failed. One whose process is gone waits again, and
-is resumed from its last checkpoint by whoever claims it. All changes are made under one lock.
+is resumed from its last checkpoint by the process that claims it. All changes are made under one lock.
 """
 
 import hashlib

@@ -141,7 +141,7 @@ def open_regular(path: Path) -> io.BufferedReader:
         raise
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise RunError(f"{path}: no regular file, expected a file of a run")
+        raise RunError(f"{path}: not a regular file, expected a file of a run")
     return os.fdopen(descriptor, "rb")
 
 
@@ -173,7 +173,7 @@ def _digest(file: io.BufferedReader) -> Entry:
 def _difference(found: Entry, expected: Entry) -> str:
     if found.bytes != expected.bytes:
         return f"{found.bytes:,} bytes instead of {expected.bytes:,}"
-    return "its SHA-256 is another"
+    return "its SHA-256 differs"
 
 
 def _parse(table: Mapping[str, Any]) -> Manifest:

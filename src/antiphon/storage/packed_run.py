@@ -63,7 +63,7 @@ def temporary_folder() -> Iterator[Path]:
 
 
 class UnpackedRun:
-    """The files of a packed run in a folder of their own, which is removed when nothing refers to it any more."""
+    """The files of a packed run in a folder of their own, which is removed once nothing refers to it."""
 
     def __init__(self, packed: Path) -> None:
         held = ExitStack()
@@ -106,7 +106,7 @@ def _explained(packed: Path) -> Iterator[None]:
     try:
         yield
     except _UNREADABLE as error:
-        raise RunError(f"{packed}: no packed run, or damaged ({error}), {_EXPECTED}") from None
+        raise RunError(f"{packed}: not a packed run, or damaged ({error}), {_EXPECTED}") from None
 
 
 def _entries(archive: zipfile.ZipFile, packed: Path) -> dict[str, zipfile.ZipInfo]:
@@ -128,17 +128,17 @@ def _refuse_foreign(info: zipfile.ZipInfo, packed: Path) -> None:
     if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts or "\\" in name:
         raise RunError(f"{packed}: holds {name!r}, a path that leaves the folder of the run, {_EXPECTED}")
     if kind not in (0, stat.S_IFREG):
-        raise RunError(f"{packed}: {name!r} in it is a link or no file, {_EXPECTED}")
+        raise RunError(f"{packed}: {name!r} in it is not a regular file, {_EXPECTED}")
     if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1 or info.file_size != info.compress_size:
         raise RunError(f"{packed}: {name!r} in it is compressed or encrypted, {_EXPECTED}")
 
 
 def _compare(packed: Path, entries: Iterable[str], manifest: Manifest) -> None:
-    """Refuses a packed run that holds other files than its manifest lists."""
+    """Refuses a packed run whose files differ from those that its manifest lists."""
     found, listed = {*entries} - {MANIFEST}, {*manifest.files}
     if found != listed or manifest.folders or not manifest.is_settled():
         different = sorted(found ^ listed) or [MANIFEST]
-        raise RunError(f"{packed}: other files in it than its manifest lists ({different[0]!r}), {_EXPECTED}")
+        raise RunError(f"{packed}: its files differ from those that its manifest lists ({different[0]!r}), {_EXPECTED}")
 
 
 def _extract(content: IO[bytes], path: Path, expected: Entry, shown: Path) -> None:

@@ -20,7 +20,7 @@ def parse_sealed(content: bytes) -> dict[str, Any]:
     except RecursionError:
         raise ValueError("nested too deeply") from None
     if not isinstance(table, dict):
-        raise ValueError("no JSON object")
+        raise ValueError("not a JSON object")
     if content != render_sealed(table).encode():
-        raise ValueError("its SHA-256 is another")
+        raise ValueError("its SHA-256 differs")
     return table

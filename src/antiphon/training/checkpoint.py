@@ -86,7 +86,7 @@ def refuse_other_shapes(path: Path) -> Iterator[None]:
 
 
 _FULL_DECAY = 10**12
-"""Updates after which the warm-up of an EMA has no effect any more."""
+"""Updates after which the warm-up of an EMA no longer has an effect."""
 
 
 def _converted(old: Mapping[str, Any]) -> Any:

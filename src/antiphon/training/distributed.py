@@ -67,8 +67,8 @@ def _agree_on_prefix(store: Store, own_rank: int, size: int) -> str:
     """A prefix of keys that all processes of this start share, and no earlier start.
 
     The store of ``torchrun`` outlives its processes. Without a prefix, processes that are started again would read the
-    addresses of those before them and wait for them; numbers of restarts are no prefix, as machines count differently.
-    So every process asks under a name of its own, and rank 0 answers until all have its prefix.
+    addresses of those before them and wait for them. The number of restarts cannot be the prefix, since machines count
+    it differently. So every process asks under a name of its own, and rank 0 answers until all have its prefix.
     """
     name = secrets.token_hex(8)
     if own_rank:

@@ -35,8 +35,8 @@ class InMicroBatches(Protocol):
 class TrainingSetup:
     """A model, its loss, the batches that it learns from, and its validation.
 
-    ``lengths`` are those of both sides of every training pair, and ``sample`` makes a batch of so many pairs, rows and
-    columns: memory is estimated with them. ``uses_cuda_graphs`` tells whether steps can be captured on a GPU.
+    ``lengths`` are those of both sides of every training pair, and ``sample`` makes a batch of given pairs, rows
+    and columns: memory is estimated with them. ``uses_cuda_graphs`` tells whether steps can be captured on a GPU.
     """
 
     model: nn.Module

@@ -104,7 +104,7 @@ class TrainingState:
     def start_epoch(self, seed: int) -> None:
         """Seeds the random numbers of the next epoch, or continues those of one that was interrupted.
 
-        With another number of processes than before, rank r of n takes over the losses of ranks r, r + n, ...
+        With a different number of processes than before, rank r of n takes over the losses of ranks r, r + n, ...
         """
         torch.manual_seed((seed * 1_000_003 + self.epoch + (rank() << 40)) % 2**63)
         self.loss = RunningMean()

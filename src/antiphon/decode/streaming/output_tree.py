@@ -66,7 +66,7 @@ class OutputTree(ABC):
         return tokens[::-1]
 
     def prefix(self, node: int, length: int) -> int:
-        """The node above another one, or that itself, that has so many tokens; a shorter node itself."""
+        """The node above another one, or that itself, that has this many tokens; a shorter node itself."""
         while self.length[node] > length:
             node = self.parent[node]
         return node

@@ -64,7 +64,7 @@ class Predictor:
 
 @cache
 def _load_once(run: Path, digest: str, device: str, threads: int) -> Model:
-    """The model of a run in this process; another run than that of the digest is refused."""
+    """The model of a run in this process; a run with another digest is refused."""
     if run_digest(RunFolder.open(run)) != digest:
-        raise RunError(f"{run}: another run than when the job was started, expected the same on every machine")
+        raise RunError(f"{run}: not the run that the job was started with, expected the same on every machine")
     return load(run, device=device, threads=threads)

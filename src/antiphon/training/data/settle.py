@@ -16,7 +16,7 @@ _MOST_MADE_UP, _LEAST_MADE_UP = 0.5, 0.05
 _MADE_UP_PAIRS = 200
 """The number of hallucinated pairs, where their fraction is between the two."""
 _MANY_PAIRS = 5_000
-"""From so many pairs on, dropout is lower; that of a transformer always is."""
+"""From this many pairs on, dropout is lower; that of a transformer always is."""
 _DROPOUT_OF_FEW, _DROPOUT_OF_MANY = 0.5, 0.3
 _LABEL_SMOOTHING = 0.1
 """Label smoothing of a transformer."""
