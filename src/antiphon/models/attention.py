@@ -9,14 +9,14 @@
 Thesis: section 3.4.2.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, Unpack
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from antiphon.data.batch import Batch
-from antiphon.models.sequence_model import TokenModel
+from antiphon.models.sequence_model import LSTMSettings, TokenModel
 from antiphon.nn.dropout import Dropout
 from antiphon.nn.recurrent import Embedding, FeatureEmbedding, Sizes, SourceEncoder, valid_positions
 from antiphon.nn.token_logits import Projection
@@ -41,24 +41,15 @@ class Attention(TokenModel):
     """p(y | x) token by token, each with its own attention over the source."""
 
     def __init__(
-        self,
-        source_size: int,
-        target_size: int,
-        feature_size: int = 0,
-        *,
-        hidden_size: int,
-        embedding_size: int,
-        layers: int,
-        dropout: float,
-        forget_bias: float,
+        self, source_size: int, target_size: int, feature_size: int = 0, **settings: Unpack[LSTMSettings]
     ) -> None:
         super().__init__()
-        sizes = Sizes(embedding_size, hidden_size, layers, dropout, forget_bias)
+        sizes = Sizes(**settings)
         self.encoder = SourceEncoder(source_size, sizes, bidirectional=True)
-        self.features = FeatureEmbedding(feature_size, embedding_size) if feature_size else None
-        memory_size = self.encoder.output_size
-        self.embedding = Embedding(target_size, embedding_size)
-        inputs = [embedding_size + memory_size] + [hidden_size] * (layers - 1)
+        self.features = FeatureEmbedding(feature_size, sizes.embedding_size) if feature_size else None
+        hidden_size, memory_size = sizes.hidden_size, self.encoder.output_size
+        self.embedding = Embedding(target_size, sizes.embedding_size)
+        inputs = [sizes.embedding_size + memory_size] + [hidden_size] * (sizes.layers - 1)
         self.cells = nn.ModuleList(nn.LSTMCell(size, hidden_size) for size in inputs)
         self.first_hidden = nn.Linear(memory_size, hidden_size)
         self.key = nn.Linear(memory_size, hidden_size)
@@ -66,7 +57,7 @@ class Attention(TokenModel):
         self.score = nn.Linear(hidden_size, 1, bias=False)
         self.combine = nn.Linear(hidden_size + memory_size, hidden_size)
         self.output = Projection(hidden_size, target_size)
-        self.dropout = Dropout(dropout)
+        self.dropout = Dropout(sizes.dropout)
 
     def logits(self, batch: Batch) -> Float[Tensor, "B J V"]:
         """The logits of every token at each position of the targets."""
@@ -78,8 +69,7 @@ class Attention(TokenModel):
 
     def start(self, batch: Batch) -> tuple[Memory, AttentionState]:
         """The sources, encoded; the decoder's first hidden state is computed from the mean of the source states."""
-        features = None if self.features is None else self.features(batch.features)
-        states = self.encoder(batch.source, batch.source_lengths, features)
+        states = self.encoder(batch.source, batch.source_lengths, self.feature_vectors(batch))
         valid = valid_positions(batch.source_lengths, batch.source.shape[1])
         mean = (states * valid[:, :, None]).sum(1) / batch.source_lengths[:, None]
         hidden = torch.tanh(self.first_hidden(mean))

@@ -7,11 +7,13 @@
 Thesis: section 3.4.1.
 """
 
+from typing import Unpack
+
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from antiphon.data.batch import Batch
-from antiphon.models.sequence_model import TokenModel
+from antiphon.models.sequence_model import LSTMSettings, TokenModel
 from antiphon.nn.dropout import Dropout
 from antiphon.nn.recurrent import (
     LSTM,
@@ -30,24 +32,16 @@ class EncoderDecoder(TokenModel):
     """p(y | x) token by token, from one vector for the whole source."""
 
     def __init__(
-        self,
-        source_size: int,
-        target_size: int,
-        feature_size: int = 0,
-        *,
-        hidden_size: int,
-        embedding_size: int,
-        layers: int,
-        dropout: float,
-        forget_bias: float,
+        self, source_size: int, target_size: int, feature_size: int = 0, **settings: Unpack[LSTMSettings]
     ) -> None:
         super().__init__()
-        self.source_embedding = Embedding(source_size, embedding_size)
-        self.features = FeatureEmbedding(feature_size, embedding_size) if feature_size else None
-        self.encoder = LSTM(embedding_size, hidden_size, layers, dropout, forget_bias)
-        self.decoder = PrefixEncoder(target_size, Sizes(embedding_size, hidden_size, layers, dropout, forget_bias))
-        self.dropout = Dropout(dropout)
-        self.output = Projection(hidden_size, target_size)
+        sizes = Sizes(**settings)
+        self.source_embedding = Embedding(source_size, sizes.embedding_size)
+        self.features = FeatureEmbedding(feature_size, sizes.embedding_size) if feature_size else None
+        self.encoder = LSTM(sizes.embedding_size, sizes.hidden_size, sizes.layers, sizes.dropout, sizes.forget_bias)
+        self.decoder = PrefixEncoder(target_size, sizes)
+        self.dropout = Dropout(sizes.dropout)
+        self.output = Projection(sizes.hidden_size, target_size)
 
     def logits(self, batch: Batch) -> Float[Tensor, "B J V"]:
         """The logits of every token at each position of the targets."""
@@ -57,8 +51,7 @@ class EncoderDecoder(TokenModel):
 
     def start(self, batch: Batch) -> tuple[tuple[()], LSTMState]:
         """The state after the whole source, which the decoder starts from; nothing else of the source is kept."""
-        features = None if self.features is None else self.features(batch.features)
-        embedded = self.dropout(with_features(self.source_embedding(batch.source), features))
+        embedded = self.dropout(with_features(self.source_embedding(batch.source), self.feature_vectors(batch)))
         return (), self.encoder.last_state(embedded, batch.source_lengths)
 
     def step(

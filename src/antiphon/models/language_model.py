@@ -6,11 +6,13 @@
 Thesis: section 3.3. With features, one model replaces a model for each tag.
 """
 
+from typing import Unpack
+
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from antiphon.data.batch import Batch
-from antiphon.models.sequence_model import TokenModel
+from antiphon.models.sequence_model import LSTMSettings, TokenModel
 from antiphon.nn.recurrent import FeatureEmbedding, LSTMState, PrefixEncoder, Sizes, select_states
 from antiphon.nn.token_logits import Projection
 
@@ -19,21 +21,13 @@ class LanguageModel(TokenModel):
     """p(y | features) token by token; sources are ignored."""
 
     def __init__(
-        self,
-        source_size: int,
-        target_size: int,
-        feature_size: int = 0,
-        *,
-        hidden_size: int,
-        embedding_size: int,
-        layers: int,
-        dropout: float,
-        forget_bias: float,
+        self, source_size: int, target_size: int, feature_size: int = 0, **settings: Unpack[LSTMSettings]
     ) -> None:
         super().__init__()
-        self.features = FeatureEmbedding(feature_size, embedding_size) if feature_size else None
-        self.decoder = PrefixEncoder(target_size, Sizes(embedding_size, hidden_size, layers, dropout, forget_bias))
-        self.output = Projection(hidden_size, target_size)
+        sizes = Sizes(**settings)
+        self.features = FeatureEmbedding(feature_size, sizes.embedding_size) if feature_size else None
+        self.decoder = PrefixEncoder(target_size, sizes)
+        self.output = Projection(sizes.hidden_size, target_size)
 
     def logits(self, batch: Batch) -> Float[Tensor, "B J V"]:
         """The logits of every token at each position of the targets."""
@@ -43,8 +37,7 @@ class LanguageModel(TokenModel):
 
     def start(self, batch: Batch) -> tuple[Float[Tensor, "B E"] | None, LSTMState]:
         """The vector of each target's features, and the state before the start symbol."""
-        vectors = None if self.features is None else self.features(batch.features)
-        return vectors, self.decoder.initial_state(batch.features.shape[0])
+        return self.feature_vectors(batch), self.decoder.initial_state(batch.features.shape[0])
 
     def step(
         self,

@@ -125,7 +125,7 @@ class Transformer(TokenModel):
         return state.with_room(length)
 
     def _encode(self, batch: Batch) -> TransformerMemory:
-        features = None if self.features is None else self.features(batch.features)
+        features = self.feature_vectors(batch)
         valid = valid_positions(batch.source_lengths, batch.source.shape[1])[:, None, None]
         positions = torch.arange(batch.source.shape[1], device=batch.source.device)
         embedded = self.dropout(at_positions(self.source_embedding(batch.source), features, positions))
