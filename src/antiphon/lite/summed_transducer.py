@@ -128,10 +128,16 @@ class SummedTransducer:
     def _log_ready(
         self, memory: Memory, state: State, tokens: Array, target: Array, sentence: Array
     ) -> tuple[int, Array]:
-        """``log ready(i)`` after these tokens in a band of rows, and the first row of the band."""
+        """The first row of a band, and ``log ready(i)`` of its rows after these tokens; of short sources all rows."""
         first_row, log_arrive = self.log_rows(memory, state, slice(None), tokens, sentence)
         if not self.is_long(memory):
             return 0, self._log_forward(memory, 0, log_arrive, target, sentence)[1]
+        return self._log_ready_in_band(memory, first_row, log_arrive, target, sentence)
+
+    def _log_ready_in_band(
+        self, memory: Memory, first_row: int, log_arrive: Array, target: Array, sentence: Array
+    ) -> tuple[int, Array]:
+        """The same for long sources: the band grows as far as probability reaches, and loses rows without it."""
         I, ahead = memory.tokens.logits.shape[1], _ROWS_AHEAD
         log_forward, log_ready = self._log_forward(memory, first_row, log_arrive, target, sentence)
         while first_row + log_arrive.shape[1] < I and log_forward[:, -1].max() >= _LOG_NEGLIGIBLE:

@@ -231,7 +231,7 @@ class Transducer(TransducerNetwork):
         units: Float[Tensor, "N T"],
         sentence: Int[Tensor, " N"],
     ) -> tuple[int, Float[Tensor, "N R"]]:
-        """``log ready(i)`` after these tokens in a band of rows, and the first row of the band."""
+        """The first row of a band, and ``log ready(i)`` of its rows after these tokens; of short sources all rows."""
         is_plain = not (memory.transition.rest.shape[-1] or memory.transition.is_exponential or memory.copy_table)
         if is_plain and kernels_fit(units, sentence, len(memory.lengths)):
             from antiphon.models import ready_rows_triton
@@ -242,6 +242,21 @@ class Transducer(TransducerNetwork):
         first_row, log_arrive = self.log_rows(memory, state, slice(None), tokens, sentence)
         if not self.is_long(memory):
             return 0, self._log_forward(memory, 0, log_arrive, units, sentence)[1]
+        return self._log_ready_in_band(memory, first_row, log_arrive, units, sentence)
+
+    def _log_ready_in_band(
+        self,
+        memory: TransducerMemory,
+        first_row: int,
+        log_arrive: Float[Tensor, "N R"],
+        units: Float[Tensor, "N T"],
+        sentence: Int[Tensor, " N"],
+    ) -> tuple[int, Float[Tensor, "N R"]]:
+        """The same for long sources, given ``log arrive(i)`` of the band before.
+
+        The band grows until a negligible share of the probability reaches its last row; a wide one then loses the rows
+        at its ends that have a negligible share.
+        """
         negligible = _log_negligible(units.dtype)
         I, ahead = memory.token_table.logits.shape[1], _ROWS_AHEAD
         log_forward, log_ready = self._log_forward(memory, first_row, log_arrive, units, sentence)
