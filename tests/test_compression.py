@@ -8,7 +8,8 @@ import shutil
 import pytest
 
 import antiphon as package
-from antiphon.runs.combination import combine_runs, ensemble_runs
+from antiphon.runs.ensemble_run import ensemble_runs
+from antiphon.runs.noisy_channel_run import combine_runs
 from tests.sealing import seal_again
 from tests.subprocesses import run_python
 

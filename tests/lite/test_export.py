@@ -13,7 +13,7 @@ from antiphon.export.exported_run import export_run
 from antiphon.export.replacement import replaced_export
 from antiphon.lite.exported_folder import FORMAT, ExportedFolder
 from antiphon.recipe.schema import Recipe
-from antiphon.runs.combination import ensemble_runs
+from antiphon.runs.ensemble_run import ensemble_runs
 from antiphon.runs.run_folder import RunFolder
 from antiphon.storage.manifest import digest_file
 from antiphon.storage.sealed_json import parse_sealed, render_sealed

@@ -8,7 +8,7 @@ from antiphon.api.inputs import as_source
 from antiphon.decode.streaming.text_streams import run_streams
 from antiphon.exceptions import RecipeError, RunError
 from antiphon.export.exported_run import export_run
-from antiphon.runs.combination import combine_runs
+from antiphon.runs.noisy_channel_run import combine_runs
 from tests.lite.drawn_runs import STREAMING, inputs, write_run
 
 

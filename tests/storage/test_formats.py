@@ -8,7 +8,7 @@ from safetensors.torch import load_file, save_file
 
 import antiphon as package
 from antiphon.exceptions import RunError
-from antiphon.runs.combination import combine_runs
+from antiphon.runs.noisy_channel_run import combine_runs
 from antiphon.runs.run_folder import RunFolder, open_for_writing
 from antiphon.storage.migrations import FORMAT, migrate
 from tests.sealing import seal_again

@@ -43,8 +43,7 @@ from antiphon.models.transducer import Transducer
 from antiphon.recipe.kinds import KINDS, resolve
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import build_beam, build_search
-from antiphon.runs.combination import load_part
-from antiphon.runs.run_folder import RunFolder
+from antiphon.runs.run_folder import RunFolder, load_any_network
 
 STREAMS: dict[str, type[OnlineDecoder]] = {"greedy": GreedyDecoder, "beam": BeamDecoder}
 
@@ -74,7 +73,7 @@ class NeuralModel(CandidateSearch, Model):
     def open(cls, folder: RunFolder, recipe: Recipe, device: str) -> "NeuralModel":
         """The network of a run folder, with its suffix rules if they have a weight."""
         rules = folder.load_rules() if recipe.search.rule_weight else None
-        return cls(recipe, folder.codec(recipe), load_part(folder, recipe).to(device), rules)
+        return cls(recipe, folder.codec(recipe), load_any_network(folder, recipe).to(device), rules)
 
     @property
     def length_normalisation(self) -> float:

@@ -73,7 +73,7 @@ def command(
     force: Force = False,
 ) -> None:
     """Combines trained runs into a noisy channel."""
-    from antiphon.runs.combination import combine_runs
+    from antiphon.runs.noisy_channel_run import combine_runs
     from antiphon.terminal import printable
 
     search: dict[str, object] = {

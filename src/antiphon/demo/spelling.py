@@ -10,7 +10,7 @@ from antiphon.api import Model, load
 from antiphon.data.readers import Pair
 from antiphon.demo import pairs_of
 from antiphon.demo.learning import learn
-from antiphon.runs.combination import combine_runs
+from antiphon.runs.noisy_channel_run import combine_runs
 
 PARTS = {
     "direct": "the direct model, phonemes to letters",

@@ -30,7 +30,8 @@ from antiphon.nn.transition import NeuralTransition
 from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import build_beam, build_normalisation
-from antiphon.runs.combination import copy_files, copy_vocabs, load_combination
+from antiphon.runs.noisy_channel_run import load_noisy_channel
+from antiphon.runs.run_copies import copy_files, copy_vocabs
 from antiphon.runs.run_folder import RunFolder, load_network, token_kinds
 
 Network = dict[str, Any]
@@ -164,7 +165,7 @@ def _write_ensemble(run: RunFolder, recipe: Recipe, out: Path, int8: bool) -> Ne
 
 def _write_noisy_channel(run: RunFolder, recipe: Recipe, out: Path, int8: bool) -> Network:
     """Writes the models of a noisy channel into folders of their own."""
-    load_combination(run, recipe)  # refuses parts that do not fit together
+    load_noisy_channel(run, recipe)  # refuses parts that do not fit together
     parts = _write_parts(run, out, int8)
     if "channel" in parts and not (out / "channel/encode_step.onnx").exists():
         raise RunError(f"{run.path}: a channel that a transformer reads cannot be exported, expected one with an LSTM")

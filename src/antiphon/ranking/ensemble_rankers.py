@@ -15,7 +15,8 @@ from antiphon.ranking.saved_rankers import load_ranker
 from antiphon.recipe.model_sections import MatcherSection, RankingEnsembleSection
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import count_parameters
-from antiphon.runs.combination import copy_files, new_ensemble, open_members
+from antiphon.runs.ensemble_run import new_ensemble, open_members
+from antiphon.runs.run_copies import copy_files
 from antiphon.runs.run_folder import RunFolder
 
 Mean = Literal["probabilities", "logs"]

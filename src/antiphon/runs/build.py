@@ -39,6 +39,11 @@ def find_counterparts(source: Vocab, target: Vocab) -> Tensor:
     return ids
 
 
+def map_ids(ours: Vocab, theirs: Vocab) -> Tensor:
+    """The id of each of our tokens in another vocabulary; unknown if it is missing there."""
+    return torch.from_numpy(ours.ids_in(theirs))
+
+
 def build_search(recipe: Recipe) -> Search | None:
     """The search of the recipe; None for a kind without outputs."""
     kind = KINDS[recipe.model.kind]

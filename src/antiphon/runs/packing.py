@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from antiphon.exceptions import RunError
-from antiphon.runs.combination import copy_run
+from antiphon.runs.run_copies import copy_run
 from antiphon.runs.run_folder import RunFolder
 from antiphon.storage.packed_run import pack_folder, temporary_folder
 

@@ -30,6 +30,7 @@ from antiphon.data.vocab import Vocab
 from antiphon.exceptions import RunError, is_disk_full
 from antiphon.models.suffix_rule import SuffixRules
 from antiphon.recipe.kind_settings import drop_other_kinds
+from antiphon.recipe.kinds import KINDS, resolve
 from antiphon.recipe.model_sections import TransducerSection
 from antiphon.recipe.recipe_file import parse_recipe, parse_toml, save_recipe
 from antiphon.recipe.recipe_paths import paths_in_run
@@ -259,6 +260,12 @@ class RunFolder:
 def load_network(run: RunFolder, recipe: Recipe) -> nn.Module:
     """The trained network of a run that has one."""
     return run.load_module(recipe, run.codec(recipe))
+
+
+def load_any_network(run: RunFolder, recipe: Recipe) -> nn.Module:
+    """The network of a run of any kind: a single one, or one that is made of several runs."""
+    module: nn.Module = resolve(KINDS[recipe.model.kind].load)(run, recipe)
+    return module
 
 
 def widest_layer(run: RunFolder) -> int:

@@ -1,0 +1,162 @@
+"""Noisy channels: runs whose folder holds copies of a direct model, a channel model and a language model."""
+
+from pathlib import Path
+from typing import cast
+
+from torch import Tensor
+
+from antiphon.data.codec import PairCodec
+from antiphon.data.vocab import SPECIALS, Vocab
+from antiphon.exceptions import RunError
+from antiphon.models.channel_weights import Weights
+from antiphon.models.language_model import LanguageModel
+from antiphon.models.noisy_channel import NoisyChannel
+from antiphon.models.transducer import Transducer
+from antiphon.recipe.model_sections import (
+    EnsembleSection,
+    LanguageModelSection,
+    ModelSection,
+    NoisyChannelSection,
+    TransducerSection,
+)
+from antiphon.recipe.schema import Recipe, SearchSection
+from antiphon.runs.build import build_normalisation, count_parameters, map_ids
+from antiphon.runs.run_copies import copy_run, copy_vocabs
+from antiphon.runs.run_folder import RunFolder, load_any_network, locked_folder, new_run, token_kinds
+
+
+def combine_runs(
+    direct: Path,
+    channel: Path | None,
+    language_model: Path | None,
+    out: Path,
+    search: dict[str, object],
+    *,
+    force: bool,
+) -> RunFolder:
+    """Writes a run of kind ``noisy_channel`` that holds copies of its parts."""
+    runs = {"direct": direct, "channel": channel, "lm": language_model}
+    folders = {name: RunFolder.open(path) for name, path in runs.items() if path is not None}
+    recipe = _combined_recipe(folders, search)
+    with locked_folder(out), new_run(out, force=force) as run:
+        for name, folder in folders.items():
+            copy_run(folder, run.path / name)
+        copy_vocabs(folders["direct"], run)
+        run.save_recipe(recipe)
+        run.save_metrics({"parameters": count_parameters(load_noisy_channel(run, recipe))})
+    return RunFolder(out)
+
+
+def load_noisy_channel(run: RunFolder, recipe: Recipe) -> NoisyChannel:
+    """The models of a noisy channel; parts that do not fit together are refused by name."""
+    parts = run.parts()
+    if "direct" not in parts:
+        raise RunError(f"{run.path}: no direct model in it, expected one in {run.path / 'direct'}")
+    _check_kinds(parts)
+    _check_tokens(parts)
+    modules = {name: load_any_network(part, part.recipe()) for name, part in parts.items()}
+    codecs = {name: part.codec(part.recipe()) for name, part in parts.items()}
+    direct = codecs["direct"]
+    _check_vocabularies(run, run.codec(recipe), direct)
+    # A missing part has the ids of the direct model.
+    channel = codecs.get("channel", PairCodec(direct.target, direct.source, direct.features))
+    language = codecs.get("lm", PairCodec(direct.source, direct.target))
+    inputs, outputs = direct.source.vocab, direct.target.vocab
+    return NoisyChannel(
+        modules["direct"],
+        cast(Transducer | None, modules.get("channel")),
+        cast(LanguageModel | None, modules.get("lm")),
+        output_in_channel=_map_all(outputs, channel.source.vocab, "channel", "output"),
+        input_in_channel=_map_all(inputs, channel.target.vocab, "channel", "input"),
+        output_in_language_model=_map_all(outputs, language.target.vocab, "language", "output"),
+        features_in_channel=_map_all(direct.features, channel.features, "channel", "feature"),
+        features_in_language_model=map_ids(direct.features, language.features),
+        weights=Weights(*recipe.search.weights),
+        reading=recipe.search.channel_prefix,
+    )
+
+
+def _combined_recipe(folders: dict[str, RunFolder], search: dict[str, object]) -> Recipe:
+    """The direct model's recipe as that of a noisy channel; missing parts get weight 0."""
+    recipe = folders["direct"].recipe()
+    given = {name: value for name, value in search.items() if value is not None}
+    weights = list(cast(tuple[float, ...], given.get("weights", SearchSection().weights)))
+    for index, name in ((1, "channel"), (2, "lm")):
+        if name not in folders:
+            weights[index] = 0.0
+    table = recipe.model_dump()
+    table["model"] = NoisyChannelSection()
+    table["search"] |= given | {"weights": tuple(weights), "rule_weight": 0.0}
+    return Recipe.model_validate(table)
+
+
+_PART_KINDS: dict[str, tuple[type[ModelSection], ...]] = {
+    "direct": (TransducerSection, EnsembleSection),
+    "channel": (TransducerSection,),
+    "lm": (LanguageModelSection,),
+}
+"""What each part of a noisy channel can be."""
+
+
+def _check_kinds(parts: dict[str, RunFolder]) -> None:
+    """Refuses parts of a wrong kind, and an ensemble that does not know how far it has read."""
+    for name, part in parts.items():
+        model, expected = part.recipe().model, _PART_KINDS[name]
+        if not isinstance(model, expected):
+            first = expected[0].model_fields["kind"].default
+            raise RunError(f"{name}: a run of kind {model.kind}, expected a {first}")
+        members = [member.recipe().model for member in part.parts().values()]
+        if isinstance(model, EnsembleSection) and not any(isinstance(each, TransducerSection) for each in members):
+            raise RunError(f"{name}: an ensemble without a transducer, expected one that knows how far it has read")
+    if "channel" in parts:
+        _check_channel(parts["channel"].recipe(), parts["direct"].recipe())
+
+
+def _check_channel(channel: Recipe, direct: Recipe) -> None:
+    """Refuses a channel that does not read from the left, or maps what the direct model does not."""
+    if not isinstance(channel.model, TransducerSection) or channel.model.encoder != "unidirectional":
+        raise RunError("channel: a bidirectional encoder, expected one trained with model.encoder=unidirectional")
+    if channel.model.copy_words:
+        raise RunError("channel: copies words, expected one trained with model.copy_words=false")
+    if channel.data.swap == direct.data.swap:
+        raise RunError("channel: maps in the same direction as the direct model, expected data.swap the other way")
+    if channel.data.features != direct.data.features:
+        raise RunError(
+            "channel: reads features and the direct model does not, or the reverse, expected both to read them, or none"
+        )
+
+
+def _check_tokens(parts: dict[str, RunFolder]) -> None:
+    """Refuses parts that tokenise inputs or outputs differently."""
+    direct = parts["direct"].recipe().data
+    (_, inputs), (_, outputs) = token_kinds(direct)
+    sides = {"channel": (("source", outputs), ("target", inputs)), "lm": (("target", outputs),)}
+    for name, part in parts.items():
+        data = part.recipe().data
+        if build_normalisation(data) != build_normalisation(direct):
+            raise RunError(
+                f"{name}: different normalisation ({build_normalisation(data)}), expected those of the direct model"
+            )
+        kinds = dict(token_kinds(data))
+        for side, kind in sides.get(name, ()):
+            if kinds[side] != kind:
+                raise RunError(f"{name}: {kinds[side]} as {side} tokens, expected {kind} as in the direct model")
+
+
+def _check_vocabularies(run: RunFolder, ours: PairCodec, direct: PairCodec) -> None:
+    """Refuses a run whose own vocabularies are not those of its direct model."""
+    one, other = ((codec.source.vocab, codec.target.vocab, codec.features) for codec in (ours, direct))
+    if one != other:
+        raise RunError(f"{run.path}: its vocabularies differ from those of its direct model, expected the same")
+
+
+def _map_all(ours: Vocab, theirs: Vocab, name: str, what: str) -> Tensor:
+    """The id of each of our tokens in another vocabulary, which must have all of them."""
+    missing = [token for token in ours.tokens[len(SPECIALS) :] if token not in theirs]
+    if missing:
+        shown = ", ".join(repr(token) for token in missing[:3])
+        raise RunError(
+            f"{name} model: {len(missing)} {what} tokens of the direct model are not in its vocabulary ({shown}), "
+            "expected models trained with one vocabulary; see data.vocab_from"
+        )
+    return map_ids(ours, theirs)

@@ -1,0 +1,32 @@
+"""Copies of runs and of their files, for runs that are made of others and for packed runs."""
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from antiphon.recipe.recipe_paths import without_paths
+from antiphon.runs.run_folder import RunFolder
+from antiphon.storage.commit import seal_run
+from antiphon.storage.layout import KEPT_FILES
+
+
+def copy_run(run: RunFolder, target: Path) -> None:
+    """Copies the files of a run, and of its parts, that prediction needs; no path of their data is in the copy."""
+    copy_files(run, KEPT_FILES, target)
+    for name, part in run.parts().items():
+        copy_run(part, target / name)
+    RunFolder(target).save_recipe(without_paths(run.recipe()))
+    seal_run(target)
+
+
+def copy_vocabs(run: RunFolder, target: RunFolder) -> None:
+    """Copies the vocabularies and SentencePiece models of a run."""
+    copy_files(run, ("source.vocab", "target.vocab", "features.vocab", "source.spm", "target.spm"), target.path)
+
+
+def copy_files(run: RunFolder, names: Sequence[str], target: Path) -> None:
+    """Copies those of the named files that a run has."""
+    for name in names:
+        if run.file(name).exists():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(run.file(name), target / name, follow_symlinks=False)
