@@ -91,7 +91,7 @@ def test_the_current_folder_and_a_link_to_another_take_runs(tmp_path, monkeypatc
 
 def test_an_interrupted_change_is_read_where_it_waits_and_finished_by_the_next_writer(run, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr("antiphon.storage.commit._settle", lambda *_: None)
+        patch.setattr("antiphon.storage.commit._finish", lambda *_: None)
         with changed_run(run, remove=["metrics.json"]) as stage:
             (stage / "recipe.toml").write_text("new")
     opened = RunFolder.open(run)

@@ -117,10 +117,10 @@ def test_a_second_training_takes_data_from_the_cache_and_ends_the_same(recipe, c
 
 def test_a_cached_run_goes_on_without_reading_text(cached, fresh_run, text_is_out_of_reach):
     run = fresh_run()
-    settled = prepare(cached(), run, print).recipe
+    decided = prepare(cached(), run, print).recipe
     assert not run.corpus.exists()
     text_is_out_of_reach()
-    prepare_again(settled, run, print)
+    prepare_again(decided, run, print)
 
 
 def test_a_cached_run_goes_on_with_its_own_vocabulary_if_the_cache_has_another(cached, fresh_run, tmp_path):

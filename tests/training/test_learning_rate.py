@@ -5,7 +5,7 @@ import pytest
 from antiphon.recipe.recipe_file import load_recipe, parse_recipe
 from antiphon.training.callback import Callback
 from antiphon.training.fit import train
-from antiphon.training.learning_rate import Schedule, settle_learning_rate
+from antiphon.training.learning_rate import Schedule, with_rate_defaults
 from tests.toy import write_pairs
 
 
@@ -75,8 +75,8 @@ def test_training_takes_every_update_at_its_own_rate(tmp_path):
     ],
 )
 def test_an_unset_learning_rate_and_warm_up_suit_the_model(model, updates, expected):
-    settled = settle_learning_rate(parse_recipe({"model": model}, "here"), updates).train
-    assert (settled.learning_rate, settled.warmup_updates) == expected
+    decided = with_rate_defaults(parse_recipe({"model": model}, "here"), updates).train
+    assert (decided.learning_rate, decided.warmup_updates) == expected
     asked = {"learning_rate": 0.3, "warmup_updates": 7}
-    same = settle_learning_rate(parse_recipe({"model": model, "train": asked}, "here"), updates).train
+    same = with_rate_defaults(parse_recipe({"model": model, "train": asked}, "here"), updates).train
     assert (same.learning_rate, same.warmup_updates) == (0.3, 7)

@@ -9,8 +9,8 @@ from antiphon.exceptions import RecipeError, RunError
 from antiphon.recipe.recipe_file import load_recipe
 from antiphon.recipe.schema import Recipe
 from antiphon.training.fit import train
-from antiphon.training.length import Length, settle_length
 from antiphon.training.resume import settings_to_resume
+from antiphon.training.training_length import TrainingLength, with_length_defaults
 from tests.sealing import seal_again
 from tests.toy import write_pairs
 from tests.training.test_fit import KilledError, assert_same_run, kill_in_epoch
@@ -43,14 +43,14 @@ def recipe(tmp_path):
 
 
 def length_of(run):
-    return Length.of(run.recipe().train)
+    return TrainingLength.of(run.recipe().train)
 
 
 def test_a_length_that_was_chosen_is_said_and_written_down(recipe, tmp_path):
     said = []
     run = train(recipe(), tmp_path / "run", say=said.append)
     assert "2 epochs of 12 updates (each 3 passes over 120 pairs), patience 10" in said
-    assert length_of(run) == Length(passes=3, max_epochs=2, patience=10)
+    assert length_of(run) == TrainingLength(passes=3, max_epochs=2, patience=10)
     assert len(run.log.read_text().splitlines()) == 3
 
 
@@ -76,9 +76,9 @@ def test_patience_that_follows_from_the_epochs_follows_them_when_there_are_more(
     def of(**settings):
         return Recipe.model_validate({"train": {"patience": patience, **settings}})
 
-    stored = settle_length(of(max_epochs=20, passes=1), 4)
-    longer = settle_length(settings_to_resume(stored, of(max_epochs=100), Path("run")), 4)
-    assert Length.of(longer.train) == Length(passes=1, max_epochs=100, patience=after)
+    stored = with_length_defaults(of(max_epochs=20, passes=1), 4)
+    longer = with_length_defaults(settings_to_resume(stored, of(max_epochs=100), Path("run")), 4)
+    assert TrainingLength.of(longer.train) == TrainingLength(passes=1, max_epochs=100, patience=after)
 
 
 def test_fewer_updates_than_a_run_has_epochs_for_are_refused(recipe, tmp_path):

@@ -134,7 +134,7 @@ def report_stop(run: "RunFolder", console: "Console") -> None:
 
 def report_improving(run: "RunFolder", recipe: str, settings: Sequence[str], console: "Console") -> None:
     """Prints how to train a run longer whose best epoch is among its last."""
-    from antiphon.training.length import longer_than
+    from antiphon.training.training_length import longer_than
 
     metrics = run.metrics()
     epochs = longer_than(run.recipe().train, metrics["best_epoch"], metrics["epochs"])

@@ -46,7 +46,7 @@ def _recover(out: Path) -> None:
     """Finishes a replacement that was committed and interrupted, and removes what was never committed."""
     stage = _staged(out)
     if stage is not None:
-        _settle(out, stage)
+        _finish(out, stage)
     sweep(out)
 
 
@@ -91,10 +91,10 @@ def _commit(out: Path, stage: Path, old: set[str]) -> None:
             )
     change = {"staged": stage.name, "removed": sorted(old - new)}
     write_atomically(out / SETTINGS, render_sealed(read_settings(stage) | change))
-    _settle(out, stage)
+    _finish(out, stage)
 
 
-def _settle(out: Path, stage: Path) -> None:
+def _finish(out: Path, stage: Path) -> None:
     """Moves the files of a committed replacement into place; can be repeated from any point."""
     settings = read_settings(out)
     names = [str(path.relative_to(stage)) for path in sorted(stage.rglob("*")) if path.is_file()]

@@ -110,7 +110,7 @@ class TokenModelSection(LSTMSection):
         return self.embedding_size or self.hidden_size
 
     def arguments(self) -> dict[str, Any]:
-        """All settings, those settled that are unset."""
+        """All settings, with defaults for those that are unset."""
         return super().arguments() | {"embedding_size": self.input_size(), "dropout": self.dropout or 0.0}
 
 
@@ -235,7 +235,7 @@ class TransformerSection(ModelSection):
         return True
 
     def arguments(self) -> dict[str, Any]:
-        """All settings, those settled that are unset."""
+        """All settings, with defaults for those that are unset."""
         heads = self.heads or most_heads(self.hidden_size)
         return super().arguments() | {"heads": heads, "feedforward_size": self._inner_size()}
 

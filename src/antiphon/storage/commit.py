@@ -29,8 +29,8 @@ def recover(folder: Path) -> None:
     if holds_run(folder):
         with suppress(RunError):  # damage is reported when the run is read
             manifest = read_manifest(folder)
-            if not manifest.is_settled():
-                _settle(folder, manifest)
+            if not manifest.is_finished():
+                _finish(folder, manifest)
     sweep(folder)
 
 
@@ -83,10 +83,10 @@ def seal_run(folder: Path) -> None:
 def _commit(folder: Path, manifest: Manifest) -> None:
     refuse_links(folder, [*manifest.files, *manifest.folders, *manifest.removed])
     write_manifest(folder, manifest)
-    _settle(folder, manifest)
+    _finish(folder, manifest)
 
 
-def _settle(folder: Path, manifest: Manifest) -> None:
+def _finish(folder: Path, manifest: Manifest) -> None:
     """Finishes a committed change; can be repeated from any point."""
     stage = None if manifest.staged is None else folder / manifest.staged
     put_in_place(folder, stage, manifest.files, manifest.folders, manifest.removed)

@@ -50,8 +50,8 @@ class Manifest:
     removed: tuple[str, ...] = ()
     format: int = FORMAT
 
-    def is_settled(self) -> bool:
-        """Whether every file is in its place."""
+    def is_finished(self) -> bool:
+        """Whether no change is in progress: every file is in its place."""
         return self.staged is None and not self.removed
 
 

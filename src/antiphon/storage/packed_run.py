@@ -136,7 +136,7 @@ def _refuse_foreign(info: zipfile.ZipInfo, packed: Path) -> None:
 def _compare(packed: Path, entries: Iterable[str], manifest: Manifest) -> None:
     """Refuses a packed run whose files differ from those that its manifest lists."""
     found, listed = {*entries} - {MANIFEST}, {*manifest.files}
-    if found != listed or manifest.folders or not manifest.is_settled():
+    if found != listed or manifest.folders or not manifest.is_finished():
         different = sorted(found ^ listed) or [MANIFEST]
         raise RunError(f"{packed}: its files differ from those that its manifest lists ({different[0]!r}), {_EXPECTED}")
 

@@ -8,13 +8,13 @@ import torch
 from antiphon.device import choose_device, choose_threads
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.run_folder import RunFolder
-from antiphon.training.length import Length
 from antiphon.training.optimisation import Optimisation
 from antiphon.training.preconditions import check_recipe
 from antiphon.training.reporting import Say
 from antiphon.training.step.memory_estimate import estimate_memory
 from antiphon.training.step.time_estimate import describe_duration, seconds_per_epoch
-from antiphon.training.tasks.task_kinds import count, prepare_task
+from antiphon.training.tasks.task_kinds import prepare_task, train_by_counting
+from antiphon.training.training_length import TrainingLength
 
 
 def dry_run(recipe: Recipe, *, say: Say, device: str = "auto", threads: int | None = None) -> None:
@@ -22,15 +22,16 @@ def dry_run(recipe: Recipe, *, say: Say, device: str = "auto", threads: int | No
     check_recipe(recipe)
     with TemporaryDirectory(prefix="antiphon-") as folder:
         run = RunFolder(Path(folder))
-        if count(recipe, run, say):
+        if train_by_counting(recipe, run, say):
             say(f"{recipe.model.kind}: learns by counting, without batches and with very little memory")
             return
         task = prepare_task(recipe, run, say)
         torch.set_num_threads(threads or choose_threads(recipe.train.batch_size, recipe.model.width, task.target_size))
-        where, length, how = choose_device(device), Length.of(task.recipe.train), Optimisation.of(task.recipe.train)
+        where, settings = choose_device(device), task.recipe.train
+        length, optimisation = TrainingLength.of(settings), Optimisation.of(settings)
         say(f"{recipe.model.kind}, on {where}:")
         setup = task.setup(run, is_new=True)
         say(setup.describe_length(length))
-        for line in estimate_memory(setup, how, where).lines():
+        for line in estimate_memory(setup, optimisation, where).lines():
             say(line)
-        say(describe_duration(seconds_per_epoch(task.setup(run, is_new=True), how, where), length.max_epochs))
+        say(describe_duration(seconds_per_epoch(task.setup(run, is_new=True), optimisation, where), length.max_epochs))

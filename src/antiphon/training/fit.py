@@ -29,15 +29,15 @@ from antiphon.training.distributed import (
     world_size,
 )
 from antiphon.training.history import History
-from antiphon.training.length import Length, settle_length
 from antiphon.training.loop import Interrupted, LoopSettings, TrainingLoop, explained_errors
 from antiphon.training.optimisation import Optimisation
 from antiphon.training.preconditions import check_recipe
 from antiphon.training.reporting import Say, silent
 from antiphon.training.resume import lengthen, refuse_shorter, refuse_stopped, settings_to_resume, stored_recipe
 from antiphon.training.summary import Summary, save_summary
-from antiphon.training.tasks.task_kinds import count, prepare_task, resume_task, with_recipe
+from antiphon.training.tasks.task_kinds import prepare_task, resume_task, train_by_counting, with_recipe
 from antiphon.training.tensorboard_log import TensorBoardLog
+from antiphon.training.training_length import TrainingLength, with_length_defaults
 from antiphon.training.training_setup import Task
 from antiphon.training.training_state import TrainingState
 
@@ -99,7 +99,7 @@ def _begin(recipe: Recipe, out: Path, say: Say, held: ExitStack, options: _Start
     if options.resume and holds_run(out):
         return _resume(recipe, out, say)
     with new_run(out, force=options.force) as run:
-        if count(recipe, run, say):
+        if train_by_counting(recipe, run, say):
             return None
         return prepare_task(recipe, run, say)
 
@@ -117,10 +117,10 @@ def _resume(recipe: Recipe, out: Path, say: Say) -> Task | None:
         return resume_task(stored, run, say)
     refuse_stopped(run)
     task = resume_task(settings, run, say)
-    settled = settle_length(settings, task.updates_per_pass)
-    refuse_shorter(stored, settled, out)
-    lengthen(run, settled, say)
-    return with_recipe(task, settled)
+    longer = with_length_defaults(settings, task.updates_per_pass)
+    refuse_shorter(stored, longer, out)
+    lengthen(run, longer, say)
+    return with_recipe(task, longer)
 
 
 def _begin_beside_rank_zero(recipe: Recipe, run: RunFolder, say: Say) -> Task:
@@ -151,7 +151,7 @@ def _run_to_the_end(task: Task, run: RunFolder, say: Say, device: torch.device, 
     threads = count_of(torch.get_num_threads(), "thread")
     processes = f", {world_size()} processes" if world_size() > 1 else ""
     say(f"{task.recipe.model.kind}: {parameters:,} parameters, {threads}{processes}")
-    say(loop.setup.describe_length(Length.of(task.recipe.train), loop.state.epoch))
+    say(loop.setup.describe_length(TrainingLength.of(task.recipe.train), loop.state.epoch))
     loop.run()
     with explained_errors(run):
         on_rank_zero(lambda: _finish(task, run, loop.history, parameters, device.type, say))
@@ -163,7 +163,7 @@ def _new_loop(
     """The training loop of a task, at the checkpoint of its run if there is one."""
     settings = task.recipe.train
     checkpoint = load_checkpoint(run.checkpoint)
-    history = History(settings.dev_metric, Length.of(settings).patience)
+    history = History(settings.dev_metric, TrainingLength.of(settings).patience)
     torch.manual_seed(settings.seed)
     with refuse_other_shapes(run.checkpoint):
         setup = task.setup(run, is_new=checkpoint is None)

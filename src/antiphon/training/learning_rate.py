@@ -8,7 +8,7 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from antiphon.recipe.model_sections import ModelSection
 from antiphon.recipe.schema import Recipe, TrainSection
-from antiphon.training.length import Length
+from antiphon.training.training_length import TrainingLength
 
 _LEAST_WARMUP, _MOST_WARMUP = 100, 1000
 """Updates of the warm-up of a transformer where ``train.warmup_updates`` is unset: at least, and at most."""
@@ -16,15 +16,15 @@ DEFAULT_RATE, _WIDTH = 0.001, 256
 """The learning rate where ``train.learning_rate`` is unset, and the width of a transformer that has it."""
 
 
-def settle_learning_rate(recipe: Recipe, updates_per_pass: int) -> Recipe:
-    """The recipe with its learning rate and warm-up decided where it left them unset; after the passes of an epoch."""
+def with_rate_defaults(recipe: Recipe, updates_per_pass: int) -> Recipe:
+    """The recipe with defaults for the learning rate and the warm-up; the passes of an epoch are known already."""
     settings = recipe.train
-    settled: dict[str, float] = {}
+    decided: dict[str, float] = {}
     if settings.learning_rate is None:
-        settled["learning_rate"] = _default_rate(recipe.model)
+        decided["learning_rate"] = _default_rate(recipe.model)
     if settings.warmup_updates is None:
-        settled["warmup_updates"] = _default_warmup(recipe.model, (settings.passes or 1) * updates_per_pass)
-    return recipe.model_copy(update={"train": settings.model_copy(update=settled)})
+        decided["warmup_updates"] = _default_warmup(recipe.model, (settings.passes or 1) * updates_per_pass)
+    return recipe.model_copy(update={"train": settings.model_copy(update=decided)})
 
 
 def _default_rate(model: ModelSection) -> float:
@@ -54,7 +54,7 @@ class Schedule:
     @classmethod
     def of(cls, settings: TrainSection) -> "Schedule":
         """The schedule of a recipe whose length is decided."""
-        max_epochs = Length.of(settings).max_epochs
+        max_epochs = TrainingLength.of(settings).max_epochs
         rate, warmup_updates = settings.learning_rate or DEFAULT_RATE, settings.warmup_updates or 0
         return cls(rate, settings.final_learning_rate_ratio, warmup_updates, max_epochs)
 

@@ -182,11 +182,12 @@ class TrainingLoop:
 
     def _new_step(self) -> OutOfMemoryRetry:
         """The step, as a CUDA graph where that is possible, with retries after out-of-memory errors."""
-        state, how = self.state, self.settings.optimisation
+        state, optimisation = self.state, self.settings.optimisation
         group = gradient_group(state.device)
         broadcast_weights(state.model, group)
-        bfloat16 = how.precision == "bfloat16"
-        step = Step(state.model, self.setup.loss, state.optimiser, how.clip, state.ema, bfloat16, group)
+        step = Step(
+            state.model, self.setup.loss, state.optimiser, optimisation.clip, state.ema, optimisation.bfloat16, group
+        )
         captures = self.setup.uses_cuda_graphs and state.device.type == "cuda" and world_size() == 1
         graph_step = CudaGraphStep(step, self.settings.batch_size) if captures else None
         return OutOfMemoryRetry(step, state.limit, graph_step)

@@ -28,6 +28,11 @@ class Optimisation:
         given = {field.name: getattr(settings, field.name) for field in fields(cls)}
         return cls(**given | {"learning_rate": settings.learning_rate or DEFAULT_RATE})
 
+    @property
+    def bfloat16(self) -> bool:
+        """Whether matrices are multiplied in bfloat16."""
+        return self.precision == "bfloat16"
+
     def new_optimiser(self, model: nn.Module) -> torch.optim.Optimizer:
         """The optimiser of a model; ``l2`` adds ``l2 * weight`` to every gradient.
 

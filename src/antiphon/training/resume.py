@@ -9,8 +9,8 @@ from antiphon.recipe.recipe_paths import with_moved_paths
 from antiphon.recipe.schema import Recipe, TrainSection
 from antiphon.runs.run_folder import RunFolder
 from antiphon.terminal import count_of
-from antiphon.training.length import Length, default_patience
 from antiphon.training.reporting import Say
+from antiphon.training.training_length import TrainingLength, default_patience
 
 _LENGTHS = ("max_epochs", "max_updates", "min_passes")
 """Settings that may be raised when a run is resumed."""
@@ -53,12 +53,12 @@ def lengthen(run: RunFolder, recipe: Recipe, say: Say) -> None:
         say("train.final_learning_rate_ratio: the learning rate now falls over all epochs, old and new")
 
 
-def refuse_shorter(stored: Recipe, settled: Recipe, out: Path) -> None:
+def refuse_shorter(stored: Recipe, longer: Recipe, out: Path) -> None:
     """Refuses a length in updates that makes fewer epochs than the run has."""
-    before, now = (Length.of(recipe.train).max_epochs for recipe in (stored, settled))
+    before, now = (TrainingLength.of(recipe.train).max_epochs for recipe in (stored, longer))
     if now < before:
         raise RecipeError(
-            f"{out}: train.max_updates = {settled.train.max_updates} makes {count_of(now, 'epoch')}, expected more "
+            f"{out}: train.max_updates = {longer.train.max_updates} makes {count_of(now, 'epoch')}, expected more "
             f"than the {before} of the run; raise it or train.max_epochs"
         )
 

@@ -59,12 +59,12 @@ class TrainingState:
 
     @classmethod
     def new(
-        cls, model: nn.Module, how: Optimisation, device: torch.device, say: Callable[[str], None]
+        cls, model: nn.Module, optimisation: Optimisation, device: torch.device, say: Callable[[str], None]
     ) -> "TrainingState":
         """The state before the first update, on a device."""
         model = model.to(device).train()
-        ema = EMA(model, how.ema_decay).to(device) if how.ema_decay else None
-        return cls(model, ema, how.new_optimiser(model), MicroBatchLimit(say), MicroBatchLimit(say))
+        ema = EMA(model, optimisation.ema_decay).to(device) if optimisation.ema_decay else None
+        return cls(model, ema, optimisation.new_optimiser(model), MicroBatchLimit(say), MicroBatchLimit(say))
 
     @property
     def evaluated_model(self) -> nn.Module:

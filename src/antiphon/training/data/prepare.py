@@ -15,6 +15,7 @@ from antiphon.exceptions import InputError, RecipeError
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import build_limits, build_normalisation, may_copy_words, reads_source
 from antiphon.runs.run_folder import RunFolder, token_kinds
+from antiphon.training.data.data_defaults import required_files, with_data_defaults, with_model_defaults
 from antiphon.training.data.encoded_cache import (
     CacheKey,
     load_pairs,
@@ -23,7 +24,6 @@ from antiphon.training.data.encoded_cache import (
     stale_reason,
     vocabulary_files,
 )
-from antiphon.training.data.settle import required_files, settle_data, settle_model
 from antiphon.training.reporting import Say
 
 
@@ -39,7 +39,7 @@ class Prepared:
 
 def prepare(recipe: Recipe, run: RunFolder, say: Say) -> Prepared:
     """Makes vocabularies and encodes the data, or takes both from the cache."""
-    recipe = settle_data(recipe)
+    recipe = with_data_defaults(recipe)
     key, cache = CacheKey.of(recipe), recipe.data.cache
     if cache is None:
         _encode_all(recipe, run, key)
@@ -184,7 +184,7 @@ def _refuse_no_pairs(files: Files | None, stats: FilterStats) -> None:
 
 def _open_new(recipe: Recipe, run: RunFolder, corpus: Path, say: Say) -> Prepared:
     """The data of a new run, with settings decided that the recipe leaves unset."""
-    recipe = settle_model(recipe, run.codec(recipe), len(Corpus(corpus / "train.arrow")))
+    recipe = with_model_defaults(recipe, run.codec(recipe), len(Corpus(corpus / "train.arrow")))
     run.save_recipe(recipe)
     return _open(recipe, run, corpus, say)
 

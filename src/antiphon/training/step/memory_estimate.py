@@ -75,27 +75,28 @@ class MemoryEstimate:
         ]
 
 
-def estimate_memory(setup: TrainingSetup, how: Optimisation, device: str) -> MemoryEstimate:
+def estimate_memory(setup: TrainingSetup, optimisation: Optimisation, device: str) -> MemoryEstimate:
     """What the first epoch of training will take on a device."""
     model = setup.model.to(device).train()
     shapes = _shapes(setup)
-    step = max(_step_bytes(setup, how, sizes, device) for sizes in _extremes(shapes))
+    step = max(_step_bytes(setup, optimisation, sizes, device) for sizes in _extremes(shapes))
     return MemoryEstimate(
         parameters=count_parameters(model),
         batches=len(shapes),
         largest=_largest(shapes, shapes.prod(1)),
         weights=_bytes(_tensors(model)),
-        ema=_bytes(_tensors(EMA(model, how.ema_decay))) if how.ema_decay else 0,
-        optimiser=_STATES[how.optimiser] * _bytes(weight for weight in model.parameters() if weight.requires_grad),
+        ema=_bytes(_tensors(EMA(model, optimisation.ema_decay))) if optimisation.ema_decay else 0,
+        optimiser=_STATES[optimisation.optimiser] * _bytes(_trained(model)),
         step=step,
         cuda_graphs=step if setup.uses_cuda_graphs and device == "cuda" else 0,
     )
 
 
-def _step_bytes(setup: TrainingSetup, how: Optimisation, sizes: Sizes, device: str) -> int:
+def _step_bytes(setup: TrainingSetup, optimisation: Optimisation, sizes: Sizes, device: str) -> int:
     """The most bytes in use during a step on a batch of these sizes, gradients included."""
     pairs, rows, columns = sizes
-    step = Step(setup.model, setup.loss, how.new_optimiser(setup.model), how.clip, None, how.precision == "bfloat16")
+    optimiser = optimisation.new_optimiser(setup.model)
+    step = Step(setup.model, setup.loss, optimiser, optimisation.clip, bfloat16=optimisation.bfloat16)
 
     def use(number: int) -> NDArray[np.float64]:
         return _bytes_in_use(step, setup.sample(number, rows, columns).to(device))
@@ -183,6 +184,10 @@ def _gib(size: int) -> str:
 def _tensors(module: nn.Module) -> Iterator[Tensor]:
     yield from module.parameters()
     yield from module.buffers()
+
+
+def _trained(module: nn.Module) -> Iterator[Tensor]:
+    return (weight for weight in module.parameters() if weight.requires_grad)
 
 
 def _tensors_in(batch: Iterable[Any]) -> Iterator[Tensor]:

@@ -15,14 +15,13 @@ _QUANTILES = 0.1, 0.3, 0.5, 0.7, 0.9
 """Which batches of an epoch are timed, ordered from small to large."""
 
 
-def seconds_per_epoch(setup: TrainingSetup, how: Optimisation, device: str) -> float:
+def seconds_per_epoch(setup: TrainingSetup, optimisation: Optimisation, device: str) -> float:
     """About how long the steps of an epoch take: the mean of some, from small batches to large ones.
 
     The weights move, as they do in training.
     """
-    state = TrainingState.new(setup.model, how, torch.device(device), silent)
-    bfloat16 = how.precision == "bfloat16"
-    step = Step(state.model, setup.loss, state.optimiser, how.clip, state.ema, bfloat16)
+    state = TrainingState.new(setup.model, optimisation, torch.device(device), silent)
+    step = Step(state.model, setup.loss, state.optimiser, optimisation.clip, state.ema, optimisation.bfloat16)
     plan = setup.batches.plan(0)
     rows, columns = setup.lengths
     plan.sort(key=lambda indices: len(indices) * int(rows[indices].max()) * int(columns[indices].max()))

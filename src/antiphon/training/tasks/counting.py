@@ -14,9 +14,9 @@ from antiphon.ranking.saved_rankers import load_ranker
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import task_metrics
 from antiphon.runs.run_folder import RunFolder
+from antiphon.training.data.data_defaults import with_data_defaults
 from antiphon.training.data.prepare import dev_pairs, place_sentencepiece_models, training_pairs
 from antiphon.training.data.question_sets import dev_questions, learn_overlap, ranking_values, training_questions
-from antiphon.training.data.settle import settle_data
 from antiphon.training.reporting import Say
 from antiphon.training.summary import Summary, save_summary
 
@@ -32,7 +32,7 @@ class Example(NamedTuple):
 
 def train_suffix_rules(recipe: Recipe, run: RunFolder, say: Say) -> None:
     """Counts the suffix rules of the training pairs and saves them in the run folder."""
-    recipe = settle_data(recipe)
+    recipe = with_data_defaults(recipe)
     place_sentencepiece_models(recipe, run)
     started = time.monotonic()
     examples = read_examples(recipe, run, "train")

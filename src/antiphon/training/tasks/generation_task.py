@@ -18,11 +18,11 @@ from antiphon.runs.build import build_beam, build_model, build_search, task_metr
 from antiphon.runs.run_folder import RunFolder
 from antiphon.training.data.epoch_batches import EpochBatches, Indices
 from antiphon.training.data.prepare import Prepared, encoded_dev_pairs, prepare, prepare_again
-from antiphon.training.length import Length
 from antiphon.training.reporting import Say
 from antiphon.training.step.step import negative_log_likelihood, smoothed_loss
 from antiphon.training.tasks.generation_validation import GenerationValidation, OutputMetrics
 from antiphon.training.tasks.rule_weight import weigh_rules
+from antiphon.training.training_length import TrainingLength
 from antiphon.training.training_setup import TrainingSetup
 
 
@@ -59,7 +59,7 @@ class GenerationTask:
         settings, corpus = self.recipe.train, self.prepared.train
         model = self._model()
         batches = EpochBatches(
-            self._loader(model), self._plan_pass, seed=settings.seed, passes=Length.of(settings).passes
+            self._loader(model), self._plan_pass, seed=settings.seed, passes=TrainingLength.of(settings).passes
         )
         return TrainingSetup(
             model,

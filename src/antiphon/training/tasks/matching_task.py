@@ -48,8 +48,8 @@ from antiphon.training.data.question_sets import (
     ranking_values,
     training_questions,
 )
-from antiphon.training.length import Length
 from antiphon.training.reporting import Say
+from antiphon.training.training_length import TrainingLength
 from antiphon.training.training_setup import DevResult, InMicroBatches, TrainingSetup
 from antiphon.training.training_state import RunningMean
 
@@ -184,7 +184,7 @@ class MatchingTask:
             lambda indices, _: corpus.batch(indices),
             lambda order: plan_match_batches(corpus, settings.batch_size, order),
             seed=settings.seed,
-            passes=Length.of(settings).passes,
+            passes=TrainingLength.of(settings).passes,
         )
 
     def _listwise_batches(self, corpus: PairCorpus) -> EpochBatches:
@@ -202,7 +202,7 @@ class MatchingTask:
                 order=order,
             ),
             seed=settings.seed,
-            passes=Length.of(settings).passes,
+            passes=TrainingLength.of(settings).passes,
             groups=question,
         )
 

@@ -16,7 +16,7 @@ from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import build_beam, build_search
 from antiphon.runs.run_folder import RunFolder
-from antiphon.training.data.settle import share_vocabulary
+from antiphon.training.data.data_defaults import share_vocabulary
 from antiphon.training.tasks.counting import Example, read_examples
 
 _BATCH = 64
@@ -39,8 +39,8 @@ def weigh_rules(recipe: Recipe, run: RunFolder, new: RunFolder, device: str) -> 
     rules = SuffixRules.learn(example[:3] for example in read_examples(recipe, run, "train"))
     answers = list(_answers(recipe, run, rules, device))
     weight = fit_weight(answers) if recipe.search.rule_weight is None else recipe.search.rule_weight
-    settled = recipe.search.model_copy(update={"rule_weight": round(weight, 4)})
-    new.save_recipe(recipe.model_copy(update={"search": settled}))
+    search = recipe.search.model_copy(update={"rule_weight": round(weight, 4)})
+    new.save_recipe(recipe.model_copy(update={"search": search}))
     measured = {"rule_accuracy": _percent(answer.rule_is_right for answer in answers)}
     if weight:
         rules.save(new.rules)

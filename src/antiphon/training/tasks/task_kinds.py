@@ -6,14 +6,14 @@ from typing import Any, cast
 from antiphon.recipe.kinds import KINDS, resolve
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.run_folder import RunFolder
-from antiphon.training.learning_rate import settle_learning_rate
-from antiphon.training.length import settle_length
+from antiphon.training.learning_rate import with_rate_defaults
 from antiphon.training.reporting import Say
+from antiphon.training.training_length import with_length_defaults
 from antiphon.training.training_setup import Task
 
 
-def count(recipe: Recipe, run: RunFolder, say: Say) -> bool:
-    """Whether the recipe's kind learns by counting, without epochs; if so, the trained run is in the folder."""
+def train_by_counting(recipe: Recipe, run: RunFolder, say: Say) -> bool:
+    """Trains a kind that learns by counting, without epochs, into the folder; False for other kinds."""
     kind = KINDS[recipe.model.kind]
     if kind.count is not None:
         resolve(kind.count)(recipe, run, say)
@@ -23,12 +23,11 @@ def count(recipe: Recipe, run: RunFolder, say: Say) -> bool:
 def prepare_task(recipe: Recipe, run: RunFolder, say: Say) -> Task:
     """The task with its data in a new run folder, and its length chosen by the number of pairs where it is unset."""
     task = _task_kind(recipe).prepare(recipe, run, say)
-    settled = settle_length(task.recipe, task.updates_per_pass)
-    settled = settle_learning_rate(settled, task.updates_per_pass)
-    run.save_recipe(settled)
-    if settled.train.log == "tensorboard":
+    recipe = with_rate_defaults(with_length_defaults(task.recipe, task.updates_per_pass), task.updates_per_pass)
+    run.save_recipe(recipe)
+    if recipe.train.log == "tensorboard":
         run.tensorboard.mkdir()
-    return with_recipe(task, settled)
+    return with_recipe(task, recipe)
 
 
 def with_recipe(task: Task, recipe: Recipe) -> Task:

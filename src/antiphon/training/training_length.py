@@ -25,7 +25,7 @@ _LAST_SHARE = 0.05
 
 
 @dataclass(frozen=True)
-class Length:
+class TrainingLength:
     """Passes of an epoch, number of epochs, and the epochs without a better dev metric after which training stops."""
 
     passes: int
@@ -33,7 +33,7 @@ class Length:
     patience: int
 
     @classmethod
-    def of(cls, settings: TrainSection) -> "Length":
+    def of(cls, settings: TrainSection) -> "TrainingLength":
         """The length of a recipe in which it is decided."""
         assert settings.max_epochs is not None
         assert settings.patience is not None
@@ -54,14 +54,14 @@ def longer_than(settings: TrainSection, best_epoch: int, epochs: int) -> int | N
     return ceil(1.5 * epochs) if is_among_last else None
 
 
-def settle_length(recipe: Recipe, updates_per_pass: int) -> Recipe:
-    """The recipe with passes, epochs and patience decided where it leaves them unset."""
+def with_length_defaults(recipe: Recipe, updates_per_pass: int) -> Recipe:
+    """The recipe with defaults for passes, epochs and patience."""
     settings = recipe.train
     passes = settings.passes or ceil(UPDATES_PER_EPOCH / updates_per_pass)
     max_epochs = settings.max_epochs or _epochs(settings, updates_per_pass, passes)
     patience = settings.patience or default_patience(settings, max_epochs)
-    settled = settings.model_copy(update={"passes": passes, "max_epochs": max_epochs, "patience": patience})
-    return recipe.model_copy(update={"train": settled})
+    decided = settings.model_copy(update={"passes": passes, "max_epochs": max_epochs, "patience": patience})
+    return recipe.model_copy(update={"train": decided})
 
 
 def default_patience(settings: TrainSection, max_epochs: int) -> int:

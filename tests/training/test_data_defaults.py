@@ -6,62 +6,65 @@ from antiphon.data.codec import PairCodec, TextCodec
 from antiphon.data.tokenise import Chars, Normalisation, Words
 from antiphon.data.vocab import Vocab
 from antiphon.recipe.recipe_file import parse_recipe
-from antiphon.training.data.settle import settle_data, settle_model
+from antiphon.training.data.data_defaults import with_data_defaults, with_model_defaults
 
 LETTERS, OTHERS = (TextCodec(Normalisation(), Chars(), Vocab(letters)) for letters in ("abcdef", "uvwxyz"))
 
 
-def settled(source, target, pairs, **tables):
+def defaults_of(source, target, pairs, **tables):
     recipe = parse_recipe({"model": {"kind": "transducer"}, **tables}, "here")
-    return settle_model(recipe, PairCodec(source, target), pairs)
+    return with_model_defaults(recipe, PairCodec(source, target), pairs)
 
 
 @pytest.mark.parametrize(("pairs", "share"), [(100, 0.5), (400, 0.5), (1_000, 0.2), (4_000, 0.05), (5_000, 0.0)])
 def test_one_alphabet_ties_the_same_letters_and_few_pairs_are_made_up(pairs, share):
-    recipe = settled(LETTERS, LETTERS, pairs)
+    recipe = defaults_of(LETTERS, LETTERS, pairs)
     assert recipe.model.tie == "same"
     assert recipe.train.hallucination == share
 
 
 def test_two_alphabets_tie_what_goes_together_and_two_lexicons_nothing():
-    recipe = settled(LETTERS, OTHERS, 800)
+    recipe = defaults_of(LETTERS, OTHERS, 800)
     assert recipe.model.tie == "associated"
     assert recipe.train.hallucination == 0.0
     words = TextCodec(Normalisation(), Words(), Vocab(f"word{index}" for index in range(200_000)))
-    assert settled(words, LETTERS, 800).model.tie == "none"
+    assert defaults_of(words, LETTERS, 800).model.tie == "none"
 
 
 @pytest.mark.parametrize(("encoder", "context"), [("bidirectional", "attention"), ("unidirectional", "none")])
 def test_only_what_reads_from_both_ends_attends_to_the_source(encoder, context):
-    assert settled(LETTERS, OTHERS, 800, model={"encoder": encoder}).model.context == context
+    assert defaults_of(LETTERS, OTHERS, 800, model={"encoder": encoder}).model.context == context
 
 
 @pytest.mark.parametrize(("source", "target", "splits"), [("chars", "words", True), ("words", "words", False)])
 def test_hangul_is_taken_apart_where_tokens_are_characters(source, target, splits):
     data = {"source_tokens": source, "target_tokens": target, "features": False}
-    assert settle_data(parse_recipe({"data": data}, "here")).data.split_hangul is splits
-    assert settle_data(parse_recipe({"data": data | {"split_hangul": not splits}}, "here")).data.split_hangul != splits
+    assert with_data_defaults(parse_recipe({"data": data}, "here")).data.split_hangul is splits
+    assert (
+        with_data_defaults(parse_recipe({"data": data | {"split_hangul": not splits}}, "here")).data.split_hangul
+        != splits
+    )
 
 
 @pytest.mark.parametrize(("pairs", "dropout"), [(100, 0.5), (4_999, 0.5), (5_000, 0.3)])
 @pytest.mark.parametrize("kind", ["transducer", "attention", "language_model"])
 def test_many_pairs_need_less_dropout(kind, pairs, dropout):
-    assert settled(LETTERS, OTHERS, pairs, model={"kind": kind}).model.dropout == dropout
-    assert settled(LETTERS, OTHERS, pairs, model={"kind": kind, "dropout": 0.1}).model.dropout == 0.1
+    assert defaults_of(LETTERS, OTHERS, pairs, model={"kind": kind}).model.dropout == dropout
+    assert defaults_of(LETTERS, OTHERS, pairs, model={"kind": kind, "dropout": 0.1}).model.dropout == 0.1
 
 
 def test_what_a_recipe_says_holds():
     given = {"model": {"tie": "none"}, "train": {"hallucination": 0.3}}
-    recipe = settled(LETTERS, LETTERS, 100, **given)
+    recipe = defaults_of(LETTERS, LETTERS, 100, **given)
     assert (recipe.model.tie, recipe.train.hallucination) == ("none", 0.3)
-    words = settled(LETTERS, LETTERS, 100, data={"target_tokens": "words"})
+    words = defaults_of(LETTERS, LETTERS, 100, data={"target_tokens": "words"})
     assert (words.model.tie, words.train.hallucination) == ("associated", 0.0)
-    attention = settled(LETTERS, LETTERS, 100, model={"kind": "attention"})
+    attention = defaults_of(LETTERS, LETTERS, 100, model={"kind": "attention"})
     assert attention.train.hallucination is None
 
 
 @pytest.mark.parametrize(("kind", "smoothing"), [("transformer", 0.1), ("attention", None), ("transducer", None)])
 def test_only_a_transformer_smooths_labels_unasked(kind, smoothing):
-    assert settled(LETTERS, OTHERS, 100, model={"kind": kind}).train.label_smoothing == smoothing
-    asked = settled(LETTERS, OTHERS, 100, model={"kind": kind}, train={"label_smoothing": 0.0})
+    assert defaults_of(LETTERS, OTHERS, 100, model={"kind": kind}).train.label_smoothing == smoothing
+    asked = defaults_of(LETTERS, OTHERS, 100, model={"kind": kind}, train={"label_smoothing": 0.0})
     assert asked.train.label_smoothing == 0.0

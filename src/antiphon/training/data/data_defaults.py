@@ -1,4 +1,4 @@
-"""Settings that a recipe leaves open and the data decide."""
+"""Defaults of settings that a recipe leaves unset and that depend on the data."""
 
 from typing import Any
 
@@ -11,13 +11,13 @@ from antiphon.recipe.schema import DataSection, Recipe
 from antiphon.runs.build import may_copy_words, reads_source
 from antiphon.runs.run_folder import token_kinds
 
-_MOST_MADE_UP, _LEAST_MADE_UP = 0.5, 0.05
+_MAX_HALLUCINATED, _MIN_HALLUCINATED = 0.5, 0.05
 """Fractions of the pairs that are hallucinated: at most, and at least where any are."""
-_MADE_UP_PAIRS = 200
+_HALLUCINATED_PAIRS = 200
 """The number of hallucinated pairs, where their fraction is between the two."""
 _MANY_PAIRS = 5_000
 """From this many pairs on, dropout is lower; that of a transformer always is."""
-_DROPOUT_OF_FEW, _DROPOUT_OF_MANY = 0.5, 0.3
+_DROPOUT_FEW_PAIRS, _DROPOUT_MANY_PAIRS = 0.5, 0.3
 _LABEL_SMOOTHING = 0.1
 """Label smoothing of a transformer."""
 _MOST_ASSOCIATIONS = 10**6
@@ -26,8 +26,8 @@ _SHARED = 0.5
 """Part of the target vocabulary that must be in the source vocabulary as well, for copying to make sense."""
 
 
-def settle_data(recipe: Recipe) -> Recipe:
-    """The recipe with ``data.features`` and ``data.split_hangul`` decided, where it left them open."""
+def with_data_defaults(recipe: Recipe) -> Recipe:
+    """The recipe with defaults for ``data.features`` and ``data.split_hangul``."""
     data = recipe.data
     decided: dict[str, bool] = {}
     if data.split_hangul is None:
@@ -46,16 +46,16 @@ def required_files(data: DataSection, name: str) -> Files:
     return files
 
 
-def settle_model(recipe: Recipe, codec: PairCodec, pairs: int) -> Recipe:
-    """The recipe with what its vocabularies and its number of pairs decide, where it left that open.
+def with_model_defaults(recipe: Recipe, codec: PairCodec, pairs: int) -> Recipe:
+    """The recipe with defaults that depend on its vocabularies and its number of pairs.
 
-    That is ``model.dropout``, for a transformer ``train.label_smoothing``, for a transducer ``model.tie``,
+    These are ``model.dropout``, for a transformer ``train.label_smoothing``, for a transducer ``model.tie``,
     ``model.context``, ``model.copy_words`` and ``train.hallucination``.
     """
     model, train = recipe.model, recipe.train
     if isinstance(model, TokenModelSection) and model.dropout is None:
         is_low = pairs >= _MANY_PAIRS or model.needs_warmup
-        dropout = _DROPOUT_OF_MANY if is_low else _DROPOUT_OF_FEW
+        dropout = _DROPOUT_MANY_PAIRS if is_low else _DROPOUT_FEW_PAIRS
         model = model.model_copy(update={"dropout": dropout})
     if train.label_smoothing is None and isinstance(model, TransformerSection):
         train = train.model_copy(update={"label_smoothing": _LABEL_SMOOTHING})
@@ -76,7 +76,7 @@ def share_vocabulary(recipe: Recipe, codec: PairCodec) -> bool:
 
 
 def _transducer_settings(recipe: Recipe, model: TransducerSection, codec: PairCodec) -> dict[str, Any]:
-    """What a transducer leaves open: ties and copying by its vocabularies, context by its encoder."""
+    """Defaults of a transducer: ties and copying by its vocabularies, context by its encoder."""
     copies = may_copy_words(recipe) and not recipe.data.swap and share_vocabulary(recipe, codec)
     return {
         "copy_words": copies if model.copy_words is None else model.copy_words,
@@ -95,5 +95,5 @@ def _choose_tie(recipe: Recipe, model: TransducerSection, codec: PairCodec) -> s
 
 def _hallucinated_share(pairs: int) -> float:
     """Half of 100 inflected words, a fifth of 1,000, nothing of more than 4,000."""
-    share = min(_MOST_MADE_UP, _MADE_UP_PAIRS / pairs)
-    return round(share, 2) if share >= _LEAST_MADE_UP else 0.0
+    share = min(_MAX_HALLUCINATED, _HALLUCINATED_PAIRS / pairs)
+    return round(share, 2) if share >= _MIN_HALLUCINATED else 0.0
