@@ -7,7 +7,7 @@ import torch
 
 from antiphon.serve.lattice_view import LatticeInput, LatticeView
 from antiphon.serve.run_info import transducer_of
-from antiphon.serve.stream_story import StreamStory
+from antiphon.serve.stream_history import StreamHistory
 
 
 def view(model, source, target, **more):
@@ -74,15 +74,15 @@ def test_next_tokens_of_a_whole_input_are_those_of_decoding(models):
 
 
 def test_an_output_is_dropped_once_nothing_active_begins_with_it():
-    story = StreamStory()
-    story.read(["k"])
-    story.watch([(["a"], -0.1), (["b"], -2.0)])
-    story.read(["l"])
-    story.watch([(["a", "x"], -0.3), (["a"], -0.9)])
-    assert [(each["tokens"], each["step"]) for each in story.given_up(5)] == [(["b"], 2)]
-    story.write(["a"])
-    story.read(["m"])
-    story.watch([(["x"], -0.3)])
-    assert story.best == ["a", "x"]
-    assert [each["tokens"] for each in story.given_up(5)] == [["b"]]
-    assert story.average_lagging == pytest.approx(2.0)
+    history = StreamHistory()
+    history.read(["k"])
+    history.watch([(["a"], -0.1), (["b"], -2.0)])
+    history.read(["l"])
+    history.watch([(["a", "x"], -0.3), (["a"], -0.9)])
+    assert [(each["tokens"], each["step"]) for each in history.latest_dropped(5)] == [(["b"], 2)]
+    history.write(["a"])
+    history.read(["m"])
+    history.watch([(["x"], -0.3)])
+    assert history.best == ["a", "x"]
+    assert [each["tokens"] for each in history.latest_dropped(5)] == [["b"]]
+    assert history.average_lagging == pytest.approx(2.0)

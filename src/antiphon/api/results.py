@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from antiphon.data.vocab import SPECIALS
+from antiphon.models.channel_weights import Weights
 
 if TYPE_CHECKING:
     from antiphon.metrics import Score
@@ -57,7 +58,7 @@ class Candidate:
             "token_probabilities": self.token_probabilities,
         }
         if self.parts:
-            shown["parts"] = dict(zip(("direct", "channel", "language_model", "length"), self.parts, strict=True))
+            shown["parts"] = Weights(*self.parts)._asdict()
         return shown
 
 

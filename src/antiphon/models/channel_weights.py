@@ -1,4 +1,4 @@
-"""The weights of a noisy channel."""
+"""The weights of a noisy channel, and the names of the four scores that they weigh."""
 
 from typing import NamedTuple
 

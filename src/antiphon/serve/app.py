@@ -18,8 +18,8 @@ from antiphon.serve.api_page import STYLE, render
 from antiphon.serve.guards import Guard, RefusedError, SecurityHeaders
 from antiphon.serve.page_files import INDEX, PageFile, read_page
 from antiphon.serve.routes import SOCKET, create_router
-from antiphon.serve.sentences import sentence_of
 from antiphon.serve.service import Service
+from antiphon.serve.validation_errors import describe_errors
 from antiphon.serve.warm_up import warm_up
 
 
@@ -102,7 +102,7 @@ def add_errors(app: FastAPI) -> None:
         errors = error.errors()
         if errors[0]["type"] == "json_invalid" or len(errors[0]["loc"]) < 2:
             return JSONResponse({"error": "the body is not a JSON object, expected one; /docs has examples"}, 400)
-        return JSONResponse({"error": sentence_of(errors)}, 422)
+        return JSONResponse({"error": describe_errors(errors)}, 422)
 
     @app.exception_handler(Exception)
     async def failed(_: Request, error: Exception) -> Response:

@@ -4,7 +4,7 @@ A job has a key; jobs of the same key are computed in one call. Steps of streams
 each of which has at most one batch on its way, so that they take turns and neither waits for long. The first job of an
 idle lane waits a few milliseconds for others. After a batch, jobs gather until there are as many as were on their way
 before, and otherwise as long as more keep coming, but no longer than the batch took: many jobs at a time cost little
-more than one, and the thread that computes leaves the interpreter to the event loop meanwhile. A job whose client has
+more than one, and the worker thread leaves the interpreter to the event loop meanwhile. A job whose client has
 gone is dropped before it is computed.
 
 The event loop decides what is computed next; the thread only computes. At the pauses of a long computation

@@ -1,4 +1,4 @@
-"""What the service asks of models, from checked arguments to answers; all of it runs in the thread that computes."""
+"""What the service asks of models, from checked arguments to answers; all of it runs in the worker thread."""
 
 import math
 from collections.abc import Sequence
@@ -13,16 +13,16 @@ from antiphon.api.results import END_SYMBOL
 from antiphon.data.readers import Source
 from antiphon.decode.dropped_hypotheses import search_with_dropped
 from antiphon.exceptions import InputError
+from antiphon.models.channel_weights import Weights
 from antiphon.models.language_model import LanguageModel
 from antiphon.models.transducer import Transducer
 from antiphon.runs.build import build_beam
 from antiphon.serve.lattice_view import LatticeInput, LatticeView
 from antiphon.serve.request_bodies import CellBody, LatticeBody
 from antiphon.serve.run_info import transducer_of
+from antiphon.serve.stream_history import StreamHistory
 from antiphon.serve.stream_pool import OpenStream, Step, StreamPool, StreamSearch
-from antiphon.serve.stream_story import StreamStory
 
-PARTS = ("direct", "channel", "language_model", "length")
 _OF_CANDIDATES = ("text", "tokens", "probability", "log_probability", "score", "parts")
 """What is said of the candidates of a lattice."""
 
@@ -42,7 +42,7 @@ def candidate_answer(candidate: Candidate) -> dict[str, Any]:
         "score": finite(candidate.score),
         "token_probabilities": candidate.token_probabilities,
         "rows": candidate.rows,
-        "parts": dict(zip(PARTS, candidate.parts, strict=True)) if candidate.parts else None,
+        "parts": Weights(*candidate.parts)._asdict() if candidate.parts else None,
     }
 
 
@@ -153,10 +153,10 @@ class Lattices:
             raise InputError(f"cell ({body.row}, {body.column}): outside, expected at most ({I - 1}, {J - 1})")
         return view.cell(body.row, body.column, body.top)
 
-    def of_story(self, story: StreamStory, stream: OpenStream, top: int = 5) -> dict[str, Any]:
+    def of_stream(self, history: StreamHistory, stream: OpenStream, top: int = 5) -> dict[str, Any]:
         """The lattice of a stream so far."""
-        given = LatticeInput(story.source, story.best, stream.features, ended=False, emit_bias=stream.emit_bias)
-        return {**self.view(given).to_dict(top), **self._told(story, len(story.written), most=8)}
+        given = LatticeInput(history.source, history.best, stream.features, ended=False, emit_bias=stream.emit_bias)
+        return {**self.view(given).to_dict(top), **self._outputs_of(history, most=8)}
 
     def view(self, given: LatticeInput) -> LatticeView:
         """The lattice; one that is too large is refused."""
@@ -204,19 +204,20 @@ class Lattices:
         stream = OpenStream(features, body.emit_bias, prefix, watch=True)
         pool = StreamPool(self.model, StreamSearch("", "beam", None, None))
         (result,) = pool.advance([Step(stream, [[token] for token in source])])
-        story = StreamStory()
+        history = StreamHistory()
         for token, written, outputs in zip(source, result.written, result.outputs, strict=True):
-            story.read([token])
-            story.write(written)
-            story.watch(outputs)
-        return {"best": story.best, **self._told(story, len(story.written), body.nbest)}
+            history.read([token])
+            history.write(written)
+            history.watch(outputs)
+        return {"best": history.best, **self._outputs_of(history, body.nbest)}
 
-    def _told(self, story: StreamStory, written: int, most: int) -> dict[str, Any]:
+    def _outputs_of(self, history: StreamHistory, most: int) -> dict[str, Any]:
+        """The candidates of a stream, what it dropped, and how much it has written, with which delay."""
         join = self.model.codec.target.tokeniser.join
-        shown = {"candidates": story.candidates(), "dropped": story.given_up(most)}
+        shown = {"candidates": history.candidates(), "dropped": history.latest_dropped(most)}
         for each in (*shown["candidates"], *shown["dropped"]):
             each["text"] = join(each["tokens"])
-        return {**shown, "written": written, "AL": story.average_lagging}
+        return {**shown, "written": len(history.written), "AL": history.average_lagging}
 
 
 def features_of(model: Model, text: str, where: str) -> tuple[str, ...]:

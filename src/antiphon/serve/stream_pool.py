@@ -1,6 +1,6 @@
 """Streams that advance together: those of one run with the same search are a group, whatever their bias and features.
 
-All of this runs in the thread that computes. A step brings pieces of input to one stream; the steps of one call are
+All of this runs in the worker thread. A step brings pieces of input to one stream; the steps of one call are
 done piece by piece for all streams at once.
 """
 

@@ -15,10 +15,10 @@ from antiphon.exceptions import AntiphonError
 from antiphon.serve.guards import RefusedError
 from antiphon.serve.operations import features_of
 from antiphon.serve.request_bodies import StreamStart, check_characters
-from antiphon.serve.sentences import sentence_of
 from antiphon.serve.service import Service
+from antiphon.serve.stream_history import StreamHistory
 from antiphon.serve.stream_pool import OpenStream, Step, StepResult, StreamPool, StreamSearch
-from antiphon.serve.stream_story import StreamStory
+from antiphon.serve.validation_errors import describe_errors
 
 PIECES_AT_ONCE = 8
 """Pieces of a long text that are read in one step, so that other streams need not wait for all of it."""
@@ -52,7 +52,7 @@ class StreamSocket:
         self._begin()
 
     def _begin(self) -> None:
-        self.story, self.started = StreamStory(), time.perf_counter()
+        self.history, self.started = StreamHistory(), time.perf_counter()
         self.has_stepped = self.has_ended = False
 
     async def run(self) -> None:
@@ -147,7 +147,7 @@ class StreamSocket:
         try:
             options = StreamStart.model_validate(before | event)
         except ValidationError as error:
-            raise RefusedError(422, sentence_of(error.errors())) from None
+            raise RefusedError(422, describe_errors(error.errors())) from None
         stream = self._stream_of(options)
         await self._enter(StreamSearch(options.run, options.policy, options.beam, options.margin))
         self.options, self.stream = options, stream
@@ -188,11 +188,11 @@ class StreamSocket:
         pieces = (
             [text] if "token" in event else split_pieces(text, by_character=source.tokeniser.split("a b")[1] == " ")
         )
-        if self.story.pieces + len(pieces) > self.limits.stream_tokens:
+        if self.history.pieces + len(pieces) > self.limits.stream_tokens:
             raise CloseError(4413, f"an input of more than {self.limits.stream_tokens:,} tokens")
         for start in range(0, len(pieces), PIECES_AT_ONCE):
             await self._read_pieces(pieces[start : start + PIECES_AT_ONCE])
-        if options.watch and not self.messages and self.story.source:
+        if options.watch and not self.messages and self.history.source:
             await self._send_lattice()
 
     async def _read_pieces(self, pieces: list[str]) -> None:
@@ -202,18 +202,18 @@ class StreamSocket:
         result = await self._step(Step(self.stream, tokens))
         events: list[Event] = []
         for index, (piece, read, written) in enumerate(zip(pieces, tokens, result.written, strict=True)):
-            self.story.read(read)
+            self.history.read(read)
             unknown = [token for token in read if token not in source.vocab]
-            events.append(self._event("read", piece, self.story.pieces) | {"unknown": unknown})
+            events.append(self._event("read", piece, self.history.pieces) | {"unknown": unknown})
             events += self._write(written)
             if self.stream.watch:
-                self.story.watch(result.outputs[index])
+                self.history.watch(result.outputs[index])
         await self._send(*events)
 
     def _write(self, tokens: list[str]) -> list[Event]:
         """The events of tokens that are written now."""
-        first = len(self.story.written) + 1
-        self.story.write(tokens)
+        first = len(self.history.written) + 1
+        self.history.write(tokens)
         return [self._event("write", token, position) for position, token in enumerate(tokens, first)]
 
     async def _end(self, event: Event) -> None:
@@ -223,21 +223,23 @@ class StreamSocket:
         result = await self._step(Step(self.stream, ends=True))
         events = self._write(result.rest)
         self.has_ended = True
-        story, join = self.story, self.service.models[options.run].codec.target.tokeniser.join
+        history, join = self.history, self.service.models[options.run].codec.target.tokeniser.join
         ended: Event = {
             "event": "end",
-            "text": join(story.written),
-            "tokens": story.written,
-            "read": story.read_before,
-            "AL": story.average_lagging,
+            "text": join(history.written),
+            "tokens": history.written,
+            "read": history.read_before,
+            "AL": history.average_lagging,
             "time": self._seconds(),
         }
         await self._send(*events, ended)
 
     async def _send_lattice(self) -> None:
-        options, story, stream = self._open_options(), self.story, self.stream
+        options, history, stream = self._open_options(), self.history, self.stream
         lattices = self.service.lattices[options.run]
-        (shown,) = await self.service.batcher.submit(object(), [story], lambda _: [lattices.of_story(story, stream)])
+        (shown,) = await self.service.batcher.submit(
+            object(), [history], lambda _: [lattices.of_stream(history, stream)]
+        )
         await self._send({"event": "lattice", "run": options.run, **shown})
 
     def _open_options(self) -> StreamStart:

@@ -14,7 +14,7 @@ _TIMES = 3
 
 
 async def warm_up(service: Service) -> None:
-    """Has every run compute something, in the thread that computes."""
+    """Has every run compute something, in the worker thread."""
     for name, model in service.models.items():
         can = service.runs[name]["can"]
 

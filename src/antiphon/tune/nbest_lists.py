@@ -14,10 +14,9 @@ from antiphon.data.readers import Pair
 from antiphon.exceptions import InputError
 from antiphon.metrics import Outputs
 from antiphon.metrics.output_statistics import Rows, Statistics, statistics_of
+from antiphon.models.channel_weights import Weights
 from antiphon.storage.atomic import write_atomically
 from antiphon.tune.weight_search import CandidateTable
-
-SCORES = ("direct", "channel", "language_model", "length")
 
 
 @dataclass
@@ -89,9 +88,7 @@ class NBestLists:
         """Writes a JSON object for every pair: source, reference, and each candidate with its four scores."""
         lines = []
         for pair, each in zip(self.pairs, self.lists, strict=True):
-            candidates = [
-                {"tokens": tokens, **dict(zip(SCORES, scores, strict=True))} for tokens, scores in each.scores.items()
-            ]
+            candidates = [{"tokens": tokens, **Weights(*scores)._asdict()} for tokens, scores in each.scores.items()]
             shown = {"source": pair.source, "reference": pair.target, "candidates": candidates}
             lines.append(json.dumps(shown, ensure_ascii=False) + "\n")
         write_atomically(path, "".join(lines))
@@ -105,7 +102,7 @@ class NBestLists:
                 if (shown["source"], shown["reference"]) != (pair.source, pair.target):
                     raise ValueError("another pair")
                 candidates = [
-                    (tuple(map(str, each["tokens"])), tuple(float(each[name]) for name in SCORES))
+                    (tuple(map(str, each["tokens"])), tuple(float(each[name]) for name in Weights._fields))
                     for each in shown["candidates"]
                 ]
             except (ValueError, KeyError, TypeError, RecursionError) as error:

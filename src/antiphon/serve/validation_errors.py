@@ -1,4 +1,4 @@
-"""Errors of validation as one sentence."""
+"""Validation errors of requests as one sentence."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 _OF_UNION = ("str", "TextInput", "function-after[check_characters(), str]")
 
 
-def sentence_of(errors: Sequence[Mapping[str, Any]]) -> str:
+def describe_errors(errors: Sequence[Mapping[str, Any]]) -> str:
     """Where the first error is, and what was expected."""
     first = errors[0]
     place = [part for part in first["loc"] if part not in ("body", *_OF_UNION)]

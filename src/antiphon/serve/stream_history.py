@@ -11,8 +11,8 @@ _MOST_SHOWN = 8
 _MOST_DROPPED = 50
 
 
-class StreamStory:
-    """The story of one input."""
+class StreamHistory:
+    """What one input has led to so far."""
 
     def __init__(self) -> None:
         self.source: list[str] = []
@@ -59,7 +59,7 @@ class StreamStory:
         """The most probable active outputs."""
         return [_candidate(list(tokens), score) for tokens, score in self._alive]
 
-    def given_up(self, most: int) -> list[dict[str, Any]]:
+    def latest_dropped(self, most: int) -> list[dict[str, Any]]:
         """What was dropped, the latest first."""
         return [{**each, "probability": math.exp(each["log_probability"])} for each in self.dropped[:most]]
 
