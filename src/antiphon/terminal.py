@@ -1,6 +1,7 @@
 """Prints text from files, paths and recipes literally, never as markup or terminal codes."""
 
 import re
+import sys
 
 _CONTROLS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
@@ -17,6 +18,11 @@ def printable(text: str) -> str:
 def one_line(text: str, limit: int = 200) -> str:
     """The text on one line, control characters as escapes, truncated to ``limit`` characters."""
     return _LINE_CONTROLS.sub(_escape, text if len(text) <= limit else f"{text[:limit]}...")
+
+
+def print_note(message: str) -> None:
+    """Prints a note of a command on standard error."""
+    print(printable(f"antiphon: {message}"), file=sys.stderr)
 
 
 def count_of(count: int, noun: str) -> str:

@@ -2,7 +2,7 @@
 
 from antiphon.cli.info import applying
 from antiphon.recipe.schema import Recipe
-from antiphon.report.comparison import Compared, System, as_markdown
+from antiphon.report.comparison import ComparedSystems, System, as_markdown
 from antiphon.report.tables import info_table
 
 
@@ -41,7 +41,7 @@ def test_compare_shows_a_dash_where_nothing_is_known():
     class Nothing:
         kind = "suffix_rule"
 
-    row = as_markdown(Compared([System("runs/x", Nothing(), {})])).splitlines()[2]
+    row = as_markdown(ComparedSystems([System("runs/x", Nothing(), {})])).splitlines()[2]
     assert row == "| runs/x | suffix_rule | - | - | - | - |"
 
 

@@ -13,7 +13,7 @@ from antiphon.exceptions import InputError
 from antiphon.metrics.breakdown import EVERY_BREAKDOWN, By, Traits, break_down
 from antiphon.metrics.edits import count_edits
 from antiphon.metrics.output_metrics import Outputs, accuracy
-from antiphon.report.error_report import Against, Difference, ErrorReport, Mistake, Suspect
+from antiphon.report.error_report import Difference, ErrorReport, Mistake, ModelDifferences, Suspect
 
 if TYPE_CHECKING:
     from antiphon.api.model import Model
@@ -23,7 +23,7 @@ _MAX_EDITS = 100
 """Largest number of distinct edits in a report."""
 
 
-class Given(NamedTuple):
+class LocatedPair(NamedTuple):
     """A pair to analyse; ``where`` is its ``file:line``, or empty."""
 
     source: Source
@@ -44,7 +44,7 @@ class JudgedOutputs:
     right: list[bool]
 
 
-def predict_and_judge(model: "Model", given: Sequence[Given], beam: int | None) -> JudgedOutputs:
+def predict_and_judge(model: "Model", given: Sequence[LocatedPair], beam: int | None) -> JudgedOutputs:
     """The best output for every pair, judged by the accuracy of ``evaluate``."""
     sources = [pair.source for pair in given]
     predictions = model.predict(sources, beam=beam, align=False, allow_unknown_features=True)
@@ -54,7 +54,7 @@ def predict_and_judge(model: "Model", given: Sequence[Given], beam: int | None) 
 
 def find_errors(
     model: "Model",
-    given: Sequence[Given],
+    given: Sequence[LocatedPair],
     *,
     against: "Model | None",
     by: Sequence[By],
@@ -75,7 +75,7 @@ def find_errors(
     )
 
 
-def traits_of(model: "Model", given: Sequence[tuple[Source, str] | Given]) -> list[Traits]:
+def traits_of(model: "Model", given: Sequence[tuple[Source, str] | LocatedPair]) -> list[Traits]:
     """The properties that pairs are grouped by."""
     codec = model.codec
     found = []
@@ -86,7 +86,9 @@ def traits_of(model: "Model", given: Sequence[tuple[Source, str] | Given]) -> li
     return found
 
 
-def find_suspicious(model: "Model", given: Sequence[Given], *, most: int | None, beam: int | None) -> list[Suspect]:
+def find_suspicious(
+    model: "Model", given: Sequence[LocatedPair], *, most: int | None, beam: int | None
+) -> list[Suspect]:
     """The pairs, the least probable target per token first, with the outputs of the model."""
     scores = model.score([(pair.source, pair.target) for pair in given])
     lengths = [len(model.codec.target.tokens(pair.target)) + 1 for pair in given]
@@ -113,7 +115,9 @@ def _own_outputs(model: "Model", sources: list[Source], beam: int | None) -> Seq
     return model.predict(sources, beam=beam, align=False, allow_unknown_features=True)
 
 
-def _mistakes(model: "Model", given: Sequence[Given], judged: JudgedOutputs, wrong: Sequence[int]) -> list[Mistake]:
+def _mistakes(
+    model: "Model", given: Sequence[LocatedPair], judged: JudgedOutputs, wrong: Sequence[int]
+) -> list[Mistake]:
     pairs = [(given[index].source, given[index].target) for index in wrong]
     scores = model.score(pairs) if model.can_score else [None] * len(wrong)
     mistakes = []
@@ -145,7 +149,9 @@ def _unseen_tokens(model: "Model", text: str) -> list[str]:
     return [token for token in target.tokens(text) if token not in target.vocab]
 
 
-def _compare(given: Sequence[Given], ours: JudgedOutputs, theirs: JudgedOutputs, most: int | None) -> Against:
+def _compare(
+    given: Sequence[LocatedPair], ours: JudgedOutputs, theirs: JudgedOutputs, most: int | None
+) -> ModelDifferences:
     """The pairs that only one of two models gets right."""
     pairs = list(zip(ours.right, theirs.right, strict=True))
 
@@ -153,7 +159,7 @@ def _compare(given: Sequence[Given], ours: JudgedOutputs, theirs: JudgedOutputs,
         indices = (index for index, right in enumerate(pairs) if right == wanted)
         return tuple(_difference(given[n], ours.predictions[n], theirs.predictions[n]) for n in islice(indices, most))
 
-    return Against(
+    return ModelDifferences(
         both_right=pairs.count((True, True)),
         only_this=pairs.count((True, False)),
         only_other=pairs.count((False, True)),
@@ -163,7 +169,7 @@ def _compare(given: Sequence[Given], ours: JudgedOutputs, theirs: JudgedOutputs,
     )
 
 
-def _difference(pair: Given, ours: Prediction, theirs: Prediction) -> Difference:
+def _difference(pair: LocatedPair, ours: Prediction, theirs: Prediction) -> Difference:
     return Difference(
         *pair.listed(),
         reference=pair.target,

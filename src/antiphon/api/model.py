@@ -6,7 +6,7 @@ from typing import Unpack
 
 from torch import nn
 
-from antiphon.api.error_analysis import Given, check_breakdowns, find_errors, find_suspicious
+from antiphon.api.error_analysis import LocatedPair, check_breakdowns, find_errors, find_suspicious
 from antiphon.api.evaluation import evaluate_outputs, evaluation_of, score_task, with_references
 from antiphon.api.inputs import (
     PairLike,
@@ -130,11 +130,13 @@ class Model(PredictionInterface):
         check_positive("most", most)
         return find_suspicious(self, self._located(pairs, "suspicious"), most=most, beam=beam)
 
-    def _located(self, pairs: Iterable[PairLike], name: str) -> list[Given]:
+    def _located(self, pairs: Iterable[PairLike], name: str) -> list[LocatedPair]:
         """The pairs with their file and line, if known."""
         check_several(pairs, name)
         return [
-            Given(*as_pair(pair, reads_features=self.reads_features), pair.where if isinstance(pair, Pair) else "")
+            LocatedPair(
+                *as_pair(pair, reads_features=self.reads_features), pair.where if isinstance(pair, Pair) else ""
+            )
             for pair in pairs
         ]
 

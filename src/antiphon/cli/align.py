@@ -22,7 +22,6 @@ Examples:
 """
 
 import json
-import sys
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from itertools import chain, islice
@@ -36,7 +35,7 @@ from antiphon.cli.loading import load_run
 from antiphon.cli.options import Device, Run, Threads, finite
 from antiphon.cli.picture_file import PictureFile, check_picture
 from antiphon.exceptions import InputError
-from antiphon.terminal import count_of, printable
+from antiphon.terminal import count_of, print_note, printable
 
 if TYPE_CHECKING:
     from antiphon.api import Alignment, LinkOptions, Model, WordLinks
@@ -190,7 +189,7 @@ def read_gold_pairs(
     pairs = list(read_files(model, files, swap=False)) if files else None
     found = read_gold(gold, pairs, None if gold_format is None else gold_format.value)
     if without := sum(not links.possible for links in found.links):
-        print(f"antiphon: {count_of(without, 'pair')} without gold links", file=sys.stderr)
+        print_note(f"{count_of(without, 'pair')} without gold links")
     return found
 
 
@@ -201,7 +200,7 @@ def write_links(found: "Iterable[WordLinks]", *, as_json: bool) -> None:
         methods.add(each.method)
         print(json.dumps(each.to_dict(), ensure_ascii=False) if as_json else each.pharaoh())
     if any("attention" in method for method in methods):
-        print("antiphon: these links come from attention weights, which are not an alignment", file=sys.stderr)
+        print_note("these links come from attention weights, which are not an alignment")
 
 
 def show_alignments(

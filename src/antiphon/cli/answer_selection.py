@@ -22,18 +22,13 @@ from antiphon.ranking.question_files import (
     read_questions,
     select_questions,
 )
-from antiphon.terminal import count_of, printable
+from antiphon.terminal import count_of, print_note, printable
 
 if TYPE_CHECKING:
     from rich.text import Text
 
     from antiphon.api import Evaluation, Ranked, RankingModel
-    from antiphon.report.comparison import Compared, System
-
-
-def say(message: str) -> None:
-    """Prints a note on standard error."""
-    print(printable(f"antiphon: {message}"), file=sys.stderr)
+    from antiphon.report.comparison import ComparedSystems, System
 
 
 def predict(run: Path, file: Path, *, as_json: bool, explain: bool, device: str, threads: int | None) -> None:
@@ -42,7 +37,7 @@ def predict(run: Path, file: Path, *, as_json: bool, explain: bool, device: str,
     questions = _read(file)
     unknown = model.unknown_questions(questions)
     if unknown:
-        say(f"{count_of(unknown, 'question')} without a known word: their scores mean little")
+        print_note(f"{count_of(unknown, 'question')} without a known word: their scores mean little")
     if not as_json and not explain:
         for line in trec_lines(model.scores_by_id(questions), run.resolve().name):
             print(line)
@@ -58,8 +53,8 @@ def predict(run: Path, file: Path, *, as_json: bool, explain: bool, device: str,
 def _read(file: Path) -> list[Question]:
     """The questions of a file, or of standard input."""
     if file != Path("-"):
-        return read_questions(file, say)
-    return parse_questions(read_standard_input(), STANDARD_INPUT, say)
+        return read_questions(file, print_note)
+    return parse_questions(read_standard_input(), STANDARD_INPUT, print_note)
 
 
 def trec_lines(rankings: Mapping[str, Mapping[str, float]], name: str) -> Iterator[str]:
@@ -102,12 +97,14 @@ def evaluate(model: "RankingModel", file: Path, which: QuestionSet, qrels: Path 
     return model.evaluate_questions(questions, which=which, judged=judged)
 
 
-def compare_rankings(systems: "Iterable[System]", file: Path, which: QuestionSet, qrels: Path | None) -> "Compared":
+def compare_rankings(
+    systems: "Iterable[System]", file: Path, which: QuestionSet, qrels: Path | None
+) -> "ComparedSystems":
     """Ranking runs compared on the same questions, with the pairs that each scores per second."""
     from antiphon.api import RankingModel
     from antiphon.metrics.significance import bootstrap
     from antiphon.ranking.ranking_metrics import RANKING_METRICS
-    from antiphon.report.comparison import Compared
+    from antiphon.report.comparison import ComparedSystems
 
     questions, judged = read_judged(file, qrels)
     pairs = sum(len(question.answers) for question in select_questions(questions, which))
@@ -120,12 +117,12 @@ def compare_rankings(systems: "Iterable[System]", file: Path, which: QuestionSet
         started = time.perf_counter()
         measured.append(system.model.question_metrics(questions, which=which, judged=judged))
         ranked.append(replace(system, outputs_per_second=pairs / (time.perf_counter() - started)))
-    return Compared(ranked, {name: bootstrap([each[name] for each in measured]) for name in RANKING_METRICS})
+    return ComparedSystems(ranked, {name: bootstrap([each[name] for each in measured]) for name in RANKING_METRICS})
 
 
 def read_judged(file: Path, qrels: Path | None) -> tuple[list[Question], Judgements | None]:
     """Labelled questions, and the judgements that override their labels in the metrics."""
-    questions = read_questions(file, say, labelled=True)
+    questions = read_questions(file, print_note, labelled=True)
     judged = None if qrels is None else read_qrels(qrels)
     if judged is not None and qrels is not None:
         check_judgements(judged, questions, qrels)

@@ -25,7 +25,7 @@ from antiphon.exceptions import InputError, RunError
 
 if TYPE_CHECKING:
     from antiphon.cli.test_set import TestSet
-    from antiphon.report.comparison import Compared, System
+    from antiphon.report.comparison import ComparedSystems, System
 
 
 class Format(StrEnum):
@@ -73,7 +73,7 @@ def command(
 
 def compare_outputs(
     runs: list[Path], file: Path, references: list[Path], beam: int | None, device: str, threads: int | None
-) -> "Compared":
+) -> "ComparedSystems":
     """Compares the outputs of runs on the same pairs."""
     from antiphon.cli.test_set import read_test_set
     from antiphon.report.comparison import compare

@@ -13,7 +13,6 @@ Examples:
 """
 
 import json
-import sys
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -45,7 +44,7 @@ from antiphon.cli.options import (
 )
 from antiphon.cli.picture_file import PictureFile, check_picture
 from antiphon.exceptions import InputError, RecipeError
-from antiphon.terminal import one_line, printable
+from antiphon.terminal import one_line, print_note
 
 if TYPE_CHECKING:
     from antiphon.api import Evaluation, Model, StreamOptions
@@ -128,7 +127,7 @@ def read_pairs(model: "Model", files: list[Path], references: list[Path]) -> "Te
     test = read_test_set(model.recipe, files, references)
     note_unknown_features(model, test.pairs)
     if missing := missing_metrics_note(task_metrics(model.recipe.data)):
-        print(f"antiphon: not computed: {missing}", file=sys.stderr)
+        print_note(f"not computed: {missing}")
     return test
 
 
@@ -208,7 +207,7 @@ def _optional_picture(picture: Path) -> AbstractContextManager[None]:
     """Inside, a missing drawing library is a note on standard error, not an error."""
     from antiphon.report.plots import optional_picture
 
-    return optional_picture(picture, lambda note: print(f"antiphon: {printable(note)}", file=sys.stderr))
+    return optional_picture(picture, print_note)
 
 
 def draw_sweep(evaluations: "dict[float, Evaluation]", path: Path) -> None:

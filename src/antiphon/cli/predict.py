@@ -186,4 +186,4 @@ def predict_file(job: PredictionJob, style: Style, file: Path) -> None:
     with closing(job.predictions(*numbered_lines(file))) as predictions:
         for line, prediction in enumerate(Progress(count_lines(file)).follow(notes.follow(predictions)), 1):
             style.show(line, prediction)
-    notes.say()
+    notes.print_summary()

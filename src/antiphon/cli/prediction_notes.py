@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from antiphon.terminal import count_of, duration, printable
+from antiphon.terminal import count_of, duration, print_note
 
 if TYPE_CHECKING:
     from antiphon.api import Prediction
@@ -44,14 +44,14 @@ class Progress:
         try:
             for done, prediction in enumerate(predictions, 1):
                 if not self.silent and self.clock() >= self._next:
-                    self._say(done)
+                    self._show(done)
                 yield prediction
         finally:
             if self._shows_line:
                 self.stream.write("\r\x1b[K")
                 self.stream.flush()
 
-    def _say(self, done: int) -> None:
+    def _show(self, done: int) -> None:
         seconds = self.clock() - self.started
         self._next = self.clock() + _EVERY[self.is_terminal]
         inputs = f"{done:,} of {self.total:,} inputs" if self.total else count_of(done, "input")
@@ -82,10 +82,10 @@ class UnknownSymbols:
         if len(self.counts) > 2 * self.kept:
             self.counts = Counter(dict(self.counts.most_common(self.kept)))
 
-    def say(self) -> None:
+    def print_summary(self) -> None:
         """Prints the sentence on standard error, if there is one."""
         if self.counts:
-            say(str(self))
+            print_note(str(self))
 
     def __str__(self) -> str:
         """One sentence; nothing if every symbol is known."""
@@ -109,16 +109,11 @@ class Notes:
             self.listed += prediction.origin == "lexicon"
             yield prediction
 
-    def say(self) -> None:
+    def print_summary(self) -> None:
         """Prints what was counted on standard error."""
-        self.unknown.say()
+        self.unknown.print_summary()
         if self.lexicon is not None:
-            say(f"{count_of(self.listed, 'input')} answered from {self.lexicon}")
-
-
-def say(message: str) -> None:
-    """Prints a note on standard error."""
-    print(printable(f"antiphon: {message}"), file=sys.stderr)
+            print_note(f"{count_of(self.listed, 'input')} answered from {self.lexicon}")
 
 
 def count_lines(file: Path) -> int | None:

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from antiphon.cli.prediction_job import PredictionJob, Style
-from antiphon.cli.prediction_notes import Notes, Progress, say
+from antiphon.cli.prediction_notes import Notes, Progress
 from antiphon.exceptions import InputError
-from antiphon.terminal import count_of, one_line
+from antiphon.terminal import count_of, one_line, print_note
 
 if TYPE_CHECKING:
     from antiphon.data.cut_file import CutFile
@@ -64,7 +64,7 @@ def predict_shard(
     missing = {*folder.missing()}
     parts = mine.parts(folder.number)
     _write(job, style, cut, folder, [part for part in parts if part in missing])
-    _say_what_is_left(folder, len(parts), len(missing.intersection(parts)))
+    _report_progress(folder, len(parts), len(missing.intersection(parts)))
 
 
 def _check(file: Path, out: Path | None, part_lines: int | None) -> None:
@@ -120,10 +120,12 @@ def _write(job: PredictionJob, style: Style, cut: "CutFile", folder: "PartFolder
             with folder.writing(part) as file:
                 for line, prediction in zip(cut.line_numbers(part), followed, strict=False):
                     style.show(line, prediction, file)
-    notes.say()
+    notes.print_summary()
 
 
-def _say_what_is_left(folder: "PartFolder", parts: int, written: int) -> None:
+def _report_progress(folder: "PartFolder", parts: int, written: int) -> None:
     left = len(folder.missing())
     done = f"{folder.path}: {count_of(written, 'part')} written, {parts - written:,} there before"
-    say(f"{done}; {left:,} of {folder.number:,} missing" if left else f"{done}; all there: antiphon join {folder.path}")
+    print_note(
+        f"{done}; {left:,} of {folder.number:,} missing" if left else f"{done}; all there: antiphon join {folder.path}"
+    )

@@ -79,7 +79,7 @@ def command(
     try:
         process_lines(unknown.follow(pieces), start, writer)
     finally:
-        unknown.symbols.say()
+        unknown.symbols.print_summary()
 
 
 class UnknownPieces:

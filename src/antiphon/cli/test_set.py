@@ -1,6 +1,5 @@
 """Test files: pairs, with further references if there are any."""
 
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from itertools import count
@@ -12,7 +11,7 @@ from antiphon.data.readers import Pair, keep_filled, pair_files
 from antiphon.exceptions import InputError
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import reads_source
-from antiphon.terminal import count_of, one_line
+from antiphon.terminal import count_of, one_line, print_note
 from antiphon.training.data.prepare import pairs_of
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ def read_test_set(recipe: Recipe, files: Sequence[Path], references: Sequence[Pa
     number = next(lines)
     if len(pairs) < number:
         blank = count_of(number - len(pairs), "line")
-        print(f"antiphon: {blank} without a source or a target skipped", file=sys.stderr)
+        print_note(f"{blank} without a source or a target skipped")
     further = [_reference_lines(path, number, files[0]) for path in references]
     return TestSet(pairs, [[lines[place] for lines in further] for place in places])
 
@@ -53,7 +52,7 @@ def note_unknown_features(model: "Model", pairs: Sequence[Pair]) -> None:
             for feature, number in unknown.most_common(_FEATURES_SHOWN)
         )
         more = ", ..." if len(unknown) > _FEATURES_SHOWN else ""
-        print(f"antiphon: features never seen in training: {named}{more}", file=sys.stderr)
+        print_note(f"features never seen in training: {named}{more}")
 
 
 def _reference_lines(path: Path, wanted: int, file: Path) -> list[str]:

@@ -21,7 +21,7 @@ _MAX_DRAWN = 2**20
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ComparedScore:
     """One metric of one system: its value, its 95 % interval, and its p-value against the first system."""
 
     score: Score
@@ -30,14 +30,14 @@ class Comparison:
     p_value: float | None
 
 
-def compare_systems(systems: Sequence[Outputs], name: str, seed: int = 1) -> list[Comparison]:
+def compare_systems(systems: Sequence[Outputs], name: str, seed: int = 1) -> list[ComparedScore]:
     """One metric of every system, each compared with the first."""
     if name in RATIO_METRICS:
         return bootstrap([RATIO_METRICS[name](outputs) for outputs in systems], seed)
     return _bootstrap_corpus_metric(systems, name)
 
 
-def bootstrap(systems: Sequence[RatioStats], seed: int = 1) -> list[Comparison]:
+def bootstrap(systems: Sequence[RatioStats], seed: int = 1) -> list[ComparedScore]:
     """One metric of every system, given by its ratio statistics, each compared with the first."""
     blocks = [[_resample(shares, drawn) for shares in systems] for drawn in _draws(len(systems[0].parts), seed)]
     resampled = [np.concatenate(values) for values in zip(*blocks, strict=True)]
@@ -46,7 +46,7 @@ def bootstrap(systems: Sequence[RatioStats], seed: int = 1) -> list[Comparison]:
     for index, (score, values) in enumerate(zip(scores, resampled, strict=True)):
         low, high = np.percentile(values, [2.5, 97.5])
         p_value = _p_value(values - resampled[0], score.value - scores[0].value) if index else None
-        compared.append(Comparison(score, float(low), float(high), p_value))
+        compared.append(ComparedScore(score, float(low), float(high), p_value))
     return compared
 
 
@@ -69,7 +69,7 @@ def _p_value(differences: NDArray[np.float64], observed: float) -> float:
     return (as_extreme + 1) / (len(differences) + 1)
 
 
-def _bootstrap_corpus_metric(systems: Sequence[Outputs], name: str) -> list[Comparison]:
+def _bootstrap_corpus_metric(systems: Sequence[Outputs], name: str) -> list[ComparedScore]:
     """sacrebleu's own paired bootstrap."""
     streams = cast(list[list[str]], reference_streams(systems[0]))
     named: list[tuple[str, Sequence[str]]] = [(str(n), outputs.predicted) for n, outputs in enumerate(systems)]
@@ -83,5 +83,5 @@ def _bootstrap_corpus_metric(systems: Sequence[Outputs], name: str) -> list[Comp
     compared = []
     for result, p_value in zip([first, *others], p_values, strict=True):
         middle, reach = float(result.mean or result.score), float(result.ci or 0.0)
-        compared.append(Comparison(Score(result.score, signature), middle - reach, middle + reach, p_value))
+        compared.append(ComparedScore(Score(result.score, signature), middle - reach, middle + reach, p_value))
     return compared

@@ -9,8 +9,8 @@ from rich.table import Table
 
 from antiphon.exceptions import RunError
 from antiphon.metrics import Outputs, deletion_metrics, perplexity
-from antiphon.metrics.significance import Comparison, compare_systems
-from antiphon.report.tables import shown
+from antiphon.metrics.significance import ComparedScore, compare_systems
+from antiphon.report.tables import format_metric
 from antiphon.runs.build import task_metrics
 
 if TYPE_CHECKING:
@@ -35,14 +35,14 @@ class System:
 
 
 @dataclass(frozen=True)
-class Compared:
+class ComparedSystems:
     """Systems, and every metric of each, in the same order."""
 
     systems: Sequence[System]
-    metrics: dict[str, list[Comparison]] = field(default_factory=dict)
+    metrics: dict[str, list[ComparedScore]] = field(default_factory=dict)
 
 
-def compare(systems: Sequence[System]) -> Compared:
+def compare(systems: Sequence[System]) -> ComparedSystems:
     """Every metric of the task, those of compression where references are made by deletion.
 
     Systems with different target vocabularies are refused.
@@ -58,10 +58,10 @@ def compare(systems: Sequence[System]) -> Compared:
             )
     outputs = [system.outputs for system in systems if system.outputs is not None]
     names = [*task_metrics(first.model.recipe.data), *(deletion_metrics(outputs[0]) if outputs else ())]
-    return Compared(systems, {name: compare_systems(outputs, name) for name in names})
+    return ComparedSystems(systems, {name: compare_systems(outputs, name) for name in names})
 
 
-def as_json(compared: Compared) -> dict[str, Any]:
+def as_json(compared: ComparedSystems) -> dict[str, Any]:
     """Everything as JSON; the others are compared with the first system."""
     return {
         "systems": [
@@ -87,14 +87,14 @@ def as_json(compared: Compared) -> dict[str, Any]:
     }
 
 
-def as_markdown(compared: Compared) -> str:
+def as_markdown(compared: ComparedSystems) -> str:
     """A Markdown table with the signatures below it."""
     lines = ["| " + " | ".join(_header(compared)) + " |", "|" + "---|" * len(_header(compared))]
     lines += ["| " + " | ".join(row) + " |" for row in _rows(compared)]
     return "\n".join([*lines, "", *_notes(compared)])
 
 
-def as_table(compared: Compared) -> Table:
+def as_table(compared: ComparedSystems) -> Table:
     """A table for the terminal: a column for each run, and the signatures below."""
     table = Table(caption="\n".join(_notes(compared)), caption_justify="left", show_lines=True)
     (title, *names), *rows = zip(_header(compared), *_rows(compared), strict=True)
@@ -106,11 +106,11 @@ def as_table(compared: Compared) -> Table:
     return table
 
 
-def _header(compared: Compared) -> list[str]:
+def _header(compared: ComparedSystems) -> list[str]:
     return ["run", "kind", *compared.metrics, "perplexity", "parameters", "training s", "outputs/s"]
 
 
-def _rows(compared: Compared) -> Iterator[list[str]]:
+def _rows(compared: ComparedSystems) -> Iterator[list[str]]:
     for index, system in enumerate(compared.systems):
         yield [
             system.name,
@@ -128,12 +128,12 @@ def _known(value: float | None, digits: str) -> str:
     return "-" if value is None else format(value, digits)
 
 
-def _cell(name: str, result: Comparison) -> str:
-    value, low, high = (shown(name, value_) for value_ in (result.score.value, result.low, result.high))
+def _cell(name: str, result: ComparedScore) -> str:
+    value, low, high = (format_metric(name, value_) for value_ in (result.score.value, result.low, result.high))
     text = f"{value} [{low}, {high}]"
     return text if result.p_value is None else f"{text} p={result.p_value:.3f}"
 
 
-def _notes(compared: Compared) -> list[str]:
+def _notes(compared: ComparedSystems) -> list[str]:
     notes = ["In brackets: 95 % interval. p: paired bootstrap against the first run, 1,000 resamples."]
     return notes + [f"{name}: {results[0].score.signature}" for name, results in compared.metrics.items()]

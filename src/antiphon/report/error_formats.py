@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 from antiphon.metrics.breakdown import By, Group
 from antiphon.metrics.edits import Edit
-from antiphon.report.error_report import Against, ErrorReport, Listed, Suspect
+from antiphon.report.error_report import ErrorReport, ModelDifferences, ReportedPair, Suspect
 from antiphon.report.sections import Cell, Section, as_markdown, as_text, as_tsv
-from antiphon.report.tables import shown
+from antiphon.report.tables import format_metric
 from antiphon.terminal import count_of
 
 ErrorFormat = Literal["text", "tsv", "markdown", "jsonl"]
@@ -69,7 +69,8 @@ def groups_section(kind: str, groups: Sequence[Group], most: int | None = None) 
     """The groups of a kind with all their metrics, at most ``most``."""
     listed = groups[:most]
     rows: list[list[Cell]] = [
-        [group.name, group.pairs, *(shown(name, value) for name, value in group.metrics.items())] for group in listed
+        [group.name, group.pairs, *(format_metric(name, value) for name, value in group.metrics.items())]
+        for group in listed
     ]
     left = len(groups) - len(listed)
     by = "features" if kind in ("feature", "tag") else kind
@@ -115,7 +116,7 @@ def _edits_section(edits: Sequence[Edit]) -> Section:
     return Section("most frequent edits", ("edit", "wanted", "written", "count", "example"), rows)
 
 
-def _difference_sections(against: Against, names: Sequence[str]) -> Iterator[Section]:
+def _difference_sections(against: ModelDifferences, names: Sequence[str]) -> Iterator[Section]:
     for name, rows, count in (
         (names[0], against.won, against.only_this),
         (names[1], against.lost, against.only_other),
@@ -146,7 +147,7 @@ def _error_objects(report: ErrorReport, names: Sequence[str]) -> Iterator[dict[s
                 yield {"type": "difference", "right": name, **row.to_dict()}
 
 
-def _cells(row: Listed, header: Sequence[str]) -> list[Cell]:
+def _cells(row: ReportedPair, header: Sequence[str]) -> list[Cell]:
     """The named fields of a row; features as they are written in files, other lists with spaces between."""
     values = ((name, getattr(row, name)) for name in header)
     return [(";" if name == "features" else " ").join(v) if isinstance(v, tuple) else v for name, v in values]

@@ -10,7 +10,7 @@ from antiphon.metrics.edits import Edit
 
 
 @dataclass(frozen=True)
-class Listed:
+class ReportedPair:
     """A pair that is listed for some reason; ``where`` is its ``file:line``, empty if it came from no file."""
 
     where: str
@@ -23,7 +23,7 @@ class Listed:
 
 
 @dataclass(frozen=True)
-class Mistake(Listed):
+class Mistake(ReportedPair):
     """A pair whose output is not its reference.
 
     ``alignment`` has ``i-j`` pairs of source and output
@@ -40,7 +40,7 @@ class Mistake(Listed):
 
 
 @dataclass(frozen=True)
-class Difference(Listed):
+class Difference(ReportedPair):
     """A pair that only one of two models gets right: this one, or the other."""
 
     reference: str
@@ -51,7 +51,7 @@ class Difference(Listed):
 
 
 @dataclass(frozen=True)
-class Against:
+class ModelDifferences:
     """How many pairs both models get right, only this one, only the other, or neither; and which those are."""
 
     both_right: int
@@ -81,7 +81,7 @@ class ErrorReport:
     mistakes: tuple[Mistake, ...]
     groups: tuple[Group, ...]
     edits: tuple[Edit, ...]
-    against: Against | None = None
+    against: ModelDifferences | None = None
 
     @property
     def wrong(self) -> int:
@@ -113,7 +113,7 @@ class ErrorReport:
 
 
 @dataclass(frozen=True)
-class Suspect(Listed):
+class Suspect(ReportedPair):
     """A pair with the probability that a model gives its target, and what the model would write instead.
 
     ``log_probability_per_token`` is the log probability of the target divided by its tokens, the end counted as one.
@@ -132,5 +132,5 @@ class Suspect(Listed):
         return shown if is_possible else shown | {"log_probability_per_token": None}
 
 
-def _dicts(rows: Sequence[Listed]) -> list[dict[str, Any]]:
+def _dicts(rows: Sequence[ReportedPair]) -> list[dict[str, Any]]:
     return [row.to_dict() for row in rows]

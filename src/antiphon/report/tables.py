@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _DECIMALS = {"perplexity": 3, "edit_distance": 3, "AP": 3} | dict.fromkeys(RANKING_METRICS, 4)
 
 
-def shown(metric: str, value: float) -> str:
+def format_metric(metric: str, value: float) -> str:
     """A value with a suitable number of digits: two, but more if values are small."""
     return f"{value:.{_DECIMALS.get(metric, 2)}f}"
 
@@ -29,7 +29,7 @@ def metrics_table(evaluation: "Evaluation") -> Table:
     table.add_column("value", justify="right")
     table.add_column("signature")
     for name, score in evaluation.metrics.items():
-        table.add_row(name, shown(name, score.value), score.signature)
+        table.add_row(name, format_metric(name, score.value), score.signature)
     return table
 
 
@@ -40,7 +40,7 @@ def sweep_table(evaluations: "Mapping[float, Evaluation]") -> Table:
     for name in ("emit bias", *names):
         table.add_column(name, justify="right")
     for bias, evaluation in evaluations.items():
-        table.add_row(f"{bias:g}", *(shown(name, evaluation.metrics[name].value) for name in names))
+        table.add_row(f"{bias:g}", *(format_metric(name, evaluation.metrics[name].value) for name in names))
     return table
 
 
@@ -72,5 +72,5 @@ def _text(name: str, value: Any) -> str:
     if not isinstance(value, float):
         return str(value)
     if name.startswith("dev_") and name != "dev_metric":
-        return shown(name.removeprefix("dev_"), value)
+        return format_metric(name.removeprefix("dev_"), value)
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
