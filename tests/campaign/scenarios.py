@@ -61,7 +61,7 @@ def open_parts(path):
     if not (path / "parts.json").exists():
         return False
     folder = PartFolder.open(path)
-    for part in {*range(folder.number)} - {*folder.missing()}:
+    for part in {*range(folder.count)} - {*folder.missing()}:
         lines = min(folder.lines_per_part, folder.lines - part * folder.lines_per_part)
         assert folder.file(part).read_text().count("\n") == lines, folder.file(part)
     return True

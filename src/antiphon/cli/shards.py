@@ -7,9 +7,9 @@ within windows that parts are made of, so a part is the same to the last digit w
 
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from antiphon.cli.prediction_job import PredictionJob, Style
 from antiphon.cli.prediction_notes import Notes, Progress
@@ -24,30 +24,31 @@ PART_LINES = 4096
 """Lines of a part by default: a multiple of the window, small enough to be lost, and few files for many lines."""
 
 
-class Shard(NamedTuple):
-    """One of ``number`` shards, counted from 1."""
+@dataclass(frozen=True)
+class Shard:
+    """Shard ``index`` of ``count``, counted from 1."""
 
-    place: int
-    number: int
+    index: int
+    count: int
 
     def parts(self, all_parts: int) -> range:
         """The parts that this shard predicts."""
-        return range(self.place - 1, all_parts, self.number)
+        return range(self.index - 1, all_parts, self.count)
 
 
 def parse_shard(text: str) -> Shard:
     """The shard that ``i/n`` names; without a text, all of the file."""
     from antiphon.data.files import is_count
 
-    place, _, number = (text or "1/1").partition("/")
-    if not (is_count(place) and is_count(number) and int(number)):
+    index, _, count = (text or "1/1").partition("/")
+    if not (is_count(index) and is_count(count) and int(count)):
         raise InputError(f"--shard {one_line(text)}: expected I/N such as 2/8, the second of eight shards")
-    if not 1 <= int(place) <= int(number):
+    if not 1 <= int(index) <= int(count):
         raise InputError(
-            f"--shard {text}: expected 1/{number} to {number}/{number}, shards are counted from 1; in a job array of "
-            f"Slurm, --array=1-{number}"
+            f"--shard {text}: expected 1/{count} to {count}/{count}, shards are counted from 1; in a job array of "
+            f"Slurm, --array=1-{count}"
         )
-    return Shard(int(place), int(number))
+    return Shard(int(index), int(count))
 
 
 def predict_shard(
@@ -62,7 +63,7 @@ def predict_shard(
     cut = cut_file(file, part_lines or PART_LINES)
     folder = _start(job, style, cut, out)
     missing = {*folder.missing()}
-    parts = mine.parts(folder.number)
+    parts = mine.parts(folder.count)
     _write(job, style, cut, folder, [part for part in parts if part in missing])
     _report_progress(folder, len(parts), len(missing.intersection(parts)))
 
@@ -100,8 +101,7 @@ def _start(job: PredictionJob, style: Style, cut: "CutFile", out: Path) -> "Part
         "list of outputs": style.as_list,
     }
     suffix = "jsonl" if style.as_json else "txt"
-    number = len(cut.starts)
-    folder = PartFolder(out, number, cut.lines, cut.lines_per_part, suffix, style.one_line_each, made_of)
+    folder = PartFolder(out, len(cut.starts), cut.lines, cut.lines_per_part, suffix, style.one_line_each, made_of)
     folder.start()
     return folder
 
@@ -127,5 +127,5 @@ def _report_progress(folder: "PartFolder", parts: int, written: int) -> None:
     left = len(folder.missing())
     done = f"{folder.path}: {count_of(written, 'part')} written, {parts - written:,} there before"
     print_note(
-        f"{done}; {left:,} of {folder.number:,} missing" if left else f"{done}; all there: antiphon join {folder.path}"
+        f"{done}; {left:,} of {folder.count:,} missing" if left else f"{done}; all there: antiphon join {folder.path}"
     )

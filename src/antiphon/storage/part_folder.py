@@ -18,7 +18,7 @@ from antiphon.storage.atomic import sync_folder, write_atomically
 from antiphon.storage.folder_lock import locked
 from antiphon.storage.sealed_json import parse_sealed, render_sealed
 
-ABOUT = "parts.json"
+DESCRIPTION = "parts.json"
 _FORMAT = 1
 _CHUNK = 2**20
 _SHOWN = 5
@@ -26,13 +26,13 @@ _SHOWN = 5
 
 @dataclass(frozen=True)
 class PartFolder:
-    """A folder of ``number`` parts with the outputs for ``lines`` inputs, ``lines_per_part`` for each part.
+    """A folder of ``count`` parts with the outputs for ``lines`` inputs, ``lines_per_part`` for each part.
 
     ``one_line_each`` is whether every input has exactly one line of output. ``made_of`` are digests and settings.
     """
 
     path: Path
-    number: int
+    count: int
     lines: int
     lines_per_part: int
     suffix: str
@@ -42,22 +42,22 @@ class PartFolder:
     def start(self) -> None:
         """Creates the folder, or finds that it has parts of the same job; other parts are refused."""
         with locked(self.path, wait=True):
-            if (self.path / ABOUT).exists():
-                _refuse_difference(self.path, self._about(), _read(self.path))
+            if (self.path / DESCRIPTION).exists():
+                _refuse_difference(self.path, self._description(), _read(self.path))
             elif any(self.path.glob("part-*")):
-                raise InputError(f"{self.path}: parts in it but no {ABOUT}, expected a new folder")
+                raise InputError(f"{self.path}: parts in it but no {DESCRIPTION}, expected a new folder")
             else:
-                write_atomically(self.path / ABOUT, render_sealed(self._about()))
+                write_atomically(self.path / DESCRIPTION, render_sealed(self._description()))
 
     @classmethod
     def open(cls, path: Path) -> "PartFolder":
         """The folder that ``start`` has made."""
         about = _read(path)
         try:
-            kept = {name: about[name] for name in ("number", "lines", "lines_per_part", "suffix", "one_line_each")}
-            return cls(path=path, made_of=about["made_of"], **kept)
+            kept = {name: about[name] for name in ("lines", "lines_per_part", "suffix", "one_line_each", "made_of")}
+            return cls(path=path, count=about["number"], **kept)
         except (KeyError, TypeError) as error:
-            raise InputError(f"{path / ABOUT}: damaged ({error}), expected what antiphon wrote") from None
+            raise InputError(f"{path / DESCRIPTION}: damaged ({error}), expected what antiphon wrote") from None
 
     def file(self, part: int) -> Path:
         """The file of a part, whose name counts from 1."""
@@ -66,7 +66,7 @@ class PartFolder:
     def missing(self) -> list[int]:
         """The parts that are not there."""
         there = {path.name for path in self.path.iterdir()}
-        return [part for part in range(self.number) if self.file(part).name not in there]
+        return [part for part in range(self.count) if self.file(part).name not in there]
 
     @contextmanager
     def writing(self, part: int) -> Iterator[TextIO]:
@@ -101,13 +101,13 @@ class PartFolder:
         if missing:
             shown = ", ".join(self.file(part).name for part in missing[:_SHOWN]) + ", ..." * (len(missing) > _SHOWN)
             raise InputError(
-                f"{self.path}: {len(missing):,} of {self.number:,} parts missing ({shown}), expected all of them; "
+                f"{self.path}: {len(missing):,} of {self.count:,} parts missing ({shown}), expected all of them; "
                 "start every shard again, parts that are there are skipped"
             )
 
     def chunks(self) -> Iterator[str]:
         """The text of all parts in the order of the inputs; a part with too few or too many lines is refused."""
-        for part in range(self.number):
+        for part in range(self.count):
             found = 0
             with self.file(part).open(encoding="utf-8", newline="") as file:
                 while chunk := file.read(_CHUNK):
@@ -119,10 +119,10 @@ class PartFolder:
                     f"{self.file(part)}: {found:,} lines, expected {expected:,}; delete it and start its shard again"
                 )
 
-    def _about(self) -> dict[str, Any]:
+    def _description(self) -> dict[str, Any]:
         return {
             "format": _FORMAT,
-            "number": self.number,
+            "number": self.count,
             "lines": self.lines,
             "lines_per_part": self.lines_per_part,
             "suffix": self.suffix,
@@ -132,11 +132,11 @@ class PartFolder:
 
 
 def _read(folder: Path) -> dict[str, Any]:
-    path = folder / ABOUT
+    path = folder / DESCRIPTION
     try:
         about = parse_sealed(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError):
-        raise InputError(f"{folder}: no {ABOUT} in it, expected a folder of antiphon predict --out") from None
+        raise InputError(f"{folder}: no {DESCRIPTION} in it, expected a folder of antiphon predict --out") from None
     except ValueError as error:
         raise InputError(f"{path}: damaged ({error}), expected what antiphon wrote") from None
     if about.get("format") != _FORMAT:
@@ -146,7 +146,7 @@ def _read(folder: Path) -> dict[str, Any]:
     return about
 
 
-def _said(value: object) -> str:
+def _as_text(value: object) -> str:
     return "none" if value is None else str(value)
 
 
@@ -155,7 +155,7 @@ def _refuse_difference(folder: Path, ours: Mapping[str, Any], theirs: Mapping[st
     for name in dict.fromkeys([*ours["made_of"], *theirs["made_of"]]):
         value, found = ours["made_of"].get(name), theirs["made_of"].get(name)
         if found != value:
-            shown = "" if len(str(found)) > 20 else f" ({_said(found)}, not {_said(value)})"
+            shown = "" if len(str(found)) > 20 else f" ({_as_text(found)}, not {_as_text(value)})"
             raise InputError(
                 f"{folder}: parts of another {name}{shown}, expected those of this command; choose another --out"
             )
