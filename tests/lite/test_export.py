@@ -150,7 +150,7 @@ def test_other_files_are_never_replaced(antiphon, made, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/thesis.txt").write_text("precious")
     (tmp_path / "file").write_text("precious")
-    for out, message in (("mine", "holds other files already"), ("file", "no folder, expected a new name")):
+    for out, message in (("mine", "holds other files already"), ("file", "not a folder, expected a new name")):
         done = antiphon("export", made[0], "--out", tmp_path / out, "--force")
         assert done.status == 2
         assert message in done.err
