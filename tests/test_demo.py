@@ -6,6 +6,7 @@ import sys
 
 from rich.console import Console
 
+from antiphon.cli.demo import program_name
 from antiphon.demo import FOLDER, pairs_of
 from antiphon.demo.pronunciation import closest_pronunciations, learn_to_pronounce
 from antiphon.demo.spelling import accuracies, words_won
@@ -75,3 +76,10 @@ def test_the_words_suggested_as_examples_are_held_out():
     suggested = (FOLDER / SUGGESTIONS).read_text().split()
     assert len(suggested) > 4
     assert set(suggested) <= {pair.source for pair in pairs_of("dev")[:400]}
+
+
+def test_the_next_commands_can_be_typed_however_the_program_was_started(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    for started, typed in (("/x/antiphon/__main__.py", "python -m antiphon"), ("/x/bin/antiphon", "/x/bin/antiphon")):
+        monkeypatch.setattr(sys, "argv", [started])
+        assert program_name() == typed

@@ -1,7 +1,7 @@
 """Learn to pronounce and spell English words, and show the result.
 
-Trains on data that come with the package, on one core, in less than four
-minutes. The first result comes after about one.
+Trains on data that come with the package, on one core, in about six minutes.
+The first result comes after about two.
 
 Examples:
   antiphon demo
@@ -38,7 +38,7 @@ def command(
     learn_to_pronounce(out, console, force=force, threads=threads)
     learn_to_spell(spelling, console, force=force, threads=threads)
     console.print("\nNext, try\n")
-    antiphon = "antiphon" if shutil.which("antiphon") else sys.argv[0]
+    antiphon = program_name()
     for line in (
         f"echo jabberwocky | {antiphon} predict {out}",
         f"echo jabberwocky | {antiphon} predict {out} --nbest 3 --format jsonl",
@@ -50,3 +50,10 @@ def command(
     console.print("\nand watch the runs read and write, on a page\n")
     served = " ".join(str(run) for run in (spelling / "channel", out, spelling / "noisy", spelling / "lm"))
     console.print(f"  {antiphon} serve {served}", style="cyan", soft_wrap=True)
+
+
+def program_name() -> str:
+    """What to type to call this program again."""
+    if shutil.which("antiphon"):
+        return "antiphon"
+    return "python -m antiphon" if Path(sys.argv[0]).name == "__main__.py" else sys.argv[0]

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from antiphon.ranking.joint_batches import JointBatch
 from antiphon.ranking.matcher import PairModel
-from antiphon.ranking.pretrained_encoder import Pooling
-from antiphon.ranking.pretrained_sentence import pool_states, text_inputs
+from antiphon.ranking.pooling import Pooling, pool_states
+from antiphon.ranking.pretrained_sentence import text_inputs
 
 
 class CrossEncoder(PairModel):

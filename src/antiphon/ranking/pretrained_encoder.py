@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from itertools import accumulate
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal, cast, get_args
+from typing import Any, cast, get_args
 
 import numpy as np
 import torch
@@ -21,10 +21,9 @@ from antiphon.data.files import read_text
 from antiphon.data.padded_pairs import Ids
 from antiphon.exceptions import InputError
 from antiphon.ranking.joint_batches import JointIds
+from antiphon.ranking.pooling import Pooling
 from antiphon.terminal import one_line
 
-Pooling = Literal["mean", "cls", "max"]
-"""How the states of a text become one vector."""
 _WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
 _TOKENISERS = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
 _LOCAL = {"local_files_only": True, "trust_remote_code": False}

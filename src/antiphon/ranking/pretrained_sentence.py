@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from antiphon.nn.recurrent import valid_positions
-from antiphon.ranking.pretrained_encoder import Pooling
+from antiphon.ranking.pooling import Pooling, pool_states
 from antiphon.ranking.sentence_models import SentenceModel
 
 _COSINE_SCALE = 10.0
@@ -20,15 +20,6 @@ def text_inputs(encoder: nn.Module, tokens: Int[Tensor, "B I"], valid: Bool[Tens
     """What an encoder of ``transformers`` is called with."""
     padding = cast(Any, encoder.config).pad_token_id or 0
     return {"input_ids": tokens.masked_fill(~valid, padding), "attention_mask": valid.long()}
-
-
-def pool_states(states: Float[Tensor, "B I D"], valid: Bool[Tensor, "B I"], pooling: Pooling) -> Float[Tensor, "B D"]:
-    """One vector of the states of each text: the first, the maximum or the mean."""
-    if pooling == "cls":
-        return states[:, 0]
-    if pooling == "max":
-        return states.masked_fill(~valid[:, :, None], -torch.inf).amax(1)
-    return (states * valid[:, :, None]).sum(1) / valid.sum(1, keepdim=True)
 
 
 class PretrainedSentence(SentenceModel):

@@ -16,7 +16,8 @@ from antiphon.ranking.joint_batches import JointCorpus
 from antiphon.ranking.logistic import Logistic
 from antiphon.ranking.matcher import Matcher, PairModel
 from antiphon.ranking.older_weights import has_older_names, rename_bert_weights
-from antiphon.ranking.pretrained_encoder import Pooling, WordPieces, check_pooling, new_encoder, read_encoder_config
+from antiphon.ranking.pooling import Pooling
+from antiphon.ranking.pretrained_encoder import WordPieces, check_pooling, new_encoder, read_encoder_config
 from antiphon.ranking.pretrained_sentence import PretrainedSentence
 from antiphon.ranking.question_batches import MatchCorpus, PairCorpus
 from antiphon.ranking.question_files import Question

@@ -13,9 +13,7 @@ from torch import Tensor, nn
 
 from antiphon.nn.dropout import Dropout
 from antiphon.nn.recurrent import LSTM, mirror_index, take_flat, valid_positions
-
-Pooling = Literal["last", "mean", "max"]
-"""How the states of a text become one vector."""
+from antiphon.ranking.pooling import pool_states
 
 
 @dataclass(frozen=True)
@@ -27,7 +25,7 @@ class ReaderSizes:
     dropout: float = 0.0
     forget_bias: float = 0.0
     state_dropout: float = 0.0
-    pooling: Pooling = "last"
+    pooling: Literal["last", "mean", "max"] = "last"
     bidirectional: bool = False
 
     @property
@@ -143,7 +141,8 @@ class LSTMReader(nn.Module):
             mirror = mirror_index(lengths, tokens.shape[1])
             leftward = take_flat(self.leftward(take_flat(embedded, mirror))[0], mirror)
             states, last = torch.cat([states, leftward], 2), torch.cat([last, leftward[:, 0]], 1)
-        pooled = last if self.pooling == "last" else _pool(states, lengths, self.pooling)
+        valid = valid_positions(lengths, tokens.shape[1])
+        pooled = last if self.pooling == "last" else pool_states(states, valid, self.pooling)
         return self.state_dropout(states), self.state_dropout(pooled)
 
 
@@ -162,14 +161,6 @@ def _new_lstm(input_size: int, sizes: ReaderSizes) -> LSTM:
             if name.startswith("bias_ih"):
                 nn.init.constant_(weight.data[sizes.hidden_size : 2 * sizes.hidden_size], sizes.forget_bias)
     return lstm
-
-
-def _pool(states: Float[Tensor, "B I H"], lengths: Int[Tensor, " B"], pooling: Pooling) -> Float[Tensor, "B H"]:
-    """The mean or the maximum of each text's states."""
-    valid = valid_positions(lengths, states.shape[1])[:, :, None]
-    if pooling == "max":
-        return states.masked_fill(~valid, -torch.inf).amax(1)
-    return (states * valid).sum(1) / lengths[:, None]
 
 
 class LastState(SentenceModel):
