@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, cast
+from typing import cast
 
 import numpy as np
 from torch import nn
 
 from antiphon.exceptions import RunError
+from antiphon.models.ensemble_model import Mean
 from antiphon.ranking.question_files import Question
 from antiphon.ranking.rankers import Explain, LogOddsRanker, Scores, WordWeights
 from antiphon.ranking.saved_rankers import load_ranker
@@ -18,8 +19,6 @@ from antiphon.runs.build import count_parameters
 from antiphon.runs.ensemble_run import new_ensemble, open_members
 from antiphon.runs.run_copies import copy_files
 from antiphon.runs.run_folder import RunFolder
-
-Mean = Literal["probabilities", "logs"]
 
 
 @dataclass(frozen=True)

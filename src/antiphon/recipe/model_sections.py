@@ -32,7 +32,7 @@ def refuse_unequal_heads(hidden_size: int, heads: int | None, name: str = "heads
         )
 
 
-def most_heads(hidden_size: int) -> int:
+def default_heads(hidden_size: int) -> int:
     """Four heads, or two or one if four do not divide the hidden size."""
     return gcd(hidden_size, 4)
 
@@ -88,7 +88,7 @@ class LSTMSection(ModelSection):
         return self.hidden_size
 
     @model_validator(mode="after")
-    def _lstms_fit_into_memory(self) -> "LSTMSection":
+    def _check_size_of_lstms(self) -> "LSTMSection":
         hidden, layers = self.hidden_size, self.layers
         refuse_too_many(
             3 * 4 * hidden * (self.input_size() + hidden * (2 * layers - 1)),
@@ -151,7 +151,7 @@ class TransducerSection(TokenModelSection):
             "context": self.context or "none",
             "copy_words": bool(self.copy_words),
             "encoder_layers": self._encoder_layers(),
-            "encoder_heads": self.encoder_heads or most_heads(self.hidden_size),
+            "encoder_heads": self.encoder_heads or default_heads(self.hidden_size),
             "encoder_feedforward_size": self._inner_size(),
         }
 
@@ -162,7 +162,7 @@ class TransducerSection(TokenModelSection):
         return self.encoder_feedforward_size or 4 * self.hidden_size
 
     @model_validator(mode="after")
-    def _the_encoder_can_be(self) -> "TransducerSection":
+    def _check_encoder(self) -> "TransducerSection":
         if self.needs_warmup:
             refuse_unequal_heads(self.hidden_size, self.encoder_heads, "encoder_heads")
             hidden, inner, layers = self.hidden_size, self._inner_size(), self._encoder_layers()
@@ -181,7 +181,7 @@ class TransducerSection(TokenModelSection):
         return self
 
     @model_validator(mode="after")
-    def _only_whole_sources_are_attended_to(self) -> "TransducerSection":
+    def _check_context(self) -> "TransducerSection":
         if self.context == "attention" and self.encoder == "unidirectional":
             raise ValueError(
                 'model.context = "attention" with model.encoder = "unidirectional": attention needs the whole source, '
@@ -236,19 +236,19 @@ class TransformerSection(ModelSection):
 
     def arguments(self) -> dict[str, Any]:
         """All settings, with defaults for those that are unset."""
-        heads = self.heads or most_heads(self.hidden_size)
+        heads = self.heads or default_heads(self.hidden_size)
         return super().arguments() | {"heads": heads, "feedforward_size": self._inner_size()}
 
     def _inner_size(self) -> int:
         return self.feedforward_size or 4 * self.hidden_size
 
     @model_validator(mode="after")
-    def _heads_divide_the_hidden_size(self) -> "TransformerSection":
+    def _check_heads(self) -> "TransformerSection":
         refuse_unequal_heads(self.hidden_size, self.heads)
         return self
 
     @model_validator(mode="after")
-    def _layers_fit_into_memory(self) -> "TransformerSection":
+    def _check_size_of_layers(self) -> "TransformerSection":
         hidden, inner, layers = self.hidden_size, self._inner_size(), self.layers
         refuse_too_many(
             layers * hidden * (12 * hidden + 4 * inner),
@@ -309,7 +309,7 @@ class MatcherSection(LSTMSection):
     """Use one LSTM for questions and answers instead of two."""
 
     @model_validator(mode="after")
-    def _pairs_are_read_jointly_by_encoders_that_are_trained(self) -> "MatcherSection":
+    def _check_reading(self) -> "MatcherSection":
         if self.reading == "joint" and (self.sentence != "pretrained" or self.frozen):
             raise ValueError(
                 f'model.reading = "joint" with model.sentence = "{self.sentence}" and model.frozen = '

@@ -194,12 +194,12 @@ class Recipe(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _text_can_be_written(cls, given: Any) -> Any:
+    def _check_text(cls, given: Any) -> Any:
         check_texts(given)
         return given
 
     @model_validator(mode="after")
-    def _sentencepiece_models_belong_to_sentencepiece_tokens(self) -> "Recipe":
+    def _check_sentencepiece(self) -> "Recipe":
         for side in ("source", "target"):
             has_model = getattr(self.data, f"{side}_sentencepiece") is not None
             if has_model and getattr(self.data, f"{side}_tokens") != "sentencepiece":
@@ -207,7 +207,7 @@ class Recipe(Section):
         return self
 
     @model_validator(mode="after")
-    def _only_words_are_copied(self) -> "Recipe":
+    def _check_copying(self) -> "Recipe":
         kinds = self.data.source_tokens, self.data.target_tokens
         if isinstance(self.model, TransducerSection) and self.model.copy_words and kinds != ("words", "words"):
             raise ValueError(
