@@ -66,12 +66,12 @@ def predict_in_processes(
 class Workers:
     """A pool of processes that predict batches until the end of a ``with`` block, or of this process."""
 
-    def __init__(self, job: Job, number: int) -> None:
+    def __init__(self, job: Job, processes: int) -> None:
         context = get_context("spawn")
         self.job = job
         self._given, self._held = context.Pipe(duplex=False)
         arguments = self._given, context.Value("i", 0), visible_gpus() if job.device == "cuda" else []
-        self._pool = ProcessPoolExecutor(number, context, initializer=start_worker, initargs=arguments)
+        self._pool = ProcessPoolExecutor(processes, context, initializer=start_worker, initargs=arguments)
 
     def __enter__(self) -> Self:
         return self

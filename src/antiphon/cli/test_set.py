@@ -31,13 +31,13 @@ def read_test_set(recipe: Recipe, files: Sequence[Path], references: Sequence[Pa
     """The pairs of a file as a run reads them; a note on standard error counts skipped lines without text."""
     lines = count()
     numbered = (pair for pair, _ in zip(pairs_of(recipe, pair_files(files)), lines, strict=False))
-    pairs, places = keep_filled(numbered, files[0], targets_only=not reads_source(recipe))
-    number = next(lines)
-    if len(pairs) < number:
-        blank = count_of(number - len(pairs), "line")
+    pairs, indices = keep_filled(numbered, files[0], targets_only=not reads_source(recipe))
+    total = next(lines)
+    if len(pairs) < total:
+        blank = count_of(total - len(pairs), "line")
         print_note(f"{blank} without a source or a target skipped")
-    further = [_reference_lines(path, number, files[0]) for path in references]
-    return TestSet(pairs, [[lines[place] for lines in further] for place in places])
+    further = [_reference_lines(path, total, files[0]) for path in references]
+    return TestSet(pairs, [[lines[index] for lines in further] for index in indices])
 
 
 def note_unknown_features(model: "Model", pairs: Sequence[Pair]) -> None:
@@ -48,8 +48,8 @@ def note_unknown_features(model: "Model", pairs: Sequence[Pair]) -> None:
     unknown = Counter(feature for pair in pairs for feature in set(pair.features) - known)
     if unknown:
         named = ", ".join(
-            f"{one_line(feature)} ({number:,}; nearest: {one_line(nearest_feature(feature, known)) or 'none'})"
-            for feature, number in unknown.most_common(_FEATURES_SHOWN)
+            f"{one_line(feature)} ({times:,}; nearest: {one_line(nearest_feature(feature, known)) or 'none'})"
+            for feature, times in unknown.most_common(_FEATURES_SHOWN)
         )
         more = ", ..." if len(unknown) > _FEATURES_SHOWN else ""
         print_note(f"features never seen in training: {named}{more}")

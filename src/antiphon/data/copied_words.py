@@ -81,7 +81,7 @@ def _extend_target(target: Ids, source: Ids, size: int) -> Ids:
     extended = _replace(target, _first_positions(source, size) if len(unknown) else {})
     copied = unknown[extended[unknown] >= size]
     if len(copied) > 1:
-        chain = _longest_chain([np.flatnonzero(source == target[place]).tolist() for place in copied])
+        chain = _longest_chain([np.flatnonzero(source == target[position]).tolist() for position in copied])
         extended[np.delete(copied, chain)] = UNKNOWN
     return extended
 
@@ -95,7 +95,7 @@ def _longest_chain(choices: Sequence[Sequence[int]]) -> list[int]:
     for word, positions in enumerate(choices):
         for length in reversed(range(len(best))):
             end, chain = best[length]
-            place = next((position for position in positions if position >= end), None)
-            if place is not None and (length + 1 == len(best) or place < best[length + 1][0]):
-                best[length + 1 : length + 2] = [(place, [*chain, word])]
+            found = next((position for position in positions if position >= end), None)
+            if found is not None and (length + 1 == len(best) or found < best[length + 1][0]):
+                best[length + 1 : length + 2] = [(found, [*chain, word])]
     return best[-1][1]

@@ -27,11 +27,11 @@ _NAACL_LINE = "sentence source target [S|P], all counted from 1"
 
 @dataclass(frozen=True)
 class GoldLinks:
-    """The links of one pair by annotators; sure links are among the possible ones. ``places`` has the line of each."""
+    """The links of one pair by annotators; sure ones are possible too. ``where`` has the ``file:line`` of each."""
 
     sure: frozenset[Link]
     possible: frozenset[Link]
-    places: Mapping[Link, str] = field(default_factory=dict, compare=False)
+    where: Mapping[Link, str] = field(default_factory=dict, compare=False)
 
     @classmethod
     def of(cls, sure: Iterable[Link], possible: Iterable[Link] = (), where: str = "") -> "GoldLinks":
@@ -57,14 +57,14 @@ class GoldLinks:
     def swapped(self) -> "GoldLinks":
         """The same links with source and target exchanged."""
         sure, possible = (frozenset((j, i) for i, j in links) for links in (self.sure, self.possible))
-        return GoldLinks(sure, possible, {(j, i): place for (i, j), place in self.places.items()})
+        return GoldLinks(sure, possible, {(j, i): line for (i, j), line in self.where.items()})
 
     def check_inside(self, source_words: int, target_words: int, otherwise: str) -> None:
         """Refuses a link to a word that the pair does not have; ``otherwise`` names the pair if no line is known."""
         for i, j in sorted(self.possible):
             if not (0 <= i < source_words and 0 <= j < target_words):
                 raise InputError(
-                    f"{self.places.get((i, j)) or otherwise}: a link of source word {i + 1} and target word {j + 1} in "
+                    f"{self.where.get((i, j)) or otherwise}: a link of source word {i + 1} and target word {j + 1} in "
                     f"a pair of {source_words} and {target_words} words, expected links inside the pair"
                 )
 
@@ -124,45 +124,45 @@ def _read_tsv(lines: Sequence[str], path: Path, given: Sequence[Pair] | None) ->
         pairs.append(Pair(columns[0], columns[1], (), where))
         links.append(GoldLinks.parse(columns[2], where, first=1))
     if given is not None:
-        _check_number(len(pairs), len(given), path)
+        _check_count(len(pairs), len(given), path)
         for ours, theirs in zip(given, pairs, strict=True):
             if (ours.source, ours.target) != (theirs.source, theirs.target):
                 raise InputError(f"{theirs.where}: a different pair from {ours.where}, expected the same text")
     return GoldPairs(list(given or pairs), links)
 
 
-def _read_pharaoh(lines: Sequence[str], path: Path, number: int) -> list[GoldLinks]:
+def _read_pharaoh(lines: Sequence[str], path: Path, pairs: int) -> list[GoldLinks]:
     """The links of each line."""
-    _check_number(len(lines), number, path)
-    return [GoldLinks.parse(line, f"{path}:{place}") for place, line in enumerate(lines, 1)]
+    _check_count(len(lines), pairs, path)
+    return [GoldLinks.parse(line, f"{path}:{number}") for number, line in enumerate(lines, 1)]
 
 
-def _read_naacl(lines: Sequence[str], path: Path, number: int) -> list[GoldLinks]:
+def _read_naacl(lines: Sequence[str], path: Path, pairs: int) -> list[GoldLinks]:
     """The links of each sentence; one that no line names has none."""
-    places: dict[int, dict[Link, str]] = defaultdict(dict)
+    where: dict[int, dict[Link, str]] = defaultdict(dict)
     sure: dict[int, set[Link]] = defaultdict(set)
-    for place, line in enumerate(lines, 1):
+    for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
-        sentence, link, is_sure = _naacl_link(line, f"{path}:{place}", number)
-        places[sentence].setdefault(link, f"{path}:{place}")
+        sentence, link, is_sure = _naacl_link(line, f"{path}:{number}", pairs)
+        where[sentence].setdefault(link, f"{path}:{number}")
         if is_sure:
             sure[sentence].add(link)
-    return [GoldLinks(frozenset(sure[n]), frozenset(places[n]), places[n]) for n in range(number)]
+    return [GoldLinks(frozenset(sure[n]), frozenset(where[n]), where[n]) for n in range(pairs)]
 
 
-def _naacl_link(line: str, where: str, number: int) -> tuple[int, Link, bool]:
+def _naacl_link(line: str, where: str, pairs: int) -> tuple[int, Link, bool]:
     """The index of the sentence, the link, and whether it is sure, as it is without a letter."""
     found = _NAACL.fullmatch(line.strip())
     if found is None or min(int(found[n]) for n in (1, 2, 3)) < 1:
         raise InputError(f"{where}: {one_line(line, 60)!r}, expected {_NAACL_LINE}")
     sentence, i, j = (int(found[n]) - 1 for n in (1, 2, 3))
-    if sentence >= number:
-        raise InputError(f"{where}: sentence {sentence + 1}, expected at most {number} as there are pairs")
+    if sentence >= pairs:
+        raise InputError(f"{where}: sentence {sentence + 1}, expected at most {pairs} as there are pairs")
     return sentence, (i, j), (found[4] or "S").upper() == "S"
 
 
-def _check_number(found: int, expected: int, path: Path) -> None:
+def _check_count(found: int, expected: int, path: Path) -> None:
     """Refuses links of more or fewer pairs than there are."""
     if found != expected:
         raise InputError(f"{path}: links of {count_of(found, 'pair')}, expected {expected:,} as there are pairs")

@@ -33,7 +33,7 @@ class Hypothesis:
         The copy of the word at position ``i`` has the id ``size + i``; ``size`` is that of the target vocabulary.
         """
         pairs = zip(self.tokens, positions, strict=False)
-        return replace(self, tokens=tuple(size + place if token == UNKNOWN else token for token, place in pairs))
+        return replace(self, tokens=tuple(size + position if token == UNKNOWN else token for token, position in pairs))
 
 
 def have_unknown(found: list[list[Hypothesis]]) -> bool:

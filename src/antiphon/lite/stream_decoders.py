@@ -48,7 +48,7 @@ class LiteDecoder(OnlinePolicy):
         emit_bias: Sequence[float],
         prefixes: Sequence[Sequence[int]],
     ) -> None:
-        """Begins new inputs in the places of streams; the output of each must begin with the tokens of its prefix."""
+        """Begins new inputs in the slots of streams; the output of each must begin with the tokens of its prefix."""
         index = np.array(streams)
         self.emit_bias[index] = emit_bias
         for stream, prefix in zip(streams, prefixes, strict=True):

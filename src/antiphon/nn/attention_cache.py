@@ -23,9 +23,9 @@ class KeysValues(NamedTuple):
         """Those of some sequences."""
         return KeysValues(self.keys.index_select(0, index), self.values.index_select(0, index))
 
-    def write(self, place: Int[Tensor, "N 1 1 1"], new: "KeysValues") -> "KeysValues":
-        """The same with those of one more position of each sequence, written at its place."""
-        keys, values = (buffer.scatter(2, place.expand_as(each), each) for buffer, each in zip(self, new, strict=True))
+    def write(self, slot: Int[Tensor, "N 1 1 1"], new: "KeysValues") -> "KeysValues":
+        """The same with those of one more position of each sequence, written into its slot."""
+        keys, values = (buffer.scatter(2, slot.expand_as(each), each) for buffer, each in zip(self, new, strict=True))
         return KeysValues(keys, values)
 
     def with_room(self, size: int) -> "KeysValues":
@@ -37,7 +37,7 @@ class KeysValues(NamedTuple):
 class NextPosition(NamedTuple):
     """Where the next position of each sequence goes in buffers, and what it attends to: itself and all before it."""
 
-    place: Int[Tensor, "N 1 1 1"]
+    slot: Int[Tensor, "N 1 1 1"]
     seen: Bool[Tensor, "N 1 1 T"]
 
 
@@ -63,9 +63,9 @@ class AttentionCache(NamedTuple):
 
     def next_position(self) -> NextPosition:
         """The next position of every sequence."""
-        slots = torch.arange(self.layers[0].keys.shape[2], device=self.lengths.device)
-        place = self.lengths[:, None, None, None]
-        return NextPosition(place, slots <= place)
+        positions = torch.arange(self.layers[0].keys.shape[2], device=self.lengths.device)
+        slot = self.lengths[:, None, None, None]
+        return NextPosition(slot, positions <= slot)
 
     def advanced(self, layers: list[KeysValues]) -> "AttentionCache":
         """All sequences with one more position, which these layers hold."""

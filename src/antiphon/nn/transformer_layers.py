@@ -99,7 +99,7 @@ class EncoderLayer(nn.TransformerEncoderLayer):
     ) -> tuple[Float[Tensor, "N 1 H"], KeysValues]:
         """The state of one more position after this layer, and keys and values with its own."""
         normed = self.norm1(states)
-        kept = before.write(position.place, self.self_attn.keys_values(normed))
+        kept = before.write(position.slot, self.self_attn.keys_values(normed))
         states = states + self.dropout1(self.self_attn.attend(normed, kept, valid=position.seen))
         return states + self._ff_block(self.norm2(states)), kept
 
@@ -142,8 +142,8 @@ class DecoderLayer(nn.TransformerDecoderLayer):
         normed = self.norm1(states)
         kept, seen = self.self_attn.keys_values(normed), None
         if before is not None:
-            cached, (place, seen) = before
-            kept = cached.write(place, kept)
+            cached, (slot, seen) = before
+            kept = cached.write(slot, kept)
         return states + self.dropout1(self.self_attn.attend(normed, kept, valid=seen, causal=seen is None)), kept
 
 

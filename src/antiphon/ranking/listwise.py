@@ -75,9 +75,9 @@ def question_loss(
     same: Bool[Tensor, "B B"] = question[:, None] == question
     log_sum = log_odds.expand_as(same).masked_fill(~same, -torch.inf).logsumexp(1)
     right = same * labels
-    number = right.sum(1)
-    mean_of_right = (right * log_odds).sum(1) / number.clamp(min=1)
-    return (log_sum - mean_of_right) * (number > 0)
+    count = right.sum(1)
+    mean_of_right = (right * log_odds).sum(1) / count.clamp(min=1)
+    return (log_sum - mean_of_right) * (count > 0)
 
 
 def plan_question_batches(
@@ -114,9 +114,9 @@ def _group_questions(
 ) -> Iterator[slice]:
     """Consecutive questions in the largest groups that both bounds allow, each of at least one question."""
     first = pairs = columns = 0
-    for index, (number, length) in enumerate(zip(candidates, longest, strict=True)):
-        pairs, columns = pairs + number, max(columns, length)
+    for index, (count, length) in enumerate(zip(candidates, longest, strict=True)):
+        pairs, columns = pairs + count, max(columns, length)
         if index > first and (pairs > batch_size or pairs * columns > max_tokens):
             yield slice(first, index)
-            first, pairs, columns = index, number, length
+            first, pairs, columns = index, count, length
     yield slice(first, len(candidates))

@@ -9,8 +9,8 @@ _OF_UNION = ("str", "TextInput", "function-after[check_characters(), str]")
 def describe_errors(errors: Sequence[Mapping[str, Any]]) -> str:
     """Where the first error is, and what was expected."""
     first = errors[0]
-    place = [part for part in first["loc"] if part not in ("body", *_OF_UNION)]
-    where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).lstrip(".")
+    path = [part for part in first["loc"] if part not in ("body", *_OF_UNION)]
+    where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).lstrip(".")
     message = str(first["msg"])
     if first["type"] == "extra_forbidden":
         return f"{where[:100]}: unknown key, expected one of the keys in /docs"

@@ -52,10 +52,10 @@ def _add(archive: zipfile.ZipFile, name: str, path: Path) -> None:
 @contextmanager
 def temporary_folder() -> Iterator[Path]:
     """A private folder among temporary files, removed at the end; those that killed processes left are removed too."""
-    place = Path(tempfile.gettempdir())
-    if not holds_run(place):  # there, a folder with such a name may hold files of the run
-        sweep(place)
-    with scratch_folder(place, mode=0o700) as folder:
+    parent = Path(tempfile.gettempdir())
+    if not holds_run(parent):  # there, a folder with such a name may hold files of the run
+        sweep(parent)
+    with scratch_folder(parent, mode=0o700) as folder:
         try:
             yield folder
         finally:

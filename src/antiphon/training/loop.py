@@ -110,7 +110,7 @@ class TrainingLoop:
                 "train_loss": self.state.loss.value,
                 **{f"dev_{name}": value for name, value in result.metrics.items()},
                 "seconds": time.monotonic() - started,
-                "pairs_per_second": self.state.loss.number / (trained - started),
+                "pairs_per_second": self.state.loss.count / (trained - started),
             }
         )
         self._save_epoch(row)

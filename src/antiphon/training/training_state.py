@@ -19,23 +19,23 @@ class RunningMean:
 
     def __init__(self) -> None:
         self.total: Tensor | float = 0.0
-        self.number = 0
+        self.count = 0
 
-    def add(self, total: Tensor, number: int) -> None:
-        """Adds the sum of ``number`` values."""
+    def add(self, total: Tensor, count: int) -> None:
+        """Adds the sum of ``count`` values."""
         self.total = self.total + total
-        self.number += number
+        self.count += count
 
     def all_reduce(self) -> None:
         """Makes it the mean over all processes."""
         if world_size() > 1:
-            total, number = all_reduce_sum(float(self.total), self.number)
-            self.total, self.number = total, int(number)
+            total, count = all_reduce_sum(float(self.total), self.count)
+            self.total, self.count = total, int(count)
 
     @property
     def value(self) -> float:
         """The mean so far; 0 of nothing."""
-        return float(self.total) / max(1, self.number)
+        return float(self.total) / max(1, self.count)
 
 
 @dataclass
@@ -126,7 +126,7 @@ class TrainingState:
 
     def _rank_state(self) -> RankState:
         loss = torch.as_tensor(self.loss.total).cpu()
-        return RankState(random=_random_state(self.device), loss=loss, pairs=self.loss.number)
+        return RankState(random=_random_state(self.device), loss=loss, pairs=self.loss.count)
 
 
 def _random_state(device: torch.device) -> dict[str, Tensor]:

@@ -82,8 +82,8 @@ class BeamPolicy(OnlinePolicy):
         """Extends the outputs of one column of each stream; each also leaves the row, unless it is the last."""
         row.leave(row.scores + cells.log_shift)
         scores = (row.scores + cells.log_emit)[:, None] + cells.log_probs
-        place, rank = row.best_extensions(scores, self.settings.threshold, self.width)
-        chosen = zip(scores[place, rank].tolist(), place.tolist(), cells.tokens[place, rank].tolist(), strict=True)
+        output, rank = row.best_extensions(scores, self.settings.threshold, self.width)
+        chosen = zip(scores[output, rank].tolist(), output.tolist(), cells.tokens[output, rank].tolist(), strict=True)
         candidates = [Candidate(score, row.nodes[n], token, row.position[n]) for score, n, token in chosen]
         self._arrive(row, self._keep(candidates) if candidates else [])
 

@@ -44,13 +44,13 @@ class Column:
         self.nodes: list[int] = []
         self.positions: list[int] = []
         self.scores: list[float] = []
-        self._places: dict[int, int] = {}
+        self._indices: dict[int, int] = {}
 
     def add(self, node: int, position: int, log_score: float) -> None:
         """Adds an output; the score of one that is there already is added to its own."""
-        place = self._places.setdefault(node, len(self.nodes))
-        if place < len(self.nodes):
-            self.scores[place] = _log_add(self.scores[place], log_score)
+        index = self._indices.setdefault(node, len(self.nodes))
+        if index < len(self.nodes):
+            self.scores[index] = _log_add(self.scores[index], log_score)
             return
         self.nodes.append(node)
         self.positions.append(position)
@@ -116,19 +116,19 @@ class BeamRow:
     def best_extensions(
         self, log_scores: NDArray[np.float64], threshold: float, width: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Rows and columns of the ``width`` best scores of each stream, best first, of tokens after each output.
+        """Outputs and ranks of the ``width`` best scores of each stream, best first, of tokens after each output.
 
         They are within ``threshold`` of the best of them, and of the best of the stream that has left or ended.
         """
         top = self.best.copy()
         np.maximum.at(top, self.positions, log_scores.max(1))
         worst = (top - threshold)[self.positions, None]
-        place, rank = ((log_scores >= worst) & (log_scores > IMPOSSIBLE)).nonzero()
-        position = self.positions[place]
-        order = np.lexsort((-log_scores[place, rank], position))
+        output, rank = ((log_scores >= worst) & (log_scores > IMPOSSIBLE)).nonzero()
+        position = self.positions[output]
+        order = np.lexsort((-log_scores[output, rank], position))
         position = position[order]
         order = order[np.arange(len(order)) - np.searchsorted(position, position) < width]
-        return place[order], rank[order]
+        return output[order], rank[order]
 
     def arrive(self, node: int, position: int, log_score: float) -> None:
         """Adds an output to the next column."""

@@ -101,7 +101,7 @@ class SeparateStreams:
         emit_bias: Sequence[float],
         prefixes: Sequence[Sequence[int]],
     ) -> None:
-        """Begins new inputs in the places of streams; the output of each must begin with the tokens of its prefix."""
+        """Begins new inputs in the slots of streams; the output of each must begin with the tokens of its prefix."""
         for stream, ids, bias, prefix in zip(streams, features, emit_bias, prefixes, strict=True):
             self._streams[stream] = self._start(ids[None], bias)
             self._streams[stream].prefixes[0] = tuple(prefix)

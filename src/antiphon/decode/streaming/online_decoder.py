@@ -65,7 +65,7 @@ class OnlineDecoder(OnlinePolicy):
         emit_bias: Sequence[float],
         prefixes: Sequence[Sequence[int]],
     ) -> None:
-        """Begins new inputs in the places of streams; the output of each must begin with the tokens of its prefix."""
+        """Begins new inputs in the slots of streams; the output of each must begin with the tokens of its prefix."""
         index = torch.tensor(list(streams), device=self.device)
         self.emit_bias[index] = self.emit_bias.new_tensor(list(emit_bias))
         for stream, prefix in zip(streams, prefixes, strict=True):

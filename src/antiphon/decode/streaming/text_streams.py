@@ -50,7 +50,7 @@ class StreamDecoder(Protocol):
         emit_bias: Sequence[float],
         prefixes: Sequence[Sequence[int]],
     ) -> None:
-        """Begins new inputs in the places of streams."""
+        """Begins new inputs in the slots of streams."""
         ...
 
     def outputs(self, stream: int) -> list[tuple[list[int], float]]:
@@ -110,7 +110,7 @@ class StreamGroup:
         return len(self._is_open)
 
     def open(self, features: Sequence[str] = (), *, emit_bias: float = 0.0, prefix: Sequence[int] = ()) -> int:
-        """The index of a new stream, in the place of one that has ended if there is any.
+        """The index of a new stream, in the slot of one that has ended if there is any.
 
         Its output begins with the target ids of ``prefix``.
         """
@@ -205,10 +205,10 @@ class StreamGroup:
             return None
         ids: list[int] = self._codec.target.vocab.encode(words).tolist()
         size = len(self._codec.target.vocab)
-        for place, (stream, word) in enumerate(zip(streams, words, strict=True)):
-            if ids[place] == UNKNOWN:
+        for position, (stream, word) in enumerate(zip(streams, words, strict=True)):
+            if ids[position] == UNKNOWN:
                 known = self._words[stream]
-                ids[place] = size + known.setdefault(word, len(known))
+                ids[position] = size + known.setdefault(word, len(known))
         return ids
 
     def _copy(self, index: int, token: str | None) -> str:

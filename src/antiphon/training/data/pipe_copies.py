@@ -31,7 +31,7 @@ def _paths(files: Files) -> tuple[Path, ...]:
 
 def _spool(files: Files, copy: Path) -> Files:
     if isinstance(files, tuple):
-        return tuple(_spool_one(path, copy.with_name(f"{copy.name}-{place}")) for place, path in enumerate(files))
+        return tuple(_spool_one(path, copy.with_name(f"{copy.name}-{index}")) for index, path in enumerate(files))
     return files if files is None else _spool_one(files, copy)
 
 

@@ -115,13 +115,13 @@ def place_sentencepiece_models(recipe: Recipe, run: RunFolder) -> None:
     for (side, kind), model in zip(token_kinds(data), reversed(given) if data.swap else given, strict=True):
         if kind != "sentencepiece":
             continue
-        place = run.sentencepiece_path(side)
+        copy = run.sentencepiece_path(side)
         if model is not None:
             SentencePiece(model)
-            shutil.copyfile(model, place)
+            shutil.copyfile(model, copy)
         elif side == "target" or reads_source(recipe):
             texts = (steps(getattr(pair, side)) for pair in training_pairs(recipe))
-            train_sentencepiece(texts, place, data.sentencepiece_size)
+            train_sentencepiece(texts, copy, data.sentencepiece_size)
 
 
 def _encode_all(recipe: Recipe, run: RunFolder, key: CacheKey) -> None:

@@ -128,8 +128,8 @@ class _CapturedStep(NamedTuple):
     weights: Tensor
 
     def replay_on(self, batch: Batch, weights: Tensor) -> Tensor:
-        for place, tensor in zip((*self.batch, self.weights), (*batch, weights), strict=True):
-            place.copy_(tensor, non_blocking=True)
+        for buffer, tensor in zip((*self.batch, self.weights), (*batch, weights), strict=True):
+            buffer.copy_(tensor, non_blocking=True)
         return self.replay()
 
 

@@ -98,8 +98,8 @@ def _step_bytes(setup: TrainingSetup, optimisation: Optimisation, sizes: Sizes, 
     optimiser = optimisation.new_optimiser(setup.model)
     step = Step(setup.model, setup.loss, optimiser, optimisation.clip, bfloat16=optimisation.bfloat16)
 
-    def use(number: int) -> NDArray[np.float64]:
-        return _bytes_in_use(step, setup.sample(number, rows, columns).to(device))
+    def use(pairs: int) -> NDArray[np.float64]:
+        return _bytes_in_use(step, setup.sample(pairs, rows, columns).to(device))
 
     try:
         use(_PROBES[0])  # what happens only in a first step does not count

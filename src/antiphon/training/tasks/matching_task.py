@@ -94,7 +94,7 @@ class MatchingValidation:
             parts = in_micro_batches(self.corpus.batch(indices), lambda batch: _log_odds_and_loss(matcher, batch))
             for _, total in parts:
                 loss.add(total, 0)
-            loss.number += len(indices)
+            loss.count += len(indices)
             log_odds[indices] = torch.cat([odds for odds, _ in parts]).double().cpu().numpy()
         metrics = self._rank(matcher, log_odds)
         return DevResult(loss.value, metrics | {"perplexity": perplexity(-loss.value, 1).value})
