@@ -465,6 +465,8 @@ def test_what_a_model_of_answers_cannot_do_in_python_is_refused(toy, attentive, 
         model.rank("who ?", [])
     with pytest.raises(RunError, match="a run of kind matcher cannot predict"):
         model.predict(["x"])
+    with pytest.raises(RunError, match="a run of kind matcher cannot evaluate pairs, expected evaluate_questions"):
+        model.evaluate([("who ?", "me")])
     with pytest.raises(RunError, match="a run of kind transducer cannot rank"):
         package.load(toy_run).rank("who ?", ["me"])
 

@@ -158,6 +158,8 @@ class Model(PredictionInterface):
 
         ``by`` adds the metrics of groups of pairs: by features, length or unseen.
         """
+        if not self.can_predict and not self.can_score:
+            raise self._cannot("evaluate pairs", "evaluate_questions")
         given = self._pairs(pairs, "evaluate")
         if by:
             self.check_can_predict()

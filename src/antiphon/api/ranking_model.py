@@ -1,9 +1,9 @@
 """Models that rank given sentences by how well they answer a question."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from antiphon.api.inputs import PairLike, check_several
+from antiphon.api.inputs import check_several
 from antiphon.api.model import Model
 from antiphon.api.results import Evaluation, Ranked
 from antiphon.data.codec import PairCodec, TextCodec
@@ -11,7 +11,6 @@ from antiphon.data.tokenise import Words
 from antiphon.data.vocab import Vocab
 from antiphon.exceptions import InputError
 from antiphon.metrics import RatioStats
-from antiphon.metrics.breakdown import By
 from antiphon.ranking.question_files import Answer, Judgements, Question, QuestionSet, judgements_of, select_questions
 from antiphon.ranking.rankers import LogOddsRanker, WordWeights, rankings_of
 from antiphon.ranking.ranking_metrics import compute_ranking_metrics
@@ -58,17 +57,6 @@ class RankingModel(Model):
         given = Question("", question, tuple(Answer(str(index), text) for index, text in enumerate(sentences)))
         (ranked,) = self.rank_questions([given], explain=explain)
         return ranked
-
-    def evaluate(
-        self,
-        pairs: Iterable[PairLike],
-        *,
-        beam: int | None = None,
-        more_references: Sequence[Sequence[str]] = (),
-        by: Sequence[By] = (),
-    ) -> Evaluation:
-        """Refuses: questions are evaluated by ``evaluate_questions``."""
-        raise self._cannot("evaluate pairs", "evaluate_questions")
 
     def rank_questions(self, questions: Sequence[Question], *, explain: bool = False) -> list[list[Ranked]]:
         """The candidates of every question, the most probable answer first."""

@@ -168,8 +168,15 @@ def command(
         return
     refuse_options(kind, {"--explain": explain})
     change_search(recipe, settings or ())  # wrong ones are refused before anything is written
-    outputs = nbest or (1 if cover is None else _MAX_COVERING)
-    options = PredictOptions(beam, outputs, cover, sample, seed, is_json, allow_unknown_features)
+    options = PredictOptions(
+        beam=beam,
+        nbest=nbest or (1 if cover is None else _MAX_COVERING),
+        cover=cover,
+        sample=sample,
+        seed=seed,
+        align=is_json,
+        allow_unknown_features=allow_unknown_features,
+    )
     job = PredictionJob(run, lexicon, options, processes, device, threads, tuple(settings or ()))
     style = Style(as_json=is_json, as_list=any(value is not None for value in several.values()))
     if any(in_parts.values()):

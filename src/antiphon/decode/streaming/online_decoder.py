@@ -97,16 +97,7 @@ class OnlineDecoder(OnlinePolicy):
     def _restart_targets(self, streams: list[int], target: CellFactors, state: SideState) -> None:
         """Replaces the outputs of streams by empty ones, with what ``start_decoder`` gives for each."""
 
-    @torch.inference_mode()
-    def advance(
-        self,
-        streams: Sequence[int],
-        tokens: Sequence[int],
-        copied: Sequence[int] | None = None,
-        ending: Sequence[int] = (),
-    ) -> list[list[int]]:
-        """One more input token of some streams, and the end of others; the tokens that each of them now writes."""
-        return super().advance(streams, tokens, copied, ending)
+    advance = torch.inference_mode()(OnlinePolicy.advance)
 
     def _read(self, streams: list[int], tokens: list[int], copied: list[int] | None = None) -> CellFactors:
         """The source's contribution to the row of each token."""
