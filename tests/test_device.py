@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from antiphon.device import available_cores, bound_primitive_cache, choose_device, choose_threads, let_memory_grow
+from antiphon.device import available_cores, choose_device, choose_threads, limit_onednn_cache, use_expandable_segments
 from antiphon.exceptions import RecipeError
 
 
@@ -42,13 +42,13 @@ def test_an_unknown_processor_is_refused():
 @pytest.mark.parametrize("name", ["PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"])
 def test_settings_of_memory_that_are_there_are_left_alone(name, monkeypatch):
     monkeypatch.setattr(os, "environ", {name: "max_split_size_mb:64"})
-    let_memory_grow()
+    use_expandable_segments()
     assert os.environ == {name: "max_split_size_mb:64"}
 
 
 def test_without_settings_memory_grows(monkeypatch):
     monkeypatch.setattr(os, "environ", {})
-    let_memory_grow()
+    use_expandable_segments()
     assert os.environ == {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
 
 
@@ -80,8 +80,8 @@ def test_freed_memory_is_kept_for_the_next_step():
 
 def test_the_cache_of_primitives_is_bounded_unless_it_is_configured(monkeypatch):
     monkeypatch.delenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", raising=False)
-    bound_primitive_cache()
+    limit_onednn_cache()
     assert os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] == "64"
     monkeypatch.setenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "7")
-    bound_primitive_cache()
+    limit_onednn_cache()
     assert os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] == "7"

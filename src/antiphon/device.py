@@ -14,7 +14,7 @@ _WORK_WORTH_SHARING = 50_000_000
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 """glibc's mallopt parameters: M_TRIM_THRESHOLD and M_MMAP_THRESHOLD."""
-_MOST_KEPT, _LARGEST_BLOCK = 2**28, 2**25
+_MAX_KEPT, _LARGEST_BLOCK = 2**28, 2**25
 """Bytes; larger blocks would fragment memory."""
 
 
@@ -38,10 +38,10 @@ def prepare_allocators(device: str) -> None:
     """Sets up memory allocation for training, for the whole process: commands do this, the Python API does not."""
     keep_freed_memory()
     if choose_device(device) == "cuda":
-        let_memory_grow()
+        use_expandable_segments()
 
 
-def let_memory_grow() -> None:
+def use_expandable_segments() -> None:
     """Makes PyTorch use expandable GPU memory segments, unless configured otherwise.
 
     CUDA graphs of many shapes need half as much memory that way. Must be called before a GPU is first used.
@@ -50,7 +50,7 @@ def let_memory_grow() -> None:
         os.environ["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"
 
 
-def bound_primitive_cache() -> None:
+def limit_onednn_cache() -> None:
     """Makes oneDNN keep the code of few shapes, unless configured otherwise, for processes that meet ever new ones.
 
     By default it keeps that of 1,024, which takes 60 MB for small models. Must be called before anything is computed.
@@ -65,7 +65,7 @@ def keep_freed_memory() -> None:
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:
-        mallopt(_TRIM_THRESHOLD, _MOST_KEPT)
+        mallopt(_TRIM_THRESHOLD, _MAX_KEPT)
         mallopt(_MMAP_THRESHOLD, _LARGEST_BLOCK)
 
 

@@ -60,12 +60,12 @@ def test_a_lock_that_a_killed_process_of_this_machine_left_is_taken_at_once(jour
 def test_a_lock_of_another_machine_is_waited_for_and_broken_if_it_stays(tmp_path, monkeypatch):
     link, waits = tmp_path / "lock", []
     link.symlink_to("another machine")
-    monkeypatch.setattr(shared_journal, "_SECONDS_BEFORE_BREAKING", -1.0)
+    monkeypatch.setattr(shared_journal, "_STALE_LOCK_SECONDS", -1.0)
     monkeypatch.setattr(shared_journal.time, "sleep", waits.append)
     with SharedLock(tmp_path, link):
         assert str(link.readlink()) == machine()
     link.symlink_to("another machine")
-    monkeypatch.setattr(shared_journal, "_SECONDS_BEFORE_BREAKING", 1e9)
+    monkeypatch.setattr(shared_journal, "_STALE_LOCK_SECONDS", 1e9)
     monkeypatch.setattr(shared_journal.time, "sleep", lambda _: (waits.append(1), link.unlink()))
     with SharedLock(tmp_path, link):
         assert waits == [1]
@@ -90,11 +90,11 @@ def test_a_process_that_is_killed_is_dead_at_once(worker, tmp_path):
     assert not worker.is_alive(third.name)
 
 
-def test_a_process_of_another_machine_is_alive_while_it_gives_signs(worker, tmp_path):
+def test_a_process_of_another_machine_is_alive_while_its_heartbeat_goes_on(worker, tmp_path):
     path = tmp_path / "workers" / OTHER
     path.write_text("another machine")
     assert worker.is_alive(OTHER)
-    silent = path.stat().st_mtime - 2 * live_workers._SECONDS_OF_SILENCE
+    silent = path.stat().st_mtime - 2 * live_workers._HEARTBEAT_TIMEOUT
     os.utime(path, (silent, silent))
     assert not worker.is_alive(OTHER)
     path.unlink()
@@ -111,7 +111,7 @@ def test_files_of_others_stay(tmp_path):
     assert [path.name for path in (tmp_path / "workers").iterdir()] == ["notes.txt"]
 
 
-def test_without_file_locks_signs_of_life_count_on_this_machine_too(worker, tmp_path, monkeypatch):
+def test_without_file_locks_heartbeats_count_on_this_machine_too(worker, tmp_path, monkeypatch):
     monkeypatch.setattr(live_workers, "lock_descriptor", lambda _: True)
     monkeypatch.setattr(live_workers, "locks_work", lambda _: False)
     path = tmp_path / "workers" / OTHER

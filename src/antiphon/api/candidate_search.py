@@ -14,7 +14,7 @@ from antiphon.decode.hypothesis import Hypothesis
 from antiphon.decode.rule_mixture import as_answer, mix_log_prob
 from antiphon.models.suffix_rule import SuffixRules
 
-_MOST_CANDIDATES = 1000
+_MAX_CANDIDATES = 1000
 """A search is not repeated for more candidates than this."""
 
 
@@ -54,7 +54,7 @@ class CandidateSearch(PredictionInterface):
         distinct = [merge_equal_texts(each, self.length_normalisation) for each in found]
         counts = zip(map(len, found), map(len, distinct), strict=True)
         short = [n for n, (all_, different) in enumerate(counts) if different < options.nbest <= all_]
-        if short and options.nbest < _MOST_CANDIDATES:
+        if short and options.nbest < _MAX_CANDIDATES:
             more = self._distinct([sources[n] for n in short], replace(options, nbest=2 * options.nbest))
             for n, candidates in zip(short, more, strict=True):
                 distinct[n] = candidates[: options.nbest]

@@ -16,7 +16,7 @@ from typing import Annotated
 
 import typer
 
-from antiphon.cli.options import MOST_HYPOTHESES, Beam, Force, parse_numbers
+from antiphon.cli.options import MAX_HYPOTHESES, Beam, Force, parse_numbers
 from antiphon.exceptions import RecipeError
 from antiphon.terminal import one_line
 
@@ -50,7 +50,7 @@ Proposals = Annotated[
     typer.Option(
         metavar="N",
         min=1,
-        max=MOST_HYPOTHESES,
+        max=MAX_HYPOTHESES,
         help="Proposals of the direct model per hypothesis; default: that of the recipe.",
         show_default=False,
     ),

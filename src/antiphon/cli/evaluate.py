@@ -23,7 +23,7 @@ from antiphon.cli import answer_selection
 from antiphon.cli.loading import load_run
 from antiphon.cli.options import (
     BREAKDOWNS,
-    MOST_BIAS,
+    MAX_BIAS,
     Beam,
     ByOption,
     Device,
@@ -148,7 +148,7 @@ def show(evaluation: "Evaluation", *, as_json: bool) -> None:
 
 def parse_biases(text: str) -> list[float]:
     """The comma-separated emit biases."""
-    biases = parse_numbers(text, MOST_BIAS)
+    biases = parse_numbers(text, MAX_BIAS)
     if not biases:
         raise RecipeError(f"--sweep {one_line(text)}: expected finite numbers separated by commas, such as -1,0,1")
     return biases

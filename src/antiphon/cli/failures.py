@@ -18,7 +18,7 @@ UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 """The exception of typer for wrong arguments; not every version has a public name for it."""
 
 STANDARD_OUTPUT = "standard output"
-_LONGEST_LINE, _MOST_LINES = 600, 50
+_LONGEST_LINE, _MAX_LINES = 600, 50
 """Limits of a message, since wrong names and values can have any length."""
 _EXPECTED = {
     errno.ENOENT: "expected an existing path",
@@ -113,7 +113,7 @@ def report(failure: Failure) -> int:
     """Prints the sentence on standard error, if there is one; returns the exit status."""
     if failure.message:
         with suppress(OSError, ValueError):
-            shown = "\n".join(map(_shortened, printable(failure.message).split("\n")[:_MOST_LINES]))
+            shown = "\n".join(map(_shortened, printable(failure.message).split("\n")[:_MAX_LINES]))
             print(f"antiphon: {shown}", file=sys.stderr, flush=True)
     return failure.status
 

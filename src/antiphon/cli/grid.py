@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from antiphon.child_processes import interrupt_status
-from antiphon.cli.options import MOST_AT_ONCE, Recipe, Settings
+from antiphon.cli.options import MAX_PARALLEL, Recipe, Settings
 from antiphon.exceptions import InputError, RunError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from antiphon.settings_search.shared_search import Result, Search
     from antiphon.settings_search.trial_slots import Slot
 
-_MOST_TRIALS = 100_000
+_MAX_TRIALS = 100_000
 _TRIALS = 20
 
 Grid = Annotated[
@@ -49,7 +49,7 @@ Jobs = Annotated[
     typer.Option(
         metavar="N",
         min=1,
-        max=MOST_AT_ONCE,
+        max=MAX_PARALLEL,
         help="Trials that this process trains at the same time, one thread each; default: 2, or as many as --devices.",
         show_default=False,
     ),
@@ -72,7 +72,7 @@ Trials = Annotated[
     typer.Option(
         metavar="N",
         min=1,
-        max=_MOST_TRIALS,
+        max=_MAX_TRIALS,
         help=f"Trials of all processes together, with --sampler random or tpe; default: {_TRIALS}.",
         show_default=False,
     ),

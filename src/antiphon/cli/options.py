@@ -15,9 +15,9 @@ from antiphon.terminal import one_line
 if TYPE_CHECKING:
     from antiphon.metrics.breakdown import By
 
-MOST_AT_ONCE = max(64, os.cpu_count() or 1)
+MAX_PARALLEL = max(64, os.cpu_count() or 1)
 """Largest number of threads or processes: more than the cores, and few enough to start."""
-MOST_HYPOTHESES = 1000
+MAX_HYPOTHESES = 1000
 """Largest number of hypotheses and outputs per input."""
 
 
@@ -82,7 +82,7 @@ Threads = Annotated[
     typer.Option(
         metavar="N",
         min=1,
-        max=MOST_AT_ONCE,
+        max=MAX_PARALLEL,
         help="CPU threads; default: chosen by the size of the model.",
         show_default=False,
     ),
@@ -90,7 +90,7 @@ Threads = Annotated[
 Beam = Annotated[
     int | None,
     typer.Option(
-        metavar="N", min=1, max=MOST_HYPOTHESES, help="Beam size; default: that of the recipe.", show_default=False
+        metavar="N", min=1, max=MAX_HYPOTHESES, help="Beam size; default: that of the recipe.", show_default=False
     ),
 ]
 
@@ -162,13 +162,13 @@ Policy = Annotated[
     StreamPolicy,
     typer.Option(help="greedy: write once writing is more probable; beam: write what all hypotheses share."),
 ]
-MOST_BIAS = 1000.0
+MAX_BIAS = 1000.0
 EmitBias = Annotated[
     float,
     typer.Option(
         metavar="X",
-        min=-MOST_BIAS,
-        max=MOST_BIAS,
+        min=-MAX_BIAS,
+        max=MAX_BIAS,
         callback=finite,
         help="Added to the log odds of writing; higher writes sooner.",
     ),

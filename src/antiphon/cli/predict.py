@@ -37,8 +37,8 @@ import typer
 
 from antiphon.cli import answer_selection
 from antiphon.cli.options import (
-    MOST_AT_ONCE,
-    MOST_HYPOTHESES,
+    MAX_HYPOTHESES,
+    MAX_PARALLEL,
     Beam,
     Device,
     Format,
@@ -63,7 +63,7 @@ NBest = Annotated[
     typer.Option(
         metavar="N",
         min=1,
-        max=MOST_HYPOTHESES,
+        max=MAX_HYPOTHESES,
         help="Outputs per input; default: 1, with --cover 100.",
         show_default=False,
     ),
@@ -81,7 +81,7 @@ Sample = Annotated[
     typer.Option(
         metavar="N",
         min=1,
-        max=MOST_HYPOTHESES,
+        max=MAX_HYPOTHESES,
         help="Draw this many outputs per input at random instead.",
         show_default=False,
     ),
@@ -104,7 +104,7 @@ AllowUnknown = Annotated[
 Processes = Annotated[
     int,
     typer.Option(
-        metavar="N", min=1, max=MOST_AT_ONCE, help="Processes that share the work: one thread each, and one GPU each."
+        metavar="N", min=1, max=MAX_PARALLEL, help="Processes that share the work: one thread each, and one GPU each."
     ),
 ]
 ShardOption = Annotated[

@@ -51,7 +51,7 @@ def command(
 ) -> None:
     """Serves runs until it is stopped."""
     try:
-        from antiphon.device import bound_primitive_cache
+        from antiphon.device import limit_onednn_cache
         from antiphon.serve.server import serve
         from antiphon.serve.service_settings import Access, Limits, ServiceSettings
     except ImportError as error:
@@ -61,7 +61,7 @@ def command(
         host=host, port=port, token=secret, hosts=tuple(allow_host or ()), origins=tuple(allow_origin or ())
     )
     limits = Limits(streams=max_streams, inputs=max_inputs, characters=max_characters, queue=max_queue, seconds=timeout)
-    bound_primitive_cache()
+    limit_onednn_cache()
     models = {name: load_run(folder, device, threads) for name, folder in name_runs(runs).items()}
     serve(models, ServiceSettings(access=access, limits=limits, access_log=log))
 

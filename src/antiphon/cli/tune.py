@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from antiphon.cli.loading import load_run
-from antiphon.cli.options import MOST_HYPOTHESES, Device, Run, Threads
+from antiphon.cli.options import MAX_HYPOTHESES, Device, Run, Threads
 from antiphon.exceptions import RunError
 
 if TYPE_CHECKING:
@@ -33,9 +33,7 @@ Metric = Annotated[
     ),
 ]
 Rounds = Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="Largest number of search rounds.")]
-NBest = Annotated[
-    int, typer.Option(metavar="N", min=2, max=MOST_HYPOTHESES, help="Candidates per input in each round.")
-]
+NBest = Annotated[int, typer.Option(metavar="N", min=2, max=MAX_HYPOTHESES, help="Candidates per input in each round.")]
 SaveLists = Annotated[
     Path | None,
     typer.Option(

@@ -20,7 +20,7 @@ Key = tuple[str, str]
 _CHOSEN_FOR_LSTMS: tuple[Key, ...] = (("train", "learning_rate"), ("train", "warmup_updates"))
 """Settings of a recipe that are dropped where ``--set`` makes its model a transformer."""
 REFUSED = ("model", "data")
-"""Sections in which settings of other kinds are refused; what others say of how to train or search does no harm."""
+"""Sections in which settings of other kinds are refused; in other sections they are ignored."""
 
 
 def section_fields(section: str, kind: Kind) -> dict[str, FieldInfo]:
@@ -34,7 +34,7 @@ def section_fields(section: str, kind: Kind) -> dict[str, FieldInfo]:
 
 
 def settings_of(kind: Kind) -> Iterator[tuple[Key, FieldInfo]]:
-    """Every setting that says something of a kind."""
+    """Every setting that applies to a kind."""
     for section, whole in Recipe.model_fields.items():
         for name, field in section_fields(section, kind).items():
             if _is_used(whole, kind) and _is_used(field, kind):
@@ -115,7 +115,7 @@ def refuse_unused(kind: Any, table: Mapping[str, Any], where: str) -> None:
 
 
 def refuse_other_searches(kind: str, names: Iterable[str], where: str) -> None:
-    """Refuses settings of the section ``search`` that say nothing of a kind; ``where`` is their origin."""
+    """Refuses settings of the section ``search`` that do not apply to a kind; ``where`` is their origin."""
     for name in names:
         owners = [each for each in KINDS if ("search", name) in dict(settings_of(KINDS[each]))]
         if owners and kind not in owners:

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat
 
-MOST_BIAS = 1000.0
+MAX_BIAS = 1000.0
 
 
 def check_characters(text: str) -> str:
@@ -18,7 +18,7 @@ def check_characters(text: str) -> str:
 
 Text = Annotated[str, AfterValidator(check_characters)]
 Count = Annotated[int, Field(ge=1, le=1000)]
-EmitBias = Annotated[FiniteFloat, Field(ge=-MOST_BIAS, le=MOST_BIAS)]
+EmitBias = Annotated[FiniteFloat, Field(ge=-MAX_BIAS, le=MAX_BIAS)]
 RunName = Annotated[Text, Field(description="Name of a run, as GET /api/runs lists it.")]
 Features = Annotated[Text, Field(description="Features such as N;DAT;PL, where the run reads them.")]
 Prefix = Annotated[list[Text], Field(description="Tokens that every output must begin with.")]

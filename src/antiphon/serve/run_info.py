@@ -16,7 +16,7 @@ from antiphon.ranking.rankers import LogOddsRanker
 from antiphon.runs.run_folder import token_kinds
 from antiphon.training.data.prepare import pairs_of
 
-MOST_FEATURES = 500
+MAX_FEATURES = 500
 SUGGESTIONS = "examples.txt"
 """A file beside the data of a run: inputs or outputs of these data, one per line, that make good examples."""
 _EXAMPLES, _TRIED, _LINES, _LONGEST = 4, 20, 400, 80
@@ -69,7 +69,7 @@ def describe(name: str, model: Model) -> dict[str, Any]:
         "target_tokens": target,
         "join": "" if target == "chars" else " ",
         "reads_features": model.reads_features,
-        "features": features[:MOST_FEATURES],
+        "features": features[:MAX_FEATURES],
         "beam": model.recipe.search.beam,
         "policies": [] if reason is not None else ["beam"] if noisy else ["greedy", "beam"],
         "margin": None if noisy else model.recipe.search.commit_margin,

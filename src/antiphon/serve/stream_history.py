@@ -7,8 +7,8 @@ from typing import Any
 from antiphon.metrics.delay import Delays, average_lagging
 from antiphon.serve.stream_pool import Output
 
-_MOST_SHOWN = 8
-_MOST_DROPPED = 50
+_MAX_SHOWN = 8
+_MAX_DROPPED = 50
 
 
 class StreamHistory:
@@ -39,8 +39,8 @@ class StreamHistory:
         for tokens, score in self._alive:
             if tokens and not any(other[: len(tokens)] == tokens for other, _ in alive):
                 self.dropped.insert(0, {"tokens": list(tokens), "step": self.pieces, "log_probability": score})
-        del self.dropped[_MOST_DROPPED:]
-        self._alive = alive[:_MOST_SHOWN]
+        del self.dropped[_MAX_DROPPED:]
+        self._alive = alive[:_MAX_SHOWN]
         self.outputs = list(outputs)
 
     @property

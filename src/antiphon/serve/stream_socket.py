@@ -22,7 +22,7 @@ from antiphon.serve.validation_errors import describe_errors
 
 PIECES_AT_ONCE = 8
 """Pieces of a long text that are read in one step, so that other streams need not wait for all of it."""
-_MOST_PENDING = 64
+_MAX_PENDING = 64
 """Messages that wait; a client that sends more has to wait itself."""
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 Event = dict[str, Any]
@@ -89,7 +89,7 @@ class StreamSocket:
                 self.messages.append(message.get("text") or "")
                 self._last_message = time.monotonic()
                 self._wakes.set()
-                while len(self.messages) >= _MOST_PENDING:
+                while len(self.messages) >= _MAX_PENDING:
                     self._takes.clear()
                     await self._takes.wait()
         self._is_gone = True

@@ -1,7 +1,7 @@
-"""Which processes of a search are alive: each has a file that it locks and touches until it ends.
+"""Which processes of a search are alive: each has a file that it locks, and touches as a heartbeat, until it ends.
 
-The system releases the lock however a process of the same machine ends. Of processes of other machines, whose locks
-not every disk shows, only the touching counts; times are those of the disk, so that clocks may differ.
+The system releases the lock however a process of the same machine ends. Locks of other machines are not visible on
+every shared disk, so for them the heartbeat counts; times are those of the disk, since clocks may differ.
 """
 
 import os
@@ -17,8 +17,8 @@ from antiphon.storage.atomic import lock_descriptor
 
 _NAME = re.compile(r"[\w.-]+-\d+-[0-9a-f]{8}")
 """Names of these files, unlikely to be a user's."""
-_SECONDS_BETWEEN_SIGNS = 5.0
-_SECONDS_OF_SILENCE = 60.0
+_HEARTBEAT_SECONDS = 5.0
+_HEARTBEAT_TIMEOUT = 60.0
 """A process of another machine that has not touched its file for this long is considered dead."""
 
 
@@ -30,7 +30,7 @@ class SearchWorker:
         self.name = f"{host or 'host'}-{os.getpid()}-{secrets.token_hex(4)}"
         self._folder, self._file = folder, folder / self.name
         self._ends = Event()
-        self._signs = Thread(target=self._give_signs, daemon=True)
+        self._heartbeat = Thread(target=self._beat, daemon=True)
         self._descriptor = -1
 
     def start(self) -> None:
@@ -39,7 +39,7 @@ class SearchWorker:
         self._descriptor = os.open(self._file, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666)
         lock_descriptor(self._descriptor)
         os.write(self._descriptor, machine().encode())
-        self._signs.start()
+        self._heartbeat.start()
         for path in self._folder.iterdir():
             if _NAME.fullmatch(path.name) and not self.is_alive(path.name):
                 path.unlink(missing_ok=True)
@@ -48,7 +48,7 @@ class SearchWorker:
         """Removes the file of this process."""
         self._ends.set()
         if self._descriptor >= 0:
-            self._signs.join()
+            self._heartbeat.join()
             os.close(self._descriptor)
             self._descriptor = -1
             self._file.unlink(missing_ok=True)
@@ -72,11 +72,11 @@ class SearchWorker:
             if is_of_this_machine and locks_work(self._file):
                 return False
             os.utime(self._file)
-            return self._file.stat().st_mtime - os.fstat(descriptor).st_mtime < _SECONDS_OF_SILENCE
+            return self._file.stat().st_mtime - os.fstat(descriptor).st_mtime < _HEARTBEAT_TIMEOUT
         finally:
             os.close(descriptor)
 
-    def _give_signs(self) -> None:
-        while not self._ends.wait(_SECONDS_BETWEEN_SIGNS):
+    def _beat(self) -> None:
+        while not self._ends.wait(_HEARTBEAT_SECONDS):
             with suppress(OSError):  # a disk that is away for a moment
                 os.utime(self._file)

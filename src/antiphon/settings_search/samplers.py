@@ -16,7 +16,7 @@ Pruner = Literal["none", "median", "hyperband"]
 
 _STARTUP_TRIALS = 4
 """Trials that the median pruner leaves alone."""
-_MOST_RANDOM_TRIALS, _RANDOM_PART = 10, 3
+_MAX_RANDOM_TRIALS, _RANDOM_PART = 10, 3
 """TPE draws a third of the trials at random before it begins to learn, but at most this many."""
 
 
@@ -51,7 +51,7 @@ class SeededSampler(BaseSampler):
 
 def make_sampler(name: Sampler, trials: int, seed: int) -> BaseSampler:
     """The sampler of a name; a grid draws nothing, all its trials are listed."""
-    at_random = min(_MOST_RANDOM_TRIALS, 1 + trials // _RANDOM_PART)
+    at_random = min(_MAX_RANDOM_TRIALS, 1 + trials // _RANDOM_PART)
     if name == "tpe":
         return SeededSampler(
             lambda number: TPESampler(seed=number, multivariate=True, n_startup_trials=at_random), seed
@@ -66,6 +66,6 @@ def make_pruner(name: Pruner) -> BasePruner:
     return HyperbandPruner() if name == "hyperband" else NopPruner()
 
 
-def quieten() -> None:
-    """Leaves messages to this program."""
+def silence_optuna() -> None:
+    """Keeps Optuna from logging anything but errors."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)

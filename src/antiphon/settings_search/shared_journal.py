@@ -19,9 +19,9 @@ from optuna.storages.journal import JournalFileBackend
 
 from antiphon.storage.atomic import lock_descriptor
 
-_SECONDS_BEFORE_BREAKING = 30.0
+_STALE_LOCK_SECONDS = 30.0
 """How long a process of another machine may hold a lock; it is held for a moment only."""
-_SECONDS_BETWEEN_TRIES = 0.02
+_RETRY_SECONDS = 0.02
 
 
 @cache
@@ -82,11 +82,11 @@ class SharedLock:
                 found = self._link.lstat()
                 if (found.st_ino, found.st_mtime_ns) != seen:
                     seen, since = (found.st_ino, found.st_mtime_ns), time.monotonic()
-                is_late = time.monotonic() - since > _SECONDS_BEFORE_BREAKING
+                is_late = time.monotonic() - since > _STALE_LOCK_SECONDS
                 if is_late or (str(self._link.readlink()) == machine() and locks_work(self._path)):
                     self._link.unlink()
                     continue
-            time.sleep(_SECONDS_BETWEEN_TRIES)
+            time.sleep(_RETRY_SECONDS)
 
 
 class Journal(JournalFileBackend):

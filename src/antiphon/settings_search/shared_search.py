@@ -19,7 +19,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from antiphon.exceptions import RunError
 from antiphon.metrics import LOWER_IS_BETTER
 from antiphon.settings_search.live_workers import SearchWorker
-from antiphon.settings_search.samplers import Pruner, Sampler, make_pruner, make_sampler, quieten
+from antiphon.settings_search.samplers import Pruner, Sampler, make_pruner, make_sampler, silence_optuna
 from antiphon.settings_search.search_space import SearchSpace
 from antiphon.settings_search.shared_journal import Journal, SharedLock
 from antiphon.settings_search.trial_report import Epoch
@@ -86,7 +86,7 @@ class Search:
     @contextmanager
     def joined(self) -> Iterator[None]:
         """Inside, this process takes part; a search of another recipe or space in the folder is refused."""
-        quieten()
+        silence_optuna()
         self.space.out.mkdir(parents=True, exist_ok=True)
         try:
             with self._lock, _readable(self.space.out / JOURNAL):

@@ -26,9 +26,9 @@ from antiphon.settings_search.trial_report import Epoch
 from antiphon.settings_search.trial_slots import Slot
 from antiphon.storage.atomic import atomic_replacement
 
-_SECONDS_BETWEEN_LOOKS = 0.5
+_POLL_SECONDS = 0.5
 """How often the table is refreshed, and a process without a trial looks for one."""
-_MOST_LOSSES = 3
+_MAX_KILLS = 3
 """How often the training of a trial may be killed before the trial has failed."""
 
 
@@ -42,7 +42,7 @@ def run_trials(search: Search, slots: Sequence[Slot], show: Callable[[list[Resul
         processes = TrialProcesses(*line)
         futures = [pool.submit(_work, search, slot, processes) for slot in slots]
         try:
-            while pending := wait(futures, _SECONDS_BETWEEN_LOOKS, FIRST_EXCEPTION).not_done:
+            while pending := wait(futures, _POLL_SECONDS, FIRST_EXCEPTION).not_done:
                 show(search.results())
                 for future in set(futures) - pending:
                     future.result()
@@ -82,7 +82,7 @@ def _work(search: Search, slot: Slot, processes: TrialProcesses) -> None:
         elif search.is_over:
             return
         else:
-            processes.wait(_SECONDS_BETWEEN_LOOKS)
+            processes.wait(_POLL_SECONDS)
 
 
 def _train(search: Search, trial: Trial, slot: Slot, processes: TrialProcesses) -> None:
@@ -124,7 +124,7 @@ def _command(recipe: Recipe, folder: Path, slot: Slot) -> list[str]:
 def _record_loss(search: Search, trial: Trial, ended: Ended) -> None:
     """Lets a trial whose training was killed be tried again, but not for ever."""
     losses = trial.user_attrs.get("losses", 0) + 1
-    if losses < _MOST_LOSSES:
+    if losses < _MAX_KILLS:
         search.give_back(trial, losses=losses)
     else:
         search.fail(trial, f"killed {losses} times, the last time by {signal.Signals(-ended.status).name}")

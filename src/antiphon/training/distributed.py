@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 _TIMEOUT = timedelta(days=7)
 """How long processes wait for rank 0, which may have a large corpus to encode."""
-_SECONDS_BETWEEN_ANSWERS = 0.02
+_ANSWER_SECONDS = 0.02
 
 
 class LostProcessError(AntiphonError):
@@ -80,7 +80,7 @@ def _agree_on_prefix(store: Store, own_rank: int, size: int) -> str:
     while others:
         for other in others:  # which may still be the name of an earlier process
             store.set(f"antiphon/answer/{store.get(f'antiphon/asks/{other}').decode()}", name)
-        time.sleep(_SECONDS_BETWEEN_ANSWERS)
+        time.sleep(_ANSWER_SECONDS)
         others = {other for other in others if not store.check([f"antiphon/has/{name}/{other}"])}
     return name
 

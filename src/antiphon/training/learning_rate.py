@@ -10,7 +10,7 @@ from antiphon.recipe.model_sections import ModelSection
 from antiphon.recipe.schema import Recipe, TrainSection
 from antiphon.training.training_length import TrainingLength
 
-_LEAST_WARMUP, _MOST_WARMUP = 100, 1000
+_MIN_WARMUP, _MAX_WARMUP = 100, 1000
 """Updates of the warm-up of a transformer where ``train.warmup_updates`` is unset: at least, and at most."""
 DEFAULT_RATE, _WIDTH = 0.001, 256
 """The learning rate where ``train.learning_rate`` is unset, and the width of a transformer that has it."""
@@ -34,7 +34,7 @@ def _default_rate(model: ModelSection) -> float:
 
 def _default_warmup(model: ModelSection, updates_per_epoch: int) -> int:
     """Two epochs of a transformer within bounds, whatever the length of training."""
-    return min(_MOST_WARMUP, max(_LEAST_WARMUP, 2 * updates_per_epoch)) if model.needs_warmup else 0
+    return min(_MAX_WARMUP, max(_MIN_WARMUP, 2 * updates_per_epoch)) if model.needs_warmup else 0
 
 
 @dataclass(frozen=True)

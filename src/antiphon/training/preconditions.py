@@ -44,7 +44,7 @@ def _check_kind(recipe: Recipe) -> None:
 
 
 def _check_groups(recipe: Recipe, kind: Kind) -> None:
-    """Refuses settings of training and search that say something of other kinds only."""
+    """Refuses settings of training and search that apply to other kinds only."""
     smoothing, weight = recipe.train.label_smoothing, recipe.train.listwise_weight
     if smoothing and "tokens" not in kind.uses:
         raise RecipeError(

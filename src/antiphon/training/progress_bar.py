@@ -12,7 +12,7 @@ from antiphon.terminal import duration
 from antiphon.training.callback import Callback, UpdateProgress
 from antiphon.training.history import History
 
-_SECONDS_BETWEEN_REFRESHES = 0.5
+_REFRESH_SECONDS = 0.5
 
 
 class ProgressBar(Callback):
@@ -43,7 +43,7 @@ class ProgressBar(Callback):
 
     def on_update_end(self, progress: UpdateProgress) -> None:
         """Moves the bar within an epoch, at most twice a second: reading the loss is a device sync."""
-        if time.monotonic() - self._refreshed > _SECONDS_BETWEEN_REFRESHES and not self.progress.disable:
+        if time.monotonic() - self._refreshed > _REFRESH_SECONDS and not self.progress.disable:
             self._refreshed = time.monotonic()
             self._move(progress.epoch - 1 + progress.update / progress.updates, progress.loss)
 

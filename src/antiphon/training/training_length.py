@@ -16,7 +16,7 @@ UPDATES_PER_EPOCH = 100
 PATIENCE_SHARE, ANNEALED_PATIENCE_SHARE = 0.2, 0.5
 """Patience as a fraction of all epochs where ``train.patience`` is unset, and where the learning rate falls as well,
 since the best epochs are then the last."""
-LEAST_PATIENCE = 10
+MIN_PATIENCE = 10
 """The least patience in epochs where ``train.patience`` is unset."""
 
 _LAST_EPOCHS = 2
@@ -67,7 +67,7 @@ def with_length_defaults(recipe: Recipe, updates_per_pass: int) -> Recipe:
 def default_patience(settings: TrainSection, max_epochs: int) -> int:
     """The patience of a run of ``max_epochs`` epochs."""
     share = PATIENCE_SHARE if settings.final_learning_rate_ratio == 1 else ANNEALED_PATIENCE_SHARE
-    return max(LEAST_PATIENCE, ceil(share * max_epochs))
+    return max(MIN_PATIENCE, ceil(share * max_epochs))
 
 
 def _epochs(settings: TrainSection, updates_per_pass: int, passes: int) -> int:

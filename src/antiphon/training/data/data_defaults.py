@@ -20,7 +20,7 @@ _MANY_PAIRS = 5_000
 _DROPOUT_FEW_PAIRS, _DROPOUT_MANY_PAIRS = 0.5, 0.3
 _LABEL_SMOOTHING = 0.1
 """Label smoothing of a transformer."""
-_MOST_ASSOCIATIONS = 10**6
+_MAX_ASSOCIATIONS = 10**6
 """Source tokens times target tokens of vocabularies small enough to count what goes with what: letters, phonemes."""
 _SHARED = 0.5
 """Part of the target vocabulary that must be in the source vocabulary as well, for copying to make sense."""
@@ -89,7 +89,7 @@ def _choose_tie(recipe: Recipe, model: TransducerSection, codec: PairCodec) -> s
     """The same tokens where there are such; associated ones where both vocabularies are as small as alphabets."""
     if share_vocabulary(recipe, codec):
         return "same"
-    is_small = len(codec.source.vocab) * len(codec.target.vocab) <= _MOST_ASSOCIATIONS
+    is_small = len(codec.source.vocab) * len(codec.target.vocab) <= _MAX_ASSOCIATIONS
     return "associated" if is_small and model.transition == "neural" else "none"
 
 

@@ -19,7 +19,7 @@ from antiphon.training.step.step import Step, StepResult, Update
 Result = TypeVar("Result")
 
 
-class Divisible(Protocol):
+class SplittableBatch(Protocol):
     """A batch that can be split."""
 
     @property
@@ -42,14 +42,17 @@ class MicroBatchLimit:
     def __init__(self, say: Callable[[str], None], max_cells: int | None = None) -> None:
         self.say, self.max_cells = say, max_cells
 
-    def split(self, batch: Divisible) -> list[Any]:
+    def split(self, batch: SplittableBatch) -> list[Any]:
         """The batch in micro-batches within the limit."""
         pairs, rows, columns = batch.sizes
         at_once = pairs if self.max_cells is None else max(1, self.max_cells // (rows * columns))
         return [batch] if at_once >= pairs else batch.parts(at_once)
 
     def retry(
-        self, batch: Divisible, compute: Callable[[list[Any]], Result], make_room: Callable[[], bool] = lambda: False
+        self,
+        batch: SplittableBatch,
+        compute: Callable[[list[Any]], Result],
+        make_room: Callable[[], bool] = lambda: False,
     ) -> Result:
         """The result of ``compute`` on the micro-batches of a batch, halved until they fit.
 
@@ -68,7 +71,7 @@ class MicroBatchLimit:
             if not has_room:
                 self._halve(max(parts, key=lambda part: prod(part.sizes)))
 
-    def _halve(self, part: Divisible) -> None:
+    def _halve(self, part: SplittableBatch) -> None:
         """Lowers the limit to half of what did not fit."""
         pairs, rows, columns = part.sizes
         if len(part.parts(1)) == 1:
@@ -118,7 +121,7 @@ class OutOfMemoryRetry:
                 return self.graph_step.prepare(parts[0])
             except CaptureError as error:
                 reason = f"{error}: "
-            self._draw_anew()
+            self._discard_gradients_and_reseed()
             self._stop_capturing(reason)
         return self.step.prepare([part.to(self._device) for part in parts], weight)
 
@@ -132,11 +135,11 @@ class OutOfMemoryRetry:
 
     def _discard_attempt(self) -> bool:
         """Drops the gradients of a failed attempt and all CUDA graphs; whether there were graphs."""
-        self._draw_anew()
+        self._discard_gradients_and_reseed()
         return self.release_graphs()
 
-    def _draw_anew(self) -> None:
-        """Drops gradients and seeds anew: how many random numbers a failed attempt has drawn is unknown."""
+    def _discard_gradients_and_reseed(self) -> None:
+        """Discards gradients and reseeds, since it is unknown how many random numbers a failed attempt has drawn."""
         self.step.optimiser.zero_grad()
         torch.manual_seed(torch.initial_seed() + _NEXT_SEED)
 
