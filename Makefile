@@ -41,7 +41,7 @@ FUZZ_SEED ?= 1
 fuzz: setup  ## bad input of every sort for FUZZ_SECONDS, drawn from FUZZ_SEED; ends with a table of outcomes
 	PYTHONPATH=. $(BIN)/python -m tests.fuzz --seconds $(FUZZ_SECONDS) --seed $(FUZZ_SEED)
 
-format: setup  ## put the code in order
+format: setup  ## format the code and fix what ruff can fix
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
