@@ -122,7 +122,7 @@ def test_a_part_may_be_left_out(antiphon, parts, tmp_path, left_out):
         (["--channel", "direct"], "channel: a bidirectional encoder, expected"),
         (["--lm", "direct"], "lm: a run of kind transducer, expected a language_model"),
         (["--channel", "lm"], "channel: a run of kind language_model, expected a transducer"),
-        (["--weights", "1,2"], "--weights 1,2: expected four finite numbers"),
+        (["--weights", "1,2"], "--weights 1,2: expected four numbers"),
     ],
 )
 def test_parts_that_do_not_fit_are_refused_by_name(antiphon, parts, tmp_path, options, message):
@@ -205,6 +205,50 @@ def test_lists_are_saved_once_and_weighed_without_a_search(antiphon, parts, comb
     lists.write_text(lists.read_text(encoding="utf-8").replace('"direct"', '"direkt"'), encoding="utf-8")
     refused = antiphon("tune", combined, parts / "dev.tsv", "--lists", lists)
     assert (refused.status, f"{lists}:1: no list of candidates" in refused.err) == (2, True)
+
+
+@pytest.mark.parametrize("score", ["NaN", "Infinity", "1e999"])
+def test_scores_of_saved_lists_that_are_no_numbers_are_refused(antiphon, parts, combined, tmp_path, score):
+    lists, pairs = tmp_path / "lists.jsonl", tmp_path / "dev.tsv"
+    pairs.write_text("badu\tbaaduun\n")
+    scores = f'"direct": -1.5, "channel": {score}, "language_model": -Infinity, "length": 3.0'
+    lists.write_text(f'{{"source": "badu", "reference": "baaduun", "candidates": [{{"tokens": ["b"], {scores}}}]}}\n')
+    refused = antiphon("tune", combined, pairs, "--lists", lists)
+    assert refused.status == 2
+    assert f"{lists}:1: no list of candidates for line 1 of the pairs (channel is {float(score)})" in refused.err
+
+
+def test_saved_lists_overwrite_nothing_and_a_wrong_name_is_noticed_before_the_search(
+    antiphon, parts, combined, tmp_path
+):
+    mine = shutil.copyfile(parts / "dev.tsv", tmp_path / "mine.tsv")
+    before = (combined / "recipe.toml").read_bytes()
+    for out, message in (
+        (mine, "exists already, expected the name of a new file"),
+        (tmp_path / "no/lists", "no folder"),
+    ):
+        refused = antiphon("tune", combined, mine, "--save-lists", out)
+        assert refused.status == 2
+        assert refused.err.startswith(f"antiphon: {out}: {message}")
+    assert mine.read_bytes() == (parts / "dev.tsv").read_bytes()
+    assert (combined / "recipe.toml").read_bytes() == before
+
+
+def test_a_combination_never_replaces_a_run_that_it_is_made_of(antiphon, parts, tmp_path):
+    runs = {name: shutil.copytree(parts / name, tmp_path / name) for name in ("direct", "lm")}
+    before = {path: path.read_bytes() for run in runs.values() for path in run.rglob("*") if path.is_file()}
+    combine = ["combine", "--direct", runs["direct"], "--lm", runs["lm"], "--out"]
+    ensemble = ["ensemble", runs["direct"], runs["direct"], "--out"]
+    for command in (
+        [*combine, runs["direct"]],
+        [*combine, runs["lm"]],
+        [*combine, runs["direct"] / "inside"],
+        [*ensemble, runs["direct"]],
+    ):
+        refused = antiphon(*command, "--force")
+        assert refused.status == 2
+        assert f"{command[-1]}: in the run itself, expected another --out" in refused.err
+    assert {path: path.read_bytes() for run in runs.values() for path in run.rglob("*") if path.is_file()} == before
 
 
 def test_the_direct_model_may_be_an_ensemble(antiphon, parts, combined, tmp_path):

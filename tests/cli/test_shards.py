@@ -219,6 +219,20 @@ def test_join_overwrites_nothing_without_force(antiphon, rules, file, parts, tmp
     assert out.read_text() == antiphon("predict", rules, file).out
 
 
+def test_parts_are_never_joined_into_one_of_themselves(antiphon, rules, file, parts, tmp_path):
+    antiphon("predict", rules, file, "--out", parts)
+    before = {path.name: path.read_bytes() for path in parts.iterdir()}
+    for name in ("part-000001.txt", "parts.json", "all.txt"):
+        refused = antiphon("join", parts, "--out", parts / name, "--force")
+        assert refused.status == 2
+        assert f"{parts / name}: in the folder of the parts, expected a file outside of it" in refused.err
+    for out in (tmp_path, tmp_path / "no" / "all.txt"):
+        refused = antiphon("join", parts, "--out", out, "--force")
+        assert refused.status == 2
+        assert f"{out}: a folder, or in one that does not exist, expected the name of a new file" in refused.err
+    assert {path.name: path.read_bytes() for path in parts.iterdir()} == before
+
+
 def test_an_empty_file_has_no_parts(antiphon, rules, file, parts):
     file.write_text("")
     assert antiphon("predict", rules, file, "--out", parts).status == 0

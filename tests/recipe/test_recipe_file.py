@@ -3,7 +3,8 @@ import tomllib
 import pytest
 
 from antiphon.exceptions import RecipeError
-from antiphon.recipe.recipe_file import load_recipe, parse_recipe, save_recipe
+from antiphon.recipe.recipe_file import change_search, load_recipe, parse_recipe, save_recipe
+from antiphon.recipe.schema import Recipe
 
 
 def write(tmp_path, text):
@@ -134,3 +135,43 @@ def test_a_setting_may_be_as_strange_as_a_recipe(tmp_path):
             load_recipe(write(tmp_path, ""), [f"model.layers={value}"])
     with pytest.raises(RecipeError, match="not UTF-8"):
         load_recipe(write(tmp_path, ""), ["data.train=\udcff"])
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("search.beam=true", "search.beam = true: input should be neither true nor false"),
+        ("train.label_smoothing=false", "train.label_smoothing = false: input should be neither true nor false"),
+        ("search.beam=2024-01-01", "search.beam = 2024-01-01: input should be a valid integer"),
+        ("search.beam=3\nnfc = true", r"search.beam = '3\nnfc = true': input should be a valid integer"),
+        ("data.train=3", "data.train = 3: input should be a path, or a list of two for parallel files"),
+        ("data.nfc=maybe", "data.nfc = 'maybe': input should be true or false"),
+        ("search.BEAM=3", "search.BEAM: unknown key, did you mean beam?"),
+        ("search.xyzzy=3", "search.xyzzy: unknown key, expected one of antiphon settings"),
+    ],
+)
+def test_values_of_another_type_are_refused_in_words_of_recipes(tmp_path, setting, message):
+    with pytest.raises(RecipeError) as caught:
+        load_recipe(write(tmp_path, ""), [setting])
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ("1", "search.weights = 1: input should be a list"),
+        ("[]", "search.weights = []: input should be a longer list"),
+        ("[1, 2, 3, 4, 5]", "search.weights = [1, 2, 3, 4, 5]: input should be a list of at most 4"),
+        ("[true, 1, 1, 1]", "search.weights = [True, 1, 1, 1]: input should be neither true nor false"),
+    ],
+)
+def test_a_list_of_another_length_is_refused(weights, message):
+    recipe = Recipe.model_validate({"model": {"kind": "noisy_channel"}})
+    with pytest.raises(RecipeError) as caught:
+        change_search(recipe, [f"search.weights={weights}"])
+    assert str(caught.value).startswith(f"--set: {message}")
+
+
+def test_a_section_that_does_not_exist_needs_no_other_training():
+    with pytest.raises(RecipeError, match=r"--set: SEARCH\.beam: no such section, expected search"):
+        change_search(Recipe(), ["SEARCH.beam=3"])

@@ -28,6 +28,12 @@ def test_writing_that_fails_leaves_the_old_file(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
+def test_errors_name_the_file_and_not_the_unfinished_one(tmp_path):
+    with pytest.raises(FileNotFoundError) as caught:
+        write_atomically(tmp_path / "missing" / "file", "new")
+    assert caught.value.filename == str(tmp_path / "missing" / "file")
+
+
 def fill_disk(path):
     path.write_text("half")
     raise OSError(errno.ENOSPC, "No space left on device")

@@ -200,13 +200,22 @@ def test_a_packed_run_is_never_changed(packed):
     assert packed.read_bytes() == before
 
 
-def test_packing_overwrites_nothing_without_force(antiphon, toy_run, tmp_path, monkeypatch):
+def test_packing_overwrites_nothing_without_force_and_nothing_but_packed_runs_with_it(
+    antiphon, toy_run, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / f"{toy_run.name}.zip").write_text("mine")
+    out = tmp_path / f"{toy_run.name}.zip"
+    out.write_text("mine")
+    for options in ([], ["--force"]):
+        refused = antiphon("pack", toy_run, *options)
+        assert refused.status == 2
+        assert "a file that is no packed run, expected a new file, or a packed run to replace" in refused.err
+        assert out.read_text() == "mine"
+    out.unlink()
+    assert antiphon("pack", toy_run).status == 0
     refused = antiphon("pack", toy_run)
     assert refused.status == 2
     assert "exists already, expected a new file; --force replaces it" in refused.err
-    assert (tmp_path / f"{toy_run.name}.zip").read_text() == "mine"
     assert antiphon("pack", toy_run, "--force").status == 0
     assert antiphon("predict", f"{toy_run.name}.zip", stdin=b"badu\n").out == "baaduun\n"
     assert [path.name for path in tmp_path.iterdir() if is_scratch(path)] == []

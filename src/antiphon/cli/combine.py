@@ -93,5 +93,5 @@ def parse_weights(text: str | None) -> tuple[float, ...] | None:
         return None
     weights = tuple(parse_numbers(text, 1e6))
     if len(weights) != 4:
-        raise RecipeError(f"--weights {one_line(text)}: expected four finite numbers L1,L2,L3,L4")
+        raise RecipeError(f"--weights {one_line(text)}: expected four numbers L1,L2,L3,L4 of at most 1,000,000")
     return weights

@@ -26,6 +26,7 @@ import typer
 
 from antiphon.cli.loading import load_run
 from antiphon.cli.options import Beam, ByOption, Device, PairFiles, Run, Threads, parse_breakdowns
+from antiphon.cli.output_file import check_new
 from antiphon.exceptions import InputError, RunError
 
 if TYPE_CHECKING:
@@ -93,16 +94,6 @@ def command(
     report = model.errors(pairs, against=other, by=breakdowns or None, most=most or None, beam=beam)
     names = [str(path) for path in (run, against) if path is not None]
     write(write_errors(report, format.value, names, breakdowns, width), out)
-
-
-def check_new(out: Path | None) -> None:
-    """Refuses a file that exists, or whose folder does not, before anything is computed."""
-    if out is None:
-        return
-    if out.exists() or out.is_symlink():
-        raise InputError(f"{out}: exists already, expected the name of a new file")
-    if not out.parent.is_dir():
-        raise InputError(f"{out}: no folder {out.parent}, expected an existing one")
 
 
 def load_other(run: Path, model: "Model", file: Path, device: str, threads: int | None) -> "Model":

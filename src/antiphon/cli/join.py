@@ -34,7 +34,16 @@ def command(folder: Folder, out: Out = None, force: Force = False) -> None:
     if out is None:
         sys.stdout.writelines(parts.chunks())
         return
-    if out.exists() and not force:
-        raise InputError(f"{out}: exists already, expected a new file; --force replaces it")
+    check_output(out, folder, force=force)
     with atomic_replacement(out) as new, new.open("w", encoding="utf-8", newline="") as file:
         file.writelines(parts.chunks())
+
+
+def check_output(out: Path, folder: Path, *, force: bool) -> None:
+    """Refuses a file among the parts, one that is there already unless ``force`` says so, and whatever is no file."""
+    if folder.resolve() in out.resolve().parents:
+        raise InputError(f"{out}: in the folder of the parts, expected a file outside of it")
+    if out.is_dir() or not out.parent.is_dir():
+        raise InputError(f"{out}: a folder, or in one that does not exist, expected the name of a new file")
+    if (out.exists() or out.is_symlink()) and not force:
+        raise InputError(f"{out}: exists already, expected a new file; --force replaces it")

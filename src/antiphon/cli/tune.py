@@ -16,6 +16,7 @@ import typer
 
 from antiphon.cli.loading import load_run
 from antiphon.cli.options import MAX_HYPOTHESES, Device, Run, Threads
+from antiphon.cli.output_file import check_new
 from antiphon.exceptions import RunError
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ SaveLists = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Write all candidates and their four scores to this file, as JSON lines.",
+        help="Write all candidates and their four scores to this new file, as JSON lines.",
         show_default=False,
     ),
 ]
@@ -67,6 +68,7 @@ def command(
     from antiphon.runs.run_folder import open_for_writing
     from antiphon.tune.mert import save_tuning, start_lists, tune, tune_on_lists
 
+    check_new(save_lists)
     console = PlainConsole(stderr=True)
     with open_for_writing(run) as folder:
         model = load_noisy_channel(run, device, threads)

@@ -32,7 +32,7 @@ from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import build_beam, build_normalisation
 from antiphon.runs.noisy_channel_run import load_noisy_channel
 from antiphon.runs.run_copies import copy_files, copy_vocabs
-from antiphon.runs.run_folder import RunFolder, load_network, token_kinds
+from antiphon.runs.run_folder import RunFolder, load_network, refuse_inside, token_kinds
 
 Network = dict[str, Any]
 
@@ -46,8 +46,7 @@ def export_run(run: Path, out: Path, *, int8: bool = False, force: bool = False)
     folder = RunFolder.open(run)
     if folder.recipe().search.over != "outputs":
         raise RunError(f'{run}: search.over = "paths", expected a search over outputs: only this one is exported')
-    if out.resolve() == run.resolve() or run.resolve() in out.resolve().parents:
-        raise RunError(f"{out}: in the run itself, expected another --out")
+    refuse_inside(out, [folder])
     with replaced_export(out, force=force) as new, torch.random.fork_rng(devices=[]):
         write_run(folder, new, int8=int8)
 

@@ -1,6 +1,7 @@
 """Explains what is wrong with a recipe, one sentence per key."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import date, time
 from difflib import get_close_matches
 from pathlib import Path
 from reprlib import Repr
@@ -31,7 +32,9 @@ def explain(error: ValidationError, names: Mapping[str, Sequence[str]]) -> list[
 
 
 def show_value(value: Any) -> str:
-    """A value as Python would print it, truncated if it is long or deep."""
+    """A value as Python would print it, truth values and dates as TOML has them; truncated if it is long or deep."""
+    if isinstance(value, bool | date | time):
+        return str(value).lower()
     brief = Repr()
     brief.maxstring = brief.maxother = brief.maxlong = _LONGEST_SHOWN
     return one_line(brief.repr(value))
@@ -44,18 +47,37 @@ def check_texts(given: Any, key: str = "", depth: int = 4) -> None:
             raise ValueError(f"{one_line(where)} = {show_value(text)}: not UTF-8 or with NUL, expected plain text")
 
 
+_PLAIN = {
+    "tuple_type": "input should be a list",
+    "list_type": "input should be a list",
+    "missing": "input should be a longer list",
+    "too_long": "input should be a list of at most {max_length}",
+    "path_type": "input should be a path, or a list of two for parallel files",
+    "bool_type": "input should be true or false",
+    "bool_parsing": "input should be true or false",
+}
+"""What is expected, in other words than those of pydantic, which are of Python."""
+
+
+def _expected(problem: Mapping[str, Any]) -> str:
+    """What is expected instead of a wrong value."""
+    if problem["type"] in _PLAIN:
+        return _PLAIN[problem["type"]].format(**problem.get("ctx", {}))
+    message = str(problem["msg"])
+    return f"{message[0].lower()}{message[1:]}"
+
+
 def _explain(path: Sequence[str], problem: Mapping[str, Any], names: Mapping[str, Sequence[str]]) -> str:
     key = one_line(".".join(path))
     if problem["type"] == "extra_forbidden":
         if key in RENAMED:
             return f"{key}: renamed, expected {RENAMED[key]}"
         beside = names if len(path) == 1 else names[path[0]]
-        near = get_close_matches(path[-1][:_LONGEST_SHOWN], list(beside), n=1)
-        return f"{key}: unknown key" + (f", did you mean {near[0]}?" if near else "")
+        near = get_close_matches(path[-1][:_LONGEST_SHOWN].lower(), list(beside), n=1)
+        return f"{key}: unknown key, " + (f"did you mean {near[0]}?" if near else "expected one of antiphon settings")
     if problem["type"] == "value_error":
         return str(problem["msg"]).removeprefix("Value error, ")
-    message = str(problem["msg"])
-    return f"{key} = {show_value(problem['input'])}: {message[0].lower()}{message[1:]}"
+    return f"{key} = {show_value(problem['input'])}: {_expected(problem)}"
 
 
 def _texts(given: Any, key: str, depth: int) -> Iterator[tuple[str, str]]:

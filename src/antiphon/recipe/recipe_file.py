@@ -74,6 +74,8 @@ def change_search(recipe: Recipe, settings: Settings) -> Recipe:
     """The recipe of a trained run with other settings of the search; those of other sections are refused."""
     where, changes = "settings" if isinstance(settings, Mapping) else "--set", {}
     for section, name, value in _parse_settings(settings):
+        if section not in Recipe.model_fields:
+            raise RecipeError(f"{where}: {one_line(section)}.{one_line(name)}: no such section, expected search")
         if section != "search":
             raise RecipeError(
                 f"{where}: {one_line(section)}.{one_line(name)}: needs another training, expected a setting of the "
@@ -146,11 +148,16 @@ def _parse_setting(setting: str) -> tuple[str, str, Any]:
     section, dot, name = key.strip().partition(".")
     if not (equals and dot and name):
         raise RecipeError(f"--set {one_line(setting)}: expected section.key=value, such as train.seed=7")
+    return section, name, _parse_value(value)
+
+
+def _parse_value(text: str) -> Any:
+    """The value that a text has in TOML; if it is no single value, the text itself."""
     try:
-        parsed = tomllib.loads(f"value = {value}")["value"]
+        table = tomllib.loads(f"value = {text}")
     except (ValueError, RecursionError):
-        parsed = value.strip()
-    return section, name, parsed
+        return text.strip()
+    return table["value"] if len(table) == 1 else text.strip()
 
 
 def _merge(table: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,9 +1,11 @@
 """What sections of a recipe are made of: strict classes, bounded numbers, and marks on settings for some kinds only."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
 
 Positive = Annotated[int, Field(gt=0, le=10**9)]
 Width = Annotated[int, Field(gt=0, le=2**15)]
@@ -37,6 +39,23 @@ class UsedBy:
 
 
 class Section(BaseModel):
-    """A section of a recipe: unknown keys and non-finite numbers are refused; immutable."""
+    """A section of a recipe: unknown keys, non-finite numbers, and truth values as numbers are refused; immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _truth_values_are_no_numbers(cls, given: Any, info: ValidationInfo) -> Any:
+        """The value as it is; pydantic would take ``true`` for the number 1."""
+        values = given if isinstance(given, list | tuple) else [given]
+        field = cls.model_fields[str(info.field_name)]
+        if any(isinstance(value, bool) for value in values) and bool not in _types(field.annotation):
+            raise PydanticCustomError("no_truth_value", "input should be neither true nor false")
+        return given
+
+
+def _types(annotation: Any) -> Iterator[Any]:
+    """The types that an annotation is made of."""
+    yield annotation
+    for part in get_args(annotation):
+        yield from _types(part)

@@ -14,7 +14,7 @@ from antiphon.recipe.model_sections import EnsembleSection
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import count_parameters, map_ids
 from antiphon.runs.run_copies import copy_files, copy_run, copy_vocabs
-from antiphon.runs.run_folder import RunFolder, load_any_network, locked_folder, new_run
+from antiphon.runs.run_folder import RunFolder, load_any_network, locked_folder, new_run, refuse_inside
 from antiphon.storage.layout import MEMBERS
 from antiphon.terminal import count_of
 
@@ -55,6 +55,7 @@ def open_members(runs: Sequence[Path]) -> list[RunFolder]:
 @contextmanager
 def new_ensemble(members: Sequence[RunFolder], recipe: Recipe, out: Path, *, force: bool) -> Iterator[RunFolder]:
     """A folder with a recipe and copies of members, which becomes the run ``out`` at the end."""
+    refuse_inside(out, members)
     with locked_folder(out), new_run(out, force=force) as run:
         for name, member in zip(MEMBERS, members, strict=False):
             copy_run(member, run.path / name)

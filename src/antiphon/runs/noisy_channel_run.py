@@ -22,7 +22,7 @@ from antiphon.recipe.model_sections import (
 from antiphon.recipe.schema import Recipe, SearchSection
 from antiphon.runs.build import build_normalisation, count_parameters, map_ids
 from antiphon.runs.run_copies import copy_run, copy_vocabs
-from antiphon.runs.run_folder import RunFolder, load_any_network, locked_folder, new_run, token_kinds
+from antiphon.runs.run_folder import RunFolder, load_any_network, locked_folder, new_run, refuse_inside, token_kinds
 
 
 def combine_runs(
@@ -37,6 +37,7 @@ def combine_runs(
     """Writes a run of kind ``noisy_channel`` that holds copies of its parts."""
     runs = {"direct": direct, "channel": channel, "lm": language_model}
     folders = {name: RunFolder.open(path) for name, path in runs.items() if path is not None}
+    refuse_inside(out, folders.values())
     recipe = _combined_recipe(folders, search)
     with locked_folder(out), new_run(out, force=force) as run:
         for name, folder in folders.items():

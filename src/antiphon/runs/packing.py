@@ -4,8 +4,8 @@ from pathlib import Path
 
 from antiphon.exceptions import RunError
 from antiphon.runs.run_copies import copy_run
-from antiphon.runs.run_folder import RunFolder
-from antiphon.storage.packed_run import pack_folder, temporary_folder
+from antiphon.runs.run_folder import RunFolder, refuse_inside
+from antiphon.storage.packed_run import is_packed_run, pack_folder, temporary_folder
 
 
 def pack_run(run: Path, out: Path, *, force: bool = False) -> None:
@@ -15,8 +15,16 @@ def pack_run(run: Path, out: Path, *, force: bool = False) -> None:
         raise RunError(f"{run}: {folder.state()}, expected a trained run")
     if out.is_dir() or not out.parent.is_dir():
         raise RunError(f"{out}: a folder, or in one that does not exist, expected the name of a new file")
-    if (out.exists() or out.is_symlink()) and not force:
-        raise RunError(f"{out}: exists already, expected a new file; --force replaces it")
+    refuse_inside(out, [folder])
+    _refuse_other_file(out, force=force)
     with temporary_folder() as copy:
         copy_run(folder, copy)
         pack_folder(copy, out)
+
+
+def _refuse_other_file(out: Path, *, force: bool) -> None:
+    """Refuses a file that is there, but for a packed run that may be replaced."""
+    if out.is_symlink() or (out.exists() and not is_packed_run(out)):
+        raise RunError(f"{out}: a file that is no packed run, expected a new file, or a packed run to replace")
+    if out.exists() and not force:
+        raise RunError(f"{out}: exists already, expected a new file; --force replaces it")

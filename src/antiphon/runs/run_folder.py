@@ -284,6 +284,13 @@ def open_for_writing(path: Path) -> Iterator[RunFolder]:
         yield RunFolder.open(path)
 
 
+def refuse_inside(out: Path, runs: Iterable[RunFolder]) -> None:
+    """Refuses an output that would be written into one of the runs that it is made of."""
+    for run in runs:
+        if run.path.resolve() in (out.resolve(), *out.resolve().parents):
+            raise RunError(f"{out}: in the run itself, expected another --out")
+
+
 @contextmanager
 def locked_folder(path: Path, *, wait: bool = False) -> Iterator[None]:
     """Locks a folder for writing, after finishing any interrupted change in it; ``wait`` waits for other processes."""

@@ -37,7 +37,11 @@ def atomic_replacement(path: Path) -> Iterator[Path]:
     killed processes in the folder are removed.
     """
     sweep(path.parent, folders=False)
-    temporary, descriptor = _open_temporary(path.parent)
+    try:
+        temporary, descriptor = _open_temporary(path.parent)
+    except OSError as error:
+        error.filename = str(path)  # not the name of the unfinished file
+        raise
     try:
         yield temporary
         os.fsync(descriptor)

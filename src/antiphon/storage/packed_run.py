@@ -49,6 +49,15 @@ def _add(archive: zipfile.ZipFile, name: str, path: Path) -> None:
         shutil.copyfileobj(content, packed, _CHUNK)
 
 
+def is_packed_run(path: Path) -> bool:
+    """Whether a file is a zip file with the manifest of a run, damaged or not."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return MANIFEST in archive.namelist()
+    except (*_UNREADABLE, OSError):
+        return False
+
+
 @contextmanager
 def temporary_folder() -> Iterator[Path]:
     """A private folder among temporary files, removed at the end; those that killed processes left are removed too."""

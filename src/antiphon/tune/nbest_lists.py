@@ -1,9 +1,11 @@
 """N-best lists: candidates with all their scores, collected over searches, and saved for tuning."""
 
 import json
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +18,7 @@ from antiphon.metrics import Outputs
 from antiphon.metrics.output_statistics import Rows, Statistics, statistics_of
 from antiphon.models.channel_weights import Weights
 from antiphon.storage.atomic import write_atomically
+from antiphon.terminal import count_of
 from antiphon.tune.weight_search import CandidateTable
 
 
@@ -101,10 +104,7 @@ class NBestLists:
                 shown = json.loads(line)
                 if (shown["source"], shown["reference"]) != (pair.source, pair.target):
                     raise ValueError("another pair")
-                candidates = [
-                    (tuple(map(str, each["tokens"])), tuple(float(each[name]) for name in Weights._fields))
-                    for each in shown["candidates"]
-                ]
+                candidates = [(tuple(map(str, each["tokens"])), _scores(each)) for each in shown["candidates"]]
             except (ValueError, KeyError, TypeError, RecursionError) as error:
                 raise InputError(
                     f"{path}:{line_number}: no list of candidates for line {line_number} of the pairs ({error}), "
@@ -114,8 +114,19 @@ class NBestLists:
         self.add(found)
 
 
+def _scores(candidate: Mapping[str, Any]) -> tuple[float, ...]:
+    """The four scores of a saved candidate; minus infinity, of what a model cannot write, is one."""
+    scores = tuple(float(candidate[name]) for name in Weights._fields)
+    for name, score in zip(Weights._fields, scores, strict=True):
+        if not score < math.inf:
+            raise ValueError(f"{name} is {score}")
+    return scores
+
+
 def _with_pairs(path: Path, pairs: Sequence[Pair]) -> Iterable[tuple[str, Pair]]:
     lines = list(read_lines(path))
     if len(lines) != len(pairs):
-        raise InputError(f"{path}: {len(lines)} lists of candidates, expected {len(pairs)}, one for every pair")
+        raise InputError(
+            f"{path}: {count_of(len(lines), 'list')} of candidates, expected {len(pairs):,}, one for every pair"
+        )
     return zip(lines, pairs, strict=True)
