@@ -140,23 +140,22 @@ class BeamSearch:
         finished = self._finish(beam, extensions, length, is_last)
         value, chosen = self._keep(extensions, finished, length, state)
         kept, is_none = extensions.take(chosen, value), value == IMPOSSIBLE
-        log_prob, tokens = kept.log_prob.masked_fill(is_none, IMPOSSIBLE), kept.token.masked_fill(is_none, PAD)
-        written = StepRecord(tokens, self._slots_of(beam, kept.parent), log_prob)
-        index = chosen + self.sentences[:, None] * extensions.token.shape[1]
-        filled = self._filled_slots(beam, log_prob)
-        parent, token, log_prob, index = (
-            tensor.flatten() if self.static_shapes else tensor.flatten()[filled.slot]
-            for tensor in (kept.parent, tokens, log_prob, index)
+        record = StepRecord(
+            kept.token.masked_fill(is_none, PAD),
+            self._slots_of(beam, kept.parent),
+            kept.log_prob.masked_fill(is_none, IMPOSSIBLE),
         )
+        filled = self._filled_slots(beam, record.log_prob)
+        index = chosen + self.sentences[:, None] * extensions.token.shape[1]
         after = filled._replace(
             length=length,
-            token=token,
-            log_prob=log_prob,
-            state=self.model.select(state, parent),
-            rescorer_state=self.rescorer.select(rescorer_state, index),
+            token=self._of_slots(record.token, filled),
+            log_prob=self._of_slots(record.log_prob, filled),
+            state=self.model.select(state, self._of_slots(kept.parent, filled)),
+            rescorer_state=self.rescorer.select(rescorer_state, self._of_slots(index, filled)),
             finished=finished,
         )
-        return after, written
+        return after, record
 
     def _slots_of(self, beam: Beam, index: Int[Tensor, "B E"]) -> Int[Tensor, "B E"]:
         """The slots of some hypotheses; with static shapes, every slot has one."""
@@ -168,6 +167,10 @@ class BeamSearch:
             return beam
         slot = (log_prob > IMPOSSIBLE).flatten().nonzero()[:, 0]
         return beam._replace(slot=slot, sentence=slot // self.K)
+
+    def _of_slots(self, values: Tensor, filled: Beam) -> Tensor:
+        """The values of the slots that hold a hypothesis, of values for each slot of each sentence."""
+        return values.flatten() if self.static_shapes else values.flatten()[filled.slot]
 
     def _extend(self, beam: Beam, log_next: Float[Tensor, "N V"], is_last: Bool[Tensor, " B"]) -> Extensions:
         """The best tokens after every hypothesis, unless it must end here, and the end symbol."""

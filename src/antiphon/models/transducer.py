@@ -248,7 +248,7 @@ class Transducer(TransducerNetwork):
         self,
         memory: TransducerMemory,
         first_row: int,
-        log_arrive: Float[Tensor, "N R"],
+        log_arrive: Float[Tensor, "N S"],
         units: Float[Tensor, "N T"],
         sentence: Int[Tensor, " N"],
     ) -> tuple[int, Float[Tensor, "N R"]]:
