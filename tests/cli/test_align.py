@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 
 import antiphon as package
+from tests.lite.drawn_runs import write_run
 from tests.shared_folders import filled_once
 
 SMALL = {"model.hidden_size": 8, "train.max_epochs": 3, "train.passes": 1, "search.beam": 1, "model.dropout": 0.0}
@@ -184,7 +185,8 @@ def test_pairs_without_gold_links_are_counted(antiphon, folder, tmp_path):
             ["--evaluate", "outside.tsv"],
             "outside.tsv:1: a link of source word 4 and target word 1 in a pair of 3 and 2",
         ),
-        (["--evaluate", "unsure.tsv"], "gold: no sure links, expected at least one"),
+        (["--evaluate", "unsure.tsv"], "unsure.tsv: no sure links, expected at least one"),
+        (["--evaluate", "unlinked.tsv"], "unlinked.tsv: no sure links, expected at least one"),
         (["--evaluate", "gold.tsv", "--gold-format", "naacl"], "gold.tsv: links in the format naacl, without text"),
         (["gold.tsv", "--gold-format", "tsv"], "--gold-format: no gold links, expected it together with --evaluate"),
         (["gold.tsv", "--combine", "union"], "--combine: only one direction, expected it together with --reverse RUN"),
@@ -199,11 +201,24 @@ def test_what_cannot_be_evaluated_is_refused_in_a_sentence(antiphon, folder, mon
     monkeypatch.chdir(folder)
     (folder / "outside.tsv").write_text("dogs so run\tdogs run\t1-1 4-1\n")
     (folder / "unsure.tsv").write_text("dogs so run\tdogs run\t1p1\n")
+    (folder / "unlinked.tsv").write_text("dogs so run\tdogs run\t\n")
     result = antiphon("align", "forward", *arguments)
     assert result.status == 2
     assert message in result.err
     assert result.err.count("\n") == 1
     assert result.out == ""
+
+
+def test_gold_links_without_features_are_refused_by_a_run_that_reads_them(antiphon, tmp_path):
+    run = write_run(tmp_path / "run", "inflection")
+    (tmp_path / "gold.tsv").write_text("fade\tfadeh\t1-1\n")
+    (tmp_path / "pairs.tsv").write_text("fade\tfadeh\tN;PL\n")
+    refused = antiphon("align", run, "--evaluate", tmp_path / "gold.tsv")
+    assert refused.status == 2
+    assert "gold.tsv: no features, but the run was trained with them, expected FILE with lines of" in refused.err
+    found = antiphon("align", run, tmp_path / "pairs.tsv", "--evaluate", tmp_path / "gold.tsv")
+    assert found.status == 0
+    assert "1 pair " in found.out
 
 
 def test_runs_that_count_words_differently_are_refused(antiphon, folder, toy_run):

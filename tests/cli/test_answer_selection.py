@@ -356,6 +356,11 @@ def test_a_test_file_is_evaluated_after_training(toy):
             "--questions: does not apply to a run of kind transducer",
         ),
         (["predict", "TOY", "TEST", "--explain"], "--explain: does not apply to a run of kind transducer"),
+        (
+            ["compare", "RUN", "RUN", "TEST", "--reference", "TEST"],
+            "--reference: does not apply to a run of kind match",
+        ),
+        (["compare", "TOY", "TOY", "PAIRS", "--qrels", "QRELS"], "--qrels: does not apply to a run of kind transducer"),
         (["compare", "RUN", "TOY", "TEST"], "a run of kind transducer ranks no candidates"),
         (["compare", "TOY", "RUN", "PAIRS"], "a run of kind matcher writes no outputs"),
     ],

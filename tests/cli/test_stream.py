@@ -201,6 +201,21 @@ def test_lines_that_are_not_utf8_are_numbered(online_run, antiphon):
     assert "standard input:3: not UTF-8" in antiphon("stream", online_run, stdin=b"da\nbo\nx\xff\n").err
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--policy", "greedy"], "--policy: of streams, expected it together with --online or --sweep"),
+        (["--emit-bias", "2"], "--emit-bias: of streams, expected it together with --online or --sweep"),
+        (["--margin", "0"], "--margin: of streams, expected it together with --online or --sweep"),
+        (["--sweep", "0", "--emit-bias", "2"], "--emit-bias: --sweep has the biases, expected only one of them"),
+    ],
+)
+def test_options_of_streams_that_would_be_ignored_are_refused(online_run, antiphon, tmp_path, options, message):
+    result = antiphon("evaluate", online_run, write_pairs(tmp_path / "test.tsv", 2, seed=3), *options)
+    assert result.status == 2
+    assert result.err == f"antiphon: {message}\n"
+
+
 def test_a_sweep_without_matplotlib_keeps_its_table(antiphon, online_run, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     pairs = write_pairs(tmp_path / "pairs.tsv", 4)

@@ -188,9 +188,21 @@ def read_gold_pairs(
 
     pairs = list(read_files(model, files, swap=False)) if files else None
     found = read_gold(gold, pairs, None if gold_format is None else gold_format.value)
+    check_gold(found, gold, has_features=pairs is not None or not model.reads_features)
     if without := sum(not links.possible for links in found.links):
         print_note(f"{count_of(without, 'pair')} without gold links")
     return found
+
+
+def check_gold(found: "GoldPairs", gold: Path, *, has_features: bool) -> None:
+    """Refuses gold links by which nothing can be measured, and pairs without the features that the run reads."""
+    if not any(links.sure for links in found.links):
+        raise InputError(f"{gold}: no sure links, expected at least one, since recall counts them")
+    if not has_features:
+        raise InputError(
+            f"{gold}: no features, but the run was trained with them, expected FILE with lines of "
+            "source<TAB>target<TAB>features"
+        )
 
 
 def write_links(found: "Iterable[WordLinks]", *, as_json: bool) -> None:

@@ -19,7 +19,7 @@ import typer
 
 from antiphon.cli import answer_selection
 from antiphon.cli.loading import load_run
-from antiphon.cli.options import Beam, Device, Qrels, Questions, QuestionsOption, References, Threads
+from antiphon.cli.options import Beam, Device, Qrels, Questions, QuestionsOption, References, Threads, refuse_options
 from antiphon.data.files import is_pipe
 from antiphon.exceptions import InputError, RunError
 
@@ -58,10 +58,13 @@ def command(
         raise InputError("compare: fewer than two runs, expected RUN RUN... FILE")
     if is_pipe(file):
         raise InputError(f"{file}: a pipe or a device, expected a regular file, since every run reads it")
-    if KINDS[RunFolder.open(runs[0]).recipe().model.kind].ranks:
+    kind = KINDS[RunFolder.open(runs[0]).recipe().model.kind]
+    if kind.ranks:
+        refuse_options(kind.name, {"--reference": reference, "--beam": beam})
         systems = (read_system(run, device, threads) for run in runs)
         compared = answer_selection.compare_rankings(systems, file, questions.value, qrels)
     else:
+        refuse_options(kind.name, {"--questions": questions is not Questions.all, "--qrels": qrels})
         compared = compare_outputs(runs, file, reference or [], beam, device, threads)
     if format is Format.json:
         print(json.dumps(as_json(compared), ensure_ascii=False))

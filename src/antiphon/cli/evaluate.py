@@ -13,6 +13,7 @@ Examples:
 """
 
 import json
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -90,6 +91,8 @@ def command(
 
     breakdowns, biases = parse_breakdowns(by), None if sweep is None else parse_biases(sweep)
     check_options(sweep=sweep, online=online, by=by, plot=plot)
+    streams = {"--policy": policy is not StreamPolicy.beam, "--emit-bias": emit_bias, "--margin": margin is not None}
+    check_stream_options(streams, online=online, sweep=sweep)
     model = load_run(run, device, threads, settings)
     if isinstance(model, RankingModel):
         for_pairs = {"--reference": reference, "--beam": beam, "--online": online, "--sweep": sweep, "--by": by}
@@ -116,6 +119,15 @@ def check_options(*, sweep: str | None, online: bool, by: list[str] | None, plot
         if sweep is None:
             raise InputError("--plot: draws quality against delay, expected it together with --sweep")
         check_picture(plot)
+
+
+def check_stream_options(given: Mapping[str, object], *, online: bool, sweep: str | None) -> None:
+    """Refuses options of streams that would be ignored."""
+    if not online and sweep is None:
+        for option in (option for option, value in given.items() if value):
+            raise InputError(f"{option}: of streams, expected it together with --online or --sweep")
+    if sweep is not None and given["--emit-bias"]:
+        raise InputError("--emit-bias: --sweep has the biases, expected only one of them")
 
 
 def read_pairs(model: "Model", files: list[Path], references: list[Path]) -> "TestSet":

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from antiphon.ranking.ranking_metrics import RANKING_METRICS
+from antiphon.terminal import count_of
 
 if TYPE_CHECKING:
     from antiphon.api import Evaluation
@@ -24,7 +25,7 @@ def metrics_table(evaluation: "Evaluation") -> Table:
     unknown = (
         f"{evaluation.unknown_source} source and {evaluation.unknown_target} target symbols never seen in training"
     )
-    table = Table(title=f"{evaluation.examples} pairs", caption=unknown)
+    table = Table(title=count_of(evaluation.examples, "pair"), caption=unknown)
     table.add_column("metric")
     table.add_column("value", justify="right")
     table.add_column("signature")
