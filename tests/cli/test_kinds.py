@@ -1,6 +1,7 @@
 """Every kind of model goes through the same commands."""
 
 import json
+import math
 
 import pytest
 
@@ -34,11 +35,20 @@ def train_kinds(folder):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_info_and_evaluate_work_for_every_kind(antiphon, runs, kind):
+def test_evaluate_agrees_with_predict_and_score_for_every_kind(antiphon, runs, kind):
     assert json.loads(antiphon("info", runs / kind, "--json").out)["kind"] == kind
     metrics = json.loads(antiphon("evaluate", runs / kind, runs / "dev.tsv", "--json").out)["metrics"]
     expected = {"language_model": {"perplexity"}, "suffix_rule": {"accuracy", "edit_distance"}}
     assert metrics.keys() == expected.get(kind, {"accuracy", "edit_distance", "perplexity"})
+    pairs = [tuple(line.split("\t")) for line in (runs / "dev.tsv").read_text().splitlines()]
+    model = package.load(runs / kind)
+    if "accuracy" in metrics:
+        found = model.predict([source for source, _ in pairs])
+        right = sum(each.text == target for each, (_, target) in zip(found, pairs, strict=True))
+        assert metrics["accuracy"]["value"] == pytest.approx(100 * right / len(pairs))
+    if "perplexity" in metrics:
+        tokens = sum(len(target) + 1 for _, target in pairs)
+        assert metrics["perplexity"]["value"] == pytest.approx(math.exp(-sum(model.score(pairs)) / tokens), rel=1e-4)
 
 
 @pytest.mark.parametrize("kind", KINDS[:4])

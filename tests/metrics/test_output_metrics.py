@@ -44,7 +44,7 @@ def test_bleu_and_chrf_are_those_of_sacrebleu():
     assert "tok:none" in scores["bleu"].signature
 
 
-def test_measures_without_their_library_are_named(monkeypatch):
+def test_metrics_without_their_library_are_named(monkeypatch):
     assert missing_metrics_note(["bleu", "rouge1", "rougeL"]) is None
     monkeypatch.delitem(RATIO_METRICS, "rouge1")
     missing = "rouge1: rouge-score is missing, expected it from antiphon[summarisation]"

@@ -31,7 +31,7 @@ def test_a_clear_difference_is_significant_and_none_is_not(name):
 
 
 @pytest.mark.parametrize("name", ["accuracy", "bleu"])
-def test_values_and_signatures_are_those_of_the_measure_itself(name):
+def test_values_and_signatures_are_those_of_the_metric_itself(name):
     outputs = systems(0.1)
     (compared,) = compare_systems(outputs, name)
     measured = score_outputs(outputs[0], [name])[name]

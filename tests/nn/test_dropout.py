@@ -10,7 +10,7 @@ def test_the_share_that_is_dropped_and_the_mean_are_as_asked_for():
     assert abs(numbers.double().mean() - 1) < 0.002
 
 
-def test_every_place_of_a_word_of_random_bytes_is_dropped_alike():
+def test_every_byte_of_a_random_word_drops_equally_often():
     torch.manual_seed(0)
     shares = (Dropout(0.5)(torch.ones(20_000, 8)) == 0).double().mean(0)
     assert torch.allclose(shares, torch.full((8,), 0.5, dtype=torch.float64), atol=0.02)

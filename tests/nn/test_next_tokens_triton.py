@@ -14,7 +14,7 @@ IMPOSSIBLE = float("-inf")
 
 @pytest.mark.parametrize("scale", [1.0, 60.0])
 @pytest.mark.parametrize(("B", "I", "K", "V"), [(1, 1, 1, 5), (2, 3, 4, 40), (2, 20, 6, 131)])
-def test_words_mixed_by_a_kernel_equal_their_reference(B, I, K, V, scale, device, monkeypatch):
+def test_next_tokens_of_a_kernel_equal_their_reference(B, I, K, V, scale, device, monkeypatch):
     torch.manual_seed(2)
     source, target = scale * torch.randn(B, I, V), scale * torch.randn(B * K, V)
     sentence, log_weight = torch.arange(B).repeat_interleave(K), torch.randn(B * K, I).double().log_softmax(1)
@@ -29,7 +29,7 @@ def test_words_mixed_by_a_kernel_equal_their_reference(B, I, K, V, scale, device
 
 
 @torch.inference_mode()
-def test_prefixes_that_are_not_the_same_number_of_each_source_do_without_kernels(device, monkeypatch):
+def test_kernels_need_the_same_number_of_prefixes_of_each_source(device, monkeypatch):
     torch.manual_seed(2)
     source, target, log_weight = torch.randn(3, 4, 13), torch.randn(5, 13), torch.randn(5, 4).double()
     sentence = torch.tensor([0, 0, 0, 2, 2])

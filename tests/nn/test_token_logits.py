@@ -21,7 +21,7 @@ def test_words_that_cannot_be_change_neither_loss_nor_gradient(words, monkeypatc
         torch.testing.assert_close(ours, wanted)
 
 
-def test_rows_are_filled_up_to_a_round_number_only_while_learning(monkeypatch):
+def test_rows_are_padded_to_a_multiple_of_eight_only_in_training(monkeypatch):
     monkeypatch.setattr(token_logits, "kernels_can_run", lambda _: True)
     layer = token_logits.TokenLogits(3, 5)
     assert layer(torch.ones(2, 3)).shape == (2, 8)

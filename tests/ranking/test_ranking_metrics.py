@@ -22,7 +22,7 @@ def twin(judged, rankings):
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_measures_agree_with_their_definitions_on_ties_and_missing_questions(seed):
+def test_metrics_agree_with_their_definitions_on_ties_and_missing_questions(seed):
     draw = random.Random(seed)
     judged, rankings = {}, {}
     for question in range(draw.randint(1, 12)):

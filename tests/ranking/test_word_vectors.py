@@ -78,7 +78,7 @@ def test_an_npz_with_objects_in_it_is_not_loaded(tmp_path):
         read_vectors(tmp_path / "v.npz", {"a"})
 
 
-def test_vectors_of_another_number_than_words_are_refused(tmp_path):
+def test_as_many_vectors_as_words_are_needed(tmp_path):
     np.savez(tmp_path / "v.npz", words=np.array(["a"]), vectors=np.zeros((2, 2)))
     with pytest.raises(InputError, match="expected one row for each word"):
         read_vectors(tmp_path / "v.npz", {"a"})

@@ -158,7 +158,7 @@ def test_a_pair_that_does_not_fit_ends_training_with_a_remedy_and_a_whole_checkp
 
 
 @pytest.mark.parametrize("metric", ["perplexity", "accuracy"])
-def test_validation_in_parts_measures_the_same(recipe, tmp_path, monkeypatch, metric):
+def test_validation_in_micro_batches_gives_the_same_metrics(recipe, tmp_path, monkeypatch, metric):
     settings = recipe(f"train.dev_metric={metric}")
     whole = train(settings, tmp_path / "whole")
 
