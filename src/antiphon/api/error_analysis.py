@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 _MAX_EDITS = 100
-"""Largest number of distinct edits in a report."""
+"""Maximum number of distinct edits in a report."""
 
 
 class LocatedPair(NamedTuple):

@@ -19,7 +19,7 @@ PairLike = Pair | tuple[SourceLike, str] | tuple[str, str, FeaturesLike]
 """A source with its target: ``(source, target)`` or ``(text, target, features)``."""
 Policy = Literal["greedy", "beam"]
 _LONGEST_COMPARED = 100
-"""Largest number of characters of an unknown feature that are compared with known ones."""
+"""Maximum number of characters of an unknown feature that are compared with known ones."""
 
 
 @dataclass(frozen=True)

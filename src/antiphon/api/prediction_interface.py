@@ -40,7 +40,7 @@ _ALLOWED = " (--allow-unknown-features, in Python allow_unknown_features=True, p
 LINES_AT_ONCE = 2048
 """Inputs that are in memory at a time, unless a caller says otherwise."""
 MAX_BATCH_CELLS = 100_000
-"""Largest number of padded lattice cells of a batch; to predict, outputs count as long as inputs."""
+"""Maximum number of padded lattice cells of a batch; to predict, outputs count as long as inputs."""
 
 
 class PredictionInterface:

@@ -77,7 +77,7 @@ OptionalFiles = Annotated[
 ]
 FormatOption = Annotated[Format, typer.Option(help="i-j pairs, JSON lines with posteriors, or a picture per pair.")]
 Folder = Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the pictures of --format.")]
-Limit = Annotated[int, typer.Option(metavar="N", min=1, max=10_000, help="Largest number of pictures.")]
+Limit = Annotated[int, typer.Option(metavar="N", min=1, max=10_000, help="Maximum number of pictures.")]
 Gold = Annotated[
     Path | None,
     typer.Option(

@@ -51,7 +51,7 @@ Against = Annotated[
 Suspicious = Annotated[
     bool, typer.Option("--suspicious", help="List the pairs that the run finds improbable instead of its mistakes.")
 ]
-Most = Annotated[int, typer.Option(metavar="N", min=0, max=10**9, help="Largest number of pairs to list; 0: all.")]
+Most = Annotated[int, typer.Option(metavar="N", min=0, max=10**9, help="Maximum number of pairs to list; 0: all.")]
 FormatOption = Annotated[Format, typer.Option(help="For a terminal, a spreadsheet, a document or a program.")]
 Out = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Write the report to this new file.", show_default=False)

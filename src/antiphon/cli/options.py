@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from antiphon.metrics.breakdown import By
 
 MAX_PARALLEL = max(64, os.cpu_count() or 1)
-"""Largest number of threads or processes: more than the cores, and few enough to start."""
+"""Maximum number of threads or processes: more than the cores, and few enough to start."""
 MAX_HYPOTHESES = 1000
-"""Largest number of hypotheses and outputs per input."""
+"""Maximum number of hypotheses and outputs per input."""
 
 
 def refuse_options(kind: str, given: Mapping[str, object]) -> None:

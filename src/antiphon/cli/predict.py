@@ -52,7 +52,7 @@ from antiphon.cli.prediction_notes import Notes, Progress, count_lines
 from antiphon.cli.shards import predict_shard
 
 _MAX_COVERING = 100
-"""Largest number of outputs where --cover is given and --nbest is not."""
+"""Maximum number of outputs where --cover is given and --nbest is not."""
 
 
 Inputs = Annotated[

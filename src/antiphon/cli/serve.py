@@ -27,7 +27,7 @@ def command(
     port: Annotated[int, typer.Option(min=0, max=65535, metavar="N", help="Port; 0 takes a free one.")] = 8000,
     token: Annotated[
         str | None,
-        typer.Option(metavar="TOKEN", envvar="ANTIPHON_TOKEN", help="What every request must carry."),
+        typer.Option(metavar="TOKEN", envvar="ANTIPHON_TOKEN", help="Token that every request must carry."),
     ] = None,
     token_file: Annotated[
         Path | None, typer.Option(metavar="FILE", envvar="ANTIPHON_TOKEN_FILE", help="A file with the token.")
@@ -40,11 +40,13 @@ def command(
         list[str] | None,
         typer.Option(metavar="ORIGIN", help="A page that may ask, such as https://example.org; repeatable."),
     ] = None,
-    max_streams: Annotated[int, typer.Option(min=1, metavar="N", help="Most open streams.")] = 256,
-    max_inputs: Annotated[int, typer.Option(min=1, metavar="N", help="Most inputs of a request.")] = 256,
-    max_characters: Annotated[int, typer.Option(min=1, metavar="N", help="Most characters of a text.")] = 2000,
-    max_queue: Annotated[int, typer.Option(min=1, metavar="N", help="Most inputs that wait.")] = 2048,
-    timeout: Annotated[float, typer.Option(min=0.1, metavar="S", help="Most seconds of a request.")] = 30.0,
+    max_streams: Annotated[int, typer.Option(min=1, metavar="N", help="Maximum number of open streams.")] = 256,
+    max_inputs: Annotated[int, typer.Option(min=1, metavar="N", help="Maximum number of inputs per request.")] = 256,
+    max_characters: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Maximum number of characters of a text.")
+    ] = 2000,
+    max_queue: Annotated[int, typer.Option(min=1, metavar="N", help="Maximum number of waiting inputs.")] = 2048,
+    timeout: Annotated[float, typer.Option(min=0.1, metavar="S", help="Maximum number of seconds per request.")] = 30.0,
     log: Annotated[bool, typer.Option(help="Write every request to standard output, as JSON.")] = True,
     device: Device = "auto",
     threads: Threads = None,

@@ -33,7 +33,7 @@ Metric = Annotated[
         metavar="NAME", help="Metric to improve; default: accuracy for characters, else bleu.", show_default=False
     ),
 ]
-Rounds = Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="Largest number of search rounds.")]
+Rounds = Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="Maximum number of search rounds.")]
 NBest = Annotated[int, typer.Option(metavar="N", min=2, max=MAX_HYPOTHESES, help="Candidates per input in each round.")]
 SaveLists = Annotated[
     Path | None,

@@ -126,11 +126,11 @@ class TrainSection(Section):
     warmup_updates: Annotated[int, Field(ge=0, le=10**9)] | None = None
     """Updates of linear learning-rate warm-up, before the curve falls; unset: 2 epochs of a transformer, else none."""
     label_smoothing: Annotated[float, Field(ge=0, le=0.99), UsedBy("tokens")] | None = None
-    """Share of each target token that the loss spreads over all tokens; unset: 0.1 for kind transformer, else 0."""
+    """Fraction of the target's probability that is spread over all tokens; unset: 0.1 for kind transformer, else 0."""
     listwise_weight: Annotated[float, Field(ge=0, le=1e6), UsedBy("questions")] = 0.0
     """Weight of a softmax over the candidates of a question, added to the loss of each pair (listwise); 0: none."""
     hallucination: Annotated[float, Field(ge=0, le=1)] | None = None
-    """Share of the pairs whose shared letters are made up; unset: up to a half, for few inflected words."""
+    """Fraction of the pairs whose shared letters are made up; unset: up to a half, for few inflected words."""
     clip: Annotated[float, Field(gt=0, le=1e9)] = 5.0
     """Maximum gradient norm."""
     precision: Literal["float32", "tf32", "bfloat16"] = "tf32"
@@ -159,13 +159,13 @@ class SearchSection(Section):
     channel_prefix: Annotated[Literal["last", "anywhere"], UsedBy("rescoring")] = "last"
     """In an unfinished output, the channel aligns the last input token to the last output token, or to any."""
     threshold: Annotated[float, Field(gt=0, le=1e6)] = 8.0
-    """Hypotheses more than this many nats behind the best are pruned."""
+    """Hypotheses more than this many nats behind the best are pruned (beam threshold)."""
     commit_margin: Annotated[Nats, UsedBy("streams")] = 1.0
     """A stream writes the prefix shared by all outputs at most this many nats behind the best; lower writes sooner."""
     max_length_ratio: Annotated[float, Field(gt=0, le=100)] = 2.0
-    """Outputs may be this many times as long as the input, plus ..."""
+    """Maximum length of outputs as a multiple of the length of the input, to which ``max_length_extra`` is added."""
     max_length_extra: Annotated[int, Field(gt=0, le=10**4)] = 10
-    """... this many tokens."""
+    """Tokens that outputs may have beyond ``max_length_ratio`` times the length of the input."""
     length_normalisation: Annotated[float, Field(ge=0, le=10)] = 0.0
     """Finished outputs are ranked by log probability / length ** this; 0: by the log probability itself."""
     rule_weight: Annotated[float, Field(ge=0, le=1)] | None = None

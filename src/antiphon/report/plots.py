@@ -31,7 +31,7 @@ _MAX_INCHES = 60.0
 _LONGEST_UPRIGHT = 5
 """Characters of an output token; with a longer one, all are written upwards so that none overlap."""
 _MAX_LABELS = 140
-"""Largest number of symbols that are labelled along an axis."""
+"""Maximum number of symbols that are labelled along an axis."""
 
 
 _ABOVE: dict[str, Any] = {

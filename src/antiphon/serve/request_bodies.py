@@ -55,7 +55,7 @@ class PredictBody(Body):
     model_config = _example(run="demo", inputs=["knight", "phoneme"], nbest=2)
     run: RunName
     inputs: list[Text | TextInput] = Field(description="Texts, or texts with features.")
-    nbest: Count = Field(default=1, description="Most candidates of each input.")
+    nbest: Count = Field(default=1, description="Maximum number of candidates per input.")
     beam: Count | None = Field(default=None, description="Beam size; null: that of the recipe.")
     cover: FiniteFloat | None = Field(
         default=None, gt=0, le=1, description="Fewest candidates whose probabilities add up to this."
@@ -88,7 +88,7 @@ class RankBody(Body):
 
 
 class TokensBody(Body):
-    """Texts whose tokens a language model shall judge."""
+    """Texts whose tokens a language model scores."""
 
     model_config = _example(run="lm", texts=["knight"], top=5)
     run: RunName
