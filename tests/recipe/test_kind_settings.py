@@ -1,7 +1,8 @@
 """A setting that a kind of model does not have is never ignored in silence."""
 
 import tomllib
-from inspect import signature
+from inspect import Parameter, signature
+from typing import get_args
 
 import pytest
 
@@ -24,8 +25,14 @@ def recipe(tmp_path):
 @pytest.mark.parametrize("kind", [name for name, kind in KINDS.items() if kind.model is not None])
 def test_a_section_has_the_settings_that_its_model_is_built_with(kind):
     from_data = {"source_size", "target_size", "feature_size", "counterparts", "emit_probability"}
-    parameters = signature(resolve(KINDS[kind].model)).parameters
-    assert set(parameters) - from_data == settings_in(kind)
+    assert set(arguments_of(resolve(KINDS[kind].model))) - from_data == settings_in(kind)
+
+
+def arguments_of(model):
+    """The names of the arguments of a constructor, those of an unpacked ``TypedDict`` too."""
+    for name, parameter in signature(model).parameters.items():
+        is_unpacked = parameter.kind is Parameter.VAR_KEYWORD
+        yield from get_args(parameter.annotation)[0].__annotations__ if is_unpacked else [name]
 
 
 def settings_in(kind):
