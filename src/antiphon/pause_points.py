@@ -1,4 +1,4 @@
-"""Points at which a long computation lets its caller do something else, such as a service with other work waiting.
+"""Points at which a long computation gives control back for a moment, such as to a service with other work waiting.
 
 Loops that may take long call ``pause`` between their steps. Whoever runs them chooses with ``pausing`` what is called
 there; it may raise, which ends the computation. Without it, ``pause`` does nothing.

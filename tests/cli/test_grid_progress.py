@@ -8,13 +8,13 @@ import pytest
 from rich.console import Console
 
 from antiphon.cli.grid_progress import GridProgress
-from antiphon.settings_search.shared_search import Result
+from antiphon.settings_search.shared_search import TrialResult
 
-RUNNING = Result(("train.seed=0",), 2.0, 5, 1.0, state="running", number=0, max_epochs=10)
+RUNNING = TrialResult(("train.seed=0",), 2.0, 5, 1.0, state="running", number=0, max_epochs=10)
 OTHERS = [
-    Result(("train.seed=1",), 1.5, 10, 3.0, number=1, max_epochs=10),
-    Result(("train.seed=2",), problem="no such file", state="failed", number=2),
-    Result(("train.seed=3",), 9.0, 3, 1.0, state="pruned", number=3, max_epochs=10),
+    TrialResult(("train.seed=1",), 1.5, 10, 3.0, number=1, max_epochs=10),
+    TrialResult(("train.seed=2",), problem="no such file", state="failed", number=2),
+    TrialResult(("train.seed=3",), 9.0, 3, 1.0, state="pruned", number=3, max_epochs=10),
 ]
 
 

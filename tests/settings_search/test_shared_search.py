@@ -10,7 +10,7 @@ from antiphon.recipe.shipped_recipes import find_recipe
 from antiphon.settings_search.search_pictures import importances
 from antiphon.settings_search.search_space import parse_space
 from antiphon.settings_search.shared_search import JOURNAL, Search, SearchOptions
-from antiphon.settings_search.trial_report import Epoch
+from antiphon.settings_search.trial_report import EpochReport
 
 GRID = ["train.seed=1,2", "model.layers=1,2"]
 RANGES = ["train.learning_rate=1e-4..1e-1:log", "model.dropout=0.0..0.5"]
@@ -56,15 +56,15 @@ def test_two_processes_claim_every_combination_once(join):
 def test_a_trial_of_a_process_that_is_gone_is_claimed_again_and_keeps_its_epochs(join):
     one, other = join(), join()
     lost = one.claim()
-    assert one.report(lost, Epoch(1, 5, 2.5, 1.0))
+    assert one.report(lost, EpochReport(1, 5, 2.5, 1.0))
     assert other.claim().params != lost.params
     one._worker.end()  # it no longer has a file, as if it had died
     again = [other.claim() for _ in range(3)]
     assert other.claim() is None
     assert again[0].params == lost.params
-    assert other.report(again[0], Epoch(1, 5, 2.5, 1.0))
+    assert other.report(again[0], EpochReport(1, 5, 2.5, 1.0))
     assert [result.epochs for result in other.results() if result.settings == ("train.seed=1", "model.layers=1")] == [1]
-    assert not one.report(lost, Epoch(2, 5, 2.0, 2.0))  # the first process comes back: it has lost the trial
+    assert not one.report(lost, EpochReport(2, 5, 2.0, 2.0))  # the first process comes back: it has lost the trial
     one.complete(lost, 0.0, 5, 5.0)
     other.complete(again[0], 3.0, 5, 5.0)
     assert [result.value for result in other.results() if result.state == "complete"] == [3.0]
@@ -133,13 +133,13 @@ def test_a_trial_that_falls_behind_the_median_is_pruned(join):
     search = join(RANGES, sampler="random", trials=6, pruner="median")
     for value in (1.0, 2.0, 3.0, 4.0):
         trial = search.claim()
-        assert search.report(trial, Epoch(1, 2, value, 1.0))
+        assert search.report(trial, EpochReport(1, 2, value, 1.0))
         search.complete(trial, value, 2, 2.0)
     ahead, behind = search.claim(), search.claim()
-    assert search.report(ahead, Epoch(1, 2, 2.2, 1.0))
-    assert not search.report(behind, Epoch(1, 2, 2.8, 1.0))
+    assert search.report(ahead, EpochReport(1, 2, 2.2, 1.0))
+    assert not search.report(behind, EpochReport(1, 2, 2.8, 1.0))
     search.prune(behind)
-    assert search.report(ahead, Epoch(2, 2, 99.0, 2.0))  # the last epoch is trained already
+    assert search.report(ahead, EpochReport(2, 2, 99.0, 2.0))  # the last epoch is trained already
     search.complete(ahead, 2.2, 2, 2.0)
     result = search.results()[-1]
     assert (result.state, result.value, result.epochs, result.seconds) == ("pruned", 2.8, 1, 1.0)
@@ -150,7 +150,7 @@ def test_hyperband_gives_all_epochs_to_few_trials_and_the_best_is_among_them(joi
     search = join(RANGES, sampler="random", trials=20, pruner="hyperband")
     while trial := search.claim():
         value = 1 + trial.params["model.dropout"]
-        reports = (search.report(trial, Epoch(epoch, 9, value, float(epoch))) for epoch in range(1, 10))
+        reports = (search.report(trial, EpochReport(epoch, 9, value, float(epoch))) for epoch in range(1, 10))
         if all(reports):
             search.complete(trial, value, 9, 9.0)
         else:

@@ -1,4 +1,4 @@
-"""Metrics of a model: its outputs beside their references, scored, and what is said about the test set."""
+"""Evaluates a model: pairs its outputs with references, computes metrics, and counts unknown symbols."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from antiphon.settings_search.shared_search import Result, Search
+    from antiphon.settings_search.shared_search import Search, TrialResult
     from antiphon.settings_search.trial_slots import Slot
 
 _MAX_TRIALS = 100_000
@@ -132,7 +132,7 @@ def refuse_options(sampler: str, trials: int | None, ranges: list[str]) -> None:
         raise InputError(f"--trials {trials}: a grid has all combinations, expected --sampler random or tpe with it")
 
 
-def run_search(search: "Search", slots: "list[Slot]", console: "Console") -> "list[Result]":
+def run_search(search: "Search", slots: "list[Slot]", console: "Console") -> "list[TrialResult]":
     """The results of all trials, once they have ended; Ctrl-C ends the command with one line."""
     from antiphon.cli.grid_progress import GridProgress
     from antiphon.settings_search.trial_runner import run_trials
@@ -148,7 +148,7 @@ def run_search(search: "Search", slots: "list[Slot]", console: "Console") -> "li
         raise typer.Exit(interrupt_status(stopped)) from None
 
 
-def print_results(search: "Search", results: "list[Result]", console: "Console") -> None:
+def print_results(search: "Search", results: "list[TrialResult]", console: "Console") -> None:
     """Writes and prints the table, draws the search, and says where the best recipe is; failed trials are an error."""
     from antiphon.console import PlainConsole
     from antiphon.settings_search.search_pictures import draw_search
@@ -166,7 +166,7 @@ def print_results(search: "Search", results: "list[Result]", console: "Console")
         )
 
 
-def as_table(results: "list[Result]", metric: str) -> "Table":
+def as_table(results: "list[TrialResult]", metric: str) -> "Table":
     """A table of all trials, the best first."""
     from rich.table import Table
 

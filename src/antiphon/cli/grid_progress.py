@@ -11,7 +11,7 @@ from rich.table import Table
 from antiphon.terminal import duration
 
 if TYPE_CHECKING:
-    from antiphon.settings_search.shared_search import Result
+    from antiphon.settings_search.shared_search import TrialResult
 
 _BEST_SHOWN = 5
 _ENDED = ("complete", "pruned", "failed")
@@ -34,7 +34,7 @@ class GridProgress:
     def __exit__(self, *_: object) -> None:
         self._live.stop()
 
-    def show(self, results: "Sequence[Result]") -> None:
+    def show(self, results: "Sequence[TrialResult]") -> None:
         """Prints what has ended since the last time, and refreshes the table."""
         for result in sorted(results, key=lambda each: each.number):
             if result.state in _ENDED and result.number not in self._told:
@@ -42,7 +42,7 @@ class GridProgress:
                 self.console.print(f"{len(self._told)} of {self.total}  {self._line(result)}", soft_wrap=True)
         self._live.update(self.table(results), refresh=self._live.is_started)
 
-    def table(self, results: "Sequence[Result]") -> Table:
+    def table(self, results: "Sequence[TrialResult]") -> Table:
         """The trials in training, and the best of those that are complete."""
         table = Table(title=self.summary(results), title_justify="left")
         table.add_column("trial", overflow="fold")
@@ -55,7 +55,7 @@ class GridProgress:
             table.add_row(" ".join(result.settings), result.state, epochs, value)
         return table
 
-    def summary(self, results: "Sequence[Result]") -> str:
+    def summary(self, results: "Sequence[TrialResult]") -> str:
         """Number of trials that have ended, and the estimated time left."""
         ended = sum(result.state in _ENDED for result in results)
         done = ended + sum(_share(result) for result in results if result.state == "running")
@@ -65,12 +65,12 @@ class GridProgress:
         seconds = (self.clock() - self._started) / new * (self.total - done) if new else 0
         return f"{ended} of {self.total} trials" + (f", {duration(seconds)} left" if new and done < self.total else "")
 
-    def _line(self, result: "Result") -> str:
+    def _line(self, result: "TrialResult") -> str:
         name, value = " ".join(result.settings), f"dev {self.metric} {result.value:.4g}"
         if result.state == "pruned":
             return f"{name}  pruned in epoch {result.epochs}, {value}"
         return f"{name}  {result.problem or value}"
 
 
-def _share(result: "Result") -> float:
+def _share(result: "TrialResult") -> float:
     return result.epochs / result.max_epochs if result.max_epochs else 0.0

@@ -1,4 +1,4 @@
-"""Beam search of one input that also tells which hypotheses it gave up, and when."""
+"""Beam search of one input that also reports the hypotheses that it dropped."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, cast

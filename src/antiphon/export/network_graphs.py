@@ -219,7 +219,7 @@ class StepNames(NamedTuple):
 
 
 def step_names(model: LeftToRight) -> StepNames:
-    """The names of what a model remembers; the axis of prefixes is the one that ``select`` changes."""
+    """The names of the tensors of a model; the axis of prefixes is the one that ``select`` changes."""
     memory, state = model.start(_example_batch(*_SIZES[0]))
     selected = model.select(state, torch.zeros(_SIZES[0][0] + 1, dtype=torch.long))
     axes = tuple(

@@ -50,7 +50,7 @@ def copies_unknown(model: object) -> bool:
     """Whether a model copies: the unknown token in its output stands for the input token at its position.
 
     A model learns to copy from training pairs in which a token of both sides was made unknown
-    (``data/changing_pairs.py``).
+    (``data/augmentation.py``).
     """
     return bool(getattr(model, "copies_unknown", False))
 

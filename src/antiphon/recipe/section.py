@@ -1,4 +1,4 @@
-"""What sections of a recipe are made of: strict classes, bounded numbers, and marks on settings for some kinds only."""
+"""The base class of recipe sections, types of bounded numbers, and marks on settings that only some kinds have."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

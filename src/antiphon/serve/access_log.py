@@ -1,4 +1,4 @@
-"""The access log: one JSON object for every request and every stream, without what was asked."""
+"""The access log: one JSON object for every request and every stream, without any of their text."""
 
 import json
 import sys
@@ -25,7 +25,7 @@ def print_line(line: str) -> None:
 
 
 class AccessLog:
-    """Logs and counts what comes in, and answers for what failed unexpectedly."""
+    """Middleware that logs and counts requests, and answers with status 500 after an unexpected error."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class AccessLog:
         self.app, self.metrics, self.routes, self.write = app, metrics, routes, write
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Passes everything on, and takes the time."""
+        """Passes a request on, and measures its time."""
         if scope["type"] not in ("http", "websocket"):
             await self.app(scope, receive, send)
             return
@@ -87,7 +87,7 @@ class _Answer:
         self.is_socket, self.status, self.bytes = is_socket, 0, 0
 
     def note(self, message: Message) -> None:
-        """Takes notes of what is sent."""
+        """Records the status and the size of what is sent."""
         kind = message["type"]
         if kind in ("http.response.start", "websocket.http.response.start"):
             self.status = message["status"]

@@ -1,4 +1,4 @@
-"""The service as an ASGI application: its addresses, and what stands before them."""
+"""The service as an ASGI application: its addresses and the middleware around them."""
 
 import asyncio
 import gc
@@ -24,7 +24,7 @@ from antiphon.serve.warm_up import warm_up
 
 
 def create_app(service: Service) -> ASGIApp:
-    """The whole service: guards around the addresses."""
+    """The whole service: the addresses within guards, security headers and the access log."""
     settings = service.settings
     app = FastAPI(
         title="Antiphon",
@@ -53,11 +53,11 @@ def create_app(service: Service) -> ASGIApp:
 
 @asynccontextmanager
 async def running(service: Service) -> AsyncIterator[None]:
-    """Starts what computes, and stops it after what was running."""
+    """Starts the worker thread, and stops it after the jobs that are running."""
     service.batcher.start()
     await warm_up(service)
     gc.collect()
-    gc.freeze()  # modules and models stay: to search them for garbage again and again would stop all streams meanwhile
+    gc.freeze()  # modules and models stay, and collecting garbage among them would hold up all streams
     service.ready = True
     watching = asyncio.ensure_future(service.watch_sockets())
     try:

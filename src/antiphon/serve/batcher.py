@@ -1,11 +1,10 @@
-"""Dynamic batching: one thread computes, and what waits for it is computed together.
+"""Dynamic batching: a worker thread computes jobs that are waiting, all those with the same key in one call.
 
-A job has a key; jobs of the same key are computed in one call. Steps of streams and all other jobs wait in two lanes,
-each of which has at most one batch on its way, so that they take turns and neither waits for long. The first job of an
-idle lane waits a few milliseconds for others. After a batch, jobs gather until there are as many as were on their way
-before, and otherwise as long as more keep coming, but no longer than the batch took: many jobs at a time cost little
-more than one, and the worker thread leaves the interpreter to the event loop meanwhile. A job whose client has
-gone is dropped before it is computed.
+Steps of streams and all other jobs wait in two lanes, each with at most one batch in progress, so that the lanes take
+turns. In an idle lane, the first job waits a few milliseconds for others. After a batch, the lane waits until as many
+items have arrived as were in progress before, as long as more keep coming, and no longer than the batch took: a large
+batch costs little more than a single item, and while it gathers, the event loop has the interpreter to itself. A job
+whose client has gone is dropped before it is computed.
 
 The event loop decides what is computed next; the thread only computes. At the pauses of a long computation
 (``pause_points.py``) the steps of streams that wait go first, and it ends there if no client waits for it.

@@ -1,4 +1,4 @@
-"""What the service asks of models, from checked arguments to answers; all of it runs in the worker thread."""
+"""What is computed for requests, from validated arguments to response objects; runs in the worker thread."""
 
 import math
 from collections.abc import Sequence
@@ -24,11 +24,11 @@ from antiphon.serve.stream_history import StreamHistory
 from antiphon.serve.stream_pool import OpenStream, Step, StreamPool, StreamSearch
 
 _OF_CANDIDATES = ("text", "tokens", "probability", "log_probability", "score", "parts")
-"""What is said of the candidates of a lattice."""
+"""The keys of the candidates of a lattice."""
 
 
 def finite(value: float | None) -> float | None:
-    """The number, or None for what JSON has no word for."""
+    """The number, or None if JSON cannot represent it."""
     return value if value is not None and math.isfinite(value) else None
 
 

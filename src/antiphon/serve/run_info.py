@@ -1,4 +1,4 @@
-"""What the service says about each run: what it can do, with what, and inputs to try."""
+"""The description of each run for clients: capabilities, settings, and example inputs."""
 
 from collections.abc import Iterator
 from itertools import islice

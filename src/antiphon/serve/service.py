@@ -1,4 +1,4 @@
-"""The service behind its addresses: checks what is asked, has it computed, and makes answers of the results."""
+"""The service behind its addresses: validates requests, submits them to the batcher, and builds the responses."""
 
 import asyncio
 from collections.abc import Awaitable, Hashable, Mapping, Sequence
@@ -57,7 +57,7 @@ class StreamSocketLike(Protocol):
 
 
 class Service:
-    """Loaded runs, and all that is needed to answer for them."""
+    """Loaded runs, and all that is needed to answer requests about them."""
 
     def __init__(self, models: Mapping[str, Model], settings: ServiceSettings) -> None:
         self.models, self.settings, self.limits = dict(models), settings, settings.limits

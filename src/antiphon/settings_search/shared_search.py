@@ -22,7 +22,7 @@ from antiphon.settings_search.live_workers import SearchWorker
 from antiphon.settings_search.samplers import Pruner, Sampler, make_pruner, make_sampler, silence_optuna
 from antiphon.settings_search.search_space import SearchSpace
 from antiphon.settings_search.shared_journal import Journal, SharedLock
-from antiphon.settings_search.trial_report import Epoch
+from antiphon.settings_search.trial_report import EpochReport
 
 JOURNAL = "search.journal"
 State = Literal["waiting", "running", "complete", "pruned", "failed"]
@@ -47,7 +47,7 @@ class SearchOptions:
 
 
 @dataclass(frozen=True)
-class Result:
+class TrialResult:
     """A trial with settings such as ``train.seed=7``; ``value`` is its dev metric so far.
 
     If it failed, ``problem`` says why.
@@ -111,7 +111,7 @@ class Search:
             trial.set_user_attr("worker", self._worker.name)
             return trial
 
-    def report(self, trial: Trial, epoch: Epoch) -> bool:
+    def report(self, trial: Trial, epoch: EpochReport) -> bool:
         """Records an epoch; whether the trial goes on: not if it is pruned, or another process has taken it over."""
         if not self._is_ours(trial):
             return False
@@ -140,7 +140,7 @@ class Search:
                 self._set(trial, attributes)
                 self._storage.set_trial_state_values(trial._trial_id, TrialState.WAITING)
 
-    def results(self) -> list[Result]:
+    def results(self) -> list[TrialResult]:
         """All trials that have begun, from best to worst, then those that were pruned, failed, run and wait again."""
         trials = self.study.get_trials(deepcopy=False)
         retried, keys = {trial.user_attrs.get("retry_of") for trial in trials}, len(self.space.axes)
@@ -225,10 +225,10 @@ class Search:
     def _frozen(self, trial: Trial) -> FrozenTrial:
         return self._storage.get_trial(trial._trial_id)
 
-    def _result(self, trial: FrozenTrial) -> Result:
+    def _result(self, trial: FrozenTrial) -> TrialResult:
         attributes, epochs = trial.user_attrs, trial.intermediate_values
         value = trial.value if trial.value is not None else epochs[max(epochs)] if epochs else 0.0
-        return Result(
+        return TrialResult(
             self.space.settings_of(trial.params),
             value,
             attributes.get("epochs", max(epochs, default=0)),

@@ -10,12 +10,12 @@ from tempfile import TemporaryFile
 from threading import Event, Lock
 from typing import IO, NamedTuple
 
-from antiphon.settings_search.trial_report import GO_ON, SOCKET_VARIABLE, STOP, Epoch
+from antiphon.settings_search.trial_report import GO_ON, SOCKET_VARIABLE, STOP, EpochReport
 
 _LONGEST_MESSAGE = 4096
 
 
-class Ended(NamedTuple):
+class ProcessResult(NamedTuple):
     """The exit status of a process, negative for the signal that killed it, and its last message."""
 
     status: int
@@ -40,8 +40,8 @@ class TrialProcesses:
         self._stopped.wait(seconds)
 
     def run(
-        self, command: Sequence[str], environment: Mapping[str, str], goes_on: Callable[[Epoch], bool]
-    ) -> Ended | None:
+        self, command: Sequence[str], environment: Mapping[str, str], goes_on: Callable[[EpochReport], bool]
+    ) -> ProcessResult | None:
         """How a training ended; ``goes_on`` says after each epoch whether it goes on. None if it was not started."""
         ours, theirs = socket.socketpair()
         with ours, TemporaryFile() as messages:
@@ -51,7 +51,7 @@ class TrialProcesses:
                 process = self._start(command, environment, theirs.fileno(), messages)
                 self._running.append(process)
             _answer(ours, goes_on)
-            return Ended(process.wait(), _last_line(messages))
+            return ProcessResult(process.wait(), _last_line(messages))
 
     def stop(self, signal_: signal.Signals) -> None:
         """Sends a signal to all running processes."""
@@ -73,12 +73,12 @@ class TrialProcesses:
         )
 
 
-def _answer(connection: socket.socket, goes_on: Callable[[Epoch], bool]) -> None:
+def _answer(connection: socket.socket, goes_on: Callable[[EpochReport], bool]) -> None:
     """Answers every epoch that is reported, until the process ends."""
     with suppress(BrokenPipeError, ConnectionResetError), connection.makefile("rwb") as file:
         for line in file:
             if line.endswith(b"\n"):  # else it was killed within the line
-                file.write(GO_ON if goes_on(Epoch(*json.loads(line))) else STOP)
+                file.write(GO_ON if goes_on(EpochReport(*json.loads(line))) else STOP)
                 file.flush()
 
 

@@ -16,7 +16,7 @@ SOCKET_VARIABLE = "ANTIPHON_TRIAL_SOCKET"
 GO_ON, STOP = b"go on\n", b"stop\n"
 
 
-class Epoch(NamedTuple):
+class EpochReport(NamedTuple):
     """An epoch of a trial: its dev metric, and the seconds of training so far."""
 
     epoch: int
@@ -44,7 +44,7 @@ class TrialReport(Callback):
 
     def _report(self, row: Mapping[str, float]) -> None:
         self._seconds += row["seconds"]
-        epoch = Epoch(int(row["epoch"]), self._max_epochs, row[self._metric], self._seconds)
+        epoch = EpochReport(int(row["epoch"]), self._max_epochs, row[self._metric], self._seconds)
         self._file.write(json.dumps(epoch).encode() + b"\n")
         self._file.flush()
         if self._file.readline() != GO_ON:

@@ -20,9 +20,9 @@ from antiphon.recipe.recipe_file import save_recipe
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.run_folder import RunFolder
 from antiphon.settings_search.search_space import SearchSpace
-from antiphon.settings_search.shared_search import Result, Search
-from antiphon.settings_search.trial_process import Ended, TrialProcesses
-from antiphon.settings_search.trial_report import Epoch
+from antiphon.settings_search.shared_search import Search, TrialResult
+from antiphon.settings_search.trial_process import ProcessResult, TrialProcesses
+from antiphon.settings_search.trial_report import EpochReport
 from antiphon.settings_search.trial_slots import Slot
 from antiphon.storage.atomic import atomic_replacement
 
@@ -32,7 +32,7 @@ _MAX_KILLS = 3
 """How often the training of a trial may be killed before the trial has failed."""
 
 
-def run_trials(search: Search, slots: Sequence[Slot], show: Callable[[list[Result]], None]) -> list[Result]:
+def run_trials(search: Search, slots: Sequence[Slot], show: Callable[[list[TrialResult]], None]) -> list[TrialResult]:
     """Trains trials until all have ended, one at a time in each slot; results from best to worst, failed ones last.
 
     ``show`` is called now and then with all trials. On Ctrl-C or SIGTERM every training stops with a whole checkpoint;
@@ -56,7 +56,7 @@ def run_trials(search: Search, slots: Sequence[Slot], show: Callable[[list[Resul
     return results
 
 
-def save_results(results: Sequence[Result], space: SearchSpace) -> Path:
+def save_results(results: Sequence[TrialResult], space: SearchSpace) -> Path:
     """Writes the table as ``grid.tsv`` and the best recipe as ``best.toml``; the path of the latter."""
     best, out = results[0], space.out
     if best.state != "complete":
@@ -95,7 +95,7 @@ def _train(search: Search, trial: Trial, slot: Slot, processes: TrialProcesses) 
         return
     goes_on = True
 
-    def report(epoch: Epoch) -> bool:
+    def report(epoch: EpochReport) -> bool:
         nonlocal goes_on
         goes_on = search.report(trial, epoch)
         return goes_on
@@ -121,7 +121,7 @@ def _command(recipe: Recipe, folder: Path, slot: Slot) -> list[str]:
     return [*command, "--threads", "1", "--device", slot.device]
 
 
-def _record_loss(search: Search, trial: Trial, ended: Ended) -> None:
+def _record_loss(search: Search, trial: Trial, ended: ProcessResult) -> None:
     """Lets a trial whose training was killed be tried again, but not for ever."""
     losses = trial.user_attrs.get("losses", 0) + 1
     if losses < _MAX_KILLS:

@@ -17,7 +17,7 @@ from antiphon.exceptions import RunError
 
 
 class RankState(TypedDict):
-    """What one process remembers within an epoch: random number generators by device, and its losses so far."""
+    """The state of one process within an epoch: random number generators by device, and its losses so far."""
 
     random: dict[str, Tensor]
     loss: Tensor

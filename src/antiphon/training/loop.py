@@ -51,7 +51,7 @@ class Interrupted(Exception):  # noqa: N818  (nothing went wrong)
 
 @dataclass(frozen=True)
 class LoopSettings:
-    """How weights move, how their learning rate does, and how often a checkpoint is written within an epoch."""
+    """Optimisation, learning-rate schedule, batch size, and the minutes between checkpoints within an epoch."""
 
     optimisation: Optimisation
     schedule: Schedule

@@ -1,4 +1,4 @@
-"""The optimiser, and all that decides how weights move."""
+"""The optimiser and its settings."""
 
 from dataclasses import dataclass, fields
 from typing import Any, Literal
@@ -12,7 +12,7 @@ from antiphon.training.learning_rate import DEFAULT_RATE
 
 @dataclass(frozen=True, kw_only=True)
 class Optimisation:
-    """How weights move; ``ema_decay`` is 0 without an EMA of them."""
+    """Settings of the optimiser, of gradient clipping, precision and EMA; an ``ema_decay`` of 0 means no EMA."""
 
     learning_rate: float
     ema_decay: float

@@ -1,4 +1,4 @@
-"""How training went, in the same form for every kind of model."""
+"""The summary of a training (``metrics.json``), in the same form for every kind of model."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

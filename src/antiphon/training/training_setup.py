@@ -53,7 +53,7 @@ class TrainingSetup:
 
 
 class Task(Protocol):
-    """What is trained, a dataclass: how data are read, and what is added to a run once the best weights are known."""
+    """A training task, a dataclass: it reads data, builds the model, and completes the run once training has ended."""
 
     @classmethod
     def prepare(cls, recipe: Recipe, run: RunFolder, say: Say) -> "Task":

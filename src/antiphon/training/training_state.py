@@ -42,8 +42,8 @@ class RunningMean:
 class TrainingState:
     """A model in training after ``epoch`` epochs and ``update`` updates of the next one.
 
-    ``seconds`` is how long that epoch had taken at the last checkpoint, and ``resumed`` what each process then
-    remembered of it.
+    ``seconds`` is how long that epoch had taken at the last checkpoint, and ``resumed`` the state that each process had
+    then.
     """
 
     model: nn.Module

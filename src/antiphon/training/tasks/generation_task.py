@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 from antiphon.data.association import associate
+from antiphon.data.augmentation import AugmentedPairs
 from antiphon.data.batch import Batch
 from antiphon.data.batch_plan import plan_batches
-from antiphon.data.changing_pairs import ChangingPairs
 from antiphon.models.transducer import Transducer
 from antiphon.recipe.model_sections import TransducerSection
 from antiphon.recipe.schema import Recipe
@@ -75,7 +75,7 @@ class GenerationTask:
         """A function that makes training batches."""
         corpus, share = self.prepared.train, self.recipe.train.hallucination or 0.0
         if isinstance(model, Transducer) and (model.copies_unknown or model.copies_words):
-            return ChangingPairs(corpus, model.counterparts.numpy(), share).batch
+            return AugmentedPairs(corpus, model.counterparts.numpy(), share).batch
         return lambda indices, _: corpus.batch(indices)
 
     def finish(self, run: RunFolder, new: RunFolder, device: str) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Augmentation: training pairs that change each time they are seen, if source and target share tokens.
+"""Data augmentation: some training pairs are changed each time they are drawn, if source and target share tokens.
 
 Some are hallucinated: the letters that a word and its form share are replaced by random ones. ::
 
@@ -62,8 +62,8 @@ def hide_word(source: Ids, target: Ids, copied: Ids, random: np.random.Generator
     return np.where(source == token, np.int32(UNKNOWN), source), target, copied
 
 
-class ChangingPairs:
-    """The pairs of a corpus, some of them changed; ``counterparts`` has the target id of source ids.
+class AugmentedPairs:
+    """The pairs of a corpus, some of them augmented; ``counterparts`` has the target id of source ids.
 
     ``share`` is the share of hallucinated pairs.
     """

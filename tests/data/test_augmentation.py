@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from antiphon.data.changing_pairs import ChangingPairs, Shared, longest_shared
+from antiphon.data.augmentation import AugmentedPairs, Shared, longest_shared
 from antiphon.data.codec import PairCodec, TextCodec
 from antiphon.data.corpus import Corpus, Limits, write_corpus
 from antiphon.data.readers import Pair
@@ -51,7 +51,7 @@ def texts(batch):
 
 
 def test_what_is_shared_is_replaced_alike_but_for_its_edges(corpus):
-    made = texts(ChangingPairs(corpus, COUNTERPARTS, 1.0).batch(np.array([0] * 20), SEEDS[:20]))
+    made = texts(AugmentedPairs(corpus, COUNTERPARTS, 1.0).batch(np.array([0] * 20), SEEDS[:20]))
     assert len(set(made)) > 15
     for source, target in made:
         assert (source[0], source[-1]) == ("a", "f")
@@ -60,35 +60,35 @@ def test_what_is_shared_is_replaced_alike_but_for_its_edges(corpus):
 
 
 def test_short_stems_and_features_stay(corpus):
-    batch = ChangingPairs(corpus, COUNTERPARTS, 1.0).batch(np.array([1, 2]), SEEDS[:2])
+    batch = AugmentedPairs(corpus, COUNTERPARTS, 1.0).batch(np.array([1, 2]), SEEDS[:2])
     assert texts(batch)[0] == PAIRS[1]
     assert texts(batch)[1][0][3:] == "jk"
     assert batch.features.tolist() == [[4], [4]]
 
 
 def test_the_share_says_how_many_are_made_up(corpus):
-    some = ChangingPairs(corpus, COUNTERPARTS, 0.3).batch(np.array([0] * 400), SEEDS[:400])
+    some = AugmentedPairs(corpus, COUNTERPARTS, 0.3).batch(np.array([0] * 400), SEEDS[:400])
     assert 90 < sum("<unk>" not in pair[0] and pair != PAIRS[0] for pair in texts(some)) < 150
-    none = ChangingPairs(corpus, COUNTERPARTS, 0.0).batch(np.array([0, 1, 2]), NEVER)
+    none = AugmentedPairs(corpus, COUNTERPARTS, 0.0).batch(np.array([0, 1, 2]), NEVER)
     assert texts(none) == PAIRS
 
 
 def test_the_seed_of_a_pair_decides_alone(corpus):
-    pairs_ = ChangingPairs(corpus, COUNTERPARTS, 0.8)
+    pairs_ = AugmentedPairs(corpus, COUNTERPARTS, 0.8)
     together = texts(pairs_.batch(np.array([0, 2, 0]), SEEDS[7:10]))
     alone = [texts(pairs_.batch(np.array([n]), np.array([s])))[0] for n, s in zip((0, 2, 0), SEEDS[7:10], strict=True)]
     assert together == alone
 
 
 def test_a_token_of_both_sides_is_unknown_in_one_pair_of_twenty(corpus):
-    made = texts(ChangingPairs(corpus, COUNTERPARTS, 0.0).batch(np.array([0] * 2000), SEEDS))
+    made = texts(AugmentedPairs(corpus, COUNTERPARTS, 0.0).batch(np.array([0] * 2000), SEEDS))
     hidden = [pair for pair in made if pair != PAIRS[0]]
     assert 60 < len(hidden) < 140
     for source, target in hidden:
         assert source.count("<unk>") == 1
         assert target == f"xx{source}x"
     assert len(set(hidden)) == 6  # any letter of the six
-    kept = texts(ChangingPairs(corpus, np.full(18, -1), 0.0).batch(np.array([0] * 2000), SEEDS))
+    kept = texts(AugmentedPairs(corpus, np.full(18, -1), 0.0).batch(np.array([0] * 2000), SEEDS))
     assert set(kept) == {PAIRS[0]}
 
 
