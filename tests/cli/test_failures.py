@@ -1,5 +1,6 @@
 """What the operating system refuses is one sentence too, and a pipe that is closed early is not a failure."""
 
+import errno
 import os
 import shutil
 import subprocess
@@ -10,6 +11,8 @@ from contextlib import suppress
 
 import pytest
 
+from antiphon.cli.failures import failure_of
+from antiphon.storage.atomic import scratch_name
 from tests.cli.test_bad_input import assert_refused, write
 from tests.sealing import seal_again
 from tests.toy import TOY, write_pairs
@@ -190,3 +193,11 @@ def test_a_path_through_a_folder_that_is_not_there_is_refused(antiphon, toy_run,
     monkeypatch.chdir(tmp_path)
     assert_refused(antiphon("combine", "--direct", toy_run, "--out", "x/../y"), "goes through a folder that does not")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_error_of_an_unfinished_file_names_what_it_will_be(tmp_path):
+    inside = tmp_path / "run" / scratch_name() / "model.safetensors"
+    failure = failure_of(OSError(errno.EROFS, "Read-only file system", str(inside)))
+    assert failure.message.startswith(f"{tmp_path}/run/model.safetensors: read-only file system, expected a place")
+    kept = failure_of(FileNotFoundError(errno.ENOENT, "No such file or directory", "data/pairs.tsv"))
+    assert kept.message.startswith("data/pairs.tsv: no such file")

@@ -8,6 +8,7 @@ import pytest
 from antiphon.exceptions import RunError
 from antiphon.storage.atomic import atomic_replacement, scratch_folder, scratch_name, sweep, write_atomically
 from antiphon.storage.folder_lock import locked
+from antiphon.storage.staging import staging_folder
 from tests.subprocesses import run_python
 
 
@@ -32,6 +33,16 @@ def test_errors_name_the_file_and_not_the_unfinished_one(tmp_path):
     with pytest.raises(FileNotFoundError) as caught:
         write_atomically(tmp_path / "missing" / "file", "new")
     assert caught.value.filename == str(tmp_path / "missing" / "file")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(IsADirectoryError) as caught:
+        write_atomically(tmp_path / "folder", "new")
+    assert (caught.value.filename, caught.value.filename2) == (str(tmp_path / "folder"), None)
+    with pytest.raises(OSError, match="No space") as caught, atomic_replacement(tmp_path / "file") as new:
+        fill_disk(new)
+    assert caught.value.filename == str(tmp_path / "file")
+    with pytest.raises(OSError, match="No space") as caught, staging_folder(tmp_path, lambda _: False) as stage:
+        fill_disk(stage / "file")
+    assert caught.value.filename == str(tmp_path)
 
 
 def fill_disk(path):
@@ -85,6 +96,7 @@ def test_the_lock_of_a_killed_process_does_not_block(tmp_path):
 import os, sys
 from pathlib import Path
 from antiphon.storage.folder_lock import locked
+from antiphon.storage.staging import staging_folder
 if os.fork() == 0:
     with locked(Path(sys.argv[1])):
         os.kill(os.getpid(), 9)

@@ -6,12 +6,14 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import typer
 
 from antiphon.child_processes import interrupt_status
 from antiphon.exceptions import AntiphonError
+from antiphon.storage.atomic import final_location
 from antiphon.terminal import printable
 
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
@@ -153,8 +155,14 @@ def _of_operating_system(error: Any) -> Failure:
         _discard_output()
         if isinstance(error, BrokenPipeError):
             return Failure(0)
-    files = [os.fsdecode(name) for name in (error.filename, error.filename2) if isinstance(name, str | bytes)]
+    files = [_shown(os.fsdecode(name)) for name in (error.filename, error.filename2) if isinstance(name, str | bytes)]
     return Failure(2, _sentence(" and ".join(files), error))
+
+
+def _shown(name: str) -> str:
+    """The name of a file, one that is not finished yet as it will be called."""
+    place = final_location(Path(name))
+    return name if place == Path(name).absolute() else str(place)
 
 
 def _sentence(where: str, error: OSError) -> str:

@@ -17,6 +17,7 @@ corpus/              encoded corpora, until training ends; with data.cache they 
 """
 
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -300,8 +301,10 @@ def locked_folder(path: Path, *, wait: bool = False) -> Iterator[None]:
             yield
     except OSError as error:
         if is_disk_full(error):
+            place = final_location(Path(os.fsdecode(error.filename or path)))
+            shown = path if path.absolute() in (place, *place.parents) else place
             raise RunError(
-                f"{path}: the disk is full; nothing is lost, make room and give the command again"
+                f"{shown}: the disk is full; nothing is lost, make room and give the command again"
             ) from error
         raise
 

@@ -37,22 +37,30 @@ def atomic_replacement(path: Path) -> Iterator[Path]:
     killed processes in the folder are removed.
     """
     sweep(path.parent, folders=False)
-    try:
+    with named_errors(path):
         temporary, descriptor = _open_temporary(path.parent)
-    except OSError as error:
-        error.filename = str(path)  # not the name of the unfinished file
-        raise
+        try:
+            yield temporary
+            os.fsync(descriptor)
+            temporary.replace(path)
+        except BaseException:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            raise
+        finally:
+            os.close(descriptor)
+        sync_folder(path.parent)
+
+
+@contextmanager
+def named_errors(path: Path) -> Iterator[None]:
+    """Inside, errors of the operating system that name no file, or an unfinished one, name ``path``."""
     try:
-        yield temporary
-        os.fsync(descriptor)
-        temporary.replace(path)
-    except BaseException:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
+        yield
+    except OSError as error:
+        if error.filename is None or _SCRATCH.fullmatch(Path(os.fsdecode(error.filename)).name):
+            error.filename, error.filename2 = str(path), None
         raise
-    finally:
-        os.close(descriptor)
-    sync_folder(path.parent)
 
 
 def write_atomically(path: Path, text: str) -> None:
