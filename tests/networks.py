@@ -21,6 +21,7 @@ _TRANSDUCER = {
     "tie": "none",
     "context": "none",
     "copy_words": False,
+    "tie_output": False,
 }
 _TRANSFORMER = {
     "hidden_size": 8,

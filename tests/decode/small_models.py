@@ -24,6 +24,7 @@ MODELS = {
     "context": (Transducer, {"feature_size": 8, "context": "attention"}),
     "transformer_encoder": (Transducer, {**_TRANSFORMER, "feature_size": 8, "context": "attention"}),
     "causal": (Transducer, {**_TRANSFORMER, "feature_size": 8, "tie": "same", "encoder": "unidirectional"}),
+    "tied_output": (Transducer, {"tie_output": True, "embedding_size": 6, "context": "attention"}),
     "attention": (Attention, {}),
     "encoder_decoder": (EncoderDecoder, {}),
     "transformer": (Transformer, {"feature_size": 8, "layers": 2}),

@@ -83,6 +83,17 @@ def test_words_that_are_copied_are_not_smoothed():
     assert (smoothed.log_write != plain.log_write)[:, :, ~copied].all()
 
 
+@pytest.mark.parametrize("settings", [{}, {"copy_words": True}, {"context": "attention", "encoder": "bidirectional"}])
+def test_a_tied_output_layer_is_an_untied_one_with_equal_weights(settings):
+    tied, plain = (model_of(embedding_size=6, tie_output=tie, **settings) for tie in (True, False))
+    weights, projection = tied.target_logits.weight, tied.source_projection.weight
+    own = {"decoder.embedding.weight": weights[:7], "source_logits.weight": weights @ projection}
+    plain.load_state_dict({name: own.get(name, tied.state_dict().get(name)) for name in plain.state_dict()})
+    batch = Batch.of([ids(4, 5, 6)], [ids(4, 5)], copied=CopiedWords([ids(4, 5, 6)], 7))
+    torch.testing.assert_close(tied.log_prob(batch), plain.log_prob(batch))
+    assert len({tensor.data_ptr() for tensor in tied.state_dict().values()}) == len(tied.state_dict())
+
+
 def test_forcing_the_last_emit_gives_outputs_the_mass_of_shifting_past_the_end():
     learned, forced = (model_of(target_size=6, final_emit=choice) for choice in ("learned", "forced"))
     with torch.no_grad():

@@ -67,7 +67,7 @@ class SourceGraph(nn.Module):
         """The outputs that are named."""
         model = self.model
         states = model.encoder(source, lengths, model.source_vectors(features))
-        found = model.source_logits(states), model.transition.source_part(states, keys), states
+        found = *model.source_factors(states, keys), states
         return found[: len(self.outputs)]
 
 
@@ -86,7 +86,7 @@ class SourceStepGraph(nn.Module):
         """The outputs that are named."""
         model, encoder = self.model, cast(SourceEncoder, self.model.encoder)
         states, after = encoder.step(tokens, (hidden, cell), model.source_vectors(features))
-        return model.source_logits(states), model.transition.source_part(states, keys), *after
+        return *model.source_factors(states, keys), *after
 
 
 class TargetGraph(nn.Module):
@@ -112,7 +112,7 @@ class TargetGraph(nn.Module):
         """The outputs that are named; ``states`` are those of the source, if the decoder attends to them."""
         model = self.model
         vectors = None if model.target_features is None else model.target_features(features)
-        read, after = model.decoder(tokens, (hidden, cell), vectors)
+        read, after = model.decode_tokens(tokens, (hidden, cell), vectors)
         context = None
         if states is not None and lengths is not None and sentence is not None:
             valid = torch.arange(states.shape[1]) < lengths[:, None]

@@ -251,7 +251,7 @@ class Transducer(TransducerNetwork):
         log_arrive: Float[Tensor, "N S"],
         units: Float[Tensor, "N T"],
         sentence: Int[Tensor, " N"],
-    ) -> tuple[int, Float[Tensor, "N R"]]:
+    ) -> tuple[int, Float[Tensor, "N K"]]:
         """The same for long sources, given ``log arrive(i)`` of the band before.
 
         The band grows until a negligible share of the probability reaches its last row; a wide one then loses the rows

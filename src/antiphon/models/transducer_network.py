@@ -5,6 +5,8 @@
     logits            W_h h_i and W_s s_j + b, which are added in cell (i, j)
     transition        T_h h_i and T_s s_j + c, likewise
 
+With a tied output ``W_s`` is also the table of target embeddings, and ``W_h = W_s P``: one vector for each word.
+
 If there are features, their vector is added to the embedding of every token of both sides. Source tokens can be tied
 to target tokens: to the same ones, or to those that they occur with most often. The transition model then sees whether
 the token that ``x_i`` is tied to has just been written (``nn/transition.py``).
@@ -22,7 +24,7 @@ from antiphon.data.copied_words import NOT_COPIED
 from antiphon.data.vocab import NO_COUNTERPART
 from antiphon.nn.cell_factors import CausalState, CellFactors, SideState, no_keys, run_keys
 from antiphon.nn.copying import copies_as_unknown
-from antiphon.nn.recurrent import FeatureEmbedding, PrefixEncoder, Sizes, SourceEncoder, valid_positions
+from antiphon.nn.recurrent import FeatureEmbedding, LSTMState, PrefixEncoder, Sizes, SourceEncoder, valid_positions
 from antiphon.nn.source_attention import SourceAttention, SourceContext
 from antiphon.nn.token_logits import TokenLogits
 from antiphon.nn.transformer_encoder import TransformerEncoder
@@ -61,6 +63,7 @@ class TransducerNetwork(nn.Module):
         tie: Literal["none", "same", "associated"],
         context: Literal["none", "attention"],
         copy_words: bool,
+        tie_output: bool,
         hidden_size: int,
         embedding_size: int,
         layers: int,
@@ -72,13 +75,14 @@ class TransducerNetwork(nn.Module):
         """``counterparts`` has the target id that every source token is tied to, or ``NO_COUNTERPART``.
 
         ``encoder_layers``, ``encoder_heads`` and ``encoder_feedforward_size`` are those of a transformer as encoder.
+        With ``tie_output`` one vector per target token is its embedding and its output weights for both sides.
         """
         super().__init__()
         sizes = Sizes(embedding_size, hidden_size, layers, dropout, forget_bias)
         of_layers = LayerSizes(hidden_size, encoder_heads, encoder_feedforward_size, dropout), encoder_layers
         attention_layers = of_layers if encoder_network == "transformer" else None
         self.encoder = _source_encoder(source_size, sizes, attention_layers, bidirectional=encoder == "bidirectional")
-        self.decoder = PrefixEncoder(target_size, sizes)
+        self.decoder = PrefixEncoder(None if tie_output else target_size, sizes)
         self.source_features = FeatureEmbedding(feature_size, self.encoder.embedding_size) if feature_size else None
         self.target_features = FeatureEmbedding(feature_size, embedding_size) if feature_size else None
         source_width = self.encoder.output_size
@@ -87,8 +91,11 @@ class TransducerNetwork(nn.Module):
         self.copies_unknown, self.ties_words = tie == "same" and not copy_words, tie == "same" and copy_words
         untied = torch.full((source_size,), NO_COUNTERPART)
         self.register_buffer("counterparts", untied if counterparts is None else counterparts, persistent=tie != "none")
-        self.source_logits = TokenLogits(source_width, target_size + copy_words, bias=False)
         self.target_logits = TokenLogits(hidden_size, target_size + copy_words)
+        self.source_logits = None if tie_output else TokenLogits(source_width, target_size + copy_words, bias=False)
+        self.source_projection = nn.Linear(source_width, hidden_size, bias=False) if tie_output else None
+        if tie_output:
+            nn.init.normal_(self.target_logits.weight, std=hidden_size**-0.5)
         self.final_emit_forced = final_emit == "forced"
         self.transition: NeuralTransition | GeometricTransition = (
             NeuralTransition(source_width, hidden_size, units=hidden_size, compares=tie != "none")
@@ -121,7 +128,7 @@ class TransducerNetwork(nn.Module):
         states = self.encoder(batch.source, batch.source_lengths, self.source_vectors(batch.features))
         tied = self.copied_words(batch) if self.ties_words else self.counterparts[batch.source]
         keys = run_keys(tied, no_keys(batch.source_lengths))
-        factors = CellFactors(self.source_logits(states), self.transition.source_part(states, keys))
+        factors = self.source_factors(states, keys)
         if self.attention is None:
             return factors, None
         return factors, SourceContext(states, valid_positions(batch.source_lengths, states.shape[1]))
@@ -143,7 +150,7 @@ class TransducerNetwork(nn.Module):
             before = state.hidden, state.cell
             states, (hidden, cell) = cast(SourceEncoder, self.encoder).step(tokens, before, state.features)
             after = SideState(hidden, cell, key, state.features)
-        return CellFactors(self.source_logits(states), self.transition.source_part(states, key)), after
+        return self.source_factors(states, key), after
 
     def decode_prefix(
         self, prefix: Int[Tensor, "N J"], state: SideState, context: SourceContext | None = None
@@ -160,13 +167,29 @@ class TransducerNetwork(nn.Module):
     ) -> tuple[Float[Tensor, "N J H"], Int[Tensor, "N J"], SideState]:
         """The decoder's state and the key after each token of the prefix, and the state to continue from."""
         known = copies_as_unknown(prefix, self.target_size) if self.copies_words else prefix
-        states, (hidden, cell) = self.decoder(known, (state.hidden, state.cell), state.features)
+        states, (hidden, cell) = self.decode_tokens(known, (state.hidden, state.cell), state.features)
         keys = run_keys(prefix, state.key)
         return states, keys, SideState(hidden, cell, keys[:, -1], state.features)
+
+    def decode_tokens(
+        self, tokens: Int[Tensor, "N J"], state: LSTMState, features: Float[Tensor, "N E"] | None
+    ) -> tuple[Float[Tensor, "N J H"], LSTMState]:
+        """The decoder's state after each token, and the state to continue from."""
+        table = self.target_logits.weight if self.decoder.embedding is None else None
+        states, after = self.decoder(tokens, state, features, table)
+        return states, after
 
     def attend(self, states: Float[Tensor, "N J H"], context: SourceContext | None) -> Float[Tensor, "N J H"]:
         """The states of the target after attention to the source, if there is any."""
         return states if self.attention is None else self.attention(states, context)
+
+    def source_factors(self, states: Float[Tensor, "*N S"], keys: Int[Tensor, "*N"]) -> CellFactors:
+        """The source's contribution to every cell."""
+        if self.source_logits is not None:
+            logits = self.source_logits(states)
+        else:
+            logits = self.target_logits(cast(nn.Linear, self.source_projection)(states), add_bias=False)
+        return CellFactors(logits, self.transition.source_part(states, keys))
 
     def target_factors(self, states: Float[Tensor, "N J H"], keys: Int[Tensor, "N J"]) -> CellFactors:
         """The target's contribution to every cell."""

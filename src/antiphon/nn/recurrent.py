@@ -8,7 +8,7 @@ from typing import Any, cast
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.nn.functional import dropout, linear
+from torch.nn.functional import dropout, embedding, linear
 from torch.nn.utils.rnn import pack_padded_sequence
 
 from antiphon.data.vocab import SPECIALS
@@ -158,17 +158,20 @@ class LSTM(nn.LSTM):
 
 
 class PrefixEncoder(nn.Module):
-    """A left-to-right LSTM: state ``j`` depends on tokens ``0..j``; it can also continue from a given state."""
+    """A left-to-right LSTM: state ``j`` depends on tokens ``0..j``; it can also continue from a given state.
 
-    def __init__(self, vocabulary_size: int, sizes: Sizes) -> None:
+    Without a size of the vocabulary it has no embeddings of its own and is given a table of them.
+    """
+
+    def __init__(self, vocabulary_size: int | None, sizes: Sizes) -> None:
         super().__init__()
-        self.embedding = Embedding(vocabulary_size, sizes.embedding_size)
+        self.embedding = None if vocabulary_size is None else Embedding(vocabulary_size, sizes.embedding_size)
         self.lstm = LSTM(sizes.embedding_size, sizes.hidden_size, sizes.layers, sizes.dropout, sizes.forget_bias)
         self.dropout = Dropout(sizes.dropout)
 
     def initial_state(self, N: int) -> LSTMState:
         """The state before the first token."""
-        zeros = self.embedding.weight.new_zeros(self.lstm.num_layers, N, self.lstm.hidden_size)
+        zeros = cast(Tensor, self.lstm.weight_hh_l0).new_zeros(self.lstm.num_layers, N, self.lstm.hidden_size)
         return zeros, zeros.clone()
 
     def forward(
@@ -176,14 +179,19 @@ class PrefixEncoder(nn.Module):
         tokens: Int[Tensor, "B J"],
         state: LSTMState | None = None,
         features: Float[Tensor, "B E"] | None = None,
+        table: Float[Tensor, "V E"] | None = None,
     ) -> tuple[Float[Tensor, "B J H"], LSTMState]:
         """The state after each token, and the state to continue from; the feature vector is added to every token."""
-        embedded = with_features(self.embedding(tokens), features)
+        embedded = with_features(self._embed(tokens, table), features)
         if tokens.shape[1] == 1 and not self.training:
             single, last = self.lstm.step(embedded[:, 0], state)
             return single[:, None], last
         states, last = self.lstm(self.dropout(embedded), state)
         return self.dropout(states), last
+
+    def _embed(self, tokens: Int[Tensor, "B J"], table: Float[Tensor, "V E"] | None) -> Float[Tensor, "B J E"]:
+        vectors: Tensor = embedding(tokens, table) if table is not None else cast(Embedding, self.embedding)(tokens)
+        return vectors
 
 
 class SourceEncoder(nn.Module):

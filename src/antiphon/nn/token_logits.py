@@ -25,13 +25,14 @@ class Projection(nn.Linear):
 
     _split_weight: tuple[tuple[int, int], Tensor] | None = None
 
-    def forward(self, input: Float[Tensor, "... H"]) -> Float[Tensor, "... V"]:
+    def forward(self, input: Float[Tensor, "... H"], *, add_bias: bool = True) -> Float[Tensor, "... V"]:
         """The logits of every token."""
+        bias = self.bias if add_bias else None
         if torch.is_grad_enabled() or not kernels_can_run(input) or not _is_single(input, self.weight):
-            return super().forward(input)
+            return linear(input, self.weight, bias)
         high, low = _halves(input)
         with _tf32_allowed():
-            return linear(torch.cat([low, high, high], -1), self._weight_in_parts(), self.bias)
+            return linear(torch.cat([low, high, high], -1), self._weight_in_parts(), bias)
 
     def train(self, mode: bool = True) -> "Projection":
         """Sets the mode and clears the cache: replaying a CUDA graph changes weights but not their version."""
@@ -52,12 +53,13 @@ class TokenLogits(Projection):
     With a bias their logits are ``-inf``, without one 0: logits are a sum of parts, one of which has the bias.
     """
 
-    def forward(self, input: Float[Tensor, "... H"]) -> Float[Tensor, "... V"]:
+    def forward(self, input: Float[Tensor, "... H"], *, add_bias: bool = True) -> Float[Tensor, "... V"]:
         """The logits of every token."""
         more = -self.out_features % _UNIT
         if not more or not self.training or not kernels_can_run(input):
-            return super().forward(input)
-        bias = None if self.bias is None else pad(self.bias, (0, more), value=float("-inf"))
+            return super().forward(input, add_bias=add_bias)
+        has_bias = add_bias and self.bias is not None
+        bias = pad(self.bias, (0, more), value=float("-inf")) if has_bias else None
         return linear(input, pad(self.weight, (0, 0, 0, more)), bias)
 
 

@@ -138,6 +138,8 @@ class TransducerSection(TokenModelSection):
     """What of the source each output position sees besides its row; unset: all, if ``encoder`` is bidirectional."""
     copy_words: bool | None = None
     """Copy source words, also those outside the vocabulary; unset: if most target words are source words too."""
+    tie_output: bool = False
+    """Use the embeddings of target tokens as output weights as well, for source states after a projection."""
 
     @property
     def needs_warmup(self) -> bool:
@@ -178,6 +180,15 @@ class TransducerSection(TokenModelSection):
                     f'model.{name} = {getattr(self, name)} with model.encoder_network = "lstm": only a transformer '
                     'has such a setting, expected model.encoder_network = "transformer", or none'
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _check_tied_output(self) -> "TransducerSection":
+        if self.tie_output and self.input_size() != self.hidden_size:
+            raise ValueError(
+                f"model.embedding_size = {self.embedding_size} with model.tie_output = true: embeddings are output "
+                f"weights too, expected {self.hidden_size}, the value of model.hidden_size"
+            )
         return self
 
     @model_validator(mode="after")

@@ -57,7 +57,7 @@ class LatticeView:
             self._compute(transducer)
 
     def _compute(self, transducer: Transducer) -> None:
-        batch = self._batch().to(transducer.source_logits.weight.device)
+        batch = self._batch().to(transducer.target_logits.weight.device)
         source, context = transducer.encode(batch)
         target, _ = transducer.decode_prefix(batch.shifted_target, transducer.target_state(batch.features), context)
         rows = source.logits.shape[1] - (not self.given.ended)

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from antiphon.api import NoisyChannelModel
 from antiphon.data.readers import Pair, Source
@@ -19,10 +20,13 @@ from antiphon.tune.weight_search import find_weights
 
 _SLIGHT = 0.001
 """A weight that decides between equals alone."""
-_REACH = 1.0
-"""How far the first weights found on lists may be from those tried: a factor of 2.7."""
+_REACH = 0.5
+"""How far the first weights found on lists may be from those tried, whose largest is 1."""
 _LEAST = 0.0001
 """The lowest weight that is not 0 once rounded, and can grow again in the next round."""
+
+_LENGTH = np.array([False, False, False, True])
+"""Where the weight of the length stands."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +66,8 @@ def tune(
 
     Every round searches with the current weights and adds its candidates to the lists; the second one is led by the
     direct model, so that the result is not worse than it. After it, weights are optimised near those whose own search
-    scored best, and nearer whenever a search is worse: lists hold candidates that a search would miss. (Where the
-    direct model alone was best, its weights say nothing of the other parts.) It ends when a search finds nothing new,
-    or weights repeat.
+    scored best, and nearer whenever a search is worse: lists hold candidates that a search would miss. It ends when a
+    search finds nothing new, or weights repeat.
     """
     sign = -1 if lists.metric in LOWER_IS_BETTER else 1
     tried: list[tuple[float, Weights]] = []
@@ -76,12 +79,12 @@ def tune(
         say(f"round {round_}: {lists.metric} {value:.2f} with {_shown(weights)}, {fresh:,} new candidates")
         if not fresh or round_ == rounds:
             break
-        best, led = max(tried, key=lambda pair: sign * pair[0])[1], _led_by_direct(weights)
-        if round_ == 1 and weights.direct and weights != led:
-            weights = led
+        best = max(tried, key=lambda pair: sign * pair[0])[1]
+        if round_ == 1 and weights.direct:
+            weights = _led_by_direct(lists, weights)
         else:
             reach /= 2 if round_ > 2 and weights != best else 1
-            weights = _best_weights(lists, best, np.inf if best == led else reach)
+            weights = _best_weights(lists, best, reach)
         if weights in (before for _, before in tried):
             break
     after, model.weights = max(tried, key=lambda pair: sign * pair[0])
@@ -113,17 +116,21 @@ def _search(model: NoisyChannelModel, lists: NBestLists, nbest: int) -> tuple[fl
     return score_outputs(outputs, [lists.metric])[lists.metric].value, lists.add_predictions(predictions)
 
 
-def _led_by_direct(weights: Weights) -> Weights:
-    """Weights with which the direct model decides, and those that have a part still score."""
+def _led_by_direct(lists: NBestLists, weights: Weights) -> Weights:
+    """Weights with which direct model and length decide, and those that have a part still score."""
     channel, language_model = (_SLIGHT if weight else 0.0 for weight in (weights.channel, weights.language_model))
-    return Weights(1.0, channel, language_model, 0.0)
+    start = Weights(1.0, channel, language_model, 0.0)
+    return _rounded(find_weights(lists.table(), np.array(start), free=_LENGTH), start)
 
 
 def _best_weights(lists: NBestLists, weights: Weights, reach: float = np.inf) -> Weights:
-    """The best weights on the lists within reach of others; a part with a weight keeps one, however small."""
-    start = np.array(weights)
-    found = find_weights(lists.table(), start, reach=reach)
-    least = np.where(start > 0, _LEAST, -np.inf)
+    """The best weights on the lists within reach of others."""
+    return _rounded(find_weights(lists.table(), np.array(weights), reach=reach), weights)
+
+
+def _rounded(found: NDArray[np.float64], start: Weights) -> Weights:
+    """The weights, rounded; a part that had a weight keeps one, however small."""
+    least = np.where(np.array(start) > 0, _LEAST, -np.inf)
     least[-1] = -np.inf
     return Weights(*(round(float(weight), 4) for weight in np.maximum(found, least)))
 

@@ -1,8 +1,8 @@
 """Random search for the weights of feature scores on n-best lists.
 
 Weights pick from every list the candidate with the highest weighted sum. The search draws weights at random around the
-best so far, all or one at a time, in ever smaller steps; among weights that pick equally good outputs, those that give
-good candidates a higher probability win, since they generalise better.
+best so far, all or one at a time, in ever smaller steps, and at first also evenly within reach; among weights that
+pick equally good outputs, those that give good candidates a higher probability win, since they generalise better.
 """
 
 from collections.abc import Callable
@@ -50,17 +50,27 @@ class CandidateTable:
         return np.where(exists, weighed, -np.inf)
 
 
-def find_weights(table: CandidateTable, start: Array, *, reach: float = np.inf, seed: int = 1) -> Array:
+def find_weights(
+    table: CandidateTable,
+    start: Array,
+    *,
+    reach: float = np.inf,
+    free: NDArray[np.bool_] | None = None,
+    seed: int = 1,
+) -> Array:
     """Weights at least as good on the lists as ``start``; weights that are 0 there stay 0, except the last.
 
-    They differ from ``start`` by a factor of at most ``exp(reach)``, the last one by at most ``reach``.
+    ``free`` says which weights may change. They differ from those of ``start``, scaled so that the largest of the
+    models' weights is 1, by at most ``reach``, the last one, of length, by twice as much.
     """
-    draw = np.random.default_rng(seed)
-    free = (start != 0) | (np.arange(len(start)) == len(start) - 1)
+    draw, start = np.random.default_rng(seed), _scaled(start)
+    is_length = np.arange(len(start)) == len(start) - 1
+    free = ((start != 0) | is_length) & (True if free is None else free)
     best, value, gain = start, round(table.value(start), 9), table.expected_gain(start)
     for round_ in range(_ROUNDS):
-        for candidate in _around(best, free, 2.0**-round_, draw):
-            candidate = _within(candidate, start, reach)
+        anywhere = [] if round_ or np.isinf(reach) else _anywhere(start, free, reach, draw)
+        for candidate in [*anywhere, *_around(best, free, 2.0**-round_, draw)]:
+            candidate = _within(_scaled(candidate), start, reach)
             found = round(table.value(candidate), 9)
             if found < value:
                 continue
@@ -83,13 +93,17 @@ def _around(centre: Array, free: NDArray[np.bool_], spread: float, draw: np.rand
     return candidates
 
 
+def _anywhere(centre: Array, free: NDArray[np.bool_], reach: float, draw: np.random.Generator) -> list[Array]:
+    """Weights drawn evenly within reach of others, so that very small ones can grow."""
+    low, high = (_within(np.full(len(centre), bound), centre, reach) for bound in (-np.inf, np.inf))
+    return [np.where(free, draw.uniform(low, high), centre) for _ in range(_DRAWS)]
+
+
 def _within(weights: Array, centre: Array, reach: float) -> Array:
-    """The weights, or the nearest ones within reach of others."""
-    if np.isinf(reach):
-        return weights
-    bounds = np.sort([centre * np.exp(-reach), centre * np.exp(reach)], 0)
-    near: Array = np.clip(weights, *bounds)
-    near[-1] = np.clip(weights[-1], centre[-1] - reach, centre[-1] + reach)
+    """The weights, or the nearest ones within reach of others; models' weights are never negative."""
+    reaches = np.array([reach] * (len(centre) - 1) + [2 * reach])
+    least = np.array([0.0] * (len(centre) - 1) + [-np.inf])
+    near: Array = np.clip(weights, np.maximum(centre - reaches, least), centre + reaches)
     return near
 
 

@@ -33,7 +33,7 @@ class OnlineDecoder(OnlinePolicy):
         self, model: Transducer, features: Int[Tensor, "N F"], settings: BeamSettings, emit_bias: float = 0.0
     ) -> None:
         self.model, self.settings = model, settings
-        weight = model.source_logits.weight
+        weight = model.target_logits.weight
         self.device = weight.device
         self.emit_bias = weight.new_full((len(features),), emit_bias)
         self.prefixes: list[Sequence[int]] = [()] * len(features)
@@ -153,7 +153,7 @@ class OnlineDecoder(OnlinePolicy):
 
 def start_decoder(model: Transducer, features: Int[Tensor, "N F"]) -> tuple[CellFactors, SideState]:
     """The target's contribution and state after the start symbol."""
-    features = features.to(model.source_logits.weight.device)
+    features = features.to(model.target_logits.weight.device)
     start = torch.full((len(features),), START, device=features.device)
     return step_decoder(model, start, model.target_state(features))
 
