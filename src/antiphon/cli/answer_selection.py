@@ -3,8 +3,7 @@
 import json
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from antiphon.api import Evaluation, Ranked, RankingModel
-    from antiphon.report.comparison import ComparedSystems, System
+    from antiphon.report.comparison import ComparedSystems
 
 
 def predict(run: Path, file: Path, *, as_json: bool, explain: bool, device: str, threads: int | None) -> None:
@@ -98,26 +97,27 @@ def evaluate(model: "RankingModel", file: Path, which: QuestionSet, qrels: Path 
 
 
 def compare_rankings(
-    systems: "Iterable[System]", file: Path, which: QuestionSet, qrels: Path | None
+    runs: Sequence[Path], file: Path, which: QuestionSet, qrels: Path | None, device: str, threads: int | None
 ) -> "ComparedSystems":
     """Ranking runs compared on the same questions, with the pairs that each scores per second."""
     from antiphon.api import RankingModel
     from antiphon.metrics.significance import bootstrap
     from antiphon.ranking.ranking_metrics import RANKING_METRICS
-    from antiphon.report.comparison import ComparedSystems
+    from antiphon.report.comparison import ComparedSystems, System
+    from antiphon.runs.run_folder import RunFolder
 
     questions, judged = read_judged(file, qrels)
     pairs = sum(len(question.answers) for question in select_questions(questions, which))
-    ranked, measured = [], []
-    for system in systems:
-        if not isinstance(system.model, RankingModel):
-            raise RunError(
-                f"{system.name}: a run of kind {system.model.kind} ranks no candidates, expected one that does"
-            )
+    systems, measured = [], []
+    for run in runs:
+        model = load_run(run, device, threads)
+        if not isinstance(model, RankingModel):
+            raise RunError(f"{run}: a run of kind {model.kind} ranks no candidates, expected one that does")
         started = time.perf_counter()
-        measured.append(system.model.question_metrics(questions, which=which, judged=judged))
-        ranked.append(replace(system, outputs_per_second=pairs / (time.perf_counter() - started)))
-    return ComparedSystems(ranked, {name: bootstrap([each[name] for each in measured]) for name in RANKING_METRICS})
+        measured.append(model.question_metrics(questions, which=which, judged=judged))
+        per_second = pairs / (time.perf_counter() - started)
+        systems.append(System(str(run), model.kind, RunFolder.open(run).metrics(), per_second))
+    return ComparedSystems(systems, {name: bootstrap([each[name] for each in measured]) for name in RANKING_METRICS})
 
 
 def read_judged(file: Path, qrels: Path | None) -> tuple[list[Question], Judgements | None]:

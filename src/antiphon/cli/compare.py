@@ -24,7 +24,9 @@ from antiphon.data.files import is_pipe
 from antiphon.exceptions import InputError, RunError
 
 if TYPE_CHECKING:
+    from antiphon.api import Model
     from antiphon.cli.test_set import TestSet
+    from antiphon.metrics import Outputs
     from antiphon.report.comparison import ComparedSystems, System
 
 
@@ -61,8 +63,7 @@ def command(
     kind = KINDS[RunFolder.open(runs[0]).recipe().model.kind]
     if kind.ranks:
         refuse_options(kind.name, {"--reference": reference, "--beam": beam})
-        systems = (read_system(run, device, threads) for run in runs)
-        compared = answer_selection.compare_rankings(systems, file, questions.value, qrels)
+        compared = answer_selection.compare_rankings(runs, file, questions.value, qrels, device, threads)
     else:
         refuse_options(kind.name, {"--questions": questions is not Questions.all, "--qrels": qrels})
         compared = compare_outputs(runs, file, reference or [], beam, device, threads)
@@ -80,40 +81,52 @@ def compare_outputs(
     """Compares the outputs of runs on the same pairs."""
     from antiphon.cli.test_set import read_test_set
     from antiphon.report.comparison import compare
+    from antiphon.runs.build import task_metrics
 
-    systems, test = [], None
-    for run in runs:
-        loaded = read_system(run, device, threads)
-        if not loaded.model.can_predict:
-            raise RunError(f"{run}: a run of kind {loaded.model.kind} writes no outputs, expected a run that does")
-        own_test = read_test_set(loaded.model.recipe, [file], references)
-        if test is not None and own_test.pairs != test.pairs:
+    first = load_predicting_run(runs[0], device, threads)
+    test = read_test_set(first.recipe, [file], references)
+    results = [predict_all(runs[0], first, test, beam)]
+    for run in runs[1:]:
+        other = load_predicting_run(run, device, threads)
+        if read_test_set(other.recipe, [file], references).pairs != test.pairs:
             raise RunError(
                 f"{run}: reads {file} differently from {runs[0]} (features or direction), expected runs that read it "
                 "the same way"
             )
-        test = own_test
-        systems.append(predict_all(loaded, test, beam))
-    return compare(systems)
+        check_same_vocabulary((run, other), (runs[0], first))
+        results.append(predict_all(run, other, test, beam))
+    systems, outputs = zip(*results, strict=True)
+    return compare(systems, outputs, task_metrics(first.recipe.data))
 
 
-def read_system(run: Path, device: str, threads: int | None) -> "System":
-    """The loaded run with its training metrics."""
+def load_predicting_run(run: Path, device: str, threads: int | None) -> "Model":
+    """A loaded run, refused if it writes no outputs."""
+    model = load_run(run, device, threads)
+    if not model.can_predict:
+        raise RunError(f"{run}: a run of kind {model.kind} writes no outputs, expected a run that does")
+    return model
+
+
+def check_same_vocabulary(other: "tuple[Path, Model]", first: "tuple[Path, Model]") -> None:
+    """Two runs with their models; their metrics are comparable where the target vocabulary is the same."""
+    (run, theirs), (first_run, vocab) = ((run, model.codec.target.vocab) for run, model in (other, first))
+    if theirs != vocab:
+        raise RunError(
+            f"{run}: its target vocabulary ({len(theirs):,} tokens) differs from that of {first_run} "
+            f"({len(vocab):,}), expected runs that share one; data.vocab_from takes that of another run"
+        )
+
+
+def predict_all(run: Path, model: "Model", test: "TestSet", beam: int | None) -> "tuple[System, Outputs]":
+    """The outputs of a run, with their speed and the perplexity of the references."""
+    from antiphon.data.readers import Source
+    from antiphon.metrics import perplexity
     from antiphon.report.comparison import System
     from antiphon.runs.run_folder import RunFolder
 
-    return System(str(run), load_run(run, device, threads), RunFolder.open(run).metrics())
-
-
-def predict_all(system: "System", test: "TestSet", beam: int | None) -> "System":
-    """The system with its outputs and their speed."""
-    from antiphon.data.readers import Source
-
     given = [(Source(pair.source, pair.features), pair.target) for pair in test.pairs]
     started = time.perf_counter()
-    outputs = system.model.outputs(given, beam=beam, more_references=test.more_references)
-    seconds = time.perf_counter() - started
-    log_prob = None
-    if system.model.can_score:
-        log_prob = sum(system.model.score(given)), system.model.target_tokens(given)
-    return system.with_outputs(outputs, len(given) / seconds, log_prob)
+    outputs = model.outputs(given, beam=beam, more_references=test.more_references)
+    per_second = len(given) / (time.perf_counter() - started)
+    value = perplexity(sum(model.score(given)), model.target_tokens(given)).value if model.can_score else None
+    return System(str(run), model.kind, RunFolder.open(run).metrics(), per_second, value), outputs

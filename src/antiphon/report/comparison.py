@@ -1,37 +1,26 @@
 """Compares runs: metrics with intervals and p-values, size, training time and speed."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.table import Table
 
-from antiphon.exceptions import RunError
-from antiphon.metrics import Outputs, deletion_metrics, perplexity
+from antiphon.metrics import Outputs, deletion_metrics
 from antiphon.metrics.significance import ComparedScore, compare_systems
 from antiphon.report.tables import format_metric
-from antiphon.runs.build import task_metrics
-
-if TYPE_CHECKING:
-    from antiphon.api import Model
 
 
 @dataclass(frozen=True)
 class System:
-    """A run with its outputs on a test set."""
+    """A run, the metrics of its training, and its speed and perplexity on a test set."""
 
     name: str
-    model: "Model"
+    kind: str
     training: dict[str, Any]
-    outputs: Outputs | None = None
     outputs_per_second: float = 0.0
     perplexity: float | None = None
-
-    def with_outputs(self, outputs: Outputs, per_second: float, log_prob: tuple[float, int] | None) -> "System":
-        """The same run with its outputs."""
-        value = perplexity(*log_prob).value if log_prob else None
-        return replace(self, outputs=outputs, outputs_per_second=per_second, perplexity=value)
 
 
 @dataclass(frozen=True)
@@ -42,22 +31,9 @@ class ComparedSystems:
     metrics: dict[str, list[ComparedScore]] = field(default_factory=dict)
 
 
-def compare(systems: Sequence[System]) -> ComparedSystems:
-    """Every metric of the task, those of compression where references are made by deletion.
-
-    Systems with different target vocabularies are refused.
-    """
-    first = systems[0]
-    vocab = first.model.codec.target.vocab
-    for other in systems[1:]:
-        theirs = other.model.codec.target.vocab
-        if theirs != vocab:
-            raise RunError(
-                f"{other.name}: its target vocabulary ({len(theirs):,} tokens) differs from that of {first.name} "
-                f"({len(vocab):,}), expected runs that share one; data.vocab_from takes that of another run"
-            )
-    outputs = [system.outputs for system in systems if system.outputs is not None]
-    names = [*task_metrics(first.model.recipe.data), *(deletion_metrics(outputs[0]) if outputs else ())]
+def compare(systems: Sequence[System], outputs: Sequence[Outputs], metrics: Sequence[str]) -> ComparedSystems:
+    """The systems by their outputs: given metrics, and those of compression where references are made by deletion."""
+    names = [*metrics, *deletion_metrics(outputs[0])]
     return ComparedSystems(systems, {name: compare_systems(outputs, name) for name in names})
 
 
@@ -67,7 +43,7 @@ def as_json(compared: ComparedSystems) -> dict[str, Any]:
         "systems": [
             {
                 "run": system.name,
-                "kind": system.model.kind,
+                "kind": system.kind,
                 "metrics": {
                     name: {
                         "value": results[index].score.value,
@@ -114,7 +90,7 @@ def _rows(compared: ComparedSystems) -> Iterator[list[str]]:
     for index, system in enumerate(compared.systems):
         yield [
             system.name,
-            system.model.kind,
+            system.kind,
             *(_cell(name, results[index]) for name, results in compared.metrics.items()),
             _known(system.perplexity, ".3f"),
             _known(system.training.get("parameters"), ",.0f"),
