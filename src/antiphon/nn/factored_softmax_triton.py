@@ -163,29 +163,16 @@ def _gradients(
     parts = triton.cdiv(V, tiles_per_part * _TOKENS)
     source_tiles, target_tiles = triton.cdiv(I, rows), triton.cdiv(J, columns)
     shape = I, J, V // _UNIT.value, tiles_per_part, min_sum(V)
-    precision = _precision(source.device)
-    sizes = {"ROWS": rows, "COLUMNS": columns, "TOKENS": _TOKENS, "PRECISION": precision}
+    sizes = {"ROWS": rows, "COLUMNS": columns, "TOKENS": _TOKENS, "PRECISION": _precision(source.device)}
     fits = source_tiles == target_tiles == 1
     if fits:
-        given, stored = (
-            [_tiles_of(side, n) for side, n in zip(pair, (rows, columns), strict=True)]
-            for pair in ((source, target), results)
-        )
+        given = _tiles_of(source, rows), _tiles_of(target, columns)
+        stored = _tiles_of(results[0], rows), _tiles_of(results[1], columns)
         _gradient_tiles[(parts, B)](*given, *stored, gradient, z, *peaks, *shape, **sizes, **_pipeline(source.device))
     _gradient_rows[(parts, B, source_tiles + target_tiles)](
-        source,
-        target,
-        *results,
-        gradient,
-        z,
-        *peaks,
-        log_z,
-        *shape,
-        source_tiles,
-        **sizes,
-        ONLY_LOST=fits,
-        num_stages=1,
-    )
+        source, target, *results, gradient, z, *peaks, log_z, *shape, source_tiles,
+        **sizes, ONLY_LOST=fits, num_stages=1,
+    )  # fmt: skip
     return results
 
 

@@ -18,20 +18,20 @@ from antiphon.runs.run_folder import RunFolder
 from antiphon.tune.nbest_lists import NBestLists
 from antiphon.tune.weight_search import find_weights
 
-_SLIGHT = 0.001
-"""A weight that decides between equals alone."""
-_REACH = 0.5
+_TIE_BREAK_WEIGHT = 0.001
+"""A weight so small that it only breaks ties."""
+_FIRST_REACH = 0.5
 """How far the first weights found on lists may be from those tried, whose largest is 1."""
-_LEAST = 0.0001
-"""The lowest weight that is not 0 once rounded, and can grow again in the next round."""
+_MIN_WEIGHT = 0.0001
+"""The lowest weight that rounding keeps above 0, so that it can grow again in the next round."""
 
-_LENGTH = np.array([False, False, False, True])
-"""Where the weight of the length stands."""
+_IS_LENGTH = np.array([False, False, False, True])
+"""Which of the four weights is that of the length."""
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """The result: the metric before and after, of a real search or, without rounds, on the lists."""
+    """The result: the metric before and after, measured by searching, or on the lists if ``rounds`` is 0."""
 
     metric: str
     before: float
@@ -71,13 +71,13 @@ def tune(
     """
     sign = -1 if lists.metric in LOWER_IS_BETTER else 1
     tried: list[tuple[float, Weights]] = []
-    weights, reach = model.weights, _REACH
+    weights, reach = model.weights, _FIRST_REACH
     for round_ in range(1, rounds + 1):
         model.weights = weights
-        value, fresh = _search(model, lists, nbest)
+        value, added = _search(model, lists, nbest)
         tried.append((value, weights))
-        say(f"round {round_}: {lists.metric} {value:.2f} with {_shown(weights)}, {fresh:,} new candidates")
-        if not fresh or round_ == rounds:
+        say(f"round {round_}: {lists.metric} {value:.2f} with {_format_weights(weights)}, {added:,} new candidates")
+        if not added or round_ == rounds:
             break
         best = max(tried, key=lambda pair: sign * pair[0])[1]
         if round_ == 1 and weights.direct:
@@ -117,10 +117,10 @@ def _search(model: NoisyChannelModel, lists: NBestLists, nbest: int) -> tuple[fl
 
 
 def _led_by_direct(lists: NBestLists, weights: Weights) -> Weights:
-    """Weights with which direct model and length decide, and those that have a part still score."""
-    channel, language_model = (_SLIGHT if weight else 0.0 for weight in (weights.channel, weights.language_model))
+    """Weights with which direct model and length decide, and other parts that have a weight only break ties."""
+    channel, language_model = (_TIE_BREAK_WEIGHT if weight else 0.0 for weight in (weights.channel, weights.language_model))
     start = Weights(1.0, channel, language_model, 0.0)
-    return _rounded(find_weights(lists.table(), np.array(start), free=_LENGTH), start)
+    return _rounded(find_weights(lists.table(), np.array(start), free=_IS_LENGTH), start)
 
 
 def _best_weights(lists: NBestLists, weights: Weights, reach: float = np.inf) -> Weights:
@@ -130,10 +130,10 @@ def _best_weights(lists: NBestLists, weights: Weights, reach: float = np.inf) ->
 
 def _rounded(found: NDArray[np.float64], start: Weights) -> Weights:
     """The weights, rounded; a part that had a weight keeps one, however small."""
-    least = np.where(np.array(start) > 0, _LEAST, -np.inf)
-    least[-1] = -np.inf
-    return Weights(*(round(float(weight), 4) for weight in np.maximum(found, least)))
+    lowest = np.where(np.array(start) > 0, _MIN_WEIGHT, -np.inf)
+    lowest[-1] = -np.inf
+    return Weights(*(round(float(weight), 4) for weight in np.maximum(found, lowest)))
 
 
-def _shown(weights: Weights) -> str:
+def _format_weights(weights: Weights) -> str:
     return ", ".join(f"{weight:g}" for weight in weights)
