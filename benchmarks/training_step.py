@@ -4,10 +4,11 @@ All models of a size take turns in one process, several rounds, and medians are 
 both eagerly and as the captured CUDA graph that training uses; on a CPU, one thread. The naive joint is the same
 transducer with a log-softmax over all B x I x J x V logits. For words there are more transducers: with a decoder that
 attends to the source, one that copies words, both, and one with a tied output layer (``to_plain``: their time divided
-by that of the plain one); a quarter of the words of a target are then words of its source, some of them unknown. torchaudio's RNN-T loss,
-where it is installed on a GPU machine, is timed on ready logits: the loss and its gradient alone.
+by that of the plain one); a quarter of the words of a target are then words of its source, some of them unknown.
+torchaudio's RNN-T loss, where it is installed on a GPU machine, is timed on ready logits: the loss and its gradient
+alone.
 
-python -m benchmarks.training_step [WORDS ...]        only sizes with so many words, say 20000 69000
+python -m benchmarks.training_step [WORDS ...]        only sizes with this many words, say 20000 69000
 """
 
 import statistics

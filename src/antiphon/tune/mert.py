@@ -118,7 +118,9 @@ def _search(model: NoisyChannelModel, lists: NBestLists, nbest: int) -> tuple[fl
 
 def _led_by_direct(lists: NBestLists, weights: Weights) -> Weights:
     """Weights with which direct model and length decide, and other parts that have a weight only break ties."""
-    channel, language_model = (_TIE_BREAK_WEIGHT if weight else 0.0 for weight in (weights.channel, weights.language_model))
+    channel, language_model = (
+        _TIE_BREAK_WEIGHT if weight else 0.0 for weight in (weights.channel, weights.language_model)
+    )
     start = Weights(1.0, channel, language_model, 0.0)
     return _rounded(find_weights(lists.table(), np.array(start), free=_IS_LENGTH), start)
 
