@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -214,6 +215,20 @@ def test_options_of_streams_that_would_be_ignored_are_refused(online_run, antiph
     result = antiphon("evaluate", online_run, write_pairs(tmp_path / "test.tsv", 2, seed=3), *options)
     assert result.status == 2
     assert result.err == f"antiphon: {message}\n"
+
+
+def test_results_never_take_the_name_of_a_file_of_the_run(online_run, antiphon, tmp_path):
+    run, pairs = shutil.copytree(online_run, tmp_path / "run"), write_pairs(tmp_path / "test.tsv", 2, seed=3)
+    for arguments in (
+        ["evaluate", run, pairs, "--sweep", "0", "--plot", run / "online.png"],
+        ["align", run, pairs, "--plot", run / "training.png"],
+        ["errors", run, pairs, "--out", run / "overlap.tsv"],
+    ):
+        result = antiphon(*arguments)
+        assert result.status == 2
+        assert f"{arguments[-1]}: the name of a file of the run in that folder, expected another name" in result.err
+    assert antiphon("align", run, pairs, "--plot", run / "first.png").status == 0
+    assert antiphon("predict", run, stdin=b"badu\n").status == 0
 
 
 def test_a_sweep_without_matplotlib_keeps_its_table(antiphon, online_run, tmp_path, monkeypatch):

@@ -15,6 +15,7 @@ from typing import Annotated
 
 import typer
 
+from antiphon.cli.output_file import refuse_run_file
 from antiphon.exceptions import InputError
 
 Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder of part files.", show_default=False)]
@@ -45,5 +46,6 @@ def check_output(out: Path, folder: Path, *, force: bool) -> None:
         raise InputError(f"{out}: in the folder of the parts, expected a file outside of it")
     if out.is_dir() or not out.parent.is_dir():
         raise InputError(f"{out}: a folder, or in one that does not exist, expected the name of a new file")
+    refuse_run_file(out)
     if (out.exists() or out.is_symlink()) and not force:
         raise InputError(f"{out}: exists already, expected a new file; --force replaces it")

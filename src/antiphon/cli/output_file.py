@@ -3,6 +3,14 @@
 from pathlib import Path
 
 from antiphon.exceptions import InputError
+from antiphon.storage.commit import holds_run
+from antiphon.storage.layout import RUN_FILES
+
+
+def refuse_run_file(out: Path) -> None:
+    """Refuses the name of a file of a run in a run folder: the run would count as damaged."""
+    if out.name in RUN_FILES and holds_run(out.parent):
+        raise InputError(f"{out}: the name of a file of the run in that folder, expected another name")
 
 
 def check_new(out: Path | None) -> None:
@@ -13,3 +21,4 @@ def check_new(out: Path | None) -> None:
         raise InputError(f"{out}: exists already, expected the name of a new file")
     if not out.parent.is_dir():
         raise InputError(f"{out}: no folder {out.parent}, expected an existing one")
+    refuse_run_file(out)

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from antiphon.cli.output_file import refuse_run_file
 from antiphon.exceptions import InputError
 
 FORMATS = ("png", "svg", "pdf")
@@ -24,4 +25,5 @@ def check_picture(path: Path) -> None:
         raise InputError(f"--plot {path}: unknown picture format, expected a name that ends in .png, .svg or .pdf")
     if not path.parent.is_dir():
         raise InputError(f"--plot {path}: no folder {path.parent}, expected an existing one")
+    refuse_run_file(path)
     check_drawing_library()

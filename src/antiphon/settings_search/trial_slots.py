@@ -40,4 +40,6 @@ def _slot(name: str, gpus: list[str]) -> Slot:
     if name.isascii() and name.isdecimal() and int(name) < len(gpus):
         return Slot(gpu=gpus[int(name)])
     known = ", ".join([*map(str, range(len(gpus))), "cpu"])
-    raise InputError(f"--devices {name}: not found on this machine, expected of {known}, separated by commas")
+    raise InputError(
+        f"--devices {name}: not found on this machine, expected one or more of {known}, separated by commas"
+    )
