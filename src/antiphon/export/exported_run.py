@@ -40,7 +40,7 @@ Network = dict[str, Any]
 def export_run(run: Path, out: Path, *, int8: bool = False, force: bool = False) -> None:
     """Writes the run as a folder of graphs, vocabularies and settings; nothing is left behind if that fails.
 
-    An exported run that is there already is refused, or replaced with ``force``. With ``int8``, weights have 8 bits.
+    An existing exported run is refused, or replaced with ``force``. With ``int8``, weights have 8 bits.
     """
     check_installed("onnx", "export", "antiphon export")
     folder = RunFolder.open(run)

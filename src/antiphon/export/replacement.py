@@ -27,7 +27,7 @@ _SUFFIXES = (".onnx", ".vocab", ".spm", "rules.tsv")
 def replaced_export(out: Path, *, force: bool) -> Iterator[Path]:
     """An empty folder for a new exported run, which replaces the one in ``out``, if any, at the end.
 
-    An exported run that is there already is refused, or replaced with ``force``. Other files in its folder stay, and
+    An existing exported run is refused, or replaced with ``force``. Other files in its folder stay, and
     are refused if they are in the way. Folders of anything else are refused.
     """
     if out.is_symlink() or (out.exists() and not out.is_dir()):

@@ -233,7 +233,7 @@ def _add_parts(
     source, target, sums, source_peaks, target_peaks, z, log_z, source_peak, target_peak, parts, I, J, units, least,
     PARTS: tl.constexpr, CELLS: tl.constexpr, TOKENS: tl.constexpr,
 ):  # fmt: skip
-    """Z(i, j) over the whole vocabulary for some cells, its logarithm, and the peaks; underflowed cells anew."""
+    """Z(i, j) over the whole vocabulary for some cells, its logarithm, and the peaks; recomputes underflowed cells."""
     V = units * _UNIT
     b = tl.program_id(1).to(tl.int64)
     cell = tl.program_id(0) * CELLS + tl.arange(0, CELLS)

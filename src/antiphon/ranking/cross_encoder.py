@@ -16,7 +16,7 @@ class CrossEncoder(PairModel):
     """``p(right | x, y) = sigmoid(w s + b)``, where ``s`` are the pooled states of the encoder over both texts at once.
 
     Every word of the sentence sees every word of the question, which sentence vectors do not allow; in turn a pair has
-    to be encoded anew for each question.
+    to be encoded again for each question.
     """
 
     def __init__(self, encoder: nn.Module, pooling: Pooling) -> None:

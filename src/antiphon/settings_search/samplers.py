@@ -21,7 +21,7 @@ _MAX_RANDOM_TRIALS, _RANDOM_PART = 10, 3
 
 
 class SeededSampler(BaseSampler):
-    """A sampler that is made anew for every trial and setting, with a seed that follows from its name.
+    """A new sampler for every trial and setting, with a seed that follows from its name.
 
     What is drawn for a trial is the same whichever process draws it, and two processes never draw the same numbers.
     """

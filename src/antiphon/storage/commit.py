@@ -38,7 +38,7 @@ def recover(folder: Path) -> None:
 def replaced_run(folder: Path, *, force: bool) -> Iterator[Path]:
     """An empty folder for a new run that replaces the run in ``folder``, if any, at the end.
 
-    A run that is there already is refused, or replaced with ``force``. Files with the names of run files
+    An existing run is refused, or replaced with ``force``. Files with the names of run files
     that no run lists are refused in any case: they belong to the user.
     """
     if folder.name in (*PARTS, *FOLDERS) and holds_run(folder.parent):

@@ -2,7 +2,7 @@
 
 The library ``filelock`` was considered and not taken. It locks a file that it makes, so every folder that is written
 to, and every cache, would keep a lock file; it opens that file for writing, and a run folder from elsewhere may hold a
-symbolic link of that name; and a folder that is removed and made anew while a process waits for its lock would be
+symbolic link of that name; and a folder that is removed and created again while a process waits for its lock would be
 locked by its old name. An advisory lock (``flock``) on the folder needs none of this, and the system releases it
 however the process ends.
 """

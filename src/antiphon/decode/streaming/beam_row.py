@@ -47,7 +47,7 @@ class Column:
         self._indices: dict[int, int] = {}
 
     def add(self, node: int, position: int, log_score: float) -> None:
-        """Adds an output; the score of one that is there already is added to its own."""
+        """Adds an output; if it is in the row already, their probabilities are added."""
         index = self._indices.setdefault(node, len(self.nodes))
         if index < len(self.nodes):
             self.scores[index] = _log_add(self.scores[index], log_score)
