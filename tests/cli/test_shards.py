@@ -86,14 +86,14 @@ KILLED = """
 import os, signal, sys
 from antiphon.cli import main, prediction_job
 
-shown, show = [], prediction_job.Style.show
-def show_and_die(style, line, prediction, file=None):
+shown, write = [], prediction_job.OutputFormat.write
+def write_and_die(output_format, line, prediction, file=None):
     shown.append(line)
     if len(shown) == 70:
         file.flush()
         os.kill(os.getpid(), signal.SIGKILL)
-    show(style, line, prediction, file)
-prediction_job.Style.show = show_and_die
+    write(output_format, line, prediction, file)
+prediction_job.OutputFormat.write = write_and_die
 sys.argv[0] = "antiphon"
 main()
 """

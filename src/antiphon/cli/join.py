@@ -41,7 +41,7 @@ def command(folder: Folder, out: Out = None, force: Force = False) -> None:
 
 
 def check_output(out: Path, folder: Path, *, force: bool) -> None:
-    """Refuses a file among the parts, one that is there already unless ``force`` says so, and whatever is no file."""
+    """Refuses a file among the parts, an existing file without ``force``, and what is not a regular file."""
     if folder.resolve() in out.resolve().parents:
         raise InputError(f"{out}: in the folder of the parts, expected a file outside of it")
     if out.is_dir() or not out.parent.is_dir():

@@ -1,4 +1,4 @@
-"""Files that commands write their results into: nothing that is there is overwritten unasked."""
+"""Files that commands write their results into: existing files are not overwritten unasked."""
 
 from pathlib import Path
 

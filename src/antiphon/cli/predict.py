@@ -12,9 +12,9 @@ An input listed in --lexicon gets the outputs that are listed for it, in their
 order and without probabilities; in JSON lines, "from" is "lexicon" for them.
 
 With --out, outputs are written as part files into a folder, which antiphon join
-puts together. Parts that are there already are skipped, so a command that was
-killed loses at most the part being written. With --shard, several processes or machines
-share the parts: shard 2/8 is the second of eight.
+puts together. Existing parts are skipped, so a command that was killed loses at
+most the part being written. With --shard, several processes or machines share
+the parts: shard 2/8 is the second of eight.
 
 --set changes how outputs are searched; the run stays as it is.
 
@@ -47,7 +47,7 @@ from antiphon.cli.options import (
     Threads,
     refuse_options,
 )
-from antiphon.cli.prediction_job import PredictionJob, Style
+from antiphon.cli.prediction_job import OutputFormat, PredictionJob
 from antiphon.cli.prediction_notes import Notes, Progress, count_lines
 from antiphon.cli.shards import predict_shard
 
@@ -178,19 +178,19 @@ def command(
         allow_unknown_features=allow_unknown_features,
     )
     job = PredictionJob(run, lexicon, options, processes, device, threads, tuple(settings or ()))
-    style = Style(as_json=is_json, as_list=any(value is not None for value in several.values()))
+    output_format = OutputFormat(as_json=is_json, as_list=any(value is not None for value in several.values()))
     if any(in_parts.values()):
-        predict_shard(job, style, file, shard, out, part_lines)
+        predict_shard(job, output_format, file, shard, out, part_lines)
     else:
-        predict_file(job, style, file)
+        predict_file(job, output_format, file)
 
 
-def predict_file(job: PredictionJob, style: Style, file: Path) -> None:
+def predict_file(job: PredictionJob, output_format: OutputFormat, file: Path) -> None:
     """Prints the predictions for a file, then notes on unknown symbols and on the inputs found in the lexicon."""
     from antiphon.data.readers import numbered_lines
 
     notes = Notes(job.lexicon)
     with closing(job.predictions(*numbered_lines(file))) as predictions:
         for line, prediction in enumerate(Progress(count_lines(file)).follow(notes.follow(predictions)), 1):
-            style.show(line, prediction)
+            output_format.write(line, prediction)
     notes.print_summary()

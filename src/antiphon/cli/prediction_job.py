@@ -1,4 +1,4 @@
-"""Predictions for lines of text: with what they are made, and how they are written."""
+"""A prediction job: the run and options that predict lines of text, and the format of the outputs."""
 
 from collections.abc import Generator
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PredictionJob:
-    """What to predict with."""
+    """A run, its lexicon and all options of a prediction."""
 
     run: Path
     lexicon: Path | None
@@ -34,15 +34,14 @@ class PredictionJob:
         from antiphon.api import load_planner
         from antiphon.api.workers import predict_in_processes
 
-        is_alone, options = self.processes == 1, self.options
-        model = (
-            load_run(self.run, self.device, self.threads, self.settings)
-            if is_alone
-            else load_planner(self.run, self.settings)
-        )
+        one_process, options = self.processes == 1, self.options
+        if one_process:
+            model = load_run(self.run, self.device, self.threads, self.settings)
+        else:
+            model = load_planner(self.run, self.settings)
         lexicon = model.lexicon(self.lexicon or ())
         sources = model.read_sources(lines, name, options, lexicon)
-        if is_alone:
+        if one_process:
             return model.predict_lazily(sources, options, lexicon, window)
         return predict_in_processes(
             self.run,
@@ -57,8 +56,8 @@ class PredictionJob:
         )
 
 
-class Style(NamedTuple):
-    """How predictions are written: JSON lines, lists of numbered outputs, or the best outputs."""
+class OutputFormat(NamedTuple):
+    """The format of predictions: JSON lines, lists of numbered outputs, or the best outputs."""
 
     as_json: bool
     as_list: bool
@@ -68,7 +67,7 @@ class Style(NamedTuple):
         """Whether every input has exactly one line."""
         return self.as_json or not self.as_list
 
-    def show(self, line: int, prediction: "Prediction", file: TextIO | None = None) -> None:
-        """Prints a JSON object, or one line for every output, or the best output; by default on standard output."""
+    def write(self, line: int, prediction: "Prediction", file: TextIO | None = None) -> None:
+        """Writes a JSON object, or one line for every output, or the best output; by default on standard output."""
         for text in prediction.lines(line, as_json=self.as_json, as_list=self.as_list):
             print(text, file=file)

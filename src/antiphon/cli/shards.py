@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from antiphon.cli.prediction_job import PredictionJob, Style
+from antiphon.cli.prediction_job import OutputFormat, PredictionJob
 from antiphon.cli.prediction_notes import Notes, Progress
 from antiphon.exceptions import InputError
 from antiphon.terminal import count_of, one_line, print_note
@@ -52,7 +52,7 @@ def parse_shard(text: str) -> Shard:
 
 
 def predict_shard(
-    job: PredictionJob, style: Style, file: Path, shard: str, out: Path | None, part_lines: int | None
+    job: PredictionJob, output_format: OutputFormat, file: Path, shard: str, out: Path | None, part_lines: int | None
 ) -> None:
     """Writes the parts of a shard that are not in the folder yet."""
     from antiphon.data.cut_file import cut_file
@@ -61,10 +61,10 @@ def predict_shard(
     _check(file, out, part_lines)
     assert out is not None
     cut = cut_file(file, part_lines or PART_LINES)
-    folder = _start(job, style, cut, out)
+    folder = _start(job, output_format, cut, out)
     missing = {*folder.missing()}
     parts = mine.parts(folder.count)
-    _write(job, style, cut, folder, [part for part in parts if part in missing])
+    _write(job, output_format, cut, folder, [part for part in parts if part in missing])
     _report_progress(folder, len(parts), len(missing.intersection(parts)))
 
 
@@ -80,7 +80,7 @@ def _check(file: Path, out: Path | None, part_lines: int | None) -> None:
         raise InputError(f"--part-lines {part_lines}: expected at most {LINES_AT_ONCE}, or a multiple of it")
 
 
-def _start(job: PredictionJob, style: Style, cut: "CutFile", out: Path) -> "PartFolder":
+def _start(job: PredictionJob, output_format: OutputFormat, cut: "CutFile", out: Path) -> "PartFolder":
     """The folder of the parts; one with parts of another run, another file or other settings is refused."""
     from antiphon.runs.run_digest import run_digest
     from antiphon.runs.run_folder import RunFolder
@@ -94,19 +94,23 @@ def _start(job: PredictionJob, style: Style, cut: "CutFile", out: Path) -> "Part
         "run": run_digest(RunFolder.open(job.run)),
         "input file": cut.sha256,
         "lexicon": None if job.lexicon is None else digest_file(job.lexicon).sha256,
-        "setting format": "jsonl" if style.as_json else "text",
+        "setting format": "jsonl" if output_format.as_json else "text",
         "setting part-lines": cut.lines_per_part,
         **options,
         **({"--set": ", ".join(sorted(job.settings))} if job.settings else {}),
-        "list of outputs": style.as_list,
+        "list of outputs": output_format.as_list,
     }
-    suffix = "jsonl" if style.as_json else "txt"
-    folder = PartFolder(out, len(cut.starts), cut.lines, cut.lines_per_part, suffix, style.one_line_each, made_of)
+    suffix = "jsonl" if output_format.as_json else "txt"
+    folder = PartFolder(
+        out, len(cut.starts), cut.lines, cut.lines_per_part, suffix, output_format.one_line_each, made_of
+    )
     folder.start()
     return folder
 
 
-def _write(job: PredictionJob, style: Style, cut: "CutFile", folder: "PartFolder", parts: Sequence[int]) -> None:
+def _write(
+    job: PredictionJob, output_format: OutputFormat, cut: "CutFile", folder: "PartFolder", parts: Sequence[int]
+) -> None:
     """Predicts the lines of some parts and writes each part, with notes on standard error."""
     from antiphon.api.prediction_interface import LINES_AT_ONCE
 
@@ -119,7 +123,7 @@ def _write(job: PredictionJob, style: Style, cut: "CutFile", folder: "PartFolder
         for part in parts:
             with folder.writing(part) as file:
                 for line, prediction in zip(cut.line_numbers(part), followed, strict=False):
-                    style.show(line, prediction, file)
+                    output_format.write(line, prediction, file)
     notes.print_summary()
 
 

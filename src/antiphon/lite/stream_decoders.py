@@ -32,7 +32,7 @@ class LiteDecoder(OnlinePolicy):
         self._source = graphs.source_state(features)
 
     def add(self, features: NDArray[np.int64]) -> None:
-        """Adds streams, one for each row of ``features``, after those that are there."""
+        """Adds streams, one for each row of ``features``, after the existing ones."""
         M = len(features)
         self.emit_bias = np.pad(self.emit_bias, (0, M))
         self.copied = np.pad(self.copied, (0, M), constant_values=NOT_COPIED)

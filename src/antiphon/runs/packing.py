@@ -23,7 +23,7 @@ def pack_run(run: Path, out: Path, *, force: bool = False) -> None:
 
 
 def _refuse_other_file(out: Path, *, force: bool) -> None:
-    """Refuses a file that is there, but for a packed run that may be replaced."""
+    """Refuses an existing file, except for a packed run that may be replaced."""
     if out.is_symlink() or (out.exists() and not is_packed_run(out)):
         raise RunError(f"{out}: a file that is no packed run, expected a new file, or a packed run to replace")
     if out.exists() and not force:

@@ -1,7 +1,7 @@
 """Folders of part files: the outputs of one job, written by any number of processes on any number of machines.
 
 ``parts.json`` says what the parts are made of, so that parts of two jobs are never mixed. A part is written under
-another name and renamed once it is whole and synced: a part that is there is complete. Temporary files of a part are
+another name and renamed once it is whole and synced: an existing part is complete. Temporary files of a part are
 removed only once it is there; whether another machine still writes one cannot be seen on every shared disk.
 """
 
@@ -102,7 +102,7 @@ class PartFolder:
             shown = ", ".join(self.file(part).name for part in missing[:_SHOWN]) + ", ..." * (len(missing) > _SHOWN)
             raise InputError(
                 f"{self.path}: {len(missing):,} of {self.count:,} parts missing ({shown}), expected all of them; "
-                "start every shard again, parts that are there are skipped"
+                "start every shard again, existing parts are skipped"
             )
 
     def chunks(self) -> Iterator[str]:

@@ -47,7 +47,7 @@ class OnlineDecoder(OnlinePolicy):
 
     @torch.inference_mode()
     def add(self, features: NDArray[np.int64]) -> None:
-        """Adds streams, one for each row of ``features``, after those that are there."""
+        """Adds streams, one for each row of ``features``, after the existing ones."""
         M, ids = len(features), torch.from_numpy(features)
         self.emit_bias = torch.cat([self.emit_bias, self.emit_bias.new_zeros(M)])
         self.copied = torch.cat([self.copied, self.copied.new_full((M,), NOT_COPIED)])
