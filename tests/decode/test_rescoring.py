@@ -1,3 +1,4 @@
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -115,6 +116,32 @@ def test_with_wide_beams_the_search_equals_brute_force(weights, reading, seed, s
     assert [h.score for h in found] == pytest.approx([score for score, _, _ in listed])
     for hypothesis, (_, _, features) in zip(found, listed, strict=True):
         assert hypothesis.features == pytest.approx(features)
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("settings", [{}, COPYING, CAUSAL])
+@pytest.mark.parametrize("weights", [(1.0, 0.8, 0.7, 0.5), (0.0, 1.0, 0.0, 0.0), (0.0, 0.0, 1.0, 0.0)])
+def test_outputs_of_the_direct_model_get_the_scores_of_all_models(settings, weights):
+    parts, search = components(1, **settings), beam_settings(beam=2, proposals=2, nbest=4)
+    inputs, model = sources(3, 6, seed=1), combine(parts, weights)
+    batch = batch_of(inputs)
+    rescored = NoisyChannelRescorer(model, batch, search).rescore(search_outputs(parts[0], batch, search))
+    for source, found in zip(inputs, rescored, strict=True):
+        assert len(found) > 1
+        for each in found:
+            pair = Batch.of([source], [np.array(each.tokens[:-1], np.int32)], [features_of(source)])
+            assert each.score == pytest.approx(model(pair).item())
+
+
+def test_what_the_direct_model_finds_and_all_models_prefer_is_not_missed():
+    batch, narrow = Batch.of(sources(5, 7, 3, 6, 4, 8, seed=4)), beam_settings(beam=2, proposals=2)
+    model = combine(components(4, target_size=12), (1.0, 1.0, 1.0, 0.5))
+    alone, both = (
+        [found[0].score for found in search_noisy_channel(model, batch, replace(narrow, direct_outputs=count))]
+        for count in (0, 10)
+    )
+    assert all(one <= other + 1e-9 for one, other in zip(alone, both, strict=True))
+    assert sum(both) > sum(alone) + 1.0
 
 
 def test_outputs_that_end_compete_without_the_whole_of_their_channel_score():

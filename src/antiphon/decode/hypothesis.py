@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from antiphon.data.vocab import UNKNOWN
+from antiphon.data.vocab import END, UNKNOWN
 
 if TYPE_CHECKING:
     from antiphon.data.batch import Batch
@@ -41,11 +41,44 @@ def have_unknown(found: list[list[Hypothesis]]) -> bool:
     return any(UNKNOWN in hypothesis.tokens for hypotheses in found for hypothesis in hypotheses)
 
 
+def token_table(found: Sequence[Sequence[Hypothesis]]) -> list[list[tuple[int, ...]]]:
+    """The tokens of all outputs, as many for every sentence and all of one length: repeated, and padded by ends."""
+    width = max(1, *map(len, found))
+    longest = max((len(each.tokens) for outputs in found for each in outputs), default=1)
+    table = []
+    for outputs in found:
+        rows = [each.tokens + (END,) * (longest - len(each.tokens)) for each in outputs] or [(END,) * longest]
+        table.append(rows + rows[-1:] * (width - len(rows)))
+    return table
+
+
+def with_features(
+    found: Sequence[Sequence[Hypothesis]], scores: Sequence[Sequence[float]], features: Sequence[Sequence[Any]]
+) -> list[list[Hypothesis]]:
+    """The outputs with other scores, and features, those of ``token_table``."""
+    return [
+        [replace(each, score=score, features=tuple(row)) for each, score, row in zip(*of_sentence, strict=False)]
+        for of_sentence in zip(found, scores, features, strict=True)
+    ]
+
+
+def merge_outputs(
+    one: Sequence[Sequence[Hypothesis]], other: Sequence[Sequence[Hypothesis]], nbest: int
+) -> list[list[Hypothesis]]:
+    """The ``nbest`` best outputs of two searches for every sentence, best first; each output once."""
+    merged = []
+    for outputs in zip(one, other, strict=True):
+        unique = {each.tokens: each for each in (*outputs[1], *outputs[0])}
+        merged.append(sorted(unique.values(), key=lambda each: -each.score)[:nbest])
+    return merged
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeamSettings:
     """Settings of a beam search.
 
-    ``proposals`` is how many extensions a noisy channel rescores before it keeps ``beam`` of them.
+    ``proposals`` is how many extensions a noisy channel rescores before it keeps ``beam`` of them, ``direct_outputs``
+    how many outputs of its direct model it ranks along with its own.
     ``threshold`` prunes whatever is more than this many nats behind the best hypothesis of its sentence;
     ``commit_margin``: a stream writes the prefix shared by all outputs at most this many nats behind the best;
     outputs may be ``max_length_ratio`` times as long as the input, and ``max_length_extra`` tokens more. Finished
@@ -56,6 +89,7 @@ class BeamSettings:
     beam: int
     proposals: int
     nbest: int = 1
+    direct_outputs: int = 0
     threshold: float
     commit_margin: float
     max_length_ratio: float

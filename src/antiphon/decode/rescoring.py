@@ -12,10 +12,14 @@ same row of the direct model, and its weight is halved, since later tokens may e
     e = sum_i arrive(i) log p(x_1^i | y_1^j)            arrive(i): the direct model wrote y_j in row i
     c = (e - max of e over the proposals of the same row) / 2
 
+Such a search can miss outputs that the direct model finds by itself and that all models together prefer. So the best
+``direct_outputs`` of the direct model are scored too, and ranked with those that were found.
+
 Thesis: section 6.2, Algorithm 2, there with a beam for every cell of the lattice and with best paths.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -23,17 +27,18 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from antiphon.data.batch import Batch
-from antiphon.data.vocab import END
+from antiphon.data.vocab import END, START
 from antiphon.decode.beam_hypotheses import Beam, Extensions
-from antiphon.decode.beam_search import BeamSearch
+from antiphon.decode.beam_search import BeamSearch, search_outputs
 from antiphon.decode.channel_lattice import ChannelLattice, ChannelRows
 from antiphon.decode.forced_prefix import PrefixModel
-from antiphon.decode.hypothesis import BeamSettings, Hypothesis
+from antiphon.decode.hypothesis import BeamSettings, Hypothesis, merge_outputs, token_table, with_features
 from antiphon.lattice.moves import IMPOSSIBLE
 from antiphon.models.left_to_right import AlignedModel, LeftToRight
 from antiphon.models.noisy_channel import NoisyChannel
 from antiphon.nn.recurrent import LSTMState, select_states
 from antiphon.nn.slots import scatter_to_slots
+from antiphon.pause_points import pause
 
 _COMPARED = 0.5
 """Factor on the channel score where outputs are compared that may not have ended."""
@@ -71,7 +76,11 @@ def search_noisy_channel(
     direct = cast(LeftToRight, PrefixModel(model.direct, prefix) if prefix else model.direct)
     search = BeamSearch(direct, batch, settings, rescorer, static_shapes=static_shapes)
     rescorer.static_shapes = search.static_shapes
-    return search.run()
+    found = search.run()
+    if not settings.direct_outputs:
+        return found
+    by_direct = search_outputs(direct, batch, replace(settings, nbest=settings.direct_outputs))
+    return merge_outputs(found, rescorer.rescore(by_direct), settings.nbest)
 
 
 class NoisyChannelRescorer:
@@ -91,6 +100,37 @@ class NoisyChannelRescorer:
         if model.language_model is not None:
             theirs = batch._replace(features=model.features_in_language_model[batch.features])
             self.language_memory, self.first_language = model.language_model.start(theirs)
+
+    def rescore(self, found: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
+        """Outputs of the direct model with their features, scored by the objective."""
+        tokens = torch.tensor(token_table(found), device=self.device)
+        log_channel, log_language = self._score_outputs(tokens)
+        lengths = (tokens == END).double().argmax(2) + 1.0
+        log_direct = torch.zeros_like(log_language)
+        for b, outputs in enumerate(found):
+            log_direct[b, : len(outputs)] = log_language.new_tensor([each.log_prob for each in outputs])
+        features = torch.stack([log_direct, log_channel, log_language, lengths], 2)
+        return with_features(found, self.model.objective(features).tolist(), features.tolist())
+
+    def _score_outputs(self, tokens: Int[Tensor, "B K J"]) -> tuple[Float[Tensor, "B K"], Float[Tensor, "B K"]]:
+        """``log p(x | y)`` and ``log p(y)`` of outputs, padded by end symbols, token by token."""
+        B, K, _ = tokens.shape
+        every = torch.arange(B * K, device=self.device)
+        sentence, last_row = every // K, (self.lengths[every // K] - 1)[:, None]
+        state, before = self.select(self.start(), sentence), torch.full_like(every, START)
+        log_channel, log_language = torch.zeros(2, B * K, dtype=torch.float64, device=self.device)
+        for token in tokens.flatten(0, 1).unbind(1):
+            goes_on = before != END
+            language = self._step_language(state.language, before, sentence)
+            if language is not None:
+                log_token = language[0].gather(1, self.model.language_model_ids(token)[:, None])[:, 0]
+                log_language += torch.where(goes_on, log_token.double(), 0.0)
+            rows = self._append(state, every, token, sentence)
+            if rows is not None:
+                log_channel = torch.where(goes_on, rows.scores.last.gather(1, last_row)[:, 0], log_channel)
+            state, before = RescorerState(rows, language and language[1], log_language), token
+            pause()
+        return log_channel.view(B, K), log_language.view(B, K)
 
     def start(self) -> Pending:
         """Channel and language model before the first token."""
@@ -112,11 +152,15 @@ class NoisyChannelRescorer:
 
     def prepare(self, beam: Beam) -> tuple[Float[Tensor, "N V"], LSTMState] | None:
         """The language model after the hypotheses of the beam: log probabilities of the next token, and its state."""
-        language: LSTMState | None = beam.rescorer_state.language
-        if self.model.language_model is None or language is None:
+        return self._step_language(beam.rescorer_state.language, beam.token, beam.sentence)
+
+    def _step_language(
+        self, state: LSTMState | None, tokens: Int[Tensor, " N"], sentence: Int[Tensor, " N"]
+    ) -> tuple[Float[Tensor, "N V"], LSTMState] | None:
+        if self.model.language_model is None or state is None:
             return None
-        token = self.model.language_model_ids(beam.token)
-        return self.model.language_model.step(self.language_memory, language, token, beam.sentence)
+        read = self.model.language_model_ids(tokens)
+        return self.model.language_model.step(self.language_memory, state, read, sentence)
 
     def choose(
         self, extensions: Extensions, beam: Beam, memory: Any, state: Any, prepared: Any

@@ -24,7 +24,7 @@ from antiphon.decode.streaming.text_streams import StreamGroup
 from antiphon.exceptions import RecipeError
 from antiphon.lite.exported_folder import ExportedFolder, read_at_rest
 from antiphon.lite.loading_networks import load_network, load_noisy_channel
-from antiphon.lite.noisy_channel_search import NoisyChannel, NoisyChannelRescorer
+from antiphon.lite.noisy_channel_search import NoisyChannel, search_noisy_channel
 from antiphon.lite.noisy_channel_streams import LiteNoisyChannelDecoder
 from antiphon.lite.output_search import OutputSearch
 from antiphon.lite.step_model import PrefixModel, output_log_probs, token_log_probs
@@ -222,8 +222,7 @@ class LiteNoisyChannel(LiteModel):
     def _search(self, pairs: PaddedPairs, options: PredictOptions) -> list[list[Hypothesis]]:
         if options.cover is not None:
             raise self._cannot("give probabilities of its own", "a single model or an ensemble for cover")
-        settings, model = self._search_settings(options), self._proposer(options)
-        return OutputSearch(model, pairs, settings, NoisyChannelRescorer(self.network, pairs, settings)).run()
+        return search_noisy_channel(self.network, self._proposer(options), pairs, self._search_settings(options))
 
     def _streams(self, features: Sequence[Sequence[str]], options: StreamOptions) -> StreamGroup:
         """Streams of a noisy channel whose direct model is a transducer with a unidirectional LSTM."""

@@ -1,18 +1,19 @@
 """Noisy-channel beam search: ``decode/rescoring.py``, which has the equations, in numpy."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from antiphon.data.codec import PairCodec
 from antiphon.data.padded_pairs import PaddedPairs
-from antiphon.data.vocab import END
-from antiphon.decode.hypothesis import BeamSettings
+from antiphon.data.vocab import END, START
+from antiphon.decode.hypothesis import BeamSettings, Hypothesis, merge_outputs, token_table, with_features
 from antiphon.lite.channel_rows import ChannelLattice, ChannelRows
 from antiphon.lite.copied_positions import copies_as_unknown
 from antiphon.lite.log_space import IMPOSSIBLE, Array, top_k
-from antiphon.lite.output_search import Beam, Extensions
+from antiphon.lite.output_search import Beam, Extensions, OutputSearch
 from antiphon.lite.step_model import GraphModel
 from antiphon.lite.transducer_graphs import TransducerGraphs
 from antiphon.models.channel_weights import Weights
@@ -85,6 +86,21 @@ class NoisyChannel(NamedTuple):
         return np.asarray(sum(weight * part for weight, part in parts if weight and part is not None))
 
 
+def search_noisy_channel(
+    model: NoisyChannel, direct: Any, pairs: PaddedPairs, settings: BeamSettings
+) -> list[list[Hypothesis]]:
+    """The ``nbest`` best outputs of every source, each with its four features.
+
+    ``direct`` is the direct model, or what keeps it to a prefix.
+    """
+    rescorer = NoisyChannelRescorer(model, pairs, settings)
+    found = OutputSearch(direct, pairs, settings, rescorer).run()
+    if not settings.direct_outputs:
+        return found
+    by_direct = OutputSearch(direct, pairs, replace(settings, nbest=settings.direct_outputs)).run()
+    return merge_outputs(found, rescorer.rescore(by_direct), settings.nbest)
+
+
 class RescorerState(NamedTuple):
     """Channel and language model after each of ``N`` prefixes; the language model has not read the last token yet."""
 
@@ -111,6 +127,36 @@ class NoisyChannelRescorer:
         self.lattice = None if model.channel is None else model.channel.lattice(pairs)
         nothing: tuple[Any, Any] = (None, None)
         self.memory, self.first_language = nothing if model.language is None else model.language.start(pairs)
+
+    def rescore(self, found: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
+        """Outputs of the direct model with their features, scored by the objective."""
+        tokens = np.array(token_table(found))
+        log_channel, log_language = self._score_outputs(tokens)
+        lengths = (tokens == END).argmax(2) + 1.0
+        log_direct = np.zeros_like(log_language)
+        for b, outputs in enumerate(found):
+            log_direct[b, : len(outputs)] = [each.log_prob for each in outputs]
+        features = np.stack([log_direct, log_channel, log_language, lengths], 2)
+        scores = self.model.weigh(tuple(np.moveaxis(features, -1, 0)))
+        return with_features(found, scores.tolist(), features.tolist())
+
+    def _score_outputs(self, tokens: Array) -> tuple[Array, Array]:
+        """``log p(x | y)`` and ``log p(y)`` of outputs, padded by end symbols, token by token."""
+        B, K, _ = tokens.shape
+        every = np.arange(B * K)
+        sentence, last_row = every // K, self.lengths[every // K] - 1
+        state, before = self.select(self.start(), sentence), np.full_like(every, START)
+        log_channel, log_language = np.zeros((2, B * K))
+        for token in tokens.reshape(B * K, -1).T:
+            goes_on, language = before != END, None
+            if self.model.language is not None:
+                log_next, language = self._step_language(state.language, before, sentence)
+                log_language += np.where(goes_on, log_next[every, self.model.language.ids(token)], 0.0)
+            rows = self._append(state, every, token, sentence)
+            if rows is not None:
+                log_channel = np.where(goes_on, rows.last[every, last_row], log_channel)
+            state, before = RescorerState(rows, language, log_language), token
+        return log_channel.reshape(B, K), log_language.reshape(B, K)
 
     def start(self) -> Pending:
         """Channel and language model before the first token."""
@@ -152,9 +198,14 @@ class NoisyChannelRescorer:
         language = self.model.language
         if language is None:
             return None, np.zeros_like(extensions.log_prob)
-        log_next, state = language.model.step(self.memory, before.language, language.ids(beam.token), beam.sentence)
+        log_next, state = self._step_language(before.language, beam.token, beam.sentence)
         log_token = log_next[extensions.parent, language.ids(extensions.token)]
         return state, before.log_language[extensions.parent] + log_token
+
+    def _step_language(self, state: Any, tokens: Array, sentence: Array) -> tuple[Array, Any]:
+        """The language model after tokens: log probabilities of the next one, and its state."""
+        assert self.model.language is not None
+        return self.model.language.model.step(self.memory, state, self.model.language.ids(tokens), sentence)
 
     def _propose(self, extensions: Extensions, log_language: Array, length: float) -> tuple[Extensions, Array]:
         """The best ``proposals`` by direct model and language model together, and the language model's part.

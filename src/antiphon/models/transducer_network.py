@@ -91,9 +91,9 @@ class TransducerNetwork(nn.Module):
         self.copies_unknown, self.ties_words = tie == "same" and not copy_words, tie == "same" and copy_words
         untied = torch.full((source_size,), NO_COUNTERPART)
         self.register_buffer("counterparts", untied if counterparts is None else counterparts, persistent=tie != "none")
-        self.target_logits = TokenLogits(hidden_size, target_size + copy_words)
         self.source_logits = None if tie_output else TokenLogits(source_width, target_size + copy_words, bias=False)
         self.source_projection = nn.Linear(source_width, hidden_size, bias=False) if tie_output else None
+        self.target_logits = TokenLogits(hidden_size, target_size + copy_words)
         if tie_output:
             nn.init.normal_(self.target_logits.weight, std=hidden_size**-0.5)
         self.final_emit_forced = final_emit == "forced"

@@ -60,6 +60,7 @@ def build_beam(settings: SearchSection, *, beam: int | None = None, nbest: int =
         beam=beam or settings.beam,
         proposals=settings.proposals,
         nbest=nbest,
+        direct_outputs=settings.direct_outputs,
         threshold=settings.threshold,
         commit_margin=settings.commit_margin,
         max_length_ratio=settings.max_length_ratio,
