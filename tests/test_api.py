@@ -4,6 +4,7 @@ import json
 import math
 import re
 
+import numpy as np
 import pytest
 import torch
 
@@ -46,6 +47,24 @@ def test_widths_that_cannot_be_are_refused(model, option, value):
         model.predict(["badu"], **{option: value})
 
 
+@pytest.mark.parametrize("option", ["beam", "nbest", "sample"])
+def test_widths_that_no_memory_holds_are_refused(model, option):
+    with pytest.raises(package.InputError, match=f"{option}: too large, expected a whole number, at most 1,000,000"):
+        model.predict(["badu"], **{option: 10**30})
+
+
+@pytest.mark.parametrize("option", ["align", "allow_unknown_features"])
+def test_what_is_neither_true_nor_false_is_refused(model, option):
+    with pytest.raises(package.InputError, match=rf"{option} = array\(\[1, 2\]\): expected True or False"):
+        model.predict(["badu"], **{option: np.array([1, 2])})
+
+
+def test_no_pairs_have_no_metrics(model):
+    for name in ("evaluate", "evaluate_online"):
+        with pytest.raises(package.InputError, match=f"{name}: no pairs, expected at least one"):
+            getattr(model, name)([])
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -56,6 +75,10 @@ def test_widths_that_cannot_be_are_refused(model, option, value):
         ({"margin": -1.0}, "margin = -1.0: expected a number, at least 0"),
         ({"emit_bias": float("nan")}, "emit_bias = nan: expected a number"),
         ({"emit_bias": "high"}, "emit_bias = 'high': expected a number"),
+        ({"emit_bias": 10**30}, "expected a number, at least -1000, at most 1000"),
+        ({"policy": np.array([1, 2])}, "policy = array([1, 2]): expected greedy or beam"),
+        ({"margin": np.array([1, 2])}, "margin = array([1, 2]): expected a number, at least 0"),
+        ({"features": np.array([1, 2])}, "features array([1, 2]), expected a string such as 'N;DAT;PL'"),
     ],
 )
 def test_options_of_streams_that_are_misspelt_or_impossible_are_refused(model, options, message):
@@ -250,12 +273,18 @@ def test_options_of_evaluate_that_cannot_be_are_refused(model, options, message)
         (5, {}, "run = 5: expected a path"),
         ("", {}, "run = '': expected a path"),
         ("toy", {"threads": 0}, "threads = 0: expected a whole number, at least 1"),
+        ("toy", {"threads": 10**9}, "threads: too large, expected a whole number, at most 1,024"),
         ("toy", {"threads": True}, "threads = True: expected a whole number, at least 1"),
     ],
 )
 def test_what_cannot_be_loaded_is_refused(run, options, message):
     with pytest.raises(package.InputError, match=re.escape(message)):
         package.load(run, **options)
+
+
+def test_settings_that_are_no_text_are_refused(toy_run):
+    with pytest.raises(package.RecipeError, match=r"settings: 3, expected 'section\.key=value', such as"):
+        package.load(toy_run, settings=[3])
 
 
 def test_probabilities_are_those_of_the_scores(model):

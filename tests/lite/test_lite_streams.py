@@ -6,7 +6,7 @@ import antiphon as package
 from antiphon import lite
 from antiphon.api.inputs import as_source
 from antiphon.decode.streaming.text_streams import run_streams
-from antiphon.exceptions import RecipeError, RunError
+from antiphon.exceptions import InputError, RecipeError, RunError
 from antiphon.export.exported_run import export_run
 from antiphon.runs.noisy_channel_run import combine_runs
 from tests.lite.drawn_runs import STREAMING, inputs, write_run
@@ -52,6 +52,12 @@ def test_streams_are_opened_and_closed_like_those_of_pytorch(models, policy):
         heard.append(group.advance({again: list("bead")}))
         written.append((heard, group.outputs(again)[0][0], group.finish()))
     assert written[0] == written[1]
+
+
+def test_no_streams_at_all_are_refused(models):
+    for model in models["unidirectional"]:
+        with pytest.raises(InputError, match="streams: none, expected the features of at least one"):
+            model.streams([])
 
 
 def test_a_single_stream_takes_text_piece_by_piece(models):

@@ -1,6 +1,7 @@
 """Arguments of a model: clear ones are converted, others refused in a sentence."""
 
 import math
+import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -20,6 +21,11 @@ PairLike = Pair | tuple[SourceLike, str] | tuple[str, str, FeaturesLike]
 Policy = Literal["greedy", "beam"]
 _LONGEST_COMPARED = 100
 """Maximum number of characters of an unknown feature that are compared with known ones."""
+_MAX_COUNT = 10**6
+"""Largest number of outputs or hypotheses for an input."""
+MAX_THREADS = 1024
+MAX_BIAS = 1000.0
+"""Largest emit bias of a stream: far above it, only one of writing and reading on is possible."""
 
 
 @dataclass(frozen=True)
@@ -43,10 +49,12 @@ class PredictOptions:
 
     def __post_init__(self) -> None:
         check_positive("beam", self.beam)
-        check_whole("nbest", self.nbest, least=1)
+        check_whole("nbest", self.nbest, least=1, most=_MAX_COUNT)
         check_positive("sample", self.sample)
         check_whole("seed", self.seed, least=0)
         check_probability("cover", self.cover)
+        check_truth("align", self.align)
+        check_truth("allow_unknown_features", self.allow_unknown_features)
         if self.sample is not None and (self.cover is not None or self.nbest > 1):
             raise InputError("sample: draws outputs at random, expected neither cover nor nbest with it")
         if self.sample is not None and self.prefix:
@@ -141,6 +149,12 @@ def check_several(given: object, name: str) -> None:
         raise InputError(f"{name}: {given!r} is not a list of inputs, expected one such as ['text']")
 
 
+def check_not_empty(given: Collection[object], name: str) -> None:
+    """Refuses nothing at all, of which there are no metrics."""
+    if not given:
+        raise InputError(f"{name}: no pairs, expected at least one")
+
+
 def check_choices(name: str, given: object, choices: Sequence[str]) -> None:
     """Refuses anything but a list of some of the choices."""
     if isinstance(given, str) or not isinstance(given, Sequence):
@@ -169,16 +183,29 @@ def check_settings(settings: object, key: str, value: int) -> None:
         raise InputError(f"settings = {settings!r}: expected a dict such as {{{key!r}: {value}}}")
 
 
-def check_positive(name: str, value: object) -> None:
-    """Refuses anything but a whole number from 1 on, or None."""
+def check_positive(name: str, value: object, most: int = _MAX_COUNT) -> None:
+    """Refuses anything but a whole number from 1 to ``most``, or None."""
     if value is not None:
-        check_whole(name, value, least=1)
+        check_whole(name, value, least=1, most=most)
 
 
-def check_whole(name: str, value: object, *, least: int) -> None:
-    """Refuses anything but a whole number from ``least`` on."""
+def check_threads(value: object) -> None:
+    """Refuses a number of threads that no machine has; None is chosen later."""
+    check_positive("threads", value, most=MAX_THREADS)
+
+
+def check_whole(name: str, value: object, *, least: int, most: float = math.inf) -> None:
+    """Refuses anything but a whole number from ``least`` to ``most``."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise InputError(f"{name} = {value!r}: expected a whole number, at least {least}")
+    if value > most:
+        raise InputError(f"{name}: too large, expected a whole number, at most {most:,}")
+
+
+def check_truth(name: str, value: object) -> None:
+    """Refuses anything but True and False."""
+    if not isinstance(value, bool):
+        raise InputError(f"{name} = {value!r}: expected True or False")
 
 
 def check_stream_options(options: Mapping[str, object]) -> None:
@@ -189,19 +216,23 @@ def check_stream_options(options: Mapping[str, object]) -> None:
             near = get_close_matches(name, known, n=1)
             hint = f"did you mean {near[0]}?" if near else f"expected {', '.join(known)}"
             raise InputError(f"stream: unknown option {name}, {hint}")
-    if options.get("policy", "beam") not in get_args(Policy):
+    if str(options.get("policy", "beam")) not in get_args(Policy):
         raise InputError(f"policy = {options['policy']!r}: expected {' or '.join(get_args(Policy))}")
     check_positive("beam", options.get("beam"))
-    _check_number("emit_bias", options.get("emit_bias", 0.0))
-    _check_number("margin", options.get("margin") or 0.0, least=0.0)
+    _check_number("emit_bias", options.get("emit_bias", 0.0), least=-MAX_BIAS, most=MAX_BIAS)
+    margin = options.get("margin")
+    _check_number("margin", 0.0 if margin is None else margin, least=0.0)
 
 
-def _check_number(name: str, value: object, least: float = -math.inf) -> None:
-    """Refuses anything but a number from ``least`` on; NaN is none."""
-    if not (_is_number(value) and value >= least):
-        bound = "" if least == -math.inf else f", at least {least:g}"
-        raise InputError(f"{name} = {value!r}: expected a number{bound}")
+def _check_number(name: str, value: object, *, least: float, most: float = math.inf) -> None:
+    """Refuses anything but a number from ``least`` to ``most``; NaN is none."""
+    if not (_is_number(value) and least <= value <= most):
+        bound = "" if most == math.inf else f", at most {most:g}"
+        raise InputError(f"{name} = {value!r}: expected a number, at least {least:g}{bound}")
 
 
 def _is_number(value: object) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    """Whether it is a number that fits into a float; infinity does, truth values are none."""
+    if isinstance(value, bool):
+        return False
+    return isinstance(value, float) or (isinstance(value, int) and abs(value) <= sys.float_info.max)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import torch
 
-from antiphon.api.inputs import as_path, check_positive, check_settings
+from antiphon.api.inputs import as_path, check_settings, check_threads
 from antiphon.api.model import Model
 from antiphon.device import choose_device
 from antiphon.recipe.kinds import KINDS, resolve
@@ -19,7 +19,7 @@ def load(run: str | Path, *, device: str = "auto", threads: int | None = None, s
     ``device`` is "auto", "cpu" or "cuda". ``threads`` sets PyTorch's number of threads for the whole process; None
     leaves it as it is. ``settings`` change how outputs are searched: ``{"search.length_normalisation": 0.7}``.
     """
-    check_positive("threads", threads)
+    check_threads(threads)
     check_settings(settings, "search.beam", 20)
     folder = RunFolder.open(as_path("run", run))
     recipe = change_search(folder.recipe(), settings)

@@ -12,6 +12,7 @@ from antiphon.api.inputs import (
     PairLike,
     StreamOptions,
     as_pair,
+    check_not_empty,
     check_positive,
     check_several,
     check_stream_options,
@@ -161,6 +162,7 @@ class Model(PredictionInterface):
         if not self.can_predict and not self.can_score:
             raise self._cannot("evaluate pairs", "evaluate_questions")
         given = self._pairs(pairs, "evaluate")
+        check_not_empty(given, "evaluate")
         if by:
             self.check_can_predict()
             check_breakdowns(self, by)
@@ -206,6 +208,7 @@ class Model(PredictionInterface):
     ) -> Evaluation:
         """The metrics and the delay of outputs that are written while inputs are read token by token."""
         given = self._pairs(pairs, "evaluate_online")
+        check_not_empty(given, "evaluate_online")
         sources = [self.codec.source.tokens(source.text) for source, _ in given]
         check_stream_options(options)
         timed: list[Timed] = []

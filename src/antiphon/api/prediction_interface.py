@@ -217,13 +217,15 @@ class PredictionInterface:
         """
         if features is None and self.reads_features:
             raise InputError("stream: no features, but the run was trained with them, expected features='N;DAT;PL'")
-        return Stream(self.streams([features or ()], **options))
+        return Stream(self.streams([() if features is None else features], **options))
 
     def streams(self, features: Iterable[FeaturesLike], **options: Unpack[StreamOptions]) -> StreamGroup:
         """Streams that advance together as a batch, one for each list of features, which may be empty."""
         check_several(features, "streams")
         check_stream_options(options)
         read = [as_features(each, "stream") for each in features]
+        if not read:  # a batch without sequences would abort onnxruntime
+            raise InputError("streams: none, expected the features of at least one, such as [()]")
         for each in read:
             check_features(each, self.codec.known_features, "stream")
         return self._streams(read, options)

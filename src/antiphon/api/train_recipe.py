@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from antiphon.api.inputs import as_path, check_positive, check_settings
+from antiphon.api.inputs import as_path, check_settings, check_threads
 from antiphon.api.load_model import load
 from antiphon.api.model import Model
 from antiphon.console import PlainConsole
@@ -51,7 +51,7 @@ def train(
     Threads, random numbers and other state of PyTorch are afterwards as before. Ctrl-C raises ``KeyboardInterrupt``;
     the last checkpoint is complete, and ``resume=True`` continues from it.
     """
-    check_positive("threads", threads)
+    check_threads(threads)
     _check_callbacks(callbacks)
     say, shown = _shown() if progress else (silent, [])
     join_process_group()

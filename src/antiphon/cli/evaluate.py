@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from antiphon.api.inputs import MAX_BIAS
 from antiphon.cli import answer_selection
 from antiphon.cli.loading import load_run
 from antiphon.cli.options import (
     BREAKDOWNS,
-    MAX_BIAS,
     Beam,
     ByOption,
     Device,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from antiphon.api.inputs import MAX_BIAS
 from antiphon.exceptions import InputError, RunError
 from antiphon.terminal import one_line
 
@@ -162,7 +163,6 @@ Policy = Annotated[
     StreamPolicy,
     typer.Option(help="greedy: write once writing is more probable; beam: write what all hypotheses share."),
 ]
-MAX_BIAS = 1000.0
 EmitBias = Annotated[
     float,
     typer.Option(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from antiphon.api.candidate_search import CandidateSearch
-from antiphon.api.inputs import PredictOptions, StreamOptions, as_path, check_whole
+from antiphon.api.inputs import MAX_THREADS, PredictOptions, StreamOptions, as_path, check_whole
 from antiphon.api.prediction_interface import MAX_BATCH_CELLS, PredictionInterface
 from antiphon.api.results import Candidate
 from antiphon.api.rule_outputs import RuleOutputs
@@ -40,7 +40,7 @@ def load(folder: str | Path, *, threads: int = 1) -> "LiteModel | LiteRules":
 
     ``threads`` is the number of threads of onnxruntime.
     """
-    check_whole("threads", threads, least=1)
+    check_whole("threads", threads, least=1, most=MAX_THREADS)
     return read_at_rest(as_path("folder", folder), partial(_model, threads=threads))
 
 

@@ -21,7 +21,7 @@ from antiphon.recipe.kind_settings import (
     without,
 )
 from antiphon.recipe.kinds import KINDS
-from antiphon.recipe.problems import explain
+from antiphon.recipe.problems import explain, show_value
 from antiphon.recipe.recipe_paths import relative_to_run, resolve_paths
 from antiphon.recipe.schema import DEFAULT_KIND, Recipe, kind_in
 from antiphon.storage.atomic import write_atomically
@@ -143,7 +143,9 @@ def _parse_settings(settings: Settings) -> Iterator[tuple[str, str, Any]]:
         yield section, name, value
 
 
-def _parse_setting(setting: str) -> tuple[str, str, Any]:
+def _parse_setting(setting: object) -> tuple[str, str, Any]:
+    if not isinstance(setting, str):
+        raise RecipeError(f"settings: {show_value(setting)}, expected 'section.key=value', such as 'train.seed=7'")
     key, equals, value = setting.partition("=")
     section, dot, name = key.strip().partition(".")
     if not (equals and dot and name):

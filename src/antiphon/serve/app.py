@@ -82,7 +82,7 @@ def add_page(app: FastAPI, files: Mapping[str, PageFile]) -> None:
     async def page_file(name: str, request: Request) -> Response:
         found = files.get(name or INDEX)
         if found is None:
-            raise HTTPException(404, "no such address, expected one of /docs")
+            raise HTTPException(404, "no such address, expected one that /docs lists")
         headers = {"ETag": found.etag, "Cache-Control": "no-cache"}
         if request.headers.get("if-none-match") == found.etag:
             return Response(status_code=304, headers=headers)

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat
 
-MAX_BIAS = 1000.0
+from antiphon.api.inputs import MAX_BIAS
 
 
 def check_characters(text: str) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 
 from antiphon.api import Model, PredictOptions, load, load_planner
 from antiphon.api.frames import Columns, predict_frame
-from antiphon.api.inputs import as_path, check_positive
+from antiphon.api.inputs import as_path, check_threads
 from antiphon.device import choose_device
 from antiphon.exceptions import RunError
 from antiphon.runs.run_digest import run_digest
@@ -46,7 +46,7 @@ class Predictor:
         device: str = "auto",
         threads: int = 1,
     ) -> None:
-        check_positive("threads", threads)
+        check_threads(threads)
         self.run, self.device, self.threads = as_path("run", run).absolute(), device, threads
         self.columns = Columns(source, features, prefix)
         self.options = PredictOptions(beam, nbest, cover, align=False, allow_unknown_features=allow_unknown_features)
