@@ -98,6 +98,10 @@ class BeamSettings:
     length_bias: float
     replace_unknown: bool = False
 
+    def for_rescoring(self) -> "BeamSettings":
+        """The same with at least ``beam`` answers: the first output that ends must not prune all longer ones."""
+        return replace(self, nbest=max(self.nbest, self.beam))
+
     def length_limits(self, source_lengths: Any) -> Any:
         """How many tokens, end symbol counted, the output of each source may have; whole numbers."""
         return source_lengths * self.max_length_ratio // 1 + self.max_length_extra

@@ -72,13 +72,14 @@ def search_noisy_channel(
 
     All outputs begin with the tokens of ``prefix``.
     """
-    rescorer = NoisyChannelRescorer(model, batch, settings)
+    wide = settings.for_rescoring()
+    rescorer = NoisyChannelRescorer(model, batch, wide)
     direct = cast(LeftToRight, PrefixModel(model.direct, prefix) if prefix else model.direct)
-    search = BeamSearch(direct, batch, settings, rescorer, static_shapes=static_shapes)
+    search = BeamSearch(direct, batch, wide, rescorer, static_shapes=static_shapes)
     rescorer.static_shapes = search.static_shapes
     found = search.run()
     if not settings.direct_outputs:
-        return found
+        return [outputs[: settings.nbest] for outputs in found]
     by_direct = search_outputs(direct, batch, replace(settings, nbest=settings.direct_outputs))
     return merge_outputs(found, rescorer.rescore(by_direct), settings.nbest)
 

@@ -93,10 +93,11 @@ def search_noisy_channel(
 
     ``direct`` is the direct model, or what keeps it to a prefix.
     """
-    rescorer = NoisyChannelRescorer(model, pairs, settings)
-    found = OutputSearch(direct, pairs, settings, rescorer).run()
+    wide = settings.for_rescoring()
+    rescorer = NoisyChannelRescorer(model, pairs, wide)
+    found = OutputSearch(direct, pairs, wide, rescorer).run()
     if not settings.direct_outputs:
-        return found
+        return [outputs[: settings.nbest] for outputs in found]
     by_direct = OutputSearch(direct, pairs, replace(settings, nbest=settings.direct_outputs)).run()
     return merge_outputs(found, rescorer.rescore(by_direct), settings.nbest)
 
