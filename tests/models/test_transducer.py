@@ -177,3 +177,10 @@ def test_the_number_for_what_was_just_written_is_added_to_its_cells_alone():
     changed = (model.moves(batch).log_shift - before).abs()[0] > 1e-9
     # After the start symbol and each token: 4 is the run of one 4, then 44, 5, 55, unknown, 6; the end is no token.
     assert changed.nonzero().tolist() == [[0, 1], [1, 3], [2, 4], [3, 5]]
+
+
+def test_parameters_keep_their_order_since_seeds_and_saved_optimisers_depend_on_it():
+    model = build_network(Transducer, 6, 7, 3, context="attention", copy_words=True)
+    parts = dict.fromkeys(name.split(".")[0] for name, _ in model.named_parameters())
+    before = "encoder decoder source_features target_features attention source_logits target_logits transition"
+    assert list(parts) == before.split()
