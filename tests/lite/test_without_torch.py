@@ -1,6 +1,7 @@
 """antiphon.lite needs neither PyTorch nor anything else but numpy and onnxruntime."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -101,6 +102,36 @@ def test_the_small_command_answers_mistakes_with_a_sentence(exported, arguments,
     assert done.stderr.startswith("antiphon.lite: ")
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("$LITE $FOLDER <&-", "standard input: closed, expected text to read"),
+        ("$LITE $FOLDER <<< fade >&-", "standard output: closed, expected to write there"),
+        ("$LITE $FOLDER <<< fade > /dev/full", "standard output: no space left on device, expected to write there"),
+        ("$LITE $FOLDER --beam x", "argument --beam: invalid int value: 'x'; python -m antiphon.lite --help says"),
+    ],
+)
+def test_streams_and_arguments_of_the_small_command_are_refused_in_a_sentence(exported, line, message):
+    environment = os.environ | {"LITE": f"{sys.executable} -m antiphon.lite", "FOLDER": str(exported[1])}
+    done = subprocess.run(
+        ["bash", "-c", line], capture_output=True, text=True, check=False, env=environment, timeout=100
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"antiphon.lite: {message}")
+    assert done.stderr.count("\n") == 1
+
+
+def test_the_small_command_reads_unknown_features_if_it_may(tmp_path):
+    export_run(write_run(tmp_path / "run", "inflection"), tmp_path / "lite")
+    command = [sys.executable, "-m", "antiphon.lite", tmp_path / "lite"]
+    results = [
+        subprocess.run([*command, *options], input=b"fade\tX\n", capture_output=True, check=False, timeout=100)
+        for options in ([], ["--allow-unknown-features"])
+    ]
+    assert [each.returncode for each in results] == [2, 0]
+    assert b"feature X was never seen in training" in results[0].stderr
 
 
 def test_the_command_and_the_python_api_say_what_to_install():

@@ -31,6 +31,8 @@ def read_lines(path: Path) -> Iterator[str]:
 
 def read_standard_input() -> Iterator[str]:
     """Every line of standard input, as it arrives."""
+    if sys.stdin is None:
+        raise InputError(f"{STANDARD_INPUT}: closed, expected text to read")
     with named_errors(Path(STANDARD_INPUT), "text to read"):
         yield from decode_lines(sys.stdin.buffer, STANDARD_INPUT)
 

@@ -2,44 +2,76 @@
 
 import os
 import sys
-from argparse import ArgumentParser
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
+from typing import NoReturn
 
 from antiphon.api.inputs import PredictOptions
 from antiphon.api.lexicon import Lexicon
 from antiphon.data.readers import numbered_lines
-from antiphon.exceptions import AntiphonError
+from antiphon.exceptions import AntiphonError, InputError
 from antiphon.lite.lite_model import load
 from antiphon.terminal import printable
 
 
+class OneSentenceParser(ArgumentParser):
+    """A parser that answers wrong arguments with one sentence."""
+
+    def error(self, message: str) -> NoReturn:
+        """Prints the sentence and ends the program with status 2."""
+        self.exit(2, printable(f"antiphon.lite: {message}; {self.prog} --help says what is expected") + "\n")
+
+
 def main() -> int:
     """Predicts every line; a user error prints one sentence on standard error, and the exit status is 2."""
-    parser = ArgumentParser("python -m antiphon.lite", description="Write the best output for every line of input.")
+    parser = OneSentenceParser("python -m antiphon.lite", description="Write the best output for every line of input.")
     parser.add_argument("folder", type=Path, help="a folder that antiphon export wrote")
     parser.add_argument("file", type=Path, nargs="?", default=Path("-"), help="one input per line; - is standard input")
     parser.add_argument("--beam", type=int, help="beam size; default: that of the run")
     parser.add_argument("--nbest", type=int, help="outputs per input, each on its own line with number and probability")
     parser.add_argument("--json", action="store_true", help="one JSON object per line")
+    parser.add_argument("--allow-unknown-features", action="store_true", help="read features never seen as unknown")
     given = parser.parse_args()
     try:
-        predict(given.folder, given.file, given.beam, given.nbest, as_json=given.json)
+        predict(given)
         sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing is left to write at exit
-    except (AntiphonError, OSError) as error:
-        print(printable(f"antiphon.lite: {error}"), file=sys.stderr)
-        return 2
+        discard_output()
+    except KeyboardInterrupt:
+        return 130
+    except AntiphonError as error:
+        return refuse(str(error))
+    except OSError as error:
+        discard_output()
+        return refuse(f"{error.filename or 'standard output'}: {str(error.strerror).lower()}, expected to write there")
     return 0
 
 
-def predict(folder: Path, file: Path, beam: int | None, nbest: int | None, *, as_json: bool) -> None:
+def refuse(sentence: str) -> int:
+    """The exit status of a user error, whose sentence is printed."""
+    print(printable(f"antiphon.lite: {sentence}"), file=sys.stderr)
+    return 2
+
+
+def discard_output() -> None:
+    """Discards unwritten output, so that Python does not try to write it again at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def predict(given: Namespace) -> None:
     """Prints the predictions for every line of a file."""
-    model = load(folder)
-    options = PredictOptions(beam, 1 if nbest is None else nbest, align=as_json)
-    sources = model.read_sources(*numbered_lines(file), options, Lexicon(model.codec))
+    if sys.stdout is None:
+        raise InputError("standard output: closed, expected to write there")
+    model = load(given.folder)
+    options = PredictOptions(
+        given.beam,
+        1 if given.nbest is None else given.nbest,
+        align=given.json,
+        allow_unknown_features=given.allow_unknown_features,
+    )
+    sources = model.read_sources(*numbered_lines(given.file), options, Lexicon(model.codec))
     for number, prediction in enumerate(model.predict_lazily(sources, options), 1):
-        for line in prediction.lines(number, as_json=as_json, as_list=nbest is not None):
+        for line in prediction.lines(number, as_json=given.json, as_list=given.nbest is not None):
             print(line)
 
 
