@@ -216,7 +216,7 @@ def rewrite(page: Page, folder: Path) -> None:
 def _shortened(output: str) -> str:
     """The output without most of the epochs and without the long line that says how to go on."""
     lines = [line.rstrip() for line in output.splitlines() if not line.startswith("still improving")]
-    epochs = [place for place, line in enumerate(lines) if line.startswith("epoch ")]
+    epochs = [index for index, line in enumerate(lines) if line.startswith("epoch ")]
     if len(epochs) > 4:
         lines[epochs[2] : epochs[-1]] = ["..."]
     return "".join(f"{line}\n" for line in lines)

@@ -41,8 +41,8 @@ def have_unknown(found: list[list[Hypothesis]]) -> bool:
     return any(UNKNOWN in hypothesis.tokens for hypotheses in found for hypothesis in hypotheses)
 
 
-def token_table(found: Sequence[Sequence[Hypothesis]]) -> list[list[tuple[int, ...]]]:
-    """The tokens of all outputs, as many for every sentence and all of one length: repeated, and padded by ends."""
+def padded_tokens(found: Sequence[Sequence[Hypothesis]]) -> list[list[tuple[int, ...]]]:
+    """The tokens of all outputs, ``B x K x J``: padded with end symbols, and the last output of a sentence repeated."""
     width = max(1, *map(len, found))
     longest = max((len(each.tokens) for outputs in found for each in outputs), default=1)
     table = []
@@ -52,10 +52,10 @@ def token_table(found: Sequence[Sequence[Hypothesis]]) -> list[list[tuple[int, .
     return table
 
 
-def with_features(
+def with_scores(
     found: Sequence[Sequence[Hypothesis]], scores: Sequence[Sequence[float]], features: Sequence[Sequence[Any]]
 ) -> list[list[Hypothesis]]:
-    """The outputs with other scores, and features, those of ``token_table``."""
+    """The outputs with new scores and features, given as ``B x K``, in the order of ``padded_tokens``."""
     return [
         [replace(each, score=score, features=tuple(row)) for each, score, row in zip(*of_sentence, strict=False)]
         for of_sentence in zip(found, scores, features, strict=True)

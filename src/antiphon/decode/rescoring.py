@@ -32,7 +32,7 @@ from antiphon.decode.beam_hypotheses import Beam, Extensions
 from antiphon.decode.beam_search import BeamSearch, search_outputs
 from antiphon.decode.channel_lattice import ChannelLattice, ChannelRows
 from antiphon.decode.forced_prefix import PrefixModel
-from antiphon.decode.hypothesis import BeamSettings, Hypothesis, merge_outputs, token_table, with_features
+from antiphon.decode.hypothesis import BeamSettings, Hypothesis, merge_outputs, padded_tokens, with_scores
 from antiphon.lattice.moves import IMPOSSIBLE
 from antiphon.models.left_to_right import AlignedModel, LeftToRight
 from antiphon.models.noisy_channel import NoisyChannel
@@ -104,14 +104,14 @@ class NoisyChannelRescorer:
 
     def rescore(self, found: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
         """Outputs of the direct model with their features, scored by the objective."""
-        tokens = torch.tensor(token_table(found), device=self.device)
+        tokens = torch.tensor(padded_tokens(found), device=self.device)
         log_channel, log_language = self._score_outputs(tokens)
         lengths = (tokens == END).double().argmax(2) + 1.0
         log_direct = torch.zeros_like(log_language)
         for b, outputs in enumerate(found):
             log_direct[b, : len(outputs)] = log_language.new_tensor([each.log_prob for each in outputs])
         features = torch.stack([log_direct, log_channel, log_language, lengths], 2)
-        return with_features(found, self.model.objective(features).tolist(), features.tolist())
+        return with_scores(found, self.model.objective(features).tolist(), features.tolist())
 
     def _score_outputs(self, tokens: Int[Tensor, "B K J"]) -> tuple[Float[Tensor, "B K"], Float[Tensor, "B K"]]:
         """``log p(x | y)`` and ``log p(y)`` of outputs, padded by end symbols, token by token."""

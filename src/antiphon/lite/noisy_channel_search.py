@@ -9,7 +9,7 @@ import numpy as np
 from antiphon.data.codec import PairCodec
 from antiphon.data.padded_pairs import PaddedPairs
 from antiphon.data.vocab import END, START
-from antiphon.decode.hypothesis import BeamSettings, Hypothesis, merge_outputs, token_table, with_features
+from antiphon.decode.hypothesis import BeamSettings, Hypothesis, merge_outputs, padded_tokens, with_scores
 from antiphon.lite.channel_rows import ChannelLattice, ChannelRows
 from antiphon.lite.copied_positions import copies_as_unknown
 from antiphon.lite.log_space import IMPOSSIBLE, Array, top_k
@@ -131,7 +131,7 @@ class NoisyChannelRescorer:
 
     def rescore(self, found: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
         """Outputs of the direct model with their features, scored by the objective."""
-        tokens = np.array(token_table(found))
+        tokens = np.array(padded_tokens(found))
         log_channel, log_language = self._score_outputs(tokens)
         lengths = (tokens == END).argmax(2) + 1.0
         log_direct = np.zeros_like(log_language)
@@ -139,7 +139,7 @@ class NoisyChannelRescorer:
             log_direct[b, : len(outputs)] = [each.log_prob for each in outputs]
         features = np.stack([log_direct, log_channel, log_language, lengths], 2)
         scores = self.model.weigh(tuple(np.moveaxis(features, -1, 0)))
-        return with_features(found, scores.tolist(), features.tolist())
+        return with_scores(found, scores.tolist(), features.tolist())
 
     def _score_outputs(self, tokens: Array) -> tuple[Array, Array]:
         """``log p(x | y)`` and ``log p(y)`` of outputs, padded by end symbols, token by token."""
