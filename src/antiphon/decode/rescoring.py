@@ -114,24 +114,44 @@ class NoisyChannelRescorer:
         return with_scores(found, self.model.objective(features).tolist(), features.tolist())
 
     def _score_outputs(self, tokens: Int[Tensor, "B K J"]) -> tuple[Float[Tensor, "B K"], Float[Tensor, "B K"]]:
-        """``log p(x | y)`` and ``log p(y)`` of outputs, padded by end symbols, token by token."""
+        """``log p(x | y)`` and ``log p(y)`` of outputs, padded by end symbols; a prefix of several is read once."""
         B, K, _ = tokens.shape
-        every = torch.arange(B * K, device=self.device)
-        sentence, last_row = every // K, (self.lengths[every // K] - 1)[:, None]
-        state, before = self.select(self.start(), sentence), torch.full_like(every, START)
+        outputs, size = tokens.flatten(0, 1), int(tokens.max()) + 1
         log_channel, log_language = torch.zeros(2, B * K, dtype=torch.float64, device=self.device)
-        for token in tokens.flatten(0, 1).unbind(1):
-            goes_on = before != END
-            language = self._step_language(state.language, before, sentence)
-            if language is not None:
-                log_token = language[0].gather(1, self.model.language_model_ids(token)[:, None])[:, 0]
-                log_language += torch.where(goes_on, log_token.double(), 0.0)
-            rows = self._append(state, every, token, sentence)
-            if rows is not None:
-                log_channel = torch.where(goes_on, rows.scores.last.gather(1, last_row)[:, 0], log_channel)
-            state, before = RescorerState(rows, language and language[1], log_language), token
+        unfinished = torch.arange(B * K, device=self.device)
+        sentence, prefix = torch.arange(B, device=self.device), unfinished // K
+        state, last = self.select(self.start(), sentence), torch.full_like(sentence, START)
+        for token in outputs.unbind(1):
+            token = token[unfinished]
+            extended, prefix = (prefix * size + token).unique(return_inverse=True)
+            parent = extended // size
+            state = self._extend(state, last, parent, extended % size, sentence)
+            sentence, last, ends = sentence[parent], extended % size, token == END
+            log_language[unfinished[ends]] = state.log_language[prefix[ends]]
+            if state.rows is not None:
+                whole = state.rows.scores.last.gather(1, (self.lengths[sentence] - 1)[:, None])[:, 0]
+                log_channel[unfinished[ends]] = whole[prefix[ends]]
+            unfinished, prefix = unfinished[~ends], prefix[~ends]
             pause()
+            if not len(unfinished):
+                break
         return log_channel.view(B, K), log_language.view(B, K)
+
+    def _extend(
+        self,
+        state: RescorerState,
+        last: Int[Tensor, " N"],
+        parent: Int[Tensor, " M"],
+        token: Int[Tensor, " M"],
+        sentence: Int[Tensor, " N"],
+    ) -> RescorerState:
+        """The state after prefixes that extend ``parent`` by a token; ``last`` and ``sentence`` are the parents'."""
+        rows, log_language = self._append(state, parent, token, sentence[parent]), state.log_language[parent]
+        prepared = self._step_language(state.language, last, sentence)
+        if prepared is None:
+            return RescorerState(rows, None, log_language)
+        log_token = prepared[0][parent, self.model.language_model_ids(token)]
+        return RescorerState(rows, select_states(prepared[1], parent), log_language + log_token)
 
     def start(self) -> Pending:
         """Channel and language model before the first token."""

@@ -142,22 +142,35 @@ class NoisyChannelRescorer:
         return with_scores(found, scores.tolist(), features.tolist())
 
     def _score_outputs(self, tokens: Array) -> tuple[Array, Array]:
-        """``log p(x | y)`` and ``log p(y)`` of outputs, padded by end symbols, token by token."""
+        """``log p(x | y)`` and ``log p(y)`` of outputs, padded by end symbols; a prefix of several is read once."""
         B, K, _ = tokens.shape
-        every = np.arange(B * K)
-        sentence, last_row = every // K, self.lengths[every // K] - 1
-        state, before = self.select(self.start(), sentence), np.full_like(every, START)
+        outputs, size = tokens.reshape(B * K, -1), int(tokens.max()) + 1
         log_channel, log_language = np.zeros((2, B * K))
-        for token in tokens.reshape(B * K, -1).T:
-            goes_on, language = before != END, None
-            if self.model.language is not None:
-                log_next, language = self._step_language(state.language, before, sentence)
-                log_language += np.where(goes_on, log_next[every, self.model.language.ids(token)], 0.0)
-            rows = self._append(state, every, token, sentence)
-            if rows is not None:
-                log_channel = np.where(goes_on, rows.last[every, last_row], log_channel)
-            state, before = RescorerState(rows, language, log_language), token
+        unfinished, sentence = np.arange(B * K), np.arange(B)
+        prefix, state, last = unfinished // K, self.select(self.start(), sentence), np.full(B, START)
+        for token in outputs.T:
+            token = token[unfinished]
+            extended, prefix = np.unique(prefix * size + token, return_inverse=True)
+            parent = extended // size
+            state = self._extend(state, last, parent, extended % size, sentence)
+            sentence, last, ends = sentence[parent], extended % size, token == END
+            log_language[unfinished[ends]] = state.log_language[prefix[ends]]
+            if state.rows is not None:
+                whole = state.rows.last[np.arange(len(parent)), self.lengths[sentence] - 1]
+                log_channel[unfinished[ends]] = whole[prefix[ends]]
+            unfinished, prefix = unfinished[~ends], prefix[~ends]
+            if not len(unfinished):
+                break
         return log_channel.reshape(B, K), log_language.reshape(B, K)
+
+    def _extend(self, state: RescorerState, last: Array, parent: Array, token: Array, sentence: Array) -> RescorerState:
+        """The state after prefixes that extend ``parent`` by a token; ``last`` and ``sentence`` are the parents'."""
+        rows, log_language = self._append(state, parent, token, sentence[parent]), state.log_language[parent]
+        if self.model.language is None:
+            return RescorerState(rows, None, log_language)
+        log_next, after = self._step_language(state.language, last, sentence)
+        log_token = log_next[parent, self.model.language.ids(token)]
+        return RescorerState(rows, self._select_language(after, parent), log_language + log_token)
 
     def start(self) -> Pending:
         """Channel and language model before the first token."""

@@ -152,8 +152,8 @@ class SearchSection(Section):
     """Hypotheses kept at every step; 1 is greedy search. Over paths: for each input position."""
     proposals: Annotated[Hypotheses, UsedBy("rescoring")] = 10
     """Extensions per step that a noisy channel rescores, at least ``beam``."""
-    direct_outputs: Annotated[int, Field(ge=0, le=1000), UsedBy("rescoring")] = 20
-    """Outputs of the direct model's own search that a noisy channel ranks with those that it finds; 0: none."""
+    direct_outputs: Annotated[int, Field(ge=0, le=1000), UsedBy("rescoring")] | None = None
+    """Outputs of the direct model's own search that a noisy channel ranks with those it finds; unset: ``beam``."""
     ensemble: Annotated[Literal["probabilities", "logs"], UsedBy("members")] = "probabilities"
     """What an ensemble averages: the members' probabilities of the next token, or their logs."""
     weights: Annotated[tuple[Weight, Weight, Weight, Weight], UsedBy("rescoring")] = (1.0, 0.5, 0.5, 0.5)

@@ -56,11 +56,12 @@ def build_search(recipe: Recipe) -> Search | None:
 
 def build_beam(settings: SearchSection, *, beam: int | None = None, nbest: int = 1) -> BeamSettings:
     """The settings of the beam search; ``beam`` overrides the recipe's."""
+    beam = beam or settings.beam
     return BeamSettings(
-        beam=beam or settings.beam,
+        beam=beam,
         proposals=settings.proposals,
         nbest=nbest,
-        direct_outputs=settings.direct_outputs,
+        direct_outputs=beam if settings.direct_outputs is None else settings.direct_outputs,
         threshold=settings.threshold,
         commit_margin=settings.commit_margin,
         max_length_ratio=settings.max_length_ratio,
