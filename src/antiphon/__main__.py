@@ -2,12 +2,13 @@
 
 import sys
 
-from antiphon.child_processes import follow_parent
+from antiphon.child_processes import end_silently_on_ctrl_c, follow_parent
 from antiphon.exceptions import InstallError, check_installed
 
 
 def main() -> None:
     """Runs a verb; without PyTorch, says what to install and exits with status 2."""
+    end_silently_on_ctrl_c()
     try:
         check_installed("torch", "torch", "the command antiphon")
     except InstallError as error:

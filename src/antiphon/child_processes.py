@@ -8,17 +8,22 @@ every Unix; Linux's PR_SET_PDEATHSIG watches the *thread* that started a child a
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from multiprocessing.connection import Connection
+from types import FrameType
 from typing import Any, NoReturn
 
 _VARIABLE = "ANTIPHON_PARENT_PIPE"
 """Environment variable with the descriptor of the reading end, for children started as commands."""
 _STATUS = 128 + signal.SIGKILL
 """Exit status of a child whose parent is gone."""
+_IMPORT_PAUSE = 0.05
+"""Seconds after which a signal that came during an import is tried again."""
 GRACE_SECONDS = 20
 """Seconds that a command has to clean up after its parent is gone."""
 
@@ -32,11 +37,46 @@ def interrupt_status(interrupt: BaseException | None) -> int:
     return 143 if isinstance(interrupt, Terminated) else 130
 
 
-def raise_on_sigterm() -> None:
-    """Makes SIGTERM raise ``Terminated`` in the main thread, unless the signal is ignored."""
-    in_main_thread = threading.current_thread() is threading.main_thread()
-    if in_main_thread and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, _raise_terminated)
+def end_silently_on_ctrl_c() -> None:
+    """Makes Ctrl-C end the process without a traceback, until ``raise_on_signals``; if it is ignored, it stays so."""
+    if _in_main_thread() and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def raise_on_signals() -> None:
+    """Makes SIGTERM raise ``Terminated``, and Ctrl-C ``KeyboardInterrupt``, in the main thread, unless it is ignored.
+
+    While a module is imported they wait: PyTorch and others import modules in places where any exception is swallowed
+    or aborts the process.
+    """
+    if not _in_main_thread():
+        return
+    caller = sys._getframe(1)  # imports that this call is itself part of do not count
+    for number in (signal.SIGTERM, signal.SIGINT):
+        if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
+            signal.signal(number, partial(_raise_after_imports, caller))
+
+
+def _in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
+
+
+def _raise_after_imports(caller: FrameType, number: int, frame: FrameType | None) -> None:
+    """Raises the exception of a signal, or if a module is being imported, tries again soon."""
+    if _is_importing(frame, caller):
+        signal.signal(signal.SIGALRM, lambda _, later: _raise_after_imports(caller, number, later))
+        signal.setitimer(signal.ITIMER_REAL, _IMPORT_PAUSE)
+        return
+    raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
+
+
+def _is_importing(frame: FrameType | None, caller: FrameType) -> bool:
+    """Whether a module is being imported, below the frame of the caller."""
+    while frame is not None and frame is not caller:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
 
 
 @contextmanager
@@ -96,7 +136,3 @@ def _terminate() -> None:
 
 def _exit() -> NoReturn:
     os._exit(_STATUS)
-
-
-def _raise_terminated(*_: Any) -> NoReturn:
-    raise Terminated

@@ -126,3 +126,55 @@ def test_training_that_is_terminated_or_gets_ctrl_c_leaves_a_whole_checkpoint(an
     assert b"Traceback" not in messages
     assert load_checkpoint(out / "last.ckpt")["epochs"] >= 2
     assert "--resume" in antiphon("info", out).out
+
+
+@pytest.mark.parametrize(("number", "raised"), [(signal.SIGTERM, "Terminated"), (signal.SIGINT, "KeyboardInterrupt")])
+def test_a_signal_that_comes_during_an_import_is_not_swallowed_there(tmp_path, number, raised):
+    (tmp_path / "swallowing.py").write_text(
+        f"import os\ntry:\n    os.kill(os.getpid(), {number:d})\n    sum(range(9))\nexcept BaseException:\n    pass\n"
+    )
+    program = """
+import signal
+from antiphon.child_processes import raise_on_signals
+
+def main():
+    raise_on_signals()
+    try:
+        import swallowing
+        print("imported")
+        signal.pause()
+    except KeyboardInterrupt as error:
+        print(type(error).__name__)
+
+main()
+"""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([*sys.path, str(tmp_path)])}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env=environment, timeout=100, preexec_fn=hear_ctrl_c
+    )
+    assert done.stdout.split() == ["imported", raised], done.stderr
+
+
+def test_ctrl_c_while_the_command_line_is_imported_prints_nothing():
+    program = """
+import os, signal, sys
+
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == "antiphon.cli":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupting())
+from antiphon.__main__ import main
+main()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        timeout=100,
+        preexec_fn=hear_ctrl_c,
+    )
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, b"")

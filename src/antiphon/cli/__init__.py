@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from antiphon import __version__
-from antiphon.child_processes import raise_on_sigterm
+from antiphon.child_processes import raise_on_signals
 from antiphon.cli import (
     align,
     combine,
@@ -94,7 +94,7 @@ def _options(
 def main() -> None:
     """Runs a verb; a user error prints one sentence on standard error and exits with status 2."""
     secure_standard_streams()
-    raise_on_sigterm()
+    raise_on_signals()
     try:
         status = _run(sys.argv[1:])
         sys.stdout.flush()

@@ -10,7 +10,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from antiphon.api import Model
-from antiphon.child_processes import Terminated, raise_on_sigterm
+from antiphon.child_processes import Terminated, raise_on_signals
 from antiphon.exceptions import InputError
 from antiphon.serve.app import create_app
 from antiphon.serve.service import Service
@@ -93,7 +93,7 @@ class GracefulServer(uvicorn.Server):
 
 def serve(models: Mapping[str, Model], settings: ServiceSettings) -> None:
     """Serves until the process is stopped; SIGTERM is an orderly end."""
-    raise_on_sigterm()
+    raise_on_signals()
     sys.setswitchinterval(_SWITCH_SECONDS)
     listening = listen(settings.access)
     service = Service(models, settings)
