@@ -72,10 +72,16 @@ def keep_freed_memory() -> None:
 def choose_threads(batch_size: int, width: int, target_size: int, processes: int = 1) -> int:
     """The number of threads that suits the model: one for small models, whose operations are too short for more.
 
-    ``width`` is that of the widest layer; ``processes`` on this machine share its cores.
+    ``width`` is that of the widest layer; ``processes`` on this machine share its cores. OMP_NUM_THREADS is a limit.
     """
     work = batch_size * width * max(4 * width, target_size)
-    return 1 if work < _WORK_WORTH_SHARING else max(1, available_cores() // processes)
+    return 1 if work < _WORK_WORTH_SHARING else max(1, min(available_cores() // processes, _thread_limit()))
+
+
+def _thread_limit() -> int:
+    """The value of OMP_NUM_THREADS; no limit if it is unset, or set by ``torchrun``, which always sets it to 1."""
+    limit = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
+    return int(limit) if limit.isdecimal() and "TORCHELASTIC_RUN_ID" not in os.environ else sys.maxsize
 
 
 def available_cores() -> int:
