@@ -21,7 +21,17 @@ from antiphon.ranking.pretrained_encoder import WordPieces, check_pooling, new_e
 from antiphon.ranking.pretrained_sentence import PretrainedSentence
 from antiphon.ranking.question_batches import MatchCorpus, PairCorpus
 from antiphon.ranking.question_files import Question
-from antiphon.ranking.rankers import BM25Ranker, Explain, MatchRanker, OverlapRanker, RandomRanker, Ranker, Words
+from antiphon.ranking.rankers import (
+    FEATURES,
+    OLDER_FEATURES,
+    BM25Ranker,
+    Explain,
+    MatchRanker,
+    OverlapRanker,
+    RandomRanker,
+    Ranker,
+    Words,
+)
 from antiphon.ranking.sentence_models import AttentiveState
 from antiphon.ranking.stop_words import read_stop_words
 from antiphon.ranking.word_overlap import Overlap
@@ -143,7 +153,12 @@ def load_overlap(run: RunFolder) -> Overlap:
 def _load_logistic(run: RunFolder) -> Logistic:
     if not run.logistic.is_file():
         raise RunError(f"{run.logistic}: missing, expected the weights of words in common; train again with --resume")
-    return Logistic.load(run.logistic)
+    logistic = Logistic.load(run.logistic)
+    if logistic.names not in (FEATURES, OLDER_FEATURES):
+        raise RunError(
+            f"{run.logistic}: weights of {', '.join(logistic.names)}, expected those of {', '.join(FEATURES)}"
+        )
+    return logistic
 
 
 def _load_vectors(run: RunFolder) -> Tensor:

@@ -25,8 +25,8 @@ from antiphon.ranking.rankers import (
     match_log_odds,
     name_scores,
     overlap_counts,
+    pair_features,
     plan_match_batches,
-    with_probability,
 )
 from antiphon.ranking.saved_rankers import (
     load_matcher,
@@ -56,7 +56,7 @@ from antiphon.training.training_state import RunningMean
 
 @dataclass(frozen=True)
 class WordCounts:
-    """Word overlap of training and dev pairs, which a logistic regression combines with a matcher's probability."""
+    """Word overlap of training and dev pairs, which a logistic regression combines with a matcher's log odds."""
 
     corpus: PairCorpus
     train: NDArray[np.float64]
@@ -65,12 +65,12 @@ class WordCounts:
 
     def fit(self, matcher: PairModel) -> Logistic:
         """The regression on the training pairs."""
-        features = with_probability(self.train, match_log_odds(matcher, self.corpus))
+        features = pair_features(self.train, match_log_odds(matcher, self.corpus))
         return Logistic.fit(FEATURES, features, self.corpus.labels, self.l2)
 
     def add(self, matcher: PairModel, dev_log_odds: Scores) -> Scores:
         """The log odds of the dev pairs with word overlap."""
-        return self.fit(matcher).log_odds(with_probability(self.dev, dev_log_odds))
+        return self.fit(matcher).log_odds(pair_features(self.dev, dev_log_odds))
 
 
 @dataclass(frozen=True)
