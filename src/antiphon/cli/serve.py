@@ -38,7 +38,10 @@ def command(
     ] = None,
     allow_origin: Annotated[
         list[str] | None,
-        typer.Option(metavar="ORIGIN", help="A page that may ask, such as https://example.org; repeatable."),
+        typer.Option(
+            metavar="ORIGIN",
+            help="Origin of a web page that may send requests, such as https://example.org; repeatable.",
+        ),
     ] = None,
     max_streams: Annotated[int, typer.Option(min=1, metavar="N", help="Maximum number of open streams.")] = 256,
     max_inputs: Annotated[int, typer.Option(min=1, metavar="N", help="Maximum number of inputs per request.")] = 256,

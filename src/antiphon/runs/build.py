@@ -11,7 +11,7 @@ from antiphon.decode.hypothesis import BeamSettings, Search
 from antiphon.exceptions import RecipeError
 from antiphon.recipe.kinds import KINDS, resolve
 from antiphon.recipe.model_sections import ModelSection, TransducerSection
-from antiphon.recipe.schema import DataSection, Recipe, SearchSection
+from antiphon.recipe.schema import DataSection, Recipe, SearchSection, token_kinds
 
 
 def build_model(settings: ModelSection, codec: PairCodec, *, emit_probability: float = 0.5) -> nn.Module:
@@ -114,11 +114,10 @@ def task_metrics(data: DataSection) -> list[str]:
 
     Space-separated targets of character sources are taken as phonemes, other space-separated targets as text.
     """
-    columns = data.source_tokens, data.target_tokens
-    source, target = reversed(columns) if data.swap else columns
-    if target == "chars":
+    kinds = token_kinds(data)
+    if kinds["target"] == "chars":
         return ["accuracy", "edit_distance"]
-    if (source, target) == ("chars", "words"):
+    if kinds == {"source": "chars", "target": "words"}:
         return ["accuracy", "edit_distance", "phoneme_error_rate"]
     return ["accuracy", "edit_distance", "word_error_rate", "bleu", "chrf", "rouge1", "rouge2", "rougeL"]
 

@@ -19,10 +19,10 @@ from antiphon.recipe.model_sections import (
     NoisyChannelSection,
     TransducerSection,
 )
-from antiphon.recipe.schema import Recipe, SearchSection
+from antiphon.recipe.schema import Recipe, SearchSection, token_kinds
 from antiphon.runs.build import build_normalisation, count_parameters, map_ids
 from antiphon.runs.run_copies import copy_run, copy_vocabs
-from antiphon.runs.run_folder import RunFolder, load_any_network, locked_folder, new_run, refuse_inside, token_kinds
+from antiphon.runs.run_folder import RunFolder, load_any_network, locked_folder, new_run, refuse_inside
 
 
 def combine_runs(
@@ -130,18 +130,18 @@ def _check_channel(channel: Recipe, direct: Recipe) -> None:
 def _check_tokens(parts: dict[str, RunFolder]) -> None:
     """Refuses parts that tokenise inputs or outputs differently."""
     direct = parts["direct"].recipe().data
-    (_, inputs), (_, outputs) = token_kinds(direct)
-    sides = {"channel": (("source", outputs), ("target", inputs)), "lm": (("target", outputs),)}
+    ours = token_kinds(direct)
+    expected = {"channel": {"source": ours["target"], "target": ours["source"]}, "lm": {"target": ours["target"]}}
     for name, part in parts.items():
         data = part.recipe().data
         if build_normalisation(data) != build_normalisation(direct):
             raise RunError(
-                f"{name}: different normalisation ({build_normalisation(data)}), expected those of the direct model"
+                f"{name}: different normalisation ({build_normalisation(data)}), expected that of the direct model"
             )
-        kinds = dict(token_kinds(data))
-        for side, kind in sides.get(name, ()):
-            if kinds[side] != kind:
-                raise RunError(f"{name}: {kinds[side]} as {side} tokens, expected {kind} as in the direct model")
+        found = token_kinds(data)
+        for side, kind in expected.get(name, {}).items():
+            if found[side] != kind:
+                raise RunError(f"{name}: {found[side]} as {side} tokens, expected {kind} as in the direct model")
 
 
 def _check_vocabularies(run: RunFolder, ours: PairCodec, direct: PairCodec) -> None:

@@ -35,7 +35,7 @@ from antiphon.recipe.kinds import KINDS, resolve
 from antiphon.recipe.model_sections import TransducerSection
 from antiphon.recipe.recipe_file import parse_recipe, parse_toml, save_recipe
 from antiphon.recipe.recipe_paths import paths_in_run
-from antiphon.recipe.schema import DataSection, Recipe, TokenKind
+from antiphon.recipe.schema import Recipe, token_kinds
 from antiphon.runs.build import build_model, build_normalisation
 from antiphon.storage.atomic import final_location
 from antiphon.storage.commit import changed_run, holds_run, recover, replaced_run
@@ -168,7 +168,8 @@ class RunFolder:
     def pair_tokeniser(self, recipe: Recipe) -> PairTokeniser:
         """Text to tokens, before the run has vocabularies."""
         steps = build_normalisation(recipe.data)
-        source, target = (TextTokeniser(steps, self.tokeniser(side, kind)) for side, kind in token_kinds(recipe.data))
+        kinds = token_kinds(recipe.data)
+        source, target = (TextTokeniser(steps, self.tokeniser(side, kind)) for side, kind in kinds.items())
         return PairTokeniser(source, target)
 
     def codec(self, recipe: Recipe) -> PairCodec:
@@ -176,7 +177,7 @@ class RunFolder:
         data = recipe.data
         steps = build_normalisation(data)
         source, target = (
-            TextCodec(steps, self.tokeniser(side, kind), self.vocab(side)) for side, kind in token_kinds(data)
+            TextCodec(steps, self.tokeniser(side, kind), self.vocab(side)) for side, kind in token_kinds(data).items()
         )
         features = self.vocab("features") if self.file("features.vocab").exists() else NO_FEATURES
         return PairCodec(source, target, features, self._copies_words(recipe))
@@ -318,10 +319,3 @@ def new_run(path: Path, *, force: bool = False) -> Iterator[RunFolder]:
     """
     with replaced_run(path, force=force) as stage:
         yield RunFolder(stage)
-
-
-def token_kinds(data: DataSection) -> list[tuple[str, TokenKind]]:
-    """The kind of token of the model's source and of its target."""
-    columns = data.source_tokens, data.target_tokens
-    source, target = reversed(columns) if data.swap else columns
-    return [("source", source), ("target", target)]

@@ -29,6 +29,12 @@ class Body(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
+    @property
+    def item_count(self) -> int:
+        """The number of inputs, pairs, sentences or texts that a request carries; 1 if it carries a single input."""
+        given = [getattr(self, name, None) for name in ("inputs", "pairs", "sentences", "texts")]
+        return next((len(items) for items in given if items is not None), 1)
+
 
 class TextInput(Body):
     """An input with its features."""

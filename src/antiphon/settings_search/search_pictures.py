@@ -2,7 +2,6 @@
 
 import math
 import warnings
-from collections.abc import Callable
 
 from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 from optuna.trial import FrozenTrial, TrialState
@@ -10,6 +9,7 @@ from optuna.trial import FrozenTrial, TrialState
 from antiphon.metrics import LOWER_IS_BETTER
 from antiphon.report.plots import optional_picture, plot_bars, plot_search
 from antiphon.settings_search.shared_search import Search
+from antiphon.terminal import Say
 
 _BETTER_PART = 0.5
 """Optuna's own tenth is one trial of ten, from which nothing follows in a small search."""
@@ -17,7 +17,7 @@ _NOTHING_KNOWN = ".*importances will be equal"
 """How Optuna warns of shares that say nothing, as a regular expression."""
 
 
-def draw_search(search: Search, say: Callable[[str], None]) -> None:
+def draw_search(search: Search, say: Say) -> None:
     """Writes ``history.png`` and, if enough is known, ``importance.png``; ``say`` is told of a missing library."""
     history, importance = (search.space.out / f"{name}.png" for name in ("history", "importance"))
     metric = search.space.dev_metric

@@ -16,7 +16,7 @@ from antiphon.runs.run_folder import RunFolder, locked_folder, new_run
 from antiphon.storage.commit import holds_run
 from antiphon.storage.layout import REPORTS
 from antiphon.storage.manifest import refuse_links
-from antiphon.terminal import count_of
+from antiphon.terminal import Say, count_of, silent
 from antiphon.training.callback import Callback
 from antiphon.training.checkpoint import load_checkpoint, refuse_other_shapes
 from antiphon.training.distributed import (
@@ -32,7 +32,6 @@ from antiphon.training.history import History
 from antiphon.training.loop import Interrupted, LoopSettings, TrainingLoop, explained_errors
 from antiphon.training.optimisation import Optimisation
 from antiphon.training.preconditions import check_recipe
-from antiphon.training.reporting import Say, silent
 from antiphon.training.resume import lengthen, refuse_shorter, refuse_stopped, settings_to_resume, stored_recipe
 from antiphon.training.summary import Summary, save_summary
 from antiphon.training.tasks.task_kinds import prepare_task, resume_task, train_by_counting, with_recipe

@@ -13,6 +13,7 @@ from antiphon.recipe.model_sections import MatcherSection, OverlapSection
 from antiphon.recipe.schema import Recipe
 from antiphon.recipe.section import Group
 from antiphon.runs.build import reads_source, selection_metrics
+from antiphon.terminal import silent
 from antiphon.training.data.prepare import pairs_of
 
 
@@ -92,5 +93,5 @@ def _check_test_file(recipe: Recipe) -> None:
         return
     if isinstance(test, tuple):
         raise RecipeError("data.test: two files, expected one file of questions and candidates")
-    if not select_questions(read_questions(test, lambda _: None, labelled=True), "mixed"):
+    if not select_questions(read_questions(test, silent, labelled=True), "mixed"):
         raise InputError(f"{test}: no question has both a right and a wrong candidate, expected at least one")

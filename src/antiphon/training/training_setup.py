@@ -8,8 +8,8 @@ from torch import nn
 
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.run_folder import RunFolder
+from antiphon.terminal import Say
 from antiphon.training.data.epoch_batches import EpochBatches, Indices
-from antiphon.training.reporting import Say
 from antiphon.training.step.step import LossFunction
 from antiphon.training.training_length import TrainingLength
 

@@ -12,9 +12,10 @@ from antiphon.data.corpus import Corpus, FilterStats, Limits, remap_corpus_ids, 
 from antiphon.data.readers import Files, Pair, read_pairs, read_targets, read_unpaired
 from antiphon.data.tokenise import SentencePiece, train_sentencepiece
 from antiphon.exceptions import InputError, RecipeError
-from antiphon.recipe.schema import Recipe
+from antiphon.recipe.schema import Recipe, token_kinds
 from antiphon.runs.build import build_limits, build_normalisation, may_copy_words, reads_source
-from antiphon.runs.run_folder import RunFolder, token_kinds
+from antiphon.runs.run_folder import RunFolder
+from antiphon.terminal import Say
 from antiphon.training.data.data_defaults import required_files, with_data_defaults, with_model_defaults
 from antiphon.training.data.encoded_cache import (
     CacheKey,
@@ -24,7 +25,6 @@ from antiphon.training.data.encoded_cache import (
     stale_reason,
     vocabulary_files,
 )
-from antiphon.training.reporting import Say
 
 
 @dataclass(frozen=True)
@@ -99,9 +99,10 @@ def pairs_of(recipe: Recipe, files: Files) -> Iterator[Pair]:
 def _take_vocabularies(recipe: Recipe, run: RunFolder, other: RunFolder) -> None:
     """Copies vocabularies and SentencePiece models of another run, which must tokenise text the same way."""
     theirs = other.recipe().data
-    for (side, ours), (_, kind) in zip(token_kinds(recipe.data), token_kinds(theirs), strict=True):
-        if ours != kind and (side == "target" or reads_source(recipe)):
-            raise RecipeError(f"data.vocab_from: {other.path} has {kind} as {side} tokens, expected {ours}")
+    found = token_kinds(theirs)
+    for side, kind in token_kinds(recipe.data).items():
+        if found[side] != kind and (side == "target" or reads_source(recipe)):
+            raise RecipeError(f"data.vocab_from: {other.path} has {found[side]} as {side} tokens, expected {kind}")
     if build_normalisation(recipe.data) != build_normalisation(theirs):
         raise RecipeError(f"data.vocab_from: {other.path} has another normalisation ({build_normalisation(theirs)})")
     _copy_vocabularies(other, run)
@@ -112,7 +113,7 @@ def place_sentencepiece_models(recipe: Recipe, run: RunFolder) -> None:
     data = recipe.data
     given = [data.source_sentencepiece, data.target_sentencepiece]
     steps = build_normalisation(data)
-    for (side, kind), model in zip(token_kinds(data), reversed(given) if data.swap else given, strict=True):
+    for (side, kind), model in zip(token_kinds(data).items(), reversed(given) if data.swap else given, strict=True):
         if kind != "sentencepiece":
             continue
         copy = run.sentencepiece_path(side)

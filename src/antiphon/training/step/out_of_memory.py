@@ -12,6 +12,7 @@ from typing import Any, Protocol, Self, TypeVar
 import torch
 
 from antiphon.exceptions import RunError
+from antiphon.terminal import Say
 from antiphon.training.distributed import BatchShard
 from antiphon.training.step.cuda_graph_step import CaptureError, CudaGraphStep
 from antiphon.training.step.step import Step, StepResult, Update
@@ -39,7 +40,7 @@ class SplittableBatch(Protocol):
 class MicroBatchLimit:
     """The largest number of cells computed at once, lowered each time that memory runs out; None: no limit yet."""
 
-    def __init__(self, say: Callable[[str], None], max_cells: int | None = None) -> None:
+    def __init__(self, say: Say, max_cells: int | None = None) -> None:
         self.say, self.max_cells = say, max_cells
 
     def split(self, batch: SplittableBatch) -> list[Any]:

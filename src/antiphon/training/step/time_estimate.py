@@ -4,9 +4,8 @@ import time
 
 import torch
 
-from antiphon.terminal import duration
+from antiphon.terminal import duration, silent
 from antiphon.training.optimisation import Optimisation
-from antiphon.training.reporting import silent
 from antiphon.training.step.step import Step
 from antiphon.training.training_setup import TrainingSetup
 from antiphon.training.training_state import TrainingState

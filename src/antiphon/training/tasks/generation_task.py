@@ -16,9 +16,9 @@ from antiphon.recipe.model_sections import TransducerSection
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import build_beam, build_model, build_search, task_metrics
 from antiphon.runs.run_folder import RunFolder
+from antiphon.terminal import Say
 from antiphon.training.data.epoch_batches import EpochBatches, Indices
 from antiphon.training.data.prepare import Prepared, encoded_dev_pairs, prepare, prepare_again
-from antiphon.training.reporting import Say
 from antiphon.training.step.step import negative_log_likelihood, smoothed_loss
 from antiphon.training.tasks.generation_validation import GenerationValidation, OutputMetrics
 from antiphon.training.tasks.rule_weight import weigh_rules

@@ -38,6 +38,7 @@ from antiphon.ranking.saved_rankers import (
 )
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.run_folder import RunFolder
+from antiphon.terminal import Say
 from antiphon.training.data.epoch_batches import EpochBatches, Indices
 from antiphon.training.data.question_sets import (
     copy_encoder,
@@ -48,7 +49,6 @@ from antiphon.training.data.question_sets import (
     ranking_values,
     training_questions,
 )
-from antiphon.training.reporting import Say
 from antiphon.training.training_length import TrainingLength
 from antiphon.training.training_setup import DevResult, InMicroBatches, TrainingSetup
 from antiphon.training.training_state import RunningMean
