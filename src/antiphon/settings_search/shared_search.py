@@ -61,7 +61,6 @@ class TrialResult:
     state: State = "complete"
     number: int = 0
     max_epochs: int = 0
-    worker: str = ""
 
 
 class Search:
@@ -237,7 +236,6 @@ class Search:
             _STATES[trial.state],
             trial.number,
             attributes.get("max_epochs", 0),
-            attributes.get("worker", ""),
         )
 
 

@@ -29,17 +29,17 @@ from antiphon.storage.atomic import atomic_replacement
 _POLL_SECONDS = 0.5
 """How often the table is refreshed, and a process without a trial looks for one."""
 _MAX_KILLS = 3
-"""How often the training of a trial may be killed before the trial has failed."""
+"""A trial has failed once its training was killed this many times."""
 
 
 def run_trials(search: Search, slots: Sequence[Slot], show: Callable[[list[TrialResult]], None]) -> list[TrialResult]:
     """Trains trials until all have ended, one at a time in each slot; results from best to worst, failed ones last.
 
-    ``show`` is called now and then with all trials. On Ctrl-C or SIGTERM every training stops with a whole checkpoint;
-    if this process is killed, they end as well.
+    ``show`` is called with all trials twice a second. On Ctrl-C or SIGTERM every training stops with a complete
+    checkpoint; if this process is killed, they end as well.
     """
-    with parent_pipe() as line, ThreadPoolExecutor(len(slots)) as pool:
-        processes = TrialProcesses(*line)
+    with parent_pipe() as (pipe, environment), ThreadPoolExecutor(len(slots)) as pool:
+        processes = TrialProcesses(pipe, environment)
         futures = [pool.submit(_work, search, slot, processes) for slot in slots]
         try:
             while pending := wait(futures, _POLL_SECONDS, FIRST_EXCEPTION).not_done:
@@ -106,7 +106,7 @@ def _train(search: Search, trial: Trial, slot: Slot, processes: TrialProcesses) 
     elif not goes_on:
         search.prune(trial)
     elif ended.status < 0:
-        _record_loss(search, trial, ended)
+        _record_kill(search, trial, ended)
     elif ended.status:
         search.fail(trial, ended.message)
     else:
@@ -121,13 +121,13 @@ def _command(recipe: Recipe, folder: Path, slot: Slot) -> list[str]:
     return [*command, "--threads", "1", "--device", slot.device]
 
 
-def _record_loss(search: Search, trial: Trial, ended: ProcessResult) -> None:
-    """Lets a trial whose training was killed be tried again, but not for ever."""
-    losses = trial.user_attrs.get("losses", 0) + 1
-    if losses < _MAX_KILLS:
-        search.give_back(trial, losses=losses)
+def _record_kill(search: Search, trial: Trial, ended: ProcessResult) -> None:
+    """Gives back a trial whose training was killed, or after ``_MAX_KILLS`` times records that it failed."""
+    kills = trial.user_attrs.get("losses", 0) + 1  # as journals name it
+    if kills < _MAX_KILLS:
+        search.give_back(trial, losses=kills)
     else:
-        search.fail(trial, f"killed {losses} times, the last time by {signal.Signals(-ended.status).name}")
+        search.fail(trial, f"killed {kills} times, the last time by {signal.Signals(-ended.status).name}")
 
 
 def _record_value(search: Search, trial: Trial, run: RunFolder) -> None:
