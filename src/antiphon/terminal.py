@@ -9,7 +9,7 @@ Say = Callable[[str], None]
 _CONTROLS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
-"""Control characters but tab and newline, marks that reorder what follows, and halves of characters."""
+"""Control characters except tab and newline, marks that change the direction of text, and lone surrogates."""
 _LINE_CONTROLS = re.compile(f"{_CONTROLS.pattern[:-1]}\t\n]")
 
 

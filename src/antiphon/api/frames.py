@@ -1,7 +1,7 @@
 """Frames: columns of inputs in, columns of outputs added.
 
-A frame is that of pandas or polars, a table of Arrow, or a mapping of names to arrays as Ray Data passes it. The
-libraries are used only where a frame of theirs is given.
+A frame is a pandas or polars DataFrame, an Arrow table, or a mapping of names to arrays as Ray Data passes it. Each
+library is imported only if one of its frames is given.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Added = Mapping[str, list[Any]]
 """Columns that are added to a frame, by their names without prefix."""
 _ADDED = {"prediction": False, "probability": False, "nbest": True, "nbest_probability": True}
-"""Every column that can be added, and whether it holds lists; those of probabilities hold numbers, others texts."""
+"""Every column that can be added, and whether its values are lists: of numbers for probabilities, else of texts."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def _added(predictions: "Iterable[Prediction]", names: Sequence[str]) -> Added:
 
 
 def _texts(values: Iterable[Any], column: str) -> Iterator[str]:
-    """The inputs of a column; what is null, or no text, is refused."""
+    """The inputs of a column; nulls and other values that are not text are refused."""
     for row, value in enumerate(values):
         if not isinstance(value, str):
             shown = one_line(repr(value), 40)

@@ -36,7 +36,7 @@ from antiphon.exceptions import InputError, RunError
 
 LexiconLike = Lexicon | str | Path | Iterable[PairLike]
 """A lexicon, or its pairs, or a file of pairs."""
-_ALLOWED = " (--allow-unknown-features, in Python allow_unknown_features=True, predicts anyway)"
+_ALLOW_HINT = " (--allow-unknown-features, in Python allow_unknown_features=True, predicts anyway)"
 LINES_AT_ONCE = 2048
 """Inputs that are in memory at a time, unless a caller says otherwise."""
 MAX_BATCH_CELLS = 100_000
@@ -173,7 +173,7 @@ class PredictionInterface:
     def check_source(self, source: Source, where: str, options: PredictOptions, lexicon: Lexicon) -> None:
         """Refuses an input with unknown features, unless these are allowed or a lexicon lists it."""
         if source.features and not options.allow_unknown_features and source not in lexicon:
-            check_features(source.features, self.codec.known_features, where, _ALLOWED)
+            check_features(source.features, self.codec.known_features, where, _ALLOW_HINT)
 
     def check_can_predict(self) -> None:
         """Refuses a model that writes no outputs."""

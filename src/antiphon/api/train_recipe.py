@@ -23,7 +23,7 @@ from antiphon.training.fit import train as fit
 from antiphon.training.progress_bar import ProgressBar
 
 RecipeLike = str | Path | Mapping[str, Mapping[str, Any]] | Recipe
-"""The name of a shipped recipe, the path of a TOML file, a nested dict such as ``{"model": {"layers": 2}}``."""
+"""A shipped recipe by name, the path of a TOML file, a dict such as ``{"model": {"layers": 2}}``, or a ``Recipe``."""
 
 
 def train(
@@ -76,7 +76,7 @@ def train(
 
 
 def _shown() -> tuple[Say, list[Callback]]:
-    """What prints lines and a progress bar on standard error."""
+    """A function that prints lines on standard error, and a progress bar there."""
     console = PlainConsole(stderr=True)
     return partial(console.print, soft_wrap=True), [ProgressBar(console)]
 

@@ -28,7 +28,7 @@ from antiphon.exceptions import AntiphonError, RunError
 
 @dataclass(frozen=True)
 class Job:
-    """The state of a worker process: the loaded run and its options."""
+    """What a worker process needs to predict: which run to load, how, and the options of the prediction."""
 
     run: Path
     device: str
@@ -98,14 +98,14 @@ def _model(job: Job) -> Model:
 
 
 class _Planner(NamedTuple):
-    """The planner that forms batches and completes predictions."""
+    """Forms batches and completes predictions in this process: a model without weights, and the lexicon."""
 
     model: Model
     lexicon: Lexicon
 
 
 class _Window(NamedTuple):
-    """Inputs in progress."""
+    """Inputs in progress, and the future predictions of each of their batches by the indices of its inputs."""
 
     sources: list[Source]
     batches: list[tuple[list[int], "Future[list[Prediction]]"]]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from antiphon.settings_search.shared_search import Search, TrialResult
+    from antiphon.settings_search.shared_search import SettingsSearch, TrialResult
     from antiphon.settings_search.trial_slots import Slot
 
 _MAX_TRIALS = 100_000
@@ -101,7 +101,7 @@ def command(
     from antiphon.console import PlainConsole
     from antiphon.recipe.shipped_recipes import find_recipe
     from antiphon.settings_search.search_space import parse_space
-    from antiphon.settings_search.shared_search import Search, SearchOptions
+    from antiphon.settings_search.shared_search import SearchOptions, SettingsSearch
     from antiphon.settings_search.trial_slots import make_slots
 
     folder = out or Path("runs") / f"{Path(recipe).stem}-grid"
@@ -109,7 +109,7 @@ def command(
     check_sampler(sampler, trials, [axis.key for axis in space.axes if axis.is_range])
     space.check(every_combination=sampler == "grid")
     slots = make_slots(devices, jobs)
-    search = Search(space, SearchOptions(sampler, trials or _TRIALS, prune, seed))
+    search = SettingsSearch(space, SearchOptions(sampler, trials or _TRIALS, prune, seed))
     console = PlainConsole(stderr=True)
     with search.joined():
         results = run_search(search, slots, console)
@@ -124,7 +124,7 @@ def check_sampler(sampler: str, trials: int | None, ranges: list[str]) -> None:
         raise InputError(f"--trials {trials}: a grid has all combinations, expected --sampler random or tpe with it")
 
 
-def run_search(search: "Search", slots: "list[Slot]", console: "Console") -> "list[TrialResult]":
+def run_search(search: "SettingsSearch", slots: "list[Slot]", console: "Console") -> "list[TrialResult]":
     """The results of all trials, once they have ended; Ctrl-C ends the command with one line."""
     from antiphon.cli.grid_progress import GridProgress
     from antiphon.settings_search.trial_runner import run_trials
@@ -140,7 +140,7 @@ def run_search(search: "Search", slots: "list[Slot]", console: "Console") -> "li
         raise typer.Exit(interrupt_status(stopped)) from None
 
 
-def print_results(search: "Search", results: "list[TrialResult]", console: "Console") -> None:
+def print_results(search: "SettingsSearch", results: "list[TrialResult]", console: "Console") -> None:
     """Writes and prints the table, draws the search, and says where the best recipe is; failed trials are an error."""
     from antiphon.console import PlainConsole
     from antiphon.settings_search.search_pictures import draw_search

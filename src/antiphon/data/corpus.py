@@ -31,7 +31,7 @@ _CHARACTERS_PER_CHUNK = 2**24
 
 
 @dataclass(frozen=True)
-class Limits:
+class LengthLimits:
     """The longest pairs that a corpus takes, in tokens without end symbols; ``max_cells`` bounds their product."""
 
     max_source_length: int | None = None
@@ -50,7 +50,7 @@ class FilterStats:
     too_many_cells: int = 0
 
     def admit(
-        self, source_lengths: NDArray[np.int64], target_lengths: NDArray[np.int64], limits: Limits
+        self, source_lengths: NDArray[np.int64], target_lengths: NDArray[np.int64], limits: LengthLimits
     ) -> NDArray[np.bool_]:
         """Counts the pairs; true for those that stay."""
         stays = np.ones(len(source_lengths), bool)
@@ -78,7 +78,7 @@ def write_corpus(
     pairs: Iterable[Pair],
     codec: PairCodec,
     path: Path,
-    limits: Limits,
+    limits: LengthLimits,
     *,
     targets_only: bool = False,
     may_copy: bool = False,
@@ -106,7 +106,7 @@ class CountedCorpus(NamedTuple):
 
 
 def write_counted_corpus(
-    pairs: Iterable[Pair], tokeniser: PairTokeniser, path: Path, limits: Limits, *, targets_only: bool = False
+    pairs: Iterable[Pair], tokeniser: PairTokeniser, path: Path, limits: LengthLimits, *, targets_only: bool = False
 ) -> CountedCorpus:
     """Writes the pairs as ``write_corpus`` does, before there are vocabularies: with provisional ids.
 
@@ -225,7 +225,7 @@ def _encode(
     pairs: Iterable[Pair],
     tokeniser: PairTokeniser,
     encoders: Sequence[TokenEncoder],
-    limits: Limits,
+    limits: LengthLimits,
     stats: FilterStats,
     targets_only: bool,
 ) -> Iterator[list[pyarrow.ListArray]]:
@@ -276,7 +276,7 @@ def _no_collection() -> Iterator[None]:
 
 
 def _reasons(
-    source_lengths: NDArray[np.int64], target_lengths: NDArray[np.int64], limits: Limits
+    source_lengths: NDArray[np.int64], target_lengths: NDArray[np.int64], limits: LengthLimits
 ) -> Iterator[tuple[str, NDArray[np.bool_]]]:
     """Each reason to drop pairs, and the pairs that it applies to."""
     yield "empty", (source_lengths == 0) | (target_lengths == 0)

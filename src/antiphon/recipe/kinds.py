@@ -25,7 +25,7 @@ from antiphon.recipe.model_sections import (
     TransducerSection,
     TransformerSection,
 )
-from antiphon.recipe.section import Group
+from antiphon.recipe.section import SettingGroup
 
 if TYPE_CHECKING:
     from torch import nn
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from antiphon.decode.hypothesis import Search
 
 T = TypeVar("T")
-_PAIRS: frozenset[Group] = frozenset(("pairs", "batches", "epochs", "tokens", "search"))
+_PAIRS: frozenset[SettingGroup] = frozenset(("pairs", "batches", "epochs", "tokens", "search"))
 _TRAINED = "antiphon.training.tasks.generation_task:GenerationTask"
 _NEURAL = "antiphon.api.generation_models:NeuralModel"
 _BEAM_SEARCH = "antiphon.decode.beam_search:search_outputs"
@@ -55,7 +55,7 @@ class Kind:
 
     section: type[ModelSection]
     interface: Any
-    uses: frozenset[Group]
+    uses: frozenset[SettingGroup]
     model: "str | Callable[..., nn.Module] | None" = None
     load: Any = "antiphon.runs.run_folder:load_network"
     task: Any = None

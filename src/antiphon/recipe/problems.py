@@ -32,7 +32,7 @@ def explain(error: ValidationError, names: Mapping[str, Sequence[str]]) -> list[
 
 
 def show_value(value: Any) -> str:
-    """A value as Python would print it, truth values and dates as TOML has them; truncated if it is long or deep."""
+    """A value as Python would print it, booleans and dates as in TOML; truncated if it is long or deep."""
     if isinstance(value, bool | date | time):
         return str(value).lower()
     brief = Repr()

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from antiphon.data.codec import NO_FEATURES, PairCodec
-from antiphon.data.corpus import Limits
+from antiphon.data.corpus import LengthLimits
 from antiphon.data.tokenise import Normalisation
 from antiphon.data.vocab import NO_COUNTERPART, SPECIALS, UNKNOWN, Vocab
 from antiphon.decode.hypothesis import BeamSettings, Search
@@ -83,10 +83,10 @@ def build_normalisation(data: DataSection) -> Normalisation:
     )
 
 
-def build_limits(recipe: Recipe) -> Limits:
-    """Limits on the length of training pairs; a pair must fit into a batch by itself."""
+def build_limits(recipe: Recipe) -> LengthLimits:
+    """LengthLimits on the length of training pairs; a pair must fit into a batch by itself."""
     cells = [cells for cells in (recipe.data.max_cells, recipe.train.max_batch_cells) if cells]
-    return Limits(recipe.data.max_source_length, recipe.data.max_target_length, min(cells))
+    return LengthLimits(recipe.data.max_source_length, recipe.data.max_target_length, min(cells))
 
 
 def reads_source(recipe: Recipe) -> bool:

@@ -8,7 +8,7 @@ from antiphon.api.inputs import MAX_BIAS
 
 
 def check_characters(text: str) -> str:
-    """The text, if it can be written as UTF-8; halves of characters, which JSON can name, are refused."""
+    """The text, if it can be written as UTF-8; lone surrogates, which JSON escapes can express, are refused."""
     try:
         text.encode()
     except UnicodeEncodeError:

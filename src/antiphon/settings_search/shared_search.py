@@ -38,7 +38,7 @@ _ORDER = ("complete", "pruned", "failed", "running", "waiting")
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """How values are chosen, how many trials there are, and which of them are pruned; a grid has as many as it has."""
+    """How values are chosen, how many trials there are, and which are pruned; ``trials`` does not apply to a grid."""
 
     sampler: Sampler = "grid"
     trials: int = 0
@@ -63,7 +63,7 @@ class TrialResult:
     max_epochs: int = 0
 
 
-class Search:
+class SettingsSearch:
     """A search as one of its processes sees it, between ``joined`` and its end."""
 
     def __init__(self, space: SearchSpace, options: SearchOptions) -> None:

@@ -1,4 +1,4 @@
-"""What the training of a trial says to the search that started it: every epoch, and whether to go on is the answer."""
+"""The training end of a trial's connection to its search: it reports every epoch, and is told whether to go on."""
 
 import json
 import os

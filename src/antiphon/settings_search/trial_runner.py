@@ -20,7 +20,7 @@ from antiphon.recipe.recipe_file import save_recipe
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.run_folder import RunFolder
 from antiphon.settings_search.search_space import SearchSpace
-from antiphon.settings_search.shared_search import Search, TrialResult
+from antiphon.settings_search.shared_search import SettingsSearch, TrialResult
 from antiphon.settings_search.trial_process import ProcessResult, TrialProcesses
 from antiphon.settings_search.trial_report import EpochReport
 from antiphon.settings_search.trial_slots import Slot
@@ -32,7 +32,9 @@ _MAX_KILLS = 3
 """A trial has failed once its training was killed this many times."""
 
 
-def run_trials(search: Search, slots: Sequence[Slot], show: Callable[[list[TrialResult]], None]) -> list[TrialResult]:
+def run_trials(
+    search: SettingsSearch, slots: Sequence[Slot], show: Callable[[list[TrialResult]], None]
+) -> list[TrialResult]:
     """Trains trials until all have ended, one at a time in each slot; results from best to worst, failed ones last.
 
     ``show`` is called with all trials twice a second. On Ctrl-C or SIGTERM every training stops with a complete
@@ -73,7 +75,7 @@ def save_results(results: Sequence[TrialResult], space: SearchSpace) -> Path:
     return out / "best.toml"
 
 
-def _work(search: Search, slot: Slot, processes: TrialProcesses) -> None:
+def _work(search: SettingsSearch, slot: Slot, processes: TrialProcesses) -> None:
     """Trains one trial after another, and waits while other processes train the last ones: one may be lost."""
     while not processes.are_stopped:
         trial = search.claim()
@@ -85,7 +87,7 @@ def _work(search: Search, slot: Slot, processes: TrialProcesses) -> None:
             processes.wait(_POLL_SECONDS)
 
 
-def _train(search: Search, trial: Trial, slot: Slot, processes: TrialProcesses) -> None:
+def _train(search: SettingsSearch, trial: Trial, slot: Slot, processes: TrialProcesses) -> None:
     """Trains a trial in its own process, without its test file, and records how it ended."""
     settings = search.space.settings_of(trial.params)
     try:
@@ -121,7 +123,7 @@ def _command(recipe: Recipe, folder: Path, slot: Slot) -> list[str]:
     return [*command, "--threads", "1", "--device", slot.device]
 
 
-def _record_kill(search: Search, trial: Trial, ended: ProcessResult) -> None:
+def _record_kill(search: SettingsSearch, trial: Trial, ended: ProcessResult) -> None:
     """Gives back a trial whose training was killed, or after ``_MAX_KILLS`` times records that it failed."""
     kills = trial.user_attrs.get("losses", 0) + 1  # as journals name it
     if kills < _MAX_KILLS:
@@ -130,7 +132,7 @@ def _record_kill(search: Search, trial: Trial, ended: ProcessResult) -> None:
         search.fail(trial, f"killed {kills} times, the last time by {signal.Signals(-ended.status).name}")
 
 
-def _record_value(search: Search, trial: Trial, run: RunFolder) -> None:
+def _record_value(search: SettingsSearch, trial: Trial, run: RunFolder) -> None:
     """Records the dev metric of a trial whose training has ended."""
     metrics, metric = run.metrics(), search.space.dev_metric
     value = float(metrics[f"dev_{metric}"])

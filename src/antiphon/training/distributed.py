@@ -100,7 +100,7 @@ def _communication() -> Iterator[None]:
     except RuntimeError as error:
         raise LostProcessError(
             f"torchrun: rank {rank()} has lost the connection to another process, expected {world_size()} processes; "
-            "the last checkpoint is whole, continue with --resume, or use torchrun --max-restarts and --resume"
+            "the last checkpoint is complete, continue with --resume, or use torchrun --max-restarts and --resume"
         ) from error
 
 

@@ -65,7 +65,7 @@ def train(
         task = on_rank_zero(lambda: _begin(recipe, out, say, held, options))
         if broadcast(task is None):
             return run
-        task = task or _begin_beside_rank_zero(recipe, run, say)
+        task = task or _begin_on_other_ranks(recipe, run, say)
         settings = task.recipe
         threads = threads or choose_threads(
             settings.train.batch_size, settings.model.width, task.target_size, local_world_size()
@@ -122,7 +122,7 @@ def _resume(recipe: Recipe, out: Path, say: Say) -> Task | None:
     return with_recipe(task, longer)
 
 
-def _begin_beside_rank_zero(recipe: Recipe, run: RunFolder, say: Say) -> Task:
+def _begin_on_other_ranks(recipe: Recipe, run: RunFolder, say: Say) -> Task:
     """The task that rank 0 has prepared."""
     if not run.path.exists():
         raise RunError(

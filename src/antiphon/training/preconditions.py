@@ -11,7 +11,7 @@ from antiphon.ranking.ranking_metrics import RANKING_METRICS
 from antiphon.recipe.kinds import KINDS, Kind
 from antiphon.recipe.model_sections import MatcherSection, OverlapSection
 from antiphon.recipe.schema import Recipe
-from antiphon.recipe.section import Group
+from antiphon.recipe.section import SettingGroup
 from antiphon.runs.build import reads_source, selection_metrics
 from antiphon.terminal import silent
 from antiphon.training.data.prepare import pairs_of
@@ -64,7 +64,7 @@ def _check_groups(recipe: Recipe, kind: Kind) -> None:
         )
 
 
-def _trained_kinds(*groups: Group) -> str:
+def _trained_kinds(*groups: SettingGroup) -> str:
     """The kinds that are trained and use groups of settings, as text."""
     names = [name for name, kind in KINDS.items() if kind.uses.issuperset(groups) and not kind.made_by]
     return f"one of the kinds {', '.join(names)}" if len(names) > 1 else f"kind {names[0]}"

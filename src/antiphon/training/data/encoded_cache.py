@@ -24,7 +24,7 @@ from antiphon.storage.folder_lock import locked
 from antiphon.storage.manifest import digest_file
 from antiphon.storage.sealed_json import parse_sealed, render_sealed
 
-_IGNORED = {"test", "cache", "vectors", "more_words", "encoder"}
+_IGNORED = {"test", "cache", "vectors", "more_words"}
 """Data settings that have no effect on encoded pairs."""
 
 
@@ -61,14 +61,14 @@ class CacheKey:
 
 
 def save_contents(corpus: Path, key: CacheKey, pairs: dict[str, str], vocabularies: Sequence[Path]) -> None:
-    """Marks the corpora of a folder as complete; ``pairs`` describes how many pairs of each were kept and skipped."""
+    """Marks the corpora of a folder as complete; ``pairs`` describes how many pairs of each were kept and dropped."""
     written = [*(corpus / f"{name}.arrow" for name in pairs), *vocabularies]
     digests = {path.name: asdict(digest_file(path)) for path in written}
     write_atomically(_contents(corpus), render_sealed({**key.stored(), "pairs": pairs, "digests": digests}))
 
 
 def load_pairs(corpus: Path) -> dict[str, str]:
-    """How many pairs of each corpus were kept and skipped, as ``save_contents`` wrote it."""
+    """How many pairs of each corpus were kept and dropped, as ``save_contents`` wrote it."""
     pairs: dict[str, str] = json.loads(read_text(_contents(corpus)))["pairs"]
     return pairs
 

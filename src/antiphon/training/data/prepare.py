@@ -8,7 +8,7 @@ from pathlib import Path
 
 from antiphon.data.codec import NO_FEATURES, PairCodec
 from antiphon.data.copied_words import WordIds
-from antiphon.data.corpus import Corpus, FilterStats, Limits, remap_corpus_ids, write_corpus, write_counted_corpus
+from antiphon.data.corpus import Corpus, FilterStats, LengthLimits, remap_corpus_ids, write_corpus, write_counted_corpus
 from antiphon.data.readers import Files, Pair, read_pairs, read_targets, read_unpaired
 from antiphon.data.tokenise import SentencePiece, train_sentencepiece
 from antiphon.exceptions import InputError, RecipeError
@@ -172,7 +172,7 @@ def _encode_dev(run: RunFolder, recipe: Recipe, new: RunFolder, key: CacheKey, t
     """Encodes the dev pairs and marks both corpora as complete; refuses a corpus without pairs."""
     _refuse_no_pairs(recipe.data.train, train)
     path, codec = new.corpus / "dev.arrow", run.codec(recipe)
-    dev = write_corpus(dev_pairs(recipe), codec, path, Limits(), **_columns(recipe))
+    dev = write_corpus(dev_pairs(recipe), codec, path, LengthLimits(), **_columns(recipe))
     _refuse_no_pairs(recipe.data.dev, dev)
     save_contents(new.corpus, key, {"train": str(train), "dev": str(dev)}, vocabulary_files(run))
 

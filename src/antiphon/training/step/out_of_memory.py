@@ -94,8 +94,8 @@ def _too_large(pairs: int, rows: int, columns: int) -> str:
         found = f"the {pairs:,} candidates of a question, of up to {columns:,} tokens, do not fit at once"
         remedy = "train.listwise_weight, which is 0 where candidates need not be computed at once"
     return (
-        f"out of memory: {found}; the last checkpoint is whole, free some memory and continue with --resume, or start "
-        f"again with a lower {remedy}"
+        f"out of memory: {found}; the last checkpoint is complete, free some memory and continue with --resume, or "
+        f"start again with a lower {remedy}"
     )
 
 
