@@ -26,7 +26,7 @@ _ADDED = {"prediction": False, "probability": False, "nbest": True, "nbest_proba
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns that are read, and what stands before the names of those that are added.
+    """The names of the columns that are read, and the prefix of those that are added.
 
     Without ``features``, a model that reads features finds them in the column of that name.
     """
@@ -139,7 +139,7 @@ def _is_number(name: str) -> bool:
 
 
 def _as_array(name: str, values: Sequence[Any]) -> np.ndarray[Any, Any]:
-    """An array of numbers in which NaN stands for none, or of objects."""
+    """An array of numbers, NaN instead of None, or an array of objects."""
     if _is_number(name) and not _ADDED[name]:
         return np.array([np.nan if value is None else value for value in values], np.float64)
     array = np.empty(len(values), object)

@@ -1,6 +1,15 @@
 """Predictions and streams of a model: checks of inputs, batches and lexicons, whatever computes the outputs.
 
-Nothing here needs PyTorch: ``antiphon.lite`` has the same interface.
+Nothing here needs PyTorch: ``antiphon.lite`` has the same interface. Models with and without PyTorch are two branches
+that share how outputs are found::
+
+    PredictionInterface
+    ├── CandidateSearch, RuleOutputs      how outputs are found: by a search, or by suffix rules
+    ├── Model                             a run with PyTorch, which also evaluates and analyses errors
+    │   ├── NeuralModel                   and CandidateSearch; NoisyChannelModel is one
+    │   ├── RuleModel                     and RuleOutputs
+    │   └── RankingModel
+    └── ExportedModel                     an exported run: LiteModel, LiteNoisyChannel, LiteRules
 """
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence

@@ -70,12 +70,12 @@ def drop_lstm_rates(table: Mapping[str, Any], changes: Mapping[str, Any]) -> tup
 
 
 def drop_defaults(kind: Any, table: Mapping[str, Any]) -> dict[str, Any]:
-    """A nested table less the defaults of other kinds, which some files spell out and which change nothing."""
+    """A nested table without defaults of other kinds, which some files spell out although they have no effect."""
     return without(table, [key for key in unused_settings(kind, table) if _is_default(key, table)])
 
 
 def drop_other_kinds(table: Mapping[str, Any]) -> dict[str, Any]:
-    """A nested table less all settings of other kinds, which runs of older formats spell out."""
+    """A nested table without settings of other kinds, which runs of older formats spell out."""
     return without(table, unused_settings(kind_in(table.get("model")), table))
 
 

@@ -20,7 +20,7 @@ RENAMED = {
     "train.average": "train.ema_decay",
     "data.encoder": "model.pretrained",
 }
-"""Settings by the names that they had before, and by those of today."""
+"""Former names of settings, and their current ones."""
 
 
 def explain(error: ValidationError, names: Mapping[str, Sequence[str]]) -> list[str]:

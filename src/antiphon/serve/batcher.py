@@ -191,7 +191,7 @@ class Batcher:
             self._run(*batch)
 
     def _schedule(self, lane: Lane) -> None:
-        """Has the jobs of a lane computed when they are due, unless that is arranged already."""
+        """Schedules the jobs of a lane for when they are due, unless they are scheduled already."""
         if lane.jobs and not lane.is_busy and lane.timer is None:
             delay = max(0.0, lane.due(self.wait_seconds) - time.monotonic())
             lane.timer = asyncio.get_running_loop().call_later(delay, self._dispatch, lane)
@@ -222,7 +222,7 @@ class Batcher:
         return True
 
     def _finish(self, lane: Lane, jobs: list[Job], outcomes: list[Outcome], seconds: float) -> None:
-        """Hands results to those who wait, and arranges for the next jobs; runs in the event loop."""
+        """Sets the results of jobs, and schedules the next ones; runs in the event loop."""
         lane.finish(sum(len(job.items) for job in jobs), seconds)
         self._schedule(lane)
         for job, outcome in zip(jobs, outcomes, strict=True):

@@ -33,7 +33,7 @@ def finite(value: float | None) -> float | None:
 
 
 def candidate_answer(candidate: Candidate) -> dict[str, Any]:
-    """One output as it is answered."""
+    """The JSON object of one output."""
     return {
         "text": candidate.text,
         "tokens": candidate.tokens,
@@ -47,7 +47,7 @@ def candidate_answer(candidate: Candidate) -> dict[str, Any]:
 
 
 def prediction_answer(prediction: Prediction) -> dict[str, Any]:
-    """The outputs of one input as they are answered."""
+    """The JSON object of the outputs of one input."""
     return {
         "source": prediction.source,
         "text": prediction.text,
@@ -86,7 +86,7 @@ def _perplexity(log_prob: float, tokens: int) -> float | None:
 
 
 def alignment_answer(alignment: Alignment) -> dict[str, Any]:
-    """An alignment as it is answered."""
+    """The JSON object of an alignment."""
     shown = alignment.to_dict()
     shown["log_probability"] = finite(shown.pop("log_prob"))
     return shown

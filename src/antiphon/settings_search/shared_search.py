@@ -245,7 +245,7 @@ def _number_drawn(trials: list[FrozenTrial]) -> int:
 
 @contextmanager
 def _readable(journal: Path) -> Iterator[None]:
-    """Inside, a journal that is none is refused."""
+    """Inside, a file that cannot be read as a journal is refused."""
     try:
         yield
     except (ValueError, KeyError, TypeError, AssertionError) as error:

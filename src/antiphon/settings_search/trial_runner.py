@@ -116,7 +116,7 @@ def _train(search: SettingsSearch, trial: Trial, slot: Slot, processes: TrialPro
 
 
 def _command(recipe: Recipe, folder: Path, slot: Slot) -> list[str]:
-    """The command that trains a recipe, resuming what is there of it."""
+    """The command that trains a recipe, or resumes the run in the folder."""
     file = folder.with_name(f"{folder.name}.toml")
     save_recipe(recipe.model_copy(update={"data": recipe.data.model_copy(update={"test": None})}), file)
     command = [sys.executable, "-m", "antiphon", "train", str(file), "--out", str(folder), "--resume"]

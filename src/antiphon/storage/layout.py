@@ -28,7 +28,7 @@ KEPT_FILES = (
 )
 """Files that prediction needs."""
 REPORTS = ("log.csv", "training.png", "online.png", "alignment.png")
-"""Files for people only; they may be deleted."""
+"""Logs and pictures, which no command reads; they may be deleted."""
 RUN_FILES = frozenset(
     [
         *KEPT_FILES,

@@ -133,7 +133,7 @@ def _begin_on_other_ranks(recipe: Recipe, run: RunFolder, say: Say) -> Task:
 
 @contextmanager
 def _own_threads_and_random_numbers(threads: int, device: torch.device) -> Iterator[None]:
-    """Inside, PyTorch uses this many threads; afterwards threads and random numbers are those of before."""
+    """Inside, PyTorch uses this many threads; afterwards the number of threads and the random state are restored."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:

@@ -19,10 +19,10 @@ from antiphon.terminal import Say
 from antiphon.training.data.data_defaults import required_files, with_data_defaults, with_model_defaults
 from antiphon.training.data.encoded_cache import (
     CacheKey,
+    is_current,
     load_pairs,
     save_contents,
     staged_entry,
-    stale_reason,
     vocabulary_files,
 )
 
@@ -45,7 +45,7 @@ def prepare(recipe: Recipe, run: RunFolder, say: Say) -> Prepared:
         _encode_all(recipe, run, key)
         return _open_new(recipe, run, run.corpus, say)
     entry = RunFolder(cache / key.name)
-    if _is_usable(entry, key, say):
+    if is_current(entry, key, say):
         say(f"encoded before: {entry.path}")
     else:
         with staged_entry(cache, key) as stage:
@@ -59,9 +59,9 @@ def prepare_again(recipe: Recipe, run: RunFolder, say: Say) -> Prepared:
     key, cache = CacheKey.of(recipe), recipe.data.cache
     if cache is not None:
         entry = RunFolder(cache / key.name)
-        if _is_usable(entry, key, say) and _vocabularies(entry) == _vocabularies(run):
+        if is_current(entry, key, say) and _vocabularies(entry) == _vocabularies(run):
             return _open(recipe, run, entry.corpus, say)
-    if not _is_usable(run, key, say):
+    if not is_current(run, key, say):
         with run.changed() as new:
             _encode_with(run, recipe, new, key)
     return _open(recipe, run, run.corpus, say)
@@ -197,13 +197,6 @@ def _open(recipe: Recipe, run: RunFolder, corpus: Path, say: Say) -> Prepared:
     size = len(codec.target.vocab) if codec.copies_words else 0
     train, dev = (Corpus(corpus / f"{name}.arrow", copied_size=size) for name in ("train", "dev"))
     return Prepared(recipe, codec, train, dev)
-
-
-def _is_usable(run: RunFolder, key: CacheKey, say: Say) -> bool:
-    reason = stale_reason(run, key)
-    if reason:
-        say(f"{reason}: the data are encoded again")
-    return reason is None
 
 
 def _vocabularies(run: RunFolder) -> dict[str, bytes]:
