@@ -100,13 +100,14 @@ def follow_parent() -> None:
         _watch(int(descriptor), _terminate)
 
 
-def start_worker(held_by_parent: Connection, started: Any, gpus: list[str]) -> None:
+def start_worker(reading: Connection, started: Any, gpus: list[str]) -> None:
     """Initialises a worker of a process pool, before it imports anything large.
 
-    It ends with its parent. Workers use the ``gpus`` in turn, if there are any: ``started`` is their shared counter.
+    It ends when its parent closes the other end of the pipe, or dies. Workers use the ``gpus`` in turn, if there are
+    any: ``started`` is their shared counter.
     """
-    _watch(held_by_parent.fileno(), _exit)
-    _KEPT.append(held_by_parent)
+    _watch(reading.fileno(), _exit)
+    _KEPT.append(reading)
     with started.get_lock():
         worker, started.value = started.value, started.value + 1
     if gpus:

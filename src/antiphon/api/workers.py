@@ -69,17 +69,17 @@ class Workers:
     def __init__(self, job: Job, processes: int) -> None:
         context = get_context("spawn")
         self.job = job
-        self._given, self._held = context.Pipe(duplex=False)
-        arguments = self._given, context.Value("i", 0), visible_gpus() if job.device == "cuda" else []
+        self._reading, self._writing = context.Pipe(duplex=False)
+        arguments = self._reading, context.Value("i", 0), visible_gpus() if job.device == "cuda" else []
         self._pool = ProcessPoolExecutor(processes, context, initializer=start_worker, initargs=arguments)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._held.close()  # ends them, busy or not
+        self._writing.close()  # ends them, busy or not
         self._pool.shutdown(cancel_futures=True)
-        self._given.close()
+        self._reading.close()
 
     def submit(self, batch: Sequence[Source]) -> "Future[list[Prediction]]":
         """The future predictions of a batch."""

@@ -50,19 +50,19 @@ from antiphon.storage.tensors import load_into, save_tensors
 class RunFolder:
     """Paths and contents of one run.
 
-    ``waiting`` is a folder with files of the run that are still to be moved into place, if a change was committed and
+    ``staged`` is a folder with files of the run that are still to be moved into place, if a change was committed and
     interrupted. ``unpacked`` holds the files of a packed run as long as this object refers to it.
     """
 
     def __init__(
         self,
         path: Path,
-        waiting: Path | None = None,
+        staged: Path | None = None,
         format: int = FORMAT,
         unpacked: UnpackedRun | None = None,
     ) -> None:
         self.path, self.format = path, format
-        self._waiting, self._unpacked = waiting, unpacked
+        self._staged, self._unpacked = staged, unpacked
         self.weights = self.file("model.safetensors")
         self.rules = self.file("rules.tsv")
         self.words = self.file("words.vocab")
@@ -83,7 +83,7 @@ class RunFolder:
         """The run in a folder, or in a file of ``antiphon pack``, after every file has been verified."""
         if path.is_file():
             unpacked = unpacked_run(path)
-            return cls(unpacked.folder, None, unpacked.manifest.format, unpacked)
+            return cls(unpacked.folder, format=unpacked.manifest.format, unpacked=unpacked)
         if not path.exists():
             raise RunError(f"{path}: no such folder, expected a run folder")
         if not holds_run(path):
@@ -94,7 +94,7 @@ class RunFolder:
                 )
             raise RunError(f"{path}: not a run folder, expected one with a {MANIFEST} in it")
         manifest = read_verified(path)
-        return cls(path, path / manifest.staged if manifest.staged else None, manifest.format)
+        return cls(path, staged=path / manifest.staged if manifest.staged else None, format=manifest.format)
 
     @contextmanager
     def errors_named(self, path: Path) -> Iterator[None]:
@@ -106,8 +106,8 @@ class RunFolder:
 
     def file(self, name: str) -> Path:
         """Where a file of the run is."""
-        if self._waiting is not None and (self._waiting / name).exists():
-            return self._waiting / name
+        if self._staged is not None and (self._staged / name).exists():
+            return self._staged / name
         return self.path / name
 
     def parts(self) -> dict[str, "RunFolder"]:
@@ -115,7 +115,8 @@ class RunFolder:
         return {name: self._part(name) for name in PARTS if self._part(name).file("recipe.toml").exists()}
 
     def _part(self, name: str) -> "RunFolder":
-        return RunFolder(self.path / name, self._waiting and self._waiting / name, self.format, self._unpacked)
+        staged = self._staged and self._staged / name
+        return RunFolder(self.path / name, staged=staged, format=self.format, unpacked=self._unpacked)
 
     @contextmanager
     def changed(self, remove: Iterable[str] = ()) -> Iterator["RunFolder"]:

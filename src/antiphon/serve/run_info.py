@@ -20,7 +20,10 @@ from antiphon.training.data.prepare import pairs_of
 MAX_FEATURES = 500
 SUGGESTIONS = "examples.txt"
 """A file beside the data of a run: inputs or outputs of these data, one per line, that make good examples."""
-_EXAMPLES, _TRIED, _LINES, _LONGEST = 4, 20, 400, 80
+_EXAMPLES, _TRIED, _LINES = 4, 20, 400
+"""Examples of a run, pairs predicted to find those that it gets right, and lines read to choose these from."""
+_SHORTEST, _LONGEST = 4, 80
+"""Characters of an example."""
 
 
 def transducer_of(model: Model) -> Transducer | None:
@@ -118,7 +121,11 @@ def _examples(model: Model, path: Path | tuple[Path, Path]) -> Iterator[dict[str
         for question in read_questions(path, silent)[:_EXAMPLES]:
             yield {"question": question.text, "sentences": [answer.text for answer in question.answers]}
         return
-    pairs = [pair for pair in islice(pairs_of(model.recipe, path), _LINES) if 3 < len(_read(model, pair)) <= _LONGEST]
+    pairs = [
+        pair
+        for pair in islice(pairs_of(model.recipe, path), _LINES)
+        if _SHORTEST <= len(_read(model, pair)) <= _LONGEST
+    ]
     suggested = _suggested(path)
     pairs = [pair for pair in pairs if suggested & {pair.source, pair.target}] or pairs
     chosen = _right_first(model, _spread(pairs, _TRIED)) if model.can_predict else _spread(pairs, _EXAMPLES)

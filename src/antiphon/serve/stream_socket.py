@@ -47,7 +47,7 @@ class StreamSocket:
         self.pool: StreamPool | None = None
         self.stream = OpenStream()
         self.messages = deque[str]()
-        self._wakes, self._takes = asyncio.Event(), asyncio.Event()
+        self._woken, self._has_room = asyncio.Event(), asyncio.Event()
         self._is_gone = False
         self._last_message = time.monotonic()
         self._begin()
@@ -89,12 +89,12 @@ class StreamSocket:
             while (message := await self.socket.receive())["type"] != "websocket.disconnect":
                 self.messages.append(message.get("text") or "")
                 self._last_message = time.monotonic()
-                self._wakes.set()
+                self._woken.set()
                 while len(self.messages) >= _MAX_PENDING:
-                    self._takes.clear()
-                    await self._takes.wait()
+                    self._has_room.clear()
+                    await self._has_room.wait()
         self._is_gone = True
-        self._wakes.set()
+        self._woken.set()
 
     async def _serve(self) -> None:
         while True:
@@ -115,9 +115,9 @@ class StreamSocket:
                 raise CloseError(1012, "the service stops")
             if self.is_idle():
                 raise CloseError(4408, f"nothing was sent for {self.limits.idle_seconds:g} seconds")
-            self._wakes.clear()
-            await self._wakes.wait()
-        self._takes.set()
+            self._woken.clear()
+            await self._woken.wait()
+        self._has_room.set()
         return self.messages.popleft()
 
     def is_idle(self) -> bool:
@@ -126,7 +126,7 @@ class StreamSocket:
 
     def wake(self) -> None:
         """Makes the stream check whether it has to close."""
-        self._wakes.set()
+        self._woken.set()
 
     async def _handle(self, message: str) -> None:
         event = parse_event(message)

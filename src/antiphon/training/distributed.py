@@ -29,6 +29,7 @@ T = TypeVar("T")
 _TIMEOUT = timedelta(days=7)
 """How long processes wait for rank 0, which may have a large corpus to encode."""
 _ANSWER_SECONDS = 0.02
+"""Seconds between answers of rank 0 to processes that ask for the prefix."""
 
 
 class LostProcessError(AntiphonError):

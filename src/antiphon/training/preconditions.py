@@ -38,7 +38,9 @@ def _check_kind(recipe: Recipe) -> None:
     elif kind.predicts:
         possible += selection_metrics(recipe.data)
     if metric not in possible:
-        raise RecipeError(f"train.dev_metric = {metric}: not for this {kind.name}, expected {' or '.join(possible)}")
+        raise RecipeError(
+            f"train.dev_metric = {metric}: does not apply to this {kind.name}, expected {' or '.join(possible)}"
+        )
     _check_groups(recipe, kind)
     if missing := missing_metrics_note([metric]):
         raise RecipeError(f"train.dev_metric = {missing}")

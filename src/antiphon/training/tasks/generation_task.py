@@ -25,6 +25,8 @@ from antiphon.training.tasks.rule_weight import weigh_rules
 from antiphon.training.training_length import TrainingLength
 from antiphon.training.training_setup import TrainingSetup
 
+_DEV_BATCH_SIZE = 64
+
 
 @dataclass(frozen=True)
 class GenerationTask:
@@ -114,6 +116,6 @@ class GenerationTask:
             names = list(dict.fromkeys([*task_metrics(recipe.data), recipe.train.dev_metric]))
             outputs = OutputMetrics(codec, search, beam, names, encoded_dev_pairs(recipe, codec))
         plan = plan_batches(
-            dev.source_lengths, dev.target_lengths, batch_size=64, max_cells=recipe.train.max_batch_cells
+            dev.source_lengths, dev.target_lengths, batch_size=_DEV_BATCH_SIZE, max_cells=recipe.train.max_batch_cells
         )
         return GenerationValidation(dev, plan, outputs)

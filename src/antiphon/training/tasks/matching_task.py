@@ -53,6 +53,8 @@ from antiphon.training.training_length import TrainingLength
 from antiphon.training.training_setup import DevResult, InMicroBatches, TrainingSetup
 from antiphon.training.training_state import RunningMean
 
+_DEV_BATCH_SIZE = 256
+
 
 @dataclass(frozen=True)
 class WordCounts:
@@ -172,7 +174,7 @@ class MatchingTask:
             matcher,
             ListwiseLoss(weight) if weight else PairModel.cross_entropy,
             self._listwise_batches(train) if weight else self._pointwise_batches(train),
-            MatchingValidation(self.dev, dev, plan_match_batches(dev, 256), counts),
+            MatchingValidation(self.dev, dev, plan_match_batches(dev, _DEV_BATCH_SIZE), counts),
             (train.question_lengths, train.sentence_lengths),
             (lambda *sizes: QuestionBatch(torch.arange(sizes[0]), sample(*sizes))) if weight else sample,
         )
