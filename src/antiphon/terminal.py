@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable
 
 Say = Callable[[str], None]
-"""Shows a line of text to the user: how long computations report progress."""
+"""Shows a line of text to the user, such as the progress of a training."""
 _CONTROLS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )

@@ -107,7 +107,7 @@ Processes = Annotated[
         metavar="N",
         min=1,
         max=MAX_PARALLEL,
-        help="Processes that share the work, each with its own GPU and with one thread or --threads.",
+        help="Processes that share the work, each with one of the GPUs and one thread, or --threads.",
     ),
 ]
 ShardOption = Annotated[

@@ -84,7 +84,7 @@ def build_normalisation(data: DataSection) -> Normalisation:
 
 
 def build_limits(recipe: Recipe) -> LengthLimits:
-    """LengthLimits on the length of training pairs; a pair must fit into a batch by itself."""
+    """Limits on the length of training pairs; a pair must fit into a batch by itself."""
     cells = [cells for cells in (recipe.data.max_cells, recipe.train.max_batch_cells) if cells]
     return LengthLimits(recipe.data.max_source_length, recipe.data.max_target_length, min(cells))
 

@@ -112,7 +112,8 @@ class RunFolder:
 
     def parts(self) -> dict[str, "RunFolder"]:
         """The runs that a noisy channel or an ensemble is made of."""
-        return {name: self._part(name) for name in PARTS if self._part(name).file("recipe.toml").exists()}
+        parts = {name: self._part(name) for name in PARTS}
+        return {name: part for name, part in parts.items() if part.file("recipe.toml").exists()}
 
     def _part(self, name: str) -> "RunFolder":
         staged = self._staged and self._staged / name
