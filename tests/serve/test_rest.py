@@ -1,4 +1,4 @@
-"""Every address through a real HTTP client: answers are those of the Python API."""
+"""Every endpoint through a real HTTP client: answers are those of the Python API."""
 
 import json
 
@@ -172,7 +172,7 @@ def test_a_cell_says_the_same_as_the_lattice(server):
     assert "outside" in outside.json()["error"]
 
 
-def test_the_description_of_all_addresses_has_examples_that_fit_and_loads_nothing(server):
+def test_the_description_of_all_endpoints_has_examples_that_fit_and_loads_nothing(server):
     described = server.http.get("/openapi.json").json()["paths"]
     assert {"/api/predict", "/api/lattice", "/api/runs", "/health", "/ready", "/metrics"} <= set(described)
     page = server.http.get("/docs")

@@ -8,6 +8,7 @@ from antiphon.exceptions import RunError
 
 if TYPE_CHECKING:
     from antiphon.api import Model
+    from antiphon.runs.run_folder import RunFolder
 
 
 def load_run(run: Path, device: str, threads: int | None, settings: Sequence[str] | None = None) -> "Model":
@@ -15,19 +16,35 @@ def load_run(run: Path, device: str, threads: int | None, settings: Sequence[str
 
     ``settings`` such as ``search.beam=20`` change its search.
     """
+    (model,) = load_runs([run], device, threads, settings)
+    return model
+
+
+def load_runs(
+    runs: Sequence[Path], device: str, threads: int | None, settings: Sequence[str] | None = None
+) -> "list[Model]":
+    """The trained models of run folders; without ``threads``, their number follows from the size of the largest."""
     import torch
 
     from antiphon.api import load
-    from antiphon.device import choose_threads
-    from antiphon.runs.run_folder import RunFolder, widest_layer
+    from antiphon.runs.run_folder import RunFolder
 
-    folder = RunFolder.open(run)
-    model = load(run, device=device, threads=threads, settings=settings or ())
+    folders = [RunFolder.open(run) for run in runs]
+    models = [load(run, device=device, threads=threads, settings=settings or ()) for run in runs]
     if threads is None:
-        width = widest_layer(folder)
-        target_size = len(model.codec.target.vocab) if model.can_predict else width
-        torch.set_num_threads(choose_threads(model.recipe.train.batch_size, width, target_size))
-    return model
+        torch.set_num_threads(max(map(_suitable_threads, folders, models)))
+    return models
+
+
+def _suitable_threads(folder: "RunFolder", model: "Model") -> int:
+    """The number of threads that suits the layers of a run and its target vocabulary; a ranker has none."""
+    from antiphon.device import choose_threads
+    from antiphon.recipe.kinds import KINDS
+    from antiphon.runs.run_folder import widest_layer
+
+    width = widest_layer(folder)
+    target_size = width if KINDS[model.kind].ranks else len(model.codec.target.vocab)
+    return choose_threads(model.recipe.train.batch_size, width, target_size)
 
 
 def load_predicting_run(run: Path, device: str, threads: int | None) -> "Model":
