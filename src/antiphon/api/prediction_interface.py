@@ -152,7 +152,7 @@ class PredictionInterface:
             return lexicon
         if not isinstance(lexicon, str | Path):  # a string is the name of a file
             return Lexicon(self.codec, self._pairs(lexicon, "lexicon"))
-        pairs, _ = keep_filled(self._file_pairs(Path(lexicon)), lexicon)
+        pairs = keep_filled(self._file_pairs(Path(lexicon)), lexicon)
         if self.reads_features:
             check_lexicon_features(pairs, lexicon)
         return Lexicon(self.codec, self._pairs(pairs, "lexicon"))

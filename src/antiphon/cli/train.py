@@ -196,7 +196,7 @@ def report_test(run: "RunFolder", console: "Console", device: str, threads: int 
         assert isinstance(test, Path)
         evaluation = answer_selection.evaluate(model, test, "mixed", None)
     else:
-        pairs, _ = keep_filled(pairs_of(model.recipe, test), test, targets_only=not model.can_predict)
+        pairs = keep_filled(pairs_of(model.recipe, test), test, targets_only=not model.can_predict)
         evaluation = model.evaluate(pairs)
     with open_for_writing(run.path) as held, held.changed() as new:
         new.save_metrics(held.metrics() | {"test": evaluation.to_dict()})
