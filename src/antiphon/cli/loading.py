@@ -26,11 +26,16 @@ def load_runs(
     """The trained models of run folders; without ``threads``, their number follows from the size of the largest."""
     import torch
 
-    from antiphon.api import load
+    from antiphon.api.load_model import load_opened
     from antiphon.runs.run_folder import RunFolder
 
+    if threads is not None:
+        torch.set_num_threads(threads)
     folders = [RunFolder.open(run) for run in runs]
-    models = [load(run, device=device, threads=threads, settings=settings or ()) for run in runs]
+    models = [
+        load_opened(folder, run, device=device, settings=settings or ())
+        for folder, run in zip(folders, runs, strict=True)
+    ]
     if threads is None:
         torch.set_num_threads(max(map(_suitable_threads, folders, models)))
     return models
