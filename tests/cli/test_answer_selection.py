@@ -408,7 +408,7 @@ def test_what_cannot_be_done_is_said_in_one_sentence(antiphon, toy, attentive, t
         ("data.train=one-label.tsv", "every candidate has label 1, expected both 0 and 1"),
         ("data.dev=one-label.tsv", "no question has both a right and a wrong candidate"),
         ("data.train=no-labels.tsv", "no labels, expected a column of 0 and 1"),
-        ("train.dev_metric=accuracy", "train.dev_metric = accuracy: not for this matcher"),
+        ("train.dev_metric=accuracy", "train.dev_metric = accuracy: does not apply to this matcher"),
     ],
 )
 def test_what_cannot_be_learnt_from_is_refused_and_leaves_no_folder(

@@ -38,6 +38,7 @@ from antiphon.ranking.saved_rankers import (
 )
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.run_folder import RunFolder
+from antiphon.terminal import Say
 from antiphon.training.data.epoch_batches import EpochBatches, Indices
 from antiphon.training.data.question_sets import (
     copy_encoder,
@@ -48,10 +49,11 @@ from antiphon.training.data.question_sets import (
     ranking_values,
     training_questions,
 )
-from antiphon.training.reporting import Say
 from antiphon.training.training_length import TrainingLength
 from antiphon.training.training_setup import DevResult, InMicroBatches, TrainingSetup
 from antiphon.training.training_state import RunningMean
+
+_DEV_BATCH_SIZE = 256
 
 
 @dataclass(frozen=True)
@@ -172,7 +174,7 @@ class MatchingTask:
             matcher,
             ListwiseLoss(weight) if weight else PairModel.cross_entropy,
             self._listwise_batches(train) if weight else self._pointwise_batches(train),
-            MatchingValidation(self.dev, dev, plan_match_batches(dev, 256), counts),
+            MatchingValidation(self.dev, dev, plan_match_batches(dev, _DEV_BATCH_SIZE), counts),
             (train.question_lengths, train.sentence_lengths),
             (lambda *sizes: QuestionBatch(torch.arange(sizes[0]), sample(*sizes))) if weight else sample,
         )
