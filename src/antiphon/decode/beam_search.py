@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
@@ -93,8 +93,8 @@ class BeamSearch:
         row: int | None = None
         interval = _DONE_CHECK_INTERVAL if self.static_shapes else 1
         for length in range(1, int(self.limits.max()) + 1):
-            beam, written = step(beam)
-            history.append(written)
+            beam, record = step(beam)
+            history.append(record)
             pause()
             if length % interval == 0 and not (beam.log_prob > IMPOSSIBLE).any():
                 break
@@ -116,15 +116,9 @@ class BeamSearch:
             token=torch.full_like(sentence, START),
             log_prob=torch.where(rank == 0, 0.0, IMPOSSIBLE).double(),
             state=self.model.select(self.first_state, sentence),
-            rescorer_state=self.rescorer.select(self.rescorer.start(), sentence),
-            finished=self._none_finished(),
+            rescorer_state=self.rescorer.select(self.rescorer.start(static_shapes=self.static_shapes), sentence),
+            finished=Finished.none(self.B, self.settings.nbest, self.rescorer.features, self.device),
         )
-
-    def _none_finished(self) -> Finished:
-        shape = self.B, self.settings.nbest, 5 + self.rescorer.features
-        outputs = torch.zeros(shape, dtype=torch.float64, device=self.device)
-        outputs[:, :, :2] = IMPOSSIBLE
-        return Finished(outputs)
 
     def _step(self, beam: Beam) -> tuple[Beam, StepRecord]:
         """Hypotheses that are one token longer."""
@@ -192,7 +186,9 @@ class BeamSearch:
         parent, token = (self._by_sentence(tensor, beam.slot) for tensor in (parent, token))
         return Extensions(parent, token, log_prob, log_prob, no_features)
 
-    def _by_sentence(self, values: Float[Tensor, "N W"], slot: Int[Tensor, " N"], empty: float = 0) -> Tensor:
+    def _by_sentence(
+        self, values: Shaped[Tensor, "N W"], slot: Int[Tensor, " N"], empty: float = 0
+    ) -> Shaped[Tensor, "B KW"]:
         """Values of hypotheses grouped by sentence, ``K * W`` each."""
         return scatter_to_slots(values, slot, self.B * self.K, empty=empty).reshape(self.B, -1)
 

@@ -76,7 +76,6 @@ def search_noisy_channel(
     rescorer = NoisyChannelRescorer(model, batch, wide)
     direct = cast(LeftToRight, PrefixModel(model.direct, prefix) if prefix else model.direct)
     search = BeamSearch(direct, batch, wide, rescorer, static_shapes=static_shapes)
-    rescorer.static_shapes = search.static_shapes
     found = search.run()
     if not settings.direct_outputs:
         return [outputs[: settings.nbest] for outputs in found]
@@ -88,10 +87,10 @@ class NoisyChannelRescorer:
     """Rescores a beam search of the direct model by channel model, language model and length."""
 
     features = 4
-    static_shapes = False
 
     def __init__(self, model: NoisyChannel, batch: Batch, settings: BeamSettings) -> None:
         self.model, self.settings, self.lengths = model, settings, batch.source_lengths
+        self.static_shapes = False
         self.device, self.rows = batch.source.device, batch.source.shape[1]
         self.channel: ChannelLattice | None = None
         self.language_memory, self.first_language = None, None
@@ -120,7 +119,8 @@ class NoisyChannelRescorer:
         log_channel, log_language = torch.zeros(2, B * K, dtype=torch.float64, device=self.device)
         unfinished = torch.arange(B * K, device=self.device)
         sentence, prefix = torch.arange(B, device=self.device), unfinished // K
-        state, last = self.select(self.start(), sentence), torch.full_like(sentence, START)
+        state = self.select(self.start(static_shapes=self.static_shapes), sentence)
+        last = torch.full_like(sentence, START)
         for token in outputs.unbind(1):
             token = token[unfinished]
             extended, prefix = (prefix * size + token).unique(return_inverse=True)
@@ -153,10 +153,11 @@ class NoisyChannelRescorer:
         log_token = prepared[0][parent, self.model.language_model_ids(token)]
         return RescorerState(rows, select_states(prepared[1], parent), log_language + log_token)
 
-    def start(self) -> Pending:
-        """Channel and language model before the first token."""
+    def start(self, *, static_shapes: bool) -> Pending:
+        """Channel and language model before the first token; ``static_shapes`` holds for all steps that follow."""
+        self.static_shapes = static_shapes
         sentence = torch.arange(len(self.lengths), device=self.device)
-        room = int(self.settings.length_limits(self.lengths).max()) if self.static_shapes else 0
+        room = int(self.settings.length_limits(self.lengths).max()) if static_shapes else 0
         rows = None if self.channel is None else self.channel.start(room)
         nothing = torch.zeros_like(sentence, dtype=torch.float64)
         return Pending(RescorerState(rows, self.first_language, nothing), sentence)
