@@ -15,7 +15,7 @@ class PrefixModel:
     """
 
     steps_differ = True
-    """So they are not captured as a CUDA graph."""
+    """Steps that write the prefix differ from later ones, so none is captured as a CUDA graph."""
 
     def __init__(self, model: Any, prefix: Sequence[int]) -> None:
         self._model, self._remaining = model, list(prefix)

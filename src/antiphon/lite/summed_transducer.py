@@ -82,7 +82,7 @@ class SummedTransducer:
         if memory.copies is None:
             return log_prob, after
         size = self.graphs.target_size
-        log_copy = after.log_weight + self._copy_parts(memory, after, sentence) + factors.logits[:, size, None]
+        log_copy = after.log_weight + self._copy_logits(memory, after, sentence) + factors.logits[:, size, None]
         return memory.copies.add_copies(log_prob[:, :size], log_copy, first_row, sentence), after
 
     def select(self, state: State, index: Array) -> State:
@@ -112,7 +112,7 @@ class SummedTransducer:
         if memory.copies is not None:
             logits, rows = state.logits, state.rows[parent]
             log_odds = logits[rows, size] - logits[rows, known]
-            log_copied = log_weight + self._copy_parts(memory, state, sentence) + log_odds[:, None]
+            log_copied = log_weight + self._copy_logits(memory, state, sentence) + log_odds[:, None]
             is_copy = memory.copies.copied[:, band][sentence] == tokens[:, None]
             only_copied = (tokens >= size)[:, None]
             log_written = np.logaddexp(
@@ -120,7 +120,7 @@ class SummedTransducer:
             )
         return state.first_row, log_softmax(log_written)
 
-    def _copy_parts(self, memory: Memory, state: State, sentence: Array) -> Array:
+    def _copy_logits(self, memory: Memory, state: State, sentence: Array) -> Array:
         """The source's part of the logit of copying in the rows of the band."""
         band = slice(state.first_row, state.first_row + state.log_weight.shape[1])
         return np.asarray(memory.tokens.logits[:, band, self.graphs.target_size][sentence])

@@ -8,12 +8,16 @@ from torch import Tensor
 from antiphon.data.batch import Batch
 
 _MAX_RESERVED = 2**17
-"""Positions of all hypotheses together that are reserved at most for states that grow with every token."""
+"""Largest number of positions, of all hypotheses together, that is reserved for states that grow."""
 
 
 @runtime_checkable
 class LeftToRight(Protocol):
-    """A model of the next token. ``memory`` holds the encoded sources, ``state`` the state after each prefix."""
+    """A model of the next token. ``memory`` holds the encoded sources, ``state`` the state after each prefix.
+
+    A model may also have the attributes that the functions below look for: ``copies_unknown``; ``state_grows``, with a
+    method ``reserve``; and ``steps_differ``. Without them the answer is no.
+    """
 
     def start(self, batch: Batch) -> tuple[Any, Any]:
         """Memory, and the state before the start symbol of every sentence."""
@@ -63,7 +67,8 @@ def state_grows(model: object) -> bool:
 def static_fits(model: object, positions: int) -> bool:
     """Whether steps can have static shapes and be captured as a CUDA graph.
 
-    They must all compute the same, and states that grow must not have too many positions, of all hypotheses together.
+    All steps must compute the same: a model whose steps do not says so by ``steps_differ``. States that grow are
+    reserved for ``positions``, of all hypotheses together, which must not be too many.
     """
     if getattr(model, "steps_differ", False):
         return False

@@ -31,7 +31,7 @@ from antiphon.models.transducer_network import TransducerNetwork
 from antiphon.nn.cell_factors import CellFactors, SideState
 from antiphon.nn.copying import CellCopies, CopyTable, copies_as_unknown
 from antiphon.nn.cuda_streams import run_concurrently
-from antiphon.nn.factored_softmax import has_kernel, log_token_probabilities, mean_to_token
+from antiphon.nn.factored_softmax import has_kernel, log_token_probabilities, smoothing_term
 from antiphon.nn.next_tokens import TokenTable, kernels_fit, next_tokens
 from antiphon.nn.source_attention import SourceContext
 from antiphon.nn.transition import TransitionTable
@@ -58,7 +58,7 @@ class TransducerMemory(NamedTuple):
     lengths: Int[Tensor, " B"]
     end_logits: Float[Tensor, " B"]
     first_end: int
-    """The first row in which a source ends."""
+    """No source ends before this row: the first in which one does, or 0 on a GPU, which saves a device sync."""
     copy_table: CopyTable | None
 
 
@@ -114,10 +114,10 @@ class Transducer(TransducerNetwork):
     def _smoothing(
         self, source: CellFactors, target: CellFactors, targets: Int[Tensor, "B J"]
     ) -> Float[Tensor, "B I J"]:
-        """What label smoothing adds in each cell: the mean log probability of all tokens, less that of its own."""
+        """What label smoothing adds in each cell; nothing to a word that can only be copied."""
         known = copies_as_unknown(targets, self.target_size) if self.copies_words else targets
-        classes = self.target_logits.out_features  # without what a GPU pads
-        added = mean_to_token(source.logits[:, :, :classes], target.logits[:, :, :classes], known)
+        classes = self.target_logits.out_features  # without the padding of ``TokenLogits``
+        added = smoothing_term(source.logits[:, :, :classes], target.logits[:, :, :classes], known)
         return added.masked_fill((targets >= self.target_size)[:, None], 0.0)
 
     def start(self, batch: Batch) -> tuple[TransducerMemory, TransducerState]:
@@ -165,7 +165,7 @@ class Transducer(TransducerNetwork):
         found.log_prob[:, END] = self._log_end(memory, after, logits, sentence).to(logits.dtype)
         if memory.copy_table is None:
             return found.log_prob, after
-        log_copy = after.log_weight + self._log_copy_parts(memory, after, sentence) + logits[:, self.target_size, None]
+        log_copy = after.log_weight + self._copy_logits(memory, after, sentence) + logits[:, self.target_size, None]
         tokens_only = found.log_prob[:, : self.target_size]
         return memory.copy_table.add_copies(tokens_only, log_copy, first_row, sentence), after
 
@@ -173,7 +173,7 @@ class Transducer(TransducerNetwork):
         """What is kept of the states that target logits are computed from: nothing if words are not copied."""
         return output if self.copies_words else output[:, :0]
 
-    def _log_copy_parts(
+    def _copy_logits(
         self, memory: TransducerMemory, state: TransducerState, sentence: Int[Tensor, " N"]
     ) -> Float[Tensor, "N R"]:
         """The source's part of the logit of copying in the rows of the band."""
@@ -209,10 +209,10 @@ class Transducer(TransducerNetwork):
         known = tokens if memory.copy_table is None else copies_as_unknown(tokens, self.target_size)
         log_written = log_weight + memory.token_table.logits[:, band][sentence, :, known]
         if memory.copy_table is not None:
-            parts = self._log_copy_parts(memory, state, sentence)
+            copy_logits = self._copy_logits(memory, state, sentence)
             is_copy = memory.copy_table.copied[:, band][sentence] == tokens[:, None]
             log_odds = self._log_odds_of_copying(state.output[parent], known)
-            log_copied = (log_weight + parts + log_odds[:, None]).masked_fill(~is_copy, IMPOSSIBLE)
+            log_copied = (log_weight + copy_logits + log_odds[:, None]).masked_fill(~is_copy, IMPOSSIBLE)
             only_copied = (tokens >= self.target_size)[:, None]
             log_written = torch.logaddexp(log_written.masked_fill(only_copied, IMPOSSIBLE), log_copied)
         return state.first_row, log_written.log_softmax(1)
@@ -232,7 +232,7 @@ class Transducer(TransducerNetwork):
         sentence: Int[Tensor, " N"],
     ) -> tuple[int, Float[Tensor, "N R"]]:
         """The first row of a band, and ``log ready(i)`` of its rows after these tokens; of short sources all rows."""
-        is_plain = not (memory.transition.rest.shape[-1] or memory.transition.is_exponential or memory.copy_table)
+        is_plain = not (memory.transition.written.shape[-1] or memory.transition.is_exponential or memory.copy_table)
         if is_plain and kernels_fit(units, sentence, len(memory.lengths)):
             from antiphon.models import ready_rows_triton
 
