@@ -143,8 +143,8 @@ class LiteGreedyDecoder(GreedyPolicy, LiteDecoder):
         log_probs = self._log_token_probs(here.logits + target.logits, index, last)
         self._keep_to_prefixes(log_probs, streams, [self.tokens_written[stream] for stream in streams])
         best = self._ids(log_probs.argmax(1)[:, None], index)[:, 0]
-        writes = ((log_emit > log_shift) | last) & (best != END)
-        return [token if does else None for token, does in zip(best.tolist(), writes.tolist(), strict=True)]
+        is_written = ((log_emit > log_shift) | last) & (best != END)
+        return [token if written else None for token, written in zip(best.tolist(), is_written.tolist(), strict=True)]
 
     def _advance(self, streams: list[int], tokens: list[int]) -> None:
         index = np.array(streams)
@@ -187,7 +187,7 @@ class LiteBeamDecoder(BeamPolicy, LiteDecoder):
         self._restart_roots(streams, target, state)
 
     def _extend(self, row: BeamRow, factors: CellFactors) -> CellScores:
-        here, target = factors.select(row.position), self.tree.target.select(row.nodes)
+        here, target = factors.select(row.positions), self.tree.target.select(row.nodes)
         streams, is_last = row.streams[row.positions], row.is_last[row.positions]
         log_emit, log_shift = self._log_moves(here.transition, target.transition, streams, is_last)
         log_probs = self._log_token_probs(here.logits + target.logits, streams, is_last)
