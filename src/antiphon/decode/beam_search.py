@@ -29,7 +29,7 @@ from antiphon.data.batch import Batch
 from antiphon.data.vocab import END, PAD, SPECIALS, START, UNKNOWN
 from antiphon.decode.beam_hypotheses import Beam, Extensions, Finished, StepRecord
 from antiphon.decode.captured_step import CapturedStep
-from antiphon.decode.hypothesis import BeamSettings, Hypothesis
+from antiphon.decode.hypothesis import STUCK_AFTER, BeamSettings, Hypothesis
 from antiphon.decode.rescorer import LogProbability, Rescorer
 from antiphon.decode.traced_outputs import trace_outputs
 from antiphon.lattice.moves import IMPOSSIBLE
@@ -42,8 +42,6 @@ from antiphon.pause_points import pause
 
 _MIN_VALUE = torch.finfo(torch.float64).min
 """Lower than every possible value."""
-_STUCK_AFTER = 200
-"""A search gives up after this many tokens at one position of a long input."""
 _DONE_CHECK_INTERVAL = 4
 """Steps replayed between device syncs that check whether all sentences are done."""
 
@@ -98,7 +96,7 @@ class BeamSearch:
             pause()
             if length % interval == 0 and not (beam.log_prob > IMPOSSIBLE).any():
                 break
-            if self.is_long and length % _STUCK_AFTER == 0:
+            if self.is_long and length % STUCK_AFTER == 0:
                 before, row = row, cast(AlignedModel, self.model).unfinished_row(self.memory, beam.state)
                 if row is not None and row == before:
                     break

@@ -34,14 +34,12 @@ from antiphon.decode.channel_lattice import ChannelLattice, ChannelRows
 from antiphon.decode.forced_prefix import PrefixModel
 from antiphon.decode.hypothesis import BeamSettings, Hypothesis, merge_outputs, padded_tokens, with_scores
 from antiphon.lattice.moves import IMPOSSIBLE
+from antiphon.models.channel_weights import UNFINISHED_FACTOR
 from antiphon.models.left_to_right import AlignedModel, LeftToRight
 from antiphon.models.noisy_channel import NoisyChannel
 from antiphon.nn.recurrent import LSTMState, select_states
 from antiphon.nn.slots import scatter_to_slots
 from antiphon.pause_points import pause
-
-_COMPARED = 0.5
-"""Factor on the channel score where outputs are compared that may not have ended."""
 
 
 class RescorerState(NamedTuple):
@@ -266,7 +264,7 @@ class NoisyChannelRescorer:
         cell = sentence * self.rows + row
         best = torch.full((len(self.lengths) * self.rows,), IMPOSSIBLE, dtype=explained.dtype, device=self.device)
         best = best.scatter_reduce(0, cell, explained.masked_fill(~exists, IMPOSSIBLE), "amax")
-        compared = _COMPARED * (explained - best[cell])
+        compared = UNFINISHED_FACTOR * (explained - best[cell])
         return compared, torch.where(token == END, whole, compared)
 
     def _explained(self, rows: ChannelRows, first_row: int, arrive: Float[Tensor, "M R"]) -> Float[Tensor, " M"]:

@@ -97,7 +97,7 @@ class AveragedModels:
             for member, its_memory, its_state in zip(self.members, memory, state, strict=True)
             if isinstance(member.model, SummedTransducer)
         ]
-        total = np.zeros((len(tokens), max(its_memory.tokens.logits.shape[1] for _, _, its_memory, _ in aligned)))
+        total = np.zeros((len(tokens), max(its_memory.token_table.logits.shape[1] for _, _, its_memory, _ in aligned)))
         for member, model, its_memory, its_state in aligned:
             first, log_rows = model.log_rows(its_memory, its_state, parent, member.target_ids(tokens), sentence)
             total[:, first : first + log_rows.shape[1]] += np.exp(log_rows)

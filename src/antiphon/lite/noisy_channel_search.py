@@ -16,10 +16,7 @@ from antiphon.lite.log_space import IMPOSSIBLE, Array, top_k
 from antiphon.lite.output_search import Beam, Extensions, OutputSearch
 from antiphon.lite.step_model import GraphModel
 from antiphon.lite.transducer_graphs import TransducerGraphs
-from antiphon.models.channel_weights import Weights
-
-_COMPARED = 0.5
-"""Factor on the channel score where outputs are compared that may not have ended."""
+from antiphon.models.channel_weights import UNFINISHED_FACTOR, Weights
 
 
 class Channel(NamedTuple):
@@ -251,7 +248,7 @@ class NoisyChannelRescorer:
         cell = sentence * self.I + np.where(token == END, last_row, first_row + log_arrive.argmax(1))
         best = np.full(len(self.lengths) * self.I, IMPOSSIBLE)
         np.maximum.at(best, cell, explained)
-        compared = _COMPARED * (explained - best[cell])
+        compared = UNFINISHED_FACTOR * (explained - best[cell])
         return compared, np.where(token == END, whole, compared)
 
     def _explained(self, rows: ChannelRows, first_row: int, arrive: Array) -> Array:

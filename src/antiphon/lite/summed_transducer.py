@@ -21,21 +21,25 @@ _LOG_NEGLIGIBLE = 2 * math.log(np.finfo(np.float32).eps)
 """Log of the share of a prefix's probability below which a row is dropped from the band."""
 
 
-class Memory(NamedTuple):
-    """What is computed once per source; ``first_end`` is the first row in which a source ends."""
+class TransducerMemory(NamedTuple):
+    """What is computed once per source: token logits and transition units of every row.
 
-    tokens: TokenTable
+    ``states`` are those that the decoder attends to, if it does; ``first_end`` is the first row in which a source ends.
+    """
+
+    token_table: TokenTable
     transition: TransitionTable
     states: Array | None
     lengths: Array
     first_end: int
-    copies: CopyTable | None
+    copy_table: CopyTable | None
 
 
-class State(NamedTuple):
+class TransducerState(NamedTuple):
     """The state after each prefix: the decoder, and the weight of each row from ``first_row`` on for the next token.
 
-    ``logits[rows]`` are the target's logits of each prefix: they are needed for few tokens, so they are not copied.
+    ``log_weight`` is that of ``models/transducer.py``. ``logits[rows]`` are the target's logits of each prefix: few of
+    them are needed, so they are not copied.
     """
 
     decoder: SideState
@@ -51,12 +55,12 @@ class SummedTransducer:
     def __init__(self, graphs: TransducerGraphs) -> None:
         self.graphs, self.copies_unknown, self.copies_words = graphs, graphs.copies_unknown, graphs.copies_words
 
-    def start(self, pairs: PaddedPairs) -> tuple[Memory, State]:
+    def start(self, pairs: PaddedPairs) -> tuple[TransducerMemory, TransducerState]:
         """The sources, encoded, and the state before the start symbol, with all probability in the first row."""
         factors, states = self.graphs.encode(pairs)
         B, I, _ = factors.logits.shape
         copies = CopyTable.of(self.graphs.copied_words(pairs), self.graphs.target_size) if self.copies_words else None
-        memory = Memory(
+        memory = TransducerMemory(
             TokenTable.of(factors.logits),
             self.graphs.transition.table(factors.transition),
             states,
@@ -68,65 +72,67 @@ class SummedTransducer:
         log_weight[:, 0] = 0.0
         nothing = np.zeros((1, factors.logits.shape[2]), np.float32)
         decoder = self.graphs.target_state(pairs.features)
-        return memory, State(decoder, log_weight, 0, nothing, np.zeros(B, np.int64))
+        return memory, TransducerState(decoder, log_weight, 0, nothing, np.zeros(B, np.int64))
 
-    def step(self, memory: Memory, state: State, tokens: Array, sentence: Array) -> tuple[Array, State]:
+    def step(
+        self, memory: TransducerMemory, state: TransducerState, tokens: Array, sentence: Array
+    ) -> tuple[Array, TransducerState]:
         """``log P(y | prefix)`` for every next token ``y``, all alignments summed, and the state to continue from."""
         context = None if memory.states is None else Context(memory.states, memory.lengths, sentence)
         factors, decoder = self.graphs.decode_step(tokens, state.decoder, context)
         first_row, log_ready = self._log_ready(memory, state, tokens, factors.transition, sentence)
         band = slice(first_row, first_row + log_ready.shape[1])
-        log_prob, log_z = next_tokens(memory.tokens.slice_rows(band), factors.logits, sentence, log_ready)
-        after = State(decoder, log_ready - log_z, first_row, factors.logits, np.arange(len(tokens)))
+        log_prob, log_z = next_tokens(memory.token_table.slice_rows(band), factors.logits, sentence, log_ready)
+        after = TransducerState(decoder, log_ready - log_z, first_row, factors.logits, np.arange(len(tokens)))
         log_prob[:, END] = self._log_end(memory, after, sentence)
-        if memory.copies is None:
+        if memory.copy_table is None:
             return log_prob, after
         size = self.graphs.target_size
         log_copy = after.log_weight + self._copy_logits(memory, after, sentence) + factors.logits[:, size, None]
-        return memory.copies.add_copies(log_prob[:, :size], log_copy, first_row, sentence), after
+        return memory.copy_table.add_copies(log_prob[:, :size], log_copy, first_row, sentence), after
 
-    def select(self, state: State, index: Array) -> State:
+    def select(self, state: TransducerState, index: Array) -> TransducerState:
         """The states of some prefixes."""
-        return State(
+        return TransducerState(
             state.decoder.select(index), state.log_weight[index], state.first_row, state.logits, state.rows[index]
         )
 
-    def is_long(self, memory: Memory) -> bool:
+    def is_long(self, memory: TransducerMemory) -> bool:
         """Whether decoding is limited to a band of rows."""
-        return bool(memory.tokens.logits.shape[1] > _BANDED_FROM)
+        return bool(memory.token_table.logits.shape[1] > _BANDED_FROM)
 
-    def unfinished_row(self, memory: Memory, state: State) -> int | None:
+    def unfinished_row(self, memory: TransducerMemory, state: TransducerState) -> int | None:
         """The row in which prefixes will most probably write next, or None if a source ends there."""
         row = state.first_row + int(state.log_weight.max(0).argmax()) if len(state.log_weight) else 0
         return row if row < memory.first_end else None
 
     def log_rows(
-        self, memory: Memory, state: State, parent: Array | slice, tokens: Array, sentence: Array
+        self, memory: TransducerMemory, state: TransducerState, parent: Array | slice, tokens: Array, sentence: Array
     ) -> tuple[int, Array]:
         """The first row of the band, and ``log arrive(i)`` of the rows after one more token of each parent."""
         log_weight = state.log_weight[parent]
         band = slice(state.first_row, state.first_row + log_weight.shape[1])
         size = self.graphs.target_size
-        known = tokens if memory.copies is None else copies_as_unknown(tokens, size)
-        log_written = log_weight + memory.tokens.logits[:, band][sentence, :, known]
-        if memory.copies is not None:
+        known = tokens if memory.copy_table is None else copies_as_unknown(tokens, size)
+        log_written = log_weight + memory.token_table.logits[:, band][sentence, :, known]
+        if memory.copy_table is not None:
             logits, rows = state.logits, state.rows[parent]
             log_odds = logits[rows, size] - logits[rows, known]
             log_copied = log_weight + self._copy_logits(memory, state, sentence) + log_odds[:, None]
-            is_copy = memory.copies.copied[:, band][sentence] == tokens[:, None]
+            is_copy = memory.copy_table.copied[:, band][sentence] == tokens[:, None]
             only_copied = (tokens >= size)[:, None]
             log_written = np.logaddexp(
                 np.where(only_copied, IMPOSSIBLE, log_written), np.where(is_copy, log_copied, IMPOSSIBLE)
             )
         return state.first_row, log_softmax(log_written)
 
-    def _copy_logits(self, memory: Memory, state: State, sentence: Array) -> Array:
+    def _copy_logits(self, memory: TransducerMemory, state: TransducerState, sentence: Array) -> Array:
         """The source's part of the logit of copying in the rows of the band."""
         band = slice(state.first_row, state.first_row + state.log_weight.shape[1])
-        return np.asarray(memory.tokens.logits[:, band, self.graphs.target_size][sentence])
+        return np.asarray(memory.token_table.logits[:, band, self.graphs.target_size][sentence])
 
     def _log_ready(
-        self, memory: Memory, state: State, tokens: Array, target: Array, sentence: Array
+        self, memory: TransducerMemory, state: TransducerState, tokens: Array, target: Array, sentence: Array
     ) -> tuple[int, Array]:
         """The first row of a band, and ``log ready(i)`` of its rows after these tokens; of short sources all rows."""
         first_row, log_arrive = self.log_rows(memory, state, slice(None), tokens, sentence)
@@ -135,10 +141,10 @@ class SummedTransducer:
         return self._log_ready_in_band(memory, first_row, log_arrive, target, sentence)
 
     def _log_ready_in_band(
-        self, memory: Memory, first_row: int, log_arrive: Array, target: Array, sentence: Array
+        self, memory: TransducerMemory, first_row: int, log_arrive: Array, target: Array, sentence: Array
     ) -> tuple[int, Array]:
         """The same for long sources: the band grows as far as probability reaches, and loses rows without it."""
-        I, ahead = memory.tokens.logits.shape[1], _ROWS_AHEAD
+        I, ahead = memory.token_table.logits.shape[1], _ROWS_AHEAD
         log_forward, log_ready = self._log_forward(memory, first_row, log_arrive, target, sentence)
         while first_row + log_arrive.shape[1] < I and log_forward[:, -1].max() >= _LOG_NEGLIGIBLE:
             more = min(ahead, I - first_row - log_arrive.shape[1])
@@ -152,7 +158,7 @@ class SummedTransducer:
         return first_row + first, log_ready[:, first:stop]
 
     def _log_forward(
-        self, memory: Memory, first_row: int, log_arrive: Array, target: Array, sentence: Array
+        self, memory: TransducerMemory, first_row: int, log_arrive: Array, target: Array, sentence: Array
     ) -> tuple[Array, Array]:
         """Log probabilities of reaching each row after the prefix, and of writing there next."""
         transition, stop = self.graphs.transition, first_row + log_arrive.shape[1]
@@ -164,13 +170,13 @@ class SummedTransducer:
         log_forward[rows_left < 0] = IMPOSSIBLE
         return log_forward, log_forward + log_emit
 
-    def _log_end(self, memory: Memory, state: State, sentence: Array) -> Array:
+    def _log_end(self, memory: TransducerMemory, state: TransducerState, sentence: Array) -> Array:
         """Log probability of the end symbol, which can be written only in the last row."""
         last = memory.lengths[sentence] - 1
         column, R = last - state.first_row, state.log_weight.shape[1]
         prefixes = np.arange(len(sentence))
         log_weight = state.log_weight[prefixes, column.clip(0, R - 1)]
-        log_end = log_weight + memory.tokens.logits[sentence, last, END] + state.logits[:, END]
+        log_end = log_weight + memory.token_table.logits[sentence, last, END] + state.logits[:, END]
         return np.where((column < 0) | (column >= R), IMPOSSIBLE, log_end)
 
     def best_rows(self, pairs: PaddedPairs) -> Array:

@@ -1,6 +1,9 @@
-"""The weights of a noisy channel, and the names of the four scores that they weigh."""
+"""The weights of the four scores of a noisy channel."""
 
 from typing import NamedTuple
+
+UNFINISHED_FACTOR = 0.5
+"""Factor on the channel score where outputs are compared that may not have ended (``decode/rescoring.py``)."""
 
 
 class Weights(NamedTuple):
