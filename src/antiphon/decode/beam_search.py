@@ -33,7 +33,7 @@ from antiphon.decode.hypothesis import STUCK_AFTER, BeamSettings, Hypothesis
 from antiphon.decode.rescorer import LogProbability, Rescorer
 from antiphon.decode.traced_outputs import trace_outputs
 from antiphon.lattice.moves import IMPOSSIBLE
-from antiphon.models.left_to_right import AlignedModel, LeftToRight, copies_unknown, reserve, static_fits
+from antiphon.models.left_to_right import BandedModel, LeftToRight, copies_unknown, is_long, reserve, static_fits
 from antiphon.nn.cuda_streams import run_concurrently
 from antiphon.nn.factored_softmax import has_kernel
 from antiphon.nn.next_tokens import top_tokens
@@ -81,7 +81,7 @@ class BeamSearch:
         if self.static_shapes:
             self.first_state = reserve(model, self.first_state, longest)
         self.width = max(self.K, settings.proposals) if self.rescorer.features else self.K
-        self.is_long = hasattr(model, "is_long") and model.is_long(self.memory)
+        self.is_long = is_long(model, self.memory)
 
     def run(self) -> list[list[Hypothesis]]:
         """The best outputs of every sentence."""
@@ -97,7 +97,7 @@ class BeamSearch:
             if length % interval == 0 and not (beam.log_prob > IMPOSSIBLE).any():
                 break
             if self.is_long and length % STUCK_AFTER == 0:
-                before, row = row, cast(AlignedModel, self.model).unfinished_row(self.memory, beam.state)
+                before, row = row, cast(BandedModel, self.model).unfinished_row(self.memory, beam.state)
                 if row is not None and row == before:
                     break
         return self._trace_back(beam.finished, history)
@@ -234,9 +234,9 @@ class BeamSearch:
         best, index = value.topk(min(4 * self.K, value.shape[1]), 1)
         parent, token = (tensor.gather(1, index) for tensor in (extensions.parent, extensions.token))
         sentence = self.sentences.repeat_interleave(index.shape[1])
-        model = cast(AlignedModel, self.model)
-        _, log_rows = model.log_rows(self.memory, state, parent.flatten(), token.flatten(), sentence)
-        row = log_rows.argmax(1).view_as(index)
+        model = cast(BandedModel, self.model)
+        band = model.log_rows(self.memory, state, parent.flatten(), token.flatten(), sentence)
+        row = band.log_prob.argmax(1).view_as(index)
         before = (row[:, :, None] == row[:, None]).tril(-1).sum(2)
         kept = best.masked_fill(before >= max(1, self.K // 2), IMPOSSIBLE)
         return torch.full_like(value, IMPOSSIBLE).scatter(1, index, kept)

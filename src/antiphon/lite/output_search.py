@@ -9,7 +9,7 @@ from antiphon.data.vocab import END, PAD, SPECIALS, START, UNKNOWN
 from antiphon.decode.hypothesis import STUCK_AFTER, BeamSettings, Hypothesis
 from antiphon.decode.traced_outputs import FINISHED_COLUMNS, SCORE, VALUE, trace_outputs
 from antiphon.lite.log_space import IMPOSSIBLE, Array, kth_best, top_k, top_tokens
-from antiphon.lite.step_model import StepModel
+from antiphon.lite.step_model import RowBand, StepModel
 
 _MIN_VALUE = np.finfo(np.float64).min
 """Lower than every possible value."""
@@ -244,10 +244,10 @@ class OutputSearch:
         best, index = top_k(value, min(4 * self.K, value.shape[1]))
         parent, token = (np.take_along_axis(part, index, 1) for part in (extensions.parent, extensions.token))
         sentence = self.sentences.repeat(index.shape[1])
-        _, log_rows = self.model.log_rows(  # type: ignore[attr-defined]
+        band: RowBand = self.model.log_rows(  # type: ignore[attr-defined]
             self.memory, state, parent.ravel(), token.ravel(), sentence
         )
-        row = log_rows.argmax(1).reshape(index.shape)
+        row = band.log_prob.argmax(1).reshape(index.shape)
         before = np.tril(row[:, :, None] == row[:, None], -1).sum(2)
         limited = np.full_like(value, IMPOSSIBLE)
         np.put_along_axis(limited, index, np.where(before >= max(1, self.K // 2), IMPOSSIBLE, best), 1)

@@ -32,6 +32,13 @@ class StepModel(Protocol):
         ...
 
 
+class RowBand(NamedTuple):
+    """Log probabilities of consecutive rows after each prefix, the same as in ``models/left_to_right.py``."""
+
+    first_row: int
+    log_prob: Array
+
+
 class GraphState(NamedTuple):
     """The tensors of a state, in the order of their names."""
 

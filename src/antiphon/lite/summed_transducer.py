@@ -9,6 +9,7 @@ from antiphon.data.padded_pairs import PaddedPairs
 from antiphon.data.vocab import END, START
 from antiphon.lite.copied_positions import CopyTable, copies_as_unknown
 from antiphon.lite.log_space import IMPOSSIBLE, Array, forward_along, log_softmax
+from antiphon.lite.step_model import RowBand
 from antiphon.lite.token_table import TokenTable, log_normalisers, next_tokens
 from antiphon.lite.transducer_graphs import CellFactors, Context, SideState, TransducerGraphs
 from antiphon.lite.transition_odds import TransitionTable
@@ -38,15 +39,20 @@ class TransducerMemory(NamedTuple):
 class TransducerState(NamedTuple):
     """The state after each prefix: the decoder, and the weight of each row from ``first_row`` on for the next token.
 
-    ``log_weight`` is that of ``models/transducer.py``. ``logits[rows]`` are the target's logits of each prefix: few of
-    them are needed, so they are not copied.
+    ``log_weight`` is that of ``models/transducer.py``. ``logits[logit_rows]`` are the target's logits of each
+    prefix: few of them are needed, so they are not copied.
     """
 
     decoder: SideState
     log_weight: Array
     first_row: int
     logits: Array
-    rows: Array
+    logit_rows: Array
+
+    @property
+    def rows(self) -> slice:
+        """The rows that have weights."""
+        return slice(self.first_row, self.first_row + self.log_weight.shape[1])
 
 
 class SummedTransducer:
@@ -81,8 +87,8 @@ class SummedTransducer:
         context = None if memory.states is None else Context(memory.states, memory.lengths, sentence)
         factors, decoder = self.graphs.decode_step(tokens, state.decoder, context)
         first_row, log_ready = self._log_ready(memory, state, tokens, factors.transition, sentence)
-        band = slice(first_row, first_row + log_ready.shape[1])
-        log_prob, log_z = next_tokens(memory.token_table.slice_rows(band), factors.logits, sentence, log_ready)
+        rows = slice(first_row, first_row + log_ready.shape[1])
+        log_prob, log_z = next_tokens(memory.token_table.slice_rows(rows), factors.logits, sentence, log_ready)
         after = TransducerState(decoder, log_ready - log_z, first_row, factors.logits, np.arange(len(tokens)))
         log_prob[:, END] = self._log_end(memory, after, sentence)
         if memory.copy_table is None:
@@ -94,7 +100,7 @@ class SummedTransducer:
     def select(self, state: TransducerState, index: Array) -> TransducerState:
         """The states of some prefixes."""
         return TransducerState(
-            state.decoder.select(index), state.log_weight[index], state.first_row, state.logits, state.rows[index]
+            state.decoder.select(index), state.log_weight[index], state.first_row, state.logits, state.logit_rows[index]
         )
 
     def is_long(self, memory: TransducerMemory) -> bool:
@@ -108,59 +114,58 @@ class SummedTransducer:
 
     def log_rows(
         self, memory: TransducerMemory, state: TransducerState, parent: Array | slice, tokens: Array, sentence: Array
-    ) -> tuple[int, Array]:
-        """The first row of the band, and ``log arrive(i)`` of the rows after one more token of each parent."""
+    ) -> RowBand:
+        """``log arrive(i)`` after one more token of each parent."""
         log_weight = state.log_weight[parent]
-        band = slice(state.first_row, state.first_row + log_weight.shape[1])
         size = self.graphs.target_size
         known = tokens if memory.copy_table is None else copies_as_unknown(tokens, size)
-        log_written = log_weight + memory.token_table.logits[:, band][sentence, :, known]
+        log_written = log_weight + memory.token_table.logits[:, state.rows][sentence, :, known]
         if memory.copy_table is not None:
-            logits, rows = state.logits, state.rows[parent]
-            log_odds = logits[rows, size] - logits[rows, known]
+            logits, prefixes = state.logits, state.logit_rows[parent]
+            log_odds = logits[prefixes, size] - logits[prefixes, known]
             log_copied = log_weight + self._copy_logits(memory, state, sentence) + log_odds[:, None]
-            is_copy = memory.copy_table.copied[:, band][sentence] == tokens[:, None]
+            is_copy = memory.copy_table.copied[:, state.rows][sentence] == tokens[:, None]
             only_copied = (tokens >= size)[:, None]
             log_written = np.logaddexp(
                 np.where(only_copied, IMPOSSIBLE, log_written), np.where(is_copy, log_copied, IMPOSSIBLE)
             )
-        return state.first_row, log_softmax(log_written)
+        return RowBand(state.first_row, log_softmax(log_written))
 
     def _copy_logits(self, memory: TransducerMemory, state: TransducerState, sentence: Array) -> Array:
         """The source's part of the logit of copying in the rows of the band."""
-        band = slice(state.first_row, state.first_row + state.log_weight.shape[1])
-        return np.asarray(memory.token_table.logits[:, band, self.graphs.target_size][sentence])
+        return np.asarray(memory.token_table.logits[:, state.rows, self.graphs.target_size][sentence])
 
     def _log_ready(
         self, memory: TransducerMemory, state: TransducerState, tokens: Array, target: Array, sentence: Array
-    ) -> tuple[int, Array]:
-        """The first row of a band, and ``log ready(i)`` of its rows after these tokens; of short sources all rows."""
-        first_row, log_arrive = self.log_rows(memory, state, slice(None), tokens, sentence)
+    ) -> RowBand:
+        """``log ready(i)`` after these tokens; of short sources in all rows."""
+        arrive = self.log_rows(memory, state, slice(None), tokens, sentence)
         if not self.is_long(memory):
-            return 0, self._log_forward(memory, 0, log_arrive, target, sentence)[1]
-        return self._log_ready_in_band(memory, first_row, log_arrive, target, sentence)
+            return RowBand(0, self._log_forward(memory, arrive, target, sentence)[1])
+        return self._log_ready_in_band(memory, arrive, target, sentence)
 
-    def _log_ready_in_band(
-        self, memory: TransducerMemory, first_row: int, log_arrive: Array, target: Array, sentence: Array
-    ) -> tuple[int, Array]:
+    def _log_ready_in_band(self, memory: TransducerMemory, arrive: RowBand, target: Array, sentence: Array) -> RowBand:
         """The same for long sources: the band grows as far as probability reaches, and loses rows without it."""
         I, ahead = memory.token_table.logits.shape[1], _ROWS_AHEAD
-        log_forward, log_ready = self._log_forward(memory, first_row, log_arrive, target, sentence)
-        while first_row + log_arrive.shape[1] < I and log_forward[:, -1].max() >= _LOG_NEGLIGIBLE:
-            more = min(ahead, I - first_row - log_arrive.shape[1])
-            log_arrive = np.pad(log_arrive, ((0, 0), (0, more)), constant_values=IMPOSSIBLE)
-            log_forward, log_ready = self._log_forward(memory, first_row, log_arrive, target, sentence)
+        log_forward, log_ready = self._log_forward(memory, arrive, target, sentence)
+        while (rows_left := I - arrive.first_row - arrive.log_prob.shape[1]) and (
+            log_forward[:, -1].max() >= _LOG_NEGLIGIBLE
+        ):
+            more = ((0, 0), (0, min(ahead, rows_left)))
+            arrive = RowBand(arrive.first_row, np.pad(arrive.log_prob, more, constant_values=IMPOSSIBLE))
+            log_forward, log_ready = self._log_forward(memory, arrive, target, sentence)
             ahead *= 2
         if log_ready.shape[1] <= _BANDED_FROM:
-            return first_row, log_ready
+            return RowBand(arrive.first_row, log_ready)
         has_mass = np.flatnonzero((log_ready > _LOG_NEGLIGIBLE).any(0))
         first, stop = (int(has_mass[0]), int(has_mass[-1]) + 1) if len(has_mass) else (0, 1)
-        return first_row + first, log_ready[:, first:stop]
+        return RowBand(arrive.first_row + first, log_ready[:, first:stop])
 
     def _log_forward(
-        self, memory: TransducerMemory, first_row: int, log_arrive: Array, target: Array, sentence: Array
+        self, memory: TransducerMemory, arrive: RowBand, target: Array, sentence: Array
     ) -> tuple[Array, Array]:
-        """Log probabilities of reaching each row after the prefix, and of writing there next."""
+        """``log forward(i)`` of reaching each row after the prefix, and ``log ready(i)`` of writing there next."""
+        first_row, log_arrive = arrive
         transition, stop = self.graphs.transition, first_row + log_arrive.shape[1]
         table = memory.transition.slice_rows(slice(first_row, stop))
         log_odds = transition.log_odds_by_sentence(table, target, sentence)

@@ -16,7 +16,7 @@ from torch.nn.functional import pad
 
 from antiphon.data.batch import Batch
 from antiphon.lattice.moves import IMPOSSIBLE
-from antiphon.models.left_to_right import copies_unknown, reserve, state_grows
+from antiphon.models.left_to_right import RowBand, copies_unknown, reserve, state_grows
 from antiphon.models.token_likelihood import token_log_probs
 from antiphon.models.transducer import Transducer
 from antiphon.nn.copying import copies_as_unknown
@@ -125,15 +125,15 @@ class Ensemble(nn.Module):
         parent: Int[Tensor, " N"],
         tokens: Int[Tensor, " N"],
         sentence: Int[Tensor, " N"],
-    ) -> tuple[int, Float[Tensor, "N R"]]:
+    ) -> RowBand:
         """Log probabilities of the input position of one more token: the mean of the transducers among the members."""
         aligned = [(m, member) for m, member in enumerate(self.members) if isinstance(member, Transducer)]
         I = max(memory[m].token_table.logits.shape[1] for m, _ in aligned)
         total = torch.zeros(len(tokens), I, dtype=torch.float64, device=tokens.device)
         for m, member in aligned:
-            first, log_rows = member.log_rows(memory[m], state[m], parent, self._target_ids(m, tokens), sentence)
-            total[:, first : first + log_rows.shape[1]] += log_rows.exp()
-        return 0, (total / total.sum(1, keepdim=True)).log()
+            first, log_prob = member.log_rows(memory[m], state[m], parent, self._target_ids(m, tokens), sentence)
+            total[:, first : first + log_prob.shape[1]] += log_prob.exp()
+        return RowBand(0, (total / total.sum(1, keepdim=True)).log())
 
     def _ids(self, side: str, member: int) -> Tensor:
         return cast(Tensor, getattr(self, f"{side}_ids_{member}"))

@@ -1,6 +1,6 @@
 """The interface of models that decoding uses: log probabilities of the next token after each prefix."""
 
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor
@@ -16,7 +16,7 @@ class LeftToRight(Protocol):
     """A model of the next token. ``memory`` holds the encoded sources, ``state`` the state after each prefix.
 
     A model may also have the attributes that the functions below look for: ``copies_unknown``; ``state_grows``, with a
-    method ``reserve``; and ``steps_differ``. Without them the answer is no.
+    method ``reserve``; ``steps_differ``; and ``is_long``, if it is a ``BandedModel``. Without them the answer is no.
     """
 
     def start(self, batch: Batch) -> tuple[Any, Any]:
@@ -32,8 +32,23 @@ class LeftToRight(Protocol):
         ...
 
 
+class RowBand(NamedTuple):
+    """Log probabilities of ``R`` consecutive input positions (rows) after each prefix; other rows have next to none."""
+
+    first_row: int
+    log_prob: Float[Tensor, "N R"]
+
+
 class AlignedModel(LeftToRight, Protocol):
     """A model that knows the input position (row) at which each token is written."""
+
+    def log_rows(self, memory: Any, state: Any, parent: Tensor, tokens: Tensor, sentence: Tensor) -> RowBand:
+        """Log probabilities of the row in which one more token after each parent was written."""
+        ...
+
+
+class BandedModel(AlignedModel, Protocol):
+    """A model that decodes long sources in a band of rows, and can be stuck there."""
 
     def is_long(self, memory: Any) -> bool:
         """Whether the sources are so long that the search must limit how many hypotheses share a row."""
@@ -41,12 +56,6 @@ class AlignedModel(LeftToRight, Protocol):
 
     def unfinished_row(self, memory: Any, state: Any) -> int | None:
         """The row in which hypotheses will write next, or None if a source ends there."""
-        ...
-
-    def log_rows(
-        self, memory: Any, state: Any, parent: Tensor, tokens: Tensor, sentence: Tensor
-    ) -> tuple[int, Float[Tensor, "N R"]]:
-        """The first row of a band, and log probabilities of the rows of one more token after each parent."""
         ...
 
 
@@ -57,6 +66,11 @@ def copies_unknown(model: object) -> bool:
     (``data/augmentation.py``).
     """
     return bool(getattr(model, "copies_unknown", False))
+
+
+def is_long(model: Any, memory: Any) -> bool:
+    """Whether a model decodes these sources in a band of rows (``BandedModel``)."""
+    return hasattr(model, "is_long") and bool(model.is_long(memory))
 
 
 def state_grows(model: object) -> bool:
