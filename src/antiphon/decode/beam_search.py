@@ -154,14 +154,14 @@ class BeamSearch:
         return index if self.static_shapes else beam.slot[index]
 
     def _filled_slots(self, beam: Beam, log_prob: Float[Tensor, "B K"]) -> Beam:
-        """The beam with the slots that hold a hypothesis now; with static shapes, every slot."""
+        """The beam with the slots that hold a hypothesis after this step; with static shapes, every slot."""
         if self.static_shapes:
             return beam
         slot = (log_prob > IMPOSSIBLE).flatten().nonzero()[:, 0]
         return beam._replace(slot=slot, sentence=slot // self.K)
 
     def _of_slots(self, values: Tensor, filled: Beam) -> Tensor:
-        """The values of the slots that hold a hypothesis, of values for each slot of each sentence."""
+        """Of values for every slot of every sentence, those of the slots that hold a hypothesis."""
         return values.flatten() if self.static_shapes else values.flatten()[filled.slot]
 
     def _extend(self, beam: Beam, log_next: Float[Tensor, "N V"], is_last: Bool[Tensor, " B"]) -> Extensions:
@@ -227,7 +227,7 @@ class BeamSearch:
         return value.topk(self.K, 1)
 
     def _limit_rows(self, value: Float[Tensor, "B E"], extensions: Extensions, state: Any) -> Float[Tensor, "B E"]:
-        """Values of extensions, of which at most half a beam may have been written at one position.
+        """The values, impossible for all but the best ``beam / 2`` extensions written at the same position.
 
         On a long input all hypotheses could otherwise repeat tokens at a position that is hard to leave.
         """

@@ -24,7 +24,7 @@ class PrefixModel:
         return getattr(self._model, name)
 
     def step(self, memory: Any, state: Any, tokens: Tensor, sentence: Tensor) -> tuple[Tensor, Any]:
-        """Log probabilities of the next token, of which one is possible while the prefix is not written."""
+        """Log probabilities of the next token; until the prefix is written, only its next token is possible."""
         log_next, state = self._model.step(memory, state, tokens, sentence)
         if self._remaining:
             token = self._remaining.pop(0)

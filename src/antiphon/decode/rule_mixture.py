@@ -33,10 +33,10 @@ class HeldOutAnswers(NamedTuple):
 
     @property
     def break_even(self) -> float:
-        """The weight above which the rules' answer wins.
+        """The weight above which the rules' answer wins: ``d / (1 + d)`` with ``d = p(network's) - p(rules')``.
 
-        With ``d`` the network's probability of its own answer minus that of the rules', it is ``d / (1 + d)``; it is 0
-        if the search missed a more probable answer of the rules.
+        ``p`` is the network's probability of an answer. If it prefers the rules' answer, which its search has missed,
+        the weight is 0.
         """
         lead = math.exp(self.log_prob) - math.exp(self.rule_log_prob)
         return max(0.0, lead / (1 + lead))

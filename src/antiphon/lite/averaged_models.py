@@ -38,7 +38,7 @@ class Member(NamedTuple):
         return bool(getattr(self.model, "copies_words", False))
 
     def target_ids(self, tokens: Array) -> Array:
-        """Target ids of the member; those of copied words and of nothing to copy are the same for all members."""
+        """Target ids of the member; copied words, and ``NOT_COPIED``, have the same ids in all members."""
         size = len(self.target)
         if not self.copies_words:
             return np.asarray(self.target[copies_as_unknown(tokens, size).clip(0)])
@@ -104,7 +104,7 @@ class AveragedModels:
         return RowBand(0, log_of(total / total.sum(1, keepdims=True)))
 
     def member_with(self, ability: str) -> Member | None:
-        """The first member that has a method, if any copies the first that does."""
+        """The first member that has a method, or None; a member that copies goes first."""
         able = [member for member in self.members if getattr(member.model, ability, None) is not None]
         return min(able, key=lambda each: not (each.model.copies_unknown or each.copies_words), default=None)
 

@@ -33,7 +33,7 @@ class GrowingRows(NamedTuple):
 
 
 class GrowingLattice(ChannelLattice):
-    """The lattice of one input, of which no token has been read yet."""
+    """The lattice of one input that grows; it starts without any tokens."""
 
     def __init__(self, graphs: TransducerGraphs, features: Array) -> None:
         super().__init__(graphs, np.full((1, 1), START), features)

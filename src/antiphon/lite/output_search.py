@@ -240,7 +240,7 @@ class OutputSearch:
         return top_k(value, self.K)
 
     def _limit_rows(self, value: Array, extensions: Extensions, state: Any) -> Array:
-        """Values of extensions, of which at most half a beam may have been written at one position."""
+        """The values, impossible for all but the best ``beam / 2`` extensions written at the same position."""
         best, index = top_k(value, min(4 * self.K, value.shape[1]))
         parent, token = (np.take_along_axis(part, index, 1) for part in (extensions.parent, extensions.token))
         sentence = self.sentences.repeat(index.shape[1])

@@ -24,7 +24,7 @@ class StepModel(Protocol):
         ...
 
     def step(self, memory: Any, state: Any, tokens: Array, sentence: Array) -> tuple[Array, Any]:
-        """Log probabilities of the token after these, which belong to prefixes of a sentence, and the next state."""
+        """Log probabilities of the next token after ``tokens``, and the next state; see ``LeftToRight``."""
         ...
 
     def select(self, state: Any, index: Array) -> Any:
@@ -46,7 +46,10 @@ class GraphState(NamedTuple):
 
 
 class GraphModel:
-    """A model with a graph for ``start`` and one for ``step``; ``axes`` are those of prefixes in its states."""
+    """A model with a graph for ``start`` and one for ``step``.
+
+    ``state`` names the tensors of its state, and ``axes`` has the axis of prefixes of each.
+    """
 
     copies_unknown = False
 
@@ -103,7 +106,7 @@ class PrefixModel:
         return getattr(self._model, name)
 
     def step(self, memory: Any, state: Any, tokens: Array, sentence: Array) -> tuple[Array, Any]:
-        """Log probabilities of the next token, of which one is possible while the prefix is not written."""
+        """Log probabilities of the next token; until the prefix is written, only its next token is possible."""
         log_next, state = self._model.step(memory, state, tokens, sentence)
         if self._remaining:
             token = self._remaining.pop(0)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from antiphon.data.batch import Batch
 from antiphon.models.sequence_model import LSTMSettings, TokenModel
 from antiphon.nn.dropout import Dropout
-from antiphon.nn.recurrent import Embedding, FeatureEmbedding, Sizes, SourceEncoder, valid_positions
+from antiphon.nn.recurrent import Embedding, FeatureEmbedding, LSTMSizes, SourceEncoder, valid_positions
 from antiphon.nn.token_logits import Projection
 
 
@@ -44,7 +44,7 @@ class Attention(TokenModel):
         self, source_size: int, target_size: int, feature_size: int = 0, **settings: Unpack[LSTMSettings]
     ) -> None:
         super().__init__()
-        sizes = Sizes(**settings)
+        sizes = LSTMSizes(**settings)
         self.encoder = SourceEncoder(source_size, sizes, bidirectional=True)
         self.features = FeatureEmbedding(feature_size, sizes.embedding_size) if feature_size else None
         hidden_size, memory_size = sizes.hidden_size, self.encoder.output_size

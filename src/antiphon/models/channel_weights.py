@@ -16,5 +16,8 @@ class Weights(NamedTuple):
 
     @property
     def scale(self) -> float:
-        """The largest absolute weight of a model, 1 if all are 0."""
+        """The largest absolute weight of a model, 1 if all are 0.
+
+        Objectives are divided by it, so that differences between them are about as large as those of a single model.
+        """
         return max(abs(weight) for weight in self[:3]) or 1.0

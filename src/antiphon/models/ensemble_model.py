@@ -81,7 +81,7 @@ class Ensemble(nn.Module):
         return batch._replace(source=source, target=target, features=features, copied=copied)
 
     def _target_ids(self, m: int, tokens: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
-        """Target ids of a member; those of copied words and of nothing to copy are the same for all members."""
+        """Target ids of a member; copied words, and ``NOT_COPIED``, have the same ids in all members."""
         ids = self._ids("target", m)
         if not getattr(self.members[m], "copies_words", False):
             return ids[copies_as_unknown(tokens, len(ids)).clamp(min=0)]

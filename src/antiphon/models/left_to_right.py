@@ -24,7 +24,11 @@ class LeftToRight(Protocol):
         ...
 
     def step(self, memory: Any, state: Any, tokens: Tensor, sentence: Tensor) -> tuple[Tensor, Any]:
-        """Log probabilities of the token after these, which belong to prefixes of a sentence, and the next state."""
+        """Log probabilities of the next token after each prefix, and the next state.
+
+        ``tokens`` has the last token of each prefix, ``state`` the state before it; prefix ``n`` belongs to source
+        ``sentence[n]``.
+        """
         ...
 
     def select(self, state: Any, index: Tensor) -> Any:

@@ -16,7 +16,7 @@ from antiphon.models.left_to_right import LeftToRight
 def log_likelihood(logits: Float[Tensor, "B J V"], batch: Batch, label_smoothing: float = 0.0) -> Float[Tensor, " B"]:
     """The summed log probabilities of the tokens of each target; padding is ignored.
 
-    With label smoothing ``e``: ``1 - e`` times that of the token plus ``e`` times the mean of all tokens.
+    With label smoothing ``e``: ``(1 - e) log p(y_j) + e (mean over v of log p(v))`` instead of ``log p(y_j)``.
     """
     losses = cross_entropy(
         logits.flatten(0, 1),

@@ -24,7 +24,7 @@ from antiphon.data.copied_words import NOT_COPIED
 from antiphon.data.vocab import NO_COUNTERPART
 from antiphon.nn.cell_factors import CausalState, CellFactors, SideState, no_keys, run_keys
 from antiphon.nn.copying import copies_as_unknown
-from antiphon.nn.recurrent import FeatureEmbedding, LSTMState, PrefixEncoder, Sizes, SourceEncoder, valid_positions
+from antiphon.nn.recurrent import FeatureEmbedding, LSTMSizes, LSTMState, PrefixEncoder, SourceEncoder, valid_positions
 from antiphon.nn.source_attention import SourceAttention, SourceContext
 from antiphon.nn.token_logits import TokenLogits
 from antiphon.nn.transformer_encoder import TransformerEncoder
@@ -78,7 +78,7 @@ class TransducerNetwork(nn.Module):
         With ``tie_output`` one vector per target token is its embedding and its output weights for both sides.
         """
         super().__init__()
-        sizes = Sizes(embedding_size, hidden_size, layers, dropout, forget_bias)
+        sizes = LSTMSizes(embedding_size, hidden_size, layers, dropout, forget_bias)
         is_bidirectional = encoder == "bidirectional"
         layer_sizes = LayerSizes(hidden_size, encoder_heads, encoder_feedforward_size, dropout)
         self.encoder: SourceEncoder | TransformerEncoder = (

@@ -101,7 +101,7 @@ def _join(one: Float[Tensor, "N E"] | None, other: Float[Tensor, "M E"] | None) 
 
 
 def no_keys(like: Int[Tensor, " N"] | Float[Tensor, " N"]) -> Int[Tensor, " N"]:
-    """The keys before the first token of each sequence, of which another tensor has one number each."""
+    """The key before the first token of each sequence; ``like`` has one number for each."""
     return torch.full_like(like, -_RUNS, dtype=torch.long)
 
 

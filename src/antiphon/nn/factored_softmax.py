@@ -188,7 +188,7 @@ def _factor(source_logits: Tensor, target_logits: Tensor) -> _Factors:
 
 
 def underflows(z: Float[Tensor, "..."], V: int) -> Bool[Tensor, "..."]:
-    """True where up to V terms lost to underflow, each below ``tiny``, may matter."""
+    """``z < V tiny / eps``: True where up to V terms lost to underflow, each below ``tiny``, may matter."""
     kind = torch.finfo(z.dtype)
     return z < V * kind.tiny / kind.eps
 

@@ -38,7 +38,7 @@ class FeatureEmbedding(Embedding):
 
 
 @dataclass(frozen=True)
-class Sizes:
+class LSTMSizes:
     """What all LSTMs of a model share; ``dropout`` is on their inputs and outputs."""
 
     embedding_size: int
@@ -76,7 +76,7 @@ class LSTM(nn.LSTM):
     def _layer_by_layer(
         self, inputs: Float[Tensor, "B T E"], state: LSTMState | None
     ) -> tuple[Float[Tensor, "B T H"], LSTMState]:
-        """The same by cuDNN, one layer at a time, since its dropout between layers fails in CUDA graphs."""
+        """What ``forward`` gives, by cuDNN, one layer at a time: its dropout between layers fails in CUDA graphs."""
         if state is None:
             nothing = inputs.new_zeros(self.num_layers, len(inputs), self.hidden_size)
             state = nothing, nothing
@@ -160,10 +160,10 @@ class LSTM(nn.LSTM):
 class PrefixEncoder(nn.Module):
     """A left-to-right LSTM: state ``j`` depends on tokens ``0..j``; it can also continue from a given state.
 
-    Without a size of the vocabulary it has no embeddings of its own and is given a table of them.
+    If ``vocabulary_size`` is None, it has no embeddings, and ``forward`` is given a table of them.
     """
 
-    def __init__(self, vocabulary_size: int | None, sizes: Sizes) -> None:
+    def __init__(self, vocabulary_size: int | None, sizes: LSTMSizes) -> None:
         super().__init__()
         self.embedding = None if vocabulary_size is None else Embedding(vocabulary_size, sizes.embedding_size)
         self.lstm = LSTM(sizes.embedding_size, sizes.hidden_size, sizes.layers, sizes.dropout, sizes.forget_bias)
@@ -197,7 +197,7 @@ class PrefixEncoder(nn.Module):
 class SourceEncoder(nn.Module):
     """An LSTM over the input, unidirectional, or bidirectional with the two states concatenated."""
 
-    def __init__(self, vocabulary_size: int, sizes: Sizes, *, bidirectional: bool) -> None:
+    def __init__(self, vocabulary_size: int, sizes: LSTMSizes, *, bidirectional: bool) -> None:
         super().__init__()
         self.embedding = Embedding(vocabulary_size, sizes.embedding_size)
         self.dropout = Dropout(sizes.dropout)
@@ -269,7 +269,7 @@ def with_features(embedded: Float[Tensor, "B T E"], features: Float[Tensor, "B E
     return embedded if features is None else embedded + features[:, None]
 
 
-def _one_layer_each(input_sizes: list[int], sizes: Sizes) -> nn.ModuleList:
+def _one_layer_each(input_sizes: list[int], sizes: LSTMSizes) -> nn.ModuleList:
     return nn.ModuleList(LSTM(size, sizes.hidden_size, forget_bias=sizes.forget_bias) for size in input_sizes)
 
 

@@ -132,7 +132,7 @@ def read_qrels(path: Path) -> Judgements:
 
 
 def check_judgements(judged: Mapping[str, Mapping[str, int]], questions: Sequence[Question], path: Path) -> None:
-    """Refuses judgements none of which are about these questions."""
+    """Refuses judgements that are about none of these questions."""
     if not any(question.id in judged for question in questions):
         raise InputError(f"{path}: judges none of the {len(questions)} questions, expected the same question ids")
 
