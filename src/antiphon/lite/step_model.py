@@ -65,9 +65,16 @@ class GraphModel:
         self, memory: dict[str, Array], state: GraphState, tokens: Array, sentence: Array
     ) -> tuple[Array, GraphState]:
         """Log probabilities of the token after these, and the next state."""
+        found, after = self._run_step(memory, state, tokens, sentence)
+        return found["log_next"], after
+
+    def _run_step(
+        self, memory: dict[str, Array], state: GraphState, tokens: Array, sentence: Array
+    ) -> tuple[dict[str, Array], GraphState]:
+        """The outputs of the graph by name, and the next state."""
         given = dict(zip(self._state, state.tensors, strict=True))
         found = self._step(tokens=tokens, sentence=sentence, **memory, **given)
-        return found["log_next"], GraphState(tuple(found[f"{name}_after"] for name in self._state))
+        return found, GraphState(tuple(found[f"{name}_after"] for name in self._state))
 
     def select(self, state: GraphState, index: Array) -> GraphState:
         """The states of some prefixes."""
@@ -81,7 +88,7 @@ class GraphModel:
 
     @property
     def attention(self) -> Callable[[PaddedPairs], Array] | None:
-        """What gives the attention of each target token to each source position, None if there is no attention."""
+        """Computes the attention of each target token to each source position; None if the model has no attention."""
         return self._attention if "attention" in self._step.outputs else None
 
     def _attention(self, pairs: PaddedPairs) -> Array:
@@ -89,10 +96,9 @@ class GraphModel:
         sentence = np.arange(len(pairs.target))
         token, columns = np.full_like(sentence, START), []
         for following in pairs.target.T:
-            given = dict(zip(self._state, state.tensors, strict=True))
-            found = self._step(tokens=token, sentence=sentence, **memory, **given)
+            found, state = self._run_step(memory, state, token, sentence)
             columns.append(found["attention"])
-            state, token = GraphState(tuple(found[f"{name}_after"] for name in self._state)), following
+            token = following
         return np.stack(columns, 2)
 
 

@@ -1,5 +1,6 @@
 """Online decoding in numpy: ``decode/streaming`` has the policies."""
 
+from abc import abstractmethod
 from collections.abc import Sequence
 
 import numpy as np
@@ -57,13 +58,13 @@ class LiteDecoder(OnlinePolicy):
         self._source = self._source.replace(index, self.graphs.source_state(features))
         self._restart_targets(list(streams), *start_decoder(self.graphs, features))
 
+    @abstractmethod
     def _add_targets(self, features: NDArray[np.int64]) -> None:
         """Adds the outputs of new streams."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _restart_targets(self, streams: list[int], target: CellFactors, state: SideState) -> None:
         """Replaces the outputs of streams by empty ones, with what ``start_decoder`` gives for each."""
-        raise NotImplementedError
 
     def _read(self, streams: list[int], tokens: list[int], copied: list[int] | None = None) -> CellFactors:
         index, given = np.array(streams), np.array(tokens, np.int64)

@@ -116,12 +116,12 @@ class TransducerNetwork(nn.Module):
         vectors = self.source_feature_vectors(features)
         if isinstance(self.encoder, TransformerEncoder):
             return CausalState.initial(self.encoder.initial_cache(len(features), room), vectors)
-        return SideState.initial(self.encoder.initial_state(len(features))[0], vectors)
+        return SideState.initial(self.encoder.initial_state(len(features)), vectors)
 
     def target_state(self, features: Int[Tensor, "N F"]) -> SideState:
         """The target side before the start symbol."""
         vectors = self.target_feature_vectors(features)
-        return SideState.initial(self.decoder.initial_state(len(features))[0], vectors)
+        return SideState.initial(self.decoder.initial_state(len(features)), vectors)
 
     def source_feature_vectors(self, features: Int[Tensor, "N F"]) -> Float[Tensor, "N E"] | None:
         """The vector that the features of each pair add to its source tokens; None if the model reads no features."""

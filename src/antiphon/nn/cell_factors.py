@@ -7,6 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from antiphon.nn.attention_cache import AttentionCache
+from antiphon.nn.recurrent import LSTMState
 
 _RUNS = 4
 """Run lengths that keys distinguish, including 0."""
@@ -28,9 +29,10 @@ class SideState(NamedTuple):
     features: Float[Tensor, "N E"] | None
 
     @classmethod
-    def initial(cls, zeros: Float[Tensor, "L N H"], features: Float[Tensor, "N E"] | None) -> "SideState":
-        """The state before the first token."""
-        return cls(zeros, zeros.clone(), no_keys(zeros[0, :, 0]), features)
+    def initial(cls, lstm: LSTMState, features: Float[Tensor, "N E"] | None) -> "SideState":
+        """The state before the first token, given that of the LSTM."""
+        hidden, cell = lstm
+        return cls(hidden, cell, no_keys(hidden[0, :, 0]), features)
 
     def select(self, index: Int[Tensor, " M"]) -> "SideState":
         """The states of some sequences."""

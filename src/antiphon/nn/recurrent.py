@@ -84,7 +84,7 @@ class LSTM(nn.LSTM):
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
             for layer, weights in enumerate(cast(list[list[Tensor]], self.all_weights)):
-                inputs = self._between(inputs) if layer else inputs
+                inputs = self._dropout_between(inputs) if layer else inputs
                 before = [part[layer : layer + 1].contiguous() for part in state]
                 inputs, hidden, cell = torch.lstm(inputs, before, weights, True, 1, 0.0, self.training, False, True)
                 after.append((hidden, cell))
@@ -126,12 +126,13 @@ class LSTM(nn.LSTM):
 
         for layer, (from_inputs, from_states, *biases) in enumerate(self.all_weights):
             before = (None, None) if state is None else (state[0][layer], state[1][layer])
-            inputs = self._between(inputs) if layer else inputs
+            inputs = self._dropout_between(inputs) if layer else inputs
             gates = linear(inputs, from_inputs, biases[0] + biases[1])
             inputs, cells = lstm_triton.lstm_states(gates.float(), from_states, *before)
             yield inputs, cells
 
-    def _between(self, states: Tensor) -> Tensor:
+    def _dropout_between(self, states: Tensor) -> Tensor:
+        """The input of the next layer."""
         return dropout(states, self.dropout, self.training)
 
     def step(self, inputs: Float[Tensor, "N E"], state: LSTMState | None) -> tuple[Float[Tensor, "N H"], LSTMState]:
@@ -142,7 +143,7 @@ class LSTM(nn.LSTM):
         hidden: list[Tensor] = []
         cell: list[Tensor] = []
         for before, weights in zip(zip(*state, strict=True), self.all_weights, strict=True):
-            inputs, memory = torch.lstm_cell(self._between(inputs) if hidden else inputs, before, *weights)
+            inputs, memory = torch.lstm_cell(self._dropout_between(inputs) if hidden else inputs, before, *weights)
             hidden.append(inputs)
             cell.append(memory)
         if len(hidden) == 1:  # no copies

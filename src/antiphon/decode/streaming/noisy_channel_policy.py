@@ -68,7 +68,7 @@ class NoisyChannelPolicy(BeamPolicy):
         return candidate.value
 
     def _max_nodes(self) -> int:
-        """None: the channel drops columns that no node needs."""
+        """0: the tree is pruned after every row, so that the channel can drop the columns that no node needs."""
         return 0
 
     def _needed(self) -> set[int]:
