@@ -105,9 +105,9 @@ class ExportedFolder:
         return Chars() if kind == "chars" else Words()
 
     def beam_settings(self, *, beam: int | None, nbest: int) -> BeamSettings:
-        """The settings of the search; ``beam`` overrides that of the run."""
-        given = dict(self.settings["search"]) | {"nbest": nbest}
-        return BeamSettings(**given | {"beam": beam} if beam else given)
+        """The settings of the search; ``beam`` overrides the setting of the run."""
+        overrides = {"nbest": nbest} | ({"beam": beam} if beam else {})
+        return BeamSettings(**dict(self.settings["search"]) | overrides)
 
 
 def read_at_rest(folder: Path, read: Callable[[ExportedFolder], Read]) -> Read:

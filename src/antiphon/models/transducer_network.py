@@ -35,7 +35,7 @@ from antiphon.pause_points import pause
 _CPU_ELEMENTS, _GPU_ELEMENTS = 2**23, 2**26
 """Elements of the hidden transition units that are computed at once when no gradient is needed.
 
-A CPU takes about ten milliseconds for that many; between them is a pause point.
+A CPU takes about ten milliseconds for that many; there is a pause point after them (``pause_points.py``).
 """
 
 SourceState = SideState | CausalState
@@ -92,12 +92,16 @@ class TransducerNetwork(nn.Module):
         source_width = self.encoder.output_size
         self.attention = SourceAttention(hidden_size, source_width, dropout) if context == "attention" else None
         self.target_size, self.copies_words = target_size, copy_words
-        self.copies_unknown, self.ties_words = tie == "same" and not copy_words, tie == "same" and copy_words
+        self.copies_unknown = tie == "same" and not copy_words
+        """Whether an unknown token in the output stands for the source token at its position."""
+        self.ties_words = tie == "same" and copy_words
+        """Whether a source token is tied to the word that is its copy, rather than to its counterpart."""
         untied = torch.full((source_size,), NO_COUNTERPART)
         self.register_buffer("counterparts", untied if counterparts is None else counterparts, persistent=tie != "none")
-        self.source_logits = None if tie_output else TokenLogits(source_width, target_size + copy_words, bias=False)
+        classes = target_size + 1 if copy_words else target_size  # the last is *copy* (``nn/copying.py``)
+        self.source_logits = None if tie_output else TokenLogits(source_width, classes, bias=False)
         self.source_projection = nn.Linear(source_width, hidden_size, bias=False) if tie_output else None
-        self.target_logits = TokenLogits(hidden_size, target_size + copy_words)
+        self.target_logits = TokenLogits(hidden_size, classes)
         if tie_output:
             nn.init.normal_(self.target_logits.weight, std=hidden_size**-0.5)
         self.final_emit_forced = final_emit == "forced"
@@ -108,7 +112,7 @@ class TransducerNetwork(nn.Module):
         )
 
     def copied_words(self, batch: Batch) -> Int[Tensor, "B I"]:
-        """The target id of every source token that can be copied; of a batch that does not name them, none can."""
+        """The target id of every source token that can be copied; none can in a batch without the column ``copied``."""
         return batch.copied if batch.copied.shape[1] else torch.full_like(batch.source, NOT_COPIED)
 
     def source_state(self, features: Int[Tensor, "N F"], room: int = 0) -> SourceState:
