@@ -18,9 +18,19 @@ def test_cores_are_counted_where_the_system_knows_no_affinity(monkeypatch):
     assert available_cores() == 1
 
 
-def test_a_small_model_gets_one_thread_and_a_large_one_all():
+def test_a_small_model_gets_one_thread_and_a_large_one_all(monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     assert choose_threads(32, 128, target_size=60) == 1
     assert choose_threads(64, 512, target_size=20_000) == len(os.sched_getaffinity(0))
+
+
+@pytest.mark.parametrize(("limit", "threads"), [("1", 1), ("3", 3), ("3,2", 3), ("64", 8), ("0", 1), ("many", 8)])
+def test_omp_num_threads_limits_the_threads_of_a_large_model_unless_torchrun_has_set_it(monkeypatch, limit, threads):
+    monkeypatch.setattr("antiphon.device.available_cores", lambda: 8)
+    monkeypatch.setenv("OMP_NUM_THREADS", limit)
+    assert choose_threads(64, 512, target_size=20_000) == threads
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
+    assert choose_threads(64, 512, target_size=20_000) == 8
 
 
 def test_processes_on_one_machine_share_its_cores():

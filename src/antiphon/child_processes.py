@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 
 _VARIABLE = "ANTIPHON_PARENT_PIPE"
 """Environment variable with the descriptor of the reading end, for children started as commands."""
-_STATUS = 128 + signal.SIGKILL
+_ORPHAN_STATUS = 128 + signal.SIGKILL
 """Exit status of a child whose parent is gone."""
 _IMPORT_PAUSE = 0.05
 """Seconds after which a signal that came during an import is tried again."""
@@ -100,15 +100,16 @@ def follow_parent() -> None:
         _watch(int(descriptor), _terminate)
 
 
-def start_worker(held_by_parent: Connection, turn: Any, gpus: list[str]) -> None:
+def start_worker(reading: Connection, started: Any, gpus: list[str]) -> None:
     """Initialises a worker of a process pool, before it imports anything large.
 
-    It ends with its parent, and uses one of the ``gpus``, if there are any: ``turn`` counts workers.
+    It ends when its parent closes the other end of the pipe, or dies. Workers use the ``gpus`` in turn, if there are
+    any: ``started`` is their shared counter.
     """
-    _watch(held_by_parent.fileno(), _exit)
-    _KEPT.append(held_by_parent)
-    with turn.get_lock():
-        worker, turn.value = turn.value, turn.value + 1
+    _watch(reading.fileno(), _exit)
+    _KEPT.append(reading)
+    with started.get_lock():
+        worker, started.value = started.value, started.value + 1
     if gpus:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpus[worker % len(gpus)]
 
@@ -135,4 +136,4 @@ def _terminate() -> None:
 
 
 def _exit() -> NoReturn:
-    os._exit(_STATUS)
+    os._exit(_ORPHAN_STATUS)

@@ -10,12 +10,10 @@ from antiphon.exceptions import RecipeError
 
 _WORK_WORTH_SHARING = 50_000_000
 """Multiplications per step of a batch below which a second thread does not pay off."""
-
-
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 """glibc's mallopt parameters: M_TRIM_THRESHOLD and M_MMAP_THRESHOLD."""
 _MAX_KEPT, _LARGEST_BLOCK = 2**28, 2**25
-"""Bytes; larger blocks would fragment memory."""
+"""Bytes of freed memory to keep, and of the largest block to keep: larger ones would fragment memory."""
 
 
 def choose_device(name: str) -> str:
@@ -28,7 +26,7 @@ def choose_device(name: str) -> str:
 
 
 def visible_gpus() -> list[str]:
-    """The visible GPUs, by their names in CUDA_VISIBLE_DEVICES; none where there is none."""
+    """The names of the visible GPUs in CUDA_VISIBLE_DEVICES, or their indices; empty without a GPU."""
     named = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
     found = torch.cuda.device_count()
     return named[:found] or [str(number) for number in range(found)]
@@ -72,10 +70,16 @@ def keep_freed_memory() -> None:
 def choose_threads(batch_size: int, width: int, target_size: int, processes: int = 1) -> int:
     """The number of threads that suits the model: one for small models, whose operations are too short for more.
 
-    ``width`` is that of the widest layer; ``processes`` on this machine share its cores.
+    ``width`` is that of the widest layer; ``processes`` on this machine share its cores. OMP_NUM_THREADS is a limit.
     """
     work = batch_size * width * max(4 * width, target_size)
-    return 1 if work < _WORK_WORTH_SHARING else max(1, available_cores() // processes)
+    return 1 if work < _WORK_WORTH_SHARING else max(1, min(available_cores() // processes, _thread_limit()))
+
+
+def _thread_limit() -> int:
+    """The value of OMP_NUM_THREADS; no limit if it is unset, or set by ``torchrun``, which always sets it to 1."""
+    limit = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
+    return int(limit) if limit.isdecimal() and "TORCHELASTIC_RUN_ID" not in os.environ else sys.maxsize
 
 
 def available_cores() -> int:

@@ -35,7 +35,7 @@ class InstallError(AntiphonError):
 
 
 def check_installed(package: str, extra: str, purpose: str) -> None:
-    """Refuses to go on without a package that an extra of antiphon brings; it is not imported."""
+    """Raises ``InstallError`` if a package is missing, with the extra that installs it; the package is not imported."""
     if find_spec(package) is None:
         raise InstallError(f'{purpose} needs {package}, expected it installed: pip install "antiphon[{extra}]"')
 

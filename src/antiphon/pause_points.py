@@ -1,7 +1,7 @@
 """Points at which a long computation gives control back for a moment, such as to a service with other work waiting.
 
-Loops that may take long call ``pause`` between their steps. Whoever runs them chooses with ``pausing`` what is called
-there; it may raise, which ends the computation. Without it, ``pause`` does nothing.
+Loops that may take long call ``pause`` between their steps. The caller sets with ``pausing`` what ``pause`` calls; it
+may raise, which ends the computation. Without ``pausing``, ``pause`` does nothing.
 """
 
 import threading
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 
 class _Pauses(threading.local):
-    """What is called at the pauses of a thread."""
+    """The callback of each thread."""
 
     callback: Callable[[], None] | None = None
 
@@ -20,7 +20,7 @@ _PAUSES = _Pauses()
 
 @contextmanager
 def pausing(callback: Callable[[], None]) -> Iterator[None]:
-    """Has the pauses of this thread call something; while that runs, there are no other pauses."""
+    """Inside, ``pause`` calls ``callback`` in this thread; a ``pause`` within the callback does nothing."""
     before, _PAUSES.callback = _PAUSES.callback, callback
     try:
         yield
@@ -29,7 +29,7 @@ def pausing(callback: Callable[[], None]) -> Iterator[None]:
 
 
 def pause() -> None:
-    """Calls what was chosen for the pauses of this thread, if anything."""
+    """Calls the callback that ``pausing`` has set in this thread, if any."""
     callback = _PAUSES.callback
     if callback is None:
         return

@@ -2,11 +2,14 @@
 
 import re
 import sys
+from collections.abc import Callable
 
+Say = Callable[[str], None]
+"""Shows a line of text to the user, such as the progress of a training."""
 _CONTROLS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
-"""Control characters but tab and newline, marks that reorder what follows, and halves of characters."""
+"""Control characters except tab and newline, marks that change the direction of text, and lone surrogates."""
 _LINE_CONTROLS = re.compile(f"{_CONTROLS.pattern[:-1]}\t\n]")
 
 
@@ -18,6 +21,10 @@ def printable(text: str) -> str:
 def one_line(text: str, limit: int = 200) -> str:
     """The text on one line, control characters as escapes, truncated to ``limit`` characters."""
     return _LINE_CONTROLS.sub(_escape, text if len(text) <= limit else f"{text[:limit]}...")
+
+
+def silent(line: str) -> None:
+    """Shows nothing."""
 
 
 def print_note(message: str) -> None:

@@ -1,6 +1,7 @@
 """Answer selection through the real commands: trained on toy questions, ranked, evaluated, explained, compared."""
 
 import json
+import math
 import shutil
 import subprocess
 import sys
@@ -144,8 +145,26 @@ def test_a_run_holds_readable_files_and_nothing_that_executes(attentive):
         "last.ckpt",
     }
     logistic = json.loads((attentive / "logistic.json").read_text())
-    assert logistic["names"] == ["words in common", "idf of words in common", "probability"]
+    assert logistic["names"] == ["words in common", "idf of words in common", "log odds"]
     assert json.loads((attentive / "metrics.json").read_text())["pairs_per_second"] > 0
+
+
+def test_a_run_whose_counts_go_with_the_probability_ranks_as_before_and_other_features_are_refused(attentive, tmp_path):
+    run, sentences = tmp_path / "older", ["the city is big", "an owl"]
+    shutil.copytree(attentive, run)
+    stored = json.loads((run / "logistic.json").read_text())
+
+    def rank_with(names, weights):
+        (run / "logistic.json").write_text(json.dumps({"names": names, "weights": weights, "intercept": 0.5}))
+        seal_again(run)
+        return {each.sentence: each.score for each in package.load(run).rank("which city is it ?", sentences)}
+
+    log_odds = rank_with(stored["names"], [0, 0, 1])
+    probabilities = rank_with([*stored["names"][:2], "probability"], [0, 0, 1])
+    for sentence in sentences:
+        assert probabilities[sentence] == pytest.approx(0.5 + 1 / (1 + math.exp(0.5 - log_odds[sentence])))
+    with pytest.raises(package.AntiphonError, match=r"weights of length, expected those of words in common, idf"):
+        rank_with(["length"], [1])
 
 
 def test_predictions_are_a_trec_run_that_gives_what_evaluate_gives(antiphon, toy, attentive, tmp_path):
@@ -389,7 +408,7 @@ def test_what_cannot_be_done_is_said_in_one_sentence(antiphon, toy, attentive, t
         ("data.train=one-label.tsv", "every candidate has label 1, expected both 0 and 1"),
         ("data.dev=one-label.tsv", "no question has both a right and a wrong candidate"),
         ("data.train=no-labels.tsv", "no labels, expected a column of 0 and 1"),
-        ("train.dev_metric=accuracy", "train.dev_metric = accuracy: not for this matcher"),
+        ("train.dev_metric=accuracy", "train.dev_metric = accuracy: does not apply to this matcher"),
     ],
 )
 def test_what_cannot_be_learnt_from_is_refused_and_leaves_no_folder(

@@ -1,6 +1,6 @@
 """What info and compare show is what applies and what is known."""
 
-from antiphon.cli.info import applying
+from antiphon.cli.info import applicable_settings
 from antiphon.recipe.schema import Recipe
 from antiphon.report.comparison import ComparedSystems, System, as_markdown
 from antiphon.report.tables import info_table
@@ -8,7 +8,7 @@ from antiphon.report.tables import info_table
 
 def settings_of(kind):
     recipe = Recipe.model_validate({"model": {"kind": kind}})
-    return {f"{section}.{name}" for section, values in applying(recipe).items() for name in values}
+    return {f"{section}.{name}" for section, values in applicable_settings(recipe).items() for name in values}
 
 
 def test_only_settings_of_the_kind_are_shown():

@@ -129,7 +129,7 @@ def test_a_dev_metric_that_a_kind_cannot_have_is_refused(antiphon, runs, tmp_pat
         tmp_path / "r",
     )
     assert result.status == 2
-    assert f"train.dev_metric = {metric}: not for this {kind}, expected" in result.err
+    assert f"train.dev_metric = {metric}: does not apply to this {kind}, expected" in result.err
 
 
 def test_a_noisy_channel_is_not_trained(antiphon, tmp_path):

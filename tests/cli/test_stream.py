@@ -205,9 +205,9 @@ def test_lines_that_are_not_utf8_are_numbered(online_run, antiphon):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--policy", "greedy"], "--policy: of streams, expected it together with --online or --sweep"),
-        (["--emit-bias", "2"], "--emit-bias: of streams, expected it together with --online or --sweep"),
-        (["--margin", "0"], "--margin: of streams, expected it together with --online or --sweep"),
+        (["--policy", "greedy"], "--policy: only for streams, expected it together with --online or --sweep"),
+        (["--emit-bias", "2"], "--emit-bias: only for streams, expected it together with --online or --sweep"),
+        (["--margin", "0"], "--margin: only for streams, expected it together with --online or --sweep"),
         (["--sweep", "0", "--emit-bias", "2"], "--emit-bias: --sweep has the biases, expected only one of them"),
     ],
 )

@@ -3,7 +3,7 @@ import pytest
 
 from antiphon.data.augmentation import AugmentedPairs, Shared, longest_shared
 from antiphon.data.codec import PairCodec, TextCodec
-from antiphon.data.corpus import Corpus, Limits, write_corpus
+from antiphon.data.corpus import Corpus, LengthLimits, write_corpus
 from antiphon.data.readers import Pair
 from antiphon.data.tokenise import Chars, Normalisation
 from antiphon.data.vocab import NO_COUNTERPART, UNKNOWN, Vocab
@@ -39,7 +39,7 @@ def test_the_longest_shared_run_is_found(source, target, shared):
 @pytest.fixture
 def corpus(tmp_path):
     pairs = (Pair(source, target, ("N",), "here") for source, target in PAIRS)
-    write_corpus(pairs, PairCodec(SOURCE, TARGET, Vocab(["N"])), tmp_path / "x.arrow", Limits())
+    write_corpus(pairs, PairCodec(SOURCE, TARGET, Vocab(["N"])), tmp_path / "x.arrow", LengthLimits())
     return Corpus(tmp_path / "x.arrow")
 
 

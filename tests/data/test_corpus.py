@@ -9,7 +9,7 @@ from antiphon.data.batch import Batch
 from antiphon.data.batch_plan import plan_batches
 from antiphon.data.codec import PairCodec, TextCodec
 from antiphon.data.copied_words import WordIds
-from antiphon.data.corpus import Corpus, Limits, remap_corpus_ids, write_corpus, write_counted_corpus
+from antiphon.data.corpus import Corpus, LengthLimits, remap_corpus_ids, write_corpus, write_counted_corpus
 from antiphon.data.readers import Pair, Source
 from antiphon.data.tokenise import Chars, Normalisation, Words
 from antiphon.data.vocab import END, PAD, START, UNKNOWN, Vocab
@@ -25,7 +25,7 @@ def pairs(*texts):
 def test_a_corpus_on_disk_holds_what_was_written(tmp_path, monkeypatch):
     monkeypatch.setattr(corpus_module, "_ROWS_PER_CHUNK", 2)
     given_pairs = pairs(("ab", "c"), ("d", "efg"), ("h", "h"), ("abc", "a"), ("b", "b"))
-    stats = write_corpus(given_pairs, CODEC, tmp_path / "x.arrow", Limits())
+    stats = write_corpus(given_pairs, CODEC, tmp_path / "x.arrow", LengthLimits())
     corpus = Corpus(tmp_path / "x.arrow")
     assert stats.kept == len(corpus) == 5
     assert corpus.source_lengths.tolist() == [3, 2, 2, 4, 2]
@@ -39,7 +39,7 @@ def test_long_pairs_are_held_a_few_at_a_time(tmp_path, monkeypatch):
     monkeypatch.setattr(corpus_module, "_CHARACTERS_PER_CHUNK", 100)
     held = []
     monkeypatch.setattr(Chars, "split_all", lambda _, texts: held.append(len(texts)) or [list(text) for text in texts])
-    write_corpus(pairs(*[("a" * 40, "b" * 20)] * 3, *[("a", "b")] * 9), CODEC, tmp_path / "x.arrow", Limits())
+    write_corpus(pairs(*[("a" * 40, "b" * 20)] * 3, *[("a", "b")] * 9), CODEC, tmp_path / "x.arrow", LengthLimits())
     assert held == [2, 2, 10, 10]
     assert len(Corpus(tmp_path / "x.arrow")) == 12
 
@@ -49,7 +49,7 @@ def test_a_corpus_read_once_equals_one_written_with_its_vocabulary(tmp_path, mon
     given_pairs = [
         pair._replace(features=("b", "X")) for pair in pairs(("ba", "c"), ("aaaa", "zz"), ("b", "c"), ("d", "ef"))
     ]
-    counted = write_counted_corpus(given_pairs, CODEC, tmp_path / "counted.arrow", Limits(max_source_length=3))
+    counted = write_counted_corpus(given_pairs, CODEC, tmp_path / "counted.arrow", LengthLimits(max_source_length=3))
     source, target, features = counted.source.vocab(2), counted.target.vocab(2), counted.features.vocab()
     assert source.tokens[4:] == ("b",)
     assert target.tokens[4:] == ("c",)
@@ -64,7 +64,7 @@ def test_a_corpus_read_once_equals_one_written_with_its_vocabulary(tmp_path, mon
     codec = PairCodec(
         TextCodec(Normalisation(), Chars(), source), TextCodec(Normalisation(), Chars(), target), features
     )
-    stats = write_corpus(given_pairs, codec, tmp_path / "twice.arrow", Limits(max_source_length=3))
+    stats = write_corpus(given_pairs, codec, tmp_path / "twice.arrow", LengthLimits(max_source_length=3))
     assert str(stats) == str(counted.stats) == "3 pairs, dropped: 1 source too long"
     once, twice = (Corpus(tmp_path / f"{name}.arrow").batch(range(3)) for name in ("once", "twice"))
     assert all(torch.equal(one, other) for one, other in zip(once, twice, strict=True))
@@ -75,8 +75,8 @@ def test_unknown_words_of_a_corpus_are_known_by_their_first_position_if_words_ar
     side = TextCodec(Normalisation(), Words(), Vocab(["saw", "met"]))
     texts = pairs(("Zoe saw Zoe Yan", "Zoe met Yan"), ("saw", "Ann"))
     codec = PairCodec(side, side, copies_words=True)
-    write_corpus(texts, codec, tmp_path / "twice.arrow", Limits(), may_copy=True)
-    counted = write_counted_corpus(texts, codec, tmp_path / "counted.arrow", Limits())
+    write_corpus(texts, codec, tmp_path / "twice.arrow", LengthLimits(), may_copy=True)
+    counted = write_counted_corpus(texts, codec, tmp_path / "counted.arrow", LengthLimits())
     words = WordIds(side.vocab)
     targets, copied = words.encode_many(list(counted.target)), words.encode_many(list(counted.source))
     tables = side.vocab.encode(counted.source), targets, codec.features.encode(counted.features), copied
@@ -97,7 +97,7 @@ def test_every_batch_of_a_corpus_has_as_many_feature_columns(tmp_path):
     features = [(), ("X",), ("b", "X", "b")]
     given_pairs = [pair._replace(features=each) for pair, each in zip(pairs(*[("a", "b")] * 3), features, strict=True)]
     codec = PairCodec(SIDE, SIDE, Vocab(["b", "X"]))
-    write_corpus(given_pairs, codec, tmp_path / "x.arrow", Limits())
+    write_corpus(given_pairs, codec, tmp_path / "x.arrow", LengthLimits())
     corpus = Corpus(tmp_path / "x.arrow")
     assert [corpus.batch([n]).features.tolist() for n in range(3)] == [[[PAD, PAD]], [[5, PAD]], [[5, 4]]]
 
@@ -107,7 +107,7 @@ def test_what_is_left_out_is_counted_by_reason(tmp_path):
         pairs(("ab", "c"), ("", "c"), ("a", ""), ("abcdef", "a"), ("a", "abcdef"), ("abcd", "abcd")),
         CODEC,
         tmp_path / "x.arrow",
-        Limits(max_source_length=5, max_target_length=5, max_cells=15),
+        LengthLimits(max_source_length=5, max_target_length=5, max_cells=15),
     )
     assert str(stats) == "1 pair, dropped: 2 empty, 1 source too long, 1 target too long, 1 too many cells"
 
@@ -172,7 +172,7 @@ def _plan(sources, order):
 
 
 def test_a_corpus_is_read_from_the_mapped_file(tmp_path):
-    write_corpus(pairs(*[("abc", "de")] * 1000), CODEC, tmp_path / "x.arrow", Limits())
+    write_corpus(pairs(*[("abc", "de")] * 1000), CODEC, tmp_path / "x.arrow", LengthLimits())
     corpus = Corpus(tmp_path / "x.arrow")
     (sequence,) = corpus._sources.take(np.array([5]))
     assert not sequence.flags.owndata

@@ -89,9 +89,7 @@ def test_a_missing_file_a_folder_and_damaged_gzip_are_named(tmp_path):
 
 def test_pairs_without_text_are_left_out_and_a_file_of_them_is_refused(tmp_path):
     file = write(tmp_path / "pairs.tsv", "\na\tb\n \t \nc\t\n")
-    pairs, places = keep_filled(read_pairs(file), file)
-    assert [pair.source for pair in pairs] == ["a"]
-    assert places == [1]
+    assert [(pair.source, pair.where) for pair in keep_filled(read_pairs(file), file)] == [("a", f"{file}:2")]
     with pytest.raises(InputError, match=r"empty\.tsv: no pairs, expected lines of source<TAB>target"):
         keep_filled(read_pairs(write(tmp_path / "empty.tsv", "")), "empty.tsv")
 

@@ -1,9 +1,10 @@
-"""Every address through a real HTTP client: answers are those of the Python API."""
+"""Every endpoint through a real HTTP client: answers are those of the Python API."""
 
 import json
 
 import pytest
 
+from tests.serve.processes import eventually
 from tests.toy import inflect, words
 
 WORDS = words(6, seed=9)
@@ -171,7 +172,7 @@ def test_a_cell_says_the_same_as_the_lattice(server):
     assert "outside" in outside.json()["error"]
 
 
-def test_the_description_of_all_addresses_has_examples_that_fit_and_loads_nothing(server):
+def test_the_description_of_all_endpoints_has_examples_that_fit_and_loads_nothing(server):
     described = server.http.get("/openapi.json").json()["paths"]
     assert {"/api/predict", "/api/lattice", "/api/runs", "/health", "/ready", "/metrics"} <= set(described)
     page = server.http.get("/docs")
@@ -265,18 +266,25 @@ def test_bodies_that_are_no_json_object_are_refused(server):
     assert text.status_code == 415
 
 
+def logged(server, path, inputs):
+    """The entry of the access log of a request with this many inputs."""
+    entries = [json.loads(line) for line in list(server.output)]
+    return next((each for each in entries if each["path"] == path and each.get("inputs") == inputs), None)
+
+
 def test_the_access_log_is_one_json_object_per_request_without_what_was_asked(server):
     server.ask("predict", run="online", inputs=["dagisecret"] * 7)
-    from tests.serve.processes import eventually
-
-    def logged():
-        entries = [json.loads(line) for line in list(server.output)]
-        return next((each for each in entries if each["path"] == "/api/predict" and each.get("inputs") == 7), None)
-
-    assert eventually(logged)
-    entry = logged()
+    assert eventually(lambda: logged(server, "/api/predict", 7))
+    entry = logged(server, "/api/predict", 7)
     assert entry["status"] == 200
     assert entry["run"] == "online"
     assert entry["method"] == "POST"
     assert entry["seconds"] > 0
     assert "dagisecret" not in "".join(server.output)
+
+
+def test_the_access_log_counts_pairs_and_texts_as_inputs(server):
+    server.ask("score", run="offline", pairs=[{"source": "da", "target": "k"}] * 3)
+    server.ask("tokens", run="lm", texts=["k"] * 4)
+    assert eventually(lambda: logged(server, "/api/score", 3))
+    assert eventually(lambda: logged(server, "/api/tokens", 4))

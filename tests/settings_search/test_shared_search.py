@@ -9,7 +9,7 @@ from antiphon.exceptions import RunError
 from antiphon.recipe.shipped_recipes import find_recipe
 from antiphon.settings_search.search_pictures import importances
 from antiphon.settings_search.search_space import parse_space
-from antiphon.settings_search.shared_search import JOURNAL, Search, SearchOptions
+from antiphon.settings_search.shared_search import JOURNAL, SearchOptions, SettingsSearch
 from antiphon.settings_search.trial_report import EpochReport
 
 GRID = ["train.seed=1,2", "model.layers=1,2"]
@@ -23,7 +23,9 @@ def join(tmp_path):
     with ExitStack() as stack:
 
         def joined(grid=GRID, settings=METRIC, **options):
-            search = Search(parse_space(find_recipe("toy"), settings, grid, tmp_path / "out"), SearchOptions(**options))
+            search = SettingsSearch(
+                parse_space(find_recipe("toy"), settings, grid, tmp_path / "out"), SearchOptions(**options)
+            )
             stack.enter_context(search.joined())
             return search
 

@@ -160,11 +160,25 @@ def test_a_process_that_is_killed_is_restarted_and_training_ends_with_the_same_w
     done = torchrun(folder, *options, "--out", folder / "lost", program=program, options=restart)
     assert done.returncode == 0, done.stderr
     assert "exitcode: -9" in done.stderr
-    assert f"antiphon: torchrun: rank {1 - rank} has lost the connection to another process" in done.stderr
     assert done.stderr.count("epoch 2/4") == done.stderr.count("epoch 3/4") == 1
     whole, lost = RunFolder(folder / "whole"), RunFolder(folder / "lost")
     assert log_without_times(lost) == log_without_times(whole)
     assert lost.weights.read_bytes() == whole.weights.read_bytes()
+
+
+def test_a_lost_connection_is_one_sentence_that_says_how_to_continue(monkeypatch):
+    """Called directly: under torchrun the other process may be ended before it can say anything."""
+
+    def lose_connection(*_, **__):
+        raise RuntimeError("Connection closed by peer")
+
+    monkeypatch.setattr(distributed, "world_size", lambda: 2)
+    for name in ("all_reduce", "broadcast_object_list", "all_gather_object"):
+        monkeypatch.setattr(distributed.distributed, name, lose_connection)
+    sentence = "^torchrun: rank 0 has lost the connection to another process, expected 2 processes; .* --resume"
+    for communicate in (distributed.all_reduce_sum, distributed.broadcast, distributed.all_gather):
+        with pytest.raises(distributed.LostProcessError, match=sentence):
+            communicate(1.0)
 
 
 @pytest.mark.slow

@@ -232,7 +232,7 @@ def test_a_full_disk_leaves_the_last_checkpoint_whole(recipe, tmp_path, monkeypa
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(torch, "save", fill_the_disk)
-    with pytest.raises(RunError, match="the disk is full; the last checkpoint is whole"):
+    with pytest.raises(RunError, match="the disk is full; the last checkpoint is complete"):
         train(recipe(), tmp_path / "full")
     monkeypatch.undo()
     assert not list((tmp_path / "full").glob(".antiphon-*"))

@@ -181,7 +181,7 @@ def test_memory_that_runs_out_between_epochs_is_said_in_one_sentence(recipe, tmp
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(GenerationValidation, "_score", validate)
-    with pytest.raises(RunError, match=r"run: out of memory; the last checkpoint is whole"):
+    with pytest.raises(RunError, match=r"run: out of memory; the last checkpoint is complete"):
         train(recipe(), tmp_path / "run")
 
 
@@ -246,7 +246,7 @@ def test_memory_that_runs_out_once_weights_may_have_moved_never_moves_them_twice
     with monkeypatch.context() as patch:
         owner, name = (torch.optim.Adam, "step") if place == "optimiser" else (EMA, "update_parameters")
         patch.setattr(owner, name, fail_after(getattr(owner, name)))
-        with pytest.raises(RunError, match=r"out of memory; the last checkpoint is whole"):
+        with pytest.raises(RunError, match=r"out of memory; the last checkpoint is complete"):
             train(recipe(), tmp_path / "poor")
     assert len(steps) == 6
     resumed = train(recipe(), tmp_path / "poor", resume=True)

@@ -1,7 +1,7 @@
 """Frames: columns of inputs in, columns of outputs added.
 
-A frame is that of pandas or polars, a table of Arrow, or a mapping of names to arrays as Ray Data passes it. The
-libraries are used only where a frame of theirs is given.
+A frame is a pandas or polars DataFrame, an Arrow table, or a mapping of names to arrays as Ray Data passes it. Each
+library is imported only if one of its frames is given.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 Added = Mapping[str, list[Any]]
 """Columns that are added to a frame, by their names without prefix."""
 _ADDED = {"prediction": False, "probability": False, "nbest": True, "nbest_probability": True}
-"""Every column that can be added, and whether it holds lists; those of probabilities hold numbers, others texts."""
+"""Every column that can be added, and whether its values are lists: of numbers for probabilities, else of texts."""
 
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns that are read, and what stands before the names of those that are added.
+    """The names of the columns that are read, and the prefix of those that are added.
 
     Without ``features``, a model that reads features finds them in the column of that name.
     """
@@ -70,7 +70,7 @@ def _added(predictions: "Iterable[Prediction]", names: Sequence[str]) -> Added:
 
 
 def _texts(values: Iterable[Any], column: str) -> Iterator[str]:
-    """The inputs of a column; what is null, or no text, is refused."""
+    """The inputs of a column; nulls and other values that are not text are refused."""
     for row, value in enumerate(values):
         if not isinstance(value, str):
             shown = one_line(repr(value), 40)
@@ -139,7 +139,7 @@ def _is_number(name: str) -> bool:
 
 
 def _as_array(name: str, values: Sequence[Any]) -> np.ndarray[Any, Any]:
-    """An array of numbers in which NaN stands for none, or of objects."""
+    """An array of numbers, NaN instead of None, or an array of objects."""
     if _is_number(name) and not _ADDED[name]:
         return np.array([np.nan if value is None else value for value in values], np.float64)
     array = np.empty(len(values), object)

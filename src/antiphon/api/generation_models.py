@@ -219,10 +219,10 @@ class NoisyChannelModel(NeuralModel):
         if options.get("policy", "beam") != "beam":
             raise RecipeError("a noisy channel cannot stream with the policy greedy, expected beam")
         module = cast(NoisyChannel, self.module)
-        # The margin is in scores of the direct model alone, which must not discard what the others prefer.
         margin = options.get("margin")
-        options["margin"] = math.inf if margin is None else margin
-        settings = self._stream_settings(module.direct, options)
+        if margin is None:  # it is in scores of the direct model alone, which must not discard what the others prefer
+            margin = math.inf
+        settings = self._stream_settings(module.direct, {**options, "margin": margin})
         emit_bias = options.get("emit_bias", 0.0)
         streams = NoisyChannelDecoder(module, self._feature_ids(features), settings, emit_bias)
         return StreamGroup(streams, self.codec, len(features))

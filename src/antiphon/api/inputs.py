@@ -53,8 +53,8 @@ class PredictOptions:
         check_positive("sample", self.sample)
         check_whole("seed", self.seed, least=0)
         check_probability("cover", self.cover)
-        check_truth("align", self.align)
-        check_truth("allow_unknown_features", self.allow_unknown_features)
+        check_boolean("align", self.align)
+        check_boolean("allow_unknown_features", self.allow_unknown_features)
         if self.sample is not None and (self.cover is not None or self.nbest > 1):
             raise InputError("sample: draws outputs at random, expected neither cover nor nbest with it")
         if self.sample is not None and self.prefix:
@@ -150,7 +150,7 @@ def check_several(given: object, name: str) -> None:
 
 
 def check_not_empty(given: Collection[object], name: str) -> None:
-    """Refuses nothing at all, of which there are no metrics."""
+    """Refuses an empty list, which has no metrics."""
     if not given:
         raise InputError(f"{name}: no pairs, expected at least one")
 
@@ -202,7 +202,7 @@ def check_whole(name: str, value: object, *, least: int, most: float = math.inf)
         raise InputError(f"{name}: too large, expected a whole number, at most {most:,}")
 
 
-def check_truth(name: str, value: object) -> None:
+def check_boolean(name: str, value: object) -> None:
     """Refuses anything but True and False."""
     if not isinstance(value, bool):
         raise InputError(f"{name} = {value!r}: expected True or False")
@@ -225,14 +225,14 @@ def check_stream_options(options: Mapping[str, object]) -> None:
 
 
 def _check_number(name: str, value: object, *, least: float, most: float = math.inf) -> None:
-    """Refuses anything but a number from ``least`` to ``most``; NaN is none."""
+    """Refuses anything but a number from ``least`` to ``most``; NaN is refused."""
     if not (_is_number(value) and least <= value <= most):
         bound = "" if most == math.inf else f", at most {most:g}"
         raise InputError(f"{name} = {value!r}: expected a number, at least {least:g}{bound}")
 
 
 def _is_number(value: object) -> TypeGuard[float]:
-    """Whether it is a number that fits into a float; infinity does, truth values are none."""
+    """Whether it is a number that fits into a float; infinity does, a boolean is not a number."""
     if isinstance(value, bool):
         return False
     return isinstance(value, float) or (isinstance(value, int) and abs(value) <= sys.float_info.max)

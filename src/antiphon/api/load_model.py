@@ -22,11 +22,16 @@ def load(run: str | Path, *, device: str = "auto", threads: int | None = None, s
     check_threads(threads)
     check_settings(settings, "search.beam", 20)
     folder = RunFolder.open(as_path("run", run))
-    recipe = change_search(folder.recipe(), settings)
     if threads is not None:
         torch.set_num_threads(threads)
+    return load_opened(folder, Path(run), device=device, settings=settings)
+
+
+def load_opened(folder: RunFolder, path: Path, *, device: str = "auto", settings: Settings = ()) -> Model:
+    """The trained model of a run whose files are verified already; errors name it by ``path``."""
+    recipe = change_search(folder.recipe(), settings)
     interface: type[Model] = resolve(KINDS[recipe.model.kind].interface)
-    with folder.errors_named(Path(run)), torch.random.fork_rng(devices=[]):
+    with folder.errors_named(path), torch.random.fork_rng(devices=[]):
         # initial weights are drawn before the trained ones replace them
         return interface.open(folder, recipe, choose_device(device))
 

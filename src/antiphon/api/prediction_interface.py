@@ -1,6 +1,15 @@
 """Predictions and streams of a model: checks of inputs, batches and lexicons, whatever computes the outputs.
 
-Nothing here needs PyTorch: ``antiphon.lite`` has the same interface.
+Nothing here needs PyTorch: ``antiphon.lite`` has the same interface. Models with and without PyTorch are two branches
+that share how outputs are found::
+
+    PredictionInterface
+    ├── CandidateSearch, RuleOutputs      how outputs are found: by a search, or by suffix rules
+    ├── Model                             a run with PyTorch, which also evaluates and analyses errors
+    │   ├── NeuralModel                   and CandidateSearch; NoisyChannelModel is one
+    │   ├── RuleModel                     and RuleOutputs
+    │   └── RankingModel
+    └── ExportedModel                     an exported run: LiteModel, LiteNoisyChannel, LiteRules
 """
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
@@ -36,7 +45,7 @@ from antiphon.exceptions import InputError, RunError
 
 LexiconLike = Lexicon | str | Path | Iterable[PairLike]
 """A lexicon, or its pairs, or a file of pairs."""
-_ALLOWED = " (--allow-unknown-features, in Python allow_unknown_features=True, predicts anyway)"
+_ALLOW_HINT = " (--allow-unknown-features, in Python allow_unknown_features=True, predicts anyway)"
 LINES_AT_ONCE = 2048
 """Inputs that are in memory at a time, unless a caller says otherwise."""
 MAX_BATCH_CELLS = 100_000
@@ -143,7 +152,7 @@ class PredictionInterface:
             return lexicon
         if not isinstance(lexicon, str | Path):  # a string is the name of a file
             return Lexicon(self.codec, self._pairs(lexicon, "lexicon"))
-        pairs, _ = keep_filled(self._file_pairs(Path(lexicon)), lexicon)
+        pairs = keep_filled(self._file_pairs(Path(lexicon)), lexicon)
         if self.reads_features:
             check_lexicon_features(pairs, lexicon)
         return Lexicon(self.codec, self._pairs(pairs, "lexicon"))
@@ -173,7 +182,7 @@ class PredictionInterface:
     def check_source(self, source: Source, where: str, options: PredictOptions, lexicon: Lexicon) -> None:
         """Refuses an input with unknown features, unless these are allowed or a lexicon lists it."""
         if source.features and not options.allow_unknown_features and source not in lexicon:
-            check_features(source.features, self.codec.known_features, where, _ALLOWED)
+            check_features(source.features, self.codec.known_features, where, _ALLOW_HINT)
 
     def check_can_predict(self) -> None:
         """Refuses a model that writes no outputs."""

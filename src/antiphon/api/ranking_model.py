@@ -110,7 +110,7 @@ class RankingModel(Model):
     def _ranked(self, question: Question, scores: list[float], weights: list[WordWeights]) -> list[Ranked]:
         is_matcher = isinstance(self.ranker, LogOddsRanker)
         ranked = [
-            Ranked(answer.text, index, score, 0.5 + 0.5 * math.tanh(score / 2) if is_matcher else None, of_words)
+            Ranked(answer.text, index, score, _sigmoid(score) if is_matcher else None, of_words)
             for index, (answer, score, of_words) in enumerate(zip(question.answers, scores, weights, strict=True))
         ]
         return sorted(ranked, key=lambda candidate: -candidate.score)
@@ -121,3 +121,8 @@ class RankingModel(Model):
             raise self._cannot("explain", "a matcher with model.sentence = lstm_attention or model.reading = joint")
         weights = iter(explain(questions))
         return [[next(weights) for _ in question.answers] for question in questions]
+
+
+def _sigmoid(log_odds: float) -> float:
+    """The probability with these log odds; written so that it cannot overflow."""
+    return 0.5 + 0.5 * math.tanh(log_odds / 2)

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from antiphon.data.vocab import SPECIALS
+from antiphon.data.vocab import END, SPECIALS
 from antiphon.models.channel_weights import Weights
 
 if TYPE_CHECKING:
     from antiphon.metrics import Score
     from antiphon.metrics.breakdown import Group
 
-END_SYMBOL = SPECIALS[3]
+END_SYMBOL = SPECIALS[END]
 
 
 @dataclass(frozen=True)

@@ -14,16 +14,16 @@ from antiphon.exceptions import InputError, RunError
 from antiphon.recipe.recipe_file import Settings, as_table, load_recipe, make_recipe
 from antiphon.recipe.schema import Recipe
 from antiphon.recipe.shipped_recipes import find_recipe
+from antiphon.terminal import Say, silent
 from antiphon.training.callback import Callback
 from antiphon.training.data.pipe_copies import spooled
 from antiphon.training.distributed import RankZeroFailedError, from_rank_zero, join_process_group
 from antiphon.training.fit import Interrupted
 from antiphon.training.fit import train as fit
 from antiphon.training.progress_bar import ProgressBar
-from antiphon.training.reporting import Say, silent
 
 RecipeLike = str | Path | Mapping[str, Mapping[str, Any]] | Recipe
-"""The name of a shipped recipe, the path of a TOML file, a nested dict such as ``{"model": {"layers": 2}}``."""
+"""A shipped recipe by name, the path of a TOML file, a dict such as ``{"model": {"layers": 2}}``, or a ``Recipe``."""
 
 
 def train(
@@ -76,7 +76,7 @@ def train(
 
 
 def _shown() -> tuple[Say, list[Callback]]:
-    """What prints lines and a progress bar on standard error."""
+    """A function that prints lines on standard error, and a progress bar there."""
     console = PlainConsole(stderr=True)
     return partial(console.print, soft_wrap=True), [ProgressBar(console)]
 

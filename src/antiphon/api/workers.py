@@ -28,7 +28,7 @@ from antiphon.exceptions import AntiphonError, RunError
 
 @dataclass(frozen=True)
 class Job:
-    """The state of a worker process: the loaded run and its options."""
+    """What a worker process needs to predict: which run to load, how, and the options of the prediction."""
 
     run: Path
     device: str
@@ -69,17 +69,17 @@ class Workers:
     def __init__(self, job: Job, processes: int) -> None:
         context = get_context("spawn")
         self.job = job
-        self._given, self._held = context.Pipe(duplex=False)
-        arguments = self._given, context.Value("i", 0), visible_gpus() if job.device == "cuda" else []
+        self._reading, self._writing = context.Pipe(duplex=False)
+        arguments = self._reading, context.Value("i", 0), visible_gpus() if job.device == "cuda" else []
         self._pool = ProcessPoolExecutor(processes, context, initializer=start_worker, initargs=arguments)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._held.close()  # ends them, busy or not
+        self._writing.close()  # ends them, busy or not
         self._pool.shutdown(cancel_futures=True)
-        self._given.close()
+        self._reading.close()
 
     def submit(self, batch: Sequence[Source]) -> "Future[list[Prediction]]":
         """The future predictions of a batch."""
@@ -98,14 +98,14 @@ def _model(job: Job) -> Model:
 
 
 class _Planner(NamedTuple):
-    """The planner that forms batches and completes predictions."""
+    """Forms batches and completes predictions in this process: a model without weights, and the lexicon."""
 
     model: Model
     lexicon: Lexicon
 
 
 class _Window(NamedTuple):
-    """Inputs in progress."""
+    """Inputs in progress, and the future predictions of each of their batches by the indices of its inputs."""
 
     sources: list[Source]
     batches: list[tuple[list[int], "Future[list[Prediction]]"]]

@@ -128,8 +128,10 @@ def command(
     threads: Threads = None,
 ) -> None:
     """Writes the alignment of every pair, or evaluates alignments."""
+    check_options(evaluate, gold_format, reverse, combine)
     of_words = any(option is not None for option in (evaluate, threshold, reverse))
-    check_options(evaluate, gold_format, reverse, combine, pictures=of_words and (plot or not is_text(format)))
+    if of_words and (plot is not None or not is_text(format)):
+        raise InputError("--plot, --format: links between words are not drawn, expected --format pharaoh or jsonl")
     if plot is not None:
         check_picture(plot)
     model = load_run(run, device, threads)
@@ -155,20 +157,13 @@ def is_text(format: Format) -> bool:
 
 
 def check_options(
-    evaluate: Path | None,
-    gold_format: GoldFormat | None,
-    reverse: Path | None,
-    combine: Combine | None,
-    *,
-    pictures: object,
+    evaluate: Path | None, gold_format: GoldFormat | None, reverse: Path | None, combine: Combine | None
 ) -> None:
-    """Refuses options that need another one, and pictures of links between words."""
+    """Refuses options that need another one."""
     if gold_format is not None and evaluate is None:
         raise InputError("--gold-format: no gold links, expected it together with --evaluate GOLD")
     if combine is not None and reverse is None:
         raise InputError("--combine: only one direction, expected it together with --reverse RUN")
-    if pictures:
-        raise InputError("--plot, --format: links between words are not drawn, expected --format pharaoh or jsonl")
 
 
 def read_files(model: "Model", files: list[Path] | None, *, swap: bool) -> "Iterable[Pair]":

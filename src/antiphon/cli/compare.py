@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from antiphon.cli import answer_selection
-from antiphon.cli.loading import load_run
+from antiphon.cli.loading import load_predicting_run
 from antiphon.cli.options import Beam, Device, Qrels, Questions, QuestionsOption, References, Threads, refuse_options
 from antiphon.data.files import is_pipe
 from antiphon.exceptions import InputError, RunError
@@ -99,16 +99,8 @@ def compare_outputs(
     return compare(systems, outputs, task_metrics(first.recipe.data))
 
 
-def load_predicting_run(run: Path, device: str, threads: int | None) -> "Model":
-    """A loaded run, refused if it writes no outputs."""
-    model = load_run(run, device, threads)
-    if not model.can_predict:
-        raise RunError(f"{run}: a run of kind {model.kind} writes no outputs, expected a run that does")
-    return model
-
-
 def check_same_vocabulary(other: "tuple[Path, Model]", first: "tuple[Path, Model]") -> None:
-    """Two runs with their models; their metrics are comparable where the target vocabulary is the same."""
+    """Refuses to compare two runs, each with its model, whose target vocabularies differ."""
     (run, theirs), (first_run, vocab) = ((run, model.codec.target.vocab) for run, model in (other, first))
     if theirs != vocab:
         raise RunError(

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from antiphon.cli.loading import load_run
+from antiphon.cli.loading import load_predicting_run, load_run, writes_no_outputs
 from antiphon.cli.options import Beam, ByOption, Device, PairFiles, Run, Threads, parse_breakdowns
 from antiphon.cli.output_file import check_new
 from antiphon.exceptions import InputError, RunError
@@ -82,7 +82,7 @@ def command(
     check_new(out)
     model = load_run(run, device, threads)
     if isinstance(model, RankingModel):
-        raise RunError(f"{run}: a run of kind {model.kind} writes no outputs, expected a run that does")
+        raise writes_no_outputs(run, model)
     pairs = read_test_set(model.recipe, file).pairs
     note_unknown_features(model, pairs)
     width = None if out or not sys.stdout.isatty() else get_terminal_size().columns
@@ -98,9 +98,7 @@ def command(
 
 def load_other(run: Path, model: "Model", file: Path, device: str, threads: int | None) -> "Model":
     """The run to compare with, which must read the pairs in the same way."""
-    other = load_run(run, device, threads)
-    if not other.can_predict:
-        raise RunError(f"{run}: a run of kind {other.kind} writes no outputs, expected a run that does")
+    other = load_predicting_run(run, device, threads)
     if other.recipe.data.swap != model.recipe.data.swap or other.reads_features != model.reads_features:
         raise RunError(
             f"{run}: reads {file} differently from the first run (features or direction), expected runs that read it "

@@ -124,8 +124,9 @@ def check_options(*, sweep: str | None, online: bool, by: list[str] | None, plot
 def check_stream_options(given: Mapping[str, object], *, online: bool, sweep: str | None) -> None:
     """Refuses options of streams that would be ignored."""
     if not online and sweep is None:
-        for option in (option for option, value in given.items() if value):
-            raise InputError(f"{option}: of streams, expected it together with --online or --sweep")
+        unused = next((option for option, value in given.items() if value), None)
+        if unused is not None:
+            raise InputError(f"{unused}: only for streams, expected it together with --online or --sweep")
     if sweep is not None and given["--emit-bias"]:
         raise InputError("--emit-bias: --sweep has the biases, expected only one of them")
 
@@ -198,8 +199,8 @@ def evaluate_biases(
     """Quality and delay for every bias."""
     found = {}
     for bias in biases:
-        options["emit_bias"] = bias
-        found[bias] = model.evaluate_online(test.pairs, more_references=test.more_references, **options)
+        own: StreamOptions = {**options, "emit_bias": bias}
+        found[bias] = model.evaluate_online(test.pairs, more_references=test.more_references, **own)
     return found
 
 

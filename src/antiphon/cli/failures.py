@@ -57,7 +57,7 @@ def failure_of(error: BaseException) -> Failure | None:
 def secure_standard_streams() -> None:
     """Sets output to UTF-8, and gives closed streams a descriptor, so that no file is opened under their number."""
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
-        if getattr(sys, name) is None:
+        if getattr(sys, name) is None:  # using closed input or output stays an error; notes to closed stderr vanish
             _occupy(number, os.O_RDONLY if name == "stdout" else os.O_WRONLY)
             setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
     if sys.__stdout__ in (sys.stdout, None) and isinstance(sys.stdout, io.TextIOWrapper):

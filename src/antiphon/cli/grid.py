@@ -19,13 +19,13 @@ import typer
 
 from antiphon.child_processes import interrupt_status
 from antiphon.cli.options import MAX_PARALLEL, Recipe, Settings
-from antiphon.exceptions import InputError, RunError
+from antiphon.exceptions import InputError, RunError, check_installed
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from antiphon.settings_search.shared_search import Search, TrialResult
+    from antiphon.settings_search.shared_search import SettingsSearch, TrialResult
     from antiphon.settings_search.trial_slots import Slot
 
 _MAX_TRIALS = 100_000
@@ -58,14 +58,14 @@ Devices = Annotated[
     str | None,
     typer.Option(
         metavar="D1,D2,...",
-        help="A device for each trial at the same time: 0,0,1 puts two on GPU 0 and one on GPU 1; cpu. "
+        help="Devices of the trials trained at the same time: 0,0,1 puts two on GPU 0 and one on GPU 1; or cpu. "
         "Default: the GPUs in turn.",
         show_default=False,
     ),
 ]
 SamplerName = Annotated[
     Literal["grid", "random", "tpe"],
-    typer.Option("--sampler", help="Every combination, random values, or values chosen by what was good (TPE)."),
+    typer.Option("--sampler", help="Every combination, random values, or values chosen by earlier results (TPE)."),
 ]
 Trials = Annotated[
     int | None,
@@ -97,34 +97,26 @@ def command(
     seed: Seed = 1,
 ) -> None:
     """Searches the best settings of a recipe."""
-    check_search_library()
+    check_installed("optuna", "search", "a search")
     from antiphon.console import PlainConsole
     from antiphon.recipe.shipped_recipes import find_recipe
     from antiphon.settings_search.search_space import parse_space
-    from antiphon.settings_search.shared_search import Search, SearchOptions
+    from antiphon.settings_search.shared_search import SearchOptions, SettingsSearch
     from antiphon.settings_search.trial_slots import make_slots
 
     folder = out or Path("runs") / f"{Path(recipe).stem}-grid"
     space = parse_space(find_recipe(recipe), settings or (), grid, folder)
-    refuse_options(sampler, trials, [axis.key for axis in space.axes if axis.is_range])
+    check_sampler(sampler, trials, [axis.key for axis in space.axes if axis.is_range])
     space.check(every_combination=sampler == "grid")
     slots = make_slots(devices, jobs)
-    search = Search(space, SearchOptions(sampler, trials or _TRIALS, prune, seed))
+    search = SettingsSearch(space, SearchOptions(sampler, trials or _TRIALS, prune, seed))
     console = PlainConsole(stderr=True)
     with search.joined():
         results = run_search(search, slots, console)
     print_results(search, results, console)
 
 
-def check_search_library() -> None:
-    """Refuses to search without Optuna."""
-    try:
-        import optuna  # noqa: F401
-    except ImportError:
-        raise InputError('a search needs optuna, expected it installed: pip install "antiphon[search]"') from None
-
-
-def refuse_options(sampler: str, trials: int | None, ranges: list[str]) -> None:
+def check_sampler(sampler: str, trials: int | None, ranges: list[str]) -> None:
     """Refuses a number of trials for a grid, and a range, which has no combinations."""
     if sampler == "grid" and ranges:
         raise InputError(f"--grid {ranges[0]}: a range, expected a list of values, or --sampler random or tpe")
@@ -132,7 +124,7 @@ def refuse_options(sampler: str, trials: int | None, ranges: list[str]) -> None:
         raise InputError(f"--trials {trials}: a grid has all combinations, expected --sampler random or tpe with it")
 
 
-def run_search(search: "Search", slots: "list[Slot]", console: "Console") -> "list[TrialResult]":
+def run_search(search: "SettingsSearch", slots: "list[Slot]", console: "Console") -> "list[TrialResult]":
     """The results of all trials, once they have ended; Ctrl-C ends the command with one line."""
     from antiphon.cli.grid_progress import GridProgress
     from antiphon.settings_search.trial_runner import run_trials
@@ -148,7 +140,7 @@ def run_search(search: "Search", slots: "list[Slot]", console: "Console") -> "li
         raise typer.Exit(interrupt_status(stopped)) from None
 
 
-def print_results(search: "Search", results: "list[TrialResult]", console: "Console") -> None:
+def print_results(search: "SettingsSearch", results: "list[TrialResult]", console: "Console") -> None:
     """Writes and prints the table, draws the search, and says where the best recipe is; failed trials are an error."""
     from antiphon.console import PlainConsole
     from antiphon.settings_search.search_pictures import draw_search

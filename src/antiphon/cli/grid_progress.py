@@ -23,7 +23,7 @@ class GridProgress:
     def __init__(self, console: Console, metric: str, total: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.console, self.metric, self.total, self.clock = console, metric.replace("_", " "), total, clock
         self._started, self._done_before = clock(), -1.0
-        self._told: set[int] = set()
+        self._printed: set[int] = set()
         self._live = Live(console=console, transient=True, auto_refresh=False)
 
     def __enter__(self) -> Self:
@@ -37,9 +37,9 @@ class GridProgress:
     def show(self, results: "Sequence[TrialResult]") -> None:
         """Prints what has ended since the last time, and refreshes the table."""
         for result in sorted(results, key=lambda each: each.number):
-            if result.state in _ENDED and result.number not in self._told:
-                self._told.add(result.number)
-                self.console.print(f"{len(self._told)} of {self.total}  {self._line(result)}", soft_wrap=True)
+            if result.state in _ENDED and result.number not in self._printed:
+                self._printed.add(result.number)
+                self.console.print(f"{len(self._printed)} of {self.total}  {self._line(result)}", soft_wrap=True)
         self._live.update(self.table(results), refresh=self._live.is_started)
 
     def table(self, results: "Sequence[TrialResult]") -> Table:

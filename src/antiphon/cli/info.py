@@ -43,11 +43,13 @@ def command(
     if as_json:
         print(json.dumps(facts, ensure_ascii=False))
     else:
-        settings = applying(recipe) if show_all else changed_settings(applying(recipe), recipe)
+        settings = applicable_settings(recipe)
+        if not show_all:
+            settings = changed_settings(settings, recipe)
         PlainConsole().print(info_table(str(run), facts | {"recipe": settings}))
 
 
-def applying(recipe: "Recipe") -> dict[str, dict[str, Any]]:
+def applicable_settings(recipe: "Recipe") -> dict[str, dict[str, Any]]:
     """The settings that apply to the kind of model; the kind itself is left out."""
     from antiphon.recipe.kind_settings import settings_of
     from antiphon.recipe.kinds import KINDS

@@ -1,4 +1,4 @@
-"""Files that commands write their results into: existing files are not overwritten unasked."""
+"""Checks of the files that commands write results into, so that no existing file is overwritten by mistake."""
 
 from pathlib import Path
 

@@ -104,7 +104,10 @@ AllowUnknown = Annotated[
 Processes = Annotated[
     int,
     typer.Option(
-        metavar="N", min=1, max=MAX_PARALLEL, help="Processes that share the work: one thread each, and one GPU each."
+        metavar="N",
+        min=1,
+        max=MAX_PARALLEL,
+        help="Processes that share the work, each with one of the GPUs and one thread, or --threads.",
     ),
 ]
 ShardOption = Annotated[

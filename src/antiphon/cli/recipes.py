@@ -64,8 +64,9 @@ def recipe_table() -> "Table":
 def tokens_of(recipe: "Recipe") -> str:
     """The tokens that a model of the recipe reads and writes."""
     from antiphon.recipe.kinds import KINDS
+    from antiphon.recipe.schema import token_kinds
 
-    kind, target = KINDS[recipe.model.kind], recipe.data.target_tokens
+    kind, tokens = KINDS[recipe.model.kind], token_kinds(recipe.data)
     if kind.ranks:
         return "words"
-    return f"{recipe.data.source_tokens} to {target}" if kind.reads_source else target
+    return f"{tokens['source']} to {tokens['target']}" if kind.reads_source else tokens["target"]

@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from antiphon.cli.loading import load_run
+from antiphon.cli.loading import load_runs
 from antiphon.cli.options import Device, Threads
 from antiphon.exceptions import InputError, RunError
 
@@ -38,7 +38,10 @@ def command(
     ] = None,
     allow_origin: Annotated[
         list[str] | None,
-        typer.Option(metavar="ORIGIN", help="A page that may ask, such as https://example.org; repeatable."),
+        typer.Option(
+            metavar="ORIGIN",
+            help="Origin of a web page that may send requests, such as https://example.org; repeatable.",
+        ),
     ] = None,
     max_streams: Annotated[int, typer.Option(min=1, metavar="N", help="Maximum number of open streams.")] = 256,
     max_inputs: Annotated[int, typer.Option(min=1, metavar="N", help="Maximum number of inputs per request.")] = 256,
@@ -64,8 +67,9 @@ def command(
     )
     limits = Limits(streams=max_streams, inputs=max_inputs, characters=max_characters, queue=max_queue, seconds=timeout)
     limit_onednn_cache()
-    models = {name: load_run(folder, device, threads) for name, folder in name_runs(runs).items()}
-    serve(models, ServiceSettings(access=access, limits=limits, access_log=log))
+    named = name_runs(runs)
+    models = load_runs(list(named.values()), device, threads)
+    serve(dict(zip(named, models, strict=True)), ServiceSettings(access=access, limits=limits, access_log=log))
 
 
 def read_token(token: str | None, file: Path | None) -> str | None:

@@ -58,8 +58,9 @@ def predict_shard(
     from antiphon.data.cut_file import cut_file
 
     mine = parse_shard(shard)
-    _check(file, out, part_lines)
-    assert out is not None
+    if out is None:
+        raise InputError("--shard and --part-lines: no --out, expected a folder for the parts")
+    _check(file, part_lines)
     cut = cut_file(file, part_lines or PART_LINES)
     folder = _start(job, output_format, cut, out)
     missing = {*folder.missing()}
@@ -68,12 +69,11 @@ def predict_shard(
     _report_progress(folder, len(parts), len(missing.intersection(parts)))
 
 
-def _check(file: Path, out: Path | None, part_lines: int | None) -> None:
+def _check(file: Path, part_lines: int | None) -> None:
+    """Refuses an input that can be read only once, and parts whose batches would depend on the shard."""
     from antiphon.api.prediction_interface import LINES_AT_ONCE
     from antiphon.data.files import is_pipe
 
-    if out is None:
-        raise InputError("--shard and --part-lines: no --out, expected a folder for the parts")
     if file == Path("-") or is_pipe(file):
         raise InputError(f"{file}: standard input or a pipe, expected a file, which every shard can read")
     if part_lines is not None and part_lines > LINES_AT_ONCE and part_lines % LINES_AT_ONCE:

@@ -34,6 +34,7 @@ from antiphon.cli.options import (
 )
 from antiphon.cli.prediction_notes import UnknownSymbols
 from antiphon.data.files import MAX_LINE_BYTES, STANDARD_INPUT, named_errors
+from antiphon.data.tokenise import Chars
 from antiphon.exceptions import InputError
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def command(
 
     start()  # a run that cannot stream is refused before waiting for input
     source, target = model.codec.source.tokeniser, model.codec.target.tokeniser
-    pieces = arriving(cast(BufferedReader, sys.stdin.buffer), by_character=source.split("a b") == ["a", " ", "b"])
+    pieces = arriving(cast(BufferedReader, sys.stdin.buffer), by_character=isinstance(source, Chars))
     unknown = UnknownPieces(model.codec.source)
     writer = EventWriter(unknown.find) if format is Format.jsonl else TextWriter(target.join)
     try:
@@ -195,7 +196,7 @@ class EventWriter:
 
 
 def arriving(file: BufferedReader, *, by_character: bool) -> Iterator[str]:
-    """Tokens as they arrive, and the ends of lines, without what every reader of lines leaves out."""
+    """Characters or words as they arrive, the same as if lines were read whole, and ``END_OF_LINE`` after each line."""
     word = ""
     for character in without_blanks(characters(file)):
         if character.isspace() and word:
@@ -211,10 +212,13 @@ def arriving(file: BufferedReader, *, by_character: bool) -> Iterator[str]:
 
 
 def without_blanks(characters: Iterable[str]) -> Iterator[str]:
-    """The characters but for a byte order mark at the start, carriage returns at line ends, and blank lines' spaces."""
-    held, is_blank, is_started = "", True, False
+    """The characters without a byte order mark, carriage returns at line ends, and the spaces of blank lines.
+
+    ``held`` are characters that belong to the text only if more of the line follows.
+    """
+    held, is_blank, is_unfinished = "", True, False
     for index, character in enumerate(characters):
-        is_started = character != END_OF_LINE
+        is_unfinished = character != END_OF_LINE
         if character == END_OF_LINE:
             held, is_blank = "", True
             yield character
@@ -224,12 +228,12 @@ def without_blanks(characters: Iterable[str]) -> Iterator[str]:
         elif index or character != "\ufeff":
             yield from held + character
             held, is_blank = "", False
-    if is_started and is_blank:  # a last line of nothing but spaces, whose end is that of the file
+    if is_unfinished and is_blank:  # a last line of nothing but spaces, which ends with the file
         yield END_OF_LINE
 
 
 def check_length(held: int) -> None:
-    """Refuses to hold more characters back than a line may have."""
+    """Refuses to hold back more characters than a line may have."""
     if held > MAX_LINE_BYTES:
         raise InputError(f"{STANDARD_INPUT}: a token of more than {MAX_LINE_BYTES:,} characters, expected shorter ones")
 

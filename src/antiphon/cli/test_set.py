@@ -2,12 +2,11 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from antiphon.data.files import read_lines
-from antiphon.data.readers import Pair, keep_filled, pair_files
+from antiphon.data.readers import Pair, is_filled, keep_filled, pair_files
 from antiphon.exceptions import InputError
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import reads_source
@@ -29,14 +28,13 @@ class TestSet(NamedTuple):
 
 def read_test_set(recipe: Recipe, files: Sequence[Path], references: Sequence[Path] = ()) -> TestSet:
     """The pairs of a file as a run reads them; a note on standard error counts skipped lines without text."""
-    lines = count()
-    numbered = (pair for pair, _ in zip(pairs_of(recipe, pair_files(files)), lines, strict=False))
-    pairs, indices = keep_filled(numbered, files[0], targets_only=not reads_source(recipe))
-    total = next(lines)
-    if len(pairs) < total:
-        blank = count_of(total - len(pairs), "line")
+    read, targets_only = list(pairs_of(recipe, pair_files(files))), not reads_source(recipe)
+    pairs = keep_filled(read, files[0], targets_only=targets_only)
+    if len(pairs) < len(read):
+        blank = count_of(len(read) - len(pairs), "line")
         print_note(f"{blank} without a source or a target skipped")
-    further = [_reference_lines(path, total, files[0]) for path in references]
+    further = [_reference_lines(path, len(read), files[0]) for path in references]
+    indices = [index for index, pair in enumerate(read) if is_filled(pair, targets_only=targets_only)]
     return TestSet(pairs, [[lines[index] for lines in further] for index in indices])
 
 

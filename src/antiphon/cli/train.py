@@ -11,7 +11,7 @@ Examples:
 """
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ import typer
 
 from antiphon.cli.loading import load_run
 from antiphon.cli.options import Device, Force, Recipe, Settings, Threads
+from antiphon.terminal import Say
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -80,7 +81,7 @@ class Options(TypedDict):
     threads: int | None
 
 
-def read_recipe(name: str, settings: list[str] | None, say: Callable[[str], None]) -> "schema.Recipe":
+def read_recipe(name: str, settings: list[str] | None, say: Say) -> "schema.Recipe":
     """The recipe of a name or a path with settings on top."""
     from antiphon.recipe.recipe_file import load_recipe
     from antiphon.recipe.shipped_recipes import find_recipe
@@ -88,9 +89,7 @@ def read_recipe(name: str, settings: list[str] | None, say: Callable[[str], None
     return load_recipe(find_recipe(name), settings or (), say)
 
 
-def run_training(
-    recipe: "schema.Recipe", folder: Path, console: "Console", say: Callable[[str], None], options: Options
-) -> "RunFolder":
+def run_training(recipe: "schema.Recipe", folder: Path, console: "Console", say: Say, options: Options) -> "RunFolder":
     """The trained run; Ctrl-C ends the command with one line."""
     from antiphon.device import prepare_allocators
     from antiphon.settings_search.trial_report import trial_callbacks
@@ -197,7 +196,7 @@ def report_test(run: "RunFolder", console: "Console", device: str, threads: int 
         assert isinstance(test, Path)
         evaluation = answer_selection.evaluate(model, test, "mixed", None)
     else:
-        pairs, _ = keep_filled(pairs_of(model.recipe, test), test, targets_only=not model.can_predict)
+        pairs = keep_filled(pairs_of(model.recipe, test), test, targets_only=not model.can_predict)
         evaluation = model.evaluate(pairs)
     with open_for_writing(run.path) as held, held.changed() as new:
         new.save_metrics(held.metrics() | {"test": evaluation.to_dict()})

@@ -17,12 +17,12 @@ def associate(corpus: Corpus, source_size: int, target_size: int) -> NDArray[np.
     """
     both = np.zeros((source_size, target_size))
     with_source, with_target = np.zeros(source_size), np.zeros(target_size)
-    sources, targets, *_ = corpus.sequences(np.arange(min(_PAIRS, len(corpus))))
-    for source, target in zip(sources, corpus.known_targets(targets), strict=True):
-        here, there = np.unique(source), np.unique(target)
-        with_source[here] += 1
-        with_target[there] += 1
-        both[here[:, None], there] += 1
+    pairs = corpus.pair_ids(np.arange(min(_PAIRS, len(corpus))))
+    for source, target in zip(pairs.sources, corpus.known_targets(pairs.targets), strict=True):
+        source_ids, target_ids = np.unique(source), np.unique(target)
+        with_source[source_ids] += 1
+        with_target[target_ids] += 1
+        both[source_ids[:, None], target_ids] += 1
     both[: len(SPECIALS)] = both[:, : len(SPECIALS)] = 0
     dice = both / np.maximum(with_source[:, None] + with_target, 1)
     return np.where(dice.max(1) > 0, dice.argmax(1), NO_COUNTERPART)

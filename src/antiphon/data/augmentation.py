@@ -53,7 +53,10 @@ def longest_shared(source: NDArray[np.integer], target: NDArray[np.integer]) -> 
 
 
 def hide_word(source: Ids, target: Ids, copied: Ids, random: np.random.Generator) -> tuple[Ids, Ids, Ids]:
-    """A pair whose words are copied, in which a word of both sides is unknown; unchanged if the one drawn is not."""
+    """Source, target and copied words of a pair in which a random source word is made unknown on both sides.
+
+    If the target does not have the word, nothing changes.
+    """
     position = random.integers(len(source))
     token, word = source[position], copied[position]
     if word not in target:
@@ -74,26 +77,21 @@ class AugmentedPairs:
 
     def batch(self, indices: NDArray[np.int64], seeds: NDArray[np.int64]) -> Batch:
         """The pairs at these indices, padded; the seed of each, below 2^63, decides if and how it changes."""
-        sources, targets, features, *copied = self.corpus.sequences(indices)
+        pairs = self.corpus.pair_ids(indices)
+        sources, targets, copied = pairs.sources, pairs.targets, pairs.copied
         chance = seeds / 2**63
-        for position in np.flatnonzero(chance < self.share + (1 - self.share) * _UNKNOWN_SHARE).tolist():
-            random = np.random.default_rng(seeds[position])
-            pair = sources[position], targets[position]
-            if copied:
-                hidden = hide_word(*pair, copied[0][position], random)
-                sources[position], targets[position], copied[0][position] = hidden
-                continue
-            is_hallucinated = chance[position] < self.share
-            changed = (
-                self._hallucinate(int(indices[position]), *pair, random)
-                if is_hallucinated
-                else self._hide(*pair, random)
-            )
-            sources[position], targets[position] = changed
-        return self.corpus.pad(sources, targets, features, *copied)
+        for n in np.flatnonzero(chance < self.share + (1 - self.share) * _UNKNOWN_SHARE).tolist():
+            random = np.random.default_rng(seeds[n])
+            if copied is not None:
+                sources[n], targets[n], copied[n] = hide_word(sources[n], targets[n], copied[n], random)
+            elif chance[n] < self.share:
+                sources[n], targets[n] = self._hallucinate(int(indices[n]), sources[n], targets[n], random)
+            else:
+                sources[n], targets[n] = self._hide(sources[n], targets[n], random)
+        return self.corpus.pad(pairs)
 
     def _hide(self, source: Ids, target: Ids, random: np.random.Generator) -> tuple[Ids, Ids]:
-        """A pair in which a token of both sides is unknown; unchanged if the token drawn is not on both."""
+        """A pair in which a random source token is made unknown on both sides, if the target has its counterpart."""
         token = random.choice(source)
         written = self.counterparts[token]
         if written not in target:
@@ -117,7 +115,7 @@ class AugmentedPairs:
         """The source ids that some pair has on both sides."""
         found: set[int] = set()
         for index in range(len(self.corpus)):
-            (source,), (target,), _ = self.corpus.sequences(np.array([index]))
+            (source,), (target,), *_ = self.corpus.pair_ids(np.array([index]))
             both = np.isin(self.counterparts[source], target) & (self.counterparts[source] >= len(SPECIALS))
             found.update(source[both].tolist())
         return sorted(found)

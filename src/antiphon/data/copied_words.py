@@ -68,7 +68,7 @@ def _first_positions(ids: Ids, size: int) -> dict[int, int]:
 
 
 def _replace(ids: Ids, new: dict[int, int]) -> Ids:
-    """Ids with other ones instead of the negative ones; unknown if there is none."""
+    """The ids with negative ones replaced by their new ids, or by unknown if they have none."""
     replaced = ids.copy()
     for position in np.flatnonzero(ids < 0).tolist():
         replaced[position] = new.get(int(ids[position]), UNKNOWN)

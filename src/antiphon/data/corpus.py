@@ -31,7 +31,7 @@ _CHARACTERS_PER_CHUNK = 2**24
 
 
 @dataclass(frozen=True)
-class Limits:
+class LengthLimits:
     """The longest pairs that a corpus takes, in tokens without end symbols; ``max_cells`` bounds their product."""
 
     max_source_length: int | None = None
@@ -50,7 +50,7 @@ class FilterStats:
     too_many_cells: int = 0
 
     def admit(
-        self, source_lengths: NDArray[np.int64], target_lengths: NDArray[np.int64], limits: Limits
+        self, source_lengths: NDArray[np.int64], target_lengths: NDArray[np.int64], limits: LengthLimits
     ) -> NDArray[np.bool_]:
         """Counts the pairs; true for those that stay."""
         stays = np.ones(len(source_lengths), bool)
@@ -78,7 +78,7 @@ def write_corpus(
     pairs: Iterable[Pair],
     codec: PairCodec,
     path: Path,
-    limits: Limits,
+    limits: LengthLimits,
     *,
     targets_only: bool = False,
     may_copy: bool = False,
@@ -106,7 +106,7 @@ class CountedCorpus(NamedTuple):
 
 
 def write_counted_corpus(
-    pairs: Iterable[Pair], tokeniser: PairTokeniser, path: Path, limits: Limits, *, targets_only: bool = False
+    pairs: Iterable[Pair], tokeniser: PairTokeniser, path: Path, limits: LengthLimits, *, targets_only: bool = False
 ) -> CountedCorpus:
     """Writes the pairs as ``write_corpus`` does, before there are vocabularies: with provisional ids.
 
@@ -132,6 +132,19 @@ def remap_corpus_ids(path: Path, new: Path, source: Ids, target: Ids, features: 
         _write(([_remapped(column, table) for table, column in each] for each in columns), new, len(tables))
 
 
+class PairIds(NamedTuple):
+    """Token ids of some pairs, without end symbols.
+
+    If words are copied, ``copied`` has the words of the sources as target ids; unknown words, there and in ``targets``,
+    then have negative ids of their own (``data/copied_words.py``). Otherwise it is None.
+    """
+
+    sources: list[Ids]
+    targets: list[Ids]
+    features: list[Ids]
+    copied: list[Ids] | None
+
+
 class Corpus:
     """A read-only view of an encoded corpus on disk.
 
@@ -142,11 +155,11 @@ class Corpus:
         with pyarrow.memory_map(str(path)) as source:
             reader = pyarrow.ipc.open_file(source)
             chunks = [reader.get_batch(index) for index in range(reader.num_record_batches)]
-        self._sources = _Sequences([chunk.column("source") for chunk in chunks])
-        self._targets = _Sequences([chunk.column("target") for chunk in chunks])
-        self._features = _Sequences([chunk.column("features") for chunk in chunks])
+        self._sources = _Column([chunk.column("source") for chunk in chunks])
+        self._targets = _Column([chunk.column("target") for chunk in chunks])
+        self._features = _Column([chunk.column("features") for chunk in chunks])
         names = chunks[0].schema.names if chunks else ()
-        self._copied = _Sequences([chunk.column("copied") for chunk in chunks]) if "copied" in names else None
+        self._copied = _Column([chunk.column("copied") for chunk in chunks]) if "copied" in names else None
         self.copied_size = copied_size
         self.max_features = int(self._features.lengths.max(initial=0))
 
@@ -165,26 +178,21 @@ class Corpus:
 
     def batch(self, indices: Iterable[int]) -> Batch:
         """The pairs at these indices, padded."""
-        return self.pad(*self.sequences(np.fromiter(indices, np.int64)))
+        return self.pad(self.pair_ids(np.fromiter(indices, np.int64)))
 
-    def pad(
-        self, sources: Sequence[Ids], targets: Sequence[Ids], features: Sequence[Ids], copied: Sequence[Ids] = ()
-    ) -> Batch:
+    def pad(self, pairs: PairIds) -> Batch:
         """Pairs of this corpus as a batch."""
-        words = CopiedWords(copied, self.copied_size) if self.copied_size else None
-        return Batch.of(sources, targets, features, max_features=self.max_features, copied=words)
+        words = None if pairs.copied is None else CopiedWords(pairs.copied, self.copied_size)
+        return Batch.of(pairs.sources, pairs.targets, pairs.features, max_features=self.max_features, copied=words)
 
-    def sequences(self, indices: NDArray[np.int64]) -> tuple[list[Ids], ...]:
-        """Sources, targets and features of the pairs at these indices.
-
-        If words are copied, also the words of the sources as target ids; unknown words, here and in targets, then have
-        negative ids of their own.
-        """
-        columns = tuple(column.take(indices) for column in (self._sources, self._targets, self._features))
-        if self.copied_size:
-            assert self._copied is not None
-            return *columns, self._copied.take(indices)
-        return columns[0], self.known_targets(columns[1]), columns[2]
+    def pair_ids(self, indices: NDArray[np.int64]) -> PairIds:
+        """The pairs at these indices."""
+        columns = (self._sources, self._targets, self._features)
+        sources, targets, features = (column.take(indices) for column in columns)
+        if not self.copied_size:
+            return PairIds(sources, self.known_targets(targets), features, None)
+        assert self._copied is not None
+        return PairIds(sources, targets, features, self._copied.take(indices))
 
     def known_targets(self, targets: list[Ids]) -> list[Ids]:
         """Targets in ids of the vocabulary."""
@@ -196,7 +204,7 @@ class Corpus:
         return self.batch(indices)
 
 
-class _Sequences:
+class _Column:
     """One list column over all chunks; each sequence is a view of the mapped file."""
 
     def __init__(self, columns: list[pyarrow.ListArray]) -> None:
@@ -217,7 +225,7 @@ def _encode(
     pairs: Iterable[Pair],
     tokeniser: PairTokeniser,
     encoders: Sequence[TokenEncoder],
-    limits: Limits,
+    limits: LengthLimits,
     stats: FilterStats,
     targets_only: bool,
 ) -> Iterator[list[pyarrow.ListArray]]:
@@ -268,7 +276,7 @@ def _no_collection() -> Iterator[None]:
 
 
 def _reasons(
-    source_lengths: NDArray[np.int64], target_lengths: NDArray[np.int64], limits: Limits
+    source_lengths: NDArray[np.int64], target_lengths: NDArray[np.int64], limits: LengthLimits
 ) -> Iterator[tuple[str, NDArray[np.bool_]]]:
     """Each reason to drop pairs, and the pairs that it applies to."""
     yield "empty", (source_lengths == 0) | (target_lengths == 0)

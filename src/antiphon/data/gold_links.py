@@ -152,7 +152,7 @@ def _read_naacl(lines: Sequence[str], path: Path, pairs: int) -> list[GoldLinks]
 
 
 def _naacl_link(line: str, where: str, pairs: int) -> tuple[int, Link, bool]:
-    """The index of the sentence, the link, and whether it is sure, as it is without a letter."""
+    """The index of the sentence, the link, and whether it is sure; a link without a letter is."""
     found = _NAACL.fullmatch(line.strip())
     if found is None or min(int(found[n]) for n in (1, 2, 3)) < 1:
         raise InputError(f"{where}: {one_line(line, 60)!r}, expected {_NAACL_LINE}")

@@ -65,16 +65,17 @@ def read_unpaired(path: Path, *, features: bool = False) -> Iterator[Pair]:
         yield Pair("", text, split_features(rest[0]) if features and rest else (), where)
 
 
-def keep_filled(pairs: Iterable[Pair], name: object, *, targets_only: bool = False) -> tuple[list[Pair], list[int]]:
-    """The pairs that have text on both sides, and their indices; a file without any is an error."""
-    filled = [
-        (pair, index)
-        for index, pair in enumerate(pairs)
-        if pair.target.strip() and (targets_only or pair.source.strip())
-    ]
+def is_filled(pair: Pair, *, targets_only: bool = False) -> bool:
+    """Whether a pair has text on both sides; with ``targets_only``, whether its target has text."""
+    return bool(pair.target.strip() and (targets_only or pair.source.strip()))
+
+
+def keep_filled(pairs: Iterable[Pair], name: object, *, targets_only: bool = False) -> list[Pair]:
+    """The pairs that have text on both sides; a file without any is an error."""
+    filled = [pair for pair in pairs if is_filled(pair, targets_only=targets_only)]
     if not filled:
         raise InputError(f"{name}: no pairs, expected lines of source<TAB>target")
-    return [pair for pair, _ in filled], [index for _, index in filled]
+    return filled
 
 
 def pair_files(paths: Sequence[Path]) -> Files:

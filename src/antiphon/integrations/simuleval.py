@@ -58,10 +58,21 @@ class AntiphonAgent(TextToTextAgent):
     def add_args(parser: ArgumentParser) -> None:
         """The options of ``antiphon stream``."""
         parser.add_argument("--run", required=True, help="A run folder.")
-        parser.add_argument("--policy", choices=STREAMS, default="beam", help="How what is written is decided.")
-        parser.add_argument("--emit-bias", type=float, default=0.0, help="Added to the log odds of writing.")
+        parser.add_argument(
+            "--policy",
+            choices=STREAMS,
+            default="beam",
+            help="When to write: greedy, or what all hypotheses of a beam share.",
+        )
+        parser.add_argument(
+            "--emit-bias", type=float, default=0.0, help="Added to the log odds of writing; higher writes sooner."
+        )
         parser.add_argument("--beam", type=int, help="Hypotheses kept per cell; unset: as in the recipe.")
-        parser.add_argument("--margin", type=float, help="Nats behind the best; unset: as in the recipe.")
+        parser.add_argument(
+            "--margin",
+            type=float,
+            help="Policy beam: ignore hypotheses more than this many nats behind the best; unset: as in the recipe.",
+        )
 
     def build_states(self) -> SentenceStates:
         """The state of a new sentence."""

@@ -20,6 +20,8 @@ from antiphon.ranking.pretrained_encoder import WordPieces, check_pooling, new_e
 from antiphon.ranking.pretrained_sentence import PretrainedSentence
 from antiphon.ranking.question_batches import MatchCorpus
 from antiphon.ranking.rankers import (
+    FEATURES,
+    OLDER_FEATURES,
     BM25Ranker,
     EncodeQuestions,
     ExplainRanking,
@@ -149,7 +151,12 @@ def load_overlap(run: RunFolder) -> Overlap:
 def _load_logistic(run: RunFolder) -> Logistic:
     if not run.logistic.is_file():
         raise RunError(f"{run.logistic}: missing, expected the weights of words in common; train again with --resume")
-    return Logistic.load(run.logistic)
+    logistic = Logistic.load(run.logistic)
+    if logistic.names not in (FEATURES, OLDER_FEATURES):
+        raise RunError(
+            f"{run.logistic}: weights of {', '.join(logistic.names)}, expected those of {', '.join(FEATURES)}"
+        )
+    return logistic
 
 
 def _load_vectors(run: RunFolder) -> Tensor:

@@ -19,7 +19,7 @@ Key = tuple[str, str]
 """A section and a name in it."""
 _CHOSEN_FOR_LSTMS: tuple[Key, ...] = (("train", "learning_rate"), ("train", "warmup_updates"))
 """Settings of a recipe that are dropped where ``--set`` makes its model a transformer."""
-REFUSED = ("model", "data")
+STRICT_SECTIONS = ("model", "data")
 """Sections in which settings of other kinds are refused; in other sections they are ignored."""
 
 
@@ -70,12 +70,12 @@ def drop_lstm_rates(table: Mapping[str, Any], changes: Mapping[str, Any]) -> tup
 
 
 def drop_defaults(kind: Any, table: Mapping[str, Any]) -> dict[str, Any]:
-    """A nested table less the defaults of other kinds, which some files spell out and which change nothing."""
+    """A nested table without defaults of other kinds, which some files spell out although they have no effect."""
     return without(table, [key for key in unused_settings(kind, table) if _is_default(key, table)])
 
 
 def drop_other_kinds(table: Mapping[str, Any]) -> dict[str, Any]:
-    """A nested table less all settings of other kinds, which runs of older formats spell out."""
+    """A nested table without settings of other kinds, which runs of older formats spell out."""
     return without(table, unused_settings(kind_in(table.get("model")), table))
 
 
@@ -83,7 +83,7 @@ def unused_settings(kind: object, table: Mapping[str, Any]) -> list[Key]:
     """The keys of a nested table that other kinds have and this one does not; empty for an unknown kind."""
     if not isinstance(kind, str) or kind not in KINDS:
         return []
-    keys = [(section, name) for section in REFUSED for name in _section(table, section)]
+    keys = [(section, name) for section in STRICT_SECTIONS for name in _section(table, section)]
     return [key for key in keys if not _has(KINDS[kind], key) and kinds_with(key)]
 
 

@@ -25,7 +25,7 @@ from antiphon.recipe.model_sections import (
     TransducerSection,
     TransformerSection,
 )
-from antiphon.recipe.section import Group
+from antiphon.recipe.section import SettingGroup
 
 if TYPE_CHECKING:
     from torch import nn
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from antiphon.decode.hypothesis import Search
 
 T = TypeVar("T")
-_PAIRS: frozenset[Group] = frozenset(("pairs", "batches", "epochs", "tokens", "search"))
+_PAIRS: frozenset[SettingGroup] = frozenset(("pairs", "batches", "epochs", "tokens", "search"))
 _TRAINED = "antiphon.training.tasks.generation_task:GenerationTask"
 _NEURAL = "antiphon.api.generation_models:NeuralModel"
 _BEAM_SEARCH = "antiphon.decode.beam_search:search_outputs"
@@ -42,30 +42,37 @@ _BEAM_SEARCH = "antiphon.decode.beam_search:search_outputs"
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of model.
+    """A kind of model; a kind has one of ``task``, ``count`` and ``made_by``.
 
-    ``section`` has its settings of the section ``model``, and ``uses`` says which settings of other sections it has.
-    ``interface`` is the class of ``antiphon.api`` that serves it. ``model`` is built from vocabulary sizes and
-    settings, or read by ``load`` where it is made of several runs. ``task`` trains it by gradient descent, ``count``
-    in one pass; a kind with neither is made of trained runs by the command ``made_by``. ``search`` finds outputs,
-    ``path_search`` outputs with their best alignments; ``explain`` links the input and output of a single pair, which
-    ``explanation`` names; ``rank`` reads what ranks given answers. No training step may need a device sync, since
-    steps are captured as CUDA graphs on a GPU.
+    Training steps are captured as CUDA graphs on a GPU, so none may need a device sync.
     """
 
     section: type[ModelSection]
+    """Its settings in the section ``model``."""
     interface: Any
-    uses: frozenset[Group]
+    """The class of ``antiphon.api`` that users work with."""
+    uses: frozenset[SettingGroup]
+    """The groups of settings of other sections that it has."""
     model: "str | Callable[..., nn.Module] | None" = None
+    """Builds the untrained network from vocabulary sizes and settings."""
     load: Any = "antiphon.runs.run_folder:load_network"
+    """Reads the trained network of a run."""
     task: Any = None
+    """The ``Task`` (``training/training_setup.py``) that trains it by gradient descent."""
     count: Any = None
+    """Trains it by counting, in one pass over the data."""
     made_by: str = ""
+    """The command that makes it of trained runs."""
     search: "str | Search | None" = None
+    """Finds outputs."""
     path_search: "str | Search | None" = None
+    """Finds outputs with their best alignments (``search.over = "paths"``)."""
     explain: "str | Explain | None" = None
+    """Links the input and the output of a pair."""
     explanation: str = ""
+    """What ``explain`` gives: an alignment, or attention weights."""
     rank: Any = None
+    """Reads the ranker of a run, for kinds that rank given answers."""
 
     @property
     def name(self) -> str:

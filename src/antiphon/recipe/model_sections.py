@@ -305,7 +305,7 @@ class MatcherSection(LSTMSection):
     frozen: bool = True
     """Keep a pretrained sentence encoder fixed; false: fine-tune it."""
     overlap: bool = False
-    """Feed the matcher's probability, the words in common and their idf to a logistic regression (``+ count``)."""
+    """Feed the matcher's log odds, the words in common and their idf to a logistic regression (``+ count``)."""
     overlap_l2: Annotated[float, Field(ge=1e-9, le=1e9)] = 0.01
     """L2 penalty of that logistic regression."""
     dropout: Dropout = 0.5

@@ -20,7 +20,7 @@ RENAMED = {
     "train.average": "train.ema_decay",
     "data.encoder": "model.pretrained",
 }
-"""Settings by the names that they had before, and by those of today."""
+"""Former names of settings, and their current ones."""
 
 
 def explain(error: ValidationError, names: Mapping[str, Sequence[str]]) -> list[str]:
@@ -32,7 +32,7 @@ def explain(error: ValidationError, names: Mapping[str, Sequence[str]]) -> list[
 
 
 def show_value(value: Any) -> str:
-    """A value as Python would print it, truth values and dates as TOML has them; truncated if it is long or deep."""
+    """A value as Python would print it, booleans and dates as in TOML; truncated if it is long or deep."""
     if isinstance(value, bool | date | time):
         return str(value).lower()
     brief = Repr()

@@ -1,7 +1,7 @@
 """Recipe files: read from TOML with ``--set key=value`` on top, checked, and written back."""
 
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +25,13 @@ from antiphon.recipe.problems import explain, show_value
 from antiphon.recipe.recipe_paths import relative_to_run, resolve_paths
 from antiphon.recipe.schema import DEFAULT_KIND, Recipe, kind_in
 from antiphon.storage.atomic import write_atomically
-from antiphon.terminal import one_line
+from antiphon.terminal import Say, one_line, silent
 
 Settings = Iterable[str] | Mapping[str, Any]
 """``["train.seed=7"]``, or ``{"train.seed": 7}``."""
 
 
-def load_recipe(path: Path, settings: Settings = (), say: Callable[[str], None] = lambda _: None) -> Recipe:
+def load_recipe(path: Path, settings: Settings = (), say: Say = silent) -> Recipe:
     """The recipe in a TOML file with settings on top; relative paths in the file start from the folder of the file."""
     return make_recipe(_read_toml(path), settings, say, where=str(path), folder=path.parent)
 
@@ -39,7 +39,7 @@ def load_recipe(path: Path, settings: Settings = (), say: Callable[[str], None] 
 def make_recipe(
     table: Mapping[str, Any],
     settings: Settings = (),
-    say: Callable[[str], None] = lambda _: None,
+    say: Say = silent,
     *,
     where: str = "recipe",
     folder: Path = Path(),

@@ -1,7 +1,7 @@
 """Paths of data in recipes: absolute while a recipe is used, relative to the run folder once it is saved in one.
 
 Nothing that a saved path names is read when a run is loaded; only ``--resume`` and the examples of the service use
-it, if the file is there. A project that is moved as a whole keeps such paths right, and no path tells where it was.
+it, if the file is there. If a project is moved as a whole, such paths stay valid, and none reveals where it was.
 """
 
 import os
@@ -34,7 +34,7 @@ def relative_to_run(table: Table, run: Path) -> None:
 
 
 def without_paths(recipe: Recipe) -> Recipe:
-    """The recipe without the paths of its data, for a run that travels alone; of an encoder the name is left."""
+    """The recipe without the paths of its data, for a copy of a run; of the path of an encoder, the name is kept."""
     unset = {name: DataSection.model_fields[name].default for name in PATH_SETTINGS}
     changes: dict[str, Any] = {"data": recipe.data.model_copy(update=unset)}
     if isinstance(recipe.model, MatcherSection):
@@ -43,7 +43,7 @@ def without_paths(recipe: Recipe) -> Recipe:
 
 
 def with_moved_paths(stored: Recipe, asked: Recipe) -> Recipe:
-    """The recipe of a run with the paths asked for, where its own lead nowhere and only the folders differ."""
+    """The recipe of a run with the paths asked for, where its own files are missing and only the folders differ."""
     moved = {
         name: getattr(asked.data, name)
         for name in PATH_SETTINGS

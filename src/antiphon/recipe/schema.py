@@ -219,6 +219,13 @@ class Recipe(Section):
         return self
 
 
+def token_kinds(data: DataSection) -> dict[str, TokenKind]:
+    """The kind of token of the model's ``source`` and of its ``target``, which ``data.swap`` exchanges."""
+    columns = data.source_tokens, data.target_tokens
+    source, target = reversed(columns) if data.swap else columns
+    return {"source": source, "target": target}
+
+
 def kind_in(section: Any) -> Any:
     """The kind that a section ``model`` asks for, known or not."""
     return section.get("kind", DEFAULT_KIND) if isinstance(section, Mapping) else DEFAULT_KIND

@@ -13,7 +13,7 @@ Hypotheses = Annotated[int, Field(gt=0, le=1000)]
 Weight = Annotated[float, Field(ge=-1e6, le=1e6)]
 Nats = Annotated[float, Field(ge=0, le=1e6)]
 
-Group = Literal[
+SettingGroup = Literal[
     "pairs",  # reads pairs of a source and a target
     "batches",  # reads them encoded, in batches
     "targets",  # reads targets alone
@@ -35,17 +35,17 @@ Group = Literal[
 class UsedBy:
     """Marks a setting, or a section, of kinds that use a group; what is not marked belongs to all kinds."""
 
-    group: Group
+    group: SettingGroup
 
 
 class Section(BaseModel):
-    """A section of a recipe: unknown keys, non-finite numbers, and truth values as numbers are refused; immutable."""
+    """A section of a recipe: unknown keys, non-finite numbers, and booleans as numbers are refused; immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
 
     @field_validator("*", mode="before")
     @classmethod
-    def _truth_values_are_no_numbers(cls, given: Any, info: ValidationInfo) -> Any:
+    def _refuse_boolean_numbers(cls, given: Any, info: ValidationInfo) -> Any:
         """The value as it is; pydantic would take ``true`` for the number 1."""
         values = given if isinstance(given, list | tuple) else [given]
         field = cls.model_fields[str(info.field_name)]

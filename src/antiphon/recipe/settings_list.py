@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from antiphon.exceptions import RecipeError
-from antiphon.recipe.kind_settings import REFUSED, settings_of
+from antiphon.recipe.kind_settings import STRICT_SECTIONS, settings_of
 from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.model_sections import ModelSection
 from antiphon.recipe.schema import DEFAULT_KIND, Recipe
@@ -40,7 +40,7 @@ def all_settings() -> Iterator[Setting]:
             by_setting.setdefault(_describe(*key, field), []).append(name)
     order = list(Recipe.model_fields)
     for setting, kinds in sorted(by_setting.items(), key=lambda each: order.index(each[0].key.partition(".")[0])):
-        accepted_by_all = len(kinds) == len(KINDS) or not setting.key.startswith(REFUSED)
+        accepted_by_all = len(kinds) == len(KINDS) or not setting.key.startswith(STRICT_SECTIONS)
         yield setting if accepted_by_all else replace(setting, kinds=tuple(kinds))
 
 

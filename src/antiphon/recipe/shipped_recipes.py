@@ -3,12 +3,12 @@
 Every ``*.toml`` in ``shipped/`` is one. Its first comment line says what it is for.
 """
 
+import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from re import split
 
 from antiphon.exceptions import RecipeError
 from antiphon.recipe.recipe_file import load_recipe
@@ -36,7 +36,7 @@ def shipped_recipes() -> Iterator[ShippedRecipe]:
     for name in recipe_names():
         path = FOLDER / f"{name}.toml"
         first_line = path.read_text(encoding="utf-8").partition("\n")[0]
-        yield ShippedRecipe(name, split(r"[:,(]", first_line.removeprefix("#"))[0].strip(), load_recipe(path))
+        yield ShippedRecipe(name, re.split(r"[:,(]", first_line.removeprefix("#"))[0].strip(), load_recipe(path))
 
 
 def find_recipe(name: str | Path) -> Path:

@@ -54,7 +54,7 @@ def write_errors(
 def write_suspects(
     suspects: Sequence[Suspect], format: ErrorFormat, name: str, pairs: int, width: int | None = None
 ) -> str:
-    """The suspicious pairs among ``count`` pairs, in a format."""
+    """The suspicious pairs of a run, among ``pairs`` pairs that were scored, in a format."""
     if format == "jsonl":
         return _json_lines({"type": "suspicious", **suspect.to_dict()} for suspect in suspects)
     rows = [_cells(suspect, _SUSPECT_HEADER) for suspect in suspects]

@@ -26,9 +26,9 @@ class ReportedPair:
 class Mistake(ReportedPair):
     """A pair whose output is not its reference.
 
-    ``alignment`` has ``i-j`` pairs of source and output
-    as ``antiphon align`` writes them. Values that a kind of model does not have are None, and so is a missing output.
-    ``unseen`` has the symbols of the source and the tokens of the reference not seen in training.
+    ``alignment`` has ``i-j`` pairs of source and output as ``antiphon align`` writes them. Values that a kind of model
+    does not have are None, and so is a missing output. ``unseen`` has the symbols of the source and the tokens of the
+    reference not seen in training.
     """
 
     reference: str

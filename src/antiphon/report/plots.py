@@ -4,7 +4,7 @@ The ending of the file name is the format: png, svg or pdf; in the last two, tex
 extra.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from antiphon.exceptions import InputError
 from antiphon.storage.atomic import atomic_replacement
+from antiphon.terminal import Say
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -70,7 +71,7 @@ class PictureError(InputError):
 
 
 @contextmanager
-def optional_picture(path: Path, say: Callable[[str], None]) -> Iterator[None]:
+def optional_picture(path: Path, say: Say) -> Iterator[None]:
     """Inside, a picture is skipped where the drawing library is missing, and ``say`` gets one line about it."""
     try:
         yield

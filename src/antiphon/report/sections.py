@@ -32,7 +32,7 @@ class Section:
 
 
 def as_text(lines: Sequence[str], sections: Iterable[Section], width: int | None = None) -> str:
-    """The lines, then every section as a table for a terminal of a width."""
+    """The lines, then every section as a table of at most ``width`` columns."""
     console = PlainConsole()
     console.file, console.width = StringIO(), width or _WIDTH_OF_FILES
     for line in lines:

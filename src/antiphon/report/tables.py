@@ -67,7 +67,7 @@ def _flatten(facts: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]
 
 
 def _text(name: str, value: Any) -> str:
-    """A fact with as many digits as it deserves: those of its metric on dev, else four, or none behind thousands."""
+    """A fact as text: dev metrics with the digits of the metric, other numbers with four, or none above 1,000."""
     if name == "parameters":
         return f"{value:,}"
     if not isinstance(value, float):

@@ -4,14 +4,14 @@ import torch
 from torch import Tensor, nn
 
 from antiphon.data.codec import NO_FEATURES, PairCodec
-from antiphon.data.corpus import Limits
+from antiphon.data.corpus import LengthLimits
 from antiphon.data.tokenise import Normalisation
 from antiphon.data.vocab import NO_COUNTERPART, SPECIALS, UNKNOWN, Vocab
 from antiphon.decode.hypothesis import BeamSettings, Search
 from antiphon.exceptions import RecipeError
 from antiphon.recipe.kinds import KINDS, resolve
 from antiphon.recipe.model_sections import ModelSection, TransducerSection
-from antiphon.recipe.schema import DataSection, Recipe, SearchSection
+from antiphon.recipe.schema import DataSection, Recipe, SearchSection, token_kinds
 
 
 def build_model(settings: ModelSection, codec: PairCodec, *, emit_probability: float = 0.5) -> nn.Module:
@@ -83,10 +83,10 @@ def build_normalisation(data: DataSection) -> Normalisation:
     )
 
 
-def build_limits(recipe: Recipe) -> Limits:
+def build_limits(recipe: Recipe) -> LengthLimits:
     """Limits on the length of training pairs; a pair must fit into a batch by itself."""
     cells = [cells for cells in (recipe.data.max_cells, recipe.train.max_batch_cells) if cells]
-    return Limits(recipe.data.max_source_length, recipe.data.max_target_length, min(cells))
+    return LengthLimits(recipe.data.max_source_length, recipe.data.max_target_length, min(cells))
 
 
 def reads_source(recipe: Recipe) -> bool:
@@ -114,11 +114,10 @@ def task_metrics(data: DataSection) -> list[str]:
 
     Space-separated targets of character sources are taken as phonemes, other space-separated targets as text.
     """
-    columns = data.source_tokens, data.target_tokens
-    source, target = reversed(columns) if data.swap else columns
-    if target == "chars":
+    kinds = token_kinds(data)
+    if kinds["target"] == "chars":
         return ["accuracy", "edit_distance"]
-    if (source, target) == ("chars", "words"):
+    if kinds == {"source": "chars", "target": "words"}:
         return ["accuracy", "edit_distance", "phoneme_error_rate"]
     return ["accuracy", "edit_distance", "word_error_rate", "bleu", "chrf", "rouge1", "rouge2", "rougeL"]
 

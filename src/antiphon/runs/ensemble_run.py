@@ -35,8 +35,9 @@ def load_ensemble(run: RunFolder, recipe: Recipe) -> Ensemble:
     codec = run.codec(recipe)
     members, ids = [], []
     for name, part in run.parts().items():
-        theirs = part.codec(part.recipe())
-        members.append(load_any_network(part, part.recipe()))
+        own = part.recipe()
+        theirs = part.codec(own)
+        members.append(load_any_network(part, own))
         target = _map_same_tokens(codec.target.vocab, theirs.target.vocab, name)
         source, features = map_ids(codec.source.vocab, theirs.source.vocab), map_ids(codec.features, theirs.features)
         ids.append(MemberIds(source, target, features))
@@ -65,24 +66,25 @@ def new_ensemble(members: Sequence[RunFolder], recipe: Recipe, out: Path, *, for
 
 def _ensemble_recipe(folders: dict[str, RunFolder], mean: Mean) -> Recipe:
     """The first member's recipe as that of an ensemble; members that do not fit together are refused by name."""
-    (first_name, first), *others = folders.items()
-    recipe, vocab = first.recipe(), first.vocab("target")
-    for name, folder in folders.items():
-        kind = KINDS[folder.recipe().model.kind]
+    recipes = {name: folder.recipe() for name, folder in folders.items()}
+    for name, each in recipes.items():
+        kind = KINDS[each.model.kind]
         if kind.search is None or "rescoring" in kind.uses:
             raise RunError(f"{name}: a run of kind {kind.name}, expected one that predicts token by token")
-    for name, folder in others:
-        if set(folder.vocab("target").tokens) != set(vocab.tokens):
+    first, *others = folders
+    recipe, vocab = recipes[first], folders[first].vocab("target")
+    for name in others:
+        if set(folders[name].vocab("target").tokens) != set(vocab.tokens):
             raise RunError(
-                f"{name}: its target vocabulary differs from that of {first_name}, expected one; see data.vocab_from"
+                f"{name}: its target vocabulary differs from that of {first}, expected one; see data.vocab_from"
             )
         for key in _TEXT_SETTINGS:
-            ours, theirs = (getattr(each.data, key) for each in (recipe, folder.recipe()))
+            ours, theirs = (getattr(each.data, key) for each in (recipe, recipes[name]))
             if ours != theirs:
-                raise RunError(f"{name}: data.{key} = {theirs}, expected {ours} as in {first_name}")
+                raise RunError(f"{name}: data.{key} = {theirs}, expected {ours} as in {first}")
     table = recipe.model_dump()
     table["model"] = EnsembleSection()
-    weights = [folder.recipe().search.rule_weight or 0.0 for folder in folders.values()]
+    weights = [each.search.rule_weight or 0.0 for each in recipes.values()]
     rule_weight = sum(weights) / len(weights) if recipe.search.rule_weight else 0.0
     table["search"] |= {"ensemble": mean, "over": "outputs", "rule_weight": rule_weight}
     return Recipe.model_validate(table)

@@ -19,10 +19,10 @@ from antiphon.recipe.model_sections import (
     NoisyChannelSection,
     TransducerSection,
 )
-from antiphon.recipe.schema import Recipe, SearchSection
+from antiphon.recipe.schema import Recipe, SearchSection, token_kinds
 from antiphon.runs.build import build_normalisation, count_parameters, map_ids
 from antiphon.runs.run_copies import copy_run, copy_vocabs
-from antiphon.runs.run_folder import RunFolder, load_any_network, locked_folder, new_run, refuse_inside, token_kinds
+from antiphon.runs.run_folder import RunFolder, load_any_network, locked_folder, new_run, refuse_inside
 
 
 def combine_runs(
@@ -53,10 +53,11 @@ def load_noisy_channel(run: RunFolder, recipe: Recipe) -> NoisyChannel:
     parts = run.parts()
     if "direct" not in parts:
         raise RunError(f"{run.path}: no direct model in it, expected one in {run.path / 'direct'}")
-    _check_kinds(parts)
-    _check_tokens(parts)
-    modules = {name: load_any_network(part, part.recipe()) for name, part in parts.items()}
-    codecs = {name: part.codec(part.recipe()) for name, part in parts.items()}
+    recipes = {name: part.recipe() for name, part in parts.items()}
+    _check_kinds(parts, recipes)
+    _check_tokens(recipes)
+    modules = {name: load_any_network(part, recipes[name]) for name, part in parts.items()}
+    codecs = {name: part.codec(recipes[name]) for name, part in parts.items()}
     direct = codecs["direct"]
     _check_vocabularies(run, run.codec(recipe), direct)
     # A missing part has the ids of the direct model.
@@ -99,18 +100,18 @@ _PART_KINDS: dict[str, tuple[type[ModelSection], ...]] = {
 """What each part of a noisy channel can be."""
 
 
-def _check_kinds(parts: dict[str, RunFolder]) -> None:
+def _check_kinds(parts: dict[str, RunFolder], recipes: dict[str, Recipe]) -> None:
     """Refuses parts of a wrong kind, and an ensemble that does not know how far it has read."""
     for name, part in parts.items():
-        model, expected = part.recipe().model, _PART_KINDS[name]
+        model, expected = recipes[name].model, _PART_KINDS[name]
         if not isinstance(model, expected):
             first = expected[0].model_fields["kind"].default
             raise RunError(f"{name}: a run of kind {model.kind}, expected a {first}")
         members = [member.recipe().model for member in part.parts().values()]
         if isinstance(model, EnsembleSection) and not any(isinstance(each, TransducerSection) for each in members):
             raise RunError(f"{name}: an ensemble without a transducer, expected one that knows how far it has read")
-    if "channel" in parts:
-        _check_channel(parts["channel"].recipe(), parts["direct"].recipe())
+    if "channel" in recipes:
+        _check_channel(recipes["channel"], recipes["direct"])
 
 
 def _check_channel(channel: Recipe, direct: Recipe) -> None:
@@ -127,21 +128,21 @@ def _check_channel(channel: Recipe, direct: Recipe) -> None:
         )
 
 
-def _check_tokens(parts: dict[str, RunFolder]) -> None:
+def _check_tokens(recipes: dict[str, Recipe]) -> None:
     """Refuses parts that tokenise inputs or outputs differently."""
-    direct = parts["direct"].recipe().data
-    (_, inputs), (_, outputs) = token_kinds(direct)
-    sides = {"channel": (("source", outputs), ("target", inputs)), "lm": (("target", outputs),)}
-    for name, part in parts.items():
-        data = part.recipe().data
-        if build_normalisation(data) != build_normalisation(direct):
+    direct = recipes["direct"].data
+    ours = token_kinds(direct)
+    expected = {"channel": {"source": ours["target"], "target": ours["source"]}, "lm": {"target": ours["target"]}}
+    for name, recipe in recipes.items():
+        if build_normalisation(recipe.data) != build_normalisation(direct):
             raise RunError(
-                f"{name}: different normalisation ({build_normalisation(data)}), expected those of the direct model"
+                f"{name}: different normalisation ({build_normalisation(recipe.data)}), expected that of the direct "
+                "model"
             )
-        kinds = dict(token_kinds(data))
-        for side, kind in sides.get(name, ()):
-            if kinds[side] != kind:
-                raise RunError(f"{name}: {kinds[side]} as {side} tokens, expected {kind} as in the direct model")
+        found = token_kinds(recipe.data)
+        for side, kind in expected.get(name, {}).items():
+            if found[side] != kind:
+                raise RunError(f"{name}: {found[side]} as {side} tokens, expected {kind} as in the direct model")
 
 
 def _check_vocabularies(run: RunFolder, ours: PairCodec, direct: PairCodec) -> None:

@@ -7,12 +7,12 @@ from pathlib import Path
 from antiphon.recipe.recipe_paths import without_paths
 from antiphon.runs.run_folder import RunFolder
 from antiphon.storage.commit import seal_run
-from antiphon.storage.layout import KEPT_FILES
+from antiphon.storage.layout import PREDICTION_FILES
 
 
 def copy_run(run: RunFolder, target: Path) -> None:
     """Copies the files of a run, and of its parts, that prediction needs; no path of their data is in the copy."""
-    copy_files(run, KEPT_FILES, target)
+    copy_files(run, PREDICTION_FILES, target)
     for name, part in run.parts().items():
         copy_run(part, target / name)
     RunFolder(target).save_recipe(without_paths(run.recipe()))

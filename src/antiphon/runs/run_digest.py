@@ -1,4 +1,4 @@
-"""What a run predicts with, as one digest."""
+"""One digest of everything that the outputs of a run depend on."""
 
 import hashlib
 import json
@@ -6,16 +6,16 @@ import json
 from antiphon.recipe.recipe_file import as_table
 from antiphon.recipe.recipe_paths import without_paths
 from antiphon.runs.run_folder import RunFolder
-from antiphon.storage.layout import KEPT_FILES
+from antiphon.storage.layout import PREDICTION_FILES
 from antiphon.storage.manifest import digest_file
 
-_CONTENT = tuple(name for name in KEPT_FILES if name not in ("recipe.toml", "metrics.json"))
-"""Files that decide outputs as they are; of a recipe all but its paths does."""
+_DIGESTED = tuple(name for name in PREDICTION_FILES if name not in ("recipe.toml", "metrics.json"))
+"""Files whose bytes decide outputs; of the recipe, paths do not."""
 
 
 def run_digest(run: RunFolder) -> str:
     """SHA-256 of all that outputs depend on: the same for a run, its copies, and the packed run."""
-    found = {name: run.file(name) for name in _CONTENT if run.file(name).exists()}
+    found = {name: run.file(name) for name in _DIGESTED if run.file(name).exists()}
     about = {
         "recipe": as_table(without_paths(run.recipe())),
         "files": {name: digest_file(path).sha256 for name, path in found.items()},

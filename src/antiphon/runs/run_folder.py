@@ -35,7 +35,7 @@ from antiphon.recipe.kinds import KINDS, resolve
 from antiphon.recipe.model_sections import TransducerSection
 from antiphon.recipe.recipe_file import parse_recipe, parse_toml, save_recipe
 from antiphon.recipe.recipe_paths import paths_in_run
-from antiphon.recipe.schema import DataSection, Recipe, TokenKind
+from antiphon.recipe.schema import Recipe, token_kinds
 from antiphon.runs.build import build_model, build_normalisation
 from antiphon.storage.atomic import final_location
 from antiphon.storage.commit import changed_run, holds_run, recover, replaced_run
@@ -50,19 +50,19 @@ from antiphon.storage.tensors import load_into, save_tensors
 class RunFolder:
     """Paths and contents of one run.
 
-    ``waiting`` is a folder with files of the run that are still to be moved into place, if a change was committed and
+    ``staged`` is a folder with files of the run that are still to be moved into place, if a change was committed and
     interrupted. ``unpacked`` holds the files of a packed run as long as this object refers to it.
     """
 
     def __init__(
         self,
         path: Path,
-        waiting: Path | None = None,
+        staged: Path | None = None,
         format: int = FORMAT,
         unpacked: UnpackedRun | None = None,
     ) -> None:
         self.path, self.format = path, format
-        self._waiting, self._unpacked = waiting, unpacked
+        self._staged, self._unpacked = staged, unpacked
         self.weights = self.file("model.safetensors")
         self.rules = self.file("rules.tsv")
         self.words = self.file("words.vocab")
@@ -83,7 +83,7 @@ class RunFolder:
         """The run in a folder, or in a file of ``antiphon pack``, after every file has been verified."""
         if path.is_file():
             unpacked = unpacked_run(path)
-            return cls(unpacked.folder, None, unpacked.manifest.format, unpacked)
+            return cls(unpacked.folder, format=unpacked.manifest.format, unpacked=unpacked)
         if not path.exists():
             raise RunError(f"{path}: no such folder, expected a run folder")
         if not holds_run(path):
@@ -94,7 +94,7 @@ class RunFolder:
                 )
             raise RunError(f"{path}: not a run folder, expected one with a {MANIFEST} in it")
         manifest = read_verified(path)
-        return cls(path, path / manifest.staged if manifest.staged else None, manifest.format)
+        return cls(path, staged=path / manifest.staged if manifest.staged else None, format=manifest.format)
 
     @contextmanager
     def errors_named(self, path: Path) -> Iterator[None]:
@@ -106,16 +106,18 @@ class RunFolder:
 
     def file(self, name: str) -> Path:
         """Where a file of the run is."""
-        if self._waiting is not None and (self._waiting / name).exists():
-            return self._waiting / name
+        if self._staged is not None and (self._staged / name).exists():
+            return self._staged / name
         return self.path / name
 
     def parts(self) -> dict[str, "RunFolder"]:
         """The runs that a noisy channel or an ensemble is made of."""
-        return {name: self._part(name) for name in PARTS if self._part(name).file("recipe.toml").exists()}
+        parts = {name: self._part(name) for name in PARTS}
+        return {name: part for name, part in parts.items() if part.file("recipe.toml").exists()}
 
     def _part(self, name: str) -> "RunFolder":
-        return RunFolder(self.path / name, self._waiting and self._waiting / name, self.format, self._unpacked)
+        staged = self._staged and self._staged / name
+        return RunFolder(self.path / name, staged=staged, format=self.format, unpacked=self._unpacked)
 
     @contextmanager
     def changed(self, remove: Iterable[str] = ()) -> Iterator["RunFolder"]:
@@ -168,7 +170,8 @@ class RunFolder:
     def pair_tokeniser(self, recipe: Recipe) -> PairTokeniser:
         """Text to tokens, before the run has vocabularies."""
         steps = build_normalisation(recipe.data)
-        source, target = (TextTokeniser(steps, self.tokeniser(side, kind)) for side, kind in token_kinds(recipe.data))
+        kinds = token_kinds(recipe.data)
+        source, target = (TextTokeniser(steps, self.tokeniser(side, kind)) for side, kind in kinds.items())
         return PairTokeniser(source, target)
 
     def codec(self, recipe: Recipe) -> PairCodec:
@@ -176,7 +179,7 @@ class RunFolder:
         data = recipe.data
         steps = build_normalisation(data)
         source, target = (
-            TextCodec(steps, self.tokeniser(side, kind), self.vocab(side)) for side, kind in token_kinds(data)
+            TextCodec(steps, self.tokeniser(side, kind), self.vocab(side)) for side, kind in token_kinds(data).items()
         )
         features = self.vocab("features") if self.file("features.vocab").exists() else NO_FEATURES
         return PairCodec(source, target, features, self._copies_words(recipe))
@@ -318,10 +321,3 @@ def new_run(path: Path, *, force: bool = False) -> Iterator[RunFolder]:
     """
     with replaced_run(path, force=force) as stage:
         yield RunFolder(stage)
-
-
-def token_kinds(data: DataSection) -> list[tuple[str, TokenKind]]:
-    """The kind of token of the model's source and of its target."""
-    columns = data.source_tokens, data.target_tokens
-    source, target = reversed(columns) if data.swap else columns
-    return [("source", source), ("target", target)]

@@ -1,1 +1,1 @@
-"""The service: runs behind an address, as a page, as REST and as a socket for streams."""
+"""The service: runs as a web page, as REST endpoints, and as a WebSocket for streams."""

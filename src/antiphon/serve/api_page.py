@@ -1,4 +1,4 @@
-"""The page that describes all addresses, made of the OpenAPI description: plain HTML that loads nothing."""
+"""The page ``/docs``, which describes all endpoints, made from the OpenAPI schema: plain HTML that loads nothing."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -7,8 +7,8 @@ from typing import Any
 
 _HEAD = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Antiphon: addresses</title><link rel="stylesheet" href="docs.css"></head><body><main>
-<h1>Antiphon: addresses</h1>
+<title>Antiphon: endpoints</title><link rel="stylesheet" href="docs.css"></head><body><main>
+<h1>Antiphon: endpoints</h1>
 <p>Requests and answers are JSON. For programs: <a href="openapi.json">openapi.json</a>. <code>/api/stream</code> is a
 WebSocket for streams.</p>
 """

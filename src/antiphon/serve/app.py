@@ -1,4 +1,4 @@
-"""The service as an ASGI application: its addresses and the middleware around them."""
+"""The service as an ASGI application: its endpoints and the middleware around them."""
 
 import asyncio
 import gc
@@ -24,7 +24,7 @@ from antiphon.serve.warm_up import warm_up
 
 
 def create_app(service: Service) -> ASGIApp:
-    """The whole service: the addresses within guards, security headers and the access log."""
+    """The whole service: the endpoints within guards, security headers and the access log."""
     settings = service.settings
     app = FastAPI(
         title="Antiphon",
@@ -68,7 +68,7 @@ async def running(service: Service) -> AsyncIterator[None]:
 
 
 def add_page(app: FastAPI, files: Mapping[str, PageFile]) -> None:
-    """The addresses of the page: its files by their names, ``/`` is its start; and the description of all others."""
+    """The files of the page by their names, the start page as ``/``, and ``/docs``, which describes the endpoints."""
 
     @app.get("/docs", include_in_schema=False)
     async def docs() -> Response:

@@ -21,13 +21,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from antiphon.exceptions import AntiphonError
 from antiphon.pause_points import pausing
 from antiphon.serve.guards import RefusedError
 from antiphon.serve.service_metrics import ServiceMetrics
 
+T = TypeVar("T")
 Compute = Callable[[list[Any]], Sequence[Any]]
 """From the items of several jobs to one result for each item."""
 MAX_BATCH = 64
@@ -35,9 +36,9 @@ MAX_BATCH = 64
 MAX_STREAMS = 256
 """Streams that advance in one call."""
 _STREAMS_GATHER = 0.010
-"""Seconds that steps of streams, which never cease to come, gather at most."""
+"""Maximum number of seconds that steps of streams gather: open streams never stop sending them."""
 _LONGEST_PAUSE = 0.01
-"""Jobs keep coming as long as the seconds between them are no more, or a quarter of the last batch's time."""
+"""Jobs stop gathering after this many seconds without a new one, or a quarter of the last batch's time if shorter."""
 _RETRY_AFTER = [(b"retry-after", b"1")]
 
 
@@ -154,6 +155,11 @@ class Batcher:
         self._schedule(lane)
         return await job.future
 
+    async def submit_alone(self, compute: Callable[[], T]) -> T:
+        """The result of a computation that shares its call with no other job."""
+        (result,) = await self.submit(object(), [None], lambda _: [compute()])
+        return cast(T, result)
+
     async def drain(self, seconds: float) -> None:
         """Waits until no job waits or runs, for at most this many seconds."""
         deadline = time.monotonic() + seconds
@@ -185,7 +191,7 @@ class Batcher:
             self._run(*batch)
 
     def _schedule(self, lane: Lane) -> None:
-        """Has the jobs of a lane computed when they are due, unless that is arranged already."""
+        """Schedules the jobs of a lane for when they are due, unless they are scheduled already."""
         if lane.jobs and not lane.is_busy and lane.timer is None:
             delay = max(0.0, lane.due(self.wait_seconds) - time.monotonic())
             lane.timer = asyncio.get_running_loop().call_later(delay, self._dispatch, lane)
@@ -216,7 +222,7 @@ class Batcher:
         return True
 
     def _finish(self, lane: Lane, jobs: list[Job], outcomes: list[Outcome], seconds: float) -> None:
-        """Hands results to those who wait, and arranges for the next jobs; runs in the event loop."""
+        """Sets the results of jobs, and schedules the next ones; runs in the event loop."""
         lane.finish(sum(len(job.items) for job in jobs), seconds)
         self._schedule(lane)
         for job, outcome in zip(jobs, outcomes, strict=True):
@@ -246,7 +252,7 @@ class Batcher:
             return [() for _ in jobs]
         except BaseException as error:
             if len(jobs) == 1:
-                return [_named(error)]
+                return [RefusedError.of(error) if isinstance(error, AntiphonError) else error]
             return [outcome for job in jobs for outcome in self._compute_wanted([job])]
         self.metrics.batch_items.observe(len(items))
         self.metrics.batch_seconds.observe(time.monotonic() - started)
@@ -255,8 +261,3 @@ class Batcher:
             parts.append(results[start : start + len(job.items)])
             start += len(job.items)
         return parts
-
-
-def _named(error: BaseException) -> BaseException:
-    """An error of the library as an answer; others are bugs."""
-    return RefusedError(400, str(error)) if isinstance(error, AntiphonError) else error

@@ -12,12 +12,13 @@ from urllib.parse import parse_qs, urlsplit
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from antiphon.exceptions import AntiphonError
 from antiphon.serve.service_settings import Access, Limits
 
 COOKIE = "antiphon_session"
 LOGIN = "/login"
-_OF_LOGIN = frozenset({"/style.css", "/icon.svg", "/login.js"})
-"""Files that the form for the token shows, so that they need none."""
+_LOGIN_FILES = frozenset({"/style.css", "/icon.svg", "/login.js"})
+"""Files of the login form, which are served without a token."""
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; font-src 'self'; connect-src 'self'; "
     "manifest-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -47,6 +48,11 @@ class RefusedError(Exception):
     def __init__(self, status: int, message: str, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
         super().__init__(message)
         self.status, self.message, self.headers = status, message, tuple(headers)
+
+    @classmethod
+    def of(cls, error: AntiphonError) -> "RefusedError":
+        """The refusal of a request that the library refuses, with its sentence."""
+        return cls(400, str(error))
 
 
 class SecurityHeaders:
@@ -103,7 +109,7 @@ class Guard:
     def check_token(self, scope: Scope, headers: Headers) -> None:
         """Refuses a request without the token, in the header Authorization or as the cookie of a session."""
         token = self.access.token
-        if token is None or scope["path"] in _OF_LOGIN:
+        if token is None or scope["path"] in _LOGIN_FILES:
             return
         scheme, _, given = headers.get("authorization", "").partition(" ")
         given = given.strip().encode("latin-1").decode("utf-8", "surrogateescape")
@@ -125,7 +131,7 @@ class Guard:
             raise RefusedError(403, "the request comes from a page of another origin, expected one of --allow-origin")
 
     async def read_body(self, scope: Scope, headers: Headers, receive: Receive) -> Receive:
-        """What receives the body again, after all of it has arrived in time and within its limit."""
+        """A ``receive`` that replays the body, once all of it has arrived in time and within its limit."""
         if scope["type"] != "http" or scope["method"] in ("GET", "HEAD", "OPTIONS"):
             return receive
         media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -209,7 +215,7 @@ def wants_page(scope: Scope, headers: Headers) -> bool:
 
 
 def replay(body: bytes, receive: Receive) -> Receive:
-    """What receives a body that has been read already, and after it what follows."""
+    """A ``receive`` that first returns a body that was read already, and then what ``receive`` returns."""
     messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def receive_again() -> Message:

@@ -95,13 +95,12 @@ class LatticeView:
 
     @cached_property
     def moves(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The lattice as the functions of ``antiphon.lattice`` take it."""
+        """The arguments of the functions of ``antiphon.lattice``: log scores of both moves, and both lengths."""
         log_write = self.log_emit + self.log_token
         if not self.given.ended:  # the last move leaves the last row instead of writing the end symbol
             log_write[:, -1] = self.log_shift[:, -1]
-        I, J = log_write.shape
-        lengths = (torch.tensor([length], device=log_write.device) for length in (I, J))
-        return log_write[None], self.log_shift[None], *lengths  # type: ignore[return-value]
+        source_lengths, target_lengths = (torch.tensor([n], device=log_write.device) for n in log_write.shape)
+        return log_write[None], self.log_shift[None], source_lengths, target_lengths
 
     @cached_property
     def posterior(self) -> Posteriors:

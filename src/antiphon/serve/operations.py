@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 
@@ -21,9 +21,9 @@ from antiphon.serve.lattice_view import LatticeInput, LatticeView
 from antiphon.serve.request_bodies import CellBody, LatticeBody
 from antiphon.serve.run_info import transducer_of
 from antiphon.serve.stream_history import StreamHistory
-from antiphon.serve.stream_pool import OpenStream, Step, StreamPool, StreamSearch
+from antiphon.serve.stream_pool import OpenStream, StreamPool, StreamSearch, StreamStep
 
-_OF_CANDIDATES = ("text", "tokens", "probability", "log_probability", "score", "parts")
+_CANDIDATE_KEYS = ("text", "tokens", "probability", "log_probability", "score", "parts")
 """The keys of the candidates of a lattice."""
 
 
@@ -33,7 +33,7 @@ def finite(value: float | None) -> float | None:
 
 
 def candidate_answer(candidate: Candidate) -> dict[str, Any]:
-    """One output as it is answered."""
+    """The JSON object of one output."""
     return {
         "text": candidate.text,
         "tokens": candidate.tokens,
@@ -47,7 +47,7 @@ def candidate_answer(candidate: Candidate) -> dict[str, Any]:
 
 
 def prediction_answer(prediction: Prediction) -> dict[str, Any]:
-    """The outputs of one input as they are answered."""
+    """The JSON object of the outputs of one input."""
     return {
         "source": prediction.source,
         "text": prediction.text,
@@ -86,7 +86,7 @@ def _perplexity(log_prob: float, tokens: int) -> float | None:
 
 
 def alignment_answer(alignment: Alignment) -> dict[str, Any]:
-    """An alignment as it is answered."""
+    """The JSON object of an alignment."""
     shown = alignment.to_dict()
     shown["log_probability"] = finite(shown.pop("log_prob"))
     return shown
@@ -126,6 +126,13 @@ def _judge(model: NeuralModel, text: str, features: Sequence[str], top: int) -> 
     }
 
 
+class _FoundOutputs(NamedTuple):
+    """The tokens of the best output of a search, and the keys of the answer about what the search found."""
+
+    best: Sequence[str]
+    answer: dict[str, Any]
+
+
 class Lattices:
     """The lattices of one run."""
 
@@ -138,10 +145,9 @@ class Lattices:
         source = self.model.codec.source.tokens(body.input)
         self._check_source(source, ended=body.ended)
         found = (self._search_whole if body.ended else self._search_part)(body, features, source)
-        target = body.target if body.target is not None else found["best"]
+        target = found.best if body.target is None else body.target
         given = LatticeInput(source, target, features, body.ended, 0.0 if body.ended else body.emit_bias)
-        shown = self.view(given).to_dict(body.top)
-        return {**shown, **{key: value for key, value in found.items() if key != "best"}}
+        return {**self.view(given).to_dict(body.top), **found.answer}
 
     def cell(self, body: CellBody, features: tuple[str, ...]) -> dict[str, Any]:
         """One cell of a lattice."""
@@ -173,7 +179,7 @@ class Lattices:
         if not ended and self.transducer.encoder.bidirectional:
             raise InputError("ended = false: the run has a bidirectional encoder, expected the whole input")
 
-    def _search_whole(self, body: LatticeBody, features: tuple[str, ...], source: Sequence[str]) -> dict[str, Any]:
+    def _search_whole(self, body: LatticeBody, features: tuple[str, ...], source: Sequence[str]) -> "_FoundOutputs":
         """The candidates of a whole input, and what the beam dropped."""
         options = PredictOptions(nbest=body.nbest, align=False, prefix=tuple(body.prefix))
         (prediction,) = self.model.predict_lazily([Source(body.input, features)], options)
@@ -182,34 +188,33 @@ class Lattices:
         prefix = self.model.codec.target.known_ids(body.prefix, "prefix")
         settings = build_beam(self.model.recipe.search, nbest=body.nbest)
         _, dropped = search_with_dropped(self.model.module, batch, settings, prefix)  # type: ignore[arg-type]
-        best = list(prediction.tokens)
-        return {
-            "best": best,
-            "candidates": [{key: candidate[key] for key in _OF_CANDIDATES} for candidate in candidates],
+        answer = {
+            "candidates": [{key: candidate[key] for key in _CANDIDATE_KEYS} for candidate in candidates],
             "dropped": [
                 {**self._output(each.tokens, each.log_prob, source), "step": len(each.tokens)}
                 for each in dropped[: body.nbest]
             ],
-            "written": len(best),
+            "written": len(prediction.tokens),
         }
+        return _FoundOutputs(prediction.tokens, answer)
 
     def _output(self, ids: Sequence[int], log_prob: float, source: Sequence[str]) -> dict[str, Any]:
         tokens = self.model.codec.decode_words(ids, source)
         text = self.model.codec.target.tokeniser.join(tokens)
         return {"text": text, "tokens": tokens, "probability": math.exp(log_prob), "log_probability": log_prob}
 
-    def _search_part(self, body: LatticeBody, features: tuple[str, ...], source: Sequence[str]) -> dict[str, Any]:
+    def _search_part(self, body: LatticeBody, features: tuple[str, ...], source: Sequence[str]) -> "_FoundOutputs":
         """The candidates of the first part of an input, by a stream that reads it."""
         prefix = tuple(self.model.codec.target.known_ids(body.prefix, "prefix"))
         stream = OpenStream(features, body.emit_bias, prefix, watch=True)
         pool = StreamPool(self.model, StreamSearch("", "beam", None, None))
-        (result,) = pool.advance([Step(stream, [[token] for token in source])])
+        (result,) = pool.advance([StreamStep(stream, [[token] for token in source])])
         history = StreamHistory()
         for token, written, outputs in zip(source, result.written, result.outputs, strict=True):
             history.read([token])
             history.write(written)
             history.watch(outputs)
-        return {"best": history.best, **self._outputs_of(history, body.nbest)}
+        return _FoundOutputs(history.best, self._outputs_of(history, body.nbest))
 
     def _outputs_of(self, history: StreamHistory, most: int) -> dict[str, Any]:
         """The candidates of a stream, what it dropped, and how much it has written, with which delay."""

@@ -8,7 +8,7 @@ from antiphon.api.inputs import MAX_BIAS
 
 
 def check_characters(text: str) -> str:
-    """The text, if it can be written as UTF-8; halves of characters, which JSON can name, are refused."""
+    """The text, if it can be written as UTF-8; lone surrogates, which JSON escapes can express, are refused."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -28,6 +28,12 @@ class Body(BaseModel):
     """A JSON object with known keys."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
+
+    @property
+    def item_count(self) -> int:
+        """The number of inputs, pairs, sentences or texts that a request carries; 1 if it carries a single input."""
+        given = [getattr(self, name, None) for name in ("inputs", "pairs", "sentences", "texts")]
+        return next((len(items) for items in given if items is not None), 1)
 
 
 class TextInput(Body):

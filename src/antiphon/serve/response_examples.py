@@ -1,4 +1,4 @@
-"""Examples of answers, for the description of the addresses."""
+"""Examples of answers, for the description of the endpoints."""
 
 from typing import Any
 
@@ -108,5 +108,5 @@ EXAMPLES: dict[str, dict[str, Any]] = {
 
 
 def documented(name: str) -> dict[int | str, dict[str, Any]]:
-    """How the answers of an address are described."""
+    """How the answers of an endpoint are described."""
     return {200: {"description": "The answer.", "content": {"application/json": {"example": EXAMPLES[name]}}}}

@@ -1,4 +1,4 @@
-"""The addresses of the service and their descriptions."""
+"""The endpoints of the service and their descriptions."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
@@ -21,7 +21,7 @@ from antiphon.serve.request_bodies import (
     TokensBody,
 )
 from antiphon.serve.response_examples import documented
-from antiphon.serve.service import Json, Service, as_refusal
+from antiphon.serve.service import Json, Service
 from antiphon.serve.service_metrics import CONTENT_TYPE
 from antiphon.serve.stream_socket import StreamSocket
 
@@ -33,7 +33,7 @@ class ClientGoneError(Exception):
 
 
 def create_router(service: Service) -> APIRouter:
-    """All addresses but those of the page."""
+    """All endpoints but those of the page."""
     router = APIRouter()
     add_state(router, service)
     add_models(router, service)
@@ -46,7 +46,7 @@ def create_router(service: Service) -> APIRouter:
 
 
 def add_state(router: APIRouter, service: Service) -> None:
-    """The addresses about the service itself."""
+    """The endpoints about the service itself."""
 
     @router.get("/health", tags=["state"])
     async def health() -> Json:
@@ -68,18 +68,18 @@ def add_state(router: APIRouter, service: Service) -> None:
 
 
 def add_models(router: APIRouter, service: Service) -> None:
-    """The addresses that ask runs for something."""
+    """The endpoints that compute something with runs."""
 
     @router.get("/api/runs", tags=["runs"])
     async def runs() -> Json:
         """What is served, and what each run can do."""
         return service.about()
 
-    for name, kind, description in _QUESTIONS:
-        add_question(router, service, name, kind, description)
+    for name, kind, description in _ENDPOINTS:
+        add_endpoint(router, service, name, kind, description)
 
 
-_QUESTIONS: tuple[tuple[str, type[Body], str], ...] = (
+_ENDPOINTS: tuple[tuple[str, type[Body], str], ...] = (
     ("predict", PredictBody, "The most probable outputs of inputs, with probabilities and alignments."),
     ("score", ScoreBody, "The probability of given outputs."),
     ("align", AlignBody, "Posterior and best path of given pairs."),
@@ -88,11 +88,11 @@ _QUESTIONS: tuple[tuple[str, type[Body], str], ...] = (
     ("lattice", LatticeBody, "The lattice of an input, or of its first part, with its best output or a given one."),
     ("cell", CellBody, "One cell of a lattice."),
 )
-"""What can be asked of runs: the method of the service that answers, what a request carries, and what comes back."""
+"""The name of each endpoint, which is that of the service's method too, its request body, and what comes back."""
 
 
-def add_question(router: APIRouter, service: Service, name: str, kind: type[Body], description: str) -> None:
-    """The address of one question."""
+def add_endpoint(router: APIRouter, service: Service, name: str, kind: type[Body], description: str) -> None:
+    """Adds ``POST /api/NAME``, which calls the method ``name`` of the service."""
     answer = getattr(service, name)
 
     async def ask(body: kind, request: Request) -> Response:  # type: ignore[valid-type]
@@ -104,7 +104,7 @@ def add_question(router: APIRouter, service: Service, name: str, kind: type[Body
 
 async def answered(request: Request, body: Any, work: Coroutine[Any, Any, Json], service: Service) -> Response:
     """The answer, unless it takes too long or the client goes away while it is computed."""
-    request.scope["antiphon"] = {"run": body.run, "inputs": len(getattr(body, "inputs", ())) or 1}
+    request.scope["antiphon"] = {"run": body.run, "inputs": body.item_count}
     try:
         async with asyncio.timeout(service.limits.seconds):
             return JSONResponse(await unless_gone(request.receive, work))
@@ -114,7 +114,7 @@ async def answered(request: Request, body: Any, work: Coroutine[Any, Any, Json],
             504, f"no answer within {service.limits.seconds:g} seconds, expected a smaller request"
         ) from None
     except AntiphonError as error:
-        raise as_refusal(error) from None
+        raise RefusedError.of(error) from None
 
 
 async def unless_gone(receive: Callable[[], Awaitable[Any]], work: Coroutine[Any, Any, Json]) -> Json:

@@ -13,13 +13,17 @@ from antiphon.models.noisy_channel import NoisyChannel
 from antiphon.models.transducer import Transducer
 from antiphon.ranking.question_files import read_questions
 from antiphon.ranking.rankers import LogOddsRanker
-from antiphon.runs.run_folder import token_kinds
+from antiphon.recipe.schema import TokenKind, token_kinds
+from antiphon.terminal import silent
 from antiphon.training.data.prepare import pairs_of
 
 MAX_FEATURES = 500
 SUGGESTIONS = "examples.txt"
 """A file beside the data of a run: inputs or outputs of these data, one per line, that make good examples."""
-_EXAMPLES, _TRIED, _LINES, _LONGEST = 4, 20, 400, 80
+_EXAMPLES, _TRIED, _LINES = 4, 20, 400
+"""Examples of a run, pairs predicted to find those that it gets right, and lines read to choose these from."""
+_SHORTEST, _LONGEST = 4, 80
+"""Characters of an example."""
 
 
 def transducer_of(model: Model) -> Transducer | None:
@@ -54,7 +58,7 @@ def describe(name: str, model: Model) -> dict[str, Any]:
     """All that the page and programs need to know about a run."""
     reason = why_no_stream(model)
     transducer = transducer_of(model)
-    source, target = _token_kinds(model)
+    tokens = _token_kinds(model)
     encoder = None
     if transducer is not None:
         encoder = "bidirectional" if transducer.encoder.bidirectional else "unidirectional"
@@ -65,9 +69,9 @@ def describe(name: str, model: Model) -> dict[str, Any]:
         "kind": model.kind,
         "encoder": encoder,
         "can": capabilities(model, streams=reason is None),
-        "source_tokens": source,
-        "target_tokens": target,
-        "join": "" if target == "chars" else " ",
+        "source_tokens": tokens["source"],
+        "target_tokens": tokens["target"],
+        "join": "" if tokens["target"] == "chars" else " ",
         "reads_features": model.reads_features,
         "features": features[:MAX_FEATURES],
         "beam": model.recipe.search.beam,
@@ -93,12 +97,9 @@ def capabilities(model: Model, *, streams: bool) -> dict[str, bool]:
     }
 
 
-def _token_kinds(model: Model) -> tuple[str, str]:
-    """The kinds of source and target tokens, as the model reads and writes them."""
-    if isinstance(model, RankingModel):
-        return "words", "words"
-    (_, source), (_, target) = token_kinds(model.recipe.data)
-    return source, target
+def _token_kinds(model: Model) -> dict[str, TokenKind]:
+    """The kinds of ``source`` and ``target`` tokens; a ranker reads words, whatever its recipe says."""
+    return {"source": "words", "target": "words"} if isinstance(model, RankingModel) else token_kinds(model.recipe.data)
 
 
 def examples_of(model: Model) -> list[dict[str, Any]]:
@@ -117,10 +118,14 @@ def examples_of(model: Model) -> list[dict[str, Any]]:
 def _examples(model: Model, path: Path | tuple[Path, Path]) -> Iterator[dict[str, Any]]:
     if isinstance(model, RankingModel):
         assert isinstance(path, Path)
-        for question in read_questions(path, lambda _: None)[:_EXAMPLES]:
+        for question in read_questions(path, silent)[:_EXAMPLES]:
             yield {"question": question.text, "sentences": [answer.text for answer in question.answers]}
         return
-    pairs = [pair for pair in islice(pairs_of(model.recipe, path), _LINES) if 3 < len(_read(model, pair)) <= _LONGEST]
+    pairs = [
+        pair
+        for pair in islice(pairs_of(model.recipe, path), _LINES)
+        if _SHORTEST <= len(_read(model, pair)) <= _LONGEST
+    ]
     suggested = _suggested(path)
     pairs = [pair for pair in pairs if suggested & {pair.source, pair.target}] or pairs
     chosen = _right_first(model, _spread(pairs, _TRIED)) if model.can_predict else _spread(pairs, _EXAMPLES)

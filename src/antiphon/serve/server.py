@@ -18,7 +18,7 @@ from antiphon.serve.service_settings import Access, ServiceSettings
 
 _BACKLOG = 1024
 _SWITCH_SECONDS = 0.0005
-"""How long a thread may run while the other one waits: both take short turns all the time."""
+"""Interpreter switch interval: the event loop and the worker thread alternate in short turns."""
 _CONNECTIONS = 1000
 """Connections besides those of streams."""
 

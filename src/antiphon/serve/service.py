@@ -1,7 +1,7 @@
-"""The service behind its addresses: validates requests, submits them to the batcher, and builds the responses."""
+"""The service behind its endpoints: validates requests, submits them to the batcher, and builds the responses."""
 
 import asyncio
-from collections.abc import Awaitable, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar, cast
 
@@ -10,9 +10,8 @@ from antiphon.api import Model, Prediction, PredictOptions, RankingModel
 from antiphon.api.generation_models import NeuralModel
 from antiphon.api.inputs import as_source
 from antiphon.data.readers import Source
-from antiphon.exceptions import AntiphonError
 from antiphon.ranking.question_files import Answer, Question
-from antiphon.serve.batcher import Batcher, Compute
+from antiphon.serve.batcher import Batcher, Compute, StoppingError
 from antiphon.serve.guards import RefusedError
 from antiphon.serve.operations import (
     Lattices,
@@ -52,7 +51,7 @@ class StreamSocketLike(Protocol):
         ...
 
     def wake(self) -> None:
-        """Has the stream look whether it has to close."""
+        """Makes the stream check whether it has to close."""
         ...
 
 
@@ -142,12 +141,10 @@ class Service:
 
     def source(self, model: Model, given: str | TextInput, where: str, options: PredictOptions) -> Source:
         """A checked input."""
-        text, features = (given, "") if isinstance(given, str) else (given.text, given.features)
-        self.check_text(where, text)
-        self.check_text(where, features)
-        source = as_source(
-            (text, features) if not isinstance(given, str) else text, reads_features=model.reads_features
-        )
+        for text in [given] if isinstance(given, str) else [given.text, given.features]:
+            self.check_text(where, text)
+        unchecked = given if isinstance(given, str) else (given.text, given.features)
+        source = as_source(unchecked, reads_features=model.reads_features)
         model.check_source(source, where, options, model.lexicon(()))
         return source
 
@@ -210,8 +207,7 @@ class Service:
         self.check_shown(body.input, body.target or [], body.prefix)
         model.codec.target.known_ids(body.prefix, "prefix")
         features = features_of(model, body.features, "features")
-        show = self.lattices[body.run].show
-        (shown,) = await self.compute(object(), [body], lambda _: [show(body, features)])
+        shown = await self.compute_alone(partial(self.lattices[body.run].show, body, features))
         return {"run": body.run, **shown}
 
     async def cell(self, body: CellBody) -> Json:
@@ -219,17 +215,24 @@ class Service:
         model = self.model(body.run, "lattice")
         self.check_shown(body.input, body.target, [])
         features = features_of(model, body.features, "features")
-        cell = self.lattices[body.run].cell
-        (shown,) = await self.compute(object(), [body], lambda _: [cell(body, features)])
+        shown = await self.compute_alone(partial(self.lattices[body.run].cell, body, features))
         return {"run": body.run, **shown}
 
     async def compute(self, key: Hashable, items: Sequence[Any], compute: Compute) -> Sequence[Any]:
         """The results of items, in parts if there are many."""
-        if self.stopping.is_set():
-            raise RefusedError(503, "the service is stopping", [(b"retry-after", b"5")])
+        self._check_running()
         parts = [items[start : start + JOB_ITEMS] for start in range(0, len(items), JOB_ITEMS)]
         found = await gather_all([self.batcher.submit(key, part, compute) for part in parts])
         return [result for part in found for result in part]
+
+    async def compute_alone(self, compute: Callable[[], T]) -> T:
+        """The result of a computation that is never batched with others."""
+        self._check_running()
+        return await self.batcher.submit_alone(compute)
+
+    def _check_running(self) -> None:
+        if self.stopping.is_set():
+            raise StoppingError
 
     def check_count(self, name: str, given: Sequence[Any]) -> None:
         """Refuses an empty list, and one with too many entries."""
@@ -270,8 +273,3 @@ async def gather_all(tasks: Sequence[Awaitable[T]]) -> list[T]:
     finally:
         for task in running:
             task.cancel()
-
-
-def as_refusal(error: AntiphonError) -> RefusedError:
-    """An error of the library as an answer."""
-    return RefusedError(400, str(error))

@@ -32,7 +32,7 @@ class Counter:
 
 
 class Gauge:
-    """A number that is asked for when it is shown."""
+    """A number that is read when the metrics are requested."""
 
     def __init__(self, name: str, help_: str, read: Callable[[], float] = lambda: 0.0) -> None:
         self.name, self.help, self.read = name, help_, read

@@ -1,4 +1,4 @@
-"""Settings of the service: who may ask, and how much."""
+"""Settings of the service: access, and limits of requests and streams."""
 
 from dataclasses import dataclass, field
 from ipaddress import ip_address
@@ -38,7 +38,7 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True)
 class Access:
-    """Who may ask: ``token`` is None where everyone may who can connect, which is allowed on this machine alone."""
+    """Who may send requests: without ``token`` everyone who can connect, so only a loopback address is allowed then."""
 
     host: str = "127.0.0.1"
     port: int = 8000
@@ -46,7 +46,7 @@ class Access:
     hosts: tuple[str, ...] = ()
     """Further names of this service in the header Host, such as that of a reverse proxy."""
     origins: tuple[str, ...] = ()
-    """Origins of other pages that may ask."""
+    """Origins of other web pages that may send requests."""
 
     def __post_init__(self) -> None:
         if self.token is None and not is_loopback(self.host):

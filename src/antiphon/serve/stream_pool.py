@@ -36,7 +36,7 @@ class OpenStream:
 
 
 @dataclass(frozen=True)
-class Step:
+class StreamStep:
     """Pieces of input of a stream, in tokens; ``ends``: these are the last; ``closes``: its client has gone."""
 
     stream: OpenStream
@@ -46,7 +46,7 @@ class Step:
 
 
 @dataclass
-class StepResult:
+class StreamStepResult:
     """What a stream wrote after each piece, and after the end; with ``watch``, what it may write next."""
 
     written: list[list[str]] = field(default_factory=list)
@@ -66,9 +66,9 @@ class StreamPool:
         }
         self.group: StreamGroup | None = None
 
-    def advance(self, steps: list[Step]) -> list[StepResult]:
+    def advance(self, steps: list[StreamStep]) -> list[StreamStepResult]:
         """The results of steps of different streams."""
-        results = [StepResult() for _ in steps]
+        results = [StreamStepResult() for _ in steps]
         for step in steps:
             if step.closes:
                 self._close(step.stream)
@@ -76,7 +76,7 @@ class StreamPool:
             self._advance_once(position, list(zip(steps, results, strict=True)))
         return results
 
-    def _advance_once(self, position: int, steps: list[tuple[Step, StepResult]]) -> None:
+    def _advance_once(self, position: int, steps: list[tuple[StreamStep, StreamStepResult]]) -> None:
         """Reads one piece of each stream that has one, and ends those after their last piece.
 
         A stream that has read nothing writes nothing.

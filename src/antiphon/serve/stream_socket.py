@@ -11,13 +11,14 @@ from fastapi import WebSocket
 from pydantic import ValidationError
 from starlette.websockets import WebSocketDisconnect, WebSocketState
 
+from antiphon.data.tokenise import Chars
 from antiphon.exceptions import AntiphonError
 from antiphon.serve.guards import RefusedError
 from antiphon.serve.operations import features_of
 from antiphon.serve.request_bodies import StreamStart, check_characters
 from antiphon.serve.service import Service
 from antiphon.serve.stream_history import StreamHistory
-from antiphon.serve.stream_pool import OpenStream, Step, StepResult, StreamPool, StreamSearch
+from antiphon.serve.stream_pool import OpenStream, StreamPool, StreamSearch, StreamStep, StreamStepResult
 from antiphon.serve.validation_errors import describe_errors
 
 PIECES_AT_ONCE = 8
@@ -46,7 +47,7 @@ class StreamSocket:
         self.pool: StreamPool | None = None
         self.stream = OpenStream()
         self.messages = deque[str]()
-        self._wakes, self._takes = asyncio.Event(), asyncio.Event()
+        self._woken, self._has_room = asyncio.Event(), asyncio.Event()
         self._is_gone = False
         self._last_message = time.monotonic()
         self._begin()
@@ -88,12 +89,12 @@ class StreamSocket:
             while (message := await self.socket.receive())["type"] != "websocket.disconnect":
                 self.messages.append(message.get("text") or "")
                 self._last_message = time.monotonic()
-                self._wakes.set()
+                self._woken.set()
                 while len(self.messages) >= _MAX_PENDING:
-                    self._takes.clear()
-                    await self._takes.wait()
+                    self._has_room.clear()
+                    await self._has_room.wait()
         self._is_gone = True
-        self._wakes.set()
+        self._woken.set()
 
     async def _serve(self) -> None:
         while True:
@@ -114,9 +115,9 @@ class StreamSocket:
                 raise CloseError(1012, "the service stops")
             if self.is_idle():
                 raise CloseError(4408, f"nothing was sent for {self.limits.idle_seconds:g} seconds")
-            self._wakes.clear()
-            await self._wakes.wait()
-        self._takes.set()
+            self._woken.clear()
+            await self._woken.wait()
+        self._has_room.set()
         return self.messages.popleft()
 
     def is_idle(self) -> bool:
@@ -124,8 +125,8 @@ class StreamSocket:
         return not self.messages and time.monotonic() - self._last_message > self.limits.idle_seconds
 
     def wake(self) -> None:
-        """Has the stream look whether it has to close."""
-        self._wakes.set()
+        """Makes the stream check whether it has to close."""
+        self._woken.set()
 
     async def _handle(self, message: str) -> None:
         event = parse_event(message)
@@ -185,9 +186,7 @@ class StreamSocket:
         if len(text) > self.limits.characters:
             raise CloseError(4413, f"a text of more than {self.limits.characters:,} characters")
         source = self.service.models[options.run].codec.source
-        pieces = (
-            [text] if "token" in event else split_pieces(text, by_character=source.tokeniser.split("a b")[1] == " ")
-        )
+        pieces = [text] if "token" in event else split_pieces(text, by_character=isinstance(source.tokeniser, Chars))
         if self.history.pieces + len(pieces) > self.limits.stream_tokens:
             raise CloseError(4413, f"an input of more than {self.limits.stream_tokens:,} tokens")
         for start in range(0, len(pieces), PIECES_AT_ONCE):
@@ -199,7 +198,7 @@ class StreamSocket:
         source = self.service.models[self._open_options().run].codec.source
         tokens = [source.tokens(piece) for piece in pieces]
         self.has_stepped = True
-        result = await self._step(Step(self.stream, tokens))
+        result = await self._step(StreamStep(self.stream, tokens))
         events: list[Event] = []
         for index, (piece, read, written) in enumerate(zip(pieces, tokens, result.written, strict=True)):
             self.history.read(read)
@@ -220,7 +219,7 @@ class StreamSocket:
         options = self._open_options()
         if event:
             raise RefusedError(422, "end: expected no other key")
-        result = await self._step(Step(self.stream, ends=True))
+        result = await self._step(StreamStep(self.stream, ends=True))
         events = self._write(result.rest)
         self.has_ended = True
         history, join = self.history, self.service.models[options.run].codec.target.tokeniser.join
@@ -237,9 +236,7 @@ class StreamSocket:
     async def _send_lattice(self) -> None:
         options, history, stream = self._open_options(), self.history, self.stream
         lattices = self.service.lattices[options.run]
-        (shown,) = await self.service.batcher.submit(
-            object(), [history], lambda _: [lattices.of_stream(history, stream)]
-        )
+        shown = await self.service.batcher.submit_alone(lambda: lattices.of_stream(history, stream))
         await self._send({"event": "lattice", "run": options.run, **shown})
 
     def _open_options(self) -> StreamStart:
@@ -249,7 +246,7 @@ class StreamSocket:
             raise RefusedError(422, "the input has ended, expected reset")
         return self.options
 
-    async def _step(self, step: Step) -> StepResult:
+    async def _step(self, step: StreamStep) -> StreamStepResult:
         """The result of a step, computed with those of other streams."""
         assert self.pool is not None
         started = time.perf_counter()
@@ -294,7 +291,7 @@ class StreamSocket:
         """Frees the place of the stream, if it has one."""
         if self.pool is not None and self.has_stepped and not self.has_ended:
             with suppress(RefusedError):
-                step = Step(self.stream, closes=True)
+                step = StreamStep(self.stream, closes=True)
                 await self.service.batcher.submit(self.pool, [step], self.pool.advance, of_stream=True)
 
 

@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-_OF_UNION = ("str", "TextInput", "function-after[check_characters(), str]")
+_UNION_MEMBERS = ("str", "TextInput", "function-after[check_characters(), str]")
 
 
 def describe_errors(errors: Sequence[Mapping[str, Any]]) -> str:
     """Where the first error is, and what was expected."""
     first = errors[0]
-    path = [part for part in first["loc"] if part not in ("body", *_OF_UNION)]
+    path = [part for part in first["loc"] if part not in ("body", *_UNION_MEMBERS)]
     where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).lstrip(".")
     message = str(first["msg"])
     if first["type"] == "extra_forbidden":

@@ -1,4 +1,7 @@
-"""Uses every run once before the first request, so that this is as fast as those after it."""
+"""Uses every run before the first request, so that this is as fast as those after it."""
+
+from functools import partial
+from typing import Any
 
 from antiphon.api import Model, PredictOptions, RankingModel
 from antiphon.api.generation_models import NeuralModel
@@ -7,23 +10,22 @@ from antiphon.data.vocab import SPECIALS
 from antiphon.ranking.question_files import Answer, Question
 from antiphon.serve.operations import token_answers
 from antiphon.serve.service import Service
-from antiphon.serve.stream_pool import OpenStream, Step, StreamPool, StreamSearch
+from antiphon.serve.stream_pool import OpenStream, StreamPool, StreamSearch, StreamStep
 
 _SYMBOLS = 6
 _TIMES = 3
 
 
 async def warm_up(service: Service) -> None:
-    """Has every run compute something, in the worker thread."""
+    """Makes every run compute something, in the worker thread."""
     for name, model in service.models.items():
-        can = service.runs[name]["can"]
+        await service.batcher.submit_alone(partial(use_repeatedly, model, service.runs[name]))
 
-        def compute(_: list[None], model: Model = model, can: dict[str, bool] = can, name: str = name) -> list[None]:
-            for _time in range(_TIMES):
-                use(model, can, service.runs[name]["policies"])
-            return [None]
 
-        await service.batcher.submit(object(), [None], compute)
+def use_repeatedly(model: Model, run: dict[str, Any]) -> None:
+    """Uses a model several times; ``run`` describes it (``run_info.describe``)."""
+    for _ in range(_TIMES):
+        use(model, run["can"], run["policies"])
 
 
 def use(model: Model, can: dict[str, bool], policies: list[str]) -> None:
@@ -42,4 +44,4 @@ def use(model: Model, can: dict[str, bool], policies: list[str]) -> None:
     for policy in policies:
         stream = OpenStream()
         pool = StreamPool(model, StreamSearch("", policy, None, None))
-        pool.advance([Step(stream, [[symbol] for symbol in symbols], ends=True)])
+        pool.advance([StreamStep(stream, [[symbol] for symbol in symbols], ends=True)])

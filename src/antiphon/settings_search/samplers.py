@@ -15,7 +15,7 @@ Sampler = Literal["grid", "random", "tpe"]
 Pruner = Literal["none", "median", "hyperband"]
 
 _STARTUP_TRIALS = 4
-"""Trials that the median pruner leaves alone."""
+"""Trials that end before the median pruner starts to prune."""
 _MAX_RANDOM_TRIALS, _RANDOM_PART = 10, 3
 """TPE draws a third of the trials at random before it begins to learn, but at most this many."""
 

@@ -2,22 +2,22 @@
 
 import math
 import warnings
-from collections.abc import Callable
 
 from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 from optuna.trial import FrozenTrial, TrialState
 
 from antiphon.metrics import LOWER_IS_BETTER
 from antiphon.report.plots import optional_picture, plot_bars, plot_search
-from antiphon.settings_search.shared_search import Search
+from antiphon.settings_search.shared_search import SettingsSearch
+from antiphon.terminal import Say
 
 _BETTER_PART = 0.5
-"""Optuna's own tenth is one trial of ten, from which nothing follows in a small search."""
+"""Fraction of the trials that count as good; Optuna's default, a tenth, is too few trials in a small search."""
 _NOTHING_KNOWN = ".*importances will be equal"
 """How Optuna warns of shares that say nothing, as a regular expression."""
 
 
-def draw_search(search: Search, say: Callable[[str], None]) -> None:
+def draw_search(search: SettingsSearch, say: Say) -> None:
     """Writes ``history.png`` and, if enough is known, ``importance.png``; ``say`` is told of a missing library."""
     history, importance = (search.space.out / f"{name}.png" for name in ("history", "importance"))
     metric = search.space.dev_metric
@@ -30,7 +30,7 @@ def draw_search(search: Search, say: Callable[[str], None]) -> None:
             plot_bars(shares, f"importance for dev {metric.replace('_', ' ')}", importance)
 
 
-def importances(search: Search) -> dict[str, float]:
+def importances(search: SettingsSearch) -> dict[str, float]:
     """The share of every setting in what sets the better half of the trials apart, by PED-ANOVA.
 
     Empty if too few trials are complete, or too many are equally good, to tell settings apart.
@@ -49,7 +49,7 @@ def importances(search: Search) -> dict[str, float]:
     return shares if all(math.isfinite(share) for share in shares.values()) else {}
 
 
-def _in_order_of_ending(search: Search) -> list[FrozenTrial]:
+def _in_order_of_ending(search: SettingsSearch) -> list[FrozenTrial]:
     """The trials that are complete or pruned, the first to end first."""
     ended = search.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
     return sorted(ended, key=lambda trial: (trial.datetime_complete is None, trial.datetime_complete, trial.number))

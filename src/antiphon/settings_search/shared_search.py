@@ -38,7 +38,7 @@ _ORDER = ("complete", "pruned", "failed", "running", "waiting")
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """How values are chosen, how many trials there are, and which of them are pruned; a grid has as many as it has."""
+    """How values are chosen, how many trials there are, and which are pruned; ``trials`` does not apply to a grid."""
 
     sampler: Sampler = "grid"
     trials: int = 0
@@ -61,10 +61,9 @@ class TrialResult:
     state: State = "complete"
     number: int = 0
     max_epochs: int = 0
-    worker: str = ""
 
 
-class Search:
+class SettingsSearch:
     """A search as one of its processes sees it, between ``joined`` and its end."""
 
     def __init__(self, space: SearchSpace, options: SearchOptions) -> None:
@@ -237,7 +236,6 @@ class Search:
             _STATES[trial.state],
             trial.number,
             attributes.get("max_epochs", 0),
-            attributes.get("worker", ""),
         )
 
 
@@ -247,7 +245,7 @@ def _number_drawn(trials: list[FrozenTrial]) -> int:
 
 @contextmanager
 def _readable(journal: Path) -> Iterator[None]:
-    """Inside, a journal that is none is refused."""
+    """Inside, a file that cannot be read as a journal is refused."""
     try:
         yield
     except (ValueError, KeyError, TypeError, AssertionError) as error:

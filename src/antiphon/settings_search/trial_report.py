@@ -1,4 +1,4 @@
-"""What the training of a trial says to the search that started it: every epoch, and whether to go on is the answer."""
+"""The training end of a trial's connection to its search: it reports every epoch, and is told whether to go on."""
 
 import json
 import os
@@ -33,7 +33,7 @@ class TrialReport(Callback):
         self._max_epochs, self._metric, self._seconds = 0, "", 0.0
 
     def on_train_begin(self, history: History, max_epochs: int) -> None:
-        """Reports the epochs of before."""
+        """Reports the epochs before a resume."""
         self._max_epochs, self._metric = max_epochs, f"dev_{history.metric}"
         for row in history.rows:
             self._report(row)

@@ -20,7 +20,7 @@ from antiphon.recipe.recipe_file import save_recipe
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.run_folder import RunFolder
 from antiphon.settings_search.search_space import SearchSpace
-from antiphon.settings_search.shared_search import Search, TrialResult
+from antiphon.settings_search.shared_search import SettingsSearch, TrialResult
 from antiphon.settings_search.trial_process import ProcessResult, TrialProcesses
 from antiphon.settings_search.trial_report import EpochReport
 from antiphon.settings_search.trial_slots import Slot
@@ -29,17 +29,19 @@ from antiphon.storage.atomic import atomic_replacement
 _POLL_SECONDS = 0.5
 """How often the table is refreshed, and a process without a trial looks for one."""
 _MAX_KILLS = 3
-"""How often the training of a trial may be killed before the trial has failed."""
+"""A trial has failed once its training was killed this many times."""
 
 
-def run_trials(search: Search, slots: Sequence[Slot], show: Callable[[list[TrialResult]], None]) -> list[TrialResult]:
+def run_trials(
+    search: SettingsSearch, slots: Sequence[Slot], show: Callable[[list[TrialResult]], None]
+) -> list[TrialResult]:
     """Trains trials until all have ended, one at a time in each slot; results from best to worst, failed ones last.
 
-    ``show`` is called now and then with all trials. On Ctrl-C or SIGTERM every training stops with a whole checkpoint;
-    if this process is killed, they end as well.
+    ``show`` is called with all trials twice a second. On Ctrl-C or SIGTERM every training stops with a complete
+    checkpoint; if this process is killed, they end as well.
     """
-    with parent_pipe() as line, ThreadPoolExecutor(len(slots)) as pool:
-        processes = TrialProcesses(*line)
+    with parent_pipe() as (pipe, environment), ThreadPoolExecutor(len(slots)) as pool:
+        processes = TrialProcesses(pipe, environment)
         futures = [pool.submit(_work, search, slot, processes) for slot in slots]
         try:
             while pending := wait(futures, _POLL_SECONDS, FIRST_EXCEPTION).not_done:
@@ -73,7 +75,7 @@ def save_results(results: Sequence[TrialResult], space: SearchSpace) -> Path:
     return out / "best.toml"
 
 
-def _work(search: Search, slot: Slot, processes: TrialProcesses) -> None:
+def _work(search: SettingsSearch, slot: Slot, processes: TrialProcesses) -> None:
     """Trains one trial after another, and waits while other processes train the last ones: one may be lost."""
     while not processes.are_stopped:
         trial = search.claim()
@@ -85,7 +87,7 @@ def _work(search: Search, slot: Slot, processes: TrialProcesses) -> None:
             processes.wait(_POLL_SECONDS)
 
 
-def _train(search: Search, trial: Trial, slot: Slot, processes: TrialProcesses) -> None:
+def _train(search: SettingsSearch, trial: Trial, slot: Slot, processes: TrialProcesses) -> None:
     """Trains a trial in its own process, without its test file, and records how it ended."""
     settings = search.space.settings_of(trial.params)
     try:
@@ -106,7 +108,7 @@ def _train(search: Search, trial: Trial, slot: Slot, processes: TrialProcesses) 
     elif not goes_on:
         search.prune(trial)
     elif ended.status < 0:
-        _record_loss(search, trial, ended)
+        _record_kill(search, trial, ended)
     elif ended.status:
         search.fail(trial, ended.message)
     else:
@@ -114,23 +116,23 @@ def _train(search: Search, trial: Trial, slot: Slot, processes: TrialProcesses) 
 
 
 def _command(recipe: Recipe, folder: Path, slot: Slot) -> list[str]:
-    """The command that trains a recipe, resuming what is there of it."""
+    """The command that trains a recipe, or resumes the run in the folder."""
     file = folder.with_name(f"{folder.name}.toml")
     save_recipe(recipe.model_copy(update={"data": recipe.data.model_copy(update={"test": None})}), file)
     command = [sys.executable, "-m", "antiphon", "train", str(file), "--out", str(folder), "--resume"]
     return [*command, "--threads", "1", "--device", slot.device]
 
 
-def _record_loss(search: Search, trial: Trial, ended: ProcessResult) -> None:
-    """Lets a trial whose training was killed be tried again, but not for ever."""
-    losses = trial.user_attrs.get("losses", 0) + 1
-    if losses < _MAX_KILLS:
-        search.give_back(trial, losses=losses)
+def _record_kill(search: SettingsSearch, trial: Trial, ended: ProcessResult) -> None:
+    """Gives back a trial whose training was killed, or after ``_MAX_KILLS`` times records that it failed."""
+    kills = trial.user_attrs.get("losses", 0) + 1  # as journals name it
+    if kills < _MAX_KILLS:
+        search.give_back(trial, losses=kills)
     else:
-        search.fail(trial, f"killed {losses} times, the last time by {signal.Signals(-ended.status).name}")
+        search.fail(trial, f"killed {kills} times, the last time by {signal.Signals(-ended.status).name}")
 
 
-def _record_value(search: Search, trial: Trial, run: RunFolder) -> None:
+def _record_value(search: SettingsSearch, trial: Trial, run: RunFolder) -> None:
     """Records the dev metric of a trial whose training has ended."""
     metrics, metric = run.metrics(), search.space.dev_metric
     value = float(metrics[f"dev_{metric}"])

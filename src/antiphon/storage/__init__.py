@@ -1,1 +1,10 @@
-"""Run folders on disk: written atomically, by one writer at a time, and verified when read."""
+"""Run folders on disk: written atomically, by one writer at a time, and verified when read.
+
+A change of a run, under its ``folder_lock``, is made by ``commit`` in three steps:
+
+1. New files are written into a scratch folder inside the run, which other processes ignore (``atomic``, ``staging``).
+2. Replacing ``manifest.json``, which then lists them, commits the change: before it the run is the old one, after it
+   the new one (``manifest``, ``sealed_json``).
+3. The files are moved into place (``staging``). If that is interrupted, readers find them in the scratch folder, and
+   the next writer moves them (``commit.recover``).
+"""

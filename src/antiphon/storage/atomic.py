@@ -37,7 +37,7 @@ def atomic_replacement(path: Path) -> Iterator[Path]:
     killed processes in the folder are removed.
     """
     sweep(path.parent, folders=False)
-    with named_errors(path):
+    with final_name_in_errors(path):
         temporary, descriptor = _open_temporary(path.parent)
         try:
             yield temporary
@@ -53,8 +53,8 @@ def atomic_replacement(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def named_errors(path: Path) -> Iterator[None]:
-    """Inside, errors of the operating system that name no file, or an unfinished one, name ``path``."""
+def final_name_in_errors(path: Path) -> Iterator[None]:
+    """Inside, an ``OSError`` that names no file, or an unfinished one, names ``path`` instead."""
     try:
         yield
     except OSError as error:

@@ -8,7 +8,7 @@ PARTS = ("direct", "channel", "lm", *MEMBERS)
 FOLDERS = ("corpus", "tensorboard")
 """Folders without digests in the manifest: no prediction reads them, and encoded corpora are checked by themselves."""
 
-KEPT_FILES = (
+PREDICTION_FILES = (
     "recipe.toml",
     "source.vocab",
     "target.vocab",
@@ -28,16 +28,16 @@ KEPT_FILES = (
 )
 """Files that prediction needs."""
 REPORTS = ("log.csv", "training.png", "online.png", "alignment.png")
-"""Files for people only; they may be deleted."""
+"""Logs and pictures, which no command reads; they may be deleted."""
 RUN_FILES = frozenset(
     [
-        *KEPT_FILES,
+        *PREDICTION_FILES,
         *REPORTS,
         "last.ckpt",
         *(
             f"{part}/{name}"
             for part in (*PARTS, *(f"direct/{member}" for member in MEMBERS))
-            for name in (*KEPT_FILES, *REPORTS, MANIFEST)
+            for name in (*PREDICTION_FILES, *REPORTS, MANIFEST)
         ),
     ]
 )

@@ -27,9 +27,10 @@ from antiphon.storage.sealed_json import parse_sealed, render_sealed
 
 MAX_MANIFEST_BYTES = 2**20
 """Far larger than any manifest."""
-_READS_BESIDE_A_WRITER = 1000
+_MAX_READS = 1000
+"""How often a run is read again because a writer is changing it."""
 _PAUSE = 0.01
-"""Seconds that a writer may need to move files into place."""
+"""Seconds between reads, in which a writer may move files into place."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ def read_verified(folder: Path) -> Manifest:
 
     If the run is in training, files may change while they are read; then they are read again.
     """
-    for _ in range(_READS_BESIDE_A_WRITER):
+    for _ in range(_MAX_READS):
         manifest = read_manifest(folder)
         if manifest.staged is not None and is_in_use(folder / manifest.staged):
             time.sleep(_PAUSE)

@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from antiphon.exceptions import RunError
-from antiphon.storage.atomic import atomic_replacement, named_errors, remove_tree, scratch_folder, sweep
+from antiphon.storage.atomic import atomic_replacement, final_name_in_errors, remove_tree, scratch_folder, sweep
 from antiphon.storage.commit import holds_run
 from antiphon.storage.layout import MANIFEST
 from antiphon.storage.manifest import MAX_MANIFEST_BYTES, Entry, Manifest, parse_manifest
@@ -78,7 +78,7 @@ class UnpackedRun:
         held = ExitStack()
         weakref.finalize(self, held.close)
         self.folder = held.enter_context(temporary_folder())
-        with named_errors(self.folder.parent):
+        with final_name_in_errors(self.folder.parent):
             self.manifest = _unpack(packed, self.folder)
 
 

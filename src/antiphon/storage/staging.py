@@ -9,14 +9,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from antiphon.storage.atomic import named_errors, remove_tree, scratch_folder, sync_folder, sync_path
+from antiphon.storage.atomic import final_name_in_errors, remove_tree, scratch_folder, sync_folder, sync_path
 from antiphon.storage.manifest import refuse_links
 
 
 @contextmanager
 def staging_folder(folder: Path, is_committed: Callable[[Path], bool]) -> Iterator[Path]:
     """A new folder inside ``folder``; after an error it is removed, unless what is in it has been committed."""
-    with named_errors(folder), scratch_folder(folder) as stage:
+    with final_name_in_errors(folder), scratch_folder(folder) as stage:
         try:
             yield stage
         except BaseException:

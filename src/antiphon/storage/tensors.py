@@ -55,8 +55,8 @@ def load_into(
 ) -> nn.Module:
     """The module that ``build`` makes, with the weights of a file.
 
-    Its shapes are compared with the file's header before it is built; each of its
-    ``layers`` must have a tensor in the file. ``rename`` gives the tensors of an older file today's names.
+    Its shapes are compared with the file's header before it is built. Each of its ``layers`` must have a tensor in the
+    file. ``rename`` gives the tensors of an older file today's names.
     """
     found = read_shapes(path)
     if layers > len(found):

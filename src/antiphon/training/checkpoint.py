@@ -90,7 +90,7 @@ _FULL_DECAY = 10**12
 
 
 def _converted(old: Mapping[str, Any]) -> Any:
-    """A checkpoint of an earlier version, always of the end of an epoch, as one of today."""
+    """A checkpoint of an earlier version, which is always one of the end of an epoch, in the current form."""
     try:
         module = old["module"]
         ema = _with_prefix(module, "averaged.")

@@ -29,6 +29,7 @@ T = TypeVar("T")
 _TIMEOUT = timedelta(days=7)
 """How long processes wait for rank 0, which may have a large corpus to encode."""
 _ANSWER_SECONDS = 0.02
+"""Seconds between answers of rank 0 to processes that ask for the prefix."""
 
 
 class LostProcessError(AntiphonError):
@@ -100,7 +101,7 @@ def _communication() -> Iterator[None]:
     except RuntimeError as error:
         raise LostProcessError(
             f"torchrun: rank {rank()} has lost the connection to another process, expected {world_size()} processes; "
-            "the last checkpoint is whole, continue with --resume, or use torchrun --max-restarts and --resume"
+            "the last checkpoint is complete, continue with --resume, or use torchrun --max-restarts and --resume"
         ) from error
 
 

@@ -8,9 +8,9 @@ import torch
 from antiphon.device import choose_device, choose_threads
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.run_folder import RunFolder
+from antiphon.terminal import Say
 from antiphon.training.optimisation import Optimisation
 from antiphon.training.preconditions import check_recipe
-from antiphon.training.reporting import Say
 from antiphon.training.step.memory_estimate import estimate_memory
 from antiphon.training.step.time_estimate import describe_duration, seconds_per_epoch
 from antiphon.training.tasks.task_kinds import prepare_task, train_by_counting

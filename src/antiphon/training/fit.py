@@ -16,7 +16,7 @@ from antiphon.runs.run_folder import RunFolder, locked_folder, new_run
 from antiphon.storage.commit import holds_run
 from antiphon.storage.layout import REPORTS
 from antiphon.storage.manifest import refuse_links
-from antiphon.terminal import count_of
+from antiphon.terminal import Say, count_of, silent
 from antiphon.training.callback import Callback
 from antiphon.training.checkpoint import load_checkpoint, refuse_other_shapes
 from antiphon.training.distributed import (
@@ -32,7 +32,6 @@ from antiphon.training.history import History
 from antiphon.training.loop import Interrupted, LoopSettings, TrainingLoop, explained_errors
 from antiphon.training.optimisation import Optimisation
 from antiphon.training.preconditions import check_recipe
-from antiphon.training.reporting import Say, silent
 from antiphon.training.resume import lengthen, refuse_shorter, refuse_stopped, settings_to_resume, stored_recipe
 from antiphon.training.summary import Summary, save_summary
 from antiphon.training.tasks.task_kinds import prepare_task, resume_task, train_by_counting, with_recipe
@@ -66,7 +65,7 @@ def train(
         task = on_rank_zero(lambda: _begin(recipe, out, say, held, options))
         if broadcast(task is None):
             return run
-        task = task or _begin_beside_rank_zero(recipe, run, say)
+        task = task or _begin_on_other_ranks(recipe, run, say)
         settings = task.recipe
         threads = threads or choose_threads(
             settings.train.batch_size, settings.model.width, task.target_size, local_world_size()
@@ -123,7 +122,7 @@ def _resume(recipe: Recipe, out: Path, say: Say) -> Task | None:
     return with_recipe(task, longer)
 
 
-def _begin_beside_rank_zero(recipe: Recipe, run: RunFolder, say: Say) -> Task:
+def _begin_on_other_ranks(recipe: Recipe, run: RunFolder, say: Say) -> Task:
     """The task that rank 0 has prepared."""
     if not run.path.exists():
         raise RunError(
@@ -134,7 +133,7 @@ def _begin_beside_rank_zero(recipe: Recipe, run: RunFolder, say: Say) -> Task:
 
 @contextmanager
 def _own_threads_and_random_numbers(threads: int, device: torch.device) -> Iterator[None]:
-    """Inside, PyTorch uses this many threads; afterwards threads and random numbers are those of before."""
+    """Inside, PyTorch uses this many threads; afterwards the number of threads and the random state are restored."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:

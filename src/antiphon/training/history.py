@@ -26,7 +26,7 @@ class History:
     def add(self, row: Row) -> bool:
         """Adds an epoch, and returns whether it is the best so far."""
         self.rows.append(row)
-        is_best = not self.best or self._rank(row) < self._rank(self.best)
+        is_best = not self.best or self._sort_key(row) < self._sort_key(self.best)
         if is_best:
             self.best = row
         return is_best
@@ -43,7 +43,7 @@ class History:
             writer.writeheader()
             writer.writerows({name: f"{value:.6g}" for name, value in row.items()} for row in self.rows)
 
-    def _rank(self, row: Row) -> tuple[float, float]:
+    def _sort_key(self, row: Row) -> tuple[float, float]:
         """Lower is better; ties are broken by perplexity."""
         value = row[f"dev_{self.metric}"]
         return value if self.metric in LOWER_IS_BETTER else -value, row["dev_perplexity"]

@@ -42,7 +42,7 @@ _UPDATES_BETWEEN_AGREEMENTS = 10
 
 
 class Interrupted(Exception):  # noqa: N818  (nothing went wrong)
-    """Training was stopped by Ctrl-C or SIGTERM; the last checkpoint is whole."""
+    """Training was stopped by Ctrl-C or SIGTERM; the last checkpoint is complete."""
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
@@ -223,7 +223,7 @@ def _matmul_precision(precision: str) -> Iterator[None]:
 
 @contextmanager
 def explained_errors(run: RunFolder) -> Iterator[None]:
-    """Inside, an interrupt, a full disk and a lack of memory are answered with what can be done about it."""
+    """Inside, errors after an interrupt, a full disk or a lack of memory say what the user can do."""
     try:
         yield
     except KeyboardInterrupt as interrupt:
@@ -231,14 +231,14 @@ def explained_errors(run: RunFolder) -> Iterator[None]:
     except OSError as error:
         if is_disk_full(error):
             raise RunError(
-                f"{run.path}: the disk is full; the last checkpoint is whole, free some space and "
+                f"{run.path}: the disk is full; the last checkpoint is complete, free some space and "
                 "continue with --resume"
             ) from error
         raise
     except RuntimeError as error:
         if is_out_of_memory(error):
             raise RunError(
-                f"{run.path}: out of memory; the last checkpoint is whole, free some memory and continue with "
+                f"{run.path}: out of memory; the last checkpoint is complete, free some memory and continue with "
                 "--resume, or start again with a lower train.max_batch_cells or a smaller model"
             ) from error
         raise

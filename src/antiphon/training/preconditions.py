@@ -11,8 +11,9 @@ from antiphon.ranking.ranking_metrics import RANKING_METRICS
 from antiphon.recipe.kinds import KINDS, Kind
 from antiphon.recipe.model_sections import MatcherSection, OverlapSection
 from antiphon.recipe.schema import Recipe
-from antiphon.recipe.section import Group
+from antiphon.recipe.section import SettingGroup
 from antiphon.runs.build import reads_source, selection_metrics
+from antiphon.terminal import silent
 from antiphon.training.data.prepare import pairs_of
 
 
@@ -37,7 +38,9 @@ def _check_kind(recipe: Recipe) -> None:
     elif kind.predicts:
         possible += selection_metrics(recipe.data)
     if metric not in possible:
-        raise RecipeError(f"train.dev_metric = {metric}: not for this {kind.name}, expected {' or '.join(possible)}")
+        raise RecipeError(
+            f"train.dev_metric = {metric}: does not apply to this {kind.name}, expected {' or '.join(possible)}"
+        )
     _check_groups(recipe, kind)
     if missing := missing_metrics_note([metric]):
         raise RecipeError(f"train.dev_metric = {missing}")
@@ -63,7 +66,7 @@ def _check_groups(recipe: Recipe, kind: Kind) -> None:
         )
 
 
-def _trained_kinds(*groups: Group) -> str:
+def _trained_kinds(*groups: SettingGroup) -> str:
     """The kinds that are trained and use groups of settings, as text."""
     names = [name for name, kind in KINDS.items() if kind.uses.issuperset(groups) and not kind.made_by]
     return f"one of the kinds {', '.join(names)}" if len(names) > 1 else f"kind {names[0]}"
@@ -92,5 +95,5 @@ def _check_test_file(recipe: Recipe) -> None:
         return
     if isinstance(test, tuple):
         raise RecipeError("data.test: two files, expected one file of questions and candidates")
-    if not select_questions(read_questions(test, lambda _: None, labelled=True), "mixed"):
+    if not select_questions(read_questions(test, silent, labelled=True), "mixed"):
         raise InputError(f"{test}: no question has both a right and a wrong candidate, expected at least one")

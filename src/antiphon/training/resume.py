@@ -8,8 +8,7 @@ from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.recipe_paths import with_moved_paths
 from antiphon.recipe.schema import Recipe, TrainSection
 from antiphon.runs.run_folder import RunFolder
-from antiphon.terminal import count_of
-from antiphon.training.reporting import Say
+from antiphon.terminal import Say, count_of
 from antiphon.training.training_length import TrainingLength, default_patience
 
 _LENGTHS = ("max_epochs", "max_updates", "min_passes")

@@ -8,8 +8,8 @@ from torch import nn
 
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.run_folder import RunFolder
+from antiphon.terminal import Say
 from antiphon.training.data.epoch_batches import EpochBatches, Indices
-from antiphon.training.reporting import Say
 from antiphon.training.step.step import LossFunction
 from antiphon.training.training_length import TrainingLength
 
@@ -48,7 +48,7 @@ class TrainingSetup:
     uses_cuda_graphs: bool = False
 
     def describe_length(self, length: TrainingLength, epoch: int = 0) -> str:
-        """The length of training for people, with the number of updates of an epoch."""
+        """The length of training as text, with the number of updates of an epoch."""
         return length.describe(len(self.batches.plan(epoch)), len(self.lengths[0]))
 
 

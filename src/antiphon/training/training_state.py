@@ -1,11 +1,11 @@
 """All that changes during training: weights, EMA, optimiser, random numbers, and the position in the epoch."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 
+from antiphon.terminal import Say
 from antiphon.training.checkpoint import Checkpoint, RankState
 from antiphon.training.distributed import all_gather, all_reduce_sum, rank, world_size
 from antiphon.training.history import History
@@ -58,9 +58,7 @@ class TrainingState:
     resumed: list[RankState] = field(default_factory=list)
 
     @classmethod
-    def new(
-        cls, model: nn.Module, optimisation: Optimisation, device: torch.device, say: Callable[[str], None]
-    ) -> "TrainingState":
+    def new(cls, model: nn.Module, optimisation: Optimisation, device: torch.device, say: Say) -> "TrainingState":
         """The state before the first update, on a device."""
         model = model.to(device).train()
         ema = EMA(model, optimisation.ema_decay).to(device) if optimisation.ema_decay else None

@@ -1,6 +1,6 @@
 """Minimum error rate training (MERT): search for candidates, optimise the weights, search again."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from antiphon.models.channel_weights import Weights
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import selection_metrics
 from antiphon.runs.run_folder import RunFolder
+from antiphon.terminal import Say
 from antiphon.tune.nbest_lists import NBestLists
 from antiphon.tune.weight_search import find_weights
 
@@ -60,7 +61,7 @@ def tune(
     *,
     rounds: int = 6,
     nbest: int = 50,
-    say: Callable[[str], None] = print,
+    say: Say = print,
 ) -> Tuning:
     """Optimises the weights on growing lists of candidates and sets the best ones in the model.
 

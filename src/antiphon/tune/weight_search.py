@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 _DRAWS, _ROUNDS = 400, 6
+"""Weights drawn in each round, and the number of rounds; the spread of the draws halves from round to round."""
 
 
 @dataclass(frozen=True)

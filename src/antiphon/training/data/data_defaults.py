@@ -7,9 +7,8 @@ from antiphon.data.readers import Files, has_features
 from antiphon.data.vocab import SPECIALS
 from antiphon.exceptions import RecipeError
 from antiphon.recipe.model_sections import TokenModelSection, TransducerSection, TransformerSection
-from antiphon.recipe.schema import DataSection, Recipe
+from antiphon.recipe.schema import DataSection, Recipe, token_kinds
 from antiphon.runs.build import may_copy_words, reads_source
-from antiphon.runs.run_folder import token_kinds
 
 _MAX_HALLUCINATED, _MIN_HALLUCINATED = 0.5, 0.05
 """Fractions of the pairs that are hallucinated: at most, and at least where any are."""
@@ -69,10 +68,10 @@ def with_model_defaults(recipe: Recipe, codec: PairCodec, pairs: int) -> Recipe:
 
 def share_vocabulary(recipe: Recipe, codec: PairCodec) -> bool:
     """Whether source and target have the same kind of tokens and most target tokens are source tokens as well."""
-    (_, source_kind), (_, target_kind) = token_kinds(recipe.data)
+    kinds = token_kinds(recipe.data)
     tokens = codec.target.vocab.tokens[len(SPECIALS) :]
     shared = sum(token in codec.source.vocab for token in tokens)
-    return source_kind == target_kind and shared >= _SHARED * len(tokens)
+    return kinds["source"] == kinds["target"] and shared >= _SHARED * len(tokens)
 
 
 def _transducer_settings(recipe: Recipe, model: TransducerSection, codec: PairCodec) -> dict[str, Any]:

@@ -23,8 +23,9 @@ from antiphon.storage.atomic import remove_tree, scratch_folder, sweep, sync_fol
 from antiphon.storage.folder_lock import locked
 from antiphon.storage.manifest import digest_file
 from antiphon.storage.sealed_json import parse_sealed, render_sealed
+from antiphon.terminal import Say, silent
 
-_IGNORED = {"test", "cache", "vectors", "more_words", "encoder"}
+_IGNORED = {"test", "cache", "vectors", "more_words"}
 """Data settings that have no effect on encoded pairs."""
 
 
@@ -53,7 +54,7 @@ class CacheKey:
         return _hash([self.settings, sorted(self.files)])
 
     def stored(self) -> dict[str, Any]:
-        """The key as it is written into a folder, which may travel: no path is in it."""
+        """The key as it is written into a folder, without paths: the folder may be copied elsewhere."""
         return {
             "settings": _hash(self.settings),
             "files": {_hash(path): stamp for path, stamp in self.files.items()},
@@ -61,14 +62,14 @@ class CacheKey:
 
 
 def save_contents(corpus: Path, key: CacheKey, pairs: dict[str, str], vocabularies: Sequence[Path]) -> None:
-    """Marks the corpora of a folder as complete; ``pairs`` describes how many pairs of each were kept and skipped."""
+    """Marks the corpora of a folder as complete; ``pairs`` describes how many pairs of each were kept and dropped."""
     written = [*(corpus / f"{name}.arrow" for name in pairs), *vocabularies]
     digests = {path.name: asdict(digest_file(path)) for path in written}
     write_atomically(_contents(corpus), render_sealed({**key.stored(), "pairs": pairs, "digests": digests}))
 
 
 def load_pairs(corpus: Path) -> dict[str, str]:
-    """How many pairs of each corpus were kept and skipped, as ``save_contents`` wrote it."""
+    """How many pairs of each corpus were kept and dropped, as ``save_contents`` wrote it."""
     pairs: dict[str, str] = json.loads(read_text(_contents(corpus)))["pairs"]
     return pairs
 
@@ -80,11 +81,19 @@ def vocabulary_files(run: RunFolder) -> list[Path]:
     return [path for path in paths if path.exists()]
 
 
+def is_current(run: RunFolder, key: CacheKey, say: Say = silent) -> bool:
+    """Whether a folder has corpora that can be used for a key; ``say`` gets a line if it has others."""
+    if not _contents(run.corpus).exists():
+        return False
+    reason = stale_reason(run, key)
+    if reason is not None:
+        say(f"{reason}: the data are encoded again")
+    return reason is None
+
+
 def stale_reason(run: RunFolder, key: CacheKey) -> str | None:
-    """Why the corpora of a folder cannot be used for a key: empty if there are none, None if they can be used."""
+    """Why the corpora of a folder cannot be used for a key; None if they can."""
     corpus = run.corpus
-    if not _contents(corpus).exists():
-        return ""
     try:
         contents = parse_sealed(read_text(_contents(corpus)).encode())
         settings, files, digests = contents["settings"], contents["files"], contents["digests"]
@@ -119,7 +128,7 @@ def staged_entry(cache: Path, key: CacheKey) -> Iterator[RunFolder]:
         held.callback(remove_tree, stage)
         yield RunFolder(stage)
         with locked(cache, wait=True):
-            if stale_reason(entry, key) is not None:
+            if not is_current(entry, key):
                 remove_tree(entry.path)
                 stage.rename(entry.path)
                 sync_folder(cache)

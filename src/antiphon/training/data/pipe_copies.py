@@ -22,14 +22,15 @@ def spooled(recipe: Recipe) -> Iterator[Recipe]:
 
 
 _FILES = ("train", "dev", "test", "unpaired")
-Files = Path | tuple[Path, ...] | None
+_Setting = Path | tuple[Path, ...] | None
+"""A setting that names a file, several, or none."""
 
 
-def _paths(files: Files) -> tuple[Path, ...]:
+def _paths(files: _Setting) -> tuple[Path, ...]:
     return files if isinstance(files, tuple) else () if files is None else (files,)
 
 
-def _spool(files: Files, copy: Path) -> Files:
+def _spool(files: _Setting, copy: Path) -> _Setting:
     if isinstance(files, tuple):
         return tuple(_spool_one(path, copy.with_name(f"{copy.name}-{index}")) for index, path in enumerate(files))
     return files if files is None else _spool_one(files, copy)

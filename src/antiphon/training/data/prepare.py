@@ -8,23 +8,23 @@ from pathlib import Path
 
 from antiphon.data.codec import NO_FEATURES, PairCodec
 from antiphon.data.copied_words import WordIds
-from antiphon.data.corpus import Corpus, FilterStats, Limits, remap_corpus_ids, write_corpus, write_counted_corpus
+from antiphon.data.corpus import Corpus, FilterStats, LengthLimits, remap_corpus_ids, write_corpus, write_counted_corpus
 from antiphon.data.readers import Files, Pair, read_pairs, read_targets, read_unpaired
 from antiphon.data.tokenise import SentencePiece, train_sentencepiece
 from antiphon.exceptions import InputError, RecipeError
-from antiphon.recipe.schema import Recipe
+from antiphon.recipe.schema import Recipe, token_kinds
 from antiphon.runs.build import build_limits, build_normalisation, may_copy_words, reads_source
-from antiphon.runs.run_folder import RunFolder, token_kinds
+from antiphon.runs.run_folder import RunFolder
+from antiphon.terminal import Say
 from antiphon.training.data.data_defaults import required_files, with_data_defaults, with_model_defaults
 from antiphon.training.data.encoded_cache import (
     CacheKey,
+    is_current,
     load_pairs,
     save_contents,
     staged_entry,
-    stale_reason,
     vocabulary_files,
 )
-from antiphon.training.reporting import Say
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def prepare(recipe: Recipe, run: RunFolder, say: Say) -> Prepared:
         _encode_all(recipe, run, key)
         return _open_new(recipe, run, run.corpus, say)
     entry = RunFolder(cache / key.name)
-    if _is_usable(entry, key, say):
+    if is_current(entry, key, say):
         say(f"encoded before: {entry.path}")
     else:
         with staged_entry(cache, key) as stage:
@@ -59,9 +59,9 @@ def prepare_again(recipe: Recipe, run: RunFolder, say: Say) -> Prepared:
     key, cache = CacheKey.of(recipe), recipe.data.cache
     if cache is not None:
         entry = RunFolder(cache / key.name)
-        if _is_usable(entry, key, say) and _vocabularies(entry) == _vocabularies(run):
+        if is_current(entry, key, say) and _vocabularies(entry) == _vocabularies(run):
             return _open(recipe, run, entry.corpus, say)
-    if not _is_usable(run, key, say):
+    if not is_current(run, key, say):
         with run.changed() as new:
             _encode_with(run, recipe, new, key)
     return _open(recipe, run, run.corpus, say)
@@ -99,9 +99,10 @@ def pairs_of(recipe: Recipe, files: Files) -> Iterator[Pair]:
 def _take_vocabularies(recipe: Recipe, run: RunFolder, other: RunFolder) -> None:
     """Copies vocabularies and SentencePiece models of another run, which must tokenise text the same way."""
     theirs = other.recipe().data
-    for (side, ours), (_, kind) in zip(token_kinds(recipe.data), token_kinds(theirs), strict=True):
-        if ours != kind and (side == "target" or reads_source(recipe)):
-            raise RecipeError(f"data.vocab_from: {other.path} has {kind} as {side} tokens, expected {ours}")
+    found = token_kinds(theirs)
+    for side, kind in token_kinds(recipe.data).items():
+        if found[side] != kind and (side == "target" or reads_source(recipe)):
+            raise RecipeError(f"data.vocab_from: {other.path} has {found[side]} as {side} tokens, expected {kind}")
     if build_normalisation(recipe.data) != build_normalisation(theirs):
         raise RecipeError(f"data.vocab_from: {other.path} has another normalisation ({build_normalisation(theirs)})")
     _copy_vocabularies(other, run)
@@ -112,7 +113,7 @@ def place_sentencepiece_models(recipe: Recipe, run: RunFolder) -> None:
     data = recipe.data
     given = [data.source_sentencepiece, data.target_sentencepiece]
     steps = build_normalisation(data)
-    for (side, kind), model in zip(token_kinds(data), reversed(given) if data.swap else given, strict=True):
+    for (side, kind), model in zip(token_kinds(data).items(), reversed(given) if data.swap else given, strict=True):
         if kind != "sentencepiece":
             continue
         copy = run.sentencepiece_path(side)
@@ -171,7 +172,7 @@ def _encode_dev(run: RunFolder, recipe: Recipe, new: RunFolder, key: CacheKey, t
     """Encodes the dev pairs and marks both corpora as complete; refuses a corpus without pairs."""
     _refuse_no_pairs(recipe.data.train, train)
     path, codec = new.corpus / "dev.arrow", run.codec(recipe)
-    dev = write_corpus(dev_pairs(recipe), codec, path, Limits(), **_columns(recipe))
+    dev = write_corpus(dev_pairs(recipe), codec, path, LengthLimits(), **_columns(recipe))
     _refuse_no_pairs(recipe.data.dev, dev)
     save_contents(new.corpus, key, {"train": str(train), "dev": str(dev)}, vocabulary_files(run))
 
@@ -196,13 +197,6 @@ def _open(recipe: Recipe, run: RunFolder, corpus: Path, say: Say) -> Prepared:
     size = len(codec.target.vocab) if codec.copies_words else 0
     train, dev = (Corpus(corpus / f"{name}.arrow", copied_size=size) for name in ("train", "dev"))
     return Prepared(recipe, codec, train, dev)
-
-
-def _is_usable(run: RunFolder, key: CacheKey, say: Say) -> bool:
-    reason = stale_reason(run, key)
-    if reason:
-        say(f"{reason}: the data are encoded again")
-    return reason is None
 
 
 def _vocabularies(run: RunFolder) -> dict[str, bytes]:

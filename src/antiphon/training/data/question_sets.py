@@ -26,8 +26,7 @@ from antiphon.ranking.word_overlap import Overlap
 from antiphon.ranking.word_vectors import read_vectors
 from antiphon.recipe.schema import DataSection, Recipe
 from antiphon.runs.run_folder import RunFolder
-from antiphon.terminal import count_of
-from antiphon.training.reporting import Say
+from antiphon.terminal import Say, count_of
 
 
 def training_questions(data: DataSection, say: Say) -> list[Question]:

@@ -57,7 +57,7 @@ class MemoryEstimate:
         return self.weights + self.ema + self.optimiser + self.step + self.cuda_graphs
 
     def lines(self) -> list[str]:
-        """All of it for people, in lines."""
+        """The estimate as lines of text."""
         pairs, rows, columns = self.largest
         kinds = {
             "weights": self.weights,

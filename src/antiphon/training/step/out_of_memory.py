@@ -12,6 +12,7 @@ from typing import Any, Protocol, Self, TypeVar
 import torch
 
 from antiphon.exceptions import RunError
+from antiphon.terminal import Say
 from antiphon.training.distributed import BatchShard
 from antiphon.training.step.cuda_graph_step import CaptureError, CudaGraphStep
 from antiphon.training.step.step import Step, StepResult, Update
@@ -39,7 +40,7 @@ class SplittableBatch(Protocol):
 class MicroBatchLimit:
     """The largest number of cells computed at once, lowered each time that memory runs out; None: no limit yet."""
 
-    def __init__(self, say: Callable[[str], None], max_cells: int | None = None) -> None:
+    def __init__(self, say: Say, max_cells: int | None = None) -> None:
         self.say, self.max_cells = say, max_cells
 
     def split(self, batch: SplittableBatch) -> list[Any]:
@@ -93,8 +94,8 @@ def _too_large(pairs: int, rows: int, columns: int) -> str:
         found = f"the {pairs:,} candidates of a question, of up to {columns:,} tokens, do not fit at once"
         remedy = "train.listwise_weight, which is 0 where candidates need not be computed at once"
     return (
-        f"out of memory: {found}; the last checkpoint is whole, free some memory and continue with --resume, or start "
-        f"again with a lower {remedy}"
+        f"out of memory: {found}; the last checkpoint is complete, free some memory and continue with --resume, or "
+        f"start again with a lower {remedy}"
     )
 
 

@@ -4,9 +4,8 @@ import time
 
 import torch
 
-from antiphon.terminal import duration
+from antiphon.terminal import duration, silent
 from antiphon.training.optimisation import Optimisation
-from antiphon.training.reporting import silent
 from antiphon.training.step.step import Step
 from antiphon.training.training_setup import TrainingSetup
 from antiphon.training.training_state import TrainingState
@@ -26,7 +25,7 @@ def seconds_per_epoch(setup: TrainingSetup, optimisation: Optimisation, device: 
     rows, columns = setup.lengths
     plan.sort(key=lambda indices: len(indices) * int(rows[indices].max()) * int(columns[indices].max()))
     some = [
-        setup.batches.load(indices, indices).to(device)
+        setup.batches.load(indices, indices).to(device)  # any random seeds do
         for indices in (plan[int(quantile * len(plan))] for quantile in _QUANTILES)
     ]
     step(some[0])  # the first step of all takes longer
@@ -39,7 +38,7 @@ def seconds_per_epoch(setup: TrainingSetup, optimisation: Optimisation, device: 
 
 
 def describe_duration(seconds: float, max_epochs: int) -> str:
-    """The time of an epoch and of all of them, for people."""
+    """The time of an epoch and of all epochs as text."""
     epoch = f"{seconds:.1f} s" if seconds < 10 else duration(seconds)
     whole = duration(seconds * max_epochs)
     return f"about {epoch} per epoch, {whole} for all {max_epochs} epochs, without validation"

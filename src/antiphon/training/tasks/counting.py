@@ -14,10 +14,10 @@ from antiphon.ranking.saved_rankers import load_ranker
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import task_metrics
 from antiphon.runs.run_folder import RunFolder
+from antiphon.terminal import Say
 from antiphon.training.data.data_defaults import with_data_defaults
 from antiphon.training.data.prepare import dev_pairs, place_sentencepiece_models, training_pairs
 from antiphon.training.data.question_sets import dev_questions, learn_overlap, ranking_values, training_questions
-from antiphon.training.reporting import Say
 from antiphon.training.summary import Summary, save_summary
 
 

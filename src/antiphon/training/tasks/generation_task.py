@@ -16,14 +16,16 @@ from antiphon.recipe.model_sections import TransducerSection
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import build_beam, build_model, build_search, task_metrics
 from antiphon.runs.run_folder import RunFolder
+from antiphon.terminal import Say
 from antiphon.training.data.epoch_batches import EpochBatches, Indices
 from antiphon.training.data.prepare import Prepared, encoded_dev_pairs, prepare, prepare_again
-from antiphon.training.reporting import Say
 from antiphon.training.step.step import negative_log_likelihood, smoothed_loss
 from antiphon.training.tasks.generation_validation import GenerationValidation, OutputMetrics
 from antiphon.training.tasks.rule_weight import weigh_rules
 from antiphon.training.training_length import TrainingLength
 from antiphon.training.training_setup import TrainingSetup
+
+_DEV_BATCH_SIZE = 64
 
 
 @dataclass(frozen=True)
@@ -114,6 +116,6 @@ class GenerationTask:
             names = list(dict.fromkeys([*task_metrics(recipe.data), recipe.train.dev_metric]))
             outputs = OutputMetrics(codec, search, beam, names, encoded_dev_pairs(recipe, codec))
         plan = plan_batches(
-            dev.source_lengths, dev.target_lengths, batch_size=64, max_cells=recipe.train.max_batch_cells
+            dev.source_lengths, dev.target_lengths, batch_size=_DEV_BATCH_SIZE, max_cells=recipe.train.max_batch_cells
         )
         return GenerationValidation(dev, plan, outputs)

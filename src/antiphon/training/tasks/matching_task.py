@@ -25,8 +25,8 @@ from antiphon.ranking.rankers import (
     match_log_odds,
     name_scores,
     overlap_counts,
+    pair_features,
     plan_match_batches,
-    with_probability,
 )
 from antiphon.ranking.saved_rankers import (
     load_matcher,
@@ -38,6 +38,7 @@ from antiphon.ranking.saved_rankers import (
 )
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.run_folder import RunFolder
+from antiphon.terminal import Say
 from antiphon.training.data.epoch_batches import EpochBatches, Indices
 from antiphon.training.data.question_sets import (
     copy_encoder,
@@ -48,15 +49,16 @@ from antiphon.training.data.question_sets import (
     ranking_values,
     training_questions,
 )
-from antiphon.training.reporting import Say
 from antiphon.training.training_length import TrainingLength
 from antiphon.training.training_setup import DevResult, InMicroBatches, TrainingSetup
 from antiphon.training.training_state import RunningMean
 
+_DEV_BATCH_SIZE = 256
+
 
 @dataclass(frozen=True)
 class WordCounts:
-    """Word overlap of training and dev pairs, which a logistic regression combines with a matcher's probability."""
+    """Word overlap of training and dev pairs, which a logistic regression combines with a matcher's log odds."""
 
     corpus: PairCorpus
     train: NDArray[np.float64]
@@ -65,12 +67,12 @@ class WordCounts:
 
     def fit(self, matcher: PairModel) -> Logistic:
         """The regression on the training pairs."""
-        features = with_probability(self.train, match_log_odds(matcher, self.corpus))
+        features = pair_features(self.train, match_log_odds(matcher, self.corpus))
         return Logistic.fit(FEATURES, features, self.corpus.labels, self.l2)
 
     def add(self, matcher: PairModel, dev_log_odds: Scores) -> Scores:
         """The log odds of the dev pairs with word overlap."""
-        return self.fit(matcher).log_odds(with_probability(self.dev, dev_log_odds))
+        return self.fit(matcher).log_odds(pair_features(self.dev, dev_log_odds))
 
 
 @dataclass(frozen=True)
@@ -172,7 +174,7 @@ class MatchingTask:
             matcher,
             ListwiseLoss(weight) if weight else PairModel.cross_entropy,
             self._listwise_batches(train) if weight else self._pointwise_batches(train),
-            MatchingValidation(self.dev, dev, plan_match_batches(dev, 256), counts),
+            MatchingValidation(self.dev, dev, plan_match_batches(dev, _DEV_BATCH_SIZE), counts),
             (train.question_lengths, train.sentence_lengths),
             (lambda *sizes: QuestionBatch(torch.arange(sizes[0]), sample(*sizes))) if weight else sample,
         )

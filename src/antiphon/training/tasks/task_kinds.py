@@ -6,8 +6,8 @@ from typing import Any, cast
 from antiphon.recipe.kinds import KINDS, resolve
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.run_folder import RunFolder
+from antiphon.terminal import Say
 from antiphon.training.learning_rate import with_rate_defaults
-from antiphon.training.reporting import Say
 from antiphon.training.training_length import with_length_defaults
 from antiphon.training.training_setup import Task
 
