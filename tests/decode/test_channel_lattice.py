@@ -68,10 +68,10 @@ def test_a_channel_that_grows_both_ways_equals_a_fresh_forward_pass(settings):
     for parent, token in enumerate(target[:2]):  # two rows before any column, two columns, a row, the rest
         rows = add_row(rows, parent, token)
     for token in source[:2]:
-        rows = channel.append_column(rows, int(token), range(-1, 2), [[0], [1], [2]], above=0)
+        rows = channel.append_column(rows, int(token), range(-1, 2), [[0], [1], [2]], empty_output=0)
     rows = add_row(rows, 2, 5)
     for token in [*source[2:], END]:
-        rows = channel.append_column(rows, int(token), range(-1, 3), [[0], [1], [2], [3]], above=0)
+        rows = channel.append_column(rows, int(token), range(-1, 3), [[0], [1], [2], [3]], empty_output=0)
     rows = add_row(rows, 3, END)
     pair = Batch.of([np.array(target[:-1], np.int32)], [source], [FEATURES])
     torch.testing.assert_close(rows.scores.last[-1:, -1], model.log_prob(pair))

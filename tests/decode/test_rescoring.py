@@ -8,6 +8,7 @@ import torch
 from antiphon.data.batch import Batch
 from antiphon.data.vocab import END, NO_COUNTERPART, UNKNOWN
 from antiphon.decode.beam_search import BeamSearch, search_outputs
+from antiphon.decode.dropped_hypotheses import search_with_dropped
 from antiphon.decode.rescoring import NoisyChannelRescorer, search_noisy_channel
 from antiphon.models.channel_weights import Weights
 from antiphon.models.language_model import LanguageModel
@@ -225,6 +226,15 @@ def test_static_shapes_change_no_answer(settings, weights, reading, parts):
     assert_same_answers(search_noisy_channel(model, batch, settings, static_shapes=True), wanted)
 
 
+def test_what_a_search_drops_does_not_depend_on_how_few_outputs_are_wanted():
+    model, batch = combine(components(), (1.0, 1.0, 0.5, 0.3)), batch_of(sources(4))
+    settings = beam_settings(beam=3, proposals=6, direct_outputs=0)
+    wide_found, wide_dropped = search_with_dropped(model, batch, settings.for_rescoring())
+    found, dropped = search_with_dropped(model, batch, settings)
+    assert found == search_noisy_channel(model, batch, settings)[0] == wide_found[:1]
+    assert dropped == wide_dropped
+
+
 @torch.inference_mode()
 @pytest.mark.parametrize("parts", [COPYING, CAUSAL], ids=["copying", "causal"])
 def test_a_step_of_static_shapes_has_no_device_sync_but_for_lost_cells(monkeypatch, parts):
@@ -234,5 +244,4 @@ def test_a_step_of_static_shapes_has_no_device_sync_but_for_lost_cells(monkeypat
     batch = batch_of(sources(5, 9, 3, 7))
     settings = beam_settings(beam=4, proposals=6)
     rescorer = NoisyChannelRescorer(model, batch, settings)
-    rescorer.static_shapes = True
     assert_no_device_sync(BeamSearch(model.direct, batch, settings, rescorer, static_shapes=True))

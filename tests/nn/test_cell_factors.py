@@ -9,7 +9,7 @@ from antiphon.nn.cell_factors import SideState, run_keys
 
 
 def start(count):
-    return SideState.initial(torch.zeros(1, count, 2), None).key
+    return SideState.initial((torch.zeros(1, count, 2), torch.zeros(1, count, 2)), None).key
 
 
 def step_by_step(tokens):

@@ -1,11 +1,11 @@
 import pytest
 import torch
 
-from antiphon.nn.recurrent import LSTM, PrefixEncoder, Sizes, SourceEncoder
+from antiphon.nn.recurrent import LSTM, LSTMSizes, PrefixEncoder, SourceEncoder
 
 
 def sizes(layers):
-    return Sizes(embedding_size=5, hidden_size=4, layers=layers)
+    return LSTMSizes(embedding_size=5, hidden_size=4, layers=layers)
 
 
 @pytest.mark.parametrize("bidirectional", [False, True])

@@ -6,6 +6,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from antiphon.decode.traced_outputs import FINISHED_COLUMNS, SCORE, VALUE
+from antiphon.lattice.moves import IMPOSSIBLE
+
 
 class Extensions(NamedTuple):
     """Hypotheses with one more token, ``E`` of each sentence: the hypothesis that each extends, and its token.
@@ -28,26 +31,33 @@ class Extensions(NamedTuple):
 class Finished(NamedTuple):
     """The best finished outputs of each sentence, best first; where there are fewer, scores are impossible.
 
-    An output has score, value, log probability, the step and the slot of the hypothesis that was extended by the end
-    symbol, and features, all in one tensor.
+    An output is a row of ``FINISHED_COLUMNS`` and features.
     """
 
-    outputs: Float[Tensor, "B n 5+F"]
+    outputs: Float[Tensor, "B n C"]
+
+    @classmethod
+    def none(cls, sentences: int, nbest: int, features: int, device: torch.device) -> "Finished":
+        """No output yet; there is room for ``nbest`` of each sentence."""
+        shape = sentences, nbest, len(FINISHED_COLUMNS) + features
+        outputs = torch.zeros(shape, dtype=torch.float64, device=device)
+        outputs[:, :, [SCORE, VALUE]] = IMPOSSIBLE
+        return cls(outputs)
 
     @property
     def score(self) -> Float[Tensor, "B n"]:
         """The score that outputs are ranked by."""
-        return self.outputs[:, :, 0]
+        return self.outputs[:, :, SCORE]
 
     @property
     def value(self) -> Float[Tensor, "B n"]:
         """The value that they were compared by in the search."""
-        return self.outputs[:, :, 1]
+        return self.outputs[:, :, VALUE]
 
-    def add(self, outputs: Float[Tensor, "B E 5+F"]) -> "Finished":
+    def add(self, outputs: Float[Tensor, "B E C"]) -> "Finished":
         """The best of these and others, as many as before."""
         both = torch.cat([self.outputs, outputs], 1)
-        best = both[:, :, 0].topk(self.outputs.shape[1], 1).indices
+        best = both[:, :, SCORE].topk(self.outputs.shape[1], 1).indices
         return Finished(both.gather(1, best[:, :, None].expand(-1, -1, both.shape[2])))
 
 

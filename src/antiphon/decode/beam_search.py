@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
@@ -29,11 +29,11 @@ from antiphon.data.batch import Batch
 from antiphon.data.vocab import END, PAD, SPECIALS, START, UNKNOWN
 from antiphon.decode.beam_hypotheses import Beam, Extensions, Finished, StepRecord
 from antiphon.decode.captured_step import CapturedStep
-from antiphon.decode.hypothesis import BeamSettings, Hypothesis
+from antiphon.decode.hypothesis import STUCK_AFTER, BeamSettings, Hypothesis
 from antiphon.decode.rescorer import LogProbability, Rescorer
 from antiphon.decode.traced_outputs import trace_outputs
 from antiphon.lattice.moves import IMPOSSIBLE
-from antiphon.models.left_to_right import AlignedModel, LeftToRight, copies_unknown, reserve, static_fits
+from antiphon.models.left_to_right import BandedModel, LeftToRight, copies_unknown, is_long, reserve, static_fits
 from antiphon.nn.cuda_streams import run_concurrently
 from antiphon.nn.factored_softmax import has_kernel
 from antiphon.nn.next_tokens import top_tokens
@@ -42,8 +42,6 @@ from antiphon.pause_points import pause
 
 _MIN_VALUE = torch.finfo(torch.float64).min
 """Lower than every possible value."""
-_STUCK_AFTER = 200
-"""A search gives up after this many tokens at one position of a long input."""
 _DONE_CHECK_INTERVAL = 4
 """Steps replayed between device syncs that check whether all sentences are done."""
 
@@ -83,7 +81,7 @@ class BeamSearch:
         if self.static_shapes:
             self.first_state = reserve(model, self.first_state, longest)
         self.width = max(self.K, settings.proposals) if self.rescorer.features else self.K
-        self.is_long = hasattr(model, "is_long") and model.is_long(self.memory)
+        self.is_long = is_long(model, self.memory)
 
     def run(self) -> list[list[Hypothesis]]:
         """The best outputs of every sentence."""
@@ -93,13 +91,13 @@ class BeamSearch:
         row: int | None = None
         interval = _DONE_CHECK_INTERVAL if self.static_shapes else 1
         for length in range(1, int(self.limits.max()) + 1):
-            beam, written = step(beam)
-            history.append(written)
+            beam, record = step(beam)
+            history.append(record)
             pause()
             if length % interval == 0 and not (beam.log_prob > IMPOSSIBLE).any():
                 break
-            if self.is_long and length % _STUCK_AFTER == 0:
-                before, row = row, cast(AlignedModel, self.model).unfinished_row(self.memory, beam.state)
+            if self.is_long and length % STUCK_AFTER == 0:
+                before, row = row, cast(BandedModel, self.model).unfinished_row(self.memory, beam.state)
                 if row is not None and row == before:
                     break
         return self._trace_back(beam.finished, history)
@@ -116,15 +114,9 @@ class BeamSearch:
             token=torch.full_like(sentence, START),
             log_prob=torch.where(rank == 0, 0.0, IMPOSSIBLE).double(),
             state=self.model.select(self.first_state, sentence),
-            rescorer_state=self.rescorer.select(self.rescorer.start(), sentence),
-            finished=self._none_finished(),
+            rescorer_state=self.rescorer.select(self.rescorer.start(static_shapes=self.static_shapes), sentence),
+            finished=Finished.none(self.B, self.settings.nbest, self.rescorer.features, self.device),
         )
-
-    def _none_finished(self) -> Finished:
-        shape = self.B, self.settings.nbest, 5 + self.rescorer.features
-        outputs = torch.zeros(shape, dtype=torch.float64, device=self.device)
-        outputs[:, :, :2] = IMPOSSIBLE
-        return Finished(outputs)
 
     def _step(self, beam: Beam) -> tuple[Beam, StepRecord]:
         """Hypotheses that are one token longer."""
@@ -162,14 +154,14 @@ class BeamSearch:
         return index if self.static_shapes else beam.slot[index]
 
     def _filled_slots(self, beam: Beam, log_prob: Float[Tensor, "B K"]) -> Beam:
-        """The beam with the slots that hold a hypothesis now; with static shapes, every slot."""
+        """The beam with the slots that hold a hypothesis after this step; with static shapes, every slot."""
         if self.static_shapes:
             return beam
         slot = (log_prob > IMPOSSIBLE).flatten().nonzero()[:, 0]
         return beam._replace(slot=slot, sentence=slot // self.K)
 
     def _of_slots(self, values: Tensor, filled: Beam) -> Tensor:
-        """The values of the slots that hold a hypothesis, of values for each slot of each sentence."""
+        """Of values for every slot of every sentence, those of the slots that hold a hypothesis."""
         return values.flatten() if self.static_shapes else values.flatten()[filled.slot]
 
     def _extend(self, beam: Beam, log_next: Float[Tensor, "N V"], is_last: Bool[Tensor, " B"]) -> Extensions:
@@ -192,7 +184,9 @@ class BeamSearch:
         parent, token = (self._by_sentence(tensor, beam.slot) for tensor in (parent, token))
         return Extensions(parent, token, log_prob, log_prob, no_features)
 
-    def _by_sentence(self, values: Float[Tensor, "N W"], slot: Int[Tensor, " N"], empty: float = 0) -> Tensor:
+    def _by_sentence(
+        self, values: Shaped[Tensor, "N W"], slot: Int[Tensor, " N"], empty: float = 0
+    ) -> Shaped[Tensor, "B KW"]:
         """Values of hypotheses grouped by sentence, ``K * W`` each."""
         return scatter_to_slots(values, slot, self.B * self.K, empty=empty).reshape(self.B, -1)
 
@@ -233,16 +227,16 @@ class BeamSearch:
         return value.topk(self.K, 1)
 
     def _limit_rows(self, value: Float[Tensor, "B E"], extensions: Extensions, state: Any) -> Float[Tensor, "B E"]:
-        """Values of extensions, of which at most half a beam may have been written at one position.
+        """The values, impossible for all but the best ``beam / 2`` extensions written at the same position.
 
         On a long input all hypotheses could otherwise repeat tokens at a position that is hard to leave.
         """
         best, index = value.topk(min(4 * self.K, value.shape[1]), 1)
         parent, token = (tensor.gather(1, index) for tensor in (extensions.parent, extensions.token))
         sentence = self.sentences.repeat_interleave(index.shape[1])
-        model = cast(AlignedModel, self.model)
-        _, log_rows = model.log_rows(self.memory, state, parent.flatten(), token.flatten(), sentence)
-        row = log_rows.argmax(1).view_as(index)
+        model = cast(BandedModel, self.model)
+        band = model.log_rows(self.memory, state, parent.flatten(), token.flatten(), sentence)
+        row = band.log_prob.argmax(1).view_as(index)
         before = (row[:, :, None] == row[:, None]).tril(-1).sum(2)
         kept = best.masked_fill(before >= max(1, self.K // 2), IMPOSSIBLE)
         return torch.full_like(value, IMPOSSIBLE).scatter(1, index, kept)

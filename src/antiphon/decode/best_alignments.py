@@ -3,7 +3,6 @@
 from dataclasses import replace
 from typing import TypeVar
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -11,6 +10,7 @@ from antiphon.data.batch import Batch
 from antiphon.decode.hypothesis import Hypothesis
 from antiphon.lattice import best_path
 from antiphon.models.ensemble_model import Ensemble
+from antiphon.models.token_likelihood import output_pairs
 from antiphon.models.transducer import Transducer
 
 M = TypeVar("M", bound=nn.Module)
@@ -18,15 +18,12 @@ M = TypeVar("M", bound=nn.Module)
 
 def found_pairs(batch: Batch, found: list[list[Hypothesis]]) -> Batch:
     """A pair for each hypothesis: its source, and its tokens as the target."""
-    flat = [(b, hypothesis) for b, hypotheses in enumerate(found) for hypothesis in hypotheses]
-    targets = Batch.of([], [np.array(hypothesis.tokens[:-1], np.int32) for _, hypothesis in flat])
-    index = torch.tensor([b for b, _ in flat], dtype=torch.long, device=batch.source.device)
-    sources, targets = Batch(*(tensor[index] for tensor in batch)), targets.to(index.device)
-    return sources._replace(target=targets.target, target_lengths=targets.target_lengths)
+    sources = [b for b, hypotheses in enumerate(found) for _ in hypotheses]
+    return output_pairs(batch, sources, [each.tokens for hypotheses in found for each in hypotheses])
 
 
 def part_of(model: nn.Module, kind: type[M], pairs: Batch) -> tuple[M, Batch] | None:
-    """The model itself if it is of a kind, or such a member of an ensemble, and the pairs in its ids."""
+    """The model, or the member of an ensemble, that is of a kind, with the pairs in its ids; None if there is none."""
     if isinstance(model, Ensemble):
         return model.member_of(kind, pairs)
     return (model, pairs) if isinstance(model, kind) else None
@@ -40,6 +37,6 @@ def add_alignments(model: nn.Module, batch: Batch, found: list[list[Hypothesis]]
         return found
     transducer, pairs = part
     # Best paths take many small steps: faster on a CPU than launching their kernels.
-    lattice = (part.cpu() for part in (*transducer.moves(pairs), pairs.source_lengths, pairs.target_lengths))
+    lattice = (tensor.cpu() for tensor in (*transducer.moves(pairs), pairs.source_lengths, pairs.target_lengths))
     rows = iter(best_path(*lattice).alignment.tolist())
     return [[replace(each, alignment=tuple(next(rows)[: len(each.tokens)])) for each in some] for some in found]

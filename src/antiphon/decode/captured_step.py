@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 State = TypeVar("State")
-Note = TypeVar("Note")
+Record = TypeVar("Record")
 
 
-class CapturedStep(Generic[State, Note]):
+class CapturedStep(Generic[State, Record]):
     """A step from a state to the next state and a record, captured as a CUDA graph and replayed.
 
     States and records are nested tuples of tensors and constants. Shapes are static, and a step has
@@ -19,11 +19,11 @@ class CapturedStep(Generic[State, Note]):
     comes back is overwritten by the next step; records are not.
     """
 
-    def __init__(self, step: Callable[[State], tuple[State, Note]]) -> None:
+    def __init__(self, step: Callable[[State], tuple[State, Record]]) -> None:
         self.step = step
         self._steps_taken = 0
 
-    def __call__(self, state: State) -> tuple[State, Note]:
+    def __call__(self, state: State) -> tuple[State, Record]:
         """The state after one more step, and its record."""
         device = next(_tensors(state)).device
         stream, outer_stream = _stream(device), torch.cuda.current_stream(device)
@@ -33,21 +33,21 @@ class CapturedStep(Generic[State, Note]):
         outer_stream.wait_stream(stream)
         return after
 
-    def _take(self, state: State, stream: torch.cuda.Stream) -> tuple[State, Note]:
+    def _take(self, state: State, stream: torch.cuda.Stream) -> tuple[State, Record]:
         self._steps_taken += 1
         if self._steps_taken == 1:
             return self.step(state)
         if self._steps_taken == 2:
             self._capture(state, stream)
         self._graph.replay()
-        return self._state, _clone(self._note)
+        return self._state, _clone(self._record)
 
     def _capture(self, state: State, stream: torch.cuda.Stream) -> None:
         """A graph that reads the state from fixed addresses and leaves the next one there."""
         self._graph, self._state = torch.cuda.CUDAGraph(), _clone(state)
         with torch.cuda.graph(self._graph, stream=stream):
-            after, note = self.step(self._state)
-            self._note = _clone(note)
+            after, record = self.step(self._state)
+            self._record = _clone(record)
             for buffer, value in zip(_tensors(self._state), _tensors(after), strict=True):
                 if value is not buffer:
                     buffer.copy_(value)

@@ -105,11 +105,16 @@ class ChannelLattice:
         return ChannelRows(state, scores, factors if self.grows else None)
 
     def append_column(
-        self, rows: ChannelRows, token: int, parent: Sequence[int], levels: Sequence[Sequence[int]], above: int | None
+        self,
+        rows: ChannelRows,
+        token: int,
+        parent: Sequence[int],
+        levels: Sequence[Sequence[int]],
+        empty_output: int | None,
     ) -> ChannelRows:
         """The rows of a tree with one more input token, level by level from the top.
 
-        ``parent`` is -1 at the root; ``above`` is the node before any output, while it is kept::
+        ``parent`` is -1 at the root; ``empty_output`` is the node without tokens, None once it is dropped::
 
             forward(n, i) = logaddexp(last(n, i-1), leave(parent of n, i))
         """
@@ -128,9 +133,9 @@ class ChannelLattice:
             last[level] = log_forward + log_write[level]
             leave[level] = log_forward + log_shift[level]
             anywhere[level] = torch.logaddexp(torch.where(parents >= 0, anywhere[parents], IMPOSSIBLE), last[level])
-            if above in level:
-                last[above] = anywhere[above] = IMPOSSIBLE
-                leave[above] = 0.0 if is_first else IMPOSSIBLE
+            if empty_output in level:
+                last[empty_output] = anywhere[empty_output] = IMPOSSIBLE
+                leave[empty_output] = 0.0 if is_first else IMPOSSIBLE
         column = (leave, last, anywhere)
         scores = (torch.cat([old, new[:, None]], 1) for old, new in zip(rows.scores, column, strict=True))
         return rows._replace(scores=RowScores(*scores))

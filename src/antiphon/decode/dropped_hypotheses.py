@@ -11,7 +11,7 @@ from antiphon.decode.beam_search import BeamSearch
 from antiphon.decode.forced_prefix import PrefixModel
 from antiphon.decode.hypothesis import BeamSettings, Hypothesis
 from antiphon.decode.rescoring import NoisyChannelRescorer
-from antiphon.decode.traced_outputs import Step, trace_path
+from antiphon.decode.traced_outputs import SLOT, STEP, StepLists, trace_path
 from antiphon.lattice.moves import IMPOSSIBLE
 from antiphon.models.left_to_right import LeftToRight
 from antiphon.models.noisy_channel import NoisyChannel
@@ -28,13 +28,18 @@ class Dropped(NamedTuple):
 def search_with_dropped(
     model: LeftToRight | NoisyChannel, batch: Batch, settings: BeamSettings, prefix: Sequence[int] = ()
 ) -> tuple[list[Hypothesis], list[Dropped]]:
-    """The best outputs of a single source, and the hypotheses that the beam dropped, the most probable first."""
-    noisy = model if isinstance(model, NoisyChannel) else None
-    direct = cast(LeftToRight, PrefixModel(model if noisy is None else noisy.direct, prefix))
-    rescorer = None if noisy is None else NoisyChannelRescorer(noisy, batch, settings)
-    search = _RecordedSearch(direct, batch, settings, rescorer, static_shapes=False)
+    """The best outputs of a single source, and the hypotheses that the beam dropped, the most probable first.
+
+    A noisy channel ranks none of its ``direct_outputs`` here: they are found by a search of their own.
+    """
+    searched, rescorer, width = model, None, settings
+    if isinstance(model, NoisyChannel):
+        width = settings.for_rescoring()
+        searched, rescorer = cast(LeftToRight, model.direct), NoisyChannelRescorer(model, batch, width)
+    direct = cast(LeftToRight, PrefixModel(searched, prefix))
+    search = _RecordedSearch(direct, batch, width, rescorer, static_shapes=False)
     (found,) = search.run()
-    return found, sorted(search.dropped, key=lambda each: -each.log_prob)
+    return found[: settings.nbest], sorted(search.dropped, key=lambda each: -each.log_prob)
 
 
 class _RecordedSearch(BeamSearch):
@@ -43,8 +48,8 @@ class _RecordedSearch(BeamSearch):
     dropped: Sequence[Dropped] = ()
 
     def _trace_back(self, finished: Finished, history: list[StepRecord]) -> list[list[Hypothesis]]:
-        steps: list[Step] = [tuple(part.tolist() for part in step) for step in history]  # type: ignore[misc]
-        ended = {(int(step), int(slot)) for _, _, _, step, slot, *_ in finished.outputs[0].tolist()}
+        steps: list[StepLists] = [tuple(part.tolist() for part in step) for step in history]  # type: ignore[misc]
+        ended = {(int(output[STEP]), int(output[SLOT])) for output in finished.outputs[0].tolist()}
         self.dropped = [
             Dropped(tuple(trace_path(steps[:length], 0, slot, self.K)[0]), log_prob)
             for length, (_, _, log_probs) in enumerate(steps, 1)

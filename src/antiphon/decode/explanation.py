@@ -24,6 +24,7 @@ class Explanation:
 
 
 Explain = Callable[[Any, Batch], Explanation]
+"""Explains a pair, given a model and a batch of this pair alone."""
 
 
 def align(model: Transducer, pair: Batch) -> Explanation:
@@ -33,7 +34,7 @@ def align(model: Transducer, pair: Batch) -> Explanation:
 
 
 def attend(model: Attention | Transformer, pair: Batch) -> Explanation:
-    """Attention weights, and the source word with the largest weight for each token; the end is linked to the end."""
+    """Attention weights, and the source word with the largest weight for each token; both end symbols are linked."""
     weights = model.attention(pair)
     positions = attended_positions(weights, pair.source_lengths)[0]
     positions[-1] = pair.source_lengths[0] - 1

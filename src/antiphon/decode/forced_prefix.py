@@ -15,7 +15,7 @@ class PrefixModel:
     """
 
     steps_differ = True
-    """So they are not captured as a CUDA graph."""
+    """Steps that write the prefix differ from later ones, so none is captured as a CUDA graph."""
 
     def __init__(self, model: Any, prefix: Sequence[int]) -> None:
         self._model, self._remaining = model, list(prefix)
@@ -24,7 +24,7 @@ class PrefixModel:
         return getattr(self._model, name)
 
     def step(self, memory: Any, state: Any, tokens: Tensor, sentence: Tensor) -> tuple[Tensor, Any]:
-        """Log probabilities of the next token, of which one is possible while the prefix is not written."""
+        """Log probabilities of the next token; until the prefix is written, only its next token is possible."""
         log_next, state = self._model.step(memory, state, tokens, sentence)
         if self._remaining:
             token = self._remaining.pop(0)

@@ -9,6 +9,9 @@ from antiphon.data.vocab import END, UNKNOWN
 if TYPE_CHECKING:
     from antiphon.data.batch import Batch
 
+STUCK_AFTER = 200
+"""A beam search gives up after this many tokens at one position of a long input."""
+
 
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
@@ -77,13 +80,16 @@ def merge_outputs(
 class BeamSettings:
     """Settings of a beam search.
 
-    ``proposals`` is how many extensions a noisy channel rescores before it keeps ``beam`` of them, ``direct_outputs``
-    how many outputs of its direct model it ranks along with its own.
-    ``threshold`` prunes whatever is more than this many nats behind the best hypothesis of its sentence;
-    ``commit_margin``: a stream writes the prefix shared by all outputs at most this many nats behind the best;
-    outputs may be ``max_length_ratio`` times as long as the input, and ``max_length_extra`` tokens more. Finished
-    outputs are ranked by their log probability with length bias and normalisation. With ``replace_unknown``, unknown
-    tokens are written, to be replaced later (``decode/unknown_words.py``). Methods take tensors or arrays of numpy.
+    * ``beam`` hypotheses of a sentence are kept, and its ``nbest`` best outputs returned.
+    * ``threshold``: what is more than this many nats behind the best hypothesis of its sentence is pruned.
+    * ``proposals``: a noisy channel rescores this many extensions before it keeps ``beam`` of them, and ranks the best
+      ``direct_outputs`` of its direct model along with its own.
+    * ``commit_margin``: a stream writes the prefix shared by all outputs at most this many nats behind the best.
+    * An output may be ``max_length_ratio`` times as long as its input, and ``max_length_extra`` tokens more.
+    * ``length_normalisation``, ``length_bias``: finished outputs are ranked by ``normalise``.
+    * ``replace_unknown``: unknown tokens are written, to be replaced later (``decode/unknown_words.py``).
+
+    Methods take tensors or arrays of numpy.
     """
 
     beam: int
@@ -115,10 +121,10 @@ class BeamSettings:
     def upper_bound(self, log_prob: Any, length: Any, limits: Any) -> Any:
         """The best score that unfinished hypotheses of this length can still reach, since log p never rises.
 
-        Without a bias, ``s / n ** a`` with ``s <= 0`` is highest at the limit.
-
-        As a function of the final length ``n``, ``(s + b n) / n ** a`` with ``s <= 0`` is highest at one of the ends,
-        or where its derivative is 0: at ``n = a s / (b (1 - a))``. Limits are as precise as log probabilities.
+        The score ``(s + b n) / n ** a``, with ``s`` the log probability and ``s <= 0``, is bounded over all final
+        lengths ``n`` up to the limit. It is highest at one of the ends, or where its derivative is 0, at
+        ``n = a s / (b (1 - a))``. Without a bias (``b = 0``) it is highest at the limit. Limits have the type of log
+        probabilities.
         """
         shortest = length + 1
         if not self.length_normalisation and self.length_bias <= 0:

@@ -1,6 +1,6 @@
 """What a beam search compares hypotheses by: their log probability, or the scores of several models."""
 
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor
@@ -9,14 +9,15 @@ from antiphon.decode.beam_hypotheses import Beam, Extensions
 from antiphon.decode.hypothesis import BeamSettings
 
 
+@runtime_checkable
 class Rescorer(Protocol):
     """Other models that help to decide which extensions are kept."""
 
     features: int
     """Number of scores for each extension."""
 
-    def start(self) -> Any:
-        """Its state before the start symbol of every sentence."""
+    def start(self, *, static_shapes: bool) -> Any:
+        """Its state before the start symbol of every sentence; the shapes of later states may have to be static."""
         ...
 
     def prepare(self, beam: Beam) -> Any:
@@ -53,7 +54,7 @@ class LogProbability:
     def __init__(self, settings: BeamSettings) -> None:
         self.settings = settings
 
-    def start(self) -> tuple[()]:
+    def start(self, *, static_shapes: bool) -> tuple[()]:
         """Nothing."""
         return ()
 

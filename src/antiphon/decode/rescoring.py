@@ -34,14 +34,12 @@ from antiphon.decode.channel_lattice import ChannelLattice, ChannelRows
 from antiphon.decode.forced_prefix import PrefixModel
 from antiphon.decode.hypothesis import BeamSettings, Hypothesis, merge_outputs, padded_tokens, with_scores
 from antiphon.lattice.moves import IMPOSSIBLE
+from antiphon.models.channel_weights import UNFINISHED_FACTOR
 from antiphon.models.left_to_right import AlignedModel, LeftToRight
 from antiphon.models.noisy_channel import NoisyChannel
 from antiphon.nn.recurrent import LSTMState, select_states
 from antiphon.nn.slots import scatter_to_slots
 from antiphon.pause_points import pause
-
-_COMPARED = 0.5
-"""Factor on the channel score where outputs are compared that may not have ended."""
 
 
 class RescorerState(NamedTuple):
@@ -50,6 +48,22 @@ class RescorerState(NamedTuple):
     rows: ChannelRows | None
     language: LSTMState | None
     log_language: Float[Tensor, " N"]
+
+
+class LanguageStep(NamedTuple):
+    """The language model after each of ``N`` prefixes: log probabilities of the next token, and its state."""
+
+    log_next: Float[Tensor, "N V"]
+    state: LSTMState
+
+
+class ActiveExtensions(NamedTuple):
+    """The extensions of all sentences that are rescored, one after the other; with static shapes, not all exist."""
+
+    parent: Int[Tensor, " M"]
+    token: Int[Tensor, " M"]
+    sentence: Int[Tensor, " M"]
+    exists: Bool[Tensor, " M"]
 
 
 class Pending(NamedTuple):
@@ -76,7 +90,6 @@ def search_noisy_channel(
     rescorer = NoisyChannelRescorer(model, batch, wide)
     direct = cast(LeftToRight, PrefixModel(model.direct, prefix) if prefix else model.direct)
     search = BeamSearch(direct, batch, wide, rescorer, static_shapes=static_shapes)
-    rescorer.static_shapes = search.static_shapes
     found = search.run()
     if not settings.direct_outputs:
         return [outputs[: settings.nbest] for outputs in found]
@@ -88,10 +101,10 @@ class NoisyChannelRescorer:
     """Rescores a beam search of the direct model by channel model, language model and length."""
 
     features = 4
-    static_shapes = False
 
     def __init__(self, model: NoisyChannel, batch: Batch, settings: BeamSettings) -> None:
         self.model, self.settings, self.lengths = model, settings, batch.source_lengths
+        self.static_shapes = False
         self.device, self.rows = batch.source.device, batch.source.shape[1]
         self.channel: ChannelLattice | None = None
         self.language_memory, self.first_language = None, None
@@ -120,7 +133,8 @@ class NoisyChannelRescorer:
         log_channel, log_language = torch.zeros(2, B * K, dtype=torch.float64, device=self.device)
         unfinished = torch.arange(B * K, device=self.device)
         sentence, prefix = torch.arange(B, device=self.device), unfinished // K
-        state, last = self.select(self.start(), sentence), torch.full_like(sentence, START)
+        state = self.select(self.start(static_shapes=self.static_shapes), sentence)
+        last = torch.full_like(sentence, START)
         for token in outputs.unbind(1):
             token = token[unfinished]
             extended, prefix = (prefix * size + token).unique(return_inverse=True)
@@ -129,8 +143,7 @@ class NoisyChannelRescorer:
             sentence, last, ends = sentence[parent], extended % size, token == END
             log_language[unfinished[ends]] = state.log_language[prefix[ends]]
             if state.rows is not None:
-                whole = state.rows.scores.last.gather(1, (self.lengths[sentence] - 1)[:, None])[:, 0]
-                log_channel[unfinished[ends]] = whole[prefix[ends]]
+                log_channel[unfinished[ends]] = self._whole_inputs(state.rows, sentence)[prefix[ends]]
             unfinished, prefix = unfinished[~ends], prefix[~ends]
             pause()
             if not len(unfinished):
@@ -147,16 +160,17 @@ class NoisyChannelRescorer:
     ) -> RescorerState:
         """The state after prefixes that extend ``parent`` by a token; ``last`` and ``sentence`` are the parents'."""
         rows, log_language = self._append(state, parent, token, sentence[parent]), state.log_language[parent]
-        prepared = self._step_language(state.language, last, sentence)
-        if prepared is None:
+        language = self._step_language(state.language, last, sentence)
+        if language is None:
             return RescorerState(rows, None, log_language)
-        log_token = prepared[0][parent, self.model.language_model_ids(token)]
-        return RescorerState(rows, select_states(prepared[1], parent), log_language + log_token)
+        log_token = language.log_next[parent, self.model.language_model_ids(token)]
+        return RescorerState(rows, select_states(language.state, parent), log_language + log_token)
 
-    def start(self) -> Pending:
-        """Channel and language model before the first token."""
+    def start(self, *, static_shapes: bool) -> Pending:
+        """Channel and language model before the first token; ``static_shapes`` holds for all steps that follow."""
+        self.static_shapes = static_shapes
         sentence = torch.arange(len(self.lengths), device=self.device)
-        room = int(self.settings.length_limits(self.lengths).max()) if self.static_shapes else 0
+        room = int(self.settings.length_limits(self.lengths).max()) if static_shapes else 0
         rows = None if self.channel is None else self.channel.start(room)
         nothing = torch.zeros_like(sentence, dtype=torch.float64)
         return Pending(RescorerState(rows, self.first_language, nothing), sentence)
@@ -171,50 +185,49 @@ class NoisyChannelRescorer:
             log_language[state_index],
         )
 
-    def prepare(self, beam: Beam) -> tuple[Float[Tensor, "N V"], LSTMState] | None:
-        """The language model after the hypotheses of the beam: log probabilities of the next token, and its state."""
+    def prepare(self, beam: Beam) -> LanguageStep | None:
+        """The language model after the hypotheses of the beam, if there is one."""
         return self._step_language(beam.rescorer_state.language, beam.token, beam.sentence)
 
     def _step_language(
         self, state: LSTMState | None, tokens: Int[Tensor, " N"], sentence: Int[Tensor, " N"]
-    ) -> tuple[Float[Tensor, "N V"], LSTMState] | None:
+    ) -> LanguageStep | None:
         if self.model.language_model is None or state is None:
             return None
-        read = self.model.language_model_ids(tokens)
-        return self.model.language_model.step(self.language_memory, state, read, sentence)
+        ids = self.model.language_model_ids(tokens)
+        return LanguageStep(*self.model.language_model.step(self.language_memory, state, ids, sentence))
 
     def choose(
-        self, extensions: Extensions, beam: Beam, memory: Any, state: Any, prepared: Any
+        self, extensions: Extensions, beam: Beam, memory: Any, state: Any, prepared: LanguageStep | None
     ) -> tuple[Extensions, Pending]:
         """The best ``proposals`` extensions of each sentence, rescored."""
         before: RescorerState = beam.rescorer_state
         length = beam.length + 1
-        language, log_language = self._language_scores(before, extensions, prepared)
+        log_language = self._language_scores(before, extensions, prepared)
         proposals, log_language = self._propose(extensions, log_language, length)
         B, E = proposals.token.shape
-        live = self._live(proposals.value > IMPOSSIBLE)
-        sentence, parent, token = live // E, proposals.parent.flatten()[live], proposals.token.flatten()[live]
-        rows = self._append(before, parent, token, sentence)
-        exists = (proposals.value > IMPOSSIBLE).flatten()[live]
-        scores = self._channel_scores(rows, memory, state, parent, token, sentence, exists)
-        compared, log_channel = (scatter_to_slots(each, live, B * E).view(B, E) for each in scores)
+        exists = proposals.value > IMPOSSIBLE
+        index = self._active_index(exists)
+        parent, token, is_real = (part.flatten()[index] for part in (proposals.parent, proposals.token, exists))
+        active = ActiveExtensions(parent, token, index // E, is_real)
+        rows = self._append(before, parent, token, active.sentence)
+        scores = self._channel_scores(rows, active, memory, state)
+        compared, log_channel = (scatter_to_slots(each, index, B * E).view(B, E) for each in scores)
         value = self._value(proposals.value, proposals.log_prob, compared, log_language, length)
         features = torch.stack([proposals.log_prob, log_channel, log_language, length.expand(B, E)], -1)
-        after = RescorerState(
-            rows, None if language is None else select_states(language, parent), log_language.flatten()[live]
-        )
-        state_index = scatter_to_slots(torch.arange(len(live), device=self.device), live, B * E)
+        language = None if prepared is None else select_states(prepared.state, parent)
+        after = RescorerState(rows, language, log_language.flatten()[index])
+        state_index = scatter_to_slots(torch.arange(len(index), device=self.device), index, B * E)
         return proposals._replace(value=value, features=features), Pending(after, state_index)
 
     def _language_scores(
-        self, before: RescorerState, extensions: Extensions, prepared: Any
-    ) -> tuple[LSTMState | None, Float[Tensor, "B E"]]:
-        """The state of the language model, and its log probability of every extension."""
-        if prepared is None:
-            return None, torch.zeros_like(extensions.log_prob)
-        log_next, state = prepared
-        log_token = log_next[extensions.parent, self.model.language_model_ids(extensions.token)]
-        return state, before.log_language[extensions.parent] + log_token
+        self, before: RescorerState, extensions: Extensions, language: LanguageStep | None
+    ) -> Float[Tensor, "B E"]:
+        """The language model's log probability of every extension, 0 if there is none."""
+        if language is None:
+            return torch.zeros_like(extensions.log_prob)
+        log_token = language.log_next[extensions.parent, self.model.language_model_ids(extensions.token)]
+        return before.log_language[extensions.parent] + log_token
 
     def _propose(
         self, extensions: Extensions, log_language: Float[Tensor, "B E"], length: Float[Tensor, ""]
@@ -230,7 +243,7 @@ class NoisyChannelRescorer:
         value, chosen = value.topk(min(max(self.settings.proposals, self.settings.beam), value.shape[1]), 1)
         return extensions.take(chosen, value), log_language.gather(1, chosen)
 
-    def _live(self, exists: Bool[Tensor, "B E"]) -> Int[Tensor, " M"]:
+    def _active_index(self, exists: Bool[Tensor, "B E"]) -> Int[Tensor, " M"]:
         """Flat indices of the extensions that exist; with static shapes, all of them."""
         if self.static_shapes:
             return torch.arange(exists.numel(), device=self.device)
@@ -244,29 +257,30 @@ class NoisyChannelRescorer:
         return self.channel.append_rows(before.rows, parent, self.model.channel_ids(token), sentence)
 
     def _channel_scores(
-        self,
-        rows: ChannelRows | None,
-        memory: Any,
-        state: Any,
-        parent: Int[Tensor, " M"],
-        token: Int[Tensor, " M"],
-        sentence: Int[Tensor, " M"],
-        exists: Bool[Tensor, " M"],
+        self, rows: ChannelRows | None, active: ActiveExtensions, memory: Any, state: Any
     ) -> tuple[Float[Tensor, " M"], Float[Tensor, " M"]]:
-        """``c`` of each extension, and ``log p(x | y)`` of those that end; only those that exist are compared."""
+        """``c`` of each extension, to be compared, and as its feature ``log p(x | y)`` if it ends, else ``c`` again.
+
+        ``memory`` and ``state`` are the direct model's.
+        """
+        parent, token, sentence, exists = active
         if rows is None:
             nothing = torch.zeros_like(token, dtype=torch.float64)
             return nothing, nothing
         first_row, log_arrive = cast(AlignedModel, self.model.direct).log_rows(memory, state, parent, token, sentence)
         last_row = self.lengths[sentence] - 1
-        whole = rows.scores.last.gather(1, last_row[:, None])[:, 0]
+        whole = self._whole_inputs(rows, sentence)
         explained = torch.where(token == END, whole, self._explained(rows, first_row, log_arrive.exp()))
         row = torch.where(token == END, last_row, first_row + log_arrive.argmax(1))
         cell = sentence * self.rows + row
         best = torch.full((len(self.lengths) * self.rows,), IMPOSSIBLE, dtype=explained.dtype, device=self.device)
         best = best.scatter_reduce(0, cell, explained.masked_fill(~exists, IMPOSSIBLE), "amax")
-        compared = _COMPARED * (explained - best[cell])
+        compared = UNFINISHED_FACTOR * (explained - best[cell])
         return compared, torch.where(token == END, whole, compared)
+
+    def _whole_inputs(self, rows: ChannelRows, sentence: Int[Tensor, " M"]) -> Float[Tensor, " M"]:
+        """``log p(x | y)`` of whole inputs, if outputs end with these rows."""
+        return rows.scores.last.gather(1, (self.lengths[sentence] - 1)[:, None])[:, 0]
 
     def _explained(self, rows: ChannelRows, first_row: int, arrive: Float[Tensor, "M R"]) -> Float[Tensor, " M"]:
         """``e`` of each extension."""

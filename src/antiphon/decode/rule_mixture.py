@@ -20,11 +20,11 @@ from antiphon.decode.hypothesis import Hypothesis
 
 Ids = tuple[int, ...]
 ScoreOutputs = Callable[[Sequence[int], Sequence[Ids]], Sequence[Sequence[float]]]
-"""The network's log probability of each token of outputs of some sources of a batch, given by index."""
+"""Given the indices of sources in a batch and an output of each: the network's log probabilities of its tokens."""
 
 
 class HeldOutAnswers(NamedTuple):
-    """Answers of network and rules to a held-out pair: the network's log probability of each, and which is right."""
+    """The answers of network and rules to a held-out pair: the network's log probability of each, and who is right."""
 
     log_prob: float
     rule_log_prob: float
@@ -33,10 +33,10 @@ class HeldOutAnswers(NamedTuple):
 
     @property
     def break_even(self) -> float:
-        """The weight above which the rules' answer wins.
+        """The weight above which the rules' answer wins: ``d / (1 + d)`` with ``d = p(network's) - p(rules')``.
 
-        With ``d`` the network's probability of its own answer minus that of the rules', it is ``d / (1 + d)``; it is 0
-        if the search missed a more probable answer of the rules.
+        ``p`` is the network's probability of an answer. If it prefers the rules' answer, which its search has missed,
+        the weight is 0.
         """
         lead = math.exp(self.log_prob) - math.exp(self.rule_log_prob)
         return max(0.0, lead / (1 + lead))
@@ -45,26 +45,26 @@ class HeldOutAnswers(NamedTuple):
 def add_rules(
     score: ScoreOutputs,
     found: Sequence[list[Hypothesis]],
-    rules: Sequence[Ids],
+    answers: Sequence[Ids],
     weight: float,
     nbest: int,
 ) -> list[list[Hypothesis]]:
-    """The ``nbest`` best outputs of network and rules together; ``rules`` has the answer of each source."""
-    listed = _with_answers(score, found, rules)
-    mixed = [[_mix(each, answer, weight) for each in some] for some, answer in zip(listed, rules, strict=True)]
+    """The ``nbest`` best outputs of network and rules together; ``answers`` are those of the rules to each source."""
+    listed = _with_answers(score, found, answers)
+    mixed = [[_mix(each, answer, weight) for each in some] for some, answer in zip(listed, answers, strict=True)]
     return [sorted(some, key=lambda each: -each.score)[:nbest] for some in mixed]
 
 
 def draw_rules(
     score: ScoreOutputs,
     found: Sequence[list[Hypothesis]],
-    rules: Sequence[Ids],
+    answers: Sequence[Ids],
     weight: float,
     seed: int,
 ) -> list[list[Hypothesis]]:
     """Samples of the mixture: samples of the network, some replaced by the rules' answer with the given weight."""
     drawn = []
-    for listed, own, answer in zip(_with_answers(score, found, rules), found, rules, strict=True):
+    for listed, own, answer in zip(_with_answers(score, found, answers), found, answers, strict=True):
         random = np.random.default_rng([seed, zlib.crc32(repr(answer).encode())]).random(len(own))
         by_rule = next((each for each in listed if each.tokens == answer), None)
         chosen = [by_rule if by_rule and value < weight else each for each, value in zip(own, random, strict=True)]
@@ -84,45 +84,49 @@ def as_answer(tokens: Sequence[int], *, copies_unknown: bool) -> Ids:
 
 
 def held_out_answers(
-    score: ScoreOutputs, found: Sequence[list[Hypothesis]], rules: Sequence[Ids], references: Sequence[Ids]
+    score: ScoreOutputs, found: Sequence[list[Hypothesis]], answers: Sequence[Ids], references: Sequence[Ids]
 ) -> list[HeldOutAnswers]:
     """The answers of network and rules to the held-out pairs of one batch."""
-    answers = []
-    for own, listed, answer, wanted in zip(found, _with_answers(score, found, rules), rules, references, strict=True):
+    compared = []
+    scored = _with_answers(score, found, answers)
+    for own, listed, answer, wanted in zip(found, scored, answers, references, strict=True):
         best = own[0] if own else None
         log_prob = next((each.log_prob for each in listed if each.tokens == answer), -math.inf)
         is_right = best is not None and best.tokens == wanted
-        answers.append(HeldOutAnswers(best.log_prob if best else -math.inf, log_prob, is_right, answer == wanted))
-    return answers
+        compared.append(HeldOutAnswers(best.log_prob if best else -math.inf, log_prob, is_right, answer == wanted))
+    return compared
 
 
 def fit_weight(answers: Iterable[HeldOutAnswers]) -> float:
-    """The weight that gets most held-out pairs right: the middle of the best interval, 0 if none is better than 0."""
+    """The weight that gets most held-out pairs right, 0 if none gets more right than 0.
+
+    Between two break-even points all weights do the same: the middle of the best interval is chosen.
+    """
     pairs = sorted(answers, key=lambda each: each.break_even)
-    turns = np.array([0.0, *(pair.break_even for pair in pairs), 1.0])
-    total = np.cumsum([0, *(int(pair.rule_is_right) - int(pair.is_right) for pair in pairs)])
-    can_be = np.diff(turns) > 0  # intervals that hold a weight
-    total = np.where(can_be, total, total.min() - 1)
-    best = int(total.argmax())
-    return 0.0 if total[best] <= 0 else float(turns[best] + turns[best + 1]) / 2
+    ends = np.array([0.0, *(pair.break_even for pair in pairs), 1.0])
+    gained = np.cumsum([0, *(int(pair.rule_is_right) - int(pair.is_right) for pair in pairs)])
+    is_empty = np.diff(ends) <= 0
+    gained = np.where(is_empty, gained.min() - 1, gained)
+    best = int(gained.argmax())
+    return 0.0 if gained[best] <= 0 else float(ends[best] + ends[best + 1]) / 2
 
 
 def _with_answers(
-    score: ScoreOutputs, found: Sequence[list[Hypothesis]], rules: Sequence[Ids]
+    score: ScoreOutputs, found: Sequence[list[Hypothesis]], answers: Sequence[Ids]
 ) -> list[list[Hypothesis]]:
     """The hypotheses found and the rules' answers, scored by the network."""
     missing = [
         b
-        for b, (hypotheses, answer) in enumerate(zip(found, rules, strict=True))
+        for b, (hypotheses, answer) in enumerate(zip(found, answers, strict=True))
         if answer and all(each.tokens != answer for each in hypotheses)
     ]
     listed = [list(hypotheses) for hypotheses in found]
     if missing:
-        rows = score(missing, [rules[b] for b in missing])
+        rows = score(missing, [answers[b] for b in missing])
         for b, row in zip(missing, rows, strict=True):
-            log_probs = tuple(row[: len(rules[b])])
+            log_probs = tuple(row[: len(answers[b])])
             log_prob = sum(log_probs)
-            listed[b].append(Hypothesis(rules[b], log_prob, log_prob, log_probs))
+            listed[b].append(Hypothesis(answers[b], log_prob, log_prob, log_probs))
     return listed
 
 

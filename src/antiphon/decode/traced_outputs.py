@@ -6,18 +6,21 @@ from itertools import pairwise
 from antiphon.data.vocab import END
 from antiphon.decode.hypothesis import Hypothesis
 
-Step = tuple[list[list[int]], list[list[int]], list[list[float]]]
-"""Tokens, parent slots and log probabilities of the hypotheses in the ``K`` slots of every sentence."""
+FINISHED_COLUMNS = ("score", "value", "log_prob", "step", "slot")
+"""The numbers that a search keeps of a finished output, as one row; its features follow.
+
+``score`` ranks finished outputs, ``value`` is what hypotheses were compared by. The output is the hypothesis that was
+in ``slot`` after ``step`` tokens, extended by the end symbol.
+"""
+SCORE, VALUE, STEP, SLOT = map(FINISHED_COLUMNS.index, ("score", "value", "step", "slot"))
+StepLists = tuple[list[list[int]], list[list[int]], list[list[float]]]
+"""The record of a step: token, parent slot and log probability of the hypothesis in each slot of each sentence."""
 
 
 def trace_outputs(
-    finished: Sequence[Sequence[Sequence[float]]], steps: Sequence[Step], K: int
+    finished: Sequence[Sequence[Sequence[float]]], steps: Sequence[StepLists], K: int
 ) -> list[list[Hypothesis]]:
-    """The finished hypotheses of every sentence.
-
-    Each is given as score, value, log probability, the step and the slot of the hypothesis that was extended by the end
-    symbol, and features.
-    """
+    """The finished hypotheses of every sentence, each given as a row of ``FINISHED_COLUMNS``; ``K`` slots each."""
     answers: list[list[Hypothesis]] = []
     for b, outputs in enumerate(finished):
         answers.append([])
@@ -29,7 +32,7 @@ def trace_outputs(
     return answers
 
 
-def trace_path(steps: Sequence[Step], sentence: int, slot: int, K: int) -> tuple[list[int], list[float]]:
+def trace_path(steps: Sequence[StepLists], sentence: int, slot: int, K: int) -> tuple[list[int], list[float]]:
     """The tokens of a hypothesis, and its log probability after each."""
     tokens, log_probs = [], []
     for token, parent, log_prob in reversed(steps):

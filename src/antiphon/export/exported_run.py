@@ -35,6 +35,9 @@ from antiphon.runs.run_copies import copy_files, copy_vocabs
 from antiphon.runs.run_folder import RunFolder, load_network, refuse_inside
 
 Network = dict[str, Any]
+"""What the settings of an exported run say about its network."""
+WriteNetwork = Callable[[RunFolder, Recipe, Path, bool], Network]
+"""Writes the network of a run, with ``int8`` weights or not, into a folder."""
 
 
 def export_run(run: Path, out: Path, *, int8: bool = False, force: bool = False) -> None:
@@ -54,15 +57,16 @@ def export_run(run: Path, out: Path, *, int8: bool = False, force: bool = False)
 def write_run(run: RunFolder, out: Path, *, int8: bool) -> None:
     """Writes a run, or a part of one, into an empty folder."""
     recipe = run.recipe()
-    network = _writer(run, recipe)(run, recipe, out, int8)
+    write_network = _network_writer(run, recipe)
+    network = write_network(run, recipe, out, int8)
     copy_vocabs(run, RunFolder(out))
     rule_weight = _copy_rules(run, recipe, out)
     settings = _settings(run, recipe) | {"rule_weight": rule_weight, "weights": "int8" if int8 else "float32"}
     write_settings(out, settings | {"network": network})
 
 
-def _writer(run: RunFolder, recipe: Recipe) -> Callable[[RunFolder, Recipe, Path, bool], Network]:
-    """What writes the network of a kind; kinds and settings that cannot be exported are refused."""
+def _network_writer(run: RunFolder, recipe: Recipe) -> WriteNetwork:
+    """The function that writes the network of a run's kind; kinds that cannot be exported are refused."""
     kind = KINDS[recipe.model.kind]
     if kind.ranks:
         raise RunError(f"{run.path}: a run of kind {kind.name} cannot be exported, expected one that writes outputs")
@@ -70,7 +74,7 @@ def _writer(run: RunFolder, recipe: Recipe) -> Callable[[RunFolder, Recipe, Path
 
 
 def _settings(run: RunFolder, recipe: Recipe) -> dict[str, Any]:
-    """All settings that ``antiphon.lite`` needs but those of the network."""
+    """All settings that ``antiphon.lite`` needs, without those of the network."""
     tokens = {f"{side}_tokens": kind for side, kind in token_kinds(recipe.data).items()}
     search = asdict(build_beam(recipe.search))
     del search["nbest"]
@@ -180,9 +184,9 @@ def _write_parts(run: RunFolder, out: Path, int8: bool) -> list[str]:
     return list(run.parts())
 
 
-_WRITERS: Mapping[str, Callable[[RunFolder, Recipe, Path, bool], Network]] = {
+_WRITERS: Mapping[str, WriteNetwork] = {
     "suffix_rule": _write_rules,
     "ensemble": _write_ensemble,
     "noisy_channel": _write_noisy_channel,
 }
-"""What writes the networks of kinds that are not a single network."""
+"""The writers of kinds that are not a single network."""

@@ -64,9 +64,9 @@ class SourceGraph(nn.Module):
         self.outputs = ("logits", "transition", *(("states",) if model.attention is not None else ()))
 
     def forward(self, source: Tensor, lengths: Tensor, features: Tensor, keys: Tensor) -> tuple[Tensor, ...]:
-        """The outputs that are named."""
+        """The tensors that ``outputs`` names."""
         model = self.model
-        states = model.encoder(source, lengths, model.source_vectors(features))
+        states = model.encoder(source, lengths, model.source_feature_vectors(features))
         found = *model.source_factors(states, keys), states
         return found[: len(self.outputs)]
 
@@ -83,9 +83,9 @@ class SourceStepGraph(nn.Module):
     def forward(
         self, tokens: Tensor, features: Tensor, keys: Tensor, hidden: Tensor, cell: Tensor
     ) -> tuple[Tensor, ...]:
-        """The outputs that are named."""
+        """The tensors that ``outputs`` names."""
         model, encoder = self.model, cast(SourceEncoder, self.model.encoder)
-        states, after = encoder.step(tokens, (hidden, cell), model.source_vectors(features))
+        states, after = encoder.step(tokens, (hidden, cell), model.source_feature_vectors(features))
         return *model.source_factors(states, keys), *after
 
 
@@ -109,10 +109,9 @@ class TargetGraph(nn.Module):
         lengths: Tensor | None = None,
         sentence: Tensor | None = None,
     ) -> tuple[Tensor, ...]:
-        """The outputs that are named; ``states`` are those of the source, if the decoder attends to them."""
+        """The tensors that ``outputs`` names; ``states`` are those of the source, if the decoder attends to them."""
         model = self.model
-        vectors = None if model.target_features is None else model.target_features(features)
-        read, after = model.decode_tokens(tokens, (hidden, cell), vectors)
+        read, after = model.decode_tokens(tokens, (hidden, cell), model.target_feature_vectors(features))
         context = None
         if states is not None and lengths is not None and sentence is not None:
             valid = torch.arange(states.shape[1]) < lengths[:, None]

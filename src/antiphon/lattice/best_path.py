@@ -40,6 +40,7 @@ def best_path(
 def _sweep(
     write: Float[Tensor, "D B I"], shift: Float[Tensor, "D B I"]
 ) -> tuple[Float[Tensor, "D B I+1"], Bool[Tensor, "D B I"]]:
+    """The best scores on diagonals, with one impossible row above the first, and whether each came by writing."""
     D, B, I = write.shape
     best = write.new_full((D, B, I + 1), IMPOSSIBLE)
     best[0, :, 1] = 0.0
@@ -57,6 +58,7 @@ def _sweep(
 def _trace_back(
     came_by_writing: Bool[Tensor, "D B I"], diagonal: Int[Tensor, " B"], row: Int[Tensor, " B"], J: int
 ) -> Int[Tensor, "B J"]:
+    """The row of each token, from the end cells, given by their diagonals and rows, backwards."""
     B = row.shape[0]
     sequence = torch.arange(B, device=row.device)
     rows = row.new_full((B, J + 1), -1)

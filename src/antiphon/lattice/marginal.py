@@ -1,6 +1,5 @@
 """Log marginal over all paths, with its analytic gradient, and the posteriors of the moves."""
 
-from itertools import islice
 from typing import Any, NamedTuple
 
 import torch
@@ -61,7 +60,7 @@ def posteriors(
     """
     write, shift = _diagonal_moves(log_write, log_shift, source_lengths, target_lengths)
     forward = _sweep_forward(write, shift)
-    log_p = _read_off(forward, source_lengths, target_lengths)
+    log_p = _end_scores(forward, source_lengths, target_lengths)
     return _posteriors(write, shift, forward, log_p, source_lengths, target_lengths)
 
 
@@ -72,7 +71,7 @@ class _LogMarginal(torch.autograd.Function):
     ) -> Tensor:
         write, shift = _diagonal_moves(log_write, log_shift, source_lengths, target_lengths)
         forward = _sweep_forward(write, shift)
-        log_p = _read_off(forward, source_lengths, target_lengths)
+        log_p = _end_scores(forward, source_lengths, target_lengths)
         ctx.save_for_backward(write, shift, forward, log_p, source_lengths, target_lengths)
         return log_p
 
@@ -86,7 +85,8 @@ class _LogMarginal(torch.autograd.Function):
 
 def _diagonal_moves(
     log_write: Tensor, log_shift: Tensor, source_lengths: Tensor, target_lengths: Tensor
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Float[Tensor, "D B I"], Float[Tensor, "D B I"]]:
+    """The scores of both moves on diagonals, ``-inf`` where they are impossible."""
     write, shift = forbid_impossible_moves(log_write, log_shift, source_lengths, target_lengths)
     return to_diagonals(write), to_diagonals(shift)
 
@@ -99,10 +99,10 @@ def _sweep_forward(write: Float[Tensor, "D B I"], shift: Float[Tensor, "D B I"])
     D, B, I = write.shape
     forward = write.new_full((D, B, I + 1), IMPOSSIBLE)
     forward[0, :, 1] = 0.0
-    shift_from_above = pad(shift[:, :, :-1], (1, 0), value=IMPOSSIBLE)
-    diagonals = forward[:, :, 1:].unbind(0), forward[:, :, :-1].unbind(0), write.unbind(0), shift_from_above.unbind(0)
-    for d, (same, above, by_writing, by_shifting) in enumerate(islice(zip(*diagonals, strict=True), D - 1), 1):
-        torch.logaddexp(same + by_writing, above + by_shifting, out=diagonals[0][d])
+    same, above = forward[:, :, 1:].unbind(0), forward[:, :, :-1].unbind(0)
+    writes, shifts_from_above = write.unbind(0), pad(shift[:, :, :-1], (1, 0), value=IMPOSSIBLE).unbind(0)
+    for d in range(1, D):
+        torch.logaddexp(same[d - 1] + writes[d - 1], above[d - 1] + shifts_from_above[d - 1], out=same[d])
     return forward
 
 
@@ -111,24 +111,22 @@ def _sweep_backward(
 ) -> Float[Tensor, "D B I+1"]:
     """Backward scores on diagonals, with one impossible row below the last; ``end`` is 0 in end cells, else -inf.
 
-    backward(d, i) = logaddexp(write(d, i) + backward(d+1, i), shift(d, i) + backward(d+1, i+1))
+    backward(d, i) = logaddexp(write(d, i) + backward(d+1, i), shift(d, i) + backward(d+1, i+1)), and 0 in end cells
     """
     D, _, I = write.shape
     backward = pad(end, (0, 1), value=IMPOSSIBLE)
-    diagonals = backward[:, :, :I].unbind(0), backward[:, :, 1:].unbind(0), write.unbind(0), shift.unbind(0)
+    same, below = backward[:, :, :I].unbind(0), backward[:, :, 1:].unbind(0)
+    writes, shifts = write.unbind(0), shift.unbind(0)
     for d in range(D - 2, -1, -1):
-        same, below, by_writing, by_shifting = (
-            diagonals[0][d + 1],
-            diagonals[1][d + 1],
-            diagonals[2][d],
-            diagonals[3][d],
-        )
-        here = torch.logaddexp(by_writing + same, by_shifting + below)
-        torch.maximum(here, diagonals[0][d], out=diagonals[0][d])
+        here = torch.logaddexp(writes[d] + same[d + 1], shifts[d] + below[d + 1])
+        torch.maximum(here, same[d], out=same[d])  # keeps the 0 of end cells, out of which no move leads
     return backward
 
 
-def _read_off(forward: Tensor, source_lengths: Tensor, target_lengths: Tensor) -> Tensor:
+def _end_scores(
+    forward: Float[Tensor, "D B R"], source_lengths: Int[Tensor, " B"], target_lengths: Int[Tensor, " B"]
+) -> Float[Tensor, " B"]:
+    """``log p(y | x)``: the forward score of the end cell of each sequence."""
     diagonal, row = end_cells(source_lengths, target_lengths)
     sequence = torch.arange(forward.shape[1], device=forward.device)
     return forward[diagonal, sequence, row + 1]

@@ -10,7 +10,7 @@ from antiphon.data.codec import PairCodec
 from antiphon.data.padded_pairs import PaddedPairs
 from antiphon.lite.copied_positions import copies_as_unknown
 from antiphon.lite.log_space import IMPOSSIBLE, Array, log_of, log_softmax, log_sum
-from antiphon.lite.step_model import StepModel
+from antiphon.lite.step_model import RowBand, StepModel
 from antiphon.lite.summed_transducer import SummedTransducer
 
 
@@ -38,7 +38,7 @@ class Member(NamedTuple):
         return bool(getattr(self.model, "copies_words", False))
 
     def target_ids(self, tokens: Array) -> Array:
-        """Target ids of the member; those of copied words and of nothing to copy are the same for all members."""
+        """Target ids of the member; copied words, and ``NOT_COPIED``, have the same ids in all members."""
         size = len(self.target)
         if not self.copies_words:
             return np.asarray(self.target[copies_as_unknown(tokens, size).clip(0)])
@@ -90,21 +90,21 @@ class AveragedModels:
 
     def log_rows(
         self, memory: tuple[Any, ...], state: tuple[Any, ...], parent: Array, tokens: Array, sentence: Array
-    ) -> tuple[int, Array]:
+    ) -> RowBand:
         """Log probabilities of the input position of one more token: the mean of the transducers among the members."""
         aligned = [
             (member, member.model, its_memory, its_state)
             for member, its_memory, its_state in zip(self.members, memory, state, strict=True)
             if isinstance(member.model, SummedTransducer)
         ]
-        total = np.zeros((len(tokens), max(its_memory.tokens.logits.shape[1] for _, _, its_memory, _ in aligned)))
+        total = np.zeros((len(tokens), max(its_memory.token_table.logits.shape[1] for _, _, its_memory, _ in aligned)))
         for member, model, its_memory, its_state in aligned:
-            first, log_rows = model.log_rows(its_memory, its_state, parent, member.target_ids(tokens), sentence)
-            total[:, first : first + log_rows.shape[1]] += np.exp(log_rows)
-        return 0, log_of(total / total.sum(1, keepdims=True))
+            first, log_prob = model.log_rows(its_memory, its_state, parent, member.target_ids(tokens), sentence)
+            total[:, first : first + log_prob.shape[1]] += np.exp(log_prob)
+        return RowBand(0, log_of(total / total.sum(1, keepdims=True)))
 
     def member_with(self, ability: str) -> Member | None:
-        """The first member that has a method, if any copies the first that does."""
+        """The first member that has a method, or None; a member that copies goes first."""
         able = [member for member in self.members if getattr(member.model, ability, None) is not None]
         return min(able, key=lambda each: not (each.model.copies_unknown or each.copies_words), default=None)
 

@@ -34,7 +34,8 @@ FORMAT = 1
 SETTINGS = "lite.json"
 _MAX_BYTES = 2**26
 """Far larger than the settings of any run."""
-_READS_BESIDE_A_WRITER = 1000
+_MAX_READS = 1000
+"""A folder that is replaced while it is read is read again, this often at most."""
 
 
 class ExportedFolder:
@@ -104,14 +105,14 @@ class ExportedFolder:
         return Chars() if kind == "chars" else Words()
 
     def beam_settings(self, *, beam: int | None, nbest: int) -> BeamSettings:
-        """The settings of the search; ``beam`` overrides that of the run."""
-        given = dict(self.settings["search"]) | {"nbest": nbest}
-        return BeamSettings(**given | {"beam": beam} if beam else given)
+        """The settings of the search; ``beam`` overrides the setting of the run."""
+        overrides = {"nbest": nbest} | ({"beam": beam} if beam else {})
+        return BeamSettings(**dict(self.settings["search"]) | overrides)
 
 
 def read_at_rest(folder: Path, read: Callable[[ExportedFolder], Read]) -> Read:
-    """What ``read`` makes of an exported folder; if that is replaced meanwhile, the new one is read."""
-    for _ in range(_READS_BESIDE_A_WRITER):
+    """The result of ``read`` on an exported folder; if the folder is replaced meanwhile, it is read again."""
+    for _ in range(_MAX_READS):
         before = _state(folder)
         try:
             found = read(ExportedFolder(folder))

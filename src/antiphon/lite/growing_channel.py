@@ -33,7 +33,7 @@ class GrowingRows(NamedTuple):
 
 
 class GrowingLattice(ChannelLattice):
-    """The lattice of one input, of which no token has been read yet."""
+    """The lattice of one input that grows; it starts without any tokens."""
 
     def __init__(self, graphs: TransducerGraphs, features: Array) -> None:
         super().__init__(graphs, np.full((1, 1), START), features)
@@ -49,11 +49,16 @@ class GrowingLattice(ChannelLattice):
         return GrowingRows(*self._append(rows.rows, parent, tokens, np.zeros(len(parent), np.int64)))
 
     def append_column(
-        self, rows: GrowingRows, token: int, parent: Sequence[int], levels: Sequence[Sequence[int]], above: int | None
+        self,
+        rows: GrowingRows,
+        token: int,
+        parent: Sequence[int],
+        levels: Sequence[Sequence[int]],
+        empty_output: int | None,
     ) -> GrowingRows:
         """The rows of a tree with one more input token, level by level from the top.
 
-        ``parent`` is -1 at the root; ``above`` is the node before any output, while it is kept::
+        ``parent`` is -1 at the root; ``empty_output`` is the node without tokens, None once it is dropped::
 
             forward(n, i) = logaddexp(last(n, i-1), leave(parent of n, i))
         """
@@ -70,9 +75,9 @@ class GrowingLattice(ChannelLattice):
             last[nodes] = log_forward + log_write[nodes]
             leave[nodes] = log_forward + log_shift[nodes]
             anywhere[nodes] = np.logaddexp(np.where(parents >= 0, anywhere[parents], IMPOSSIBLE), last[nodes])
-            if above in level:
-                last[above] = anywhere[above] = IMPOSSIBLE
-                leave[above] = 0.0 if is_first else IMPOSSIBLE
+            if empty_output in level:
+                last[empty_output] = anywhere[empty_output] = IMPOSSIBLE
+                leave[empty_output] = 0.0 if is_first else IMPOSSIBLE
         column = (leave, last, anywhere)
         scores = (np.concatenate([old, new[:, None]], 1) for old, new in zip(rows.rows[1:], column, strict=True))
         return rows._replace(rows=ChannelRows(rows.rows.state, *scores))

@@ -52,7 +52,7 @@ def _model(exported: ExportedFolder, threads: int) -> "LiteModel | LiteRules":
 
 
 class ExportedModel(PredictionInterface):
-    """The settings of an exported model, with the interface of ``antiphon.load``'s."""
+    """Base class of exported models: their settings, behind the same interface as the models of ``antiphon.load``."""
 
     def __init__(self, folder: ExportedFolder) -> None:
         self.folder, self.codec = folder, folder.codec
@@ -134,13 +134,13 @@ class LiteModel(CandidateSearch, ExportedModel):
         return [[self._candidate(each, own) for each in some] for some, own in zip(found, symbols, strict=True)]
 
     def _search(self, pairs: PaddedPairs, options: PredictOptions) -> list[list[Hypothesis]]:
-        return OutputSearch(self._proposer(options), pairs, self._search_settings(options)).run()
+        return OutputSearch(self._prefixed_writer(options), pairs, self._search_settings(options)).run()
 
     def _search_settings(self, options: PredictOptions) -> BeamSettings:
         return self.folder.beam_settings(beam=options.beam, nbest=options.nbest)
 
-    def _proposer(self, options: PredictOptions) -> Any:
-        """The network that writes, made to begin with a prefix if there is one."""
+    def _prefixed_writer(self, options: PredictOptions) -> Any:
+        """The network that writes, with outputs that begin with the prefix of the options, if there is one."""
         prefix = self.codec.target.known_ids(options.prefix, "prefix")
         return PrefixModel(self._writer, prefix) if prefix else self._writer
 
@@ -169,7 +169,7 @@ class LiteModel(CandidateSearch, ExportedModel):
 
     @property
     def _writer(self) -> Any:
-        """The network that proposes the tokens of outputs."""
+        """The network that writes tokens: of a noisy channel, its direct model."""
         return self.network
 
     def _replace_unknown(self, pairs: PaddedPairs, found: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
@@ -222,7 +222,7 @@ class LiteNoisyChannel(LiteModel):
     def _search(self, pairs: PaddedPairs, options: PredictOptions) -> list[list[Hypothesis]]:
         if options.cover is not None:
             raise self._cannot("give probabilities of its own", "a single model or an ensemble for cover")
-        return search_noisy_channel(self.network, self._proposer(options), pairs, self._search_settings(options))
+        return search_noisy_channel(self.network, self._prefixed_writer(options), pairs, self._search_settings(options))
 
     def _streams(self, features: Sequence[Sequence[str]], options: StreamOptions) -> StreamGroup:
         """Streams of a noisy channel whose direct model is a transducer with a unidirectional LSTM."""

@@ -16,10 +16,7 @@ from antiphon.lite.log_space import IMPOSSIBLE, Array, top_k
 from antiphon.lite.output_search import Beam, Extensions, OutputSearch
 from antiphon.lite.step_model import GraphModel
 from antiphon.lite.transducer_graphs import TransducerGraphs
-from antiphon.models.channel_weights import Weights
-
-_COMPARED = 0.5
-"""Factor on the channel score where outputs are compared that may not have ended."""
+from antiphon.models.channel_weights import UNFINISHED_FACTOR, Weights
 
 
 class Channel(NamedTuple):
@@ -195,17 +192,17 @@ class NoisyChannelRescorer:
         language, log_language = self._language_scores(before, extensions, beam)
         proposals, log_language = self._propose(extensions, log_language, length)
         E = proposals.token.shape[1]
-        live = np.flatnonzero(proposals.value > IMPOSSIBLE)
-        sentence, parent, token = live // E, proposals.parent.ravel()[live], proposals.token.ravel()[live]
+        active = np.flatnonzero(proposals.value > IMPOSSIBLE)
+        sentence, parent, token = active // E, proposals.parent.ravel()[active], proposals.token.ravel()[active]
         rows = self._append(before, parent, token, sentence)
-        channel, index = np.zeros((2, *proposals.token.shape)), np.zeros(proposals.token.size, np.int64)
-        channel.reshape(2, -1)[:, live] = self._channel_scores(rows, memory, state, parent, token, sentence)
+        channel, state_index = np.zeros((2, *proposals.token.shape)), np.zeros(proposals.token.size, np.int64)
+        channel.reshape(2, -1)[:, active] = self._channel_scores(rows, memory, state, parent, token, sentence)
         compared, log_channel = channel
-        index[live] = np.arange(len(live))
+        state_index[active] = np.arange(len(active))
         value = self._value(proposals.value, (proposals.log_prob, compared, log_language, length))
         features = np.stack([proposals.log_prob, log_channel, log_language, np.full_like(compared, length)], -1)
-        after = RescorerState(rows, self._select_language(language, parent), log_language.ravel()[live])
-        return proposals._replace(value=value, features=features), Pending(after, index)
+        after = RescorerState(rows, self._select_language(language, parent), log_language.ravel()[active])
+        return proposals._replace(value=value, features=features), Pending(after, state_index)
 
     def _language_scores(self, before: RescorerState, extensions: Extensions, beam: Beam) -> tuple[Any, Array]:
         """The state of the language model, and its log probability of every extension."""
@@ -241,7 +238,7 @@ class NoisyChannelRescorer:
     def _channel_scores(
         self, rows: ChannelRows | None, memory: Any, state: Any, parent: Array, token: Array, sentence: Array
     ) -> tuple[Array, Array]:
-        """``c`` of each extension, and ``log p(x | y)`` of those that end."""
+        """``c`` of each extension, to be compared, and as its feature ``log p(x | y)`` if it ends, else ``c`` again."""
         if rows is None:
             return np.zeros(len(token)), np.zeros(len(token))
         first_row, log_arrive = self.model.direct.log_rows(memory, state, parent, token, sentence)
@@ -251,7 +248,7 @@ class NoisyChannelRescorer:
         cell = sentence * self.I + np.where(token == END, last_row, first_row + log_arrive.argmax(1))
         best = np.full(len(self.lengths) * self.I, IMPOSSIBLE)
         np.maximum.at(best, cell, explained)
-        compared = _COMPARED * (explained - best[cell])
+        compared = UNFINISHED_FACTOR * (explained - best[cell])
         return compared, np.where(token == END, whole, compared)
 
     def _explained(self, rows: ChannelRows, first_row: int, arrive: Array) -> Array:

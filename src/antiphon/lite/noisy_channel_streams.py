@@ -9,7 +9,7 @@ from antiphon.data.padded_pairs import PaddedPairs
 from antiphon.data.vocab import END, START
 from antiphon.decode.hypothesis import BeamSettings
 from antiphon.decode.streaming.beam_row import Candidate
-from antiphon.decode.streaming.noisy_channel_policy import NoisyChannelPolicy, RatedTree
+from antiphon.decode.streaming.noisy_channel_policy import NoisyChannelPolicy, ScoredTree
 from antiphon.lite.growing_channel import GrowingLattice
 from antiphon.lite.log_space import Array
 from antiphon.lite.noisy_channel_search import Language, NoisyChannel
@@ -54,7 +54,7 @@ class LanguageScores:
         self._after = LanguageState(self.language.model.select(state, nodes), log_prob[nodes], log_next[nodes])
 
 
-class LiteRatedTree(LiteTree, RatedTree):
+class LiteScoredTree(LiteTree, ScoredTree):
     """The active outputs of one stream, with their channel and language model scores."""
 
     def __init__(self, model: NoisyChannel, features: NDArray[np.int64]) -> None:
@@ -62,7 +62,8 @@ class LiteRatedTree(LiteTree, RatedTree):
         self.model = model
         self.language = None if model.language is None else LanguageScores(model.language, features)
         self.lattice: GrowingLattice | None = None
-        self.above: int | None = 0
+        self.empty_output: int | None = 0
+        """The node without tokens, until it is dropped."""
         if model.channel is not None:
             self.lattice = GrowingLattice(model.channel.graphs, model.channel.features[features])
             self.rows = self.lattice.first_row()
@@ -71,13 +72,13 @@ class LiteRatedTree(LiteTree, RatedTree):
         """One more input token, for the channel to write."""
         if self.lattice is not None and self.model.channel is not None:
             ids = int(self.model.channel.inputs[token])
-            self.rows = self.lattice.append_column(self.rows, ids, self.parent, self.levels(), self.above)
+            self.rows = self.lattice.append_column(self.rows, ids, self.parent, self.levels(), self.empty_output)
 
     def keep(self, nodes: list[int]) -> dict[int, int]:
         """Drops all other nodes, here and in channel and language model."""
         index = np.array(nodes)
         if self.lattice is not None:
-            self.above = nodes.index(self.above) if self.above in nodes else None
+            self.empty_output = nodes.index(self.empty_output) if self.empty_output in nodes else None
             self.rows = self.lattice.drop_columns(self.rows.select(index))
         if self.language is not None:
             self.language.keep(index)
@@ -116,10 +117,10 @@ class LiteRatedTree(LiteTree, RatedTree):
 class LiteNoisyChannelDecoder(NoisyChannelPolicy, LiteBeamDecoder):
     """Decodes one stream: the direct model proposes, the objective selects."""
 
-    tree: LiteRatedTree
+    tree: LiteScoredTree
 
     def __init__(
         self, model: NoisyChannel, features: NDArray[np.int64], settings: BeamSettings, emit_bias: float = 0.0
     ) -> None:
         super().__init__(model.direct.graphs, features, settings, emit_bias)
-        self._begin(LiteRatedTree(model, features), max(settings.proposals, settings.beam))
+        self._begin(LiteScoredTree(model, features), max(settings.proposals, settings.beam))

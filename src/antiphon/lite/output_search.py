@@ -6,15 +6,13 @@ import numpy as np
 
 from antiphon.data.padded_pairs import PaddedPairs
 from antiphon.data.vocab import END, PAD, SPECIALS, START, UNKNOWN
-from antiphon.decode.hypothesis import BeamSettings, Hypothesis
-from antiphon.decode.traced_outputs import trace_outputs
+from antiphon.decode.hypothesis import STUCK_AFTER, BeamSettings, Hypothesis
+from antiphon.decode.traced_outputs import FINISHED_COLUMNS, SCORE, VALUE, trace_outputs
 from antiphon.lite.log_space import IMPOSSIBLE, Array, kth_best, top_k, top_tokens
-from antiphon.lite.step_model import StepModel
+from antiphon.lite.step_model import RowBand, StepModel
 
 _MIN_VALUE = np.finfo(np.float64).min
 """Lower than every possible value."""
-_STUCK_AFTER = 200
-"""A search gives up after this many tokens at one position of a long input."""
 
 
 class Extensions(NamedTuple):
@@ -38,9 +36,8 @@ class Extensions(NamedTuple):
 class Beam(NamedTuple):
     """Unfinished hypotheses of one length, each in a slot of its sentence: slot ``s * K + rank`` of sentence ``s``.
 
-    ``finished`` has the best finished outputs of each sentence, best first: score, value, log probability, step and
-    slot of the hypothesis that was extended by the end symbol, and features. Where there are fewer, scores are
-    impossible.
+    ``finished`` has the best finished outputs of each sentence, best first, as rows of ``FINISHED_COLUMNS`` and
+    features. Where there are fewer, scores are impossible.
     """
 
     length: int
@@ -136,11 +133,11 @@ class OutputSearch:
         beam, history = self._first_beam(), list[StepRecord]()
         row: int | None = None
         for length in range(1, int(self.limits.max()) + 1):
-            beam, written = self._step(beam)
-            history.append(written)
+            beam, record = self._step(beam)
+            history.append(record)
             if not len(beam.slot):
                 break
-            if self.is_long and length % _STUCK_AFTER == 0:
+            if self.is_long and length % STUCK_AFTER == 0:
                 before, row = row, self.model.unfinished_row(self.memory, beam.state)  # type: ignore[attr-defined]
                 if row is not None and row == before:
                     break
@@ -149,8 +146,8 @@ class OutputSearch:
 
     def _first_beam(self) -> Beam:
         """One hypothesis without tokens for each sentence, in its first slot."""
-        finished = np.zeros((self.B, self.settings.nbest, 5 + self.rescorer.features))
-        finished[:, :, :2] = IMPOSSIBLE
+        finished = np.zeros((self.B, self.settings.nbest, len(FINISHED_COLUMNS) + self.rescorer.features))
+        finished[:, :, [SCORE, VALUE]] = IMPOSSIBLE
         return Beam(
             length=0,
             slot=self.sentences * self.K,
@@ -173,7 +170,7 @@ class OutputSearch:
         value, chosen = self._keep(extensions, finished, length, state)
         kept, exists = extensions.take(chosen, value), value > IMPOSSIBLE
         log_prob = np.where(exists, kept.log_prob, IMPOSSIBLE)
-        written = StepRecord(np.where(exists, kept.token, PAD), beam.slot[kept.parent], log_prob)
+        record = StepRecord(np.where(exists, kept.token, PAD), beam.slot[kept.parent], log_prob)
         slot = np.flatnonzero(log_prob > IMPOSSIBLE)
         index = (chosen + self.sentences[:, None] * extensions.token.shape[1]).ravel()[slot]
         after = Beam(
@@ -186,18 +183,16 @@ class OutputSearch:
             rescorer_state=self.rescorer.select(rescorer_state, index),
             finished=finished,
         )
-        return after, written
+        return after, record
 
     def _extend(self, beam: Beam, log_next: Array, is_last: Array) -> Extensions:
         """The best tokens after every hypothesis, unless it must end here, and the end symbol."""
         log_probs = log_next[:, len(SPECIALS) :]
         log_token, next_token = top_tokens(log_probs, min(self.width, log_probs.shape[1]))
-        ends = [END]
-        if self.settings.replace_unknown or self.model.copies_unknown:
-            ends = [UNKNOWN, END]
-        log_token = np.concatenate([log_token, log_next[:, ends]], 1)
+        specials = [UNKNOWN, END] if self.settings.replace_unknown or self.model.copies_unknown else [END]
+        log_token = np.concatenate([log_token, log_next[:, specials]], 1)
         log_token[:, :-1][is_last[beam.sentence]] = IMPOSSIBLE
-        always = np.broadcast_to(np.array(ends), (len(next_token), len(ends)))
+        always = np.broadcast_to(np.array(specials), (len(next_token), len(specials)))
         token = np.concatenate([next_token + len(SPECIALS), always], 1)
         parent = np.broadcast_to(np.arange(len(token))[:, None], token.shape)
         log_prob = self._by_sentence(beam.log_prob[:, None] + log_token, beam.slot, IMPOSSIBLE)
@@ -228,31 +223,31 @@ class OutputSearch:
         if self.rescorer.features:
             ended = np.concatenate([ended, extensions.features], 2)
         both = np.concatenate([beam.finished, ended], 1)
-        best = top_k(both[:, :, 0], beam.finished.shape[1])[1]
+        best = top_k(both[:, :, SCORE], beam.finished.shape[1])[1]
         return np.take_along_axis(both, best[:, :, None], 1)
 
     def _keep(self, extensions: Extensions, finished: Array, length: int, state: Any) -> tuple[Array, Array]:
         """Values and indices of the best ``beam`` unfinished extensions; missing ones have impossible values."""
         value = extensions.value
         wanted = kth_best(value, min(self.settings.nbest, value.shape[1]))
-        best = np.maximum(wanted, finished[:, :, 1].min(1))
+        best = np.maximum(wanted, finished[:, :, VALUE].min(1))
         bound = self.rescorer.upper_bound(extensions, length, self.limits[:, None])
         worst = (best - self.settings.threshold).clip(_MIN_VALUE)[:, None]
-        goes_on = (extensions.token != END) & (value >= worst) & (bound > finished[:, -1:, 0])
+        goes_on = (extensions.token != END) & (value >= worst) & (bound > finished[:, -1:, SCORE])
         value = np.where(goes_on, value, IMPOSSIBLE)
         if self.is_long:
             value = self._limit_rows(value, extensions, state)
         return top_k(value, self.K)
 
     def _limit_rows(self, value: Array, extensions: Extensions, state: Any) -> Array:
-        """Values of extensions, of which at most half a beam may have been written at one position."""
+        """The values, impossible for all but the best ``beam / 2`` extensions written at the same position."""
         best, index = top_k(value, min(4 * self.K, value.shape[1]))
         parent, token = (np.take_along_axis(part, index, 1) for part in (extensions.parent, extensions.token))
         sentence = self.sentences.repeat(index.shape[1])
-        _, log_rows = self.model.log_rows(  # type: ignore[attr-defined]
+        band: RowBand = self.model.log_rows(  # type: ignore[attr-defined]
             self.memory, state, parent.ravel(), token.ravel(), sentence
         )
-        row = log_rows.argmax(1).reshape(index.shape)
+        row = band.log_prob.argmax(1).reshape(index.shape)
         before = np.tril(row[:, :, None] == row[:, None], -1).sum(2)
         limited = np.full_like(value, IMPOSSIBLE)
         np.put_along_axis(limited, index, np.where(before >= max(1, self.K // 2), IMPOSSIBLE, best), 1)

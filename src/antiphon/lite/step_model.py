@@ -24,12 +24,19 @@ class StepModel(Protocol):
         ...
 
     def step(self, memory: Any, state: Any, tokens: Array, sentence: Array) -> tuple[Array, Any]:
-        """Log probabilities of the token after these, which belong to prefixes of a sentence, and the next state."""
+        """Log probabilities of the next token after ``tokens``, and the next state; see ``LeftToRight``."""
         ...
 
     def select(self, state: Any, index: Array) -> Any:
         """The states of some prefixes."""
         ...
+
+
+class RowBand(NamedTuple):
+    """Log probabilities of consecutive rows after each prefix, the same as in ``models/left_to_right.py``."""
+
+    first_row: int
+    log_prob: Array
 
 
 class GraphState(NamedTuple):
@@ -39,7 +46,10 @@ class GraphState(NamedTuple):
 
 
 class GraphModel:
-    """A model with a graph for ``start`` and one for ``step``; ``axes`` are those of prefixes in its states."""
+    """A model with a graph for ``start`` and one for ``step``.
+
+    ``state`` names the tensors of its state, and ``axes`` has the axis of prefixes of each.
+    """
 
     copies_unknown = False
 
@@ -55,9 +65,16 @@ class GraphModel:
         self, memory: dict[str, Array], state: GraphState, tokens: Array, sentence: Array
     ) -> tuple[Array, GraphState]:
         """Log probabilities of the token after these, and the next state."""
+        found, after = self._run_step(memory, state, tokens, sentence)
+        return found["log_next"], after
+
+    def _run_step(
+        self, memory: dict[str, Array], state: GraphState, tokens: Array, sentence: Array
+    ) -> tuple[dict[str, Array], GraphState]:
+        """The outputs of the graph by name, and the next state."""
         given = dict(zip(self._state, state.tensors, strict=True))
         found = self._step(tokens=tokens, sentence=sentence, **memory, **given)
-        return found["log_next"], GraphState(tuple(found[f"{name}_after"] for name in self._state))
+        return found, GraphState(tuple(found[f"{name}_after"] for name in self._state))
 
     def select(self, state: GraphState, index: Array) -> GraphState:
         """The states of some prefixes."""
@@ -71,7 +88,7 @@ class GraphModel:
 
     @property
     def attention(self) -> Callable[[PaddedPairs], Array] | None:
-        """What gives the attention of each target token to each source position, None if there is no attention."""
+        """Computes the attention of each target token to each source position; None if the model has no attention."""
         return self._attention if "attention" in self._step.outputs else None
 
     def _attention(self, pairs: PaddedPairs) -> Array:
@@ -79,10 +96,9 @@ class GraphModel:
         sentence = np.arange(len(pairs.target))
         token, columns = np.full_like(sentence, START), []
         for following in pairs.target.T:
-            given = dict(zip(self._state, state.tensors, strict=True))
-            found = self._step(tokens=token, sentence=sentence, **memory, **given)
+            found, state = self._run_step(memory, state, token, sentence)
             columns.append(found["attention"])
-            state, token = GraphState(tuple(found[f"{name}_after"] for name in self._state)), following
+            token = following
         return np.stack(columns, 2)
 
 
@@ -96,7 +112,7 @@ class PrefixModel:
         return getattr(self._model, name)
 
     def step(self, memory: Any, state: Any, tokens: Array, sentence: Array) -> tuple[Array, Any]:
-        """Log probabilities of the next token, of which one is possible while the prefix is not written."""
+        """Log probabilities of the next token; until the prefix is written, only its next token is possible."""
         log_next, state = self._model.step(memory, state, tokens, sentence)
         if self._remaining:
             token = self._remaining.pop(0)

@@ -1,5 +1,6 @@
 """Online decoding in numpy: ``decode/streaming`` has the policies."""
 
+from abc import abstractmethod
 from collections.abc import Sequence
 
 import numpy as np
@@ -57,13 +58,13 @@ class LiteDecoder(OnlinePolicy):
         self._source = self._source.replace(index, self.graphs.source_state(features))
         self._restart_targets(list(streams), *start_decoder(self.graphs, features))
 
+    @abstractmethod
     def _add_targets(self, features: NDArray[np.int64]) -> None:
         """Adds the outputs of new streams."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _restart_targets(self, streams: list[int], target: CellFactors, state: SideState) -> None:
         """Replaces the outputs of streams by empty ones, with what ``start_decoder`` gives for each."""
-        raise NotImplementedError
 
     def _read(self, streams: list[int], tokens: list[int], copied: list[int] | None = None) -> CellFactors:
         index, given = np.array(streams), np.array(tokens, np.int64)
@@ -143,8 +144,8 @@ class LiteGreedyDecoder(GreedyPolicy, LiteDecoder):
         log_probs = self._log_token_probs(here.logits + target.logits, index, last)
         self._keep_to_prefixes(log_probs, streams, [self.tokens_written[stream] for stream in streams])
         best = self._ids(log_probs.argmax(1)[:, None], index)[:, 0]
-        writes = ((log_emit > log_shift) | last) & (best != END)
-        return [token if does else None for token, does in zip(best.tolist(), writes.tolist(), strict=True)]
+        is_written = ((log_emit > log_shift) | last) & (best != END)
+        return [token if written else None for token, written in zip(best.tolist(), is_written.tolist(), strict=True)]
 
     def _advance(self, streams: list[int], tokens: list[int]) -> None:
         index = np.array(streams)
@@ -187,7 +188,7 @@ class LiteBeamDecoder(BeamPolicy, LiteDecoder):
         self._restart_roots(streams, target, state)
 
     def _extend(self, row: BeamRow, factors: CellFactors) -> CellScores:
-        here, target = factors.select(row.position), self.tree.target.select(row.nodes)
+        here, target = factors.select(row.positions), self.tree.target.select(row.nodes)
         streams, is_last = row.streams[row.positions], row.is_last[row.positions]
         log_emit, log_shift = self._log_moves(here.transition, target.transition, streams, is_last)
         log_probs = self._log_token_probs(here.logits + target.logits, streams, is_last)

@@ -9,6 +9,7 @@ from antiphon.data.padded_pairs import PaddedPairs
 from antiphon.data.vocab import END, START
 from antiphon.lite.copied_positions import CopyTable, copies_as_unknown
 from antiphon.lite.log_space import IMPOSSIBLE, Array, forward_along, log_softmax
+from antiphon.lite.step_model import RowBand
 from antiphon.lite.token_table import TokenTable, log_normalisers, next_tokens
 from antiphon.lite.transducer_graphs import CellFactors, Context, SideState, TransducerGraphs
 from antiphon.lite.transition_odds import TransitionTable
@@ -21,28 +22,37 @@ _LOG_NEGLIGIBLE = 2 * math.log(np.finfo(np.float32).eps)
 """Log of the share of a prefix's probability below which a row is dropped from the band."""
 
 
-class Memory(NamedTuple):
-    """What is computed once per source; ``first_end`` is the first row in which a source ends."""
+class TransducerMemory(NamedTuple):
+    """What is computed once per source: token logits and transition units of every row.
 
-    tokens: TokenTable
+    ``states`` are those that the decoder attends to, if it does; ``first_end`` is the first row in which a source ends.
+    """
+
+    token_table: TokenTable
     transition: TransitionTable
     states: Array | None
     lengths: Array
     first_end: int
-    copies: CopyTable | None
+    copy_table: CopyTable | None
 
 
-class State(NamedTuple):
+class TransducerState(NamedTuple):
     """The state after each prefix: the decoder, and the weight of each row from ``first_row`` on for the next token.
 
-    ``logits[rows]`` are the target's logits of each prefix: they are needed for few tokens, so they are not copied.
+    ``log_weight`` is that of ``models/transducer.py``. ``logits[logit_rows]`` are the target's logits of each
+    prefix: few of them are needed, so they are not copied.
     """
 
     decoder: SideState
     log_weight: Array
     first_row: int
     logits: Array
-    rows: Array
+    logit_rows: Array
+
+    @property
+    def rows(self) -> slice:
+        """The rows that have weights."""
+        return slice(self.first_row, self.first_row + self.log_weight.shape[1])
 
 
 class SummedTransducer:
@@ -51,12 +61,12 @@ class SummedTransducer:
     def __init__(self, graphs: TransducerGraphs) -> None:
         self.graphs, self.copies_unknown, self.copies_words = graphs, graphs.copies_unknown, graphs.copies_words
 
-    def start(self, pairs: PaddedPairs) -> tuple[Memory, State]:
+    def start(self, pairs: PaddedPairs) -> tuple[TransducerMemory, TransducerState]:
         """The sources, encoded, and the state before the start symbol, with all probability in the first row."""
         factors, states = self.graphs.encode(pairs)
         B, I, _ = factors.logits.shape
         copies = CopyTable.of(self.graphs.copied_words(pairs), self.graphs.target_size) if self.copies_words else None
-        memory = Memory(
+        memory = TransducerMemory(
             TokenTable.of(factors.logits),
             self.graphs.transition.table(factors.transition),
             states,
@@ -68,93 +78,94 @@ class SummedTransducer:
         log_weight[:, 0] = 0.0
         nothing = np.zeros((1, factors.logits.shape[2]), np.float32)
         decoder = self.graphs.target_state(pairs.features)
-        return memory, State(decoder, log_weight, 0, nothing, np.zeros(B, np.int64))
+        return memory, TransducerState(decoder, log_weight, 0, nothing, np.zeros(B, np.int64))
 
-    def step(self, memory: Memory, state: State, tokens: Array, sentence: Array) -> tuple[Array, State]:
+    def step(
+        self, memory: TransducerMemory, state: TransducerState, tokens: Array, sentence: Array
+    ) -> tuple[Array, TransducerState]:
         """``log P(y | prefix)`` for every next token ``y``, all alignments summed, and the state to continue from."""
         context = None if memory.states is None else Context(memory.states, memory.lengths, sentence)
         factors, decoder = self.graphs.decode_step(tokens, state.decoder, context)
         first_row, log_ready = self._log_ready(memory, state, tokens, factors.transition, sentence)
-        band = slice(first_row, first_row + log_ready.shape[1])
-        log_prob, log_z = next_tokens(memory.tokens.slice_rows(band), factors.logits, sentence, log_ready)
-        after = State(decoder, log_ready - log_z, first_row, factors.logits, np.arange(len(tokens)))
+        rows = slice(first_row, first_row + log_ready.shape[1])
+        log_prob, log_z = next_tokens(memory.token_table.slice_rows(rows), factors.logits, sentence, log_ready)
+        after = TransducerState(decoder, log_ready - log_z, first_row, factors.logits, np.arange(len(tokens)))
         log_prob[:, END] = self._log_end(memory, after, sentence)
-        if memory.copies is None:
+        if memory.copy_table is None:
             return log_prob, after
         size = self.graphs.target_size
-        log_copy = after.log_weight + self._copy_parts(memory, after, sentence) + factors.logits[:, size, None]
-        return memory.copies.add_copies(log_prob[:, :size], log_copy, first_row, sentence), after
+        log_copy = after.log_weight + self._copy_logits(memory, after, sentence) + factors.logits[:, size, None]
+        return memory.copy_table.add_copies(log_prob[:, :size], log_copy, first_row, sentence), after
 
-    def select(self, state: State, index: Array) -> State:
+    def select(self, state: TransducerState, index: Array) -> TransducerState:
         """The states of some prefixes."""
-        return State(
-            state.decoder.select(index), state.log_weight[index], state.first_row, state.logits, state.rows[index]
+        return TransducerState(
+            state.decoder.select(index), state.log_weight[index], state.first_row, state.logits, state.logit_rows[index]
         )
 
-    def is_long(self, memory: Memory) -> bool:
+    def is_long(self, memory: TransducerMemory) -> bool:
         """Whether decoding is limited to a band of rows."""
-        return bool(memory.tokens.logits.shape[1] > _BANDED_FROM)
+        return bool(memory.token_table.logits.shape[1] > _BANDED_FROM)
 
-    def unfinished_row(self, memory: Memory, state: State) -> int | None:
+    def unfinished_row(self, memory: TransducerMemory, state: TransducerState) -> int | None:
         """The row in which prefixes will most probably write next, or None if a source ends there."""
         row = state.first_row + int(state.log_weight.max(0).argmax()) if len(state.log_weight) else 0
         return row if row < memory.first_end else None
 
     def log_rows(
-        self, memory: Memory, state: State, parent: Array | slice, tokens: Array, sentence: Array
-    ) -> tuple[int, Array]:
-        """The first row of the band, and ``log arrive(i)`` of the rows after one more token of each parent."""
+        self, memory: TransducerMemory, state: TransducerState, parent: Array | slice, tokens: Array, sentence: Array
+    ) -> RowBand:
+        """``log arrive(i)`` after one more token of each parent."""
         log_weight = state.log_weight[parent]
-        band = slice(state.first_row, state.first_row + log_weight.shape[1])
         size = self.graphs.target_size
-        known = tokens if memory.copies is None else copies_as_unknown(tokens, size)
-        log_written = log_weight + memory.tokens.logits[:, band][sentence, :, known]
-        if memory.copies is not None:
-            logits, rows = state.logits, state.rows[parent]
-            log_odds = logits[rows, size] - logits[rows, known]
-            log_copied = log_weight + self._copy_parts(memory, state, sentence) + log_odds[:, None]
-            is_copy = memory.copies.copied[:, band][sentence] == tokens[:, None]
+        known = tokens if memory.copy_table is None else copies_as_unknown(tokens, size)
+        log_written = log_weight + memory.token_table.logits[:, state.rows][sentence, :, known]
+        if memory.copy_table is not None:
+            logits, prefixes = state.logits, state.logit_rows[parent]
+            log_odds = logits[prefixes, size] - logits[prefixes, known]
+            log_copied = log_weight + self._copy_logits(memory, state, sentence) + log_odds[:, None]
+            is_copy = memory.copy_table.copied[:, state.rows][sentence] == tokens[:, None]
             only_copied = (tokens >= size)[:, None]
             log_written = np.logaddexp(
                 np.where(only_copied, IMPOSSIBLE, log_written), np.where(is_copy, log_copied, IMPOSSIBLE)
             )
-        return state.first_row, log_softmax(log_written)
+        return RowBand(state.first_row, log_softmax(log_written))
 
-    def _copy_parts(self, memory: Memory, state: State, sentence: Array) -> Array:
+    def _copy_logits(self, memory: TransducerMemory, state: TransducerState, sentence: Array) -> Array:
         """The source's part of the logit of copying in the rows of the band."""
-        band = slice(state.first_row, state.first_row + state.log_weight.shape[1])
-        return np.asarray(memory.tokens.logits[:, band, self.graphs.target_size][sentence])
+        return np.asarray(memory.token_table.logits[:, state.rows, self.graphs.target_size][sentence])
 
     def _log_ready(
-        self, memory: Memory, state: State, tokens: Array, target: Array, sentence: Array
-    ) -> tuple[int, Array]:
-        """The first row of a band, and ``log ready(i)`` of its rows after these tokens; of short sources all rows."""
-        first_row, log_arrive = self.log_rows(memory, state, slice(None), tokens, sentence)
+        self, memory: TransducerMemory, state: TransducerState, tokens: Array, target: Array, sentence: Array
+    ) -> RowBand:
+        """``log ready(i)`` after these tokens; of short sources in all rows."""
+        arrive = self.log_rows(memory, state, slice(None), tokens, sentence)
         if not self.is_long(memory):
-            return 0, self._log_forward(memory, 0, log_arrive, target, sentence)[1]
-        return self._log_ready_in_band(memory, first_row, log_arrive, target, sentence)
+            return RowBand(0, self._log_forward(memory, arrive, target, sentence)[1])
+        return self._log_ready_in_band(memory, arrive, target, sentence)
 
-    def _log_ready_in_band(
-        self, memory: Memory, first_row: int, log_arrive: Array, target: Array, sentence: Array
-    ) -> tuple[int, Array]:
+    def _log_ready_in_band(self, memory: TransducerMemory, arrive: RowBand, target: Array, sentence: Array) -> RowBand:
         """The same for long sources: the band grows as far as probability reaches, and loses rows without it."""
-        I, ahead = memory.tokens.logits.shape[1], _ROWS_AHEAD
-        log_forward, log_ready = self._log_forward(memory, first_row, log_arrive, target, sentence)
-        while first_row + log_arrive.shape[1] < I and log_forward[:, -1].max() >= _LOG_NEGLIGIBLE:
-            more = min(ahead, I - first_row - log_arrive.shape[1])
-            log_arrive = np.pad(log_arrive, ((0, 0), (0, more)), constant_values=IMPOSSIBLE)
-            log_forward, log_ready = self._log_forward(memory, first_row, log_arrive, target, sentence)
+        I, ahead = memory.token_table.logits.shape[1], _ROWS_AHEAD
+        log_forward, log_ready = self._log_forward(memory, arrive, target, sentence)
+        while (rows_left := I - arrive.first_row - arrive.log_prob.shape[1]) and (
+            log_forward[:, -1].max() >= _LOG_NEGLIGIBLE
+        ):
+            more = ((0, 0), (0, min(ahead, rows_left)))
+            arrive = RowBand(arrive.first_row, np.pad(arrive.log_prob, more, constant_values=IMPOSSIBLE))
+            log_forward, log_ready = self._log_forward(memory, arrive, target, sentence)
             ahead *= 2
         if log_ready.shape[1] <= _BANDED_FROM:
-            return first_row, log_ready
+            return RowBand(arrive.first_row, log_ready)
         has_mass = np.flatnonzero((log_ready > _LOG_NEGLIGIBLE).any(0))
         first, stop = (int(has_mass[0]), int(has_mass[-1]) + 1) if len(has_mass) else (0, 1)
-        return first_row + first, log_ready[:, first:stop]
+        return RowBand(arrive.first_row + first, log_ready[:, first:stop])
 
     def _log_forward(
-        self, memory: Memory, first_row: int, log_arrive: Array, target: Array, sentence: Array
+        self, memory: TransducerMemory, arrive: RowBand, target: Array, sentence: Array
     ) -> tuple[Array, Array]:
-        """Log probabilities of reaching each row after the prefix, and of writing there next."""
+        """``log forward(i)`` of reaching each row after the prefix, and ``log ready(i)`` of writing there next."""
+        first_row, log_arrive = arrive
         transition, stop = self.graphs.transition, first_row + log_arrive.shape[1]
         table = memory.transition.slice_rows(slice(first_row, stop))
         log_odds = transition.log_odds_by_sentence(table, target, sentence)
@@ -164,13 +175,13 @@ class SummedTransducer:
         log_forward[rows_left < 0] = IMPOSSIBLE
         return log_forward, log_forward + log_emit
 
-    def _log_end(self, memory: Memory, state: State, sentence: Array) -> Array:
+    def _log_end(self, memory: TransducerMemory, state: TransducerState, sentence: Array) -> Array:
         """Log probability of the end symbol, which can be written only in the last row."""
         last = memory.lengths[sentence] - 1
         column, R = last - state.first_row, state.log_weight.shape[1]
         prefixes = np.arange(len(sentence))
         log_weight = state.log_weight[prefixes, column.clip(0, R - 1)]
-        log_end = log_weight + memory.tokens.logits[sentence, last, END] + state.logits[:, END]
+        log_end = log_weight + memory.token_table.logits[sentence, last, END] + state.logits[:, END]
         return np.where((column < 0) | (column >= R), IMPOSSIBLE, log_end)
 
     def best_rows(self, pairs: PaddedPairs) -> Array:

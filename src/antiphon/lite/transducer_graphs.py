@@ -99,7 +99,7 @@ class TransducerGraphs:
         return self._encode_step is not None
 
     def copied_words(self, pairs: PaddedPairs) -> Array:
-        """The target id of every source token that can be copied; of a batch that does not name them, none can."""
+        """The target id of every source token that can be copied; none can in a batch without the column ``copied``."""
         return pairs.copied if pairs.copied.shape[1] else np.full_like(pairs.source, NOT_COPIED)
 
     def target_state(self, features: Array) -> SideState:

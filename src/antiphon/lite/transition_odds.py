@@ -14,23 +14,23 @@ _LARGEST_UNIT = 40.0
 
 
 class TransitionTable(NamedTuple):
-    """Source units, or their exponentials ``exp(2 a)``; and the number to add and the key, if sides are compared."""
+    """The source part of every row: its units, or their exponentials ``exp(2 a)``, and the columns *written*."""
 
     units: Array
-    rest: Array
+    written: Array
     is_exponential: bool
 
     def slice_rows(self, rows: slice) -> "TransitionTable":
         """Some rows of every sentence."""
-        return TransitionTable(self.units[:, rows], self.rest[:, rows], self.is_exponential)
+        return TransitionTable(self.units[:, rows], self.written[:, rows], self.is_exponential)
 
     def append(self, row: "TransitionTable") -> "TransitionTable":
         """The same with one more row of every sentence; if one of them has no exponentials, the result has none."""
-        rest = np.concatenate([self.rest, row.rest], 1)
+        written = np.concatenate([self.written, row.written], 1)
         if self.is_exponential == row.is_exponential or not self.units.shape[1]:
-            return TransitionTable(np.concatenate([self.units, row.units], 1), rest, row.is_exponential)
+            return TransitionTable(np.concatenate([self.units, row.units], 1), written, row.is_exponential)
         one, other = (np.log(table.units) / 2 if table.is_exponential else table.units for table in (self, row))
-        return TransitionTable(np.concatenate([one, other], 1), rest, is_exponential=False)
+        return TransitionTable(np.concatenate([one, other], 1), written, is_exponential=False)
 
 
 class Transition:
@@ -43,13 +43,13 @@ class Transition:
 
     def table(self, source: Array) -> TransitionTable:
         """The source part of every row, prepared once for many prefixes."""
-        units, rest = self._split(source)
+        units, written = self._split(source)
         fits = not units.size or bool(np.abs(units).max() < _LARGEST_UNIT)
-        return TransitionTable(np.exp(2 * units) if fits else units, rest, fits)
+        return TransitionTable(np.exp(2 * units) if fits else units, written, fits)
 
     def log_odds_by_sentence(self, table: TransitionTable, target: Array, sentence: Array) -> Array:
         """Log odds of writing in the rows of the sentence of each prefix."""
-        units, rest = self._split(target)
+        units, written = self._split(target)
         source = table.units[sentence]
         if table.is_exponential:
             # tanh(a + c) = 1 - 2 / (1 + exp(2 a) exp(2 c)); an overflow gives the limit, 1.
@@ -60,13 +60,13 @@ class Transition:
             odds = source @ (-2 * self.readout) + (self.readout.sum() + self.bias)
         else:
             odds = np.tanh(source + units[:, None]) @ self.readout + self.bias
-        return self._add_written(odds, table.rest[sentence], rest[:, None])
+        return self._add_written(odds, table.written[sentence], written[:, None])
 
     def log_odds(self, source: Array, target: Array) -> Array:
         """Log odds of writing in cells, whose two sides broadcast against each other."""
-        (one, one_rest), (other, other_rest) = self._split(source), self._split(target)
+        (one, one_written), (other, other_written) = self._split(source), self._split(target)
         odds = np.tanh(one + other) @ self.readout + self.bias
-        return self._add_written(odds, one_rest, other_rest)
+        return self._add_written(odds, one_written, other_written)
 
     def split_odds(self, log_odds: Array, in_last_row: Array | bool) -> tuple[Array, Array]:
         """Log probabilities of emit and shift; emit is certain in the last row if it is forced there."""
@@ -74,7 +74,7 @@ class Transition:
         return np.where(in_last_row, 0, log_emit) if self.final_emit_forced else log_emit, log_shift
 
     def _split(self, part: Array) -> tuple[Array, Array]:
-        """The units of a side, and the columns after them."""
+        """The units of a side, and its columns *written*: the number to add where keys are equal, and the key."""
         size = len(self.readout)
         return part[..., :size], part[..., size:]
 

@@ -254,7 +254,7 @@ def _kept(outputs: Outputs) -> list[tuple[int, int]]:
 
 
 def _rate(outputs: Outputs, written: Sequence[Sequence[str]], signature: str) -> RatioStats:
-    """Mean over sentences of the length of what is written by that of the source."""
+    """Mean over sentences of ``length of what is written / length of the source``, in percent."""
     pairs = zip(written, outputs.source_tokens or (), strict=True)
     values = np.array([len(tokens) / max(1, len(source)) for tokens, source in pairs])
     return RatioStats(values, np.ones(len(values)), 100.0, f"{signature}|mean per sentence|percent")

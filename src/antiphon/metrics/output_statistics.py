@@ -37,8 +37,8 @@ def statistics_of(name: str, outputs: Outputs) -> Statistics:
         pairs = zip(outputs.predicted, outputs.references, strict=True)
         scores = np.array([metric.sentence_score(ours, list(theirs)).score for ours, theirs in pairs])
         return _ratio(scores, np.ones(len(scores)), 1.0)
-    shares = RATIO_METRICS[name](outputs)
-    return _ratio(shares.parts, shares.wholes, -shares.scale if name in LOWER_IS_BETTER else shares.scale)
+    stats = RATIO_METRICS[name](outputs)
+    return _ratio(stats.parts, stats.wholes, -stats.scale if name in LOWER_IS_BETTER else stats.scale)
 
 
 def _ratio(parts: Rows, wholes: Rows, scale: float) -> Statistics:

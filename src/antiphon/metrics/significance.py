@@ -39,9 +39,9 @@ def compare_systems(systems: Sequence[Outputs], name: str, seed: int = 1) -> lis
 
 def bootstrap(systems: Sequence[RatioStats], seed: int = 1) -> list[ComparedScore]:
     """One metric of every system, given by its ratio statistics, each compared with the first."""
-    blocks = [[_resample(shares, drawn) for shares in systems] for drawn in _draws(len(systems[0].parts), seed)]
+    blocks = [[_resample(stats, drawn) for stats in systems] for drawn in _draws(len(systems[0].parts), seed)]
     resampled = [np.concatenate(values) for values in zip(*blocks, strict=True)]
-    scores = [shares.score() for shares in systems]
+    scores = [stats.score() for stats in systems]
     compared = []
     for index, (score, values) in enumerate(zip(scores, resampled, strict=True)):
         low, high = np.percentile(values, [2.5, 97.5])
@@ -58,9 +58,9 @@ def _draws(outputs: int, seed: int) -> Iterator[NDArray[np.int64]]:
         yield generator.integers(outputs, size=(min(at_once, SAMPLES - first), outputs))
 
 
-def _resample(shares: RatioStats, drawn: NDArray[np.int64]) -> NDArray[np.float64]:
-    parts, wholes = shares.parts[drawn].sum(1), shares.wholes[drawn].sum(1)
-    values: NDArray[np.float64] = shares.scale * parts / np.maximum(1.0, wholes)
+def _resample(stats: RatioStats, drawn: NDArray[np.int64]) -> NDArray[np.float64]:
+    parts, wholes = stats.parts[drawn].sum(1), stats.wholes[drawn].sum(1)
+    values: NDArray[np.float64] = stats.scale * parts / np.maximum(1.0, wholes)
     return values
 
 

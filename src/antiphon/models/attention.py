@@ -18,11 +18,11 @@ from torch import Tensor, nn
 from antiphon.data.batch import Batch
 from antiphon.models.sequence_model import LSTMSettings, TokenModel
 from antiphon.nn.dropout import Dropout
-from antiphon.nn.recurrent import Embedding, FeatureEmbedding, Sizes, SourceEncoder, valid_positions
+from antiphon.nn.recurrent import Embedding, FeatureEmbedding, LSTMSizes, SourceEncoder, valid_positions
 from antiphon.nn.token_logits import Projection
 
 
-class Memory(NamedTuple):
+class AttentionMemory(NamedTuple):
     """What the decoder attends to: source states, their part of the attention scores, and which positions are real."""
 
     states: Float[Tensor, "N I H2"]
@@ -44,7 +44,7 @@ class Attention(TokenModel):
         self, source_size: int, target_size: int, feature_size: int = 0, **settings: Unpack[LSTMSettings]
     ) -> None:
         super().__init__()
-        sizes = Sizes(**settings)
+        sizes = LSTMSizes(**settings)
         self.encoder = SourceEncoder(source_size, sizes, bidirectional=True)
         self.features = FeatureEmbedding(feature_size, sizes.embedding_size) if feature_size else None
         hidden_size, memory_size = sizes.hidden_size, self.encoder.output_size
@@ -61,35 +61,35 @@ class Attention(TokenModel):
 
     def logits(self, batch: Batch) -> Float[Tensor, "B J V"]:
         """The logits of every token at each position of the targets."""
-        return self._follow(batch)[0]
+        return self._teacher_forced(batch)[0]
 
     def attention(self, batch: Batch) -> Float[Tensor, "B I J"]:
         """The attention weight of each source position for each target token: not an alignment."""
-        return self._follow(batch)[1]
+        return self._teacher_forced(batch)[1]
 
-    def start(self, batch: Batch) -> tuple[Memory, AttentionState]:
+    def start(self, batch: Batch) -> tuple[AttentionMemory, AttentionState]:
         """The sources, encoded; the decoder's first hidden state is computed from the mean of the source states."""
         states = self.encoder(batch.source, batch.source_lengths, self.feature_vectors(batch))
         valid = valid_positions(batch.source_lengths, batch.source.shape[1])
         mean = (states * valid[:, :, None]).sum(1) / batch.source_lengths[:, None]
         hidden = torch.tanh(self.first_hidden(mean))
         layers = len(self.cells)
-        return Memory(states, self.key(states), valid), AttentionState(
+        return AttentionMemory(states, self.key(states), valid), AttentionState(
             (hidden,) * layers, (torch.zeros_like(hidden),) * layers
         )
 
     def step(
-        self, memory: Memory, state: AttentionState, tokens: Int[Tensor, " N"], sentence: Int[Tensor, " N"]
+        self, memory: AttentionMemory, state: AttentionState, tokens: Int[Tensor, " N"], sentence: Int[Tensor, " N"]
     ) -> tuple[Float[Tensor, "N V"], AttentionState]:
         """Log probabilities of the token after these, and the state to continue from."""
         log_next, state, _ = self.attending_step(memory, state, tokens, sentence)
         return log_next, state
 
     def attending_step(
-        self, memory: Memory, state: AttentionState, tokens: Int[Tensor, " N"], sentence: Int[Tensor, " N"]
+        self, memory: AttentionMemory, state: AttentionState, tokens: Int[Tensor, " N"], sentence: Int[Tensor, " N"]
     ) -> tuple[Float[Tensor, "N V"], AttentionState, Float[Tensor, "N I"]]:
         """The same as ``step``, and the attention weights of the next token."""
-        theirs = Memory(*(tensor.index_select(0, sentence) for tensor in memory))
+        theirs = AttentionMemory(*(tensor.index_select(0, sentence) for tensor in memory))
         features, state, weights = self._advance(theirs, self.dropout(self.embedding(tokens)), state)
         return self.output(features).log_softmax(1), state, weights
 
@@ -97,7 +97,8 @@ class Attention(TokenModel):
         """The states of some hypotheses."""
         return AttentionState(*(tuple(layer.index_select(0, index) for layer in layers) for layers in state))
 
-    def _follow(self, batch: Batch) -> tuple[Float[Tensor, "B J V"], Float[Tensor, "B I J"]]:
+    def _teacher_forced(self, batch: Batch) -> tuple[Float[Tensor, "B J V"], Float[Tensor, "B I J"]]:
+        """Logits and attention weights of every target token, given the target tokens before it."""
         memory, state = self.start(batch)
         features, attention = [], []
         for token in self.dropout(self.embedding(batch.shifted_target)).unbind(1):
@@ -107,7 +108,7 @@ class Attention(TokenModel):
         return self.output(torch.stack(features, 1)), torch.stack(attention, 2)
 
     def _advance(
-        self, memory: Memory, token: Float[Tensor, "N E"], state: AttentionState
+        self, memory: AttentionMemory, token: Float[Tensor, "N E"], state: AttentionState
     ) -> tuple[Float[Tensor, "N H"], AttentionState, Float[Tensor, "N I"]]:
         """The input of the output layer, the state to continue from, and the attention weights."""
         scores = self.score(torch.tanh(memory.keys + self.query(state.hidden[-1])[:, None]))[:, :, 0]

@@ -19,9 +19,9 @@ from antiphon.nn.recurrent import (
     LSTM,
     Embedding,
     FeatureEmbedding,
+    LSTMSizes,
     LSTMState,
     PrefixEncoder,
-    Sizes,
     select_states,
     with_features,
 )
@@ -35,7 +35,7 @@ class EncoderDecoder(TokenModel):
         self, source_size: int, target_size: int, feature_size: int = 0, **settings: Unpack[LSTMSettings]
     ) -> None:
         super().__init__()
-        sizes = Sizes(**settings)
+        sizes = LSTMSizes(**settings)
         self.source_embedding = Embedding(source_size, sizes.embedding_size)
         self.features = FeatureEmbedding(feature_size, sizes.embedding_size) if feature_size else None
         self.encoder = LSTM(sizes.embedding_size, sizes.hidden_size, sizes.layers, sizes.dropout, sizes.forget_bias)

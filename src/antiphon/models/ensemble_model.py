@@ -16,7 +16,7 @@ from torch.nn.functional import pad
 
 from antiphon.data.batch import Batch
 from antiphon.lattice.moves import IMPOSSIBLE
-from antiphon.models.left_to_right import copies_unknown, reserve, state_grows
+from antiphon.models.left_to_right import RowBand, copies_unknown, reserve, state_grows
 from antiphon.models.token_likelihood import token_log_probs
 from antiphon.models.transducer import Transducer
 from antiphon.nn.copying import copies_as_unknown
@@ -39,7 +39,7 @@ class Ensemble(nn.Module):
     ``ids[m]`` map the ids of the ensemble to those of member ``m``.
     """
 
-    def __init__(self, members: Sequence[nn.Module], ids: Sequence["MemberIds"], mean: Mean) -> None:
+    def __init__(self, members: Sequence[nn.Module], ids: Sequence[MemberIds], mean: Mean) -> None:
         super().__init__()
         self.members = nn.ModuleList(members)
         for m, tables in enumerate(ids):
@@ -67,11 +67,12 @@ class Ensemble(nn.Module):
         return tuple(reserve(member, each, length) for member, each in zip(self.members, state, strict=True))
 
     def member_of(self, kind: type[M], batch: Batch) -> tuple[M, Batch] | None:
-        """The first member of a kind, if any copies the first that does, and the batch in its ids."""
+        """The first member of a kind and the batch in its ids, or None; a member that copies goes first."""
         members = [(m, member) for m, member in enumerate(self.members) if isinstance(member, kind)]
-        for m, member in sorted(members, key=lambda each: not _copies(each[1]))[:1]:
-            return member, self._batch_of(m, batch)
-        return None
+        if not members:
+            return None
+        m, member = min(members, key=lambda each: not _copies(each[1]))
+        return member, self._batch_of(m, batch)
 
     def _batch_of(self, m: int, batch: Batch) -> Batch:
         """A batch in the ids of a member."""
@@ -80,7 +81,7 @@ class Ensemble(nn.Module):
         return batch._replace(source=source, target=target, features=features, copied=copied)
 
     def _target_ids(self, m: int, tokens: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
-        """Target ids of a member; those of copied words and of nothing to copy are the same for all members."""
+        """Target ids of a member; copied words, and ``NOT_COPIED``, have the same ids in all members."""
         ids = self._ids("target", m)
         if not getattr(self.members[m], "copies_words", False):
             return ids[copies_as_unknown(tokens, len(ids)).clamp(min=0)]
@@ -124,16 +125,15 @@ class Ensemble(nn.Module):
         parent: Int[Tensor, " N"],
         tokens: Int[Tensor, " N"],
         sentence: Int[Tensor, " N"],
-    ) -> tuple[int, Float[Tensor, "N R"]]:
+    ) -> RowBand:
         """Log probabilities of the input position of one more token: the mean of the transducers among the members."""
-        I = max(its_memory.token_table.logits.shape[1] for its_memory in memory if hasattr(its_memory, "token_table"))
+        aligned = [(m, member) for m, member in enumerate(self.members) if isinstance(member, Transducer)]
+        I = max(memory[m].token_table.logits.shape[1] for m, _ in aligned)
         total = torch.zeros(len(tokens), I, dtype=torch.float64, device=tokens.device)
-        for m, (member, its_memory, its_state) in enumerate(zip(self.members, memory, state, strict=True)):
-            if isinstance(member, Transducer):
-                ids = self._target_ids(m, tokens)
-                first, log_rows = member.log_rows(its_memory, its_state, parent, ids, sentence)
-                total[:, first : first + log_rows.shape[1]] += log_rows.exp()
-        return 0, (total / total.sum(1, keepdim=True)).log()
+        for m, member in aligned:
+            first, log_prob = member.log_rows(memory[m], state[m], parent, self._target_ids(m, tokens), sentence)
+            total[:, first : first + log_prob.shape[1]] += log_prob.exp()
+        return RowBand(0, (total / total.sum(1, keepdim=True)).log())
 
     def _ids(self, side: str, member: int) -> Tensor:
         return cast(Tensor, getattr(self, f"{side}_ids_{member}"))

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from antiphon.data.batch import Batch
 from antiphon.models.sequence_model import LSTMSettings, TokenModel
-from antiphon.nn.recurrent import FeatureEmbedding, LSTMState, PrefixEncoder, Sizes, select_states
+from antiphon.nn.recurrent import FeatureEmbedding, LSTMSizes, LSTMState, PrefixEncoder, select_states
 from antiphon.nn.token_logits import Projection
 
 
@@ -24,7 +24,7 @@ class LanguageModel(TokenModel):
         self, source_size: int, target_size: int, feature_size: int = 0, **settings: Unpack[LSTMSettings]
     ) -> None:
         super().__init__()
-        sizes = Sizes(**settings)
+        sizes = LSTMSizes(**settings)
         self.features = FeatureEmbedding(feature_size, sizes.embedding_size) if feature_size else None
         self.decoder = PrefixEncoder(target_size, sizes)
         self.output = Projection(sizes.hidden_size, target_size)

@@ -1,6 +1,6 @@
 """The interface of models that decoding uses: log probabilities of the next token after each prefix."""
 
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor
@@ -8,19 +8,27 @@ from torch import Tensor
 from antiphon.data.batch import Batch
 
 _MAX_RESERVED = 2**17
-"""Positions of all hypotheses together that are reserved at most for states that grow with every token."""
+"""Largest number of positions, of all hypotheses together, that is reserved for states that grow."""
 
 
 @runtime_checkable
 class LeftToRight(Protocol):
-    """A model of the next token. ``memory`` holds the encoded sources, ``state`` the state after each prefix."""
+    """A model of the next token. ``memory`` holds the encoded sources, ``state`` the state after each prefix.
+
+    A model may also have the attributes that the functions below look for: ``copies_unknown``; ``state_grows``, with a
+    method ``reserve``; ``steps_differ``; and ``is_long``, if it is a ``BandedModel``. Without them the answer is no.
+    """
 
     def start(self, batch: Batch) -> tuple[Any, Any]:
         """Memory, and the state before the start symbol of every sentence."""
         ...
 
     def step(self, memory: Any, state: Any, tokens: Tensor, sentence: Tensor) -> tuple[Tensor, Any]:
-        """Log probabilities of the token after these, which belong to prefixes of a sentence, and the next state."""
+        """Log probabilities of the next token after each prefix, and the next state.
+
+        ``tokens`` has the last token of each prefix, ``state`` the state before it; prefix ``n`` belongs to source
+        ``sentence[n]``.
+        """
         ...
 
     def select(self, state: Any, index: Tensor) -> Any:
@@ -28,8 +36,23 @@ class LeftToRight(Protocol):
         ...
 
 
+class RowBand(NamedTuple):
+    """Log probabilities of ``R`` consecutive input positions (rows) after each prefix; other rows have next to none."""
+
+    first_row: int
+    log_prob: Float[Tensor, "N R"]
+
+
 class AlignedModel(LeftToRight, Protocol):
     """A model that knows the input position (row) at which each token is written."""
+
+    def log_rows(self, memory: Any, state: Any, parent: Tensor, tokens: Tensor, sentence: Tensor) -> RowBand:
+        """Log probabilities of the row in which one more token after each parent was written."""
+        ...
+
+
+class BandedModel(AlignedModel, Protocol):
+    """A model that decodes long sources in a band of rows, and can be stuck there."""
 
     def is_long(self, memory: Any) -> bool:
         """Whether the sources are so long that the search must limit how many hypotheses share a row."""
@@ -37,12 +60,6 @@ class AlignedModel(LeftToRight, Protocol):
 
     def unfinished_row(self, memory: Any, state: Any) -> int | None:
         """The row in which hypotheses will write next, or None if a source ends there."""
-        ...
-
-    def log_rows(
-        self, memory: Any, state: Any, parent: Tensor, tokens: Tensor, sentence: Tensor
-    ) -> tuple[int, Float[Tensor, "N R"]]:
-        """The first row of a band, and log probabilities of the rows of one more token after each parent."""
         ...
 
 
@@ -55,6 +72,11 @@ def copies_unknown(model: object) -> bool:
     return bool(getattr(model, "copies_unknown", False))
 
 
+def is_long(model: Any, memory: Any) -> bool:
+    """Whether a model decodes these sources in a band of rows (``BandedModel``)."""
+    return hasattr(model, "is_long") and bool(model.is_long(memory))
+
+
 def state_grows(model: object) -> bool:
     """Whether the state of a prefix gets larger with every token where nothing is reserved."""
     return bool(getattr(model, "state_grows", False))
@@ -63,7 +85,8 @@ def state_grows(model: object) -> bool:
 def static_fits(model: object, positions: int) -> bool:
     """Whether steps can have static shapes and be captured as a CUDA graph.
 
-    They must all compute the same, and states that grow must not have too many positions, of all hypotheses together.
+    All steps must compute the same: a model whose steps do not says so by ``steps_differ``. States that grow are
+    reserved for ``positions``, of all hypotheses together, which must not be too many.
     """
     if getattr(model, "steps_differ", False):
         return False

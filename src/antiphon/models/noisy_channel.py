@@ -19,6 +19,10 @@ from antiphon.models.transducer import Transducer
 from antiphon.nn.copying import copies_as_unknown
 
 Reading = Literal["last", "anywhere"]
+"""How ``log p(x_1^i | y_1^j)`` of an unfinished output is read off the channel's lattice (``search.channel_prefix``).
+
+``last``: x_i is written at y_j; ``anywhere``: at y_j or before (``decode/channel_lattice.py``).
+"""
 
 
 class NoisyChannel(nn.Module):

@@ -16,7 +16,7 @@ from antiphon.models.left_to_right import LeftToRight
 def log_likelihood(logits: Float[Tensor, "B J V"], batch: Batch, label_smoothing: float = 0.0) -> Float[Tensor, " B"]:
     """The summed log probabilities of the tokens of each target; padding is ignored.
 
-    With label smoothing ``e``: ``1 - e`` times that of the token plus ``e`` times the mean of all tokens.
+    With label smoothing ``e``: ``(1 - e) log p(y_j) + e (mean over v of log p(v))`` instead of ``log p(y_j)``.
     """
     losses = cross_entropy(
         logits.flatten(0, 1),
@@ -32,13 +32,17 @@ def log_likelihood(logits: Float[Tensor, "B J V"], batch: Batch, label_smoothing
 def output_log_probs(
     model: LeftToRight, batch: Batch, sources: Sequence[int], outputs: Sequence[Sequence[int]]
 ) -> list[list[float]]:
-    """The log probability of each token of outputs, end symbols last, of some sources of a batch, given by index."""
-    index = torch.tensor(sources, device=batch.source.device)
+    """The log probability of each token of every output; shorter rows are padded with 0 (see ``output_pairs``)."""
+    rows: list[list[float]] = token_log_probs(model, output_pairs(batch, sources, outputs)).tolist()
+    return rows
+
+
+def output_pairs(batch: Batch, sources: Sequence[int], outputs: Sequence[Sequence[int]]) -> Batch:
+    """A pair for each output, whose source is given by its index in the batch; outputs end in the end symbol."""
+    index = torch.tensor(sources, dtype=torch.long, device=batch.source.device)
     targets = Batch.of([], [np.array(output[:-1], np.int32) for output in outputs]).to(index.device)
     pairs = Batch(*(tensor[index] for tensor in batch))
-    pairs = pairs._replace(target=targets.target, target_lengths=targets.target_lengths)
-    rows: list[list[float]] = token_log_probs(model, pairs).tolist()
-    return rows
+    return pairs._replace(target=targets.target, target_lengths=targets.target_lengths)
 
 
 def token_log_probs(model: LeftToRight, batch: Batch) -> Float[Tensor, "B J"]:

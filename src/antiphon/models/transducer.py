@@ -27,11 +27,12 @@ from antiphon.data.vocab import END, PAD
 from antiphon.lattice import log_marginal
 from antiphon.lattice.moves import IMPOSSIBLE
 from antiphon.lattice.recurrence import forward_along
+from antiphon.models.left_to_right import RowBand
 from antiphon.models.transducer_network import TransducerNetwork
 from antiphon.nn.cell_factors import CellFactors, SideState
 from antiphon.nn.copying import CellCopies, CopyTable, copies_as_unknown
 from antiphon.nn.cuda_streams import run_concurrently
-from antiphon.nn.factored_softmax import has_kernel, log_token_probabilities, mean_to_token
+from antiphon.nn.factored_softmax import has_kernel, log_token_probabilities, smoothing_term
 from antiphon.nn.next_tokens import TokenTable, kernels_fit, next_tokens
 from antiphon.nn.source_attention import SourceContext
 from antiphon.nn.transition import TransitionTable
@@ -58,7 +59,7 @@ class TransducerMemory(NamedTuple):
     lengths: Int[Tensor, " B"]
     end_logits: Float[Tensor, " B"]
     first_end: int
-    """The first row in which a source ends."""
+    """No source ends before this row: the first in which one does, or 0 on a GPU, which saves a device sync."""
     copy_table: CopyTable | None
 
 
@@ -74,6 +75,11 @@ class TransducerState(NamedTuple):
     log_weight: Float[Tensor, "N R"]
     first_row: int
     output: Float[Tensor, "N K"]
+
+    @property
+    def rows(self) -> slice:
+        """The rows that have weights."""
+        return slice(self.first_row, self.first_row + self.log_weight.shape[1])
 
 
 class Transducer(TransducerNetwork):
@@ -114,10 +120,10 @@ class Transducer(TransducerNetwork):
     def _smoothing(
         self, source: CellFactors, target: CellFactors, targets: Int[Tensor, "B J"]
     ) -> Float[Tensor, "B I J"]:
-        """What label smoothing adds in each cell: the mean log probability of all tokens, less that of its own."""
+        """What label smoothing adds in each cell; nothing to a word that can only be copied."""
         known = copies_as_unknown(targets, self.target_size) if self.copies_words else targets
-        classes = self.target_logits.out_features  # without what a GPU pads
-        added = mean_to_token(source.logits[:, :, :classes], target.logits[:, :, :classes], known)
+        classes = self.target_logits.out_features  # without the padding of ``TokenLogits``
+        added = smoothing_term(source.logits[:, :, :classes], target.logits[:, :, :classes], known)
         return added.masked_fill((targets >= self.target_size)[:, None], 0.0)
 
     def start(self, batch: Batch) -> tuple[TransducerMemory, TransducerState]:
@@ -165,7 +171,7 @@ class Transducer(TransducerNetwork):
         found.log_prob[:, END] = self._log_end(memory, after, logits, sentence).to(logits.dtype)
         if memory.copy_table is None:
             return found.log_prob, after
-        log_copy = after.log_weight + self._log_copy_parts(memory, after, sentence) + logits[:, self.target_size, None]
+        log_copy = after.log_weight + self._copy_logits(memory, after, sentence) + logits[:, self.target_size, None]
         tokens_only = found.log_prob[:, : self.target_size]
         return memory.copy_table.add_copies(tokens_only, log_copy, first_row, sentence), after
 
@@ -173,12 +179,11 @@ class Transducer(TransducerNetwork):
         """What is kept of the states that target logits are computed from: nothing if words are not copied."""
         return output if self.copies_words else output[:, :0]
 
-    def _log_copy_parts(
+    def _copy_logits(
         self, memory: TransducerMemory, state: TransducerState, sentence: Int[Tensor, " N"]
     ) -> Float[Tensor, "N R"]:
         """The source's part of the logit of copying in the rows of the band."""
-        band = slice(state.first_row, state.first_row + state.log_weight.shape[1])
-        return memory.token_table.logits[:, band, self.target_size][sentence]
+        return memory.token_table.logits[:, state.rows, self.target_size][sentence]
 
     def select(self, state: TransducerState, index: Int[Tensor, " N"]) -> TransducerState:
         """The states of some prefixes."""
@@ -202,20 +207,19 @@ class Transducer(TransducerNetwork):
         parent: Int[Tensor, " N"] | slice,
         tokens: Int[Tensor, " N"],
         sentence: Int[Tensor, " N"],
-    ) -> tuple[int, Float[Tensor, "N R"]]:
-        """The first row of the band, and ``log arrive(i)`` of the rows after one more token of each parent."""
+    ) -> RowBand:
+        """``log arrive(i)`` after one more token of each parent."""
         log_weight = state.log_weight[parent]
-        band = slice(state.first_row, state.first_row + log_weight.shape[1])
         known = tokens if memory.copy_table is None else copies_as_unknown(tokens, self.target_size)
-        log_written = log_weight + memory.token_table.logits[:, band][sentence, :, known]
+        log_written = log_weight + memory.token_table.logits[:, state.rows][sentence, :, known]
         if memory.copy_table is not None:
-            parts = self._log_copy_parts(memory, state, sentence)
-            is_copy = memory.copy_table.copied[:, band][sentence] == tokens[:, None]
+            copy_logits = self._copy_logits(memory, state, sentence)
+            is_copy = memory.copy_table.copied[:, state.rows][sentence] == tokens[:, None]
             log_odds = self._log_odds_of_copying(state.output[parent], known)
-            log_copied = (log_weight + parts + log_odds[:, None]).masked_fill(~is_copy, IMPOSSIBLE)
+            log_copied = (log_weight + copy_logits + log_odds[:, None]).masked_fill(~is_copy, IMPOSSIBLE)
             only_copied = (tokens >= self.target_size)[:, None]
             log_written = torch.logaddexp(log_written.masked_fill(only_copied, IMPOSSIBLE), log_copied)
-        return state.first_row, log_written.log_softmax(1)
+        return RowBand(state.first_row, log_written.log_softmax(1))
 
     def _log_odds_of_copying(self, output: Float[Tensor, "N H"], tokens: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
         """``C[n, copy] - C[n, y]``: the target's part of copying instead of writing a token."""
@@ -230,55 +234,62 @@ class Transducer(TransducerNetwork):
         tokens: Int[Tensor, " N"],
         units: Float[Tensor, "N T"],
         sentence: Int[Tensor, " N"],
-    ) -> tuple[int, Float[Tensor, "N R"]]:
-        """The first row of a band, and ``log ready(i)`` of its rows after these tokens; of short sources all rows."""
-        is_plain = not (memory.transition.rest.shape[-1] or memory.transition.is_exponential or memory.copy_table)
-        if is_plain and kernels_fit(units, sentence, len(memory.lengths)):
+    ) -> RowBand:
+        """``log ready(i)`` after these tokens; of short sources in all rows."""
+        compares, copies = memory.transition.written.shape[-1] > 0, memory.copy_table is not None
+        kernel_suffices = not (compares or copies or memory.transition.is_exponential)
+        if kernel_suffices and kernels_fit(units, sentence, len(memory.lengths)):
             from antiphon.models import ready_rows_triton
 
             table, readout = memory.token_table.logits, self.transition.readout
             given = state.log_weight, table, tokens, memory.transition.units, units, readout, memory.lengths
-            return 0, ready_rows_triton.log_ready(*given, final_emit_forced=self.final_emit_forced, padding=PAD)
-        first_row, log_arrive = self.log_rows(memory, state, slice(None), tokens, sentence)
+            log_ready = ready_rows_triton.log_ready(*given, final_emit_forced=self.final_emit_forced, padding=PAD)
+            return RowBand(0, log_ready)
+        arrive = self.log_rows(memory, state, slice(None), tokens, sentence)
         if not self.is_long(memory):
-            return 0, self._log_forward(memory, 0, log_arrive, units, sentence)[1]
-        return self._log_ready_in_band(memory, first_row, log_arrive, units, sentence)
+            return RowBand(0, self._log_forward(memory, arrive, units, sentence)[1])
+        return self._log_ready_in_band(memory, arrive, units, sentence)
 
     def _log_ready_in_band(
         self,
         memory: TransducerMemory,
-        first_row: int,
-        log_arrive: Float[Tensor, "N S"],
+        arrive: RowBand,
         units: Float[Tensor, "N T"],
         sentence: Int[Tensor, " N"],
-    ) -> tuple[int, Float[Tensor, "N K"]]:
-        """The same for long sources, given ``log arrive(i)`` of the band before.
+    ) -> RowBand:
+        """The same for long sources, given ``log arrive(i)`` in the band of the step before.
 
         The band grows until a negligible share of the probability reaches its last row; a wide one then loses the rows
         at its ends that have a negligible share.
         """
         negligible = _log_negligible(units.dtype)
         I, ahead = memory.token_table.logits.shape[1], _ROWS_AHEAD
-        log_forward, log_ready = self._log_forward(memory, first_row, log_arrive, units, sentence)
-        while first_row + log_arrive.shape[1] < I and log_forward[:, -1].amax() >= negligible:
-            log_arrive = pad(log_arrive, (0, min(ahead, I - first_row - log_arrive.shape[1])), value=IMPOSSIBLE)
-            log_forward, log_ready = self._log_forward(memory, first_row, log_arrive, units, sentence)
+        log_forward, log_ready = self._log_forward(memory, arrive, units, sentence)
+        while (rows_left := I - arrive.first_row - arrive.log_prob.shape[1]) and log_forward[
+            :, -1
+        ].amax() >= negligible:
+            grown = pad(arrive.log_prob, (0, min(ahead, rows_left)), value=IMPOSSIBLE)
+            arrive = RowBand(arrive.first_row, grown)
+            log_forward, log_ready = self._log_forward(memory, arrive, units, sentence)
             ahead *= 2
         if log_ready.shape[1] <= _BANDED_FROM:
-            return first_row, log_ready
+            return RowBand(arrive.first_row, log_ready)
         has_mass = (log_ready > negligible).any(0).nonzero()[:, 0]
         first, stop = (int(has_mass[0]), int(has_mass[-1]) + 1) if len(has_mass) else (0, 1)
-        return first_row + first, log_ready[:, first:stop]
+        return RowBand(arrive.first_row + first, log_ready[:, first:stop])
 
     def _log_forward(
         self,
         memory: TransducerMemory,
-        first_row: int,
-        log_arrive: Float[Tensor, "N R"],
+        arrive: RowBand,
         units: Float[Tensor, "N T"],
         sentence: Int[Tensor, " N"],
     ) -> tuple[Float[Tensor, "N R"], Float[Tensor, "N R"]]:
-        """Log probabilities of reaching each row after the prefix, and of writing there next."""
+        """``log forward(i)`` of reaching each row after the prefix, and ``log ready(i)`` of writing there next.
+
+        forward(i) = sum over r <= i of arrive(r) * product of shift(r..i-1),  ready(i) = forward(i) * emit(i)
+        """
+        first_row, log_arrive = arrive
         stop = first_row + log_arrive.shape[1]
         log_odds = self.transition.log_odds_by_sentence(memory.transition, slice(first_row, stop), units, sentence)
         if stop <= memory.first_end:

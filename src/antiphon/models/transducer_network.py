@@ -24,7 +24,7 @@ from antiphon.data.copied_words import NOT_COPIED
 from antiphon.data.vocab import NO_COUNTERPART
 from antiphon.nn.cell_factors import CausalState, CellFactors, SideState, no_keys, run_keys
 from antiphon.nn.copying import copies_as_unknown
-from antiphon.nn.recurrent import FeatureEmbedding, LSTMState, PrefixEncoder, Sizes, SourceEncoder, valid_positions
+from antiphon.nn.recurrent import FeatureEmbedding, LSTMSizes, LSTMState, PrefixEncoder, SourceEncoder, valid_positions
 from antiphon.nn.source_attention import SourceAttention, SourceContext
 from antiphon.nn.token_logits import TokenLogits
 from antiphon.nn.transformer_encoder import TransformerEncoder
@@ -35,7 +35,7 @@ from antiphon.pause_points import pause
 _CPU_ELEMENTS, _GPU_ELEMENTS = 2**23, 2**26
 """Elements of the hidden transition units that are computed at once when no gradient is needed.
 
-A CPU takes about ten milliseconds for them, after which other work can go first.
+A CPU takes about ten milliseconds for that many; there is a pause point after them (``pause_points.py``).
 """
 
 SourceState = SideState | CausalState
@@ -74,26 +74,34 @@ class TransducerNetwork(nn.Module):
     ) -> None:
         """``counterparts`` has the target id that every source token is tied to, or ``NO_COUNTERPART``.
 
-        ``encoder_layers``, ``encoder_heads`` and ``encoder_feedforward_size`` are those of a transformer as encoder.
+        ``encoder_layers``, ``encoder_heads`` and ``encoder_feedforward_size`` are used if the encoder is a transformer.
         With ``tie_output`` one vector per target token is its embedding and its output weights for both sides.
         """
         super().__init__()
-        sizes = Sizes(embedding_size, hidden_size, layers, dropout, forget_bias)
-        of_layers = LayerSizes(hidden_size, encoder_heads, encoder_feedforward_size, dropout), encoder_layers
-        attention_layers = of_layers if encoder_network == "transformer" else None
-        self.encoder = _source_encoder(source_size, sizes, attention_layers, bidirectional=encoder == "bidirectional")
+        sizes = LSTMSizes(embedding_size, hidden_size, layers, dropout, forget_bias)
+        is_bidirectional = encoder == "bidirectional"
+        layer_sizes = LayerSizes(hidden_size, encoder_heads, encoder_feedforward_size, dropout)
+        self.encoder: SourceEncoder | TransformerEncoder = (
+            TransformerEncoder(source_size, layer_sizes, encoder_layers, bidirectional=is_bidirectional)
+            if encoder_network == "transformer"
+            else SourceEncoder(source_size, sizes, bidirectional=is_bidirectional)
+        )
         self.decoder = PrefixEncoder(None if tie_output else target_size, sizes)
         self.source_features = FeatureEmbedding(feature_size, self.encoder.embedding_size) if feature_size else None
         self.target_features = FeatureEmbedding(feature_size, embedding_size) if feature_size else None
         source_width = self.encoder.output_size
         self.attention = SourceAttention(hidden_size, source_width, dropout) if context == "attention" else None
         self.target_size, self.copies_words = target_size, copy_words
-        self.copies_unknown, self.ties_words = tie == "same" and not copy_words, tie == "same" and copy_words
+        self.copies_unknown = tie == "same" and not copy_words
+        """Whether an unknown token in the output stands for the source token at its position."""
+        self.ties_words = tie == "same" and copy_words
+        """Whether a source token is tied to the word that is its copy, rather than to its counterpart."""
         untied = torch.full((source_size,), NO_COUNTERPART)
         self.register_buffer("counterparts", untied if counterparts is None else counterparts, persistent=tie != "none")
-        self.source_logits = None if tie_output else TokenLogits(source_width, target_size + copy_words, bias=False)
+        classes = target_size + 1 if copy_words else target_size  # the last is *copy* (``nn/copying.py``)
+        self.source_logits = None if tie_output else TokenLogits(source_width, classes, bias=False)
         self.source_projection = nn.Linear(source_width, hidden_size, bias=False) if tie_output else None
-        self.target_logits = TokenLogits(hidden_size, target_size + copy_words)
+        self.target_logits = TokenLogits(hidden_size, classes)
         if tie_output:
             nn.init.normal_(self.target_logits.weight, std=hidden_size**-0.5)
         self.final_emit_forced = final_emit == "forced"
@@ -104,28 +112,32 @@ class TransducerNetwork(nn.Module):
         )
 
     def copied_words(self, batch: Batch) -> Int[Tensor, "B I"]:
-        """The target id of every source token that can be copied; of a batch that does not name them, none can."""
+        """The target id of every source token that can be copied; none can in a batch without the column ``copied``."""
         return batch.copied if batch.copied.shape[1] else torch.full_like(batch.source, NOT_COPIED)
 
     def source_state(self, features: Int[Tensor, "N F"], room: int = 0) -> SourceState:
         """The source side before its first token; one that grows has room for ``room`` tokens from the start."""
-        vectors = self.source_vectors(features)
+        vectors = self.source_feature_vectors(features)
         if isinstance(self.encoder, TransformerEncoder):
             return CausalState.initial(self.encoder.initial_cache(len(features), room), vectors)
-        return SideState.initial(self.encoder.initial_state(len(features))[0], vectors)
-
-    def source_vectors(self, features: Int[Tensor, "N F"]) -> Float[Tensor, "N E"] | None:
-        """The vector of each source's features, if the model reads any."""
-        return None if self.source_features is None else self.source_features(features)
+        return SideState.initial(self.encoder.initial_state(len(features)), vectors)
 
     def target_state(self, features: Int[Tensor, "N F"]) -> SideState:
         """The target side before the start symbol."""
-        vectors = None if self.target_features is None else self.target_features(features)
-        return SideState.initial(self.decoder.initial_state(len(features))[0], vectors)
+        vectors = self.target_feature_vectors(features)
+        return SideState.initial(self.decoder.initial_state(len(features)), vectors)
+
+    def source_feature_vectors(self, features: Int[Tensor, "N F"]) -> Float[Tensor, "N E"] | None:
+        """The vector that the features of each pair add to its source tokens; None if the model reads no features."""
+        return None if self.source_features is None else self.source_features(features)
+
+    def target_feature_vectors(self, features: Int[Tensor, "N F"]) -> Float[Tensor, "N E"] | None:
+        """The vector that the features of each pair add to its target tokens; None if the model reads no features."""
+        return None if self.target_features is None else self.target_features(features)
 
     def encode(self, batch: Batch) -> tuple[CellFactors, SourceContext | None]:
         """The source's contribution to every cell, and what the decoder attends to, if it does."""
-        states = self.encoder(batch.source, batch.source_lengths, self.source_vectors(batch.features))
+        states = self.encoder(batch.source, batch.source_lengths, self.source_feature_vectors(batch.features))
         tied = self.copied_words(batch) if self.ties_words else self.counterparts[batch.source]
         keys = run_keys(tied, no_keys(batch.source_lengths))
         factors = self.source_factors(states, keys)
@@ -215,12 +227,3 @@ class TransducerNetwork(nn.Module):
             odds.append(self.transition.all_log_odds(source, part))
             pause()
         return torch.cat(odds, 2)
-
-
-def _source_encoder(
-    source_size: int, sizes: Sizes, attention_layers: tuple[LayerSizes, int] | None, *, bidirectional: bool
-) -> SourceEncoder | TransformerEncoder:
-    """An LSTM, or a transformer if sizes and number of its layers are given."""
-    if attention_layers is None:
-        return SourceEncoder(source_size, sizes, bidirectional=bidirectional)
-    return TransformerEncoder(source_size, *attention_layers, bidirectional=bidirectional)

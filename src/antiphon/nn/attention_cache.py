@@ -24,7 +24,7 @@ class KeysValues(NamedTuple):
         return KeysValues(self.keys.index_select(0, index), self.values.index_select(0, index))
 
     def write(self, slot: Int[Tensor, "N 1 1 1"], new: "KeysValues") -> "KeysValues":
-        """The same with those of one more position of each sequence, written into its slot."""
+        """The same with the keys and values of one more position of each sequence, written into its slot."""
         keys, values = (buffer.scatter(2, slot.expand_as(each), each) for buffer, each in zip(self, new, strict=True))
         return KeysValues(keys, values)
 

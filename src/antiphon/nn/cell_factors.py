@@ -7,6 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from antiphon.nn.attention_cache import AttentionCache
+from antiphon.nn.recurrent import LSTMState
 
 _RUNS = 4
 """Run lengths that keys distinguish, including 0."""
@@ -28,9 +29,10 @@ class SideState(NamedTuple):
     features: Float[Tensor, "N E"] | None
 
     @classmethod
-    def initial(cls, zeros: Float[Tensor, "L N H"], features: Float[Tensor, "N E"] | None) -> "SideState":
-        """The state before the first token."""
-        return cls(zeros, zeros.clone(), no_keys(zeros[0, :, 0]), features)
+    def initial(cls, lstm: LSTMState, features: Float[Tensor, "N E"] | None) -> "SideState":
+        """The state before the first token, given that of the LSTM."""
+        hidden, cell = lstm
+        return cls(hidden, cell, no_keys(hidden[0, :, 0]), features)
 
     def select(self, index: Int[Tensor, " M"]) -> "SideState":
         """The states of some sequences."""
@@ -101,7 +103,7 @@ def _join(one: Float[Tensor, "N E"] | None, other: Float[Tensor, "M E"] | None) 
 
 
 def no_keys(like: Int[Tensor, " N"] | Float[Tensor, " N"]) -> Int[Tensor, " N"]:
-    """The keys before the first token of each sequence, of which another tensor has one number each."""
+    """The key before the first token of each sequence; ``like`` has one number for each."""
     return torch.full_like(like, -_RUNS, dtype=torch.long)
 
 

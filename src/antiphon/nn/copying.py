@@ -30,7 +30,7 @@ class CellCopies(NamedTuple):
 
     @classmethod
     def of(cls, copied: Int[Tensor, "B I"], target: Int[Tensor, "B J"], size: int) -> "CellCopies":
-        """The copies of padded pairs; ``size`` is that of the vocabulary."""
+        """The copies of padded pairs, where the target vocabulary has ``size`` tokens."""
         return cls(copied[:, :, None] == target[:, None], (target >= size)[:, None], size)
 
     def mix(
@@ -74,7 +74,10 @@ class CopyTable(NamedTuple):
         first_row: int,
         sentence: Int[Tensor, " N"],
     ) -> Float[Tensor, "N W"]:
-        """Log probabilities of all tokens and words, given those of tokens and of a copy at each of ``R`` rows."""
+        """``log P(y) = log(token(y) + sum of copy(i) over rows i with x_i = y)`` of all tokens and words.
+
+        ``log_prob`` is ``log token(y)``, and ``log_copy`` is ``log copy(i)`` of ``R`` rows from ``first_row`` on.
+        """
         rows = slice(first_row, first_row + log_copy.shape[1])
         copy = log_copy.exp().masked_fill((self.copied[:, rows] == NOT_COPIED)[sentence], 0.0)
         by_word = copy.new_zeros(len(copy), self.copied.shape[1])
@@ -86,10 +89,10 @@ class CopyTable(NamedTuple):
 
 
 def add_row_copy(log_probs: Float[Tensor, "... W"], copied: Int[Tensor, "..."]) -> Float[Tensor, "... W"]:
-    """Log probabilities of all tokens in cells whose row is known, given those of the classes.
+    """``log token'`` of cells whose row is known, from the log probabilities of all classes; the last class is *copy*.
 
-    The last column is that of the row's own word ``copied`` if it is outside the vocabulary. Else its copy is added to
-    the word in the vocabulary, and the last column is impossible.
+    A copy of the row's word ``copied`` is added to that word if it is in the vocabulary, and the last column becomes
+    impossible. Otherwise the last column is the word.
     """
     size = log_probs.shape[-1] - 1
     copied = copied[..., None].expand(*log_probs.shape[:-1], 1)

@@ -48,12 +48,13 @@ def log_token_probabilities(
         return result
 
 
-def mean_to_token(
+def smoothing_term(
     source_logits: Float[Tensor, "B I V"], target_logits: Float[Tensor, "B J V"], targets: Int[Tensor, "B J"]
 ) -> Float[Tensor, "B I J"]:
-    """The mean over all tokens of ``log softmax(source_logits[i] + target_logits[j])``, less that of ``targets[j]``.
+    """``mean over v of log token(i, j, v) - log token(i, j, y_j)``, which label smoothing adds to a cell, weighted.
 
-    The normalisers cancel, so this is a sum of a source part and a target part again.
+    The normalisers cancel, so it is the sum of a source part and a target part:
+    ``mean of A[i] - A[i, y_j] + mean of C[j] - C[j, y_j]``.
     """
     own_source = source_logits.gather(2, _for_every_row(targets, source_logits.shape[1]))
     own_target = target_logits.gather(2, targets[:, :, None])[:, :, 0]
@@ -187,7 +188,7 @@ def _factor(source_logits: Tensor, target_logits: Tensor) -> _Factors:
 
 
 def underflows(z: Float[Tensor, "..."], V: int) -> Bool[Tensor, "..."]:
-    """True where up to V terms lost to underflow, each below ``tiny``, may matter."""
+    """``z < V tiny / eps``: True where up to V terms lost to underflow, each below ``tiny``, may matter."""
     kind = torch.finfo(z.dtype)
     return z < V * kind.tiny / kind.eps
 

@@ -68,7 +68,7 @@ class NextTokens(NamedTuple):
 
 
 class _Cells(NamedTuple):
-    """Factors of the cells of some prefixes: exponentials, ``Z`` without peaks, ``log Z``, and where ``Z`` is lost."""
+    """The cells of some prefixes: exponentials, ``Z`` without peaks, ``log Z``, and where ``Z`` underflows."""
 
     exp_source: Float[Tensor, "B R V"]
     exp_target: Float[Tensor, "N V"]
@@ -84,9 +84,10 @@ def next_tokens(
     sentence: Int[Tensor, " N"],
     log_weight: Float[Tensor, "N R"],
 ) -> NextTokens:
-    """Log probabilities of the next token of prefixes of ``sentence`` with weights in ``R`` rows from ``first_row`` on.
+    """``log P(n, v)`` of the next token ``v`` after each prefix ``n``, and ``log Z(i, n)``; no gradient.
 
-    No gradient. Kernels need all rows.
+    Prefix ``n`` belongs to source ``sentence[n]`` and has weights in ``R`` rows from ``first_row`` on. Kernels need all
+    rows.
     """
     if kernels_fit(target_logits, sentence, len(source.logits)):
         from antiphon.nn import next_tokens_triton as kernels

@@ -38,7 +38,7 @@ class FeatureEmbedding(Embedding):
 
 
 @dataclass(frozen=True)
-class Sizes:
+class LSTMSizes:
     """What all LSTMs of a model share; ``dropout`` is on their inputs and outputs."""
 
     embedding_size: int
@@ -76,7 +76,7 @@ class LSTM(nn.LSTM):
     def _layer_by_layer(
         self, inputs: Float[Tensor, "B T E"], state: LSTMState | None
     ) -> tuple[Float[Tensor, "B T H"], LSTMState]:
-        """The same by cuDNN, one layer at a time, since its dropout between layers fails in CUDA graphs."""
+        """What ``forward`` gives, by cuDNN, one layer at a time: its dropout between layers fails in CUDA graphs."""
         if state is None:
             nothing = inputs.new_zeros(self.num_layers, len(inputs), self.hidden_size)
             state = nothing, nothing
@@ -84,7 +84,7 @@ class LSTM(nn.LSTM):
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
             for layer, weights in enumerate(cast(list[list[Tensor]], self.all_weights)):
-                inputs = self._between(inputs) if layer else inputs
+                inputs = self._dropout_between(inputs) if layer else inputs
                 before = [part[layer : layer + 1].contiguous() for part in state]
                 inputs, hidden, cell = torch.lstm(inputs, before, weights, True, 1, 0.0, self.training, False, True)
                 after.append((hidden, cell))
@@ -126,12 +126,13 @@ class LSTM(nn.LSTM):
 
         for layer, (from_inputs, from_states, *biases) in enumerate(self.all_weights):
             before = (None, None) if state is None else (state[0][layer], state[1][layer])
-            inputs = self._between(inputs) if layer else inputs
+            inputs = self._dropout_between(inputs) if layer else inputs
             gates = linear(inputs, from_inputs, biases[0] + biases[1])
             inputs, cells = lstm_triton.lstm_states(gates.float(), from_states, *before)
             yield inputs, cells
 
-    def _between(self, states: Tensor) -> Tensor:
+    def _dropout_between(self, states: Tensor) -> Tensor:
+        """The input of the next layer."""
         return dropout(states, self.dropout, self.training)
 
     def step(self, inputs: Float[Tensor, "N E"], state: LSTMState | None) -> tuple[Float[Tensor, "N H"], LSTMState]:
@@ -142,7 +143,7 @@ class LSTM(nn.LSTM):
         hidden: list[Tensor] = []
         cell: list[Tensor] = []
         for before, weights in zip(zip(*state, strict=True), self.all_weights, strict=True):
-            inputs, memory = torch.lstm_cell(self._between(inputs) if hidden else inputs, before, *weights)
+            inputs, memory = torch.lstm_cell(self._dropout_between(inputs) if hidden else inputs, before, *weights)
             hidden.append(inputs)
             cell.append(memory)
         if len(hidden) == 1:  # no copies
@@ -160,10 +161,10 @@ class LSTM(nn.LSTM):
 class PrefixEncoder(nn.Module):
     """A left-to-right LSTM: state ``j`` depends on tokens ``0..j``; it can also continue from a given state.
 
-    Without a size of the vocabulary it has no embeddings of its own and is given a table of them.
+    If ``vocabulary_size`` is None, it has no embeddings, and ``forward`` is given a table of them.
     """
 
-    def __init__(self, vocabulary_size: int | None, sizes: Sizes) -> None:
+    def __init__(self, vocabulary_size: int | None, sizes: LSTMSizes) -> None:
         super().__init__()
         self.embedding = None if vocabulary_size is None else Embedding(vocabulary_size, sizes.embedding_size)
         self.lstm = LSTM(sizes.embedding_size, sizes.hidden_size, sizes.layers, sizes.dropout, sizes.forget_bias)
@@ -197,7 +198,7 @@ class PrefixEncoder(nn.Module):
 class SourceEncoder(nn.Module):
     """An LSTM over the input, unidirectional, or bidirectional with the two states concatenated."""
 
-    def __init__(self, vocabulary_size: int, sizes: Sizes, *, bidirectional: bool) -> None:
+    def __init__(self, vocabulary_size: int, sizes: LSTMSizes, *, bidirectional: bool) -> None:
         super().__init__()
         self.embedding = Embedding(vocabulary_size, sizes.embedding_size)
         self.dropout = Dropout(sizes.dropout)
@@ -269,7 +270,7 @@ def with_features(embedded: Float[Tensor, "B T E"], features: Float[Tensor, "B E
     return embedded if features is None else embedded + features[:, None]
 
 
-def _one_layer_each(input_sizes: list[int], sizes: Sizes) -> nn.ModuleList:
+def _one_layer_each(input_sizes: list[int], sizes: LSTMSizes) -> nn.ModuleList:
     return nn.ModuleList(LSTM(size, sizes.hidden_size, forget_bias=sizes.forget_bias) for size in input_sizes)
 
 

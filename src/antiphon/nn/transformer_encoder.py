@@ -20,7 +20,7 @@ from antiphon.nn.transformer_layers import EncoderLayer, LayerSizes, at_position
 
 
 class TransformerEncoder(nn.Module):
-    """The state of each input position; padding never changes those of real ones."""
+    """The state of each input position; padding does not change the states of real positions."""
 
     def __init__(self, vocabulary_size: int, sizes: LayerSizes, layers: int, *, bidirectional: bool) -> None:
         super().__init__()

@@ -69,7 +69,7 @@ class MultiheadAttention(nn.MultiheadAttention):
         return self._split_heads(self._project(states, slice(self.embed_dim)))
 
     def _project(self, states: Float[Tensor, "N T H"], rows: slice) -> Float[Tensor, "N T R"]:
-        """The product with some rows of the weights, which are those of queries, keys and values."""
+        """The product with some rows of the weights, in which queries, keys and values are stacked."""
         return linear(states, self.in_proj_weight[rows], self.in_proj_bias[rows])
 
     def _split_heads(self, states: Float[Tensor, "N T H"]) -> Float[Tensor, "N A T D"]:
@@ -88,7 +88,7 @@ class EncoderLayer(nn.TransformerEncoderLayer):
     def forward(  # type: ignore[override]
         self, states: Float[Tensor, "N I H"], valid: Bool[Tensor, "N 1 1 I"] | None
     ) -> Float[Tensor, "N I H"]:
-        """The states after this layer, with attention to what is ``valid``; None: to what is not later."""
+        """The states after this layer, with attention to all ``valid`` positions, or causal if that is None."""
         normed = self.norm1(states)
         others = self.self_attn.keys_values(normed)
         states = states + self.dropout1(self.self_attn.attend(normed, others, valid=valid, causal=valid is None))
@@ -121,9 +121,9 @@ class DecoderLayer(nn.TransformerDecoderLayer):
         valid: Bool[Tensor, "N 1 1 I"],
         before: tuple[KeysValues, NextPosition] | None = None,
     ) -> tuple[Float[Tensor, "N J H"], KeysValues]:
-        """The states after this layer, and keys and values for those that follow.
+        """The states after this layer, and the keys and values that later positions attend to.
 
-        Without ``before`` these are all positions of a target, otherwise the next one after those that it holds.
+        ``states`` are all positions of a target, or with ``before`` the one that follows the positions cached there.
         """
         states, kept = self._attend_to_target(states, before)
         states = states + self.dropout2(self.multihead_attn.attend(self.norm2(states), source, valid=valid))
@@ -132,7 +132,7 @@ class DecoderLayer(nn.TransformerDecoderLayer):
     def source_weights(
         self, states: Float[Tensor, "N J H"], source: KeysValues, valid: Bool[Tensor, "N 1 1 I"]
     ) -> Float[Tensor, "N J I"]:
-        """How much each position of a target attends to each of the source, averaged over heads."""
+        """How much each target position attends to each source position, averaged over heads."""
         states, _ = self._attend_to_target(states, None)
         return self.multihead_attn.weights(self.norm2(states), source, valid)
 
@@ -165,7 +165,7 @@ def at_positions(
 def encode_positions(
     states: Float[Tensor, "N I H"], valid: Bool[Tensor, "N 1 1 I"] | None, layers: nn.ModuleList, norm: nn.LayerNorm
 ) -> Float[Tensor, "N I H"]:
-    """The states after all layers of an encoder, normalised; ``valid`` is that of each layer."""
+    """The states after all layers of an encoder, normalised; every layer gets ``valid``."""
     for layer in layers:
         states = layer(states, valid)
     normed: Tensor = norm(states)

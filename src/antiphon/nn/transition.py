@@ -16,10 +16,12 @@ from torch.autograd.function import once_differentiable
 class NeuralTransition(nn.Module):
     """``log odds(i, j) = v . tanh(T_h h_i + T_s s_j + c) + d``.  Thesis: transition model 2, the ``+`` models.
 
-    With ``compares``, ``(w . h_i + e)`` is added where ``x_i`` was written last, which the ``run_keys`` of both sides
-    show. Whether there is still something to write at position ``i`` is hard to learn from a sum of two vectors, and
-    training that does not learn it stays on a plateau. Not in the thesis. The units of a side are then followed by the
-    number that it adds, 0 for the target, and by its key: both sides have the same layout, so either can be the table.
+    With ``compares``, ``w . h_i + e`` is added where the token that ``x_i`` is tied to was written last. This is where
+    the ``run_keys`` of both sides are equal. Whether there is still something to write at position ``i`` is hard to
+    learn from a sum of two vectors, and training that does not learn it stays on a plateau. Not in the thesis.
+
+    The part of a side is its units, ``T_h h_i`` or ``T_s s_j + c``, and with ``compares`` two more columns, *written*:
+    ``w . h_i + e`` (0 for the target) and the key. Both sides have the same layout, so either can be the table.
     """
 
     def __init__(self, source_size: int, target_size: int, units: int, *, compares: bool = False) -> None:
@@ -42,7 +44,7 @@ class NeuralTransition(nn.Module):
     def log_odds(self, source: Float[Tensor, "... T"], target: Float[Tensor, "... T"]) -> Float[Tensor, "..."]:
         """Log odds of writing."""
         odds: Tensor = self.output(torch.tanh(self._units(source) + self._units(target)))
-        return self._add_written(odds.squeeze(-1), self._rest(source), self._rest(target))
+        return self._add_written(odds.squeeze(-1), self._written(source), self._written(target))
 
     @property
     def readout(self) -> tuple[Float[Tensor, " T"], Float[Tensor, " 1"]]:
@@ -55,20 +57,20 @@ class NeuralTransition(nn.Module):
         units = self._units(source), self._units(target)
         if source.device.type == "cpu" and source.dtype == weight.dtype and _fits_factors(*units):
             odds: Tensor = _FactoredTanh.apply(*units, weight)  # type: ignore[no-untyped-call]
-            return self._add_written(odds + bias, self._rest(source)[:, :, None], self._rest(target)[:, None])
+            return self._add_written(odds + bias, self._written(source)[:, :, None], self._written(target)[:, None])
         return self.log_odds(source[:, :, None], target[:, None])
 
     def table(self, source: Float[Tensor, "B I T"]) -> "TransitionTable":
         """The source part of every row, prepared once for many prefixes."""
         units = self._units(source)
         on_cpu = source.device.type == "cpu" and _fits_factors(units)
-        return TransitionTable(torch.exp(2 * units) if on_cpu else units, self._rest(source), on_cpu)
+        return TransitionTable(torch.exp(2 * units) if on_cpu else units, self._written(source), on_cpu)
 
     def log_odds_by_sentence(
         self, table: "TransitionTable", rows: slice, target: Float[Tensor, "N T"], sentence: Int[Tensor, " N"]
     ) -> Float[Tensor, "N R"]:
         """Log odds of writing in some rows of the sentence of each prefix; no gradient."""
-        source, rest = (part[:, rows].index_select(0, sentence) for part in (table.units, table.rest))
+        source, written = (part[:, rows].index_select(0, sentence) for part in (table.units, table.written))
         units, weight = self._units(target)[:, None], self.output.weight[0]
         if table.is_exponential:
             # tanh(a + c) = 1 - 2 / (1 + exp(2 a) exp(2 c)); an overflow gives the limit, 1.
@@ -76,41 +78,45 @@ class NeuralTransition(nn.Module):
             odds = torch.matmul(r, weight).mul_(-2.0).add_(weight.sum() + self.output.bias)
         else:
             odds = self.output(torch.tanh(source + units)).squeeze(-1)
-        return self._add_written(odds, rest, self._rest(target)[:, None])
+        return self._add_written(odds, written, self._written(target)[:, None])
 
     def _units(self, part: Float[Tensor, "... T"]) -> Float[Tensor, "... U"]:
         return part[..., : self.output.in_features]
 
-    def _rest(self, part: Float[Tensor, "... T"]) -> Float[Tensor, "... R"]:
-        """The columns after the units: the number to add to the log odds, and the key."""
+    def _written(self, part: Float[Tensor, "... T"]) -> Float[Tensor, "... R"]:
+        """The columns after the units: the number to add where keys are equal, and the key; none if not compared."""
         return part[..., self.output.in_features :]
 
     def _add_written(
         self, odds: Float[Tensor, "..."], one: Float[Tensor, "... R"], other: Float[Tensor, "... R"]
     ) -> Float[Tensor, "..."]:
+        """``log odds(i, j) + (w . h_i + e) [key of i = key of j]``, given the columns *written* of both sides."""
         if self.written is None:
             return odds
         return odds + (one[..., 0] + other[..., 0]) * (one[..., 1] == other[..., 1])
 
 
 class TransitionTable(NamedTuple):
-    """Source units, or their exponentials ``exp(2 a)``, from which a CPU computes ``tanh`` faster; and the rest."""
+    """The source part of every row: its units, and the columns *written*.
+
+    On a CPU units are stored as ``exp(2 a)``, from which ``tanh`` is computed faster.
+    """
 
     units: Float[Tensor, "B I U"]
-    rest: Float[Tensor, "... R"]
+    written: Float[Tensor, "... R"]
     is_exponential: bool
 
     def slice_rows(self, rows: slice) -> "TransitionTable":
         """Some rows of every sentence."""
-        return TransitionTable(self.units[:, rows], self.rest[:, rows], self.is_exponential)
+        return TransitionTable(self.units[:, rows], self.written[:, rows], self.is_exponential)
 
     def append(self, row: "TransitionTable") -> "TransitionTable":
         """The same with one more row of every sentence; if one of them has no exponentials, the result has none."""
-        rest = torch.cat([self.rest, row.rest], 1)
+        written = torch.cat([self.written, row.written], 1)
         if self.is_exponential == row.is_exponential or not self.units.shape[1]:
-            return TransitionTable(torch.cat([self.units, row.units], 1), rest, row.is_exponential)
+            return TransitionTable(torch.cat([self.units, row.units], 1), written, row.is_exponential)
         one, other = (table.units.log() / 2 if table.is_exponential else table.units for table in (self, row))
-        return TransitionTable(torch.cat([one, other], 1), rest, is_exponential=False)
+        return TransitionTable(torch.cat([one, other], 1), written, is_exponential=False)
 
 
 class GeometricTransition(nn.Module):
@@ -174,7 +180,7 @@ def _constant_linear(size: int, bias: float) -> nn.Linear:
 
 
 def _side(units: Float[Tensor, "... U"], added: Float[Tensor, "... 1"], keys: Int[Tensor, "..."]) -> Tensor:
-    """Units, the number to add, and the key, in a precision that can hold the key."""
+    """The part of a side: units, the number to add, and the key, in a precision that can hold the key."""
     return torch.cat([units, added, keys[..., None].to(torch.promote_types(units.dtype, torch.float32))], -1)
 
 

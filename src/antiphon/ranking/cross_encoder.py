@@ -15,8 +15,8 @@ from antiphon.ranking.pretrained_sentence import text_inputs
 class CrossEncoder(PairModel):
     """``p(right | x, y) = sigmoid(w s + b)``, where ``s`` are the pooled states of the encoder over both texts at once.
 
-    Every word of the sentence sees every word of the question, which sentence vectors do not allow; in turn a pair has
-    to be encoded again for each question.
+    Every word of the sentence attends to every word of the question, which separate sentence vectors do not allow; in
+    return, a sentence has to be encoded again for each question.
     """
 
     def __init__(self, encoder: nn.Module, pooling: Pooling) -> None:
@@ -29,7 +29,7 @@ class CrossEncoder(PairModel):
         return self._log_odds(batch, text_inputs(self.encoder, batch.tokens, batch.valid))
 
     def start_at(self, log_odds: float) -> None:
-        """Sets the log odds of a pair of which nothing is known."""
+        """Sets the output bias, so that training starts from these log odds."""
         nn.init.constant_(self.score.bias, log_odds)
 
     def saliency(self, batch: JointBatch) -> Float[Tensor, "B I"]:

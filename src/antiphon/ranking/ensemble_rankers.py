@@ -11,7 +11,7 @@ from torch import nn
 from antiphon.exceptions import RunError
 from antiphon.models.ensemble_model import Mean
 from antiphon.ranking.question_files import Question
-from antiphon.ranking.rankers import Explain, LogOddsRanker, Scores, WordWeights
+from antiphon.ranking.rankers import ExplainRanking, LogOddsRanker, Scores, WordWeights
 from antiphon.ranking.saved_rankers import load_ranker
 from antiphon.recipe.model_sections import MatcherSection, RankingEnsembleSection
 from antiphon.recipe.schema import Recipe
@@ -27,7 +27,7 @@ class EnsembleRanker(LogOddsRanker):
 
     members: Sequence[LogOddsRanker]
     mean: Mean
-    explain: Explain | None = None
+    explain: ExplainRanking | None = None
 
     @property
     def module(self) -> nn.Module:
@@ -79,7 +79,7 @@ def _refuse_others(folders: dict[str, RunFolder]) -> None:
             raise RunError(f"{name}: a run of kind {model.kind}, expected a matcher as the others of the ensemble")
 
 
-def _mean_explanation(explanations: Sequence[Explain]) -> Explain:
+def _mean_explanation(explanations: Sequence[ExplainRanking]) -> ExplainRanking:
     """The mean weights of those that have the same words as the first."""
 
     def explain(questions: Sequence[Question]) -> list[WordWeights]:

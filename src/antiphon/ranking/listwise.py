@@ -14,12 +14,14 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from antiphon.ranking.matcher import PairModel
 
 _BATCHES_PER_POOL = 50
+"""Questions are sorted by length among those of about this many batches, so that batches stay random."""
 
 
 class QuestionBatch(NamedTuple):
-    """All candidates of some questions, those of a question side by side: ``question[n]`` is the index of pair ``n``'s.
+    """All candidates of some questions, those of a question side by side.
 
-    ``pairs`` is the batch that the network reads. Micro-batches split it between questions only.
+    ``pairs`` is the batch that the network reads, ``question[n]`` the index of the question of pair ``n``. A question
+    is never split between micro-batches.
     """
 
     question: Tensor

@@ -19,7 +19,7 @@ class PairModel(nn.Module):
         return next(self.parameters()).device
 
     def start_at(self, log_odds: float) -> None:
-        """Sets the log odds of a pair of which nothing is known: those of all training pairs."""
+        """Sets the output bias, so that training starts from the log odds of a right candidate among all pairs."""
         raise NotImplementedError
 
     def cross_entropy(self, batch: Any) -> Float[Tensor, " B"]:
@@ -46,9 +46,9 @@ class Matcher(PairModel):
         return torch.einsum("bd,de,be->b", questions, self.match, answers) + self.bias
 
     def start_at(self, log_odds: float) -> None:
-        """Sets the bias, if sentence vectors say nothing yet.
+        """Sets the bias, unless the sentence model has an initial bias of its own.
 
-        Otherwise the first gradients would all point to the share of right answers, and drive the sentence vectors of
+        Without it the first gradients would all point to the share of right answers, and drive the sentence vectors of
         an LSTM towards a constant.
         """
         if not self.sentence.initial_bias:

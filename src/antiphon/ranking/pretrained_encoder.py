@@ -51,7 +51,7 @@ def read_encoder_config(path: Path) -> Any:
     for name, value in table.items() if isinstance(table, dict) else ():
         if isinstance(value, int) and abs(value) > _LARGEST:
             raise InputError(f"{path}: {one_line(name)} = {one_line(repr(value))}, expected at most {_LARGEST:,}")
-    with _explained(path, "expected the configuration of an encoder"):
+    with _library_errors(path, "expected the configuration of an encoder"):
         config = _transformers().AutoConfig.from_pretrained(path.parent, **_LOCAL)
         layers, width = config.num_hidden_layers, config.hidden_size
     if config.is_encoder_decoder:
@@ -65,7 +65,7 @@ def read_encoder_config(path: Path) -> Any:
 def new_encoder(path: Path) -> nn.Module:
     """An encoder with random weights, as a ``config.json`` describes it."""
     config = read_encoder_config(path)
-    with _explained(path, "expected the configuration of an encoder"):
+    with _library_errors(path, "expected the configuration of an encoder"):
         return _without_pooler(
             _transformers().AutoModel.from_config(config, dtype=torch.float32, trust_remote_code=False)
         )
@@ -74,7 +74,7 @@ def new_encoder(path: Path) -> nn.Module:
 def load_published(folder: Path) -> nn.Module:
     """The encoder of a folder with its weights; all of them must be there and finite."""
     read_encoder_config(folder / "config.json")
-    with _explained(folder, "expected the safetensors weights of its config.json"):
+    with _library_errors(folder, "expected the safetensors weights of its config.json"):
         model, info = _transformers().AutoModel.from_pretrained(
             folder, use_safetensors=True, dtype=torch.float32, output_loading_info=True, **_LOCAL
         )
@@ -117,7 +117,7 @@ def save_tokeniser(folder: Path, path: Path) -> None:
     if (folder / "tokenizer.json").is_file():
         path.write_bytes((folder / "tokenizer.json").read_bytes())
         return
-    with _explained(folder, "expected a tokeniser that can be written as tokenizer.json"):
+    with _library_errors(folder, "expected a tokeniser that can be written as tokenizer.json"):
         _transformers().AutoTokenizer.from_pretrained(folder, **_LOCAL).backend_tokenizer.save(str(path))
 
 
@@ -130,7 +130,7 @@ class WordPieces:
     def __init__(self, path: Path, config: Any) -> None:
         from tokenizers import Tokenizer
 
-        with _explained(path, "expected a tokenizer.json"):
+        with _library_errors(path, "expected a tokenizer.json"):
             self._tokeniser = Tokenizer.from_file(str(path))
         largest = max(self._tokeniser.get_vocab().values(), default=0)
         if largest >= config.vocab_size:
@@ -214,8 +214,8 @@ def _transformers() -> ModuleType:
 
 
 @contextmanager
-def _explained(path: Path, expected: str) -> Iterator[None]:
-    """Inside, the library is quiet, and whatever it raises becomes one sentence: it has no errors of its own."""
+def _library_errors(path: Path, expected: str) -> Iterator[None]:
+    """Inside, the library prints nothing, and whatever it raises becomes an ``InputError`` of one sentence."""
     logging = _transformers().utils.logging
     verbosity, has_bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()

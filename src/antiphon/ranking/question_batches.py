@@ -124,9 +124,6 @@ class MatchCorpus:
             torch.from_numpy(self.labels[indices]),
         )
 
-    def __getitem__(self, indices: NDArray[np.int64]) -> MatchBatch:
-        return self.batch(indices)
-
 
 def pad_texts(sequences: Sequence[Ids]) -> tuple[Tensor, Tensor]:
     """Padded ids of texts, and their lengths; an empty text counts as one blank."""

@@ -40,12 +40,26 @@ class Question(NamedTuple):
 Judgements = dict[str, dict[str, int]]
 """The label of every candidate of every question, by their ids."""
 
+
+class _Columns(NamedTuple):
+    """Where the columns of a table are; ``label`` is None if there is none."""
+
+    question_id: int
+    question: int
+    answer_id: int
+    sentence: int
+    label: int | None
+
+
 _COLUMNS = {
-    ("question_id", "question", "candidate_id", "sentence", "label"): (0, 1, 2, 3, 4),
-    ("question_id", "question", "candidate_id", "sentence"): (0, 1, 2, 3, None),
-    ("questionid", "question", "documentid", "documenttitle", "sentenceid", "sentence", "label"): (0, 1, 4, 5, 6),
-    ("questionid", "question", "documentid", "documenttitle", "sentenceid", "sentence"): (0, 1, 4, 5, None),
+    ("question_id", "question", "candidate_id", "sentence", "label"): _Columns(0, 1, 2, 3, 4),
+    ("question_id", "question", "candidate_id", "sentence"): _Columns(0, 1, 2, 3, None),
+    ("questionid", "question", "documentid", "documenttitle", "sentenceid", "sentence", "label"): _Columns(
+        0, 1, 4, 5, 6
+    ),
+    ("questionid", "question", "documentid", "documenttitle", "sentenceid", "sentence"): _Columns(0, 1, 4, 5, None),
 }
+"""The columns of each known first line, in lower case."""
 _EXPECTED_HEADER = "expected a first line of question_id, question, candidate_id, sentence and, if known, label"
 
 
@@ -118,7 +132,7 @@ def read_qrels(path: Path) -> Judgements:
 
 
 def check_judgements(judged: Mapping[str, Mapping[str, int]], questions: Sequence[Question], path: Path) -> None:
-    """Refuses judgements none of which are about these questions."""
+    """Refuses judgements that are about none of these questions."""
     if not any(question.id in judged for question in questions):
         raise InputError(f"{path}: judges none of the {len(questions)} questions, expected the same question ids")
 
@@ -129,22 +143,20 @@ def _belongs(question: Question, which: QuestionSet) -> bool:
 
 
 def _read_table(name: str, header: str, lines: Iterator[str]) -> Iterator[_Row]:
-    names = tuple(name.strip().lower() for name in header.split("\t"))
-    positions = _COLUMNS.get(names)
-    if positions is None:
+    names = tuple(column.strip().lower() for column in header.split("\t"))
+    at = _COLUMNS.get(names)
+    if at is None:
         raise InputError(f"{name}:1: {header[:60]!r}, {_EXPECTED_HEADER}")
     for line_number, line in enumerate(lines, 2):
         if not line.strip():
             continue
-        columns, where = line.split("\t"), f"{name}:{line_number}"
+        columns, where = [column.strip() for column in line.split("\t")], f"{name}:{line_number}"
         if len(columns) != len(names):
             raise InputError(f"{where}: {count_of(len(columns), 'column')}, expected {len(names)} as in the first line")
-        question_id, question, answer_id, sentence = (
-            columns[position].strip() for position in positions[:4] if position is not None
-        )
-        label = None if positions[4] is None else _parse_label(columns[positions[4]], where)
-        _check_id(answer_id, "candidate", where)
-        yield _Row(where, question_id, question, answer_id, sentence, label)
+        label = None if at.label is None else _parse_label(columns[at.label], where)
+        _check_id(columns[at.answer_id], "candidate", where)
+        question = columns[at.question_id], columns[at.question]
+        yield _Row(where, *question, columns[at.answer_id], columns[at.sentence], label)
 
 
 def _read_qa_pairs(name: str, lines: Iterator[str]) -> Iterator[_Row]:

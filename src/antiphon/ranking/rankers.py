@@ -19,12 +19,14 @@ from antiphon.ranking.question_files import Question
 from antiphon.ranking.word_overlap import Overlap
 
 Scores = NDArray[np.float64]
-Words = Callable[[str], list[str]]
+SplitWords = Callable[[str], list[str]]
 """Splits a text into words."""
 WordWeights = tuple[tuple[str, float], ...]
 """The words of a sentence with their weights, which sum to 1."""
-Explain = Callable[[Sequence[Question]], list[WordWeights]]
-"""Gives the weights of the words of all candidates of questions, in their order."""
+EncodeQuestions = Callable[[Sequence[Question]], PairCorpus]
+"""Makes all pairs of questions and candidates, as a network reads them."""
+ExplainRanking = Callable[[Sequence[Question]], list[WordWeights]]
+"""Gives the weights of the words of every candidate of questions, in the order of the candidates."""
 FEATURES = ("words in common", "idf of words in common", "log odds")
 """The features of the logistic regression of a ``+ count`` model."""
 OLDER_FEATURES = (*FEATURES[:2], "probability")
@@ -47,7 +49,7 @@ class Ranker(Protocol):
 class LogOddsRanker:
     """Base class of rankers whose scores are the log odds that a candidate is right."""
 
-    explain: Explain | None = None
+    explain: ExplainRanking | None = None
     """The weight of each word of each candidate, where the ranker has such weights."""
 
     @property
@@ -62,17 +64,17 @@ class LogOddsRanker:
 
 @dataclass(frozen=True)
 class MatchRanker(LogOddsRanker):
-    """A network's log odds that a candidate is right; with ``overlap``, those of the logistic regression on top.
+    """A network's log odds that a candidate is right, or those of the logistic regression on top of it.
 
-    ``encode`` makes a corpus of questions, as the network reads them.
+    The regression is used with ``overlap`` and ``logistic``, which a ``+ count`` model has.
     """
 
     matcher: PairModel
-    encode: Callable[[Sequence[Question]], PairCorpus]
-    words: Words
+    encode: EncodeQuestions
+    words: SplitWords
     overlap: Overlap | None = None
     logistic: Logistic | None = None
-    explain: Explain | None = None
+    explain: ExplainRanking | None = None
 
     @property
     def module(self) -> nn.Module:
@@ -93,7 +95,7 @@ class OverlapRanker:
     """Scores by the number of shared words, or with ``weighted`` by the sum of their idf."""
 
     overlap: Overlap
-    words: Words
+    words: SplitWords
     weighted: bool
 
     def score(self, questions: Sequence[Question]) -> list[Scores]:
@@ -122,7 +124,7 @@ class RandomRanker:
 class BM25Ranker:
     """BM25 by the bm25s library, each question's candidates being the collection."""
 
-    words: Words
+    words: SplitWords
 
     def score(self, questions: Sequence[Question]) -> list[Scores]:
         """BM25 scores with the library's own k1 and b."""
@@ -170,7 +172,7 @@ def plan_match_batches(
     return plan_batches(lengths, np.ones_like(lengths), batch_size=batch_size, max_cells=MAX_TOKENS, order=order)
 
 
-def overlap_counts(overlap: Overlap, words: Words, questions: Sequence[Question]) -> NDArray[np.float64]:
+def overlap_counts(overlap: Overlap, words: SplitWords, questions: Sequence[Question]) -> NDArray[np.float64]:
     """Number of shared words and sum of their idf, one row per pair."""
     rows = []
     for question in questions:

@@ -1,7 +1,6 @@
 """Saves and loads rankers in run folders."""
 
 import json
-from collections.abc import Callable, Sequence
 from typing import cast
 
 import numpy as np
@@ -19,18 +18,18 @@ from antiphon.ranking.older_weights import has_older_names, rename_bert_weights
 from antiphon.ranking.pooling import Pooling
 from antiphon.ranking.pretrained_encoder import WordPieces, check_pooling, new_encoder, read_encoder_config
 from antiphon.ranking.pretrained_sentence import PretrainedSentence
-from antiphon.ranking.question_batches import MatchCorpus, PairCorpus
-from antiphon.ranking.question_files import Question
+from antiphon.ranking.question_batches import MatchCorpus
 from antiphon.ranking.rankers import (
     FEATURES,
     OLDER_FEATURES,
     BM25Ranker,
-    Explain,
+    EncodeQuestions,
+    ExplainRanking,
     MatchRanker,
     OverlapRanker,
     RandomRanker,
     Ranker,
-    Words,
+    SplitWords,
 )
 from antiphon.ranking.sentence_models import AttentiveState
 from antiphon.ranking.stop_words import read_stop_words
@@ -43,9 +42,6 @@ from antiphon.recipe.schema import DataSection, Recipe
 from antiphon.runs.build import build_normalisation
 from antiphon.runs.run_folder import RunFolder
 from antiphon.storage.tensors import load_finite, load_into, read_shapes, save_tensors
-
-EncodeQuestions = Callable[[Sequence[Question]], PairCorpus]
-"""Makes all pairs of questions as a network reads them."""
 
 
 def load_ranker(run: RunFolder, recipe: Recipe, device: str = "cpu") -> Ranker:
@@ -62,7 +58,9 @@ def load_match_ranker(run: RunFolder, recipe: Recipe, device: str = "cpu") -> Ma
     return MatchRanker(matcher, encode, words, overlap, logistic, _explanation(matcher, encode, words, run))
 
 
-def _explanation(matcher: PairModel, encode: EncodeQuestions, words: Words, run: RunFolder) -> Explain | None:
+def _explanation(
+    matcher: PairModel, encode: EncodeQuestions, words: SplitWords, run: RunFolder
+) -> ExplainRanking | None:
     """How a ranking is explained; None if it is not."""
     if isinstance(matcher, CrossEncoder):
         return explain_by_gradient(matcher, word_pieces(run))
@@ -82,7 +80,7 @@ def load_overlap_ranker(run: RunFolder, recipe: Recipe, device: str = "cpu") -> 
 
 
 def matcher_settings(recipe: Recipe) -> MatcherSection:
-    """Matcher settings."""
+    """The section ``model`` of a matcher's recipe."""
     assert isinstance(recipe.model, MatcherSection)
     return recipe.model
 
@@ -110,7 +108,7 @@ def load_matcher(run: RunFolder, recipe: Recipe) -> PairModel:
 
 
 def question_encoder(run: RunFolder, recipe: Recipe) -> EncodeQuestions:
-    """From questions to all pairs as the run's network reads them."""
+    """Encodes questions as the run's network reads them."""
     settings = matcher_settings(recipe)
     if settings.reading == "joint":
         encode_pair = word_pieces(run).encode_pair
@@ -127,7 +125,7 @@ def word_pieces(run: RunFolder) -> WordPieces:
     return WordPieces(run.encoder_tokeniser, read_encoder_config(run.encoder_config))
 
 
-def word_splitter(data: DataSection) -> Words:
+def word_splitter(data: DataSection) -> SplitWords:
     """Splits text into words, after normalisation."""
     normalise = build_normalisation(data)
     return lambda text: normalise(text).split()

@@ -58,6 +58,7 @@ class SentenceModel(nn.Module):
 
     output_size: int
     initial_bias = 0.0
+    """The bias of the match that a sentence model starts with; 0: it is set by ``PairModel.start_at``."""
 
     def read(self, tokens: Int[Tensor, "B I"], lengths: Int[Tensor, " B"]) -> Float[Tensor, "B D"]:
         """The vector of each text, by itself."""
@@ -164,7 +165,7 @@ def _new_lstm(input_size: int, sizes: ReaderSizes) -> LSTM:
 
 
 class LastState(SentenceModel):
-    """The last state of an LSTM, or all pooled: one LSTM for questions and one for answers, or one for both."""
+    """The last state of an LSTM, or all states pooled; questions and answers have their own LSTM or share one."""
 
     def __init__(self, vectors: FixedVectors, sizes: ReaderSizes, *, shared: bool = False) -> None:
         super().__init__()

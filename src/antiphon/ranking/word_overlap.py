@@ -10,7 +10,7 @@ from antiphon.exceptions import RunError
 
 
 class Overlap:
-    """Counts of shared words; ``document_frequency``: the number of ``sentences`` with each word.
+    """Counts words that a question and a sentence share; ``document_frequency``: in how many sentences each word is.
 
     ``idf(w) = log((sentences + 1) / (document_frequency(w) + 1))``
     """

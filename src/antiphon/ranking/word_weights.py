@@ -11,15 +11,23 @@ from antiphon.ranking.matcher import Matcher
 from antiphon.ranking.pretrained_encoder import WordPieces
 from antiphon.ranking.question_batches import PairCorpus
 from antiphon.ranking.question_files import Question
-from antiphon.ranking.rankers import BATCH_SIZE, Explain, Scores, Words, WordWeights, plan_match_batches
+from antiphon.ranking.rankers import (
+    BATCH_SIZE,
+    EncodeQuestions,
+    ExplainRanking,
+    Scores,
+    SplitWords,
+    WordWeights,
+    plan_match_batches,
+)
 
 
-def explain_by_attention(matcher: Matcher, encode: Callable[[Sequence[Question]], PairCorpus], words: Words) -> Explain:
+def explain_by_attention(matcher: Matcher, encode: EncodeQuestions, words: SplitWords) -> ExplainRanking:
     """The attention weights of each question over the words of its candidates."""
 
     @torch.inference_mode()
     def explain(questions: Sequence[Question]) -> list[WordWeights]:
-        weights = _rows(encode(questions), lambda batch: matcher.attention(batch), matcher.device)
+        weights = _rows(encode(questions), matcher.attention, matcher.device)
         return [
             tuple(zip(split, row.tolist(), strict=False))
             for split, row in zip(map(words, _sentences(questions)), weights, strict=True)
@@ -28,7 +36,7 @@ def explain_by_attention(matcher: Matcher, encode: Callable[[Sequence[Question]]
     return explain
 
 
-def explain_by_gradient(matcher: CrossEncoder, pieces: WordPieces) -> Explain:
+def explain_by_gradient(matcher: CrossEncoder, pieces: WordPieces) -> ExplainRanking:
     """The share of each word in how much the pieces of a candidate change the log odds."""
 
     def explain(questions: Sequence[Question]) -> list[WordWeights]:

@@ -102,7 +102,7 @@ def test_streams_together_write_what_each_writes_alone(policy, more):
     for position in range(10):
         reading = [n for n, source in enumerate(inputs) if position < len(source)]
         ending = [n for n, source in enumerate(inputs) if position == len(source)]
-        parts = together.advance(reading, [inputs[n][position] for n in reading], ending=ending)
+        parts = together.advance(reading, [int(inputs[n][position]) for n in reading], ending=ending)
         for n, part in zip([*reading, *ending], parts, strict=True):
             written[n].append(part)
     assert written == alone

@@ -14,8 +14,8 @@ from antiphon.decode.streaming.output_tree import OutputTree
 
 _ACTIVE_PER_BEAM = 8
 """Active outputs of a stream after a row, per hypothesis of the beam."""
-_NODES_KEPT = 64
-"""Nodes that are always kept, so that few are not sorted out again and again."""
+_MIN_PRUNED_NODES = 64
+"""Trees of fewer nodes are not pruned."""
 _MAX_PENDING = 100
 """Tokens that a stream holds back at most while its outputs disagree."""
 
@@ -31,14 +31,14 @@ class BeamPolicy(OnlinePolicy):
     tree: OutputTree
     root: list[int]
     active: list[dict[int, float]]
-    _nodes_kept: int
+    _nodes_after_pruning: int
 
     def _begin(self, tree: OutputTree, width: int) -> None:
         """Starts with an empty output for each root of a tree."""
         self.tree, self.width = tree, width
         self.root = list(range(len(tree.owner)))
         self.active = [{stream: 0.0} for stream in self.root]
-        self._nodes_kept = len(self.root)
+        self._nodes_after_pruning = len(self.root)
 
     def _add_roots(self, count: int, target: Any, state: Any) -> None:
         """Adds streams with empty outputs, given what the decoder computes for the start symbol of each."""
@@ -65,13 +65,13 @@ class BeamPolicy(OnlinePolicy):
         row = BeamRow(streams, is_last, [self.active[stream] for stream in streams], lengths, longest)
         while row.next_column():
             self._fill_column(row, self._extend(row, factors))
-        for stream, ends, left in zip(streams, is_last, row.left, strict=True):
-            self.active[stream] = {} if ends else self._best_active(left)
+        for stream, ends, leaving in zip(streams, is_last, row.leaving, strict=True):
+            self.active[stream] = {} if ends else self._best_active(leaving)
         written = [
             row.finished[position] if ends else self._commit(stream)
             for position, (stream, ends) in enumerate(zip(streams, is_last, strict=True))
         ]
-        self._forget()
+        self._prune_tree()
         return written
 
     @abstractmethod
@@ -82,9 +82,10 @@ class BeamPolicy(OnlinePolicy):
         """Extends the outputs of one column of each stream; each also leaves the row, unless it is the last."""
         row.leave(row.scores + cells.log_shift)
         scores = (row.scores + cells.log_emit)[:, None] + cells.log_probs
-        output, rank = row.best_extensions(scores, self.settings.threshold, self.width)
-        chosen = zip(scores[output, rank].tolist(), output.tolist(), cells.tokens[output, rank].tolist(), strict=True)
-        candidates = [Candidate(score, row.nodes[n], token, row.position[n]) for score, n, token in chosen]
+        n, k = row.best_extensions(scores, self.settings.threshold, self.width)
+        nodes, positions = [row.nodes[index] for index in n.tolist()], row.positions[n].tolist()
+        chosen = zip(scores[n, k].tolist(), nodes, cells.tokens[n, k].tolist(), positions, strict=True)
+        candidates = [Candidate(*each) for each in chosen]
         self._arrive(row, self._keep(candidates) if candidates else [])
 
     def _keep(self, candidates: list[Candidate]) -> list[Candidate]:
@@ -132,8 +133,8 @@ class BeamPolicy(OnlinePolicy):
         """Nodes to keep besides the active outputs."""
         return set(self.root)
 
-    def _forget(self) -> None:
-        """Drops the nodes that no active output descends from, once half of all nodes may be such."""
+    def _prune_tree(self) -> None:
+        """Drops the nodes that no active output descends from, once the tree has doubled since the last time."""
         if len(self.tree.owner) <= self._max_nodes():
             return
         needed = self._needed()
@@ -144,8 +145,8 @@ class BeamPolicy(OnlinePolicy):
         moved = self.tree.keep(sorted(needed))
         self.root = [moved[node] for node in self.root]
         self.active = [{moved[node]: score for node, score in outputs.items()} for outputs in self.active]
-        self._nodes_kept = len(moved)
+        self._nodes_after_pruning = len(moved)
 
     def _max_nodes(self) -> int:
-        """The number of nodes that are kept without looking which are needed."""
-        return 2 * self._nodes_kept + _NODES_KEPT
+        """The number of nodes above which the tree is pruned."""
+        return 2 * self._nodes_after_pruning + _MIN_PRUNED_NODES

@@ -58,10 +58,12 @@ class Column:
 
 
 class BeamRow:
-    """The row of some streams and the column that is being filled: ``node[n]`` has the score ``scores[n]``.
+    """The row of some streams, and the column of it that is being filled.
 
-    ``left`` has the scores of each stream's outputs on leaving the row. In a last row outputs end instead, and
-    ``finished`` has the tokens of the best. ``best`` is the best score of each stream that has left or ended.
+    In this column, output ``nodes[n]`` of the stream at ``positions[n]`` has ``lengths[n]`` tokens and the forward
+    score ``scores[n]``; if ``is_full[n]``, it can only end. ``leaving`` has the scores of each stream's outputs on
+    leaving the row. In a last row outputs end instead, and ``finished`` has the tokens of the best. ``best`` is the
+    best score of each stream among its outputs that have left or ended.
     """
 
     def __init__(
@@ -73,7 +75,7 @@ class BeamRow:
         longest: Sequence[int],
     ) -> None:
         self.streams, self.is_last = np.array(streams), np.array(is_last)
-        self.left: list[dict[int, float]] = [{} for _ in streams]
+        self.leaving: list[dict[int, float]] = [{} for _ in streams]
         self.finished: list[list[int]] = [[] for _ in streams]
         self.best = np.full(len(streams), IMPOSSIBLE)
         self._final_scores = [IMPOSSIBLE] * len(streams)
@@ -97,28 +99,27 @@ class BeamRow:
         if self._index >= len(self._columns):
             return False
         column = self._columns[self._index]
-        self.nodes, self.position = column.nodes, column.positions
-        self.positions, self.scores = np.array(column.positions), np.array(column.scores)
+        self.nodes, self.positions, self.scores = column.nodes, np.array(column.positions), np.array(column.scores)
         self.lengths = self._shortest[self.positions] + self._index
-        self.is_full = self.lengths + 2 > self._longest[self.positions]
+        self.is_full = self.lengths + 2 > self._longest[self.positions]  # no room for a token and the end symbol
         return True
 
     def leave(self, log_scores: NDArray[np.float64]) -> None:
-        """Has the outputs of the column read on, unless the row is the last of their stream."""
-        reads_on = ~self.is_last[self.positions]
-        np.maximum.at(self.best, self.positions[reads_on], log_scores[reads_on])
-        for node, position, log_score, does in zip(
-            self.nodes, self.position, log_scores.tolist(), reads_on.tolist(), strict=True
-        ):
-            if does:
-                self.left[position][node] = log_score
+        """Lets the outputs of the column leave the row with these scores, unless it is the last of their stream."""
+        may_leave = ~self.is_last[self.positions]
+        np.maximum.at(self.best, self.positions[may_leave], log_scores[may_leave])
+        leaving = zip(self.nodes, self.positions.tolist(), log_scores.tolist(), may_leave.tolist(), strict=True)
+        for node, position, log_score, leaves in leaving:
+            if leaves:
+                self.leaving[position][node] = log_score
 
     def best_extensions(
         self, log_scores: NDArray[np.float64], threshold: float, width: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Outputs and ranks of the ``width`` best scores of each stream, best first, of tokens after each output.
+        """Indices ``(n, k)`` of the best scores ``log_scores[n, k]`` of token ``k`` after output ``n``.
 
-        They are within ``threshold`` of the best of them, and of the best of the stream that has left or ended.
+        There are at most ``width`` of each stream, best first, none more than ``threshold`` behind the best of them or
+        behind the best output of the stream that has left or ended.
         """
         top = self.best.copy()
         np.maximum.at(top, self.positions, log_scores.max(1))

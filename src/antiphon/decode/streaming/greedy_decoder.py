@@ -46,8 +46,8 @@ class GreedyDecoder(GreedyPolicy, OnlineDecoder):
         scores = self._scores(here.logits + target.logits, index, last)
         self._keep_to_prefixes(scores, streams, [self.tokens_written[stream] for stream in streams])
         best = self._ids(scores.argmax(1, keepdim=True), index)[:, 0]
-        goes_on = writes & (best != END)
-        return [token if does else None for token, does in zip(best.tolist(), goes_on.tolist(), strict=True)]
+        is_written = writes & (best != END)
+        return [token if written else None for token, written in zip(best.tolist(), is_written.tolist(), strict=True)]
 
     def _scores(
         self, logits: Float[Tensor, "N V"], streams: Int[Tensor, " N"], is_last: Bool[Tensor, " N"]

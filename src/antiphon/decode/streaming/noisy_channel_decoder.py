@@ -14,7 +14,7 @@ from antiphon.decode.channel_lattice import ChannelLattice
 from antiphon.decode.hypothesis import BeamSettings
 from antiphon.decode.streaming.beam_decoder import BeamDecoder
 from antiphon.decode.streaming.beam_row import Candidate
-from antiphon.decode.streaming.noisy_channel_policy import NoisyChannelPolicy, RatedTree, SeparateStreams
+from antiphon.decode.streaming.noisy_channel_policy import NoisyChannelPolicy, ScoredTree, SeparateStreams
 from antiphon.decode.streaming.prefix_tree import PrefixTree
 from antiphon.models.noisy_channel import NoisyChannel
 from antiphon.models.transducer import Transducer
@@ -38,18 +38,19 @@ class LanguageState(NamedTuple):
         return LanguageState(join_states(self.state, others.state), *rest)
 
 
-class ScoredTree(PrefixTree, RatedTree):
+class ScoredPrefixTree(PrefixTree, ScoredTree):
     """The active outputs of one stream, with their channel and language model scores."""
 
     def __init__(self, model: NoisyChannel, features: Int[Tensor, "1 F"]) -> None:
         super().__init__(cast(Transducer, model.direct), features)
-        self.combined = model
+        self.combined = model  # ``self.model`` is the direct one
         self.device = self.target.logits.device
         features = features.to(self.device)
         self.language_memory: Tensor | None = None
         self.language = self._start_language_model(model.features_in_language_model[features])
         self.channel: ChannelLattice | None = None
-        self.above: int | None = 0
+        self.empty_output: int | None = 0
+        """The node without tokens, until it is dropped."""
         if model.channel is not None:
             no_inputs = torch.zeros(1, 0, dtype=torch.long, device=self.device)
             self.channel = ChannelLattice(model.channel, no_inputs, model.features_in_channel[features], grows=True)
@@ -75,13 +76,13 @@ class ScoredTree(PrefixTree, RatedTree):
         if self.channel is None:
             return
         ids = int(self.combined.input_in_channel[token])
-        self.rows = self.channel.append_column(self.rows, ids, self.parent, self.levels(), self.above)
+        self.rows = self.channel.append_column(self.rows, ids, self.parent, self.levels(), self.empty_output)
 
     def keep(self, nodes: list[int]) -> dict[int, int]:
         """Drops all other nodes, here and in channel and language model."""
         index = torch.tensor(nodes, device=self.device)
         if self.channel is not None:
-            self.above = nodes.index(self.above) if self.above in nodes else None
+            self.empty_output = nodes.index(self.empty_output) if self.empty_output in nodes else None
             self.rows = self.channel.drop_columns(self.rows.select(index))
         self.language = self.language and self.language.select(index)
         return super().keep(nodes)
@@ -131,13 +132,13 @@ class ScoredTree(PrefixTree, RatedTree):
 class NoisyChannelBeamDecoder(NoisyChannelPolicy, BeamDecoder):
     """Decodes one stream: the direct model proposes, the objective selects."""
 
-    tree: ScoredTree
+    tree: ScoredPrefixTree
 
     def __init__(
         self, model: NoisyChannel, features: Int[Tensor, "1 F"], settings: BeamSettings, emit_bias: float = 0.0
     ) -> None:
         super().__init__(cast(Transducer, model.direct), features, settings, emit_bias)
-        self._begin(ScoredTree(model, features), max(settings.proposals, settings.beam))
+        self._begin(ScoredPrefixTree(model, features), max(settings.proposals, settings.beam))
 
 
 class NoisyChannelDecoder(SeparateStreams):

@@ -23,7 +23,7 @@ from antiphon.decode.streaming.beam_row import Candidate
 from antiphon.decode.streaming.output_tree import OutputTree
 
 
-class RatedTree(OutputTree):
+class ScoredTree(OutputTree):
     """The active outputs of one stream, with their channel and language model scores."""
 
     @abstractmethod
@@ -49,7 +49,7 @@ class RatedTree(OutputTree):
 class NoisyChannelPolicy(BeamPolicy):
     """Decodes one stream: the direct model proposes, the objective selects."""
 
-    tree: RatedTree
+    tree: ScoredTree
 
     def _read(self, streams: list[int], tokens: list[int], copied: list[int] | None = None) -> Any:
         row = super()._read(streams, tokens, copied)  # type: ignore[safe-super]  # what computes comes after this class
@@ -68,7 +68,7 @@ class NoisyChannelPolicy(BeamPolicy):
         return candidate.value
 
     def _max_nodes(self) -> int:
-        """None: the channel drops columns that no node needs."""
+        """0: the tree is pruned after every row, so that the channel can drop the columns that no node needs."""
         return 0
 
     def _needed(self) -> set[int]:

@@ -128,7 +128,7 @@ class OnlineDecoder(OnlinePolicy):
         return self._forbid(log_probs, is_last)
 
     def _forbid(self, scores: Float[Tensor, "N V"], is_last: Bool[Tensor, " N"]) -> Float[Tensor, "N V"]:
-        """Scores in place, with those of tokens made impossible that are never written; the end only in a last row."""
+        """Makes tokens that are never written impossible, and the end symbol outside of last rows; in place."""
         scores.index_fill_(1, self._never, IMPOSSIBLE)
         scores[:, END].masked_fill_(~is_last, IMPOSSIBLE)
         return scores

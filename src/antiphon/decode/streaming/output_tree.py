@@ -8,7 +8,11 @@ from antiphon.data.vocab import START
 
 
 class OutputTree(ABC):
-    """The active outputs and their prefixes: a node for each; what the decoder computed after it is stored beside."""
+    """The active outputs and their prefixes: a node for each, with what the decoder computed after it.
+
+    Node ``n`` belongs to the stream ``owner[n]`` and has ``length[n]`` tokens: those of ``parent[n]``, -1 at a root,
+    and ``token[n]``.
+    """
 
     def __init__(self, count: int) -> None:
         self.owner = list(range(count))
@@ -58,7 +62,7 @@ class OutputTree(ABC):
         self.length.append(length)
 
     def path(self, node: int, above: int) -> list[int]:
-        """The tokens below one node, down to another."""
+        """The tokens of ``node`` after those of its ancestor ``above``."""
         tokens = []
         while node != above:
             tokens.append(self.token[node])
@@ -66,13 +70,13 @@ class OutputTree(ABC):
         return tokens[::-1]
 
     def prefix(self, node: int, length: int) -> int:
-        """The node above another one, or that itself, that has this many tokens; a shorter node itself."""
+        """The ancestor of a node that has this many tokens; the node itself if it has no more."""
         while self.length[node] > length:
             node = self.parent[node]
         return node
 
     def shared_prefix(self, nodes: list[int], above: int) -> int:
-        """The longest prefix that all these nodes share, all of which are below another one."""
+        """The longest prefix that all these nodes share; all of them descend from ``above``."""
         shared = nodes[0]
         for node in nodes:
             other = self.prefix(node, self.length[shared])

@@ -100,11 +100,11 @@ class StreamGroup:
         self._is_open = [True] * count
         self._copied = [CopiedTokens() for _ in range(count)]
         self._words: list[dict[str, int]] = [{} for _ in range(count)]
-        """The unknown words of each stream, if words are copied, with their number."""
+        """The unknown words of each stream in the order in which they were read, if words are copied."""
         self._starts: dict[int, StreamStart] = {}
         """Streams that were opened since the last step, to be started together with it."""
         self._added = 0
-        """How many of them the decoder does not know yet."""
+        """How many of them need a new slot of the decoder."""
 
     def __len__(self) -> int:
         return len(self._is_open)
@@ -247,7 +247,7 @@ def run_streams(group: StreamGroup, sources: Sequence[Sequence[str]]) -> list[Ti
     """Streams complete inputs, given as tokens, in parallel; what each wrote, and when."""
     outputs = [Timed([], []) for _ in sources]
 
-    def note(indices: Sequence[int], written: list[list[str]], given: int) -> None:
+    def record(indices: Sequence[int], written: list[list[str]], given: int) -> None:
         for index, tokens in zip(indices, written, strict=True):
             outputs[index].tokens.extend(tokens)
             outputs[index].read.extend([given] * len(tokens))
@@ -256,7 +256,7 @@ def run_streams(group: StreamGroup, sources: Sequence[Sequence[str]]) -> list[Ti
     for given in range(max(map(len, sources), default=0) + 1):
         if given:
             arriving = [tokens[given - 1 : given] if given <= len(tokens) else None for tokens in sources]
-            note(everyone, group.read_tokens(arriving), given)
+            record(everyone, group.read_tokens(arriving), given)
         ending = [index for index in everyone if len(sources[index]) == given]
-        note(ending, group.finish(ending), given)
+        record(ending, group.finish(ending), given)
     return outputs
