@@ -42,6 +42,11 @@ class RowBand(NamedTuple):
     first_row: int
     log_prob: Float[Tensor, "N R"]
 
+    @property
+    def stop_row(self) -> int:
+        """The row after the last one."""
+        return self.first_row + self.log_prob.shape[1]
+
 
 class AlignedModel(LeftToRight, Protocol):
     """A model that knows the input position (row) at which each token is written."""

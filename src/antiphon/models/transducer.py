@@ -265,10 +265,8 @@ class Transducer(TransducerNetwork):
         negligible = _log_negligible(units.dtype)
         I, ahead = memory.token_table.logits.shape[1], _ROWS_AHEAD
         log_forward, log_ready = self._log_forward(memory, arrive, units, sentence)
-        while (rows_left := I - arrive.first_row - arrive.log_prob.shape[1]) and log_forward[
-            :, -1
-        ].amax() >= negligible:
-            grown = pad(arrive.log_prob, (0, min(ahead, rows_left)), value=IMPOSSIBLE)
+        while arrive.stop_row < I and log_forward[:, -1].amax() >= negligible:
+            grown = pad(arrive.log_prob, (0, min(ahead, I - arrive.stop_row)), value=IMPOSSIBLE)
             arrive = RowBand(arrive.first_row, grown)
             log_forward, log_ready = self._log_forward(memory, arrive, units, sentence)
             ahead *= 2
@@ -289,8 +287,7 @@ class Transducer(TransducerNetwork):
 
         forward(i) = sum over r <= i of arrive(r) * product of shift(r..i-1),  ready(i) = forward(i) * emit(i)
         """
-        first_row, log_arrive = arrive
-        stop = first_row + log_arrive.shape[1]
+        (first_row, log_arrive), stop = arrive, arrive.stop_row
         log_odds = self.transition.log_odds_by_sentence(memory.transition, slice(first_row, stop), units, sentence)
         if stop <= memory.first_end:
             log_forward = forward_along(log_arrive, logsigmoid(-log_odds).double())
