@@ -245,7 +245,7 @@ class OutputSearch:
         return top_k(value, self.K)
 
     def _limit_rows(self, value: Array, extensions: Extensions, state: Any) -> Array:
-        """Values of extensions, of which at most half a beam may have been written at one position."""
+        """Values of extensions; of those of a long input, at most half a beam may have been written at one position."""
         best, index = top_k(value, min(4 * self.K, value.shape[1]))
         parent, token = (np.take_along_axis(part, index, 1) for part in (extensions.parent, extensions.token))
         sentence = self.sentences.repeat(index.shape[1])
@@ -256,4 +256,5 @@ class OutputSearch:
         before = np.tril(row[:, :, None] == row[:, None], -1).sum(2)
         limited = np.full_like(value, IMPOSSIBLE)
         np.put_along_axis(limited, index, np.where(before >= max(1, self.K // 2), IMPOSSIBLE, best), 1)
-        return limited
+        is_long = self.model.long_sources(self.memory)  # type: ignore[attr-defined]
+        return np.where(is_long[:, None], limited, value)

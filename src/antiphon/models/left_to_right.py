@@ -2,7 +2,7 @@
 
 from typing import Any, Protocol, runtime_checkable
 
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from antiphon.data.batch import Batch
@@ -32,7 +32,11 @@ class AlignedModel(LeftToRight, Protocol):
     """A model that knows the input position (row) at which each token is written."""
 
     def is_long(self, memory: Any) -> bool:
-        """Whether the sources are so long that the search must limit how many hypotheses share a row."""
+        """Whether a source is so long that the search must limit how many hypotheses share a row."""
+        ...
+
+    def long_sources(self, memory: Any) -> Bool[Tensor, " B"]:
+        """Which sources are that long."""
         ...
 
     def unfinished_row(self, memory: Any, state: Any) -> int | None:
