@@ -69,7 +69,9 @@ def _ensemble_recipe(folders: dict[str, RunFolder], mean: Mean) -> Recipe:
     recipe, vocab = first.recipe(), first.vocab("target")
     for name, folder in folders.items():
         kind = KINDS[folder.recipe().model.kind]
-        if kind.search is None or "rescoring" in kind.uses:
+        if kind.made_by:
+            raise RunError(f"{name}: a run of kind {kind.name}, expected a single model; name its members instead")
+        if kind.search is None:
             raise RunError(f"{name}: a run of kind {kind.name}, expected one that predicts token by token")
     for name, folder in others:
         if set(folder.vocab("target").tokens) != set(vocab.tokens):
