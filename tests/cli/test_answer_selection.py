@@ -484,6 +484,11 @@ def test_unknown_words_are_said_aloud(antiphon, toy, attentive, tmp_path):
     assert "1 question without a known word" in result.err
 
 
+def test_sentences_may_be_any_iterable(attentive):
+    model, sentences = package.load(attentive), ["the old house", "oslo was near the river"]
+    assert model.rank("which city ?", iter(sentences)) == model.rank("which city ?", sentences)
+
+
 def test_what_a_model_of_answers_cannot_do_in_python_is_refused(toy, attentive, toy_run):
     model = package.load(attentive)
     with pytest.raises(InputError, match="no sentences, expected at least one candidate"):
