@@ -32,7 +32,7 @@ from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import build_beam, build_normalisation
 from antiphon.runs.noisy_channel_run import load_noisy_channel
 from antiphon.runs.run_copies import copy_files, copy_vocabs
-from antiphon.runs.run_folder import RunFolder, load_network, refuse_inside, token_kinds
+from antiphon.runs.run_folder import RunFolder, load_network, refuse_inside
 
 Network = dict[str, Any]
 
@@ -71,7 +71,7 @@ def _writer(run: RunFolder, recipe: Recipe) -> Callable[[RunFolder, Recipe, Path
 
 def _settings(run: RunFolder, recipe: Recipe) -> dict[str, Any]:
     """All settings that ``antiphon.lite`` needs but those of the network."""
-    tokens = {f"{side}_tokens": kind for side, kind in token_kinds(recipe.data)}
+    tokens = {f"{side}_tokens": kind for side, kind in run.token_kinds(recipe)}
     search = asdict(build_beam(recipe.search))
     del search["nbest"]
     return {

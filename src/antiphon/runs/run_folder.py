@@ -168,15 +168,21 @@ class RunFolder:
     def pair_tokeniser(self, recipe: Recipe) -> PairTokeniser:
         """Text to tokens, before the run has vocabularies."""
         steps = build_normalisation(recipe.data)
-        source, target = (TextTokeniser(steps, self.tokeniser(side, kind)) for side, kind in token_kinds(recipe.data))
+        sides = self.token_kinds(recipe)
+        source, target = (TextTokeniser(steps, self.tokeniser(side, kind)) for side, kind in sides)
         return PairTokeniser(source, target)
+
+    def token_kinds(self, recipe: Recipe) -> list[tuple[str, TokenKind]]:
+        """The kind of token of each side; the source of a language model, which is empty, needs no SentencePiece."""
+        (_, source), target = token_kinds(recipe.data)
+        is_empty = not KINDS[recipe.model.kind].reads_source and not self.sentencepiece_path("source").exists()
+        return [("source", "words" if source == "sentencepiece" and is_empty else source), target]
 
     def codec(self, recipe: Recipe) -> PairCodec:
         """Text to ids and back, as the run was trained."""
-        data = recipe.data
-        steps = build_normalisation(data)
+        steps = build_normalisation(recipe.data)
         source, target = (
-            TextCodec(steps, self.tokeniser(side, kind), self.vocab(side)) for side, kind in token_kinds(data)
+            TextCodec(steps, self.tokeniser(side, kind), self.vocab(side)) for side, kind in self.token_kinds(recipe)
         )
         features = self.vocab("features") if self.file("features.vocab").exists() else NO_FEATURES
         return PairCodec(source, target, features, self._copies_words(recipe))
