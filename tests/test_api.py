@@ -212,6 +212,11 @@ def test_loading_leaves_the_number_of_threads_alone_unless_asked(toy_run):
         torch.set_num_threads(before)
 
 
+def test_a_path_is_no_model_to_compare_mistakes_with(model):
+    with pytest.raises(package.InputError, match="against = 'runs/toy': expected a model as"):
+        model.errors([("badu", "baaduun")], against="runs/toy")
+
+
 @pytest.mark.parametrize("given", [None, 5, b"badu", {"badu": "x"}])
 @pytest.mark.parametrize("name", ["predict", "score", "align", "evaluate", "errors", "suspicious", "evaluate_online"])
 def test_what_is_no_list_is_refused(model, name, given):

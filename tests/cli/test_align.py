@@ -232,6 +232,7 @@ def test_runs_that_count_words_differently_are_refused(antiphon, folder, toy_run
     [
         ({"combine": "mean"}, "combine: unknown 'mean', expected intersection, union, grow-diag"),
         ({"threshold": "high"}, "threshold = 'high': expected a probability above 0, at most 1"),
+        ({"reverse": "runs/backward"}, "reverse = 'runs/backward': expected a model as antiphon.load returns it"),
     ],
 )
 def test_options_of_links_that_cannot_be_are_refused(folder, options, message):
@@ -240,6 +241,8 @@ def test_options_of_links_that_cannot_be_are_refused(folder, options, message):
         model.word_links([("dogs", "dogs")], **options)
     with pytest.raises(package.InputError, match="gold: links of 2 pairs for 1 pairs"):
         model.evaluate_alignments([("dogs", "dogs")], ["0-0", "0-0"])
+    with pytest.raises(package.InputError, match="gold 1: None, expected text such as '0-0 1p2', or GoldLinks"):
+        model.evaluate_alignments([("dogs", "dogs")], [None])
 
 
 def test_words_that_a_run_splits_are_refused(folder, tmp_path):

@@ -112,6 +112,26 @@ def test_in_a_terminal_the_words_looked_at_most_are_the_brightest():
     assert styles["owl"] == "on rgb(80,40,40)"
 
 
+def test_in_a_terminal_words_that_no_weight_falls_on_are_shown_too():
+    from antiphon.api import Ranked
+    from antiphon.cli.answer_selection import coloured
+    from antiphon.ranking.question_files import Answer, Question
+
+    ranked = Ranked("\u200b", 0, 0.0, 0.5, (("\u200b", 0.0),))
+    assert "0.500" in coloured([Question("1", "which colour ?", (Answer("1-0", "\u200b"),))], [[ranked]]).plain
+
+
+def test_both_formats_have_one_order_of_equal_scores_and_the_name_of_a_run_is_one_word(antiphon, attentive, tmp_path):
+    run = shutil.copytree(attentive, tmp_path / "my run")
+    rows = "".join(f"q\twhich city ?\t{id}\tin oslo\n" for id in "bca")
+    (tmp_path / "questions.tsv").write_text(f"question_id\tquestion\tcandidate_id\tsentence\n{rows}")
+    lines = antiphon("predict", run, tmp_path / "questions.tsv").out.splitlines()
+    assert [line.split()[2] for line in lines] == ["c", "b", "a"]
+    assert {line.split(" ", 5)[5] for line in lines} == {"my_run"}
+    (question,) = antiphon("predict", run, tmp_path / "questions.tsv", "--format", "jsonl").out.splitlines()
+    assert [each["candidate_id"] for each in json.loads(question)["ranking"]] == ["c", "b", "a"]
+
+
 def test_a_new_question_is_ranked_by_a_folder_that_was_moved(attentive, tmp_path):
     moved = shutil.copytree(attentive, tmp_path / "moved" / "far" / "away")
     recipe = tomllib.loads((moved / "recipe.toml").read_text())
@@ -481,6 +501,11 @@ def test_unknown_words_are_said_aloud(antiphon, toy, attentive, tmp_path):
     result = antiphon("predict", attentive, stdin=rows.encode())
     assert result.status == 0
     assert "1 question without a known word" in result.err
+
+
+def test_sentences_may_be_any_iterable(attentive):
+    model, sentences = package.load(attentive), ["the old house", "oslo was near the river"]
+    assert model.rank("which city ?", iter(sentences)) == model.rank("which city ?", sentences)
 
 
 def test_what_a_model_of_answers_cannot_do_in_python_is_refused(toy, attentive, toy_run):

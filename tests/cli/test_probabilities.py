@@ -83,6 +83,14 @@ def test_runs_that_cannot_be_put_together_are_refused_by_name(toy_run, tmp_path,
     assert "kind suffix_rule, expected one that predicts token by token" in refused.err
 
 
+def test_an_ensemble_of_ensembles_is_refused(antiphon, toy_run, tmp_path):
+    assert antiphon("ensemble", toy_run, toy_run, "--out", tmp_path / "two").status == 0
+    refused = antiphon("ensemble", tmp_path / "two", toy_run, "--out", tmp_path / "three")
+    assert (refused.status, len(refused.err.splitlines())) == (2, 1)
+    assert "a run of kind ensemble, expected a single model; name its members instead" in refused.err
+    assert not (tmp_path / "three").exists()
+
+
 @pytest.mark.slow
 def test_a_geometric_model_learns_the_toy_and_decodes_it(tmp_path, antiphon):
     run = tmp_path / "geometric"

@@ -89,6 +89,7 @@ def test_evaluate_and_stream_search_with_other_settings(antiphon, run, words, tm
             "search.weights=[1,1,1,1]",
             "search.weights: kind transducer has no such setting; it belongs to noisy_channel",
         ),
+        ("search.direct_outputs=5", "search.direct_outputs: kind transducer has no such setting"),
         ("search.rule_weight=0.5", "rules.tsv: missing, expected the suffix rules of the run"),
         ("beam=7", "--set beam=7: expected section.key=value"),
     ],

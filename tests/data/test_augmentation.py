@@ -50,6 +50,15 @@ def texts(batch):
     ]
 
 
+def test_pairs_without_a_known_letter_stay_as_they_are(tmp_path):
+    nothing = TextCodec(Normalisation(), Chars(), Vocab(()))
+    pairs = [Pair("abcdef", "abcdef", (), "here")]
+    write_corpus(pairs, PairCodec(nothing, nothing), tmp_path / "pairs.arrow", LengthLimits())
+    counterparts = np.array([NO_COUNTERPART, UNKNOWN, NO_COUNTERPART, NO_COUNTERPART])
+    batch = AugmentedPairs(Corpus(tmp_path / "pairs.arrow"), counterparts, 1.0).batch(np.array([0]), SEEDS[:1])
+    assert set(batch.source[0, :-1].tolist()) == {UNKNOWN}
+
+
 def test_what_is_shared_is_replaced_alike_but_for_its_edges(corpus):
     made = texts(AugmentedPairs(corpus, COUNTERPARTS, 1.0).batch(np.array([0] * 20), SEEDS[:20]))
     assert len(set(made)) > 15

@@ -201,6 +201,14 @@ def test_on_a_long_input_at_most_half_a_beam_is_written_in_one_row(monkeypatch):
     assert max(rows[1:]) <= 2
 
 
+def test_a_long_input_in_the_batch_does_not_change_the_outputs_of_a_short_one(monkeypatch):
+    monkeypatch.setattr("antiphon.models.transducer._BANDED_FROM", 12)
+    model, inputs = small_model(seed=4, target_size=12, scale=3.0), sources(8, 30)
+    settings = beam_settings(beam=4, nbest=4, threshold=float("inf"))
+    wanted = [search_outputs(model, batch_of([source]), settings)[0] for source in inputs]
+    assert_same_answers(search_outputs(model, batch_of(inputs), settings), wanted)
+
+
 @torch.inference_mode()
 def test_a_search_that_never_reads_on_gives_up(monkeypatch):
     model = small_model("geometric", seed=1, target_size=12)

@@ -41,6 +41,11 @@ def test_outputs_begin_with_the_prefix_and_have_their_own_probability(model):
         assert found[0].log_prob == pytest.approx(wanted[0].log_prob, abs=1e-5) or found[0].tokens != wanted[0].tokens
 
 
+def test_a_second_search_keeps_to_the_prefix_as_the_first_did(model):
+    sources, settings, forced = batch([4, 5, 6]), beam_settings(beam=3, nbest=3), PrefixModel(model, [6, 5])
+    assert search_outputs(forced, sources, settings) == search_outputs(forced, sources, settings)
+
+
 def test_no_prefix_changes_nothing(model):
     sources, settings = batch([4, 5, 6]), beam_settings(beam=3, nbest=3)
     assert search_outputs(PrefixModel(model, ()), sources, settings) == search_outputs(model, sources, settings)

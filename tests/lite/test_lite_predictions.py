@@ -121,3 +121,12 @@ def test_noisy_channels_are_those_of_pytorch(parts, tmp_path, weights, missing, 
     combine_runs(*given, tmp_path / "all", search, force=False)
     theirs, ours = exported(tmp_path / "all")
     assert_same(ours.predict(TEXTS[:5], nbest=3), theirs.predict(TEXTS[:5], nbest=3))
+
+
+def test_every_output_of_a_noisy_channel_begins_with_the_prefix(parts, tmp_path):
+    search = {"weights": (1.0, 0.2, 0.2, 0.0), "proposals": 8}
+    combine_runs(*parts.values(), tmp_path / "all", search, force=False)
+    theirs, ours = exported(tmp_path / "all")
+    forced = theirs.predict(TEXTS[:4], nbest=8, prefix=["K", "A"])
+    assert all(each.tokens[:2] == ("K", "A") for prediction in forced for each in prediction.nbest)
+    assert_same(ours.predict(TEXTS[:4], nbest=8, prefix=["K", "A"]), forced)

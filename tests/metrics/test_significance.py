@@ -30,6 +30,12 @@ def test_a_clear_difference_is_significant_and_none_is_not(name):
     assert first.low <= first.score.value <= first.high
 
 
+@pytest.mark.parametrize("name", ["bleu", "chrf"])
+def test_an_interval_holds_only_possible_values(name):
+    for compared in compare_systems(systems(0.6, sentences=3), name):
+        assert 0 <= compared.low <= compared.high <= 100
+
+
 @pytest.mark.parametrize("name", ["accuracy", "bleu"])
 def test_values_and_signatures_are_those_of_the_metric_itself(name):
     outputs = systems(0.1)

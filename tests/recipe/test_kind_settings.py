@@ -7,6 +7,7 @@ from typing import get_args
 import pytest
 
 from antiphon.exceptions import RecipeError
+from antiphon.recipe.kind_settings import section_fields
 from antiphon.recipe.kinds import KINDS, resolve
 from antiphon.recipe.recipe_file import load_recipe, save_recipe
 from antiphon.recipe.schema import Recipe
@@ -37,6 +38,13 @@ def arguments_of(model):
 
 def settings_in(kind):
     return set(KINDS[kind].section.model_fields) - {"kind"}
+
+
+def test_every_mark_of_the_kinds_that_have_a_setting_is_found():
+    """A mark inside a union is not: the setting would belong to all kinds."""
+    for section in ("data", "train", "search"):
+        for name, field in section_fields(section, KINDS["transducer"]).items():
+            assert "UsedBy" not in repr(field.annotation), f"{section}.{name}"
 
 
 @pytest.mark.parametrize(

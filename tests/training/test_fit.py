@@ -332,6 +332,20 @@ def test_sentencepiece_models_are_trained_and_travel_with_the_run(recipe, tmp_pa
     assert (again.path / "source.spm").exists()
 
 
+def test_a_language_model_needs_no_sentencepiece_model_of_its_empty_source(recipe, tmp_path):
+    pieces = ["data.source_tokens=sentencepiece", "data.target_tokens=sentencepiece", "data.sentencepiece_size=40"]
+    settings = ["model.kind=language_model", "train.max_epochs=1", "train.dev_metric=perplexity"]
+    run = train(recipe(*settings, *pieces), tmp_path / "run")
+    assert not (run.path / "source.spm").exists()
+    assert load(run.path).score([("", "baaduun")])[0] < 0
+
+
+def test_a_weight_for_suffix_rules_that_there_are_not_is_refused_before_training(recipe, tmp_path):
+    with pytest.raises(RecipeError, match=r"search\.rule_weight = 0\.3: no suffix rules here, expected 0"):
+        train(recipe("search.rule_weight=0.3", "train.dev_metric=perplexity"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_training_without_data_says_how_to_give_it(recipe, tmp_path):
     (tmp_path / "bare.toml").write_text("")
     with pytest.raises(RecipeError, match=r"data\.train: unset, .* --set data\.train=FILE"):

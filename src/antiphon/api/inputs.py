@@ -155,6 +155,12 @@ def check_not_empty(given: Collection[object], name: str) -> None:
         raise InputError(f"{name}: no pairs, expected at least one")
 
 
+def check_model(name: str, given: object) -> None:
+    """Refuses anything but a loaded model or None, such as the path of a run."""
+    if given is not None and not hasattr(given, "check_can_align"):
+        raise InputError(f"{name} = {given!r}: expected a model as antiphon.load returns it")
+
+
 def check_choices(name: str, given: object, choices: Sequence[str]) -> None:
     """Refuses anything but a list of some of the choices."""
     if isinstance(given, str) or not isinstance(given, Sequence):

@@ -12,6 +12,7 @@ from antiphon.api.inputs import (
     PairLike,
     StreamOptions,
     as_pair,
+    check_model,
     check_not_empty,
     check_positive,
     check_several,
@@ -119,6 +120,7 @@ class Model(PredictionInterface):
         With ``against``, another model with the same inputs, pairs that only one of the two gets right are listed too.
         """
         check_positive("most", most)
+        check_model("against", against)
         self.check_can_predict()
         given = self._located(pairs, "errors")
         by = self._breakdowns(by)

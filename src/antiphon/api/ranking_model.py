@@ -50,6 +50,7 @@ class RankingModel(Model):
     def rank(self, question: str, sentences: Sequence[str], *, explain: bool = False) -> list[Ranked]:
         """The sentences, the most probable answer first; ties keep their order."""
         check_several(sentences, "rank")
+        sentences = list(sentences)
         if not isinstance(question, str) or not all(isinstance(sentence, str) for sentence in sentences):
             raise InputError("rank: the question or a sentence is not text, expected strings")
         if not sentences:

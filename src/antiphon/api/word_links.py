@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
-from antiphon.api.inputs import check_choices, check_probability
+from antiphon.api.inputs import check_choices, check_model, check_probability
 from antiphon.api.results import Alignment
 from antiphon.data.codec import TextCodec
 from antiphon.data.gold_links import GoldLinks, Link
@@ -66,6 +66,7 @@ class WordLinker:
     combine: str = "grow-diag"
 
     def __post_init__(self) -> None:
+        check_model("reverse", self.reverse)
         for model in (self.model, *filter(None, [self.reverse])):
             model.check_can_align()
         check_probability("threshold", self.threshold)
@@ -103,7 +104,11 @@ class WordLinker:
 
 def _as_gold(links: GoldLinks | str, where: str) -> GoldLinks:
     """Gold links; those given as text count words from 0."""
-    return GoldLinks.parse(links, where) if isinstance(links, str) else links
+    if isinstance(links, str):
+        return GoldLinks.parse(links, where)
+    if not isinstance(links, GoldLinks):
+        raise InputError(f"{where}: {links!r}, expected text such as '0-0 1p2', or GoldLinks")
+    return links
 
 
 def words_of(codec: TextCodec, text: str) -> list[str]:

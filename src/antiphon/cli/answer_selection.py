@@ -41,7 +41,7 @@ def predict(run: Path, file: Path, *, as_json: bool, explain: bool, device: str,
         for line in trec_lines(model.scores_by_id(questions), run.resolve().name):
             print(line)
         return
-    ranked = model.rank_questions(questions, explain=explain)
+    ranked = list(map(in_trec_order, questions, model.rank_questions(questions, explain=explain)))
     if explain and not as_json and sys.stdout.isatty():
         PlainConsole().print(coloured(questions, ranked))
         return
@@ -57,11 +57,18 @@ def _read(file: Path) -> list[Question]:
 
 
 def trec_lines(rankings: Mapping[str, Mapping[str, float]], name: str) -> Iterator[str]:
-    """``question Q0 candidate rank score run``, in the order in which ``trec_eval`` reads them."""
+    """``question Q0 candidate rank score run``, in the order in which ``trec_eval`` reads them; the run is one word."""
+    name = "_".join(name.split())
     for question, scores in rankings.items():
         by_id = sorted(scores, reverse=True)
         for rank, answer in enumerate(sorted(by_id, key=lambda answer: -scores[answer]), 1):
             yield f"{question} Q0 {answer} {rank} {scores[answer]!r} {name}"
+
+
+def in_trec_order(question: Question, ranked: Sequence["Ranked"]) -> list["Ranked"]:
+    """The candidates, best first; equal scores by id descending, as in a TREC run and in the metrics."""
+    by_id = sorted(ranked, key=lambda each: question.answers[each.index].id, reverse=True)
+    return sorted(by_id, key=lambda each: -each.score)
 
 
 def as_object(question: Question, ranked: Sequence["Ranked"]) -> dict[str, Any]:
@@ -82,7 +89,7 @@ def coloured(questions: Sequence[Question], ranked: Sequence[Sequence["Ranked"]]
         text.append(printable(f"{question.text}\n"), "bold")
         for each in candidates:
             text.append(f"  {each.probability:.3f} ")
-            peak = max((weight for _, weight in each.attention), default=1.0)
+            peak = max((weight for _, weight in each.attention), default=0.0) or 1.0
             for word, weight in each.attention:
                 text.append(" ")
                 text.append(printable(word), f"on rgb({int(40 + 160 * weight / peak)},40,40)")

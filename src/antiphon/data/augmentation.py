@@ -102,7 +102,7 @@ class AugmentedPairs:
         if index not in self._found:
             self._found[index] = longest_shared(self.counterparts[source], target)
         shared = self._found[index]
-        if shared.length < _MIN_SHARED:
+        if shared.length < _MIN_SHARED or not self._alphabet:
             return source, target
         letters = random.choice(self._alphabet, shared.length - 2)
         source, target = source.copy(), target.copy()

@@ -227,9 +227,10 @@ class BeamSearch:
         return value.topk(self.K, 1)
 
     def _limit_rows(self, value: Float[Tensor, "B E"], extensions: Extensions, state: Any) -> Float[Tensor, "B E"]:
-        """The values, impossible for all but the best ``beam / 2`` extensions written at the same position.
+        """The values; of a long input, impossible for all but the best ``beam / 2`` extensions written at one position.
 
-        On a long input all hypotheses could otherwise repeat tokens at a position that is hard to leave.
+        Else all hypotheses could repeat tokens at a position that is hard to leave. Short inputs are not limited, so
+        that their outputs do not depend on the rest of the batch.
         """
         best, index = value.topk(min(4 * self.K, value.shape[1]), 1)
         parent, token = (tensor.gather(1, index) for tensor in (extensions.parent, extensions.token))
@@ -239,7 +240,8 @@ class BeamSearch:
         row = band.log_prob.argmax(1).view_as(index)
         before = (row[:, :, None] == row[:, None]).tril(-1).sum(2)
         kept = best.masked_fill(before >= max(1, self.K // 2), IMPOSSIBLE)
-        return torch.full_like(value, IMPOSSIBLE).scatter(1, index, kept)
+        limited = torch.full_like(value, IMPOSSIBLE).scatter(1, index, kept)
+        return limited.where(model.long_sources(self.memory)[:, None], value)
 
     def _trace_back(self, finished: Finished, history: list[StepRecord]) -> list[list[Hypothesis]]:
         """The finished hypotheses, by following parents from their ends."""

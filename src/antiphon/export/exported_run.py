@@ -28,7 +28,7 @@ from antiphon.models.transformer import Transformer
 from antiphon.nn.recurrent import SourceEncoder
 from antiphon.nn.transition import NeuralTransition
 from antiphon.recipe.kinds import KINDS
-from antiphon.recipe.schema import Recipe, token_kinds
+from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import build_beam, build_normalisation
 from antiphon.runs.noisy_channel_run import load_noisy_channel
 from antiphon.runs.run_copies import copy_files, copy_vocabs
@@ -75,7 +75,7 @@ def _network_writer(run: RunFolder, recipe: Recipe) -> WriteNetwork:
 
 def _settings(run: RunFolder, recipe: Recipe) -> dict[str, Any]:
     """All settings that ``antiphon.lite`` needs, without those of the network."""
-    tokens = {f"{side}_tokens": kind for side, kind in token_kinds(recipe.data).items()}
+    tokens = {f"{side}_tokens": kind for side, kind in run.token_kinds(recipe).items()}
     search = asdict(build_beam(recipe.search))
     del search["nbest"]
     return {

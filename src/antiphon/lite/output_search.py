@@ -240,7 +240,7 @@ class OutputSearch:
         return top_k(value, self.K)
 
     def _limit_rows(self, value: Array, extensions: Extensions, state: Any) -> Array:
-        """The values, impossible for all but the best ``beam / 2`` extensions written at the same position."""
+        """The values; of a long input, impossible for all but the best ``beam / 2`` extensions at one position."""
         best, index = top_k(value, min(4 * self.K, value.shape[1]))
         parent, token = (np.take_along_axis(part, index, 1) for part in (extensions.parent, extensions.token))
         sentence = self.sentences.repeat(index.shape[1])
@@ -251,4 +251,5 @@ class OutputSearch:
         before = np.tril(row[:, :, None] == row[:, None], -1).sum(2)
         limited = np.full_like(value, IMPOSSIBLE)
         np.put_along_axis(limited, index, np.where(before >= max(1, self.K // 2), IMPOSSIBLE, best), 1)
-        return limited
+        is_long = self.model.long_sources(self.memory)  # type: ignore[attr-defined]
+        return np.where(is_long[:, None], limited, value)

@@ -4,7 +4,7 @@ The interface is that of ``models/left_to_right.py``, with arrays of numpy.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 
@@ -103,13 +103,18 @@ class GraphModel:
 
 
 class PrefixModel:
-    """A model for one search whose outputs all begin with ``prefix``; everything but ``step`` is the model's own."""
+    """A model whose outputs all begin with ``prefix``, in one search after another; see ``decode/forced_prefix.py``."""
 
     def __init__(self, model: Any, prefix: Sequence[int]) -> None:
-        self._model, self._remaining = model, list(prefix)
+        self._model, self._prefix, self._remaining = model, tuple(prefix), list(prefix)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)
+
+    def start(self, pairs: PaddedPairs) -> tuple[Any, Any]:
+        """Memory and first state of a search, which writes the whole prefix first."""
+        self._remaining = list(self._prefix)
+        return cast(tuple[Any, Any], self._model.start(pairs))
 
     def step(self, memory: Any, state: Any, tokens: Array, sentence: Array) -> tuple[Array, Any]:
         """Log probabilities of the next token; until the prefix is written, only its next token is possible."""

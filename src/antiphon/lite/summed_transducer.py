@@ -107,6 +107,10 @@ class SummedTransducer:
         """Whether decoding is limited to a band of rows."""
         return bool(memory.token_table.logits.shape[1] > _BANDED_FROM)
 
+    def long_sources(self, memory: TransducerMemory) -> Array:
+        """Which sources alone would limit decoding to a band of rows."""
+        return memory.lengths > _BANDED_FROM
+
     def unfinished_row(self, memory: TransducerMemory, state: TransducerState) -> int | None:
         """The row in which prefixes will most probably write next, or None if a source ends there."""
         row = state.first_row + int(state.log_weight.max(0).argmax()) if len(state.log_weight) else 0

@@ -83,5 +83,6 @@ def _bootstrap_corpus_metric(systems: Sequence[Outputs], name: str) -> list[Comp
     compared = []
     for result, p_value in zip([first, *others], p_values, strict=True):
         middle, reach = float(result.mean or result.score), float(result.ci or 0.0)
-        compared.append(ComparedScore(Score(result.score, signature), middle - reach, middle + reach, p_value))
+        low, high = max(0.0, middle - reach), min(100.0, middle + reach)
+        compared.append(ComparedScore(Score(result.score, signature), low, high, p_value))
     return compared

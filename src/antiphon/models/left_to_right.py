@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from antiphon.data.batch import Batch
@@ -60,7 +60,11 @@ class BandedModel(AlignedModel, Protocol):
     """A model that decodes long sources in a band of rows, and can be stuck there."""
 
     def is_long(self, memory: Any) -> bool:
-        """Whether the sources are so long that the search must limit how many hypotheses share a row."""
+        """Whether a source is so long that the search must limit how many hypotheses share a row."""
+        ...
+
+    def long_sources(self, memory: Any) -> Bool[Tensor, " B"]:
+        """Which sources are that long."""
         ...
 
     def unfinished_row(self, memory: Any, state: Any) -> int | None:

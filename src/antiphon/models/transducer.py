@@ -18,7 +18,7 @@ import math
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import logsigmoid, pad
 
@@ -194,6 +194,10 @@ class Transducer(TransducerNetwork):
         """Whether decoding is limited to a band of rows; shapes then depend on the data."""
         logits = memory.token_table.logits
         return logits.shape[1] > _BANDED_FROM and not has_kernel(logits)
+
+    def long_sources(self, memory: TransducerMemory) -> Bool[Tensor, " B"]:
+        """Which sources alone would limit decoding to a band of rows."""
+        return memory.lengths > _BANDED_FROM
 
     def unfinished_row(self, memory: TransducerMemory, state: TransducerState) -> int | None:
         """The row in which prefixes will most probably write next, or None if a source ends there."""

@@ -125,7 +125,7 @@ class TrainSection(Section):
     """Ratio of the final to the peak learning rate, on a cosine curve; 1: constant."""
     warmup_updates: Annotated[int, Field(ge=0, le=10**9)] | None = None
     """Updates of linear learning-rate warm-up, before the curve falls; unset: 2 epochs of a transformer, else none."""
-    label_smoothing: Annotated[float, Field(ge=0, le=0.99), UsedBy("tokens")] | None = None
+    label_smoothing: Annotated[Annotated[float, Field(ge=0, le=0.99)] | None, UsedBy("tokens")] = None
     """Fraction of the target's probability that is spread over all tokens; unset: 0.1 for kind transformer, else 0."""
     listwise_weight: Annotated[float, Field(ge=0, le=1e6), UsedBy("questions")] = 0.0
     """Weight of a softmax over the candidates of a question, added to the loss of each pair (listwise); 0: none."""
@@ -152,7 +152,7 @@ class SearchSection(Section):
     """Hypotheses kept at every step; 1 is greedy search. Over paths: for each input position."""
     proposals: Annotated[Hypotheses, UsedBy("rescoring")] = 10
     """Extensions per step that a noisy channel rescores, at least ``beam``."""
-    direct_outputs: Annotated[int, Field(ge=0, le=1000), UsedBy("rescoring")] | None = None
+    direct_outputs: Annotated[Annotated[int, Field(ge=0, le=1000)] | None, UsedBy("rescoring")] = None
     """Outputs of the direct model's own search that a noisy channel ranks with those it finds; unset: ``beam``."""
     ensemble: Annotated[Literal["probabilities", "logs"], UsedBy("members")] = "probabilities"
     """What an ensemble averages: the members' probabilities of the next token, or their logs."""

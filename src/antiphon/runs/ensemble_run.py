@@ -69,7 +69,9 @@ def _ensemble_recipe(folders: dict[str, RunFolder], mean: Mean) -> Recipe:
     recipes = {name: folder.recipe() for name, folder in folders.items()}
     for name, each in recipes.items():
         kind = KINDS[each.model.kind]
-        if kind.search is None or "rescoring" in kind.uses:
+        if kind.made_by:
+            raise RunError(f"{name}: a run of kind {kind.name}, expected a single model; name its members instead")
+        if kind.search is None:
             raise RunError(f"{name}: a run of kind {kind.name}, expected one that predicts token by token")
     first, *others = folders
     recipe, vocab = recipes[first], folders[first].vocab("target")

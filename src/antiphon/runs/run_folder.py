@@ -35,7 +35,7 @@ from antiphon.recipe.kinds import KINDS, resolve
 from antiphon.recipe.model_sections import TransducerSection
 from antiphon.recipe.recipe_file import parse_recipe, parse_toml, save_recipe
 from antiphon.recipe.recipe_paths import paths_in_run
-from antiphon.recipe.schema import Recipe, token_kinds
+from antiphon.recipe.schema import Recipe, TokenKind, token_kinds
 from antiphon.runs.build import build_model, build_normalisation
 from antiphon.storage.atomic import final_location
 from antiphon.storage.commit import changed_run, holds_run, recover, replaced_run
@@ -170,16 +170,24 @@ class RunFolder:
     def pair_tokeniser(self, recipe: Recipe) -> PairTokeniser:
         """Text to tokens, before the run has vocabularies."""
         steps = build_normalisation(recipe.data)
-        kinds = token_kinds(recipe.data)
+        kinds = self.token_kinds(recipe)
         source, target = (TextTokeniser(steps, self.tokeniser(side, kind)) for side, kind in kinds.items())
         return PairTokeniser(source, target)
 
+    def token_kinds(self, recipe: Recipe) -> dict[str, TokenKind]:
+        """The kind of token of each side; the source of a language model, which is empty, needs no SentencePiece."""
+        kinds = token_kinds(recipe.data)
+        is_empty = not KINDS[recipe.model.kind].reads_source and not self.sentencepiece_path("source").exists()
+        if kinds["source"] == "sentencepiece" and is_empty:
+            kinds["source"] = "words"
+        return kinds
+
     def codec(self, recipe: Recipe) -> PairCodec:
         """Text to ids and back, as the run was trained."""
-        data = recipe.data
-        steps = build_normalisation(data)
+        steps = build_normalisation(recipe.data)
         source, target = (
-            TextCodec(steps, self.tokeniser(side, kind), self.vocab(side)) for side, kind in token_kinds(data).items()
+            TextCodec(steps, self.tokeniser(side, kind), self.vocab(side))
+            for side, kind in self.token_kinds(recipe).items()
         )
         features = self.vocab("features") if self.file("features.vocab").exists() else NO_FEATURES
         return PairCodec(source, target, features, self._copies_words(recipe))

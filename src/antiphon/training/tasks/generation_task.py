@@ -21,7 +21,7 @@ from antiphon.training.data.epoch_batches import EpochBatches, Indices
 from antiphon.training.data.prepare import Prepared, encoded_dev_pairs, prepare, prepare_again
 from antiphon.training.step.step import negative_log_likelihood, smoothed_loss
 from antiphon.training.tasks.generation_validation import GenerationValidation, OutputMetrics
-from antiphon.training.tasks.rule_weight import weigh_rules
+from antiphon.training.tasks.rule_weight import check_rule_weight, weigh_rules
 from antiphon.training.training_length import TrainingLength
 from antiphon.training.training_setup import TrainingSetup
 
@@ -39,6 +39,7 @@ class GenerationTask:
     def prepare(cls, recipe: Recipe, run: RunFolder, say: Say) -> "GenerationTask":
         """The task with its data in a new run folder."""
         prepared = prepare(recipe, run, say)
+        check_rule_weight(prepared.recipe, prepared.codec)
         return cls(prepared.recipe, prepared)
 
     @classmethod

@@ -9,6 +9,7 @@ from antiphon.data.batch import Batch
 from antiphon.data.codec import PairCodec
 from antiphon.data.vocab import END
 from antiphon.decode.rule_mixture import HeldOutAnswers, as_answer, fit_weight, held_out_answers
+from antiphon.exceptions import RecipeError
 from antiphon.models.left_to_right import LeftToRight, copies_unknown
 from antiphon.models.suffix_rule import SuffixRules
 from antiphon.models.token_likelihood import output_log_probs
@@ -27,6 +28,15 @@ def has_rules(recipe: Recipe, codec: PairCodec) -> bool:
     is_inflection = recipe.data.target_tokens == "chars" and share_vocabulary(recipe, codec)
     answers = KINDS[recipe.model.kind].search is not None and recipe.search.over == "outputs"
     return is_inflection and answers and recipe.train.dev_metric == "accuracy"
+
+
+def check_rule_weight(recipe: Recipe, codec: PairCodec) -> None:
+    """Refuses a weight for suffix rules where there will be none."""
+    if recipe.search.rule_weight and not has_rules(recipe, codec):
+        raise RecipeError(
+            f"search.rule_weight = {recipe.search.rule_weight:g}: no suffix rules here, expected 0, or characters with "
+            'one vocabulary on both sides, search.over = "outputs" and train.dev_metric = "accuracy"'
+        )
 
 
 def weigh_rules(recipe: Recipe, run: RunFolder, new: RunFolder, device: str) -> dict[str, float]:
