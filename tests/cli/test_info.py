@@ -1,9 +1,12 @@
 """What info and compare show is what applies and what is known."""
 
+from antiphon import Evaluation
 from antiphon.cli.info import applying
+from antiphon.console import PlainConsole
+from antiphon.metrics import Score
 from antiphon.recipe.schema import Recipe
-from antiphon.report.comparison import ComparedSystems, System, as_markdown
-from antiphon.report.tables import info_table
+from antiphon.report.comparison import ComparedSystems, System, as_markdown, as_table
+from antiphon.report.tables import info_table, metrics_table
 
 
 def settings_of(kind):
@@ -40,6 +43,20 @@ def test_numbers_have_the_digits_that_they_deserve(toy_run, antiphon, tmp_path):
 def test_compare_shows_a_dash_where_nothing_is_known():
     row = as_markdown(ComparedSystems([System("runs/x", "suffix_rule", {})])).splitlines()[2]
     assert row == "| runs/x | suffix_rule | - | - | - | - |"
+
+
+def test_the_table_of_compare_has_no_row_of_which_nothing_is_known():
+    systems = [System("runs/x", "matcher", {"parameters": 3}), System("runs/y", "overlap", {})]
+    assert list(as_table(ComparedSystems(systems)).columns[0].cells) == ["kind", "parameters"]
+
+
+def test_signatures_are_never_shortened(capsys):
+    score = Score(1.0, "nrefs:1|case:mixed|eff:no|tok:none|smooth:exp|version:2.6.0|" + "x" * 60)
+    PlainConsole().print(metrics_table(Evaluation(1234, {"bleu": score}, 1234, 0)))
+    shown = capsys.readouterr().out
+    assert "…" not in shown
+    assert shown.count("x") >= 60
+    assert "1,234 source" in shown
 
 
 def test_info_shows_metrics_with_the_digits_of_their_kind():

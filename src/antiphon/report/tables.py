@@ -23,12 +23,12 @@ def format_metric(metric: str, value: float) -> str:
 def metrics_table(evaluation: "Evaluation") -> Table:
     """Every metric with its value and signature."""
     unknown = (
-        f"{evaluation.unknown_source} source and {evaluation.unknown_target} target symbols never seen in training"
+        f"{evaluation.unknown_source:,} source and {evaluation.unknown_target:,} target symbols never seen in training"
     )
     table = Table(title=count_of(evaluation.examples, "pair"), caption=unknown)
     table.add_column("metric")
     table.add_column("value", justify="right")
-    table.add_column("signature")
+    table.add_column("signature", overflow="fold")
     for name, score in evaluation.metrics.items():
         table.add_row(name, format_metric(name, score.value), score.signature)
     return table
