@@ -133,12 +133,13 @@ def report_stop(run: "RunFolder", console: "Console") -> None:
 
 
 def report_improving(run: "RunFolder", recipe: str, settings: Sequence[str], console: "Console") -> None:
-    """Prints how to train a run longer whose best epoch is among its last."""
+    """Prints how to train a run longer whose best epoch is among its last, unless its dev metric is perfect."""
+    from antiphon.training.history import is_perfect
     from antiphon.training.training_length import longer_than
 
-    metrics = run.metrics()
-    epochs = longer_than(run.recipe().train, metrics["best_epoch"], metrics["epochs"])
-    if epochs is not None:
+    metrics, train = run.metrics(), run.recipe().train
+    epochs = longer_than(train, metrics["best_epoch"], metrics["epochs"])
+    if epochs is not None and not is_perfect(train.dev_metric, metrics[f"dev_{train.dev_metric}"]):
         given = [each for each in settings if each.partition("=")[0].strip() != "train.max_epochs"]
         options = [part for each in [*given, f"train.max_epochs={epochs}"] for part in ("--set", each)]
         command = shlex.join(["antiphon", "train", recipe, "--resume", *options, "--out", str(run.path)])
@@ -162,8 +163,9 @@ def report_training(run: "RunFolder", recipe: "schema.Recipe", console: "Console
     """Prints the best dev metric and how long training took."""
     metrics = run.metrics()
     name = recipe.train.dev_metric
+    value = f"dev {name.replace('_', ' ')} {metrics[f'dev_{name}']:.4g}"
     console.print(
-        f"{run.path}: dev {name} {metrics[f'dev_{name}']:.4g} in epoch {metrics['best_epoch']} of {metrics['epochs']}, "
+        f"{run.path}: {value} in epoch {metrics['best_epoch']} of {metrics['epochs']}, "
         f"{metrics['training_seconds']:.0f} s, {metrics['pairs_per_second']:,.0f} pairs per second",
         soft_wrap=True,
     )
