@@ -1,5 +1,7 @@
 """What info and compare show is what applies and what is known."""
 
+import shutil
+
 from antiphon import Evaluation
 from antiphon.cli.info import applying
 from antiphon.console import PlainConsole
@@ -7,6 +9,7 @@ from antiphon.metrics import Score
 from antiphon.recipe.schema import Recipe
 from antiphon.report.comparison import ComparedSystems, System, as_markdown, as_table
 from antiphon.report.tables import info_table, metrics_table
+from tests.sealing import seal_again
 
 
 def settings_of(kind):
@@ -30,6 +33,16 @@ def test_info_shows_what_was_changed_and_cuts_no_path(toy_run, antiphon):
     joined = "".join(line.split("│")[2].strip() for line in shown.splitlines() if line.count("│") == 3)
     assert "shipped/toy/train.tsv" in joined
     assert "…" not in shown
+
+
+def test_a_run_whose_training_was_stopped_is_used_with_a_note(toy_run, antiphon, tmp_path):
+    stopped = shutil.copytree(toy_run, tmp_path / "stopped")
+    (stopped / "metrics.json").unlink()
+    seal_again(stopped)
+    told = antiphon("predict", stopped, stdin=b"badu\n")
+    assert (told.status, told.out) == (0, "baaduun\n")
+    assert told.err == f"antiphon: {stopped}: its training has not ended; this is its best epoch so far\n"
+    assert antiphon("predict", toy_run, stdin=b"badu\n").err == ""
 
 
 def test_numbers_have_the_digits_that_they_deserve(toy_run, antiphon, tmp_path):

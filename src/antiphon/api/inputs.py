@@ -17,6 +17,8 @@ FeaturesLike = str | Sequence[str]
 SourceLike = str | tuple[str, FeaturesLike] | Source
 """A text, or a text with its features."""
 PairLike = Pair | tuple[SourceLike, str] | tuple[str, str, FeaturesLike]
+PairsLike = Iterable[PairLike] | str | Path
+"""Pairs, or the path of a file of them."""
 """A source with its target: ``(source, target)`` or ``(text, target, features)``."""
 Policy = Literal["greedy", "beam"]
 _LONGEST_COMPARED = 100

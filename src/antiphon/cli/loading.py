@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from antiphon.terminal import print_note
+
 if TYPE_CHECKING:
     from antiphon.api import Model
 
@@ -20,6 +22,8 @@ def load_run(run: Path, device: str, threads: int | None, settings: Sequence[str
     from antiphon.runs.run_folder import RunFolder, widest_layer
 
     folder = RunFolder.open(run)
+    if not folder.metrics() and folder.checkpoint.exists():
+        print_note(f"{run}: its training has not ended; this is its best epoch so far")
     model = load(run, device=device, threads=threads, settings=settings or ())
     if threads is None:
         width = widest_layer(folder)
