@@ -43,6 +43,7 @@ def test_a_run_whose_training_was_stopped_is_used_with_a_note(toy_run, antiphon,
     assert (told.status, told.out) == (0, "baaduun\n")
     assert told.err == f"antiphon: {stopped}: its training has not ended; this is its best epoch so far\n"
     assert antiphon("predict", toy_run, stdin=b"badu\n").err == ""
+    assert antiphon("ensemble", toy_run, stopped, "--out", tmp_path / "both").err == told.err
 
 
 def test_numbers_have_the_digits_that_they_deserve(toy_run, antiphon, tmp_path):

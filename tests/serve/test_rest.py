@@ -280,3 +280,19 @@ def test_the_access_log_is_one_json_object_per_request_without_what_was_asked(se
     assert entry["method"] == "POST"
     assert entry["seconds"] > 0
     assert "dagisecret" not in "".join(server.output)
+
+
+def test_files_of_the_page_are_logged_only_where_they_are_refused(server):
+    from tests.serve.processes import eventually
+
+    for path in ("/style.css", "/missing.css", "/"):
+        server.http.get(path)
+    paths = lambda: [json.loads(line)["path"] for line in list(server.output)]  # noqa: E731
+    assert eventually(lambda: "/" in paths())
+    assert "/missing.css" in paths()
+    assert "/style.css" not in paths()
+
+
+def test_a_missing_key_is_named_together_with_an_unknown_one(server):
+    answer = server.http.post("/api/predict", json={"run": "online", "input": ["da"]})
+    assert answer.json()["error"] == "inputs: field required, and input is an unknown key"

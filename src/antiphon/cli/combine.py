@@ -16,6 +16,7 @@ from typing import Annotated
 
 import typer
 
+from antiphon.cli.loading import note_unfinished
 from antiphon.cli.options import MAX_HYPOTHESES, Beam, Force, parse_numbers
 from antiphon.exceptions import RecipeError
 from antiphon.terminal import one_line
@@ -83,8 +84,9 @@ def command(
         "channel_prefix": channel_prefix.value,
     }
     combine_runs(direct, channel, lm, out, search, force=force)
-    parts = ", ".join(str(part) for part in (direct, channel, lm) if part is not None)
-    print(printable(f"{out}: a noisy channel of {parts}"))
+    parts = [part for part in (direct, channel, lm) if part is not None]
+    note_unfinished(*parts)
+    print(printable(f"{out}: a noisy channel of {', '.join(map(str, parts))}"))
 
 
 def parse_weights(text: str | None) -> tuple[float, ...] | None:

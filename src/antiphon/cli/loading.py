@@ -22,11 +22,20 @@ def load_run(run: Path, device: str, threads: int | None, settings: Sequence[str
     from antiphon.runs.run_folder import RunFolder, widest_layer
 
     folder = RunFolder.open(run)
-    if not folder.metrics() and folder.checkpoint.exists():
-        print_note(f"{run}: its training has not ended; this is its best epoch so far")
+    note_unfinished(run)
     model = load(run, device=device, threads=threads, settings=settings or ())
     if threads is None:
         width = widest_layer(folder)
         target_size = len(model.codec.target.vocab) if model.can_predict else width
         torch.set_num_threads(choose_threads(model.recipe.train.batch_size, width, target_size))
     return model
+
+
+def note_unfinished(*runs: Path) -> None:
+    """Says which of some runs are used before their training has ended."""
+    from antiphon.runs.run_folder import RunFolder
+
+    for run in runs:
+        folder = RunFolder.open(run)
+        if not folder.metrics() and folder.checkpoint.exists():
+            print_note(f"{run}: its training has not ended; this is its best epoch so far")
