@@ -46,6 +46,13 @@ def test_a_run_whose_training_was_stopped_is_used_with_a_note(toy_run, antiphon,
     assert antiphon("ensemble", toy_run, stopped, "--out", tmp_path / "both").err == told.err
 
 
+def test_a_folder_of_runs_is_refused_with_their_names(toy_run, antiphon, tmp_path):
+    for name in "ba":
+        shutil.copytree(toy_run, tmp_path / name)
+    (tmp_path / "no-run").mkdir()
+    assert antiphon("info", tmp_path).err.endswith(f"; runs in it: {tmp_path / 'a'}, {tmp_path / 'b'}\n")
+
+
 def test_numbers_have_the_digits_that_they_deserve(toy_run, antiphon, tmp_path):
     pairs = tmp_path / "pairs.tsv"
     pairs.write_text("badu\tbaaduun\n")

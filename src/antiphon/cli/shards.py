@@ -73,7 +73,8 @@ def _check(file: Path, out: Path | None, part_lines: int | None) -> None:
     from antiphon.data.files import is_pipe
 
     if out is None:
-        raise InputError("--shard and --part-lines: no --out, expected a folder for the parts")
+        option = "--shard" if part_lines is None else "--part-lines"
+        raise InputError(f"{option}: no --out, expected a folder for the parts")
     if file == Path("-") or is_pipe(file):
         raise InputError(f"{file}: standard input or a pipe, expected a file, which every shard can read")
     if part_lines is not None and part_lines > LINES_AT_ONCE and part_lines % LINES_AT_ONCE:

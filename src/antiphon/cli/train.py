@@ -65,7 +65,8 @@ def command(
                 return
             folder = out or Path("runs") / Path(recipe).stem
             options: Options = {"resume": resume, "force": force, "device": device, "threads": threads}
-            run = run_training(loaded, folder, console, say, options)
+            resuming = resume_command(recipe, settings or [], folder)
+            run = run_training(loaded, folder, console, say, options, resuming)
             if not is_rank_zero():
                 return
         report(run, recipe, settings or [], console, device, threads)
@@ -88,10 +89,21 @@ def read_recipe(name: str, settings: list[str] | None, say: Callable[[str], None
     return load_recipe(find_recipe(name), settings or (), say)
 
 
+def resume_command(recipe: str, settings: Sequence[str], folder: Path) -> str:
+    """The command that resumes a run."""
+    options = [part for each in settings for part in ("--set", each)]
+    return shlex.join(["antiphon", "train", recipe, "--resume", *options, "--out", str(folder)])
+
+
 def run_training(
-    recipe: "schema.Recipe", folder: Path, console: "Console", say: Callable[[str], None], options: Options
+    recipe: "schema.Recipe",
+    folder: Path,
+    console: "Console",
+    say: Callable[[str], None],
+    options: Options,
+    resuming: str,
 ) -> "RunFolder":
-    """The trained run; Ctrl-C ends the command with one line."""
+    """The trained run; Ctrl-C ends the command with one line that names the command to resume it."""
     from antiphon.device import prepare_allocators
     from antiphon.settings_search.trial_report import trial_callbacks
     from antiphon.training.fit import Interrupted, train
@@ -102,7 +114,7 @@ def run_training(
     try:
         return train(recipe, folder, say=say, callbacks=[ProgressBar(console), *reports], wait=bool(reports), **options)
     except Interrupted as stopped:
-        console.print(f"antiphon: {stopped}")
+        console.print(f"antiphon: {stopped}: {resuming}", soft_wrap=True)
         raise typer.Exit(stopped.status) from None
 
 
@@ -141,8 +153,7 @@ def report_improving(run: "RunFolder", recipe: str, settings: Sequence[str], con
     epochs = longer_than(train, metrics["best_epoch"], metrics["epochs"])
     if epochs is not None and not is_perfect(train.dev_metric, metrics[f"dev_{train.dev_metric}"]):
         given = [each for each in settings if each.partition("=")[0].strip() != "train.max_epochs"]
-        options = [part for each in [*given, f"train.max_epochs={epochs}"] for part in ("--set", each)]
-        command = shlex.join(["antiphon", "train", recipe, "--resume", *options, "--out", str(run.path)])
+        command = resume_command(recipe, [*given, f"train.max_epochs={epochs}"], run.path)
         console.print(f"still improving when training ended; to train longer: {command}", soft_wrap=True)
 
 
