@@ -8,7 +8,7 @@ from antiphon.console import PlainConsole
 from antiphon.metrics import Score
 from antiphon.recipe.schema import Recipe
 from antiphon.report.comparison import ComparedSystems, System, as_markdown, as_table
-from antiphon.report.tables import info_table, metrics_table
+from antiphon.report.tables import format_metric, info_table, metrics_table
 from tests.sealing import seal_again
 
 
@@ -78,6 +78,10 @@ def test_signatures_are_never_shortened(capsys):
     assert "…" not in shown
     assert shown.count("x") >= 60
     assert "1,234 source" in shown
+
+
+def test_huge_perplexities_have_an_exponent():
+    assert [format_metric("perplexity", value) for value in (2.5e15, 46.5519)] == ["2.5e+15", "46.552"]
 
 
 def test_info_shows_metrics_with_the_digits_of_their_kind():

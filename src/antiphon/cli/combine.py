@@ -75,6 +75,7 @@ def command(
 ) -> None:
     """Combines trained runs into a noisy channel."""
     from antiphon.runs.noisy_channel_run import combine_runs
+    from antiphon.runs.run_folder import RunFolder
     from antiphon.terminal import printable
 
     search: dict[str, object] = {
@@ -85,7 +86,8 @@ def command(
     }
     combine_runs(direct, channel, lm, out, search, force=force)
     parts = [part for part in (direct, channel, lm) if part is not None]
-    note_unfinished(*parts)
+    for part in parts:
+        note_unfinished(RunFolder.open(part), part)
     print(printable(f"{out}: a noisy channel of {', '.join(map(str, parts))}"))
 
 

@@ -46,5 +46,6 @@ def command(
 
     ranks = KINDS[RunFolder.open(runs[0]).recipe().model.kind].ranks
     (ensemble_rankers if ranks else ensemble_runs)(runs, out, mean.value, force=force)
-    note_unfinished(*runs)
+    for run in runs:
+        note_unfinished(RunFolder.open(run), run)
     print(printable(f"{out}: an ensemble of {', '.join(map(str, runs))}"))

@@ -8,6 +8,7 @@ from antiphon.terminal import print_note
 
 if TYPE_CHECKING:
     from antiphon.api import Model
+    from antiphon.runs.run_folder import RunFolder
 
 
 def load_run(run: Path, device: str, threads: int | None, settings: Sequence[str] | None = None) -> "Model":
@@ -22,8 +23,8 @@ def load_run(run: Path, device: str, threads: int | None, settings: Sequence[str
     from antiphon.runs.run_folder import RunFolder, widest_layer
 
     folder = RunFolder.open(run)
-    note_unfinished(run)
     model = load(run, device=device, threads=threads, settings=settings or ())
+    note_unfinished(folder, run)
     if threads is None:
         width = widest_layer(folder)
         target_size = len(model.codec.target.vocab) if model.can_predict else width
@@ -31,11 +32,7 @@ def load_run(run: Path, device: str, threads: int | None, settings: Sequence[str
     return model
 
 
-def note_unfinished(*runs: Path) -> None:
-    """Says which of some runs are used before their training has ended."""
-    from antiphon.runs.run_folder import RunFolder
-
-    for run in runs:
-        folder = RunFolder.open(run)
-        if not folder.metrics() and folder.checkpoint.exists():
-            print_note(f"{run}: its training has not ended; this is its best epoch so far")
+def note_unfinished(folder: "RunFolder", run: Path) -> None:
+    """Says that a run is used before its training has ended, if it is."""
+    if not folder.metrics() and folder.checkpoint.exists():
+        print_note(f"{run}: its training has not ended; this is its best epoch so far")

@@ -12,11 +12,14 @@ if TYPE_CHECKING:
     from antiphon.api import Evaluation
 
 
+_HUGE = 1e7
 _DECIMALS = {"perplexity": 3, "edit_distance": 3, "AP": 3} | dict.fromkeys(RANKING_METRICS, 4)
 
 
 def format_metric(metric: str, value: float) -> str:
-    """A value with a suitable number of digits: two, but more if values are small."""
+    """A value with a suitable number of digits: two, but more if values are small; huge ones have an exponent."""
+    if abs(value) >= _HUGE:
+        return f"{value:.3g}"
     return f"{value:.{_DECIMALS.get(metric, 2)}f}"
 
 
