@@ -35,10 +35,34 @@ def with_features(tmp_path_factory):
     return package.load(folder / "run")
 
 
-@pytest.mark.parametrize("name", ["predict", "score", "align", "evaluate"])
-def test_a_bare_string_is_refused_in_a_sentence(model, name):
+def test_a_bare_string_is_refused_in_a_sentence(model):
     with pytest.raises(package.AntiphonError, match=r"a single input 'abc', expected a list such as \['abc'\]"):
+        list(model.predict("abc"))
+
+
+@pytest.mark.parametrize("name", ["score", "align", "evaluate", "errors", "suspicious", "word_links"])
+def test_a_string_in_place_of_pairs_has_to_be_a_file(model, name):
+    with pytest.raises(package.AntiphonError, match=f"{name}: 'abc' is not a file, expected a file of pairs, or "):
         list(getattr(model, name)("abc"))
+
+
+def test_pairs_are_also_read_from_a_file(model, tmp_path):
+    file = tmp_path / "pairs.tsv"
+    file.write_text("badu\tbaaduun\n\ntem\tteemen\n")
+    pairs = [("badu", "baaduun"), ("tem", "teemen")]
+    assert model.evaluate(str(file)) == model.evaluate(pairs)
+    assert model.score(file) == model.score(pairs)
+    assert [mistake.where for mistake in model.errors(file).mistakes] == [f"{file}:3"]
+
+
+def test_a_model_shows_its_kind(model, with_features):
+    assert repr(model) == "<NeuralModel: a transducer>"
+    assert repr(with_features).endswith(": a suffix_rule that reads features>")
+
+
+def test_no_probability_is_above_one(model):
+    candidates = [each for prediction in model.predict(["badu", "tem", "dagibu"], nbest=3) for each in prediction.nbest]
+    assert max(value for each in candidates for value in each.token_probabilities) <= 1
 
 
 @pytest.mark.parametrize(("option", "value"), [("beam", 0), ("nbest", 0), ("beam", -1), ("nbest", 1.5), ("beam", True)])

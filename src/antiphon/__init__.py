@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 def __dir__() -> list[str]:
     """Every public name, those that are not imported yet among them."""
-    return sorted({*globals(), *__all__})
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
 
 
 def __getattr__(name: str) -> Any:

@@ -132,6 +132,29 @@ def test_both_formats_have_one_order_of_equal_scores_and_the_name_of_a_run_is_on
     assert [each["candidate_id"] for each in json.loads(question)["ranking"]] == ["c", "b", "a"]
 
 
+def test_questions_that_training_skips_are_counted_and_named(tmp_path, capsys):
+    from antiphon.cli.answer_selection import note_unmixed, read_judged
+    from antiphon.recipe.schema import DataSection
+    from antiphon.training.data.question_sets import dev_questions, training_questions
+
+    file = tmp_path / "questions.tsv"
+    rows = [
+        f"{question}\twhich ?\t{answer}\ta text\t{int(question + answer == '1a')}"
+        for question in "12"
+        for answer in "ab"
+    ]
+    file.write_text("\n".join(["question_id\tquestion\tcandidate_id\tsentence\tlabel", *rows]))
+    said = []
+    data = DataSection(train=file, dev=file, questions="mixed")
+    training_questions(data, said.append)
+    dev_questions(data, said.append)
+    assert said == [f"{name}: 1 of 2 questions with right and wrong candidates, 2 pairs" for name in ("train", "dev")]
+    questions, _ = read_judged(file, None)
+    note_unmixed(questions, "all")
+    note_unmixed(questions, "mixed")
+    assert capsys.readouterr().err.startswith("antiphon: 1 of 2 questions without a right or without a wrong candidate")
+
+
 def test_a_new_question_is_ranked_by_a_folder_that_was_moved(attentive, tmp_path):
     moved = shutil.copytree(attentive, tmp_path / "moved" / "far" / "away")
     recipe = tomllib.loads((moved / "recipe.toml").read_text())

@@ -5,6 +5,7 @@ Nothing here waits for time to pass: a named pipe or a standard stream ends when
 
 import os
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -122,7 +123,8 @@ def test_training_that_is_terminated_or_gets_ctrl_c_leaves_a_whole_checkpoint(an
         process.send_signal(signal_)
         messages = process.stderr.read()
     assert process.returncode == status
-    assert b"stopped; continue with --resume" in b" ".join(messages.split())
+    resuming = shlex.join(["antiphon", "train", "toy", "--resume", *options, "--out", str(out)])
+    assert f"antiphon: {out}: stopped; continue with --resume: {resuming}\n" in messages.decode()
     assert b"Traceback" not in messages
     assert load_checkpoint(out / "last.ckpt")["epochs"] >= 2
     assert "--resume" in antiphon("info", out).out

@@ -5,6 +5,9 @@ import tomllib
 
 import pytest
 
+from antiphon.cli.grid import as_table
+from antiphon.console import PlainConsole
+from antiphon.settings_search.shared_search import TrialResult
 from tests.toy import TOY
 
 RECIPE = """
@@ -74,3 +77,10 @@ def test_a_grid_that_cannot_be_is_refused_before_anything_is_trained(antiphon, r
     assert result.status == 2
     assert message in result.err
     assert not (tmp_path / "grid").exists()
+
+
+def test_the_table_of_a_grid_breaks_no_name(capsys):
+    result = TrialResult(("model.hidden_size=16", "train.learning_rate=0.001"), 12.5, 2, 6.0)
+    PlainConsole().print(as_table([result], "phoneme_error_rate"))
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in ("model.hidden_size", "train.learning_rate", "phoneme"))

@@ -66,3 +66,13 @@ def test_set_says_where_keys_are_listed(antiphon, verb):
     text = " ".join(help_of(antiphon, verb).split())
     assert "antiphon settings [KEY]" in text
     assert antiphon("settings", "train.seed").status == 0
+
+
+def test_without_a_verb_the_help_is_printed_and_nothing_else(antiphon):
+    bare = antiphon()
+    assert (bare.status, bare.err) == (2, "")
+    assert bare.out == help_of(antiphon)
+
+
+def test_a_misspelt_verb_is_one_sentence_with_the_nearest(antiphon):
+    assert antiphon("trian").err == "antiphon: no such command 'trian', did you mean 'train'?\n"

@@ -36,6 +36,17 @@ def test_progress_rate_and_time_left_are_said_on_a_long_input():
     assert all("of 200 inputs" in line and "per second" in line and "left" in line for line in lines)
 
 
+def test_the_rate_counts_whole_windows_alone():
+    times = iter([0.0, *(30.0 + index / 1000 for index in range(100)), *(60.0 + index / 1000 for index in range(100))])
+    stream = io.StringIO()
+    list(Progress(1000, stream, clock=lambda: next(times)).follow(predictions(200)))
+    assert stream.getvalue() == "antiphon: 100 of 1,000 inputs, 3.3 per second, 4:31 left\n"
+
+
+def test_progress_is_shown_where_outputs_come_without_a_pause():
+    assert "per second" in follow(io.StringIO(), 0.01, 9000)
+
+
 def test_a_terminal_shows_one_line_that_is_taken_away_at_the_end():
     shown = follow(Terminal(), 1.0, 20, silent=False)
     assert "\n" not in shown

@@ -5,6 +5,7 @@ import pytest
 from antiphon.exceptions import RecipeError
 from antiphon.recipe.recipe_file import change_search, load_recipe, parse_recipe, save_recipe
 from antiphon.recipe.schema import Recipe
+from antiphon.recipe.shipped_recipes import find_recipe
 
 
 def write(tmp_path, text):
@@ -175,3 +176,24 @@ def test_a_list_of_another_length_is_refused(weights, message):
 def test_a_section_that_does_not_exist_needs_no_other_training():
     with pytest.raises(RecipeError, match=r"--set: SEARCH\.beam: no such section, expected search"):
         change_search(Recipe(), ["SEARCH.beam=3"])
+
+
+def test_a_wrong_key_is_blamed_on_what_set_it(tmp_path):
+    path = write(tmp_path, "[model]\nlayer = 2\n")
+    with pytest.raises(RecipeError) as raised:
+        load_recipe(path, ["data.trian=x.tsv"])
+    lines = [
+        f"{path}: model.layer: unknown key, did you mean layers?",
+        "--set: data.trian: unknown key, did you mean train?",
+    ]
+    assert sorted(str(raised.value).splitlines()) == sorted(lines)
+    with pytest.raises(RecipeError, match=r"^settings: data\.trian: "):
+        load_recipe(write(tmp_path, ""), {"data.trian": "x.tsv"})
+
+
+def test_a_recipe_of_the_package_is_called_by_its_name():
+    said = []
+    load_recipe(find_recipe("g2p"), ["model.kind=attention"], said.append)
+    assert said == ["recipe g2p: dropped for kind attention: model.encoder, model.transition"]
+    with pytest.raises(RecipeError, match=r"expected a TOML file or one of the package: g2p"):
+        find_recipe("G2P")

@@ -55,9 +55,20 @@ def test_settings_are_listed_by_section_and_key(antiphon):
     assert all(len(line) <= 80 for line in antiphon("settings").out.splitlines())
 
 
+def test_a_word_lists_all_settings_whose_key_contains_it(antiphon):
+    found = antiphon("settings", "beam").out
+    assert "search.beam" in found
+    assert "train.dev_beam" in found
+    assert "`" not in antiphon("settings").out
+
+
 @pytest.mark.parametrize(
     ("key", "hint"),
-    [("train.sed", "did you mean train.seed"), ("beam", "did you mean search.beam?"), ("x", "expected a key")],
+    [
+        ("train.sed", "did you mean train.seed"),
+        ("model.hiden_size", "did you mean model.hidden_size or model.embedding_size"),
+        ("x", "expected a key"),
+    ],
 )
 def test_a_key_that_there_is_not_is_answered_with_the_nearest(antiphon, key, hint):
     result = antiphon("settings", key)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from antiphon.exceptions import InputError
-from antiphon.report.plots import optional_picture, plot_alignment, plot_curves, plot_training
+from antiphon.report.plots import NO_GLYPH, optional_picture, plot_alignment, plot_curves, plot_training
 
 SVG = "{http://www.w3.org/2000/svg}"
 ROWS = [{"epoch": n, "train_loss": 5.0 / n, "dev_accuracy": 10.0 * n} for n in range(1, 6)]
@@ -137,3 +137,12 @@ def test_pictures_without_matplotlib_say_what_to_install(tmp_path, monkeypatch):
     assert notes == [f'{tmp_path}/training.png skipped: pictures need matplotlib (pip install "antiphon[plots]")']
     with pytest.raises(InputError, match=r"pip install \"antiphon\[plots\]\""):
         plot_training(ROWS, ROWS[-1], "accuracy", tmp_path / "training.png")
+
+
+def test_symbols_without_a_glyph_are_one_note_and_none_where_text_stays_text(tmp_path, capsys, recwarn):
+    symbols = ["\U00010400", "\U00010401", "</s>"]
+    plot_alignment(symbols, symbols, [0, 1, 2], None, tmp_path / "x.svg")
+    assert capsys.readouterr().err == ""
+    plot_alignment(symbols, symbols, [0, 1, 2], None, tmp_path / "x.png")
+    assert capsys.readouterr().err in ("", f"antiphon: {NO_GLYPH}\n")
+    assert not list(recwarn)

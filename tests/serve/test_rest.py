@@ -288,3 +288,18 @@ def test_the_access_log_counts_pairs_and_texts_as_inputs(server):
     server.ask("tokens", run="lm", texts=["k"] * 4)
     assert eventually(lambda: logged(server, "/api/score", 3))
     assert eventually(lambda: logged(server, "/api/tokens", 4))
+
+
+def test_files_of_the_page_are_logged_only_where_they_are_refused(server):
+    def paths():
+        return [json.loads(line)["path"] for line in list(server.output)]
+
+    for path in ("/style.css", "/missing.css"):
+        server.http.get(path)
+    assert eventually(lambda: "/missing.css" in paths())
+    assert "/style.css" not in paths()
+
+
+def test_a_missing_key_is_named_together_with_an_unknown_one(server):
+    answer = server.http.post("/api/predict", json={"run": "online", "input": ["da"]})
+    assert answer.json()["error"] == "inputs: field required, and input is an unknown key"

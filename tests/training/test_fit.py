@@ -167,7 +167,9 @@ def test_resuming_a_finished_run_changes_nothing(recipe, tmp_path):
 
 def test_resuming_with_other_settings_is_refused_by_name(recipe, tmp_path):
     train(recipe(), tmp_path / "run")
-    with pytest.raises(RecipeError, match=r"train\.learning_rate is 0\.01 in the run, .* 0\.5 was asked for"):
+    with pytest.raises(
+        RecipeError, match=r"train\.learning_rate is 0\.01 in the run, .* 0\.5 was asked for; .*recipe\.toml"
+    ):
         train(recipe("train.learning_rate=0.5"), tmp_path / "run", resume=True)
 
 

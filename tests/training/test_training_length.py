@@ -3,6 +3,7 @@
 import pytest
 
 from antiphon.recipe.schema import Recipe
+from antiphon.training.history import is_perfect
 from antiphon.training.training_length import TrainingLength, longer_than, with_length_defaults
 
 
@@ -54,3 +55,11 @@ def test_patience_is_longer_where_the_learning_rate_falls():
 def test_a_run_whose_best_epoch_is_among_its_last_could_be_longer(max_epochs, epochs, best, longer):
     settings = Recipe.model_validate({"train": {"max_epochs": max_epochs}}).train
     assert longer_than(settings, best, epochs) == longer
+
+
+@pytest.mark.parametrize(
+    ("metric", "perfect", "worse"), [("accuracy", 100.0, 99.9), ("word_error_rate", 0.0, 0.1), ("map", 1.0, 0.9)]
+)
+def test_a_perfect_dev_metric_cannot_improve(metric, perfect, worse):
+    assert is_perfect(metric, perfect)
+    assert not is_perfect(metric, worse)

@@ -67,7 +67,7 @@ class CandidateSearch(PredictionInterface):
             tokens,
             score=hypothesis.score,
             log_probability=hypothesis.log_prob,
-            token_probabilities=tuple(math.exp(log_prob) for log_prob in hypothesis.token_log_probs),
+            token_probabilities=tuple(math.exp(min(0.0, log_prob)) for log_prob in hypothesis.token_log_probs),
             rows=hypothesis.alignment[: len(tokens)],
             parts=hypothesis.features,
         )

@@ -18,6 +18,8 @@ SourceLike = str | tuple[str, FeaturesLike] | Source
 """A text, or a text with its features."""
 PairLike = Pair | tuple[SourceLike, str] | tuple[str, str, FeaturesLike]
 """A source with its target: ``(source, target)`` or ``(text, target, features)``."""
+PairsLike = Iterable[PairLike] | str | Path
+"""Pairs, or the path of a file of them."""
 Policy = Literal["greedy", "beam"]
 _LONGEST_COMPARED = 100
 """Maximum number of characters of an unknown feature that are compared with known ones."""

@@ -9,13 +9,12 @@ from torch import nn
 from antiphon.api.error_analysis import LocatedPair, check_breakdowns, find_errors, find_suspicious
 from antiphon.api.evaluation import evaluate_outputs, evaluation_of, score_task, with_references
 from antiphon.api.inputs import (
-    PairLike,
+    PairsLike,
     StreamOptions,
     as_pair,
     check_model,
     check_not_empty,
     check_positive,
-    check_several,
     check_stream_options,
 )
 from antiphon.api.prediction_interface import PredictionInterface
@@ -89,11 +88,11 @@ class Model(PredictionInterface):
         if not self.can_align:
             raise self._cannot("align", "a transducer or an attention model")
 
-    def align(self, pairs: Iterable[PairLike]) -> Iterator[Alignment]:
+    def align(self, pairs: PairsLike) -> Iterator[Alignment]:
         """The most probable alignment of each pair, with posteriors; for an attention model, its weights."""
         self.check_can_align()
-        check_several(pairs, "align")
-        return (self._align(*as_pair(pair, reads_features=self.reads_features)) for pair in pairs)
+        given = self._given_pairs(pairs, "align")
+        return (self._align(*as_pair(pair, reads_features=self.reads_features)) for pair in given)
 
     def rank(self, question: str, sentences: Sequence[str], *, explain: bool = False) -> list[Ranked]:
         """The sentences, the most probable answer first; with ``explain``, with attention weights of their words."""
@@ -107,7 +106,7 @@ class Model(PredictionInterface):
 
     def errors(
         self,
-        pairs: Iterable[PairLike],
+        pairs: PairsLike,
         *,
         against: "Model | None" = None,
         by: Sequence[By] | None = None,
@@ -126,21 +125,18 @@ class Model(PredictionInterface):
         by = self._breakdowns(by)
         return find_errors(self, given, against=against, by=by, most=most, beam=beam)
 
-    def suspicious(
-        self, pairs: Iterable[PairLike], *, most: int | None = None, beam: int | None = None
-    ) -> list[Suspect]:
+    def suspicious(self, pairs: PairsLike, *, most: int | None = None, beam: int | None = None) -> list[Suspect]:
         """Pairs with improbable targets, the least probable per token first; at most ``most``."""
         check_positive("most", most)
         return find_suspicious(self, self._located(pairs, "suspicious"), most=most, beam=beam)
 
-    def _located(self, pairs: Iterable[PairLike], name: str) -> list[LocatedPair]:
+    def _located(self, pairs: PairsLike, name: str) -> list[LocatedPair]:
         """The pairs with their file and line, if known."""
-        check_several(pairs, name)
         return [
             LocatedPair(
                 *as_pair(pair, reads_features=self.reads_features), pair.where if isinstance(pair, Pair) else ""
             )
-            for pair in pairs
+            for pair in self._given_pairs(pairs, name)
         ]
 
     def _breakdowns(self, by: Sequence[By] | None) -> Sequence[By]:
@@ -151,7 +147,7 @@ class Model(PredictionInterface):
 
     def evaluate(
         self,
-        pairs: Iterable[PairLike],
+        pairs: PairsLike,
         *,
         beam: int | None = None,
         more_references: Sequence[Sequence[str]] = (),
@@ -159,6 +155,7 @@ class Model(PredictionInterface):
     ) -> Evaluation:
         """All metrics of the task; ``more_references[n]`` are further references of pair ``n``.
 
+        ``pairs`` can be the path of a file of pairs, here and in ``errors``, ``suspicious``, ``score`` and ``align``.
         ``by`` adds the metrics of groups of pairs: by features, length or unseen.
         """
         if not self.can_predict and not self.can_score:
@@ -172,7 +169,7 @@ class Model(PredictionInterface):
         scored = self._score(given) if self.can_score else None
         return evaluate_outputs(self, given, outputs, scored, by)
 
-    def word_links(self, pairs: Iterable[PairLike], **options: Unpack[LinkOptions]) -> Iterator[WordLinks]:
+    def word_links(self, pairs: PairsLike, **options: Unpack[LinkOptions]) -> Iterator[WordLinks]:
         """The links between the words of each pair.
 
         Options: ``threshold``, ``reverse``, ``combine`` (see ``LinkOptions``).
@@ -180,7 +177,7 @@ class Model(PredictionInterface):
         return WordLinker(self, **options).links(self._pairs(pairs, "word_links"))
 
     def evaluate_alignments(
-        self, pairs: Iterable[PairLike], gold: Sequence[GoldLinks | str], **options: Unpack[LinkOptions]
+        self, pairs: PairsLike, gold: Sequence[GoldLinks | str], **options: Unpack[LinkOptions]
     ) -> Evaluation:
         """Alignment error rate, precision and recall of ``word_links``; ``gold[n]`` are the links of pair ``n``.
 
@@ -203,7 +200,7 @@ class Model(PredictionInterface):
 
     def evaluate_online(
         self,
-        pairs: Iterable[PairLike],
+        pairs: PairsLike,
         *,
         more_references: Sequence[Sequence[str]] = (),
         **options: Unpack[StreamOptions],

@@ -24,11 +24,13 @@ from antiphon.api.frames import Columns, predict_frame
 from antiphon.api.inputs import (
     FeaturesLike,
     PairLike,
+    PairsLike,
     PredictOptions,
     SourceLike,
     StreamOptions,
     as_features,
     as_pair,
+    as_path,
     as_source,
     as_tokens,
     check_features,
@@ -56,6 +58,9 @@ class PredictionInterface:
     """A model that predicts and streams; what it is made of is left to its kind."""
 
     codec: PairCodec
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: a {self.kind}{' that reads features' if self.reads_features else ''}>"
 
     @property
     def kind(self) -> str:
@@ -211,7 +216,7 @@ class PredictionInterface:
         listed = [Candidate(output, tuple(self.codec.target.tokens(output))) for output in outputs]
         return replace(self._prediction(source, listed), unknown=(), origin="lexicon")
 
-    def score(self, pairs: Iterable[PairLike]) -> list[float]:
+    def score(self, pairs: PairsLike) -> list[float]:
         """``log p(target | source)`` of each pair, summed over all alignments; a language model ignores sources."""
         if not self.can_score:
             raise self._cannot("score", "a neural model")
@@ -250,9 +255,20 @@ class PredictionInterface:
     def _cannot(self, verb: str, expected: str) -> RunError:
         return RunError(f"a run of kind {self.kind} cannot {verb}, expected {expected}")
 
-    def _pairs(self, pairs: Iterable[PairLike], name: str) -> list[tuple[Source, str]]:
+    def _pairs(self, pairs: PairsLike, name: str) -> list[tuple[Source, str]]:
+        return [as_pair(pair, reads_features=self.reads_features) for pair in self._given_pairs(pairs, name)]
+
+    def _given_pairs(self, pairs: PairsLike, name: str) -> Iterable[PairLike]:
+        """The pairs, or those of a file; its lines without a source or a target are skipped."""
+        if isinstance(pairs, str | Path):
+            path = as_path(name, pairs)
+            if not path.exists():
+                raise InputError(
+                    f"{name}: {str(pairs)!r} is not a file, expected a file of pairs, or [('source', 'target')]"
+                )
+            return keep_filled(self._file_pairs(path), path, targets_only=not self.can_predict)
         check_several(pairs, name)
-        return [as_pair(pair, reads_features=self.reads_features) for pair in pairs]
+        return pairs
 
     def _streams(self, features: Sequence[Sequence[str]], options: StreamOptions) -> StreamGroup:
         raise self._cannot("stream", "a transducer trained with model.encoder=unidirectional")

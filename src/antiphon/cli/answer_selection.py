@@ -100,6 +100,7 @@ def coloured(questions: Sequence[Question], ranked: Sequence[Sequence["Ranked"]]
 def evaluate(model: "RankingModel", file: Path, which: QuestionSet, qrels: Path | None) -> "Evaluation":
     """The metrics of a file of questions, by its own labels or by those of a qrels file."""
     questions, judged = read_judged(file, qrels)
+    note_unmixed(questions, which)
     return model.evaluate_questions(questions, which=which, judged=judged)
 
 
@@ -114,6 +115,7 @@ def compare_rankings(
     from antiphon.runs.run_folder import RunFolder
 
     questions, judged = read_judged(file, qrels)
+    note_unmixed(questions, which)
     pairs = sum(len(question.answers) for question in select_questions(questions, which))
     systems, measured = [], []
     for run in runs:
@@ -125,6 +127,16 @@ def compare_rankings(
         per_second = pairs / (time.perf_counter() - started)
         systems.append(System(str(run), model.kind, RunFolder.open(run).metrics(), per_second))
     return ComparedSystems(systems, {name: bootstrap([each[name] for each in measured]) for name in RANKING_METRICS})
+
+
+def note_unmixed(questions: Sequence[Question], which: QuestionSet) -> None:
+    """Says how many questions cannot be ranked well or badly, since training skips those on dev."""
+    skipped = len(questions) - len(select_questions(questions, "mixed"))
+    if which == "all" and skipped:
+        print_note(
+            f"{skipped:,} of {count_of(len(questions), 'question')} without a right or without a wrong candidate count "
+            "too; --questions mixed skips them, as training does on dev"
+        )
 
 
 def read_judged(file: Path, qrels: Path | None) -> tuple[list[Question], Judgements | None]:

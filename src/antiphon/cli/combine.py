@@ -16,6 +16,7 @@ from typing import Annotated
 
 import typer
 
+from antiphon.cli.loading import note_unfinished
 from antiphon.cli.options import MAX_HYPOTHESES, Beam, Force, parse_numbers
 from antiphon.exceptions import RecipeError
 from antiphon.terminal import one_line
@@ -74,6 +75,7 @@ def command(
 ) -> None:
     """Combines trained runs into a noisy channel."""
     from antiphon.runs.noisy_channel_run import combine_runs
+    from antiphon.runs.run_folder import RunFolder
     from antiphon.terminal import printable
 
     search: dict[str, object] = {
@@ -83,8 +85,10 @@ def command(
         "channel_prefix": channel_prefix.value,
     }
     combine_runs(direct, channel, lm, out, search, force=force)
-    parts = ", ".join(str(part) for part in (direct, channel, lm) if part is not None)
-    print(printable(f"{out}: a noisy channel of {parts}"))
+    parts = [part for part in (direct, channel, lm) if part is not None]
+    for part in parts:
+        note_unfinished(RunFolder.open(part), part)
+    print(printable(f"{out}: a noisy channel of {', '.join(map(str, parts))}"))
 
 
 def parse_weights(text: str | None) -> tuple[float, ...] | None:

@@ -51,7 +51,7 @@ def command(
     """Evaluates runs side by side on the same file."""
     from antiphon.console import PlainConsole
     from antiphon.recipe.kinds import KINDS
-    from antiphon.report.comparison import as_json, as_markdown, as_table
+    from antiphon.report.comparison import as_json, as_markdown, as_table, notes
     from antiphon.runs.run_folder import RunFolder
     from antiphon.terminal import printable
 
@@ -72,7 +72,9 @@ def command(
     elif format is Format.markdown:
         print(printable(as_markdown(compared)))
     else:
-        PlainConsole().print(as_table(compared))
+        console = PlainConsole()
+        console.print(as_table(compared))
+        console.print("\n".join(notes(compared)), soft_wrap=True)
 
 
 def compare_outputs(

@@ -18,6 +18,7 @@ from typing import Annotated
 
 import typer
 
+from antiphon.cli.loading import note_unfinished
 from antiphon.cli.options import Force
 
 
@@ -45,4 +46,6 @@ def command(
 
     ranks = KINDS[RunFolder.open(runs[0]).recipe().model.kind].ranks
     (ensemble_rankers if ranks else ensemble_runs)(runs, out, mean.value, force=force)
+    for run in runs:
+        note_unfinished(RunFolder.open(run), run)
     print(printable(f"{out}: an ensemble of {', '.join(map(str, runs))}"))

@@ -138,11 +138,10 @@ def _of_known_error(error: Any) -> Failure:
 
 
 def _of_usage(error: Any) -> Failure:
-    message = error.format_message().strip().rstrip(".")
-    if not message:  # help was printed instead
-        return Failure(2)
+    message = error.format_message().strip().rstrip(".").replace(". Did you mean ", ", did you mean ")
     path = error.ctx.command_path if error.ctx is not None else "antiphon"
-    return Failure(2, f"{message[0].lower()}{message[1:]}; {path} --help says what is expected")
+    hint = f"; {path} --help says what is expected"
+    return Failure(2, f"{message[0].lower()}{message[1:]}{'' if message.endswith('?') else hint}")
 
 
 def _of_interrupt(interrupt: Any) -> Failure:

@@ -163,8 +163,8 @@ def as_table(results: "list[TrialResult]", metric: str) -> "Table":
     from rich.table import Table
 
     table = Table()
-    for name in (*(setting.partition("=")[0] for setting in results[0].settings), f"dev {metric}"):
-        table.add_column(name, justify="right", overflow="fold")
+    for name in (*(setting.partition("=")[0] for setting in results[0].settings), f"dev {metric.replace('_', ' ')}"):
+        table.add_column(name, justify="right", overflow="fold", min_width=max(map(len, name.split())))
     for name in ("epochs", "seconds"):
         table.add_column(name, justify="right")
     for result in results:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from antiphon.exceptions import RunError
+from antiphon.terminal import print_note
 
 if TYPE_CHECKING:
     from antiphon.api import Model
@@ -36,6 +37,8 @@ def load_runs(
         load_opened(folder, run, device=device, settings=settings or ())
         for folder, run in zip(folders, runs, strict=True)
     ]
+    for folder, run in zip(folders, runs, strict=True):
+        note_unfinished(folder, run)
     if threads is None:
         torch.set_num_threads(max(map(_suitable_threads, folders, models)))
     return models
@@ -63,3 +66,9 @@ def load_predicting_run(run: Path, device: str, threads: int | None) -> "Model":
 def writes_no_outputs(run: Path, model: "Model") -> RunError:
     """The error for a run that ranks or only scores, where outputs are needed."""
     return RunError(f"{run}: a run of kind {model.kind} writes no outputs, expected a run that does")
+
+
+def note_unfinished(folder: "RunFolder", run: Path) -> None:
+    """Says that a run is used before its training has ended, if it is."""
+    if not folder.metrics() and folder.checkpoint.exists():
+        print_note(f"{run}: its training has not ended; this is its best epoch so far")

@@ -17,6 +17,8 @@ _FIRST_AFTER = {True: 2.0, False: 20.0}
 """Seconds before the first note on progress, on a terminal or elsewhere."""
 _EVERY = {True: 0.5, False: 60.0}
 """Seconds between notes on progress."""
+_PAUSE, _LONGEST_BURST = 0.1, 1.0
+"""Predictions come in bursts, one for each window of inputs: seconds of waiting that end one, and its longest time."""
 
 
 class Progress:
@@ -38,22 +40,31 @@ class Progress:
         self.silent = self.is_terminal and sys.stdout.isatty() if silent is None else silent
         self.started = clock()
         self._next, self._shows_line = self.started + _FIRST_AFTER[self.is_terminal], False
+        self._last = self._burst = self.started
 
     def follow(self, predictions: "Iterable[Prediction]") -> "Iterator[Prediction]":
         """The same predictions, while progress is shown."""
         try:
-            for done, prediction in enumerate(predictions, 1):
-                if not self.silent and self.clock() >= self._next:
-                    self._show(done)
+            for done, prediction in enumerate(predictions):
+                self._note(done)
                 yield prediction
         finally:
             if self._shows_line:
                 self.stream.write("\r\x1b[K")
                 self.stream.flush()
 
-    def _show(self, done: int) -> None:
-        seconds = self.clock() - self.started
-        self._next = self.clock() + _EVERY[self.is_terminal]
+    def _note(self, done: int) -> None:
+        """Shows progress if it is time, as it was at the end of a burst: inside one, the rate would be far too low."""
+        now = self.clock()
+        begins_burst = now - self._last >= _PAUSE
+        if begins_burst:
+            self._burst = now
+        if done and not self.silent and now >= self._next and (begins_burst or now - self._burst >= _LONGEST_BURST):
+            self._show(done, self._last - self.started)
+            self._next = now + _EVERY[self.is_terminal]
+        self._last = now
+
+    def _show(self, done: int, seconds: float) -> None:
         inputs = f"{done:,} of {self.total:,} inputs" if self.total else count_of(done, "input")
         left = f", {duration(seconds / done * (self.total - done))} left" if self.total and self.total >= done else ""
         line = f"{inputs}, {done / seconds:,.1f} per second{left}"

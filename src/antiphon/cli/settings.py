@@ -6,6 +6,7 @@ Examples:
   antiphon settings
   antiphon settings train
   antiphon settings train.learning_rate
+  antiphon settings dropout
 """
 
 from typing import TYPE_CHECKING, Annotated
@@ -21,7 +22,11 @@ if TYPE_CHECKING:
 def command(
     key: Annotated[
         str | None,
-        typer.Argument(metavar="[KEY]", help="One setting, such as train.seed, or one section.", show_default=False),
+        typer.Argument(
+            metavar="[KEY]",
+            help="One setting, such as train.seed, one section, or a part of a key.",
+            show_default=False,
+        ),
     ] = None,
 ) -> None:
     """Lists settings with type, default and meaning."""
@@ -40,6 +45,7 @@ def settings_table(settings: "list[Setting]") -> "Table":
     table.add_column("meaning and type")
     for setting in settings:
         kinds = f"\nof {', '.join(setting.kinds)}" if setting.kinds else ""
-        table.add_row(f"{setting.key}\n= {setting.default}", f"{setting.meaning}\n[{setting.type}]{kinds}")
+        meaning = setting.meaning.replace("``", "")
+        table.add_row(f"{setting.key}\n= {setting.default}", f"{meaning}\n[{setting.type}]{kinds}")
         table.add_section()
     return table

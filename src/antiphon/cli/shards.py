@@ -59,7 +59,8 @@ def predict_shard(
 
     mine = parse_shard(shard)
     if out is None:
-        raise InputError("--shard and --part-lines: no --out, expected a folder for the parts")
+        option = "--shard" if part_lines is None else "--part-lines"
+        raise InputError(f"{option}: no --out, expected a folder for the parts")
     _check(file, part_lines)
     cut = cut_file(file, part_lines or PART_LINES)
     folder = _start(job, output_format, cut, out)

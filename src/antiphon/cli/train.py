@@ -66,7 +66,8 @@ def command(
                 return
             folder = out or Path("runs") / Path(recipe).stem
             options: Options = {"resume": resume, "force": force, "device": device, "threads": threads}
-            run = run_training(loaded, folder, console, say, options)
+            resuming = resume_command(recipe, settings or [], folder)
+            run = run_training(loaded, folder, console, say, options, resuming)
             if not is_rank_zero():
                 return
         report(run, recipe, settings or [], console, device, threads)
@@ -89,8 +90,21 @@ def read_recipe(name: str, settings: list[str] | None, say: Say) -> "schema.Reci
     return load_recipe(find_recipe(name), settings or (), say)
 
 
-def run_training(recipe: "schema.Recipe", folder: Path, console: "Console", say: Say, options: Options) -> "RunFolder":
-    """The trained run; Ctrl-C ends the command with one line."""
+def resume_command(recipe: str, settings: Sequence[str], folder: Path) -> str:
+    """The command that resumes a run."""
+    options = [part for each in settings for part in ("--set", each)]
+    return shlex.join(["antiphon", "train", recipe, "--resume", *options, "--out", str(folder)])
+
+
+def run_training(
+    recipe: "schema.Recipe",
+    folder: Path,
+    console: "Console",
+    say: Say,
+    options: Options,
+    resuming: str,
+) -> "RunFolder":
+    """The trained run; Ctrl-C ends the command with one line that names the command to resume it."""
     from antiphon.device import prepare_allocators
     from antiphon.settings_search.trial_report import trial_callbacks
     from antiphon.training.fit import Interrupted, train
@@ -101,7 +115,7 @@ def run_training(recipe: "schema.Recipe", folder: Path, console: "Console", say:
     try:
         return train(recipe, folder, say=say, callbacks=[ProgressBar(console), *reports], wait=bool(reports), **options)
     except Interrupted as stopped:
-        console.print(f"antiphon: {stopped}")
+        console.print(f"antiphon: {stopped}: {resuming}", soft_wrap=True)
         raise typer.Exit(stopped.status) from None
 
 
@@ -132,15 +146,15 @@ def report_stop(run: "RunFolder", console: "Console") -> None:
 
 
 def report_improving(run: "RunFolder", recipe: str, settings: Sequence[str], console: "Console") -> None:
-    """Prints how to train a run longer whose best epoch is among its last."""
+    """Prints how to train a run longer whose best epoch is among its last, unless its dev metric is perfect."""
+    from antiphon.training.history import is_perfect
     from antiphon.training.training_length import longer_than
 
-    metrics = run.metrics()
-    epochs = longer_than(run.recipe().train, metrics["best_epoch"], metrics["epochs"])
-    if epochs is not None:
+    metrics, train = run.metrics(), run.recipe().train
+    epochs = longer_than(train, metrics["best_epoch"], metrics["epochs"])
+    if epochs is not None and not is_perfect(train.dev_metric, metrics[f"dev_{train.dev_metric}"]):
         given = [each for each in settings if each.partition("=")[0].strip() != "train.max_epochs"]
-        options = [part for each in [*given, f"train.max_epochs={epochs}"] for part in ("--set", each)]
-        command = shlex.join(["antiphon", "train", recipe, "--resume", *options, "--out", str(run.path)])
+        command = resume_command(recipe, [*given, f"train.max_epochs={epochs}"], run.path)
         console.print(f"still improving when training ended; to train longer: {command}", soft_wrap=True)
 
 
@@ -161,8 +175,9 @@ def report_training(run: "RunFolder", recipe: "schema.Recipe", console: "Console
     """Prints the best dev metric and how long training took."""
     metrics = run.metrics()
     name = recipe.train.dev_metric
+    value = f"dev {name.replace('_', ' ')} {metrics[f'dev_{name}']:.4g}"
     console.print(
-        f"{run.path}: dev {name} {metrics[f'dev_{name}']:.4g} in epoch {metrics['best_epoch']} of {metrics['epochs']}, "
+        f"{run.path}: {value} in epoch {metrics['best_epoch']} of {metrics['epochs']}, "
         f"{metrics['training_seconds']:.0f} s, {metrics['pairs_per_second']:,.0f} pairs per second",
         soft_wrap=True,
     )

@@ -42,7 +42,7 @@ def find_encoder(name: str) -> Path:
         for config in sorted(folder.rglob("config.json")):
             if all(any((config.parent / file).is_file() for file in files) for files in (_WEIGHTS, _TOKENISERS)):
                 return config.parent
-    raise InputError(f"{name}: no sentence encoder, {_EXPECTED}")
+    raise InputError(f"{name}: no sentence encoder, {_EXPECTED}; name another with --set model.pretrained=FOLDER")
 
 
 def read_encoder_config(path: Path) -> Any:

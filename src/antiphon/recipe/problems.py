@@ -23,12 +23,12 @@ RENAMED = {
 """Former names of settings, and their current ones."""
 
 
-def explain(error: ValidationError, names: Mapping[str, Sequence[str]]) -> list[str]:
-    """A sentence for every key that is wrong; ``names`` are the keys of each section."""
+def explain(error: ValidationError, names: Mapping[str, Sequence[str]]) -> dict[tuple[str, ...], str]:
+    """A sentence for every key that is wrong, by section and name; ``names`` are the keys of each section."""
     by_key: dict[tuple[str, ...], dict[str, Any]] = {}
     for problem in error.errors(include_url=False):  # a union reports an error for each of its members
         by_key.setdefault(tuple(str(part) for part in problem["loc"][:2]), dict(problem))
-    return [_explain(path, problem, names) for path, problem in by_key.items()]
+    return {path: _explain(path, problem, names) for path, problem in by_key.items()}
 
 
 def show_value(value: Any) -> str:

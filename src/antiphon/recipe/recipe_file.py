@@ -29,11 +29,14 @@ from antiphon.terminal import Say, one_line, silent
 
 Settings = Iterable[str] | Mapping[str, Any]
 """``["train.seed=7"]``, or ``{"train.seed": 7}``."""
+SHIPPED = Path(__file__).parent / "shipped"
+"""The folder of the recipes that come with the package; messages call them by their names."""
 
 
 def load_recipe(path: Path, settings: Settings = (), say: Say = silent) -> Recipe:
     """The recipe in a TOML file with settings on top; relative paths in the file start from the folder of the file."""
-    return make_recipe(_read_toml(path), settings, say, where=str(path), folder=path.parent)
+    where = f"recipe {path.stem}" if path.parent == SHIPPED else str(path)
+    return make_recipe(_read_toml(path), settings, say, where=where, folder=path.parent)
 
 
 def make_recipe(
@@ -60,9 +63,13 @@ def make_recipe(
     table, dropped = drop_unused(table, changes)
     kind = kind_in(_merge(table, changes).get("model"))
     table = drop_defaults(kind, table)
-    refuse_unused(kind, changes, "settings" if isinstance(settings, Mapping) else "--set")
+    changed_by = "settings" if isinstance(settings, Mapping) else "--set"
+    refuse_unused(kind, changes, changed_by)
     refuse_unused(kind, table, where)
-    recipe = parse_recipe(_merge(table, changes), where)
+    changed: dict[tuple[str, ...], str] = {
+        (section, name): changed_by for section, values in changes.items() for name in values
+    }
+    recipe = parse_recipe(_merge(table, changes), where, changed)
     if dropped:
         say(f"{where}: dropped for kind {kind}: {', '.join(dropped)}")
     if lstm_rates:
@@ -86,15 +93,19 @@ def change_search(recipe: Recipe, settings: Settings) -> Recipe:
     return parse_recipe(_merge(as_table(recipe), {"search": changes}), where) if changes else recipe
 
 
-def parse_recipe(table: Mapping[str, Any], where: str) -> Recipe:
-    """The recipe of a nested table; all problems are reported together."""
+def parse_recipe(table: Mapping[str, Any], where: str, changed: Mapping[tuple[str, ...], str] | None = None) -> Recipe:
+    """The recipe of a nested table; all problems are reported together.
+
+    ``where`` names the table in messages, ``changed`` what set a key instead, such as ``--set``.
+    """
     try:
         return Recipe.model_validate(table)
     except ValidationError as error:
         kind = kind_in(table.get("model"))
         known = KINDS[kind if isinstance(kind, str) and kind in KINDS else DEFAULT_KIND]
         names = {section: tuple(section_fields(section, known)) for section in Recipe.model_fields}
-        raise RecipeError("\n".join(f"{where}: {sentence}" for sentence in explain(error, names))) from None
+        problems = explain(error, names).items()
+        raise RecipeError("\n".join(f"{(changed or {}).get(key, where)}: {each}" for key, each in problems)) from None
 
 
 def save_recipe(recipe: Recipe, path: Path, run: Path | None = None) -> None:

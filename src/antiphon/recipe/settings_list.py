@@ -15,6 +15,8 @@ from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.model_sections import ModelSection
 from antiphon.recipe.schema import DEFAULT_KIND, Recipe
 
+_SHORTEST_WORD = 3
+"""Letters that a word needs to be searched for in keys."""
 _NAMES: dict[Any, str] = {str: "text", int: "whole number", float: "number", bool: "true or false", Path: "path"}
 
 
@@ -53,14 +55,13 @@ def _describe(section: str, name: str, field: FieldInfo) -> Setting:
 
 
 def find_settings(key: str) -> list[Setting]:
-    """The setting of a key, or those of a section; an unknown key is an error that suggests the nearest."""
+    """The setting of a key, those of a section, or all whose key contains the word; else an error with the nearest."""
     settings = list(all_settings())
     found = [each for each in settings if key in (each.key, each.key.partition(".")[0])]
+    found = found or [each for each in settings if len(key) >= _SHORTEST_WORD and key.lower() in each.key]
     if found:
         return found
-    keys = [each.key for each in settings]
-    same_name = [each for each in keys if each.partition(".")[2] == key]
-    near = same_name or get_close_matches(key, keys, n=3)
+    near = get_close_matches(key, dict.fromkeys(each.key for each in settings), n=3)
     hint = (
         f"did you mean {' or '.join(near)}?" if near else f"expected a key or one of {', '.join(Recipe.model_fields)}"
     )

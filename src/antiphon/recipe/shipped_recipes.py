@@ -11,10 +11,9 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from antiphon.exceptions import RecipeError
+from antiphon.recipe.recipe_file import SHIPPED as FOLDER
 from antiphon.recipe.recipe_file import load_recipe
 from antiphon.recipe.schema import Recipe
-
-FOLDER = Path(__file__).parent / "shipped"
 
 
 @dataclass(frozen=True)
@@ -79,5 +78,5 @@ def _shipped(name: str) -> Path:
 
 def _suggest(name: str, names: list[str]) -> str:
     """The nearest names, or all of them if none is near."""
-    near = get_close_matches(name, names, n=3, cutoff=0.5)
+    near = get_close_matches(name.lower(), names, n=3, cutoff=0.5)
     return f"one of the package: {', '.join(near or names)}; antiphon recipes lists them"

@@ -67,19 +67,25 @@ def as_markdown(compared: ComparedSystems) -> str:
     """A Markdown table with the signatures below it."""
     lines = ["| " + " | ".join(_header(compared)) + " |", "|" + "---|" * len(_header(compared))]
     lines += ["| " + " | ".join(row) + " |" for row in _rows(compared)]
-    return "\n".join([*lines, "", *_notes(compared)])
+    return "\n".join([*lines, "", *notes(compared)])
 
 
 def as_table(compared: ComparedSystems) -> Table:
-    """A table for the terminal: a column for each run, and the signatures below."""
-    table = Table(caption="\n".join(_notes(compared)), caption_justify="left", show_lines=True)
+    """A table for the terminal: a column for each run, and a row for each fact that is known of any."""
+    table = Table(show_lines=True)
     (title, *names), *rows = zip(_header(compared), *_rows(compared), strict=True)
     table.add_column(title)
     for name in names:
         table.add_column(Path(name).name, justify="right", overflow="fold")
-    for row in rows:
+    for row in (each for each in rows if set(each[1:]) != {"-"}):
         table.add_row(*(cell.replace(" [", "\n[").replace("] ", "]\n") for cell in row))
     return table
+
+
+def notes(compared: ComparedSystems) -> list[str]:
+    """What intervals and p-values are, and the signature of each metric."""
+    about = ["In brackets: 95 % interval. p: paired bootstrap against the first run, 1,000 resamples."]
+    return about + [f"{name}: {results[0].score.signature}" for name, results in compared.metrics.items()]
 
 
 def _header(compared: ComparedSystems) -> list[str]:
@@ -108,8 +114,3 @@ def _cell(name: str, result: ComparedScore) -> str:
     value, low, high = (format_metric(name, value_) for value_ in (result.score.value, result.low, result.high))
     text = f"{value} [{low}, {high}]"
     return text if result.p_value is None else f"{text} p={result.p_value:.3f}"
-
-
-def _notes(compared: ComparedSystems) -> list[str]:
-    notes = ["In brackets: 95 % interval. p: paired bootstrap against the first run, 1,000 resamples."]
-    return notes + [f"{name}: {results[0].score.signature}" for name, results in compared.metrics.items()]

@@ -35,6 +35,10 @@ _SUSPECT_HEADER = (
 )
 
 
+_OPTIONAL = ("alignment", "reference_probability", "other_probability", "output_probability", "where")
+"""Columns that are left out of tables in a narrow terminal, in this order."""
+
+
 def write_errors(
     report: ErrorReport, format: ErrorFormat, names: Sequence[str], by: Sequence[By] = (), width: int | None = None
 ) -> str:
@@ -159,7 +163,8 @@ def _filled(section: Section) -> Section:
         column for column in range(len(section.header)) if any(row[column] not in (None, "") for row in section.rows)
     ]
     rows = [[row[column] for column in kept] for row in section.rows]
-    return Section(section.title, [section.header[column].replace("_", " ") for column in kept], rows, section.note)
+    header, optional = ([name.replace("_", " ") for name in names] for names in (section.header, _OPTIONAL))
+    return Section(section.title, [header[column] for column in kept], rows, section.note, optional)
 
 
 def _left_note(left: int) -> str:

@@ -4,6 +4,7 @@ The ending of the file name is the format: png, svg or pdf; in the last two, tex
 extra.
 """
 
+import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from antiphon.exceptions import InputError
 from antiphon.storage.atomic import atomic_replacement
-from antiphon.terminal import Say
+from antiphon.terminal import Say, print_note
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -227,8 +228,9 @@ def _label_symbols(axes: "Axes", source_symbols: Sequence[str], target_symbols: 
     I, J = len(source_symbols), len(target_symbols)
     is_long = max(map(len, target_symbols)) > _LONGEST_UPRIGHT
     across, down = (range(0, length, 1 + (length - 1) // _MAX_LABELS) for length in (J, I))
-    axes.set_xticks(across, [_literal(target_symbols[j]) for j in across])
-    axes.set_yticks(down, [_literal(source_symbols[i]) for i in down])
+    fonts = _fonts()
+    axes.set_xticks(across, [_literal(target_symbols[j]) for j in across], fontfamily=fonts)
+    axes.set_yticks(down, [_literal(source_symbols[i]) for i in down], fontfamily=fonts)
     axes.tick_params(axis="x", labelrotation=90.0 if is_long else 0.0)
     axes.tick_params(length=0)
     axes.set_xticks(np.arange(-0.5, J), minor=True)
@@ -273,5 +275,34 @@ def _save(figure: "Figure", path: Path) -> None:
 
     kind = path.suffix.removeprefix(".").lower()
     text_as_text = matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "antiphon", "pdf.fonttype": 42})
-    with atomic_replacement(path) as new, text_as_text:
+    with atomic_replacement(path) as new, text_as_text, _noted_missing_symbols(kind):
         figure.savefig(new, dpi=150, format=kind, **_SAVING[kind])
+
+
+NO_GLYPH = "no installed font has some of the symbols, so they are drawn as boxes; SVG keeps them as text"
+_FALLBACK_FONTS = (
+    *(
+        f"Noto Sans {name}"
+        for name in ("CJK SC", "CJK JP", "CJK KR", "Arabic", "Hebrew", "Devanagari", "Thai", "Symbols")
+    ),
+    *("WenQuanYi Zen Hei", "Microsoft YaHei", "PingFang SC", "Hiragino Sans", "Malgun Gothic", "AppleGothic"),
+    *("Segoe UI Symbol", "Arial Unicode MS", "FreeSans", "Unifont"),
+)
+"""Fonts with many scripts that systems have, for symbols that matplotlib's own font lacks."""
+
+
+def _fonts() -> list[str]:
+    """The usual font, then installed ones with further scripts."""
+    from matplotlib.font_manager import fontManager
+
+    return ["DejaVu Sans", *(name for name in _FALLBACK_FONTS if name in fontManager.get_font_names())]
+
+
+@contextmanager
+def _noted_missing_symbols(kind: str) -> Iterator[None]:
+    """Inside, matplotlib's warnings about symbols without a glyph are one note; SVG has text, which viewers draw."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield
+    if kind != "svg" and any("missing from" in str(each.message) for each in caught):
+        print_note(NO_GLYPH)

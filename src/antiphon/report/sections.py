@@ -2,11 +2,13 @@
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import StringIO
+from typing import Literal
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 
 from antiphon.console import PlainConsole
@@ -17,27 +19,39 @@ _NUMBER = re.compile(r"(-?[\d.]+(e[-+]?\d+)?)?")
 _TSV_ESCAPES = str.maketrans({"\t": "\\t", "\n": "\\n", "\r": "\\r"})
 _WIDTH_OF_FILES = 160
 """Width of text that does not go to a terminal."""
+_UNLIMITED = 100_000
+"""A width that no table has."""
 
 Cell = str | int | float | None
 
 
 @dataclass(frozen=True)
 class Section:
-    """A table with its title; ``note`` is printed below it."""
+    """A table with its title; ``note`` is printed below it.
+
+    ``optional`` columns are left out, in this order, where the table is too wide for a terminal.
+    """
 
     title: str
     header: Sequence[str]
     rows: Sequence[Sequence[Cell]]
     note: str = ""
+    optional: Sequence[str] = ()
+
+    def without(self, name: str) -> "Section":
+        """The section without a column."""
+        kept = [column for column, each in enumerate(self.header) if each != name]
+        rows = [[row[column] for column in kept] for row in self.rows]
+        return replace(self, header=[self.header[column] for column in kept], rows=rows)
 
 
 def as_text(lines: Sequence[str], sections: Iterable[Section], width: int | None = None) -> str:
-    """The lines, then every section as a table of at most ``width`` columns."""
+    """The lines, then every section as a table for a terminal of a width; without one, with all columns."""
     console = PlainConsole()
     console.file, console.width = StringIO(), width or _WIDTH_OF_FILES
     for line in lines:
         console.print(line, soft_wrap=True)
-    print_sections(console, sections)
+    print_sections(console, sections if width else (replace(section, optional=()) for section in sections))
     return console.file.getvalue()
 
 
@@ -45,9 +59,27 @@ def print_sections(console: Console, sections: Iterable[Section]) -> None:
     """Prints every section as its title, a table and its note."""
     for section in sections:
         console.print(f"\n{section.title}", soft_wrap=True)
-        console.print(_text_table(section))
-        if section.note:
-            console.print(section.note, soft_wrap=True)
+        shown = _fitted(console, section)
+        console.print(_text_table(shown))
+        for note in filter(None, (section.note, _missing_note(section, shown))):
+            console.print(note, soft_wrap=True)
+
+
+def _fitted(console: Console, section: Section) -> Section:
+    """The section without as many of its optional columns as the console has no room for."""
+    for name in (each for each in section.optional if each in section.header):
+        if (
+            Measurement.get(console, console.options.update(width=_UNLIMITED), _text_table(section)).maximum
+            <= console.width
+        ):
+            break
+        section = section.without(name)
+    return section
+
+
+def _missing_note(section: Section, shown: Section) -> str:
+    missing = [name for name in section.header if name not in shown.header]
+    return f"no room for {', '.join(missing)}; --format tsv has all columns" if missing else ""
 
 
 def as_markdown(lines: Sequence[str], sections: Iterable[Section]) -> str:
@@ -78,7 +110,8 @@ def _text_table(section: Section) -> Table:
     table = Table(box=SIMPLE_HEAD, show_edge=False)
     for column, name in enumerate(section.header):
         are_numbers = all(_NUMBER.fullmatch(_shown(row[column])) for row in section.rows)
-        table.add_column(name, justify="right" if are_numbers else "left", overflow="fold")
+        justify: Literal["left", "right"] = "right" if are_numbers else "left"
+        table.add_column(name, justify=justify, overflow="fold", min_width=max(map(len, name.split()), default=None))
     for row in section.rows:
         table.add_row(*map(_on_one_line, row))
     return table

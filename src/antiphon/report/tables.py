@@ -12,23 +12,26 @@ if TYPE_CHECKING:
     from antiphon.api import Evaluation
 
 
+_HUGE = 1e7
 _DECIMALS = {"perplexity": 3, "edit_distance": 3, "AP": 3} | dict.fromkeys(RANKING_METRICS, 4)
 
 
 def format_metric(metric: str, value: float) -> str:
-    """A value with a suitable number of digits: two, but more if values are small."""
+    """A value with a suitable number of digits: two, but more if values are small; huge ones have an exponent."""
+    if abs(value) >= _HUGE:
+        return f"{value:.3g}"
     return f"{value:.{_DECIMALS.get(metric, 2)}f}"
 
 
 def metrics_table(evaluation: "Evaluation") -> Table:
     """Every metric with its value and signature."""
     unknown = (
-        f"{evaluation.unknown_source} source and {evaluation.unknown_target} target symbols never seen in training"
+        f"{evaluation.unknown_source:,} source and {evaluation.unknown_target:,} target symbols never seen in training"
     )
     table = Table(title=count_of(evaluation.examples, "pair"), caption=unknown)
     table.add_column("metric")
     table.add_column("value", justify="right")
-    table.add_column("signature")
+    table.add_column("signature", overflow="fold")
     for name, score in evaluation.metrics.items():
         table.add_row(name, format_metric(name, score.value), score.signature)
     return table

@@ -46,6 +46,9 @@ from antiphon.storage.migrations import FORMAT, migrate
 from antiphon.storage.packed_run import UnpackedRun, unpacked_run
 from antiphon.storage.tensors import load_into, save_tensors
 
+_RUNS_SHOWN = 5
+"""Runs that a message names."""
+
 
 class RunFolder:
     """Paths and contents of one run.
@@ -92,7 +95,7 @@ class RunFolder:
                     f"{path}: no {MANIFEST} in it, expected a run of this version of antiphon; one of an earlier "
                     "version has to be trained again"
                 )
-            raise RunError(f"{path}: not a run folder, expected one with a {MANIFEST} in it")
+            raise RunError(f"{path}: not a run folder, expected one with a {MANIFEST} in it{_runs_inside(path)}")
         manifest = read_verified(path)
         return cls(path, staged=path / manifest.staged if manifest.staged else None, format=manifest.format)
 
@@ -294,6 +297,15 @@ def open_for_writing(path: Path) -> Iterator[RunFolder]:
         RunFolder.open(path)
     with locked_folder(path):
         yield RunFolder.open(path)
+
+
+def _runs_inside(folder: Path) -> str:
+    """Names the runs in a folder that is none itself, for a message."""
+    inside = (
+        sorted(str(each) for each in folder.iterdir() if each.is_dir() and holds_run(each)) if folder.is_dir() else []
+    )
+    more = ", ..." if len(inside) > _RUNS_SHOWN else ""
+    return f"; runs in it: {', '.join(inside[:_RUNS_SHOWN])}{more}" if inside else ""
 
 
 def refuse_inside(out: Path, runs: Iterable[RunFolder]) -> None:

@@ -1,4 +1,7 @@
-"""The access log: one JSON object for every request and every stream, without any of their text."""
+"""The access log: one JSON object for every request and every stream, without any of their text.
+
+Files of the page are left out unless they are refused.
+"""
 
 import json
 import sys
@@ -16,6 +19,8 @@ from antiphon.serve.service_metrics import ServiceMetrics
 
 _CLIENT_GONE = 499
 """What proxies log for a client that has closed the connection before the answer."""
+_SERVED = (200, 304)
+"""Files of the page with one of these are not logged: there are dozens for every visit."""
 FAILED = "the service failed on this request; its log says why"
 
 
@@ -65,7 +70,8 @@ class AccessLog:
         self.metrics.requests.increment(route, str(answer.status))
         if scope["type"] == "http":
             self.metrics.request_seconds.observe(seconds)
-        if self.write is None:
+        is_page_file = route == "page" and scope["path"] != "/" and answer.status in _SERVED
+        if self.write is None or is_page_file:
             return
         entry: dict[str, Any] = {
             "time": datetime.now(UTC).isoformat(timespec="milliseconds"),

@@ -5,9 +5,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from antiphon.metrics import LOWER_IS_BETTER
+from antiphon.ranking.ranking_metrics import RANKING_METRICS
 
 Row = dict[str, float]
 """The metrics of an epoch, counted from 1 as ``epoch``."""
+
+
+def is_perfect(metric: str, value: float) -> bool:
+    """Whether no value of a metric is better: 0 errors, 100 %, or 1 of a ranking metric."""
+    return value <= 0 if metric in LOWER_IS_BETTER else value >= (1 if metric in RANKING_METRICS else 100)
 
 
 @dataclass

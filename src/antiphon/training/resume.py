@@ -38,8 +38,8 @@ def settings_to_resume(stored: Recipe, asked: Recipe, out: Path) -> Recipe:
             if wanted is not None and wanted != value:
                 raise RecipeError(
                     f"{out}: {section}.{name} is {value!r} in the run, expected the same but {wanted!r} was asked for; "
-                    "--resume continues with the settings of the run, except for a higher train.max_epochs or "
-                    "train.max_updates"
+                    "only train.max_epochs and train.max_updates may be higher; give the same --set again, or use "
+                    f"{out / 'recipe.toml'} as the recipe, which has all settings of the run"
                 )
     return Recipe.model_validate(before)
 

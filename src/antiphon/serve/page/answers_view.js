@@ -164,7 +164,7 @@ function rankedSentence({ sentence, score: logOdds, probability: chance, attenti
     {},
     element(
       "span",
-      { class: "bar", "aria-hidden": "true" },
+      { class: "bar", "aria-hidden": "true", style: { visibility: chance === null ? "hidden" : "visible" } },
       element("span", { class: "bar-fill", style: { width: `${100 * (chance ?? 0)}%` } }),
     ),
     element("span", { class: "number" }, chance === null ? score(logOdds) : probability(chance)),

@@ -18,7 +18,7 @@ from antiphon.ranking.pretrained_encoder import (
     read_pooling,
     save_tokeniser,
 )
-from antiphon.ranking.question_files import Question, judgements_of, read_questions, select_questions
+from antiphon.ranking.question_files import Question, QuestionSet, judgements_of, read_questions, select_questions
 from antiphon.ranking.ranking_metrics import Rankings, compute_ranking_metrics
 from antiphon.ranking.saved_rankers import matcher_settings, save_words, word_splitter
 from antiphon.ranking.stop_words import read_stop_words
@@ -31,24 +31,40 @@ from antiphon.terminal import Say, count_of
 
 def training_questions(data: DataSection, say: Say) -> list[Question]:
     """The training questions of the set ``data.questions``; both right and wrong candidates are needed."""
-    questions = select_questions(_read(data, "train", say), data.questions)
+    read = _read(data, "train", say)
+    questions = select_questions(read, data.questions)
     if not questions:
         raise InputError(f"{data.train}: no question is in the set {data.questions}, expected at least one")
     labels = {answer.label for question in questions for answer in question.answers}
     if len(labels) < 2:
         raise InputError(f"{data.train}: every candidate has label {labels.pop()}, expected both 0 and 1")
-    say(f"train: {count_of(len(questions), 'question')}, {count_of(_pairs(questions), 'pair')}")
+    say(_describe("train", questions, read, data.questions))
     return questions
 
 
 def dev_questions(data: DataSection, say: Say) -> list[Question]:
     """The dev questions that have both right and wrong candidates, so that their ranking matters."""
-    questions = select_questions(_read(data, "dev", say), "mixed")
+    read = _read(data, "dev", say)
+    questions = select_questions(read, "mixed")
     if not questions:
         raise InputError(f"{data.dev}: no question has both a right and a wrong candidate, expected at least one")
-    counted = count_of(len(questions), "question"), count_of(_pairs(questions), "pair")
-    say(f"dev: {counted[0]} with right and wrong candidates, {counted[1]}")
+    say(_describe("dev", questions, read, "mixed"))
     return questions
+
+
+_SETS: dict[QuestionSet, str] = {
+    "all": "",
+    "answerable": " with right candidates",
+    "mixed": " with right and wrong candidates",
+}
+
+
+def _describe(name: str, questions: Sequence[Question], read: Sequence[Question], which: QuestionSet) -> str:
+    """The numbers of questions and pairs of a file, and how many questions it has that are not used."""
+    counted = count_of(len(read), "question")
+    if len(questions) < len(read):
+        counted = f"{len(questions):,} of {counted}"
+    return f"{name}: {counted}{_SETS[which]}, {count_of(_pairs(questions), 'pair')}"
 
 
 def ranking_values(questions: Sequence[Question], rankings: Rankings) -> dict[str, float]:
