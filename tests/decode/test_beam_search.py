@@ -1,4 +1,5 @@
 from dataclasses import replace
+from itertools import count
 
 import pytest
 import torch
@@ -219,6 +220,22 @@ def test_a_search_that_never_reads_on_gives_up(monkeypatch):
     monkeypatch.setattr(search, "_step", lambda beam: steps.append(1) or step(beam))
     assert search.run() == [[]]
     assert len(steps) <= 600
+
+
+@torch.inference_mode()
+def test_giving_up_on_one_long_input_ends_no_other(monkeypatch):
+    monkeypatch.setattr("antiphon.models.transducer._BANDED_FROM", 4)
+    monkeypatch.setattr("antiphon.decode.beam_search.STUCK_AFTER", 2)
+    model, inputs = small_model(seed=4, target_size=12, scale=3.0), sources(30, 28)
+    settings = beam_settings(beam=4, nbest=4, threshold=float("inf"))
+    together, alone = (BeamSearch(model, batch_of(each), settings) for each in (inputs, inputs[1:]))
+    row, row_alone = count(), count()
+    monkeypatch.setattr(together, "_furthest_rows", lambda beam: torch.tensor([0, next(row)]))
+    monkeypatch.setattr(alone, "_furthest_rows", lambda beam: torch.tensor([next(row_alone)]))
+    stuck, other = together.run()
+    assert all(len(hypothesis.tokens) <= 4 for hypothesis in stuck)
+    assert max(len(hypothesis.tokens) for hypothesis in other) > 4
+    assert_same_answers([other], alone.run())
 
 
 @pytest.mark.parametrize("name", ["transducer", "geometric", "unidirectional"])

@@ -73,6 +73,7 @@ class BeamSearch:
         self.B, self.K = len(batch.source), settings.beam
         self.device = batch.source.device
         self.sentences = torch.arange(self.B, device=self.device)
+        self.last_rows = batch.source_lengths - 1
         self.limits = settings.length_limits(batch.source_lengths).double()
         longest = int(self.limits.max())
         on_gpu = has_kernel(next(cast(nn.Module, model).parameters()))
@@ -81,25 +82,24 @@ class BeamSearch:
         if self.static_shapes:
             self.first_state = reserve(model, self.first_state, longest)
         self.width = max(self.K, settings.proposals) if self.rescorer.features else self.K
-        self.is_long = is_long(model, self.memory)
+        self.is_long = is_long(model, self.memory) and not self.static_shapes
 
     def run(self) -> list[list[Hypothesis]]:
         """The best outputs of every sentence."""
         captures = self.static_shapes and self.device.type == "cuda"
         step: Callable[[Beam], tuple[Beam, StepRecord]] = CapturedStep(self._step) if captures else self._step
         beam, history = self._first_beam(), list[StepRecord]()
-        row: int | None = None
+        rows = torch.full_like(self.sentences, -1)
         interval = _DONE_CHECK_INTERVAL if self.static_shapes else 1
         for length in range(1, int(self.limits.max()) + 1):
             beam, record = step(beam)
             history.append(record)
             pause()
+            if self.is_long and length % STUCK_AFTER == 0:
+                before, rows = rows, self._furthest_rows(beam)
+                beam = self._drop_stuck(beam, rows, before)
             if length % interval == 0 and not (beam.log_prob > IMPOSSIBLE).any():
                 break
-            if self.is_long and length % STUCK_AFTER == 0:
-                before, row = row, cast(BandedModel, self.model).unfinished_row(self.memory, beam.state)
-                if row is not None and row == before:
-                    break
         return self._trace_back(beam.finished, history)
 
     def _first_beam(self) -> Beam:
@@ -242,6 +242,25 @@ class BeamSearch:
         kept = best.masked_fill(before >= max(1, self.K // 2), IMPOSSIBLE)
         limited = torch.full_like(value, IMPOSSIBLE).scatter(1, index, kept)
         return limited.where(model.long_sources(self.memory)[:, None], value)
+
+    def _furthest_rows(self, beam: Beam) -> Int[Tensor, " B"]:
+        """The furthest row in which any hypothesis of each sentence will most probably write next; -1 without any."""
+        rows = cast(BandedModel, self.model).next_rows(beam.state)
+        return torch.full_like(self.sentences, -1).scatter_reduce(0, beam.sentence, rows, "amax")
+
+    def _drop_stuck(self, beam: Beam, rows: Int[Tensor, " B"], before: Int[Tensor, " B"]) -> Beam:
+        """The beam without long inputs that are still in the row of the last check, unless it is their last."""
+        is_long = cast(BandedModel, self.model).long_sources(self.memory)
+        stuck = is_long & (rows == before) & (rows < self.last_rows)
+        kept = (~stuck[beam.sentence]).nonzero()[:, 0]
+        return beam._replace(
+            slot=beam.slot[kept],
+            sentence=beam.sentence[kept],
+            token=beam.token[kept],
+            log_prob=beam.log_prob[kept],
+            state=self.model.select(beam.state, kept),
+            rescorer_state=self.rescorer.select(beam.rescorer_state, kept),
+        )
 
     def _trace_back(self, finished: Finished, history: list[StepRecord]) -> list[list[Hypothesis]]:
         """The finished hypotheses, by following parents from their ends."""

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from antiphon.data.batch import Batch
 
 STUCK_AFTER = 200
-"""A beam search gives up after this many tokens at one position of a long input."""
+"""A beam search gives up on a long input after this many tokens at one position."""
 
 
 @dataclass(frozen=True, slots=True)

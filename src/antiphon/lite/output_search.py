@@ -122,6 +122,7 @@ class OutputSearch:
         self.memory, self.first_state = model.start(pairs)
         self.B, self.K = len(pairs.source), settings.beam
         self.sentences = np.arange(self.B)
+        self.last_rows = pairs.source_lengths - 1
         # Lengths in single precision, as PyTorch multiplies them.
         self.limits = settings.length_limits(pairs.source_lengths.astype(np.float32)).astype(np.float64)
         self.width = max(self.K, settings.proposals) if self.rescorer.features else self.K
@@ -131,16 +132,15 @@ class OutputSearch:
     def run(self) -> list[list[Hypothesis]]:
         """The best outputs of every sentence."""
         beam, history = self._first_beam(), list[StepRecord]()
-        row: int | None = None
+        rows = np.full_like(self.sentences, -1)
         for length in range(1, int(self.limits.max()) + 1):
             beam, record = self._step(beam)
             history.append(record)
+            if self.is_long and length % STUCK_AFTER == 0:
+                before, rows = rows, self._furthest_rows(beam)
+                beam = self._drop_stuck(beam, rows, before)
             if not len(beam.slot):
                 break
-            if self.is_long and length % STUCK_AFTER == 0:
-                before, row = row, self.model.unfinished_row(self.memory, beam.state)  # type: ignore[attr-defined]
-                if row is not None and row == before:
-                    break
         steps = [(each.token.tolist(), each.parent.tolist(), each.log_prob.tolist()) for each in history]
         return trace_outputs(beam.finished.tolist(), steps, self.K)
 
@@ -253,3 +253,23 @@ class OutputSearch:
         np.put_along_axis(limited, index, np.where(before >= max(1, self.K // 2), IMPOSSIBLE, best), 1)
         is_long = self.model.long_sources(self.memory)  # type: ignore[attr-defined]
         return np.where(is_long[:, None], limited, value)
+
+    def _furthest_rows(self, beam: Beam) -> Array:
+        """The furthest row in which any hypothesis of each sentence will most probably write next; -1 without any."""
+        rows = np.full_like(self.sentences, -1)
+        np.maximum.at(rows, beam.sentence, self.model.next_rows(beam.state))  # type: ignore[attr-defined]
+        return rows
+
+    def _drop_stuck(self, beam: Beam, rows: Array, before: Array) -> Beam:
+        """The beam without long inputs that are still in the row of the last check, unless it is their last."""
+        is_long = self.model.long_sources(self.memory)  # type: ignore[attr-defined]
+        stuck = is_long & (rows == before) & (rows < self.last_rows)
+        kept = np.flatnonzero(~stuck[beam.sentence])
+        return beam._replace(
+            slot=beam.slot[kept],
+            sentence=beam.sentence[kept],
+            token=beam.token[kept],
+            log_prob=beam.log_prob[kept],
+            state=self.model.select(beam.state, kept),
+            rescorer_state=self.rescorer.select(beam.rescorer_state, kept),
+        )

@@ -25,14 +25,13 @@ _LOG_NEGLIGIBLE = 2 * math.log(np.finfo(np.float32).eps)
 class TransducerMemory(NamedTuple):
     """What is computed once per source: token logits and transition units of every row.
 
-    ``states`` are those that the decoder attends to, if it does; ``first_end`` is the first row in which a source ends.
+    ``states`` are those that the decoder attends to, if it does.
     """
 
     token_table: TokenTable
     transition: TransitionTable
     states: Array | None
     lengths: Array
-    first_end: int
     copy_table: CopyTable | None
 
 
@@ -71,7 +70,6 @@ class SummedTransducer:
             self.graphs.transition.table(factors.transition),
             states,
             pairs.source_lengths,
-            int(pairs.source_lengths.min()) - 1,
             copies,
         )
         log_weight = np.full((B, 1 if self.is_long(memory) else I), IMPOSSIBLE)
@@ -111,10 +109,10 @@ class SummedTransducer:
         """Which sources alone would limit decoding to a band of rows."""
         return memory.lengths > _BANDED_FROM
 
-    def unfinished_row(self, memory: TransducerMemory, state: TransducerState) -> int | None:
-        """The row in which prefixes will most probably write next, or None if a source ends there."""
-        row = state.first_row + int(state.log_weight.max(0).argmax()) if len(state.log_weight) else 0
-        return row if row < memory.first_end else None
+    def next_rows(self, state: TransducerState) -> Array:
+        """The row in which each prefix will most probably write next."""
+        rows: Array = state.first_row + state.log_weight.argmax(1)
+        return rows
 
     def log_rows(
         self, memory: TransducerMemory, state: TransducerState, parent: Array | slice, tokens: Array, sentence: Array

@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from antiphon.data.batch import Batch
@@ -67,8 +67,8 @@ class BandedModel(AlignedModel, Protocol):
         """Which sources are that long."""
         ...
 
-    def unfinished_row(self, memory: Any, state: Any) -> int | None:
-        """The row in which hypotheses will write next, or None if a source ends there."""
+    def next_rows(self, state: Any) -> Int[Tensor, " N"]:
+        """The row in which each prefix will most probably write next."""
         ...
 
 

@@ -199,10 +199,9 @@ class Transducer(TransducerNetwork):
         """Which sources alone would limit decoding to a band of rows."""
         return memory.lengths > _BANDED_FROM
 
-    def unfinished_row(self, memory: TransducerMemory, state: TransducerState) -> int | None:
-        """The row in which prefixes will most probably write next, or None if a source ends there."""
-        row = state.first_row + int(state.log_weight.amax(0).argmax()) if len(state.log_weight) else 0
-        return row if row < memory.first_end else None
+    def next_rows(self, state: TransducerState) -> Int[Tensor, " N"]:
+        """The row in which each prefix will most probably write next."""
+        return state.first_row + state.log_weight.argmax(1)
 
     def log_rows(
         self,
