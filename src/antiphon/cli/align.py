@@ -94,7 +94,7 @@ Threshold = Annotated[
         min=0.0,
         max=1.0,
         callback=finite,
-        help="Link words with a posterior (or attention weight) above this.",
+        help="Link words with a posterior (or attention weight) above P, which is more than 0.",
         show_default=False,
     ),
 ]
