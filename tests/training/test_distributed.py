@@ -88,6 +88,20 @@ Every process writes a file of its own.
 """
 
 
+LEAVING = """
+import os, sys
+from pathlib import Path
+from antiphon.training import distributed
+distributed.join_process_group()
+import torch.distributed.nn.functional
+distributed.all_reduce_sum(1.0)
+distributed._leave_process_group()
+names = [(thread / "comm").read_text() for thread in Path("/proc/self/task").iterdir()]
+sys.exit(any("gloo" in name for name in names))
+"""
+"""A program that fails if threads of its process group outlive the group."""
+
+
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
 
 
@@ -207,6 +221,15 @@ def test_training_in_python_joins_the_processes_of_torchrun_and_all_hear_of_an_e
     assert other_text == text
     assert other_refusal == f"rank 0: {refusal}"
     assert str(folder / "run") in refusal
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_threads_of_the_process_group_end_before_python_does(tmp_path):
+    """One that is still at work when Python ends aborts the process after a training that went well."""
+    (tmp_path / "leaving.py").write_text(LEAVING)
+    command = [*TORCHRUN, "--standalone", "--nproc-per-node", "2", str(tmp_path / "leaving.py")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
 
 
 def test_bad_data_end_all_processes_with_one_sentence(folder):

@@ -58,6 +58,10 @@ def join_process_group() -> None:
     is_alone = not distributed.is_torchelastic_launched() or int(os.environ["WORLD_SIZE"]) == 1
     if is_alone or distributed.is_initialized():
         return
+    # Its functions have the default group as default argument. Imported later, as PyTorch does by itself, they would
+    # keep the group alive, whose threads then abort the process if they are still at work when Python ends.
+    import torch.distributed.nn.functional  # noqa: F401
+
     store, own_rank, size = next(rendezvous("env://", timeout=_TIMEOUT))
     store = PrefixStore(_agree_on_prefix(store, own_rank, size), store)
     distributed.init_process_group("gloo", store=store, rank=own_rank, world_size=size, timeout=_TIMEOUT)
