@@ -11,6 +11,7 @@ from antiphon.exceptions import RunError
 from antiphon.ranking.ensemble_rankers import mean_log_odds
 from tests.cli.test_answer_selection import arguments_of, evaluate, toy, train
 from tests.encoders import write_encoder
+from tests.sealing import seal_again
 
 __all__ = ["toy"]
 
@@ -125,9 +126,16 @@ def test_what_does_not_rank_is_no_member_of_an_ensemble_that_does(antiphon, toy,
     assert not (tmp_path / "both").exists()
 
 
-def test_an_ensemble_without_members_is_refused(ensemble, tmp_path):
-    from tests.sealing import seal_again
+def test_a_member_whose_training_has_not_ended_is_refused_by_its_name(antiphon, members, tmp_path):
+    stopped = shutil.copytree(members[0], tmp_path / "stopped", ignore=lambda _, names: {"logistic.json"})
+    seal_again(stopped)
+    refused = antiphon("ensemble", stopped, members[1], "--out", tmp_path / "both")
+    assert refused.status == 2
+    assert f"{stopped}: its training has not ended, expected a finished run" in refused.err
+    assert not (tmp_path / "both").exists()
 
+
+def test_an_ensemble_without_members_is_refused(ensemble, tmp_path):
     empty = shutil.copytree(ensemble, tmp_path / "empty", ignore=lambda _, names: [n for n in names if "member" in n])
     seal_again(empty)
     with pytest.raises(RunError, match="no members in it"):
