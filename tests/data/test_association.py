@@ -1,6 +1,6 @@
 import numpy as np
 
-from antiphon.data.association import associate
+from antiphon.data.association import associate, count_keys
 from antiphon.data.codec import PairCodec, TextCodec
 from antiphon.data.corpus import Corpus, LengthLimits, write_corpus
 from antiphon.data.readers import Pair
@@ -19,3 +19,12 @@ def test_letters_go_with_what_stands_in_the_same_pairs(tmp_path):
     assert found[:4].tolist() == [NO_COUNTERPART] * 4
     assert found[4:].tolist() == [x, y, w, NO_COUNTERPART]
     assert found.dtype == np.int64
+
+
+def test_keys_are_counted_in_parts_of_any_size():
+    parts = [np.array(part, np.int64) for part in ([5, 1, 5], [], [2**40, 1], [7], [1, 7, 7])]
+    for at_once in (1, 3, 100):
+        keys, counts = count_keys(iter(parts), at_once)
+        assert keys.tolist() == [1, 5, 7, 2**40]
+        assert counts.tolist() == [3, 2, 3, 1]
+    assert [len(each) for each in count_keys(iter([]))] == [0, 0]
