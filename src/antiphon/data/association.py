@@ -11,7 +11,7 @@ from antiphon.data.vocab import NO_COUNTERPART, SPECIALS
 _PAIRS = 50_000
 """Maximum number of pairs counted."""
 _KEYS_AT_ONCE = 2**21
-"""Keys that are collected before equal ones are added up."""
+"""Maximum number of keys in memory before their counts are merged."""
 
 Keys = NDArray[np.int64]
 
@@ -52,13 +52,13 @@ def count_keys(parts: Iterable[Keys], at_once: int = _KEYS_AT_ONCE) -> tuple[Key
         waiting.append(part)
         size += len(part)
         if size >= at_once:
-            keys, counts = _add_keys(keys, counts, waiting)
+            keys, counts = _merge_counts(keys, counts, waiting)
             waiting, size = [], 0
-    return _add_keys(keys, counts, waiting)
+    return _merge_counts(keys, counts, waiting)
 
 
-def _add_keys(keys: Keys, counts: NDArray[np.int64], more: list[Keys]) -> tuple[Keys, NDArray[np.int64]]:
-    """The same counts with those of more keys."""
+def _merge_counts(keys: Keys, counts: NDArray[np.int64], more: list[Keys]) -> tuple[Keys, NDArray[np.int64]]:
+    """Distinct keys and their counts, with those of more keys."""
     new, counted = np.unique(np.concatenate([*more, np.zeros(0, np.int64)]), return_counts=True)
     every = np.union1d(keys, new)
     added = np.zeros(len(every), np.int64)

@@ -80,7 +80,7 @@ def load_overlap_ranker(run: RunFolder, recipe: Recipe, device: str = "cpu") -> 
 
 
 def matcher_settings(recipe: Recipe) -> MatcherSection:
-    """The section ``model`` of a matcher's recipe."""
+    """The settings of the matcher in a recipe."""
     assert isinstance(recipe.model, MatcherSection)
     return recipe.model
 
