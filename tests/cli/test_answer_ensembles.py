@@ -126,12 +126,12 @@ def test_what_does_not_rank_is_no_member_of_an_ensemble_that_does(antiphon, toy,
     assert not (tmp_path / "both").exists()
 
 
-def test_a_member_whose_training_has_not_ended_is_refused_by_its_name(antiphon, members, tmp_path):
-    stopped = shutil.copytree(members[0], tmp_path / "stopped", ignore=lambda _, names: {"logistic.json"})
+def test_a_member_without_a_finished_epoch_is_refused_by_its_name(antiphon, members, tmp_path):
+    stopped = shutil.copytree(members[0], tmp_path / "stopped", ignore=lambda *_: {"model.safetensors"})
     seal_again(stopped)
     refused = antiphon("ensemble", stopped, members[1], "--out", tmp_path / "both")
     assert refused.status == 2
-    assert f"{stopped}: its training has not ended, expected a finished run" in refused.err
+    assert f"{stopped}: no model.safetensors yet, expected a run that finished at least one epoch" in refused.err
     assert not (tmp_path / "both").exists()
 
 

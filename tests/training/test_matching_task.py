@@ -2,6 +2,7 @@
 
 import pytest
 
+import antiphon as package
 from antiphon.exceptions import InputError
 from antiphon.recipe.recipe_file import load_recipe
 from antiphon.training.fit import train
@@ -34,6 +35,7 @@ def test_a_killed_matcher_resumed_ends_where_an_uninterrupted_one_ends(
     with pytest.raises(KilledError):
         train(recipe, tmp_path / "killed")
     come_back()
+    assert package.load(tmp_path / "killed").rank("which ?", ["the", "a"])  # a run can be used before its training ends
     resumed = train(recipe, tmp_path / "killed", resume=True)
     assert_same_run(whole, resumed)
     assert resumed.logistic.read_bytes() == whole.logistic.read_bytes()

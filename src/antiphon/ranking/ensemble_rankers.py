@@ -72,13 +72,11 @@ def ensemble_rankers(runs: Sequence[Path], out: Path, mean: Mean, *, force: bool
 
 
 def _refuse_others(folders: dict[str, RunFolder]) -> None:
-    """Refuses members without probabilities of answers, and those that cannot combine them with word counts yet."""
+    """Refuses members that are no matchers."""
     for name, folder in folders.items():
         model = folder.recipe().model
         if not isinstance(model, MatcherSection):
             raise RunError(f"{name}: a run of kind {model.kind}, expected a matcher as the others of the ensemble")
-        if model.overlap and not folder.logistic.is_file():
-            raise RunError(f"{name}: its training has not ended, expected a finished run; continue it with --resume")
 
 
 def _mean_explanation(explanations: Sequence[ExplainRanking]) -> ExplainRanking:

@@ -150,7 +150,7 @@ def load_overlap(run: RunFolder) -> Overlap:
 
 def _load_logistic(run: RunFolder) -> Logistic:
     if not run.logistic.is_file():
-        raise RunError(f"{run.logistic}: missing, expected the weights of words in common; train again with --resume")
+        raise RunError(f"{run.logistic}: missing, expected the weights of words in common; train again")
     logistic = Logistic.load(run.logistic)
     if logistic.names not in (FEATURES, OLDER_FEATURES):
         raise RunError(

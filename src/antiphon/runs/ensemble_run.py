@@ -13,7 +13,7 @@ from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.model_sections import EnsembleSection
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import count_parameters, map_ids
-from antiphon.runs.run_copies import copy_files, copy_run, copy_vocabs
+from antiphon.runs.run_copies import copy_files, copy_part, copy_vocabs
 from antiphon.runs.run_folder import RunFolder, load_any_network, locked_folder, new_run, refuse_inside
 from antiphon.storage.layout import MEMBERS
 from antiphon.terminal import count_of
@@ -59,7 +59,7 @@ def new_ensemble(members: Sequence[RunFolder], recipe: Recipe, out: Path, *, for
     refuse_inside(out, members)
     with locked_folder(out), new_run(out, force=force) as run:
         for name, member in zip(MEMBERS, members, strict=False):
-            copy_run(member, run.path / name)
+            copy_part(member, run.path / name)
         run.save_recipe(recipe)
         yield run
 

@@ -21,7 +21,7 @@ from antiphon.recipe.model_sections import (
 )
 from antiphon.recipe.schema import Recipe, SearchSection, token_kinds
 from antiphon.runs.build import build_normalisation, count_parameters, map_ids
-from antiphon.runs.run_copies import copy_run, copy_vocabs
+from antiphon.runs.run_copies import copy_part, copy_vocabs
 from antiphon.runs.run_folder import RunFolder, load_any_network, locked_folder, new_run, refuse_inside
 
 
@@ -38,10 +38,10 @@ def combine_runs(
     runs = {"direct": direct, "channel": channel, "lm": language_model}
     folders = {name: RunFolder.open(path) for name, path in runs.items() if path is not None}
     refuse_inside(out, folders.values())
-    recipe = _combined_recipe(folders, search)
+    recipe = _combined_recipe(_part_recipes(folders), search)
     with locked_folder(out), new_run(out, force=force) as run:
         for name, folder in folders.items():
-            copy_run(folder, run.path / name)
+            copy_part(folder, run.path / name)
         copy_vocabs(folders["direct"], run)
         run.save_recipe(recipe)
         run.save_metrics({"parameters": count_parameters(load_noisy_channel(run, recipe))})
@@ -53,9 +53,7 @@ def load_noisy_channel(run: RunFolder, recipe: Recipe) -> NoisyChannel:
     parts = run.parts()
     if "direct" not in parts:
         raise RunError(f"{run.path}: no direct model in it, expected one in {run.path / 'direct'}")
-    recipes = {name: part.recipe() for name, part in parts.items()}
-    _check_kinds(parts, recipes)
-    _check_tokens(recipes)
+    recipes = _part_recipes(parts)
     modules = {name: load_any_network(part, recipes[name]) for name, part in parts.items()}
     codecs = {name: part.codec(recipes[name]) for name, part in parts.items()}
     direct = codecs["direct"]
@@ -78,13 +76,21 @@ def load_noisy_channel(run: RunFolder, recipe: Recipe) -> NoisyChannel:
     )
 
 
-def _combined_recipe(folders: dict[str, RunFolder], search: dict[str, object]) -> Recipe:
+def _part_recipes(parts: dict[str, RunFolder]) -> dict[str, Recipe]:
+    """The recipe of each part; parts that do not fit together are refused by name."""
+    recipes = {name: part.recipe() for name, part in parts.items()}
+    _check_kinds(parts, recipes)
+    _check_tokens(recipes)
+    return recipes
+
+
+def _combined_recipe(parts: dict[str, Recipe], search: dict[str, object]) -> Recipe:
     """The direct model's recipe as that of a noisy channel; missing parts get weight 0."""
-    recipe = folders["direct"].recipe()
+    recipe = parts["direct"]
     given = {name: value for name, value in search.items() if value is not None}
     weights = list(cast(tuple[float, ...], given.get("weights", SearchSection().weights)))
     for index, name in ((1, "channel"), (2, "lm")):
-        if name not in folders:
+        if name not in parts:
             weights[index] = 0.0
     table = recipe.model_dump()
     table["model"] = NoisyChannelSection()

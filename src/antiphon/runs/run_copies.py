@@ -19,6 +19,13 @@ def copy_run(run: RunFolder, target: Path) -> None:
     seal_run(target)
 
 
+def copy_part(run: RunFolder, target: Path) -> None:
+    """Copies a run that becomes a part of another one; without weights it is refused."""
+    if not run.parts():
+        run.trained_weights()
+    copy_run(run, target)
+
+
 def copy_vocabs(run: RunFolder, target: RunFolder) -> None:
     """Copies the vocabularies and SentencePiece models of a run."""
     copy_files(run, ("source.vocab", "target.vocab", "features.vocab", "source.spm", "target.spm"), target.path)

@@ -113,7 +113,7 @@ class TrainingLoop:
                 "pairs_per_second": self.state.loss.count / (trained - started),
             }
         )
-        self._save_epoch(row)
+        self._save_epoch(row, result)
         self._call(lambda callback: callback.on_epoch_end(self.state.epoch, row, self.state.evaluated_model))
         return True
 
@@ -152,20 +152,22 @@ class TrainingLoop:
             batch, lambda parts: [compute(part.to(device)) for part in parts], self.step.release_graphs
         )
 
-    def _save_epoch(self, row: Row) -> None:
+    def _save_epoch(self, row: Row, result: DevResult) -> None:
         """Adds an epoch to the history and saves all of it."""
         is_best = self.history.add(row)
         self.state.finish_epoch()
-        self._save(is_best=is_best)
+        self._save(best=result if is_best else None)
 
-    def _save(self, *, is_best: bool = False, seconds: float = 0.0) -> None:
-        """Saves a checkpoint, after an epoch the log, and the best weights, all in one change of the run."""
+    def _save(self, *, best: DevResult | None = None, seconds: float = 0.0) -> None:
+        """Saves a checkpoint, after an epoch the log, and weights that are the best, all in one change of the run."""
         checkpoint = self.state.checkpoint(self.history, seconds)
 
         def write() -> None:
             with self.run_folder.changed() as new:
-                if is_best:
+                if best:
                     new.save_weights(self.state.evaluated_model.state_dict())
+                    if best.save_with_weights:
+                        best.save_with_weights(new)
                 if not self.state.update:
                     self.history.write_csv(new.log)
                 save_checkpoint(checkpoint, new.checkpoint)

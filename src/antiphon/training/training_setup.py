@@ -17,10 +17,14 @@ T = TypeVar("T")
 
 
 class DevResult(NamedTuple):
-    """The mean loss on the dev set, and the metrics."""
+    """The mean loss on the dev set, and the metrics.
+
+    ``save_with_weights`` writes what the model needs beside its weights, if anything; called if they are the best.
+    """
 
     loss: float
     metrics: dict[str, float]
+    save_with_weights: Callable[[RunFolder], None] | None = None
 
 
 class InMicroBatches(Protocol):

@@ -29,7 +29,6 @@ from antiphon.ranking.rankers import (
     plan_match_batches,
 )
 from antiphon.ranking.saved_rankers import (
-    load_matcher,
     load_overlap,
     matcher_settings,
     new_matcher,
@@ -70,10 +69,6 @@ class WordCounts:
         features = pair_features(self.train, match_log_odds(matcher, self.corpus))
         return Logistic.fit(FEATURES, features, self.corpus.labels, self.l2)
 
-    def add(self, matcher: PairModel, dev_log_odds: Scores) -> Scores:
-        """The log odds of the dev pairs with word overlap."""
-        return self.fit(matcher).log_odds(pair_features(self.dev, dev_log_odds))
-
 
 @dataclass(frozen=True)
 class MatchingValidation:
@@ -89,25 +84,27 @@ class MatchingValidation:
     counts: WordCounts | None
 
     def __call__(self, model: nn.Module, in_micro_batches: InMicroBatches) -> DevResult:
-        """Dev loss and metrics."""
-        matcher, loss = cast(PairModel, model), RunningMean()
-        log_odds = np.zeros(sum(map(len, self.plan)))
+        """Dev loss and metrics; with word overlap, also the metrics of the network alone."""
+        matcher = cast(PairModel, model)
+        log_odds, loss = self._log_odds_and_loss(matcher, in_micro_batches)
+        alone, likelihood = self._metrics(log_odds), {"perplexity": perplexity(-loss, 1).value}
+        if self.counts is None:
+            return DevResult(loss, alone | likelihood)
+        logistic = self.counts.fit(matcher)
+        combined = self._metrics(logistic.log_odds(pair_features(self.counts.dev, log_odds)))
+        network = {f"network_{name}": value for name, value in alone.items()}
+        return DevResult(loss, combined | network | likelihood, lambda run: logistic.save(run.logistic))
+
+    def _log_odds_and_loss(self, matcher: PairModel, in_micro_batches: InMicroBatches) -> tuple[Scores, float]:
+        """The log odds of every dev pair, and the mean loss."""
+        log_odds, loss = np.zeros(sum(map(len, self.plan))), RunningMean()
         for indices in self.plan:
             parts = in_micro_batches(self.corpus.batch(indices), lambda batch: _log_odds_and_loss(matcher, batch))
             for _, total in parts:
                 loss.add(total, 0)
             loss.count += len(indices)
             log_odds[indices] = torch.cat([odds for odds, _ in parts]).double().cpu().numpy()
-        metrics = self._rank(matcher, log_odds)
-        return DevResult(loss.value, metrics | {"perplexity": perplexity(-loss.value, 1).value})
-
-    def _rank(self, matcher: PairModel, log_odds: Scores) -> dict[str, float]:
-        """The metrics of the ranking; with word overlap, also those of the network alone."""
-        alone = self._metrics(log_odds)
-        if self.counts is None:
-            return alone
-        combined = self._metrics(self.counts.add(matcher, log_odds))
-        return combined | {f"network_{name}": value for name, value in alone.items()}
+        return log_odds, loss.value
 
     def _metrics(self, scores: Scores) -> dict[str, float]:
         """The ranking metrics, given the scores of all candidates."""
@@ -216,11 +213,7 @@ class MatchingTask:
         matcher.start_at(log(right / (1 - right)))
 
     def finish(self, run: RunFolder, new: RunFolder, device: str) -> dict[str, float]:
-        """With ``model.overlap``, saves the logistic regression that goes with the best weights."""
-        if matcher_settings(self.recipe).overlap:
-            corpus = question_encoder(run, self.recipe)(self.train)
-            matcher = load_matcher(run, self.recipe).to(device)
-            self._counts(run, corpus).fit(matcher).save(new.logistic)
+        """Nothing is left to do: the logistic regression is saved with the best weights."""
         return {}
 
     def _counts(self, run: RunFolder, corpus: PairCorpus) -> WordCounts:
