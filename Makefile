@@ -15,7 +15,7 @@ $(VENV)/installed: pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
-demo: setup  ## learn to pronounce and to spell English in about six minutes
+demo: setup  ## learn to pronounce and to spell English in about four minutes
 	$(BIN)/antiphon demo
 
 serve: setup  ## serve the runs of the demo, which is done first if it has not been; open http://127.0.0.1:8000

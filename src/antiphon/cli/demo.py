@@ -1,6 +1,6 @@
 """Learn to pronounce and spell English words, and show the result.
 
-Trains on data that come with the package, on one core, in about six minutes.
+Trains on data that come with the package, on one core, in about four minutes.
 The first result comes after about two.
 
 Examples:
