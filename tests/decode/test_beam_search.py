@@ -7,7 +7,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from antiphon.data.vocab import END
 from antiphon.decode.beam_search import BeamSearch, search_outputs
-from tests.decode.small_models import MODELS, batch_of, every_output, pair, small_model, sources
+from tests.decode.small_models import ALIGNED, MODELS, batch_of, every_output, pair, small_model, sources
 from tests.networks import beam_settings
 
 WIDE = beam_settings(beam=200, nbest=8, threshold=float("inf"), max_length_ratio=0.0, max_length_extra=4)
@@ -166,14 +166,14 @@ def leaves(tree):
     return [tree] if isinstance(tree, torch.Tensor) else []
 
 
-@pytest.mark.parametrize("name", ["attention", "encoder_decoder"])
+@pytest.mark.parametrize("name", [name for name in MODELS if name not in ALIGNED])
 @torch.inference_mode()
 def test_a_step_of_static_shapes_has_no_device_sync(name):
     model, batch = small_model(name, 2, target_size=30), batch_of(sources(5, 9, 2))
     assert_no_device_sync(BeamSearch(model, batch, beam_settings(beam=4, nbest=2), static_shapes=True))
 
 
-@pytest.mark.parametrize("name", ["transducer", "geometric", "forced"])
+@pytest.mark.parametrize("name", ALIGNED)
 @torch.inference_mode()
 def test_a_transducer_step_of_static_shapes_has_no_device_sync_but_for_lost_cells(name, monkeypatch):
     monkeypatch.setattr("antiphon.nn.next_tokens.cell_blocks", lambda *_: [])  # kernels see to them on a GPU
