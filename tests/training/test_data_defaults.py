@@ -1,12 +1,13 @@
 """What a recipe leaves open and the vocabularies and the number of pairs decide."""
 
+import numpy as np
 import pytest
 
 from antiphon.data.codec import PairCodec, TextCodec
 from antiphon.data.tokenise import Chars, Normalisation, Words
 from antiphon.data.vocab import Vocab
 from antiphon.recipe.recipe_file import parse_recipe
-from antiphon.training.data.data_defaults import with_data_defaults, with_model_defaults
+from antiphon.training.data.data_defaults import with_data_defaults, with_model_defaults, with_search_defaults
 
 LETTERS, OTHERS = (TextCodec(Normalisation(), Chars(), Vocab(letters)) for letters in ("abcdef", "uvwxyz"))
 
@@ -23,12 +24,13 @@ def test_one_alphabet_ties_the_same_letters_and_few_pairs_are_made_up(pairs, sha
     assert recipe.train.hallucination == share
 
 
-def test_two_alphabets_tie_what_goes_together_and_two_lexicons_nothing():
+def test_two_alphabets_or_lexicons_tie_what_goes_together_unless_the_transition_is_constant():
     recipe = defaults_of(LETTERS, OTHERS, 800)
     assert recipe.model.tie == "associated"
     assert recipe.train.hallucination == 0.0
     words = TextCodec(Normalisation(), Words(), Vocab(f"word{index}" for index in range(200_000)))
-    assert defaults_of(words, LETTERS, 800).model.tie == "none"
+    assert defaults_of(words, LETTERS, 800).model.tie == "associated"
+    assert defaults_of(LETTERS, OTHERS, 800, model={"transition": "geometric"}).model.tie == "none"
 
 
 @pytest.mark.parametrize(("encoder", "context"), [("bidirectional", "attention"), ("unidirectional", "none")])
@@ -68,3 +70,17 @@ def test_only_a_transformer_smooths_labels_unasked(kind, smoothing):
     assert defaults_of(LETTERS, OTHERS, 100, model={"kind": kind}).train.label_smoothing == smoothing
     asked = defaults_of(LETTERS, OTHERS, 100, model={"kind": kind}, train={"label_smoothing": 0.0})
     assert asked.train.label_smoothing == 0.0
+
+
+def limits_of(source_lengths, target_lengths, **search):
+    recipe = parse_recipe({"search": search}, "here")
+    search = with_search_defaults(recipe, np.array(source_lengths), np.array(target_lengths)).search
+    return search.max_length_ratio, search.max_length_extra
+
+
+def test_outputs_may_be_as_long_as_the_targets_of_training():
+    assert limits_of([5, 9, 1], [14, 20, 12]) == (2.0, 10)
+    assert limits_of([3, 4, 5] * 100, [61, 85, 110] * 100) == (25.0, 10)  # 20 times as long and 10 more, with room
+    assert limits_of([10] * 999 + [2], [10] * 999 + [300]) == (2.0, 296)  # one pair does not lengthen all outputs
+    assert limits_of([3], [90], max_length_ratio=5, max_length_extra=7) == (5.0, 7)
+    assert limits_of([1], [10**6]) == (100.0, 10**4)

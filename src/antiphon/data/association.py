@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from antiphon.data.corpus import Corpus
 from antiphon.data.vocab import NO_COUNTERPART, SPECIALS
 
-_PAIRS = 50_000
-"""Maximum number of pairs counted."""
+_PAIRS, _CELLS = 50_000, 5 * 10**7
+"""Maximum number of pairs counted, and of source tokens times target tokens in them."""
 _KEYS_AT_ONCE = 2**21
 """Maximum number of keys in memory before their counts are merged."""
 
@@ -23,7 +23,8 @@ def associate(corpus: Corpus, source_size: int, target_size: int) -> NDArray[np.
 
     Only tokens that occur together take memory, not all ``source_size * target_size``.
     """
-    pairs = corpus.pair_ids(np.arange(min(_PAIRS, len(corpus))))
+    cells = np.cumsum(corpus.source_lengths[:_PAIRS] * corpus.target_lengths[:_PAIRS])
+    pairs = corpus.pair_ids(np.arange(max(1, np.searchsorted(cells, _CELLS, "right"))))
     texts = zip(pairs.sources, corpus.known_targets(pairs.targets), strict=True)
     types = [(_types(source), _types(target)) for source, target in texts]
     with_source = np.bincount(np.concatenate([source for source, _ in types]), minlength=source_size)

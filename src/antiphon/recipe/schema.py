@@ -143,6 +143,10 @@ class TrainSection(Section):
     """Log metrics for TensorBoard in the run folder; needs antiphon[log]."""
 
 
+MAX_LENGTH_RATIO, MAX_LENGTH_EXTRA = 100.0, 10**4
+"""The highest limits on the length of outputs."""
+
+
 class SearchSection(Section):
     """How outputs are searched."""
 
@@ -164,10 +168,10 @@ class SearchSection(Section):
     """Hypotheses more than this many nats behind the best are pruned (beam threshold)."""
     commit_margin: Annotated[Nats, UsedBy("streams")] = 1.0
     """A stream writes the prefix shared by all outputs at most this many nats behind the best; lower writes sooner."""
-    max_length_ratio: Annotated[float, Field(gt=0, le=100)] = 2.0
-    """Maximum length of outputs as a multiple of the length of the input, to which ``max_length_extra`` is added."""
-    max_length_extra: Annotated[int, Field(gt=0, le=10**4)] = 10
-    """Tokens that outputs may have beyond ``max_length_ratio`` times the length of the input."""
+    max_length_ratio: Annotated[float, Field(gt=0, le=MAX_LENGTH_RATIO)] | None = None
+    """Maximum length of outputs as a multiple of the input's, and ``max_length_extra`` more; unset: by the data."""
+    max_length_extra: Annotated[int, Field(gt=0, le=MAX_LENGTH_EXTRA)] | None = None
+    """Tokens that outputs may have beyond ``max_length_ratio`` times the length of the input; unset: by the data."""
     length_normalisation: Annotated[float, Field(ge=0, le=10)] = 0.0
     """Finished outputs are ranked by log probability / length ** this; 0: by the log probability itself."""
     rule_weight: Annotated[float, Field(ge=0, le=1)] | None = None

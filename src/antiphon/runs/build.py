@@ -13,6 +13,9 @@ from antiphon.recipe.kinds import KINDS, resolve
 from antiphon.recipe.model_sections import ModelSection, TransducerSection
 from antiphon.recipe.schema import DataSection, Recipe, SearchSection, token_kinds
 
+LENGTH_RATIO, LENGTH_EXTRA = 2.0, 10
+"""Limits on the length of outputs, unless the training pairs need higher ones."""
+
 
 def build_model(settings: ModelSection, codec: PairCodec, *, emit_probability: float = 0.5) -> nn.Module:
     """An untrained model of the recipe's kind for the codec's vocabularies, with all settings that the kind has.
@@ -64,8 +67,8 @@ def build_beam(settings: SearchSection, *, beam: int | None = None, nbest: int =
         direct_outputs=beam if settings.direct_outputs is None else settings.direct_outputs,
         threshold=settings.threshold,
         commit_margin=settings.commit_margin,
-        max_length_ratio=settings.max_length_ratio,
-        max_length_extra=settings.max_length_extra,
+        max_length_ratio=settings.max_length_ratio or LENGTH_RATIO,
+        max_length_extra=settings.max_length_extra or LENGTH_EXTRA,
         length_normalisation=settings.length_normalisation,
         length_bias=settings.length_bias,
         replace_unknown=settings.replace_unknown,

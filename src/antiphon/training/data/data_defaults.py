@@ -1,15 +1,20 @@
 """Defaults of settings that a recipe leaves unset and that depend on the data."""
 
+from math import ceil
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from antiphon.data.codec import PairCodec
 from antiphon.data.readers import Files, has_features
 from antiphon.data.vocab import SPECIALS
 from antiphon.exceptions import RecipeError
 from antiphon.recipe.model_sections import TokenModelSection, TransducerSection, TransformerSection
-from antiphon.recipe.schema import DataSection, Recipe, token_kinds
-from antiphon.runs.build import may_copy_words, reads_source
+from antiphon.recipe.schema import MAX_LENGTH_EXTRA, MAX_LENGTH_RATIO, DataSection, Recipe, token_kinds
+from antiphon.runs.build import LENGTH_EXTRA, LENGTH_RATIO, may_copy_words, reads_source
 
+Lengths = NDArray[np.int64]
 _MAX_HALLUCINATED, _MIN_HALLUCINATED = 0.5, 0.05
 """Fractions of the pairs that are hallucinated: at most, and at least where any are."""
 _HALLUCINATED_PAIRS = 200
@@ -19,8 +24,10 @@ _MANY_PAIRS = 5_000
 _DROPOUT_FEW_PAIRS, _DROPOUT_MANY_PAIRS = 0.5, 0.3
 _LABEL_SMOOTHING = 0.1
 """Label smoothing of a transformer."""
-_MAX_ASSOCIATIONS = 10**6
-"""Source tokens times target tokens of vocabularies small enough to count what goes with what: letters, phonemes."""
+_TYPICAL_LENGTHS = 0.99
+"""Fraction of the training pairs that decides how long outputs may be in proportion to inputs."""
+_LENGTH_ROOM = 1.25
+"""Outputs may be this much longer than those, where the usual limit is too low for them."""
 _SHARED = 0.5
 """Part of the target vocabulary that must be in the source vocabulary as well, for copying to make sense."""
 
@@ -66,6 +73,21 @@ def with_model_defaults(recipe: Recipe, codec: PairCodec, pairs: int) -> Recipe:
     return recipe.model_copy(update={"model": model, "train": train})
 
 
+def with_search_defaults(recipe: Recipe, source_lengths: Lengths, target_lengths: Lengths) -> Recipe:
+    """The recipe with limits of ``search`` that the targets of all training pairs are within.
+
+    The ratio suits 99 of 100 pairs, with room for longer outputs; the rest is added to every limit.
+    """
+    search = recipe.search
+    needed = float(np.quantile((target_lengths - LENGTH_EXTRA) / source_lengths, _TYPICAL_LENGTHS))
+    enough = LENGTH_RATIO if needed <= LENGTH_RATIO else min(ceil(_LENGTH_ROOM * needed), MAX_LENGTH_RATIO)
+    ratio = search.max_length_ratio or enough
+    left = ceil((target_lengths - ratio * source_lengths).max())
+    extra = search.max_length_extra or max(LENGTH_EXTRA, min(left, MAX_LENGTH_EXTRA))
+    limits = {"max_length_ratio": float(ratio), "max_length_extra": extra}
+    return recipe.model_copy(update={"search": search.model_copy(update=limits)})
+
+
 def share_vocabulary(recipe: Recipe, codec: PairCodec) -> bool:
     """Whether source and target have the same kind of tokens and most target tokens are source tokens as well."""
     kinds = token_kinds(recipe.data)
@@ -85,11 +107,10 @@ def _transducer_settings(recipe: Recipe, model: TransducerSection, codec: PairCo
 
 
 def _choose_tie(recipe: Recipe, model: TransducerSection, codec: PairCodec) -> str:
-    """The same tokens where there are such; associated ones where both vocabularies are as small as alphabets."""
+    """The same tokens where there are such, else associated ones; none for a constant transition."""
     if share_vocabulary(recipe, codec):
         return "same"
-    is_small = len(codec.source.vocab) * len(codec.target.vocab) <= _MAX_ASSOCIATIONS
-    return "associated" if is_small and model.transition == "neural" else "none"
+    return "associated" if model.transition == "neural" else "none"
 
 
 def _hallucinated_share(pairs: int) -> float:

@@ -16,7 +16,12 @@ from antiphon.recipe.schema import Recipe, token_kinds
 from antiphon.runs.build import build_limits, build_normalisation, may_copy_words, reads_source
 from antiphon.runs.run_folder import RunFolder
 from antiphon.terminal import Say
-from antiphon.training.data.data_defaults import required_files, with_data_defaults, with_model_defaults
+from antiphon.training.data.data_defaults import (
+    required_files,
+    with_data_defaults,
+    with_model_defaults,
+    with_search_defaults,
+)
 from antiphon.training.data.encoded_cache import (
     CacheKey,
     is_current,
@@ -185,7 +190,10 @@ def _refuse_no_pairs(files: Files | None, stats: FilterStats) -> None:
 
 def _open_new(recipe: Recipe, run: RunFolder, corpus: Path, say: Say) -> Prepared:
     """The data of a new run, with settings decided that the recipe leaves unset."""
-    recipe = with_model_defaults(recipe, run.codec(recipe), len(Corpus(corpus / "train.arrow")))
+    train = Corpus(corpus / "train.arrow")
+    recipe = with_model_defaults(recipe, run.codec(recipe), len(train))
+    if reads_source(recipe):
+        recipe = with_search_defaults(recipe, train.source_lengths, train.target_lengths)
     run.save_recipe(recipe)
     return _open(recipe, run, corpus, say)
 
