@@ -259,7 +259,6 @@ def test_what_is_no_list_is_refused(model, name, given):
         ({"sample": 2, "nbest": 2}, "sample: draws outputs at random"),
         ({"sample": 2, "seed": -1}, "seed = -1: expected a whole number, at least 0"),
         ({"seed": None}, "seed = None: expected a whole number"),
-        ({"nbest": None}, "nbest = None: expected a whole number"),
         ({"beam": "5"}, "beam = '5': expected a whole number"),
         ({"lexicon": 5}, "lexicon: 5 is not a list of inputs"),
     ],

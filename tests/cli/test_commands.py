@@ -142,6 +142,47 @@ def test_a_run_with_features_has_a_vocabulary_of_them(antiphon, tmp_path):
     test = json.loads((run / "metrics.json").read_text())["test"]
     assert test["examples"] == 300
     assert package.load(run).predict([("badu", ["N", "PL"])])[0].text == "badus"
+    bare = tmp_path / "bare.tsv"
+    bare.write_text("badu\tbadus\n")
+    for command in (
+        ["evaluate", run, bare],
+        ["errors", run, bare],
+        ["align", run, bare],
+        ["evaluate", run, bare, bare],
+    ):
+        refused = antiphon(*command)
+        assert refused.status == 2
+        assert "bare.tsv" in refused.err
+        assert "but the model has some, expected source<TAB>target<TAB>features" in refused.err
+    settings = ["--set", f"data.train={train}", "--set", f"data.dev={bare}"]
+    refused = antiphon("train", tmp_path / "recipe.toml", *settings, "--out", tmp_path / "other")
+    assert refused.status == 2
+    assert "bare.tsv:1: no features, but the model has some" in refused.err
+    assert not (tmp_path / "other").exists()
+
+
+def test_targets_without_four_words_have_no_bleu_and_a_note_says_so(antiphon, tmp_path):
+    (tmp_path / "pairs.tsv").write_text("turn it on\tLIGHT ON\nturn it off now\tLIGHT OFF NOW\n")
+    pairs = tmp_path / "pairs.tsv"
+    settings = [f"data.train={pairs}", f"data.dev={pairs}", "data.min_count=1", "model.hidden_size=8"]
+    given = [part for setting in [*settings, "train.max_epochs=1", "train.passes=1"] for part in ("--set", setting)]
+    trained = antiphon("train", "fr-en", *given, "--out", tmp_path / "run")
+    assert "dev: no target has four tokens, so bleu is 0, and the best epoch is that with" in trained.err
+    measured = antiphon("evaluate", tmp_path / "run", pairs)
+    assert measured.err == "antiphon: no target has four words, so bleu is 0; the other metrics say more\n"
+
+
+def test_outputs_far_longer_than_their_inputs_are_found_without_settings(antiphon, tmp_path):
+    spelt = {"1": "a" * 18, "2": "b" * 24}
+    numbers = ["1", "2", "11", "12", "21", "22"]
+    (tmp_path / "pairs.tsv").write_text("".join(f"{n}\t{''.join(spelt[c] for c in n)}\n" for n in numbers))
+    pairs = tmp_path / "pairs.tsv"
+    settings = [f"data.train={pairs}", f"data.dev={pairs}", "model.hidden_size=8", "train.max_epochs=1"]
+    given = [part for setting in settings for part in ("--set", setting)]
+    assert antiphon("train", "inflection", *given, "--out", tmp_path / "run").status == 0
+    search = package.load(tmp_path / "run").recipe.search
+    longest = search.max_length_ratio * 3 + search.max_length_extra  # of two digits and the end symbol
+    assert longest > 49
 
 
 @pytest.mark.parametrize(("ending", "start"), [("svg", b"<?xml"), ("pdf", b"%PDF"), ("png", b"\x89PNG")])

@@ -90,4 +90,4 @@ def test_a_lexicon_without_features_is_refused_where_the_run_reads_them(tmp_path
     (tmp_path / "lexicon.tsv").write_text("badu\tx\n")
     refused = antiphon("predict", tmp_path / "run", "--lexicon", tmp_path / "lexicon.tsv", stdin=b"badu\tN;SG\n")
     assert refused.status == 2
-    assert "lexicon.tsv: no features, but the run was trained with them" in refused.err
+    assert "lexicon.tsv:1: no features, but the model has some, expected" in refused.err

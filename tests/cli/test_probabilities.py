@@ -33,6 +33,23 @@ def test_cover_gives_as_many_outputs_as_have_the_mass(toy_run, antiphon):
     assert len(antiphon("predict", toy_run, "--cover", "0.5", stdin=b"badu\n").out.splitlines()) == 1
 
 
+def test_cover_widens_the_beam_where_it_has_to_and_leaves_out_what_adds_nothing(toy_run, antiphon):
+    inputs = b"badukiga\nzzzz\n"
+    wide, widened = (
+        rows(antiphon("predict", toy_run, "--cover", "0.9", *beam, stdin=inputs).out)
+        for beam in (["--beam", "100"], ["--set", "search.beam=1"])
+    )
+    assert [(line, text) for line, _, text in widened] == [(line, text) for line, _, text in wide]
+    assert all(float(probability) > 1e-6 for _, probability, _ in wide)
+    assert len(package.load(toy_run).predict(["zzzz"], cover=0.9)[0].nbest) > 1
+
+
+def test_a_note_says_where_the_outputs_have_too_little_probability(toy_run, antiphon):
+    short = antiphon("predict", toy_run, "--cover", "0.99", "--beam", "1", stdin=b"zzzz\n")
+    assert "1 input: outputs have less than 0.99 together; raise --nbest or --beam for more" in short.err
+    assert "together" not in antiphon("predict", toy_run, "--cover", "0.1", stdin=b"badu\n").err
+
+
 def test_samples_are_repeatable_and_come_with_probabilities(toy_run, antiphon):
     first, again, other = (
         antiphon("predict", toy_run, "--sample", "4", "--seed", seed, stdin=b"badu\n").out for seed in ("1", "1", "2")

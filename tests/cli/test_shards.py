@@ -139,7 +139,7 @@ def test_a_wrong_line_is_named_and_whole_parts_before_it_stay(antiphon, rules, f
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (("--nbest", "2"), "parts of another setting nbest (1, not 2)"),
+        (("--nbest", "2"), "parts of another setting nbest (none, not 2)"),
         (("--part-lines", "31"), "parts of another setting part-lines (30, not 31)"),
         (("--format", "jsonl"), "parts of another setting format (text, not jsonl)"),
     ],

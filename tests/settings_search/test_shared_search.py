@@ -55,6 +55,13 @@ def test_two_processes_claim_every_combination_once(join):
     assert one.results() == other.results() == join().results()
 
 
+def test_of_trials_with_the_same_value_the_one_with_the_lowest_perplexity_is_the_best(join):
+    search = join()
+    for perplexity in (7.0, None, 5.0, 6.0):
+        search.complete(search.claim(), 0.0, 3, 1.5, perplexity)
+    assert [result.perplexity for result in search.results()] == [5.0, 6.0, 7.0, None]
+
+
 def test_a_trial_of_a_process_that_is_gone_is_claimed_again_and_keeps_its_epochs(join):
     one, other = join(), join()
     lost = one.claim()

@@ -8,6 +8,9 @@ import numpy as np
 
 from antiphon.api.results import Candidate
 
+_NEGLIGIBLE = 1e-6
+"""A candidate that adds less probability than this is left out."""
+
 
 def merge_equal_texts(candidates: Sequence[Candidate], length_normalisation: float) -> list[Candidate]:
     """The candidates, best first, each text once.
@@ -35,8 +38,14 @@ def _add(best: Candidate, other: Candidate, length_normalisation: float) -> Cand
     return replace(best, score=best.score + gain, log_probability=total)
 
 
+def total_probability(candidates: Sequence[Candidate]) -> float:
+    """The probability of all candidates together."""
+    return sum(each.probability or 0.0 for each in candidates)
+
+
 def covering(candidates: Sequence[Candidate], mass: float) -> list[Candidate]:
-    """The most probable candidates whose probabilities sum to ``mass``; all of them if the sum is lower."""
+    """The most probable candidates whose probabilities sum to ``mass``; if the sum is lower, all that add to it."""
     by_probability = sorted(candidates, key=lambda each: -(each.log_probability or 0.0))
     before = [0.0, *accumulate(each.probability or 0.0 for each in by_probability)]
-    return [each for each, covered in zip(by_probability, before, strict=False) if covered < mass]
+    needed = [each for each, covered in zip(by_probability, before, strict=False) if covered < mass]
+    return [each for n, each in enumerate(needed) if not n or (each.probability or 0.0) > _NEGLIGIBLE]

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from antiphon.api.candidate_lists import covering, merge_equal_texts
+from antiphon.api.candidate_lists import covering, merge_equal_texts, total_probability
 from antiphon.api.inputs import PredictOptions
 from antiphon.api.prediction_interface import PredictionInterface
 from antiphon.api.results import Candidate, Prediction
@@ -25,6 +25,11 @@ class CandidateSearch(PredictionInterface):
     rule_weight: float
 
     @property
+    def beam(self) -> int:
+        """The setting of the search."""
+        raise NotImplementedError
+
+    @property
     def length_normalisation(self) -> float:
         """The setting of the search."""
         raise NotImplementedError
@@ -40,10 +45,26 @@ class CandidateSearch(PredictionInterface):
 
     def predict_batch(self, sources: Sequence[Source], options: PredictOptions) -> list[Prediction]:
         """The outputs of beam search for one batch, no text twice, or samples."""
-        found = self._candidates(sources, options) if options.sample else self._distinct(sources, options)
-        if options.cover is not None:
-            found = [covering(candidates, options.cover) for candidates in found]
+        if options.sample:
+            found = self._candidates(sources, options)
+        elif options.cover is not None:
+            found = self._covering(sources, options, options.cover)
+        else:
+            found = self._distinct(sources, options)
         return [self._prediction(source, candidates) for source, candidates in zip(sources, found, strict=True)]
+
+    def _covering(self, sources: Sequence[Source], options: PredictOptions, mass: float) -> list[list[Candidate]]:
+        """The fewest candidates of each source that have this probability together.
+
+        Unless the beam is given, the search is repeated with one as wide as the list where it has found too little.
+        """
+        found = self._distinct(sources, options)
+        short = [n for n, candidates in enumerate(found) if total_probability(candidates) < mass]
+        if short and options.beam is None and options.max_outputs > self.beam:
+            wide = replace(options, beam=options.max_outputs)
+            for n, candidates in zip(short, self._distinct([sources[n] for n in short], wide), strict=True):
+                found[n] = candidates
+        return [covering(candidates, mass) for candidates in found]
 
     def _distinct(self, sources: Sequence[Source], options: PredictOptions) -> list[list[Candidate]]:
         """The best candidates of each source with different texts.
@@ -53,11 +74,11 @@ class CandidateSearch(PredictionInterface):
         found = self._candidates(sources, options)
         distinct = [merge_equal_texts(each, self.length_normalisation) for each in found]
         counts = zip(map(len, found), map(len, distinct), strict=True)
-        short = [n for n, (all_, different) in enumerate(counts) if different < options.nbest <= all_]
-        if short and options.nbest < _MAX_CANDIDATES:
-            more = self._distinct([sources[n] for n in short], replace(options, nbest=2 * options.nbest))
+        short = [n for n, (all_, different) in enumerate(counts) if different < options.max_outputs <= all_]
+        if short and options.max_outputs < _MAX_CANDIDATES:
+            more = self._distinct([sources[n] for n in short], replace(options, nbest=2 * options.max_outputs))
             for n, candidates in zip(short, more, strict=True):
-                distinct[n] = candidates[: options.nbest]
+                distinct[n] = candidates[: options.max_outputs]
         return distinct
 
     def _candidate(self, hypothesis: Hypothesis, source: Sequence[str]) -> Candidate:

@@ -44,7 +44,7 @@ def predict_frame(model: "PredictionInterface", frame: Any, columns: Columns, op
     for name in (columns.source, features):
         if name is not None and name not in names:
             raise InputError(f"frame: no column {name!r}, expected it among {one_line(', '.join(map(str, names)))}")
-    several = options.nbest > 1 or options.cover is not None
+    several = options.max_outputs > 1 or options.cover is not None
     added = [name for name, is_list in _ADDED.items() if several or not is_list]
     for name in added:
         if columns.prefix + name in names:

@@ -76,6 +76,11 @@ class NeuralModel(CandidateSearch, Model):
         return cls(recipe, folder.codec(recipe), load_any_network(folder, recipe).to(device), rules)
 
     @property
+    def beam(self) -> int:
+        """The setting of the search."""
+        return self.recipe.search.beam
+
+    @property
     def length_normalisation(self) -> float:
         """The setting of the search."""
         return self.recipe.search.length_normalisation
@@ -104,7 +109,7 @@ class NeuralModel(CandidateSearch, Model):
         return self.module
 
     def _search(self, batch: Batch, options: PredictOptions) -> list[list[Hypothesis]]:
-        settings = build_beam(self.recipe.search, beam=options.beam, nbest=options.nbest)
+        settings = build_beam(self.recipe.search, beam=options.beam, nbest=options.max_outputs)
         if options.sample is not None:
             return sample_outputs(cast(LeftToRight, self.module), batch, settings, options.sample, options.seed)
         search = build_search(self.recipe)
@@ -127,7 +132,7 @@ class NeuralModel(CandidateSearch, Model):
         of_rules = [self.rule_output(rules, source) for source in sources]
         score = partial(output_log_probs, cast(LeftToRight, self.module), batch)
         if options.sample is None:
-            return add_rules(score, found, of_rules, self.rule_weight, options.nbest)
+            return add_rules(score, found, of_rules, self.rule_weight, options.max_outputs)
         return draw_rules(score, found, of_rules, self.rule_weight, options.seed)
 
     def _streams(self, features: Sequence[Sequence[str]], options: StreamOptions) -> StreamGroup:
@@ -205,7 +210,7 @@ class NoisyChannelModel(NeuralModel):
     def _search(self, batch: Batch, options: PredictOptions) -> list[list[Hypothesis]]:
         if options.sample is not None or options.cover is not None:
             raise self._cannot("give probabilities of its own", "a single model or an ensemble for cover and sample")
-        settings = build_beam(self.recipe.search, beam=options.beam, nbest=options.nbest)
+        settings = build_beam(self.recipe.search, beam=options.beam, nbest=options.max_outputs)
         prefix = self.codec.target.known_ids(options.prefix, "prefix")
         return search_noisy_channel(cast(NoisyChannel, self.module), batch, settings, prefix=prefix)
 

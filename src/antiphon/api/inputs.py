@@ -29,19 +29,22 @@ MAX_THREADS = 1024
 MAX_BIAS = 1000.0
 """Largest emit bias of a stream: far above it, only one of writing and reading on is possible."""
 
+_MAX_COVERING = 100
+"""Outputs that an input gets at most if ``cover`` is given and ``nbest`` is not."""
+
 
 @dataclass(frozen=True)
 class PredictOptions:
     """Options of a prediction.
 
-    ``beam`` overrides the beam size of the recipe. Each input gets at most ``nbest`` outputs; with ``cover``,
-    the fewest whose probabilities add up to it. With ``sample``, that many outputs are drawn with the random ``seed``
-    instead. ``align`` adds alignments. Features that training never saw are refused, or with
+    ``beam`` overrides the beam size of the recipe. Each input gets at most ``nbest`` outputs; unset, 1. With ``cover``
+    it gets the fewest whose probabilities add up to it, unset at most 100. With ``sample``, that many outputs are drawn
+    with the random ``seed`` instead. ``align`` adds alignments. Features that training never saw are refused, or with
     ``allow_unknown_features`` read as unknown. Outputs begin with the tokens of ``prefix``.
     """
 
     beam: int | None = None
-    nbest: int = 1
+    nbest: int | None = None
     cover: float | None = None
     sample: int | None = None
     seed: int = 1
@@ -51,16 +54,23 @@ class PredictOptions:
 
     def __post_init__(self) -> None:
         check_positive("beam", self.beam)
-        check_whole("nbest", self.nbest, least=1, most=_MAX_COUNT)
+        check_whole("nbest", self.max_outputs, least=1, most=_MAX_COUNT)
         check_positive("sample", self.sample)
         check_whole("seed", self.seed, least=0)
         check_probability("cover", self.cover)
         check_boolean("align", self.align)
         check_boolean("allow_unknown_features", self.allow_unknown_features)
-        if self.sample is not None and (self.cover is not None or self.nbest > 1):
+        if self.sample is not None and (self.cover is not None or self.max_outputs > 1):
             raise InputError("sample: draws outputs at random, expected neither cover nor nbest with it")
         if self.sample is not None and self.prefix:
             raise InputError("sample: draws outputs at random, expected no prefix with it")
+
+    @property
+    def max_outputs(self) -> int:
+        """Outputs that an input gets at most."""
+        if self.nbest is not None:
+            return self.nbest
+        return 1 if self.cover is None else _MAX_COVERING
 
 
 class StreamOptions(TypedDict, total=False):

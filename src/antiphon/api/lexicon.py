@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from antiphon.data.codec import PairCodec
-from antiphon.data.readers import Pair, Source
-from antiphon.exceptions import InputError
+from antiphon.data.readers import Source
 
 Key = tuple[tuple[str, ...], tuple[str, ...]]
 
@@ -37,12 +36,4 @@ class Lexicon:
         return (
             tuple(self._codec.source.tokens(source.text)),
             tuple(sorted(set(source.features))),
-        )
-
-
-def check_lexicon_features(pairs: Sequence[Pair], name: object) -> None:
-    """Refuses a lexicon without features for a model that reads them: no input would ever be found in it."""
-    if not any(pair.features for pair in pairs):
-        raise InputError(
-            f"{name}: no features, but the run was trained with them, expected lines of source<TAB>output<TAB>features"
         )

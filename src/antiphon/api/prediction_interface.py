@@ -37,7 +37,7 @@ from antiphon.api.inputs import (
     check_several,
     check_stream_options,
 )
-from antiphon.api.lexicon import Lexicon, check_lexicon_features
+from antiphon.api.lexicon import Lexicon
 from antiphon.api.results import END_SYMBOL, Candidate, Prediction
 from antiphon.data.batch_plan import plan_batches
 from antiphon.data.codec import PairCodec
@@ -47,7 +47,7 @@ from antiphon.exceptions import InputError, RunError
 
 LexiconLike = Lexicon | str | Path | Iterable[PairLike]
 """A lexicon, or its pairs, or a file of pairs."""
-_ALLOW_HINT = " (--allow-unknown-features, in Python allow_unknown_features=True, predicts anyway)"
+_ALLOW_HINT = " (--allow-unknown-features, in Python and REST allow_unknown_features, predicts anyway)"
 LINES_AT_ONCE = 2048
 """Inputs that are in memory at a time, unless a caller says otherwise."""
 MAX_BATCH_CELLS = 100_000
@@ -101,7 +101,7 @@ class PredictionInterface:
         sources: Iterable[SourceLike],
         *,
         beam: int | None = None,
-        nbest: int = 1,
+        nbest: int | None = None,
         cover: float | None = None,
         sample: int | None = None,
         seed: int = 1,
@@ -110,13 +110,13 @@ class PredictionInterface:
         lexicon: LexiconLike | None = None,
         prefix: Sequence[str] = (),
     ) -> list[Prediction]:
-        """A prediction for every input, in the same order, with at most ``nbest`` outputs, best first.
+        """A prediction for every input, in the same order, with at most ``nbest`` outputs (1), best first.
 
         ``beam`` is the beam size; None takes that of the recipe. ``cover=0.9`` gives the fewest outputs whose
-        probabilities add up to 0.9, at most ``nbest``. ``sample=5`` draws five outputs with the random seed ``seed``
-        instead. ``align=False`` skips alignments, which is faster. A feature that training never saw is refused unless
-        ``allow_unknown_features=True``. Inputs listed in ``lexicon`` (pairs, or a file) get all outputs listed there.
-        Outputs begin with the tokens of ``prefix``.
+        probabilities add up to 0.9, at most ``nbest`` (100), and widens the beam where it has to. ``sample=5`` draws
+        five outputs with the random seed ``seed`` instead. ``align=False`` skips alignments, which is faster. A feature
+        that training never saw is refused unless ``allow_unknown_features=True``. Inputs listed in ``lexicon`` (pairs,
+        or a file) get all outputs listed there. Outputs begin with the tokens of ``prefix``.
         """
         options = PredictOptions(beam, nbest, cover, sample, seed, align, allow_unknown_features, as_tokens(prefix))
         listed = None if lexicon is None else self.lexicon(lexicon)
@@ -158,8 +158,6 @@ class PredictionInterface:
         if not isinstance(lexicon, str | Path):  # a string is the name of a file
             return Lexicon(self.codec, self._pairs(lexicon, "lexicon"))
         pairs = keep_filled(self._file_pairs(Path(lexicon)), lexicon)
-        if self.reads_features:
-            check_lexicon_features(pairs, lexicon)
         return Lexicon(self.codec, self._pairs(pairs, "lexicon"))
 
     def windows(

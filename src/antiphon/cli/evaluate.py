@@ -134,13 +134,16 @@ def check_stream_options(given: Mapping[str, object], *, online: bool, sweep: st
 def read_pairs(model: "Model", files: list[Path], references: list[Path]) -> "TestSet":
     """The test pairs; notes on unknown features and on metrics that cannot be computed go to standard error."""
     from antiphon.cli.test_set import note_unknown_features, read_test_set
-    from antiphon.metrics import missing_metrics_note
+    from antiphon.metrics import has_fourgrams, missing_metrics_note
     from antiphon.runs.build import task_metrics
 
     test = read_test_set(model.recipe, files, references)
     note_unknown_features(model, test.pairs)
-    if missing := missing_metrics_note(task_metrics(model.recipe.data)):
+    metrics = task_metrics(model.recipe.data)
+    if missing := missing_metrics_note(metrics):
         print_note(f"not computed: {missing}")
+    if "bleu" in metrics and not has_fourgrams(pair.target for pair in test.pairs):
+        print_note("no target has four words, so bleu is 0; the other metrics say more")
     return test
 
 

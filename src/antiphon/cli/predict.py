@@ -51,10 +51,6 @@ from antiphon.cli.prediction_job import OutputFormat, PredictionJob
 from antiphon.cli.prediction_notes import Notes, Progress, count_lines
 from antiphon.cli.shards import predict_shard
 
-_MAX_COVERING = 100
-"""Maximum number of outputs where --cover is given and --nbest is not."""
-
-
 Inputs = Annotated[
     Path, typer.Argument(metavar="[FILE]", help="One input per line; - is standard input.", show_default=False)
 ]
@@ -173,7 +169,7 @@ def command(
     change_search(recipe, settings or ())  # wrong ones are refused before anything is written
     options = PredictOptions(
         beam=beam,
-        nbest=nbest or (1 if cover is None else _MAX_COVERING),
+        nbest=nbest,
         cover=cover,
         sample=sample,
         seed=seed,
@@ -192,7 +188,7 @@ def predict_file(job: PredictionJob, output_format: OutputFormat, file: Path) ->
     """Prints the predictions for a file, then notes on unknown symbols and on the inputs found in the lexicon."""
     from antiphon.data.readers import numbered_lines
 
-    notes = Notes(job.lexicon)
+    notes = Notes(job.lexicon, job.options.cover)
     with closing(job.predictions(*numbered_lines(file))) as predictions:
         for line, prediction in enumerate(Progress(count_lines(file)).follow(notes.follow(predictions)), 1):
             output_format.write(line, prediction)

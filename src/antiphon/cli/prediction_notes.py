@@ -1,4 +1,4 @@
-"""Notes on standard error during prediction: progress, and symbols that training never saw."""
+"""Notes on standard error during prediction: progress, symbols that training never saw, too little probability."""
 
 import sys
 import time
@@ -109,22 +109,34 @@ class UnknownSymbols:
 
 
 class Notes:
-    """Counts unknown symbols, and inputs that were found in a lexicon."""
+    """Counts unknown symbols, inputs that were found in a lexicon, and lists with less probability than asked for."""
 
-    def __init__(self, lexicon: Path | None) -> None:
-        self.unknown, self.listed, self.lexicon = UnknownSymbols(), 0, lexicon
+    def __init__(self, lexicon: Path | None, cover: float | None) -> None:
+        self.unknown, self.listed, self.short = UnknownSymbols(), 0, 0
+        self.lexicon, self.cover = lexicon, cover
 
     def follow(self, predictions: "Iterable[Prediction]") -> "Iterator[Prediction]":
         """The same predictions, while they are counted."""
         for prediction in self.unknown.follow(predictions):
             self.listed += prediction.origin == "lexicon"
+            self.short += self._is_short(prediction)
             yield prediction
+
+    def _is_short(self, prediction: "Prediction") -> bool:
+        if self.cover is None or prediction.origin == "lexicon" or not prediction.nbest:
+            return False
+        return sum(candidate.probability or 0.0 for candidate in prediction.nbest) < self.cover
 
     def print_summary(self) -> None:
         """Prints what was counted on standard error."""
         self.unknown.print_summary()
         if self.lexicon is not None:
             print_note(f"{count_of(self.listed, 'input')} answered from {self.lexicon}")
+        if self.short:
+            inputs = count_of(self.short, "input")
+            print_note(
+                f"{inputs}: outputs have less than {self.cover:g} together; a higher --nbest or --beam finds more"
+            )
 
 
 def count_lines(file: Path) -> int | None:

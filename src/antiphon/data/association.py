@@ -24,7 +24,7 @@ def associate(corpus: Corpus, source_size: int, target_size: int) -> NDArray[np.
     Only tokens that occur together take memory, not all ``source_size * target_size``.
     """
     cells = np.cumsum(corpus.source_lengths[:_PAIRS] * corpus.target_lengths[:_PAIRS])
-    pairs = corpus.pair_ids(np.arange(max(1, np.searchsorted(cells, _CELLS, "right"))))
+    pairs = corpus.pair_ids(np.arange(max(1, int(np.searchsorted(cells, _CELLS, "right")))))
     texts = zip(pairs.sources, corpus.known_targets(pairs.targets), strict=True)
     types = [(_types(source), _types(target)) for source, target in texts]
     with_source = np.bincount(np.concatenate([source for source, _ in types]), minlength=source_size)

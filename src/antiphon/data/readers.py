@@ -24,6 +24,9 @@ class Pair(NamedTuple):
     where: str
 
 
+_FEATURES_EXPECTED = "but the model has some, expected source<TAB>target<TAB>features"
+
+
 class Source(NamedTuple):
     """An input with its features."""
 
@@ -31,11 +34,14 @@ class Source(NamedTuple):
     features: tuple[str, ...] = ()
 
 
-def read_pairs(files: Files, *, features: bool = True, swap: bool = False) -> Iterator[Pair]:
+def read_pairs(files: Files, *, features: bool | None = None, swap: bool = False) -> Iterator[Pair]:
     """Every pair of a TSV ``source<TAB>target[<TAB>features]``, or of two parallel files, blank ones included.
 
-    Without ``features`` the third column is ignored; ``swap`` exchanges source and target.
+    The third column is required if ``features`` is true and ignored if it is false. ``swap`` exchanges source and
+    target.
     """
+    if features and isinstance(files, tuple):
+        raise InputError(f"{files[0]}: no features in parallel files, {_FEATURES_EXPECTED}")
     pairs = _read_parallel(*files) if isinstance(files, tuple) else _read_tsv(files, features)
     for pair in pairs:
         yield pair._replace(source=pair.target, target=pair.source) if swap else pair
@@ -123,7 +129,7 @@ def split_features(column: str) -> tuple[str, ...]:
     return tuple(feature for feature in re.split(r"[;,|\s]+", column) if feature)
 
 
-def _read_tsv(path: Path, features: bool) -> Iterator[Pair]:
+def _read_tsv(path: Path, features: bool | None) -> Iterator[Pair]:
     width = 0
     for line_number, line in enumerate(read_lines(path), 1):
         where = f"{path}:{line_number}"
@@ -136,7 +142,10 @@ def _read_tsv(path: Path, features: bool) -> Iterator[Pair]:
             raise InputError(f"{where}: {count_of(len(columns), 'column')}, expected source<TAB>target[<TAB>features]")
         if len(columns) != width:
             raise InputError(f"{where}: {count_of(len(columns), 'column')}, expected {width} as in the lines before it")
-        yield Pair(columns[0], columns[1], split_features(columns[2]) if features and width == 3 else (), where)
+        if features and width == 2:
+            raise InputError(f"{where}: no features, {_FEATURES_EXPECTED}")
+        tag = split_features(columns[2]) if features is not False and width == 3 else ()
+        yield Pair(columns[0], columns[1], tag, where)
 
 
 def _read_parallel(source_path: Path, target_path: Path) -> Iterator[Pair]:

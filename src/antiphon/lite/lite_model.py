@@ -108,6 +108,11 @@ class LiteModel(CandidateSearch, ExportedModel):
         return load_network(self.folder, threads)
 
     @property
+    def beam(self) -> int:
+        """The setting of the search."""
+        return int(self.folder.settings["search"]["beam"])
+
+    @property
     def length_normalisation(self) -> float:
         """The setting of the search."""
         return float(self.folder.settings["search"]["length_normalisation"])
@@ -125,7 +130,7 @@ class LiteModel(CandidateSearch, ExportedModel):
         if self.rules is not None and not options.prefix:
             answers = [self.rule_output(self.rules, source) for source in sources]
             score = partial(output_log_probs, self.network, pairs)
-            found = add_rules(score, found, answers, self.rule_weight, options.nbest)
+            found = add_rules(score, found, answers, self.rule_weight, options.max_outputs)
         if options.align or have_unknown(found):
             found = self._add_alignments(pairs, found)
         if self.folder.settings["search"]["replace_unknown"]:
@@ -137,7 +142,7 @@ class LiteModel(CandidateSearch, ExportedModel):
         return OutputSearch(self._prefixed_writer(options), pairs, self._search_settings(options)).run()
 
     def _search_settings(self, options: PredictOptions) -> BeamSettings:
-        return self.folder.beam_settings(beam=options.beam, nbest=options.nbest)
+        return self.folder.beam_settings(beam=options.beam, nbest=options.max_outputs)
 
     def _prefixed_writer(self, options: PredictOptions) -> Any:
         """The network that writes, with outputs that begin with the prefix of the options, if there is one."""

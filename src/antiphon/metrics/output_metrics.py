@@ -6,7 +6,7 @@ compares with one reference uses the best of them.
 
 import math
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import cast
@@ -20,6 +20,8 @@ from antiphon.data.codec import TextCodec
 from antiphon.metrics.kept_tokens import is_subsequence, shared_kept
 
 LOWER_IS_BETTER = frozenset({"perplexity", "edit_distance", "phoneme_error_rate", "word_error_rate"})
+BLEU_ORDER = 4
+"""Words of the longest n-grams that BLEU counts."""
 
 
 @dataclass(frozen=True)
@@ -173,6 +175,11 @@ def deletion_metrics(outputs: Outputs) -> list[str]:
 def corpus_metric(name: str) -> sacrebleu.BLEU | sacrebleu.CHRF:
     """sacrebleu's ``bleu``, for text that is tokenised already, or ``chrf``."""
     return sacrebleu.BLEU(tokenize="none", force=True) if name == "bleu" else sacrebleu.CHRF()
+
+
+def has_fourgrams(targets: Iterable[str]) -> bool:
+    """Whether any target has four words; if not, BLEU is 0 whatever the outputs are."""
+    return any(len(target.split()) >= BLEU_ORDER for target in targets)
 
 
 def perplexity(log_probability: float, tokens: int) -> Score:

@@ -61,7 +61,9 @@ class PredictBody(Body):
     model_config = _example(run="demo", inputs=["knight", "phoneme"], nbest=2)
     run: RunName
     inputs: list[Text | TextInput] = Field(description="Texts, or texts with features.")
-    nbest: Count = Field(default=1, description="Maximum number of candidates per input.")
+    nbest: Count | None = Field(
+        default=None, description="Maximum number of candidates per input; null: 1, with cover as many as allowed."
+    )
     beam: Count | None = Field(default=None, description="Beam size; null: that of the recipe.")
     cover: FiniteFloat | None = Field(
         default=None, gt=0, le=1, description="Fewest candidates whose probabilities add up to this."

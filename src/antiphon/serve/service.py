@@ -124,7 +124,7 @@ class Service:
         self.check_candidates(body.nbest, body.beam)
         options = PredictOptions(
             beam=body.beam,
-            nbest=body.nbest,
+            nbest=body.nbest or (None if body.cover is None else self.limits.candidates),
             cover=body.cover,
             align=body.align,
             allow_unknown_features=body.allow_unknown_features,

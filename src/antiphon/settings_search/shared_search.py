@@ -6,6 +6,7 @@ is resumed from its last checkpoint by the process that claims it. All changes a
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -50,7 +51,8 @@ class SearchOptions:
 class TrialResult:
     """A trial with settings such as ``train.seed=7``; ``value`` is its dev metric so far.
 
-    If it failed, ``problem`` says why.
+    If it failed, ``problem`` says why. Trials with equal values are ranked by ``perplexity``, which journals of earlier
+    versions do not have.
     """
 
     settings: tuple[str, ...]
@@ -61,6 +63,12 @@ class TrialResult:
     state: State = "complete"
     number: int = 0
     max_epochs: int = 0
+    perplexity: float | None = None
+
+    @property
+    def tie_break(self) -> tuple[float, int]:
+        """The lower, the better among trials with the same value."""
+        return (math.inf if self.perplexity is None else self.perplexity, self.number)
 
 
 class SettingsSearch:
@@ -120,9 +128,11 @@ class SettingsSearch:
                 trial.set_user_attr(name, value)
         return epoch.epoch >= epoch.max_epochs or not trial.should_prune()
 
-    def complete(self, trial: Trial, value: float, epochs: int, seconds: float) -> None:
-        """Ends a trial with its dev metric."""
-        self._end(trial, TrialState.COMPLETE, value, epochs=epochs, seconds=seconds)
+    def complete(
+        self, trial: Trial, value: float, epochs: int, seconds: float, perplexity: float | None = None
+    ) -> None:
+        """Ends a trial with its dev metric; its perplexity decides between equal values."""
+        self._end(trial, TrialState.COMPLETE, value, epochs=epochs, seconds=seconds, perplexity=perplexity)
 
     def prune(self, trial: Trial) -> None:
         """Ends a trial whose pruning ``report`` has asked for."""
@@ -145,7 +155,7 @@ class SettingsSearch:
         retried, keys = {trial.user_attrs.get("retry_of") for trial in trials}, len(self.space.axes)
         results = [self._result(trial) for trial in trials if trial.number not in retried and len(trial.params) == keys]
         sign = 1 if self.space.dev_metric in LOWER_IS_BETTER else -1
-        return sorted(results, key=lambda each: (_ORDER.index(each.state), sign * each.value, each.number))
+        return sorted(results, key=lambda each: (_ORDER.index(each.state), sign * each.value, each.tie_break))
 
     @property
     def _is_grid(self) -> bool:
@@ -236,6 +246,7 @@ class SettingsSearch:
             _STATES[trial.state],
             trial.number,
             attributes.get("max_epochs", 0),
+            attributes.get("perplexity"),
         )
 
 

@@ -137,6 +137,6 @@ def _record_value(search: SettingsSearch, trial: Trial, run: RunFolder) -> None:
     metrics, metric = run.metrics(), search.space.dev_metric
     value = float(metrics[f"dev_{metric}"])
     if math.isfinite(value):
-        search.complete(trial, value, metrics["epochs"], metrics["training_seconds"])
+        search.complete(trial, value, metrics["epochs"], metrics["training_seconds"], metrics.get("dev_perplexity"))
     else:
         search.fail(trial, f"dev {metric} is {value}, expected a finite number")

@@ -46,8 +46,8 @@ def replaced_run(folder: Path, *, force: bool) -> Iterator[Path]:
     old = _old_run(folder)
     if old is not None and not force:
         raise RunError(
-            f"{folder}: holds a run already ({MANIFEST}), expected a new folder; --resume continues a training, "
-            "--force replaces the run, or choose another --out"
+            f"{folder}: holds a run already ({MANIFEST}), expected a new folder; antiphon train --resume continues "
+            "a training, --force replaces the run, or choose another --out"
         )
     _refuse_foreign_files(folder, old)
     with staging_folder(folder, partial(_is_committed, folder)) as stage:

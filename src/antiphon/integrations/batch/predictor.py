@@ -40,7 +40,7 @@ class Predictor:
         features: str | None = None,
         prefix: str = "",
         beam: int | None = None,
-        nbest: int = 1,
+        nbest: int | None = None,
         cover: float | None = None,
         allow_unknown_features: bool = False,
         device: str = "auto",

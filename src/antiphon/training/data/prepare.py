@@ -12,6 +12,7 @@ from antiphon.data.corpus import Corpus, FilterStats, LengthLimits, remap_corpus
 from antiphon.data.readers import Files, Pair, read_pairs, read_targets, read_unpaired
 from antiphon.data.tokenise import SentencePiece, train_sentencepiece
 from antiphon.exceptions import InputError, RecipeError
+from antiphon.metrics import BLEU_ORDER
 from antiphon.recipe.schema import Recipe, token_kinds
 from antiphon.runs.build import build_limits, build_normalisation, may_copy_words, reads_source
 from antiphon.runs.run_folder import RunFolder
@@ -204,6 +205,8 @@ def _open(recipe: Recipe, run: RunFolder, corpus: Path, say: Say) -> Prepared:
     codec = run.codec(recipe)
     size = len(codec.target.vocab) if codec.copies_words else 0
     train, dev = (Corpus(corpus / f"{name}.arrow", copied_size=size) for name in ("train", "dev"))
+    if recipe.train.dev_metric == "bleu" and dev.target_lengths.max() <= BLEU_ORDER:  # the end symbol is counted
+        say("dev: no target has four tokens, so bleu is 0, and the best epoch is that with the lowest perplexity")
     return Prepared(recipe, codec, train, dev)
 
 
