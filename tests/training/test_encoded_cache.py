@@ -73,7 +73,8 @@ def test_only_pairs_that_are_kept_are_counted(recipe, fresh_run, tmp_path):
 
 
 def test_features_stay_however_rare(recipe, fresh_run, tmp_path):
-    (tmp_path / "train.tsv").write_text("aa\taa\tPL\naa\tab\tSG\naa\taa\tSG\n")
+    for name in ("train", "dev"):
+        (tmp_path / f"{name}.tsv").write_text("aa\taa\tPL\naa\tab\tSG\naa\taa\tSG\n")
     run = fresh_run()
     prepare(recipe("data.min_count=2"), run, print)
     assert run.vocab("source").tokens[4:] == ("a",)

@@ -134,9 +134,7 @@ class Notes:
             print_note(f"{count_of(self.listed, 'input')} answered from {self.lexicon}")
         if self.short:
             inputs = count_of(self.short, "input")
-            print_note(
-                f"{inputs}: outputs have less than {self.cover:g} together; a higher --nbest or --beam finds more"
-            )
+            print_note(f"{inputs}: outputs have less than {self.cover:g} together; raise --nbest or --beam for more")
 
 
 def count_lines(file: Path) -> int | None:
