@@ -72,6 +72,20 @@ def test_only_pairs_that_are_kept_are_counted(recipe, fresh_run, tmp_path):
     assert run.vocab("target").tokens[4:] == ("c", "d")
 
 
+@pytest.mark.parametrize("swaps", [(False, True), (True, False), (True, True)])
+def test_a_channel_model_takes_the_vocabularies_of_the_direct_model_the_other_way_round(
+    recipe, fresh_run, tmp_path, swaps
+):
+    (tmp_path / "train.tsv").write_text("ab\tcd\n")
+    direct, channel = fresh_run("direct"), fresh_run("channel")
+    prepare_run(recipe(f"data.swap={str(swaps[0]).lower()}"), direct, print)
+    (tmp_path / "train.tsv").write_text("abxx\tcdyy\n")
+    prepare(recipe(f"data.swap={str(swaps[1]).lower()}", f"data.vocab_from={direct.path}"), channel, print)
+    first, second = (("c", "d"), ("a", "b")) if swaps[1] else (("a", "b"), ("c", "d"))
+    assert channel.vocab("source").tokens[4:] == first
+    assert channel.vocab("target").tokens[4:] == second
+
+
 def test_features_stay_however_rare(recipe, fresh_run, tmp_path):
     for name in ("train", "dev"):
         (tmp_path / f"{name}.tsv").write_text("aa\taa\tPL\naa\tab\tSG\naa\taa\tSG\n")

@@ -103,15 +103,19 @@ def pairs_of(recipe: Recipe, files: Files) -> Iterator[Pair]:
 
 
 def _take_vocabularies(recipe: Recipe, run: RunFolder, other: RunFolder) -> None:
-    """Copies vocabularies and SentencePiece models of another run, which must tokenise text the same way."""
+    """Copies vocabularies and SentencePiece models of another run, which must tokenise text the same way.
+
+    If that run maps in the other direction, its source vocabulary is the target vocabulary of this one.
+    """
     theirs = other.recipe().data
-    found = token_kinds(theirs)
+    swap = theirs.swap != recipe.data.swap
+    found = token_kinds(theirs.model_copy(update={"swap": recipe.data.swap}))
     for side, kind in token_kinds(recipe.data).items():
         if found[side] != kind and (side == "target" or reads_source(recipe)):
             raise RecipeError(f"data.vocab_from: {other.path} has {found[side]} as {side} tokens, expected {kind}")
     if build_normalisation(recipe.data) != build_normalisation(theirs):
         raise RecipeError(f"data.vocab_from: {other.path} has another normalisation ({build_normalisation(theirs)})")
-    _copy_vocabularies(other, run)
+    _copy_vocabularies(other, run, swap=swap)
 
 
 def place_sentencepiece_models(recipe: Recipe, run: RunFolder) -> None:
@@ -215,6 +219,9 @@ def _vocabularies(run: RunFolder) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in vocabulary_files(run)}
 
 
-def _copy_vocabularies(one: RunFolder, other: RunFolder) -> None:
+def _copy_vocabularies(one: RunFolder, other: RunFolder, *, swap: bool = False) -> None:
+    """Copies the files that decide the ids of tokens; ``swap`` exchanges source and target."""
+    sides = {"source": "target", "target": "source"} if swap else {}
     for name, content in _vocabularies(one).items():
-        (other.path / name).write_bytes(content)
+        side, ending = name.split(".")
+        (other.path / f"{sides.get(side, side)}.{ending}").write_bytes(content)
