@@ -28,7 +28,6 @@ _MAX_COUNT = 10**6
 MAX_THREADS = 1024
 MAX_BIAS = 1000.0
 """Largest emit bias of a stream: far above it, only one of writing and reading on is possible."""
-
 _MAX_COVERING = 100
 """Outputs that an input gets at most if ``cover`` is given and ``nbest`` is not."""
 

@@ -123,9 +123,11 @@ class Notes:
             yield prediction
 
     def _is_short(self, prediction: "Prediction") -> bool:
+        from antiphon.api.candidate_lists import total_probability
+
         if self.cover is None or prediction.origin == "lexicon" or not prediction.nbest:
             return False
-        return sum(candidate.probability or 0.0 for candidate in prediction.nbest) < self.cover
+        return total_probability(prediction.nbest) < self.cover
 
     def print_summary(self) -> None:
         """Prints what was counted on standard error."""

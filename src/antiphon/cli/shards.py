@@ -117,10 +117,8 @@ def _write(
 
     if not parts:
         return
-    notes, progress = (
-        Notes(job.lexicon, job.options.cover),
-        Progress(sum(len(cut.line_numbers(part)) for part in parts)),
-    )
+    notes = Notes(job.lexicon, job.options.cover)
+    progress = Progress(sum(len(cut.line_numbers(part)) for part in parts))
     window = min(cut.lines_per_part, LINES_AT_ONCE)
     with closing(job.predictions(cut.read(parts), str(cut.path), window)) as predictions:
         followed = iter(progress.follow(notes.follow(predictions)))

@@ -13,6 +13,7 @@ Files = Path | tuple[Path, Path]
 """One TSV file of pairs, or two parallel text files."""
 NumberedLines = Iterable[tuple[int, str]]
 """Lines of text with their numbers in a file."""
+_FEATURES_EXPECTED = "but the model has some, expected source<TAB>target<TAB>features"
 
 
 class Pair(NamedTuple):
@@ -22,9 +23,6 @@ class Pair(NamedTuple):
     target: str
     features: tuple[str, ...]
     where: str
-
-
-_FEATURES_EXPECTED = "but the model has some, expected source<TAB>target<TAB>features"
 
 
 class Source(NamedTuple):
