@@ -1,0 +1,55 @@
+"""Measures a table: ``python -m experiments TABLE --data DIR [--jobs 2]``.
+
+Trains what is missing (a stopped training is resumed), scores it, appends a record of each run to
+``experiments/records.jsonl``, and prints the table. What has a record is not measured again.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from antiphon.exceptions import AntiphonError
+from experiments.records import RECORDS, append_record, format_table, read_records
+from experiments.runner import Runner
+from experiments.table import load_table
+
+
+def main() -> None:
+    """Runs the command."""
+    parser = argparse.ArgumentParser("python -m experiments", description=__doc__)
+    parser.add_argument("table", help="name of a table in experiments/tables, or a TOML file")
+    parser.add_argument("--data", type=Path, required=True, help="folder of the data sets")
+    parser.add_argument("--runs", type=Path, default=Path("runs/experiments"), help="folder of the trained runs")
+    parser.add_argument("--jobs", type=int, default=1, help="runs that are trained at once, with one thread each")
+    parser.add_argument("--rows", help="only rows whose name contains this text")
+    parser.add_argument("--records", type=Path, default=RECORDS, help="file of the records")
+    parser.add_argument("--show", action="store_true", help="only print what there are records of")
+    given = parser.parse_args()
+    try:
+        measure(given)
+    except AntiphonError as error:
+        sys.exit(f"experiments: {error}")
+
+
+def measure(given: argparse.Namespace) -> None:
+    """Runs what is missing of a table, and prints it."""
+    table = load_table(given.table)
+    given.runs.mkdir(parents=True, exist_ok=True)
+    runner = Runner(given.data.resolve(), given.runs.resolve())
+    keys = [(job, job.key(runner.digests(job))) for job in table.jobs()]
+    records = read_records(given.records)
+    missing = [job for job, key in keys if key not in records and (given.rows or "") in job.row.name]
+    if not given.show:
+        print(f"{len(missing)} of {len(keys)} runs to do", file=sys.stderr)
+        for done, (job, record) in enumerate(runner.run_all(missing, given.jobs), 1):
+            append_record({"table": Path(given.table).stem, **record}, given.records)
+            records[record["key"]] = record
+            value = record["metrics"][table.metric]["value"]
+            name = f"{job.row.name} / {job.set} / seed {job.seed}"
+            print(f"{done}/{len(missing)} {name}: {value:.2f}, {record['cpu_seconds']:.0f} s", file=sys.stderr)
+    print(f"{table.title}\n")
+    print(format_table(table, [(job, records[key]) for job, key in keys if key in records]))
+
+
+if __name__ == "__main__":
+    main()

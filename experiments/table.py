@@ -1,0 +1,153 @@
+"""Tables of runs, read from TOML: which runs a table has, on which data, and what is scored.
+
+title = "..."
+metric = "accuracy"                          a metric of ``antiphon evaluate``
+sets = ["ady", "gre"]                        the columns; {set} in paths and settings stands for each
+seeds = [1, 2, 3]
+train = "g2p2021/{set}.train.tsv.gz"         files below the data folder, or below ``made/`` (``made_data.py``)
+dev = "g2p2021/{set}.dev.tsv.gz"
+score = "g2p2021/{set}.dev.tsv.gz"           unset: the dev file
+
+[[row]]
+name = "one layer"
+recipe = "g2p"
+set = { "model.layers" = 1 }
+
+[[row]]
+name = "noisy channel"
+combine = ["direct", "channel", "language model"]      rows of this table; their weights are tuned on dev
+"""
+
+import hashlib
+import json
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from antiphon.exceptions import AntiphonError
+
+FOLDER = Path(__file__).parent / "tables"
+PARTS = ("direct", "channel", "lm")
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Row(_Section):
+    """One system: a recipe with settings, or a noisy channel of three other rows."""
+
+    name: str
+    recipe: str | None = None
+    set: dict[str, Any] = {}
+    combine: tuple[str, str, str] | None = None
+    seeds: tuple[int, ...] | None = None
+    sets: tuple[str, ...] | None = None
+    train: str | None = None
+    """Another training file than the table's."""
+    hidden: bool = False
+    """Trained because other rows need it; not shown."""
+
+    @model_validator(mode="after")
+    def _check(self) -> "Row":
+        if (self.recipe is None) == (self.combine is None):
+            raise ValueError(f"row {self.name!r}: expected either recipe or combine")
+        return self
+
+
+class Table(_Section):
+    """Rows of systems by columns of data sets."""
+
+    title: str
+    metric: str
+    show: Literal["value", "error"] = "value"
+    """``error`` shows 100 minus the value."""
+    sets: tuple[str, ...]
+    seeds: tuple[int, ...] = (1,)
+    train: str
+    dev: str
+    score: str | None = None
+    predict: tuple[str, ...] = ()
+    """Further arguments of ``antiphon evaluate``."""
+    published: dict[str, dict[str, float]] = {}
+    """Figures of others, by system and set; ``average`` is theirs over these sets."""
+    row: tuple[Row, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _check(self) -> "Table":
+        names = [row.name for row in self.row]
+        if repeated := {name for name in names if names.count(name) > 1}:
+            raise ValueError(f"rows with the same name: {', '.join(sorted(repeated))}")
+        for row in self.row:
+            if unknown := set(row.combine or ()) - set(names):
+                raise ValueError(f"row {row.name!r} combines rows that are not there: {', '.join(sorted(unknown))}")
+        return self
+
+    def find(self, name: str) -> Row:
+        """The row of a name."""
+        return next(row for row in self.row if row.name == name)
+
+    def jobs(self) -> list["Job"]:
+        """All runs of the table, those that others are made of first; a seed of all sets before the next seed."""
+        jobs = [
+            Job(self, row, name, seed)
+            for row in self.row
+            for seed in row.seeds or self.seeds
+            for name in row.sets or self.sets
+        ]
+        return sorted(jobs, key=lambda job: job.row.combine is not None)
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """One run: a row of a table on one data set with one seed."""
+
+    table: Table
+    row: Row
+    set: str
+    seed: int
+
+    def path(self, pattern: str) -> str:
+        """A path of the table, for this data set."""
+        return pattern.format(set=self.set)
+
+    @property
+    def files(self) -> dict[str, str]:
+        """The files of this run by their role, as the table names them."""
+        table = self.table
+        train = self.row.train or table.train
+        return {
+            role: self.path(pattern)
+            for role, pattern in (("train", train), ("dev", table.dev), ("score", table.score or table.dev))
+        }
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings of the row, without files and seed."""
+        return {key: self.path(value) if isinstance(value, str) else value for key, value in self.row.set.items()}
+
+    @property
+    def parts(self) -> list["Job"]:
+        """The runs that a noisy channel is made of."""
+        return [Job(self.table, self.table.find(name), self.set, self.seed) for name in self.row.combine or ()]
+
+    def key(self, digests: dict[str, str]) -> str:
+        """Tells this run from others: recipe, settings, seed and the contents of its files."""
+        what = [self.row.recipe, self.settings, self.seed, digests, self.table.predict]
+        what += [part.key(digests) for part in self.parts]
+        return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def load_table(name: str) -> Table:
+    """The table of a name, or of a path to a TOML file."""
+    path = Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml"
+    if not path.is_file():
+        known = ", ".join(sorted(file.stem for file in FOLDER.glob("*.toml")))
+        raise AntiphonError(f"{name}: no such table, expected one of {known}, or a TOML file")
+    try:
+        return Table.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+    except (tomllib.TOMLDecodeError, ValidationError) as error:
+        raise AntiphonError(f"{path}: {' '.join(str(error).split())}") from None

@@ -1,0 +1,131 @@
+"""Tables of experiments: what they run, what they record, and what they refuse."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from experiments.made_data import make, spell_number
+from experiments.records import format_table, read_records
+from experiments.table import FOLDER, Table, load_table
+
+from antiphon.exceptions import AntiphonError
+
+TABLE = """
+title = "A toy"
+metric = "accuracy"
+sets = ["toy"]
+train = "{set}/train.tsv"
+dev = "{set}/dev.tsv"
+
+[[row]]
+name = "one epoch"
+recipe = "toy"
+set = { "train.max_epochs" = 1, "model.hidden_size" = 8 }
+"""
+DATA = Path(__file__).parents[2] / "src/antiphon/recipe/shipped"
+
+
+def measure(folder: Path, text: str = TABLE, *words: str) -> subprocess.CompletedProcess[str]:
+    (folder / "table.toml").write_text(text)
+    command = [sys.executable, "-m", "experiments", str(folder / "table.toml"), "--data", str(DATA), *words]
+    places = ["--runs", str(folder / "runs"), "--records", str(folder / "records.jsonl")]
+    root = Path(__file__).parents[2]
+    return subprocess.run([*command, *places], capture_output=True, text=True, check=False, cwd=root)
+
+
+def test_a_table_is_measured_once_and_every_figure_has_a_record(tmp_path: Path) -> None:
+    first = measure(tmp_path)
+    assert first.returncode == 0, first.stderr
+    assert "1 of 1 runs to do" in first.stderr
+    (record,) = read_records(tmp_path / "records.jsonl").values()
+    value = record["metrics"]["accuracy"]["value"]
+    assert f"| one epoch | {value:.1f} |" in first.stdout
+    assert record["recipe"]["model"]["hidden_size"] == 8
+    assert set(record["files"]) == {"train", "dev", "score"}
+    assert record["seed"] == 1
+    assert record["cpu_seconds"] > 0
+    assert str(tmp_path) not in json.dumps(record)
+    assert "0 of 1 runs to do" in measure(tmp_path).stderr
+
+
+def test_a_run_is_measured_again_when_its_settings_change(tmp_path: Path) -> None:
+    table = Table.model_validate_json(
+        json.dumps(
+            {
+                "title": "",
+                "metric": "accuracy",
+                "sets": ["a", "b"],
+                "seeds": [1, 2],
+                "train": "{set}.tsv",
+                "dev": "{set}.dev",
+                "row": [{"name": "x", "recipe": "toy"}, {"name": "y", "recipe": "toy", "set": {"model.layers": 2}}],
+            }
+        )
+    )
+    same = {"train": "1", "dev": "2", "score": "2"}
+    keys = {job.key(same) for job in table.jobs()}
+    assert len(keys) == 4  # two rows, two seeds; files with equal contents are the same data
+    assert len({job.key({**same, "train": "3"}) for job in table.jobs()} | keys) == 8
+
+
+def test_averages_are_over_all_sets_or_missing() -> None:
+    table = Table.model_validate(
+        {
+            "title": "",
+            "metric": "accuracy",
+            "show": "error",
+            "sets": ("a", "b"),
+            "seeds": (1, 2),
+            "train": "",
+            "dev": "",
+            "row": ({"name": "x", "recipe": "toy"},),
+        }
+    )
+    jobs = table.jobs()
+    records = [{"metrics": {"accuracy": {"value": value}}, "cpu_seconds": 10.0} for value in (90.0, 80.0, 92.0, 84.0)]
+    by_set = dict(zip([(job.seed, job.set) for job in jobs], records, strict=True))
+    found = [(job, by_set[job.seed, job.set]) for job in jobs]
+    assert "| x | 9.0 | 18.0 | **13.50** | 2 | 10 |" in format_table(table, found)
+    assert "| x | 9.0 |  |  | 2 | 10 |" in format_table(table, [pair for pair in found if pair[0].set == "a"])
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ('recipe = "toy"\n', "expected either recipe or combine"),
+        ('metric = "accuracy"\n', "metric"),
+    ],
+)
+def test_a_wrong_table_is_refused_in_one_sentence(tmp_path: Path, change: str, expected: str) -> None:
+    done = measure(tmp_path, TABLE.replace(change, ""))
+    assert done.returncode == 1
+    assert expected in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_unknown_tables_are_refused_by_name() -> None:
+    with pytest.raises(AntiphonError, match="no such table, expected one of"):
+        load_table("nonsense")
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.toml")), ids=lambda path: path.stem)
+def test_every_table_that_is_shipped_can_be_read(path: Path) -> None:
+    assert load_table(str(path)).jobs()
+
+
+def test_made_data_are_the_same_each_time_and_share_no_source(tmp_path: Path) -> None:
+    for name in ("number-words", "words-of-numbers", "phone-numbers", "long-names", "capitals"):
+        parts = [make(f"made/{name}.{part}.tsv", tmp_path / "one").read_text() for part in ("train", "dev", "test")]
+        again = [make(f"made/{name}.{part}.tsv", tmp_path / "two").read_text() for part in ("train", "dev", "test")]
+        assert parts == again
+        sources = [{line.split("\t")[0] for line in part.splitlines()} for part in parts]
+        assert [len(part) for part in sources] == [1000, 200, 500]
+        assert not sources[0] & sources[2]
+
+
+def test_numbers_are_spelt() -> None:
+    assert spell_number(7_000_777) == "seven million seven hundred seventy seven"
+    assert spell_number(40) == "forty"
+    assert spell_number(0) == "zero"
