@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from antiphon.lattice import best_path, log_marginal, posteriors
 from antiphon.lattice.moves import from_diagonals, to_diagonals
-from tests.lattice.every_path import listed_best, listed_log_marginal, path_score, thesis_log_marginal
+from antiphon.lite.summed_transducer import best_path as best_path_of_lite
+from tests.lattice.every_path import every_path, listed_best, listed_log_marginal, path_score, thesis_log_marginal
 
 sizes = st.integers(1, 4)
 seeds = st.integers(0, 10_000)
@@ -90,6 +91,18 @@ def test_best_path_equals_the_best_of_every_path(I, J, seed):
     assert path_score(tuple(found.alignment[0].tolist()), write[0], shift[0]).item() == pytest.approx(
         found.log_score.item()
     )
+
+
+@given(sizes, sizes, seeds)
+def test_among_equal_paths_both_twins_take_the_one_that_reads_sooner(I, J, seed):
+    """With scores of 0 and -1 nearly every pair has several best paths; their sums are exact."""
+    draw = torch.Generator().manual_seed(seed)
+    write, shift = (-torch.randint(0, 2, (1, I, J), generator=draw).double() for _ in range(2))
+    write[0, :-1, -1] = float("-inf")  # the last token is the end symbol
+    scored = ((path_score(rows, write[0], shift[0]).item(), rows[::-1]) for rows in every_path(I, J))
+    expected = list(max(scored)[1][::-1])
+    assert best_path(write, shift, full(I), full(J)).alignment[0].tolist() == expected
+    assert best_path_of_lite(write[0].numpy(), shift[0].numpy()) == expected
 
 
 def test_gradcheck_passes_on_a_ragged_batch():

@@ -45,6 +45,13 @@ def test_values_and_signatures_are_those_of_the_metric_itself(name):
     assert measured.signature.split("|")[-1] in compared.score.signature
 
 
+@pytest.mark.parametrize("name", ["accuracy", "bleu", "chrf"])
+def test_another_seed_draws_other_samples_and_the_same_seed_the_same(name):
+    outputs = systems(0.1, 0.12)
+    assert compare_systems(outputs, name, seed=3) == compare_systems(outputs, name, seed=3)
+    assert compare_systems(outputs, name, seed=3) != compare_systems(outputs, name, seed=4)
+
+
 def test_a_small_difference_on_few_sentences_is_not_significant():
     _, other = compare_systems(systems(0.10, 0.12, sentences=12), "word_error_rate")
     assert other.p_value > 0.05

@@ -41,9 +41,11 @@ def main(capability):
     kernels._pipeline = lambda device: kernels._PIPELINE if is_large else kernels._NO_PIPELINE
     kernels._precision = lambda device: "bf16x3" if is_large else "tf32x3"
     for I, J in ((50, 25), (70, 25)):
-        source, target = torch.zeros(2, I, 400), torch.zeros(2, J, 400)
-        normalisers = kernels._normalisers(source, target)
-        kernels._gradients(source, target, torch.zeros(2, I, J), normalisers)
+        for dtype in (torch.float32, torch.bfloat16):
+            source, target = torch.zeros(2, I, 400, dtype=dtype), torch.zeros(2, J, 400, dtype=dtype)
+            gradient, tokens = torch.zeros(2, I, J), torch.zeros(2, J, dtype=torch.long)
+            at_tokens = kernels._TokenGradients.of(tokens, gradient, None)
+            kernels._gradients(source, target, gradient, at_tokens, kernels._normalisers(source, target))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """The softmax kernel gives what its reference gives, in value and gradient."""
 
+import math
 import os
 import subprocess
 import sys
@@ -108,6 +109,25 @@ def test_the_softmax_kernel_takes_half_precision_and_sums_in_single(device):
     torch.testing.assert_close(found[0], exact[0].float())
     for ours, reference in zip(found[1:], exact[1:], strict=True):
         torch.testing.assert_close(ours.float(), reference.float(), rtol=0.02, atol=0.01)
+
+
+@pytest.mark.parametrize("confidence", [0.99, 0.998, 0.9999])
+@pytest.mark.parametrize(("I", "J"), [(5, 3), (70, 3), (3, 70)])
+@pytest.mark.parametrize("is_apart", [False, True])
+def test_gradients_of_confident_tokens_keep_their_precision_in_bfloat16(I, J, confidence, is_apart, device):
+    """``g - g p`` nearly cancels, so it is summed before it is rounded; also where the product of exponentials is 0."""
+    V, offset = 40, 150.0 if is_apart else 0.0
+    words = torch.arange(J)[None] % V
+    source, target = torch.zeros(1, I, V), torch.zeros(1, J, V)
+    log_odds = math.log(confidence / (1 - confidence) * (V - 1))
+    target[0, torch.arange(J), words[0]] = log_odds
+    source[:, :, -1], target[:, :, -1] = offset, -offset  # the peak of every source is no token of these targets
+    rounded = source.bfloat16(), target.bfloat16()
+    weight = torch.full((I, J), -1.0)
+    exact = value_and_gradients(log_token_probabilities, [side.double() for side in rounded], words, weight=weight)
+    found = by_kernel(rounded, words, weight=weight, device=device)
+    for ours, reference in zip(found[1:], exact[1:], strict=True):
+        torch.testing.assert_close(ours.double(), reference.double(), rtol=0.03, atol=1e-6)
 
 
 @pytest.mark.parametrize("capability", [80, 90])

@@ -41,13 +41,13 @@ def flat_lists():
     return log_odds, labels, torch.tensor([index for index, row in enumerate(LISTS) for _ in row])
 
 
-def test_every_pair_has_the_cross_entropy_of_its_question():
+def test_every_pair_has_its_share_of_the_cross_entropy_of_its_question():
     log_odds, labels, question = flat_lists()
     rows = [
         [(score, label) for score, label, own in zip(log_odds, labels, question, strict=True) if own == index]
         for index in range(len(LISTS))
     ]
-    expected = torch.stack([torch.as_tensor(loss_of_list(rows[index])) for index in question])
+    expected = torch.stack([torch.as_tensor(loss_of_list(rows[index])) / len(rows[index]) for index in question])
     found = question_loss(log_odds, labels, question)
     torch.testing.assert_close(found, expected.double())
     weights = torch.linspace(0.5, 2, len(found), dtype=torch.float64)
@@ -64,7 +64,7 @@ def test_gradients_of_the_listwise_loss_are_its_derivatives():
 def test_very_unlikely_candidates_give_finite_losses_and_gradients():
     log_odds = torch.tensor([-800.0, 900.0, 0.0, -3000.0], requires_grad=True)
     losses = question_loss(log_odds, torch.tensor([1.0, 0.0, 1.0, 1.0]), torch.tensor([0, 0, 1, 2]))
-    torch.testing.assert_close(losses, torch.tensor([1700.0, 1700.0, 0.0, 0.0]))
+    torch.testing.assert_close(losses, torch.tensor([850.0, 850.0, 0.0, 0.0]))
     losses.sum().backward()
     assert log_odds.grad.isfinite().all()
 
@@ -111,7 +111,7 @@ def test_micro_batches_of_whole_questions_have_the_gradients_of_the_batch(limit)
     assert all(part.sizes[0] <= limit or len(part.question.unique()) == 1 for part in parts)
     of_parts = [set(part.question.tolist()) for part in parts]
     assert sum(map(len, of_parts)) == len(set.union(*of_parts)) == 5
-    whole, split = (gradients(model, ListwiseLoss(0.7), batches, 1 / 13) for batches in ([batch], parts))
+    whole, split = (gradients(model, ListwiseLoss(0.7, 2.6), batches, 1 / 13) for batches in ([batch], parts))
     for name, gradient in whole.items():
         torch.testing.assert_close(split[name], gradient, rtol=1e-9, atol=1e-12)
 
@@ -124,7 +124,7 @@ def test_processes_that_share_a_batch_have_whole_questions_and_the_gradients_of_
     )
     indices = np.array([4, 5, 6, 7, 8, 11, 12, 0, 1, 2, 3, 9, 10])
     alone = batches.shard(0, 0, indices)
-    whole = gradients(model, ListwiseLoss(0.7), [alone.batch], alone.weight)
+    whole = gradients(model, ListwiseLoss(0.7, 2.6), [alone.batch], alone.weight)
     monkeypatch.setattr(distributed, "world_size", lambda: processes)
     mean = {name: torch.zeros_like(gradient) for name, gradient in whole.items()}
     for rank in range(processes):
@@ -133,7 +133,7 @@ def test_processes_that_share_a_batch_have_whole_questions_and_the_gradients_of_
         if shard.pairs:
             own = shard.batch.question.tolist()
             assert all(own.count(question) == [3, 1, 5, 2, 2][question] for question in own)
-        for name, gradient in gradients(model, ListwiseLoss(0.7), [shard.batch], shard.weight).items():
+        for name, gradient in gradients(model, ListwiseLoss(0.7, 2.6), [shard.batch], shard.weight).items():
             mean[name] += gradient / processes
     for name, gradient in whole.items():
         torch.testing.assert_close(mean[name], gradient, rtol=1e-9, atol=1e-12)
@@ -180,7 +180,7 @@ def test_a_cross_encoder_learns_to_rank_the_candidates_of_a_question(tmp_path):
     optimiser, losses = torch.optim.Adam(model.parameters(), 0.01), []
     for _ in range(30):
         optimiser.zero_grad()
-        loss = ListwiseLoss(1.0)(model, batch).mean()
+        loss = ListwiseLoss(1.0, 3.0)(model, batch).mean()
         loss.backward()
         optimiser.step()
         losses.append(loss.item())

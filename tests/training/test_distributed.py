@@ -39,6 +39,30 @@ def folder(tmp_path):
     return tmp_path
 
 
+def parameters_with(*gradients):
+    parameters = [torch.nn.Parameter(torch.zeros(2)) for _ in gradients]
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        parameter.grad = None if gradient is None else torch.tensor(gradient)
+    return parameters
+
+
+def test_processes_with_gradients_of_different_weights_average_them_all(monkeypatch):
+    """All-reduces of different lengths would wait for each other forever."""
+    monkeypatch.setattr(distributed, "world_size", lambda: 2)
+    sent = []
+    monkeypatch.setattr(distributed.distributed, "all_reduce", lambda flat, group: sent.append(flat.clone()))
+    ranks = [[[2.0, 4.0], None, None, [1.0, 1.0]], [None, [6.0, 8.0], None, [3.0, 3.0]]]
+    for gradients in ranks:
+        distributed.average_gradients(parameters_with(*gradients), None)
+    assert sent[0].shape == sent[1].shape
+    monkeypatch.setattr(distributed.distributed, "all_reduce", lambda flat, group: flat.copy_(sent[0] + sent[1]))
+    for gradients in ranks:
+        parameters = parameters_with(*gradients)
+        distributed.average_gradients(parameters, None)
+        means = [None if each.grad is None else each.grad.tolist() for each in parameters]
+        assert means == [[1.0, 2.0], [3.0, 4.0], None, [2.0, 2.0]]
+
+
 @pytest.fixture
 def double_precision():
     torch.set_default_dtype(torch.float64)

@@ -56,6 +56,18 @@ def test_padding_that_counts_nothing_changes_no_step(kind):
     assert_same_weights(plain, padded)
 
 
+@pytest.mark.parametrize("weight", [0.0, torch.tensor([0.5, 0.0])])
+def test_an_infinite_loss_that_weighs_nothing_counts_nothing(weight):
+    model = nn.Linear(1, 1, bias=False)
+
+    def one_is_infinite(model, batch):
+        return torch.cat([model.weight[0], model.weight[0].masked_fill(torch.tensor(True), float("inf"))])
+
+    step = Step(model, one_is_infinite, torch.optim.SGD(model.parameters(), 0.1), clip=1.0)
+    assert step.gradients([torch.zeros(1, 1)], weight).isfinite()
+    assert model.weight.grad.isfinite().all()
+
+
 def test_a_padded_batch_holds_the_same_pairs_and_then_some_of_nothing():
     batch = draw_batch()
     padded = batch.padded(4, 7, 9)

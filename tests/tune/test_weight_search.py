@@ -66,3 +66,19 @@ def test_a_metric_that_is_no_mean_is_made_better():
     squared = CandidateTable(table.scores, table.statistics, table.gain, lambda total: float(total[0]) ** 2)
     start = np.array([0.1, 1.0, 1.0, 0.0])
     assert squared.value(find_weights(squared, start)) > squared.value(start)
+
+
+def test_a_weight_of_zero_leaves_out_a_score_of_minus_infinity():
+    table = table_of(np.array([1.0, 1.0, 1.0, 0.0]), sentences=20)
+    weights, others = np.array([1.0, 0.0, 1.0, 0.5]), table.scores[:, :, [0, 2, 3]]
+    table.scores[:, ::2, 1] = -np.inf
+    assert (table.pick(weights) == (others * [1.0, 1.0, 0.5]).sum(2).argmax(1)).all()
+    assert np.isfinite(table.expected_gain(weights))
+    assert (table.pick(np.array([1.0, 0.1, 1.0, 0.5])) % 2 == 1).all()
+
+
+def test_lists_of_which_all_candidates_are_impossible_gain_nothing():
+    table = table_of(np.array([1.0, 1.0, 1.0, 0.0]), sentences=20)
+    table.scores[:, :, 0] = -np.inf
+    assert table.expected_gain(np.array([1.0, 1.0, 1.0, 0.0])) == 0.0
+    assert np.isfinite(find_weights(table, np.array([1.0, 1.0, 1.0, 0.0]))).all()

@@ -24,7 +24,7 @@ def best_path(
     source_lengths: Int[Tensor, " B"],
     target_lengths: Int[Tensor, " B"],
 ) -> BestPath:
-    """The path with the highest product of moves; among equals the one that reads later.
+    """The path with the highest product of moves; among equals the one that reads sooner, so that it writes later.
 
     best(d, i) = max(best(d-1, i) + write(d-1, i), best(d-1, i-1) + shift(d-1, i-1))
 

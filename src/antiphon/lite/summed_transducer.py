@@ -229,7 +229,7 @@ class SummedTransducer:
 
 
 def best_path(write: Array, shift: Array) -> list[int]:
-    """The row of each token on the path with the highest product of moves; among equals the one that reads later.
+    """The row of each token on the path with the highest product of moves; among equals the one that reads sooner.
 
     best(i, j) = max(best(i, j-1) + write(i, j-1), best(i-1, j) + shift(i-1, j))
     """

@@ -91,6 +91,15 @@ class RatioStats:
         """The metric over all outputs."""
         return Score(float(self.scale * self.parts.sum() / max(1.0, self.wholes.sum())), self.signature)
 
+    def resample(self, drawn: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The metric of each row of indices of outputs."""
+        parts, wholes = self.parts[drawn].sum(1), self.wholes[drawn].sum(1)
+        values: NDArray[np.float64] = self.scale * parts / np.maximum(1.0, wholes)
+        return values
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
 
 def accuracy(outputs: Outputs) -> RatioStats:
     """Percentage of outputs that equal a reference after Unicode NFC."""

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
+import sacrebleu
 from numpy.typing import NDArray
-from sacrebleu.significance import PairedTest, Result
 
 from antiphon.metrics.output_metrics import RATIO_METRICS, Outputs, RatioStats, Score, corpus_metric, reference_streams
 
@@ -30,16 +30,43 @@ class ComparedScore:
     p_value: float | None
 
 
+@dataclass(frozen=True)
+class _CorpusStats:
+    """BLEU or chrF, and what each output adds to the counts that sacrebleu computes it from."""
+
+    rows: NDArray[np.float64]
+    metric: sacrebleu.BLEU | sacrebleu.CHRF
+
+    def score(self) -> Score:
+        """The metric over all outputs."""
+        return Score(self._value(self.rows.sum(0)), str(self.metric.get_signature()))
+
+    def resample(self, drawn: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The metric of each row of indices of outputs."""
+        return np.array([self._value(self.rows[indices].sum(0)) for indices in drawn])
+
+    def _value(self, counts: NDArray[np.float64]) -> float:
+        return float(self.metric._compute_score_from_stats([int(count) for count in counts]).score)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+def _stats_of(name: str, outputs: Outputs) -> RatioStats | _CorpusStats:
+    if name in RATIO_METRICS:
+        return RATIO_METRICS[name](outputs)
+    metric, streams = corpus_metric(name), cast(list[list[str]], reference_streams(outputs))
+    return _CorpusStats(np.array(metric._extract_corpus_statistics(outputs.predicted, streams), float), metric)
+
+
 def compare_systems(systems: Sequence[Outputs], name: str, seed: int = 1) -> list[ComparedScore]:
     """One metric of every system, each compared with the first."""
-    if name in RATIO_METRICS:
-        return bootstrap([RATIO_METRICS[name](outputs) for outputs in systems], seed)
-    return _bootstrap_corpus_metric(systems, name)
+    return bootstrap([_stats_of(name, outputs) for outputs in systems], seed)
 
 
-def bootstrap(systems: Sequence[RatioStats], seed: int = 1) -> list[ComparedScore]:
-    """One metric of every system, given by its ratio statistics, each compared with the first."""
-    blocks = [[_resample(stats, drawn) for stats in systems] for drawn in _draws(len(systems[0].parts), seed)]
+def bootstrap(systems: Sequence[RatioStats | _CorpusStats], seed: int = 1) -> list[ComparedScore]:
+    """One metric of every system, given by what each output adds to it, each compared with the first."""
+    blocks = [[stats.resample(drawn) for stats in systems] for drawn in _draws(len(systems[0]), seed)]
     resampled = [np.concatenate(values) for values in zip(*blocks, strict=True)]
     scores = [stats.score() for stats in systems]
     compared = []
@@ -58,31 +85,6 @@ def _draws(outputs: int, seed: int) -> Iterator[NDArray[np.int64]]:
         yield generator.integers(outputs, size=(min(at_once, SAMPLES - first), outputs))
 
 
-def _resample(stats: RatioStats, drawn: NDArray[np.int64]) -> NDArray[np.float64]:
-    parts, wholes = stats.parts[drawn].sum(1), stats.wholes[drawn].sum(1)
-    values: NDArray[np.float64] = stats.scale * parts / np.maximum(1.0, wholes)
-    return values
-
-
 def _p_value(differences: NDArray[np.float64], observed: float) -> float:
     as_extreme = int((np.abs(differences - differences.mean()) >= abs(observed)).sum())
     return (as_extreme + 1) / (len(differences) + 1)
-
-
-def _bootstrap_corpus_metric(systems: Sequence[Outputs], name: str) -> list[ComparedScore]:
-    """sacrebleu's own paired bootstrap."""
-    streams = cast(list[list[str]], reference_streams(systems[0]))
-    named: list[tuple[str, Sequence[str]]] = [(str(n), outputs.predicted) for n, outputs in enumerate(systems)]
-    metric = corpus_metric(name)
-    test = PairedTest(named, {name: metric}, streams, test_type="bs", n_samples=SAMPLES)
-    _, results = test()
-    signature = str(metric.get_signature())
-    first, *others = cast(list[Result], next(found for title, found in results.items() if title != "System"))
-    # sacrebleu counts strictly greater differences, which would make equal systems differ.
-    p_values = [None, *(1.0 if other.score == first.score else other.p_value for other in others)]
-    compared = []
-    for result, p_value in zip([first, *others], p_values, strict=True):
-        middle, reach = float(result.mean or result.score), float(result.ci or 0.0)
-        low, high = max(0.0, middle - reach), min(100.0, middle + reach)
-        compared.append(ComparedScore(Score(result.score, signature), low, high, p_value))
-    return compared

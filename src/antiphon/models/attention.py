@@ -19,7 +19,6 @@ from antiphon.data.batch import Batch
 from antiphon.models.sequence_model import LSTMSettings, TokenModel
 from antiphon.nn.dropout import Dropout
 from antiphon.nn.recurrent import Embedding, FeatureEmbedding, LSTMSizes, SourceEncoder, valid_positions
-from antiphon.nn.token_logits import Projection
 
 
 class AttentionMemory(NamedTuple):
@@ -56,7 +55,7 @@ class Attention(TokenModel):
         self.query = nn.Linear(hidden_size, hidden_size, bias=False)
         self.score = nn.Linear(hidden_size, 1, bias=False)
         self.combine = nn.Linear(hidden_size + memory_size, hidden_size)
-        self.output = Projection(hidden_size, target_size)
+        self.output = nn.Linear(hidden_size, target_size)
         self.dropout = Dropout(sizes.dropout)
 
     def logits(self, batch: Batch) -> Float[Tensor, "B J V"]:

@@ -10,7 +10,7 @@ Thesis: section 3.4.1.
 from typing import Unpack
 
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from antiphon.data.batch import Batch
 from antiphon.models.sequence_model import LSTMSettings, TokenModel
@@ -25,7 +25,6 @@ from antiphon.nn.recurrent import (
     select_states,
     with_features,
 )
-from antiphon.nn.token_logits import Projection
 
 
 class EncoderDecoder(TokenModel):
@@ -41,7 +40,7 @@ class EncoderDecoder(TokenModel):
         self.encoder = LSTM(sizes.embedding_size, sizes.hidden_size, sizes.layers, sizes.dropout, sizes.forget_bias)
         self.decoder = PrefixEncoder(target_size, sizes)
         self.dropout = Dropout(sizes.dropout)
-        self.output = Projection(sizes.hidden_size, target_size)
+        self.output = nn.Linear(sizes.hidden_size, target_size)
 
     def logits(self, batch: Batch) -> Float[Tensor, "B J V"]:
         """The logits of every token at each position of the targets."""

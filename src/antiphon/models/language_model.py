@@ -9,12 +9,11 @@ Thesis: section 3.3. With features, one model replaces a model for each tag.
 from typing import Unpack
 
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from antiphon.data.batch import Batch
 from antiphon.models.sequence_model import LSTMSettings, TokenModel
 from antiphon.nn.recurrent import FeatureEmbedding, LSTMSizes, LSTMState, PrefixEncoder, select_states
-from antiphon.nn.token_logits import Projection
 
 
 class LanguageModel(TokenModel):
@@ -27,7 +26,7 @@ class LanguageModel(TokenModel):
         sizes = LSTMSizes(**settings)
         self.features = FeatureEmbedding(feature_size, sizes.embedding_size) if feature_size else None
         self.decoder = PrefixEncoder(target_size, sizes)
-        self.output = Projection(sizes.hidden_size, target_size)
+        self.output = nn.Linear(sizes.hidden_size, target_size)
 
     def logits(self, batch: Batch) -> Float[Tensor, "B J V"]:
         """The logits of every token at each position of the targets."""

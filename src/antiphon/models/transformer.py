@@ -21,7 +21,6 @@ from antiphon.models.sequence_model import TokenModel
 from antiphon.nn.attention_cache import AttentionCache, KeysValues
 from antiphon.nn.dropout import Dropout
 from antiphon.nn.recurrent import FeatureEmbedding, valid_positions
-from antiphon.nn.token_logits import Projection
 from antiphon.nn.transformer_layers import (
     DecoderLayer,
     EncoderLayer,
@@ -73,7 +72,7 @@ class Transformer(TokenModel):
         self.encoder_norm = nn.LayerNorm(hidden_size)
         self.decoder = nn.ModuleList(DecoderLayer(sizes) for _ in range(layers))
         self.decoder_norm = nn.LayerNorm(hidden_size)
-        self.output = Projection(hidden_size, target_size)
+        self.output = nn.Linear(hidden_size, target_size)
         self.dropout = Dropout(dropout)
 
     def logits(self, batch: Batch) -> Float[Tensor, "B J V"]:

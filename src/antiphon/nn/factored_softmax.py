@@ -128,7 +128,7 @@ class _LogTokenProbabilities(torch.autograd.Function):
             share = softmax.mul_(gradient[cells][:, None]).neg_()
             for_source.index_put_((b, i), share, accumulate=True)
             for_target.index_put_((b, j), share, accumulate=True)
-        add_at_tokens(for_source, for_target, targets, gradient, ctx.copied)
+        _add_at_tokens(for_source, for_target, targets, gradient, ctx.copied)
         return for_source, for_target, None, None
 
 
@@ -158,7 +158,17 @@ def read_tokens(
     return log_token, CopyShare(share, copy)
 
 
-def add_at_tokens(
+def divide_gradient(
+    gradient: Float[Tensor, "B I J"], copied: CopyShare | None
+) -> tuple[Float[Tensor, "B I J"], Float[Tensor, "B I J"] | None]:
+    """The gradient of every cell, divided between its token and the class *copy*, if there is copying."""
+    if copied is None:
+        return gradient, None
+    at_copy = gradient * copied.share
+    return gradient - at_copy, at_copy
+
+
+def _add_at_tokens(
     for_source: Float[Tensor, "B I V"],
     for_target: Float[Tensor, "B J V"],
     targets: Int[Tensor, "B J"],
@@ -166,14 +176,12 @@ def add_at_tokens(
     copied: CopyShare | None,
 ) -> None:
     """Adds the gradient of every cell to the logits of its token, or in part to those of copying."""
-    at_token = gradient
-    if copied is not None:
-        at_copy = gradient * copied.share
-        at_token = gradient - at_copy
-        for_source[:, :, copied.class_id] += at_copy.sum(2).to(for_source.dtype)
-        for_target[:, :, copied.class_id] += at_copy.sum(1).to(for_target.dtype)
-    for_source.scatter_add_(2, _for_every_row(targets, for_source.shape[1]), at_token.to(for_source.dtype))
-    for_target.scatter_add_(2, targets[:, :, None], at_token.sum(1)[:, :, None].to(for_target.dtype))
+    at_token, at_copy = divide_gradient(gradient, copied)
+    if copied is not None and at_copy is not None:
+        for_source[:, :, copied.class_id] += at_copy.sum(2)
+        for_target[:, :, copied.class_id] += at_copy.sum(1)
+    for_source.scatter_add_(2, _for_every_row(targets, for_source.shape[1]), at_token)
+    for_target.scatter_add_(2, targets[:, :, None], at_token.sum(1)[:, :, None])
 
 
 def _factor(source_logits: Tensor, target_logits: Tensor) -> _Factors:

@@ -5,7 +5,8 @@
 Each program sums one part of the vocabulary with the peaks of that part, found while it is read, as in flash attention;
 a second kernel adds up the parts. The gradients of both sides come from one kernel, which reads every logit once. Cells
 whose sum underflows are recomputed inside the kernels, as an online log-sum-exp with a maximum per cell, so the result
-is exact for any logits and needs no device sync. Logits may be float32, bfloat16 or float16; all sums are float32.
+is exact for any logits and needs no device sync. Logits may be float32, bfloat16 or float16; all sums are float32 and
+rounded once, since the two terms of the gradient of a confident token, ``g`` and ``-g p``, nearly cancel.
 Reference: ``nn/factored_softmax.py``.
 """
 
@@ -21,7 +22,7 @@ from torch.nn.functional import pad
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from antiphon.nn.copying import CellCopies
-from antiphon.nn.factored_softmax import add_at_tokens, read_tokens
+from antiphon.nn.factored_softmax import CopyShare, divide_gradient, read_tokens
 from antiphon.triton_support import AMPERE, gpu_properties
 
 _PROGRAMS = 512
@@ -68,6 +69,27 @@ class _Normalisers(NamedTuple):
     target_peak: Float[Tensor, "B J"]
 
 
+class _TokenGradients(NamedTuple):
+    """What the gradients of the cells add to the logits of their tokens and of the class *copy*, -1 without copying."""
+
+    targets: Int[Tensor, "B J"]
+    at_token: Float[Tensor, "B I J"]
+    source_copy: Float[Tensor, "B I"]
+    target_copy: Float[Tensor, "B J"]
+    copy_class: int
+
+    @classmethod
+    def of(
+        cls, targets: Int[Tensor, "B J"], gradient: Float[Tensor, "B I J"], copied: CopyShare | None
+    ) -> "_TokenGradients":
+        """The gradients of the cells, divided between their tokens and copying."""
+        at_token, at_copy = divide_gradient(gradient, copied)
+        targets, at_token = targets.contiguous(), at_token.contiguous()
+        if copied is None or at_copy is None:
+            return cls(targets, at_token, at_token, at_token, -1)
+        return cls(targets, at_token, at_copy.sum(2), at_copy.sum(1), copied.class_id)
+
+
 class _LogTokenProbabilities(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -84,8 +106,10 @@ class _LogTokenProbabilities(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None, None]:
         source, target, targets, *normalisers = ctx.saved_tensors
-        for_source, for_target = _gradients(source, target, gradient.contiguous(), _Normalisers(*normalisers))
-        add_at_tokens(for_source, for_target, targets, gradient, ctx.copied)
+        at_tokens = _TokenGradients.of(targets, gradient, ctx.copied)
+        for_source, for_target = _gradients(
+            source, target, gradient.contiguous(), at_tokens, _Normalisers(*normalisers)
+        )
         return for_source[:, :, : ctx.V], for_target[:, :, : ctx.V], None, None
 
 
@@ -151,9 +175,10 @@ def _gradients(
     source: Float[Tensor, "B I V"],
     target: Float[Tensor, "B J V"],
     gradient: Float[Tensor, "B I J"],
+    at_tokens: _TokenGradients,
     normalisers: _Normalisers,
 ) -> tuple[Float[Tensor, "B I V"], Float[Tensor, "B J V"]]:
-    """Minus the sums over the other side of ``gradient(i, j) softmax(i, j, v)``, for source and target."""
+    """The sums over the other side of ``gradient(i, j) (1[v = y_j] - softmax(i, j, v))``, for source and target."""
     B, I, V = source.shape
     J = target.shape[1]
     z, log_z, *peaks = normalisers
@@ -170,8 +195,8 @@ def _gradients(
         stored = _tiles_of(results[0], rows), _tiles_of(results[1], columns)
         _gradient_tiles[(parts, B)](*given, *stored, gradient, z, *peaks, *shape, **sizes, **_pipeline(source.device))
     _gradient_rows[(parts, B, source_tiles + target_tiles)](
-        source, target, *results, gradient, z, *peaks, log_z, *shape, source_tiles,
-        **sizes, ONLY_LOST=fits, num_stages=1,
+        source, target, *results, gradient, *at_tokens, z, *peaks, log_z, *shape, source_tiles,
+        **sizes, ONLY_REST=fits, num_stages=1,
     )  # fmt: skip
     return results
 
@@ -287,7 +312,10 @@ def _gradient_tiles(
     source, target, for_source, for_target, gradient, z, source_peak, target_peak, I, J, units, tiles_per_part, least,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, TOKENS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """-exp(A - peak) (gradient / Z) exp(C - peak) over one part of the vocabulary, and the same transposed."""
+    """-exp(A - peak) (gradient / Z) exp(C - peak) over one part of the vocabulary, and the same transposed.
+
+    What it stores for tokens of the targets and for underflowed cells is replaced by ``_gradient_rows``.
+    """
     b = tl.program_id(1)
     i, j = tl.arange(0, ROWS), tl.arange(0, COLUMNS)
     peak_i = tl.load(source_peak + b * I + i, i < I, float("inf"))[:, None]
@@ -306,13 +334,16 @@ def _gradient_tiles(
         for_target.store(place, for_c.to(for_target.dtype).reshape(1, COLUMNS, TOKENS))
 
 
-@triton.jit(do_not_specialize=["I", "J", "units", "tiles_per_part", "source_tiles"])
+@triton.jit(do_not_specialize=["copy_class", "I", "J", "units", "tiles_per_part", "source_tiles"])
 def _gradient_rows(
-    source, target, for_source, for_target, gradient, z, source_peak, target_peak, log_z,
-    I, J, units, tiles_per_part, least, source_tiles,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, TOKENS: tl.constexpr, PRECISION: tl.constexpr, ONLY_LOST: tl.constexpr,
+    source, target, for_source, for_target, gradient, targets, at_token, source_copy, target_copy, copy_class,
+    z, source_peak, target_peak, log_z, I, J, units, tiles_per_part, least, source_tiles,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, TOKENS: tl.constexpr, PRECISION: tl.constexpr, ONLY_REST: tl.constexpr,
 ):  # fmt: skip
-    """The same for one tile of source or target rows, of any number, and all cells or only the underflowed ones."""
+    """The whole gradients of one tile of source or target rows, of any number, over one part of the vocabulary.
+
+    ``ONLY_REST``: only those that ``_gradient_tiles`` has not, where there is one tile of rows on each side.
+    """
     V = units * _UNIT
     b = tl.program_id(1).to(tl.int64)
     source += b * I * V
@@ -320,6 +351,10 @@ def _gradient_rows(
     for_source += b * I * V
     for_target += b * J * V
     gradient += b * I * J
+    targets += b * J
+    at_token += b * I * J
+    source_copy += b * I
+    target_copy += b * J
     z += b * I * J
     log_z += b * I * J
     source_peak += b * I
@@ -330,54 +365,86 @@ def _gradient_rows(
     if tile < source_tiles:
         i = tile * ROWS + tl.arange(0, ROWS)[:, None]
         _store_gradients(
-            source, target, for_source, gradient, z, source_peak, target_peak, log_z, i, I, J, J, 1, V, least, first,
-            last, ROWS, COLUMNS, TOKENS, PRECISION, ONLY_LOST,
+            source, target, for_source, gradient, targets, at_token, source_copy, copy_class,
+            z, source_peak, target_peak, log_z, i, I, J, J, 1, V, least, first, last,
+            ROWS, COLUMNS, TOKENS, PRECISION, ONLY_REST, False,
         )  # fmt: skip
     else:
         j = (tile - source_tiles) * COLUMNS + tl.arange(0, COLUMNS)[:, None]
         _store_gradients(
-            target, source, for_target, gradient, z, target_peak, source_peak, log_z, j, J, I, 1, J, V, least, first,
-            last, COLUMNS, ROWS, TOKENS, PRECISION, ONLY_LOST,
+            target, source, for_target, gradient, targets, at_token, target_copy, copy_class,
+            z, target_peak, source_peak, log_z, j, J, I, 1, J, V, least, first, last,
+            COLUMNS, ROWS, TOKENS, PRECISION, ONLY_REST, True,
         )  # fmt: skip
 
 
 @triton.jit
 def _store_gradients(
-    own, other, result, gradient, z, own_peak, other_peak, log_z, n, N, M, n_stride, m_stride, V, least, first, last,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, TOKENS: tl.constexpr, PRECISION: tl.constexpr, ONLY_LOST: tl.constexpr,
+    own, other, result, gradient, targets, at_token, own_copy, copy_class,
+    z, own_peak, other_peak, log_z, n, N, M, n_stride, m_stride, V, least, first, last,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, TOKENS: tl.constexpr, PRECISION: tl.constexpr, ONLY_REST: tl.constexpr,
+    IS_TARGET: tl.constexpr,
 ):  # fmt: skip
-    """Stores the gradients of rows ``n`` of one side in some tiles of tokens, or adds those of underflowed cells."""
+    """Stores the gradients of rows ``n`` of one side in some tiles of tokens."""
     lowest = float("inf")
     for start in range(0, M, COLUMNS):
         m = start + tl.arange(0, COLUMNS)[None, :]
         sums = tl.load(z + n * n_stride + m * m_stride, (n < N) & (m < M), float("inf"))
         lowest = tl.minimum(lowest, tl.min(tl.min(sums, 1), 0))
-    if ONLY_LOST:
-        last = tl.where(lowest < least, last, first)
+    has_lost = lowest < least
+    if ONLY_REST:
+        j = tl.arange(0, ROWS if IS_TARGET else COLUMNS)
+        token = tl.load(targets + j, j < (N if IS_TARGET else M), copy_class)
     for tile in range(first, last):
-        v = tile * TOKENS + tl.arange(0, TOKENS)[None, :]
-        places, inside = n.to(tl.int64) * V + v, (n < N) & (v < V)
-        mine = tl.load(own + places, inside, float("-inf")).to(tl.float32)
-        if ONLY_LOST:
-            total = tl.load(result + places, inside, 0.0).to(tl.float32)
+        is_wanted = True
+        if ONLY_REST:
+            has_token = tl.max((token // TOKENS == tile).to(tl.int32), 0) > 0
+            is_wanted = has_lost | has_token | (copy_class // TOKENS == tile)
+        if is_wanted:
+            total = _sum_gradients(
+                own, other, gradient, targets, at_token, own_copy, copy_class,
+                z, own_peak, other_peak, log_z, n, N, M, n_stride, m_stride, V, least, tile, has_lost,
+                ROWS, COLUMNS, TOKENS, PRECISION, IS_TARGET,
+            )  # fmt: skip
+            v = tile * TOKENS + tl.arange(0, TOKENS)[None, :]
+            tl.store(result + n.to(tl.int64) * V + v, total.to(result.dtype.element_ty), (n < N) & (v < V))
+
+
+@triton.jit
+def _sum_gradients(
+    own, other, gradient, targets, at_token, own_copy, copy_class,
+    z, own_peak, other_peak, log_z, n, N, M, n_stride, m_stride, V, least, tile, has_lost,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, TOKENS: tl.constexpr, PRECISION: tl.constexpr, IS_TARGET: tl.constexpr,
+):  # fmt: skip
+    """The gradients of rows ``n`` of one side in one tile of tokens: at tokens, of products, of underflowed cells."""
+    v = tile * TOKENS + tl.arange(0, TOKENS)[None, :]
+    mine = tl.load(own + n.to(tl.int64) * V + v, (n < N) & (v < V), float("-inf")).to(tl.float32)
+    at_tokens = tl.where(v == copy_class, tl.load(own_copy + n, (n < N) & (copy_class >= 0), 0.0), 0.0)
+    products = tl.zeros((ROWS, TOKENS), tl.float32)
+    for start in range(0, M, COLUMNS):
+        m = start + tl.arange(0, COLUMNS)[None, :]
+        cells, inside = n * n_stride + m * m_stride, (n < N) & (m < M)
+        weights = _load_weights(gradient, z, cells, inside, least)
+        gains = tl.load(at_token + cells, inside, 0.0)
+        m = start + tl.arange(0, COLUMNS)[:, None]
+        logits = tl.load(other + m.to(tl.int64) * V + v, (m < M) & (v < V), float("-inf")).to(tl.float32)
+        exp = tl.exp(logits - tl.load(other_peak + m, m < M, 0.0))
+        products = tl.dot(weights, exp, products, input_precision=PRECISION)
+        if IS_TARGET:
+            is_token = v == tl.load(targets + n, n < N, -1)
+            at_tokens += tl.where(is_token, tl.sum(gains, 1)[:, None], 0.0)
         else:
-            total = tl.zeros((ROWS, TOKENS), tl.float32)
-            for start in range(0, M, COLUMNS):
-                m = start + tl.arange(0, COLUMNS)[None, :]
-                weights = _load_weights(gradient, z, n * n_stride + m * m_stride, (n < N) & (m < M), least)
-                m = start + tl.arange(0, COLUMNS)[:, None]
-                logits = tl.load(other + m.to(tl.int64) * V + v, (m < M) & (v < V), float("-inf")).to(tl.float32)
-                exp = tl.exp(logits - tl.load(other_peak + m, m < M, 0.0))
-                total = tl.dot(weights, exp, total, input_precision=PRECISION)
-            total *= tl.exp(mine - tl.load(own_peak + n, n < N, 0.0))
-        if lowest < least:
-            row = other + v
-            for m in range(M):
-                cells = n * n_stride + m * m_stride
-                lost = (n < N) & (tl.load(z + cells, n < N, float("inf")) < least)
-                weights = tl.load(gradient + cells, lost, 0.0)
-                logits = mine + tl.load(row, v < V, float("-inf")).to(tl.float32)
-                softmax = tl.exp(logits - tl.load(log_z + cells, lost, 0.0))
-                total -= weights * tl.where(weights == 0.0, 0.0, softmax)
-                row += V
-        tl.store(result + places, total.to(result.dtype.element_ty), inside)
+            is_token = v == tl.load(targets + m, m < M, -1)
+            at_tokens = tl.dot(gains, is_token.to(tl.float32), at_tokens, input_precision="tf32x3")
+    total = at_tokens + products * tl.exp(mine - tl.load(own_peak + n, n < N, 0.0))
+    if has_lost:
+        row = other + v
+        for m in range(M):
+            cells = n * n_stride + m * m_stride
+            lost = (n < N) & (tl.load(z + cells, n < N, float("inf")) < least)
+            weights = tl.load(gradient + cells, lost, 0.0)
+            logits = mine + tl.load(row, v < V, float("-inf")).to(tl.float32)
+            softmax = tl.exp(logits - tl.load(log_z + cells, lost, 0.0))
+            total -= weights * tl.where(weights == 0.0, 0.0, softmax)
+            row += V
+    return total

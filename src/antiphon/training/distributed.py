@@ -205,15 +205,23 @@ def broadcast_weights(model: nn.Module, group: ProcessGroup | None) -> None:
 
 
 def average_gradients(parameters: Iterable[nn.Parameter], group: ProcessGroup | None) -> None:
-    """Replaces every gradient by its mean over all processes, in one all-reduce."""
+    """Replaces every gradient by its mean over all processes, in one all-reduce.
+
+    A gradient that only other processes have counts as 0 here; one that no process has stays None, as in one process.
+    """
     if world_size() == 1:
         return
-    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    flat = torch.cat([gradient.flatten() for gradient in gradients]) / world_size()
+    trained = [parameter for parameter in parameters if parameter.requires_grad]
+    gradients = [torch.zeros_like(each) if each.grad is None else each.grad for each in trained]
+    exists = gradients[0].new_tensor([each.grad is not None for each in trained])
+    flat = torch.cat([*(gradient.flatten() for gradient in gradients), exists]) / world_size()
     with _communication():
         distributed.all_reduce(flat, group=group)
-    for gradient, mean in zip(gradients, flat.split([gradient.numel() for gradient in gradients]), strict=True):
+    *means, exists = flat.split([*(gradient.numel() for gradient in gradients), len(trained)])
+    for index, (parameter, gradient, mean) in enumerate(zip(trained, gradients, means, strict=True)):
         gradient.copy_(mean.view_as(gradient))
+        if parameter.grad is None and exists[index] > 0:
+            parameter.grad = gradient
 
 
 @dataclass(frozen=True)

@@ -42,12 +42,18 @@ class CandidateTable:
     def expected_gain(self, weights: Array) -> float:
         """The mean gain if candidates were drawn in proportion to their exponentiated scores."""
         totals = self._totals(weights)
-        mass = np.exp(totals - totals.max(1, keepdims=True))
-        return float(((mass * self.gain).sum(1) / mass.sum(1)).mean())
+        peak = totals.max(1, keepdims=True)
+        mass = np.exp(totals - np.where(np.isfinite(peak), peak, 0.0))
+        return float(((mass * self.gain).sum(1) / np.maximum(mass.sum(1), 1e-9)).mean())
 
     def _totals(self, weights: Array) -> Array:
+        """The weighted sums, without scores that weigh nothing: 0 times -inf, of what a model cannot write, is NaN.
+
+        The last score, of length, is -inf only where there is no candidate.
+        """
         exists = np.isfinite(self.scores[:, :, -1])
-        weighed = np.where(exists[:, :, None], self.scores, 0.0) @ weights
+        weighs = exists[:, :, None] & (weights != 0)
+        weighed: Array = np.where(weighs, self.scores, 0.0) @ weights
         return np.where(exists, weighed, -np.inf)
 
 

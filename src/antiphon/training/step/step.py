@@ -86,8 +86,10 @@ class Step:
 
     def _backward(self, batch: Any, weight: Tensor | float) -> Tensor:
         losses = self.losses(batch)
-        (losses * weight).sum().backward()
-        return (losses.detach() * (weight != 0)).sum()
+        weights = weight if isinstance(weight, Tensor) else losses.new_full((), weight)
+        counted = losses.where(weights != 0, 0.0)  # an infinite loss times 0 would be NaN
+        (counted * weights).sum().backward()
+        return counted.detach().sum()
 
     def losses(self, batch: Any) -> Tensor:
         """The loss of each pair of a batch."""

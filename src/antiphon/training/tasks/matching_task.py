@@ -169,7 +169,7 @@ class MatchingTask:
         sample = JointBatch.sample if matcher_settings(self.recipe).reading == "joint" else MatchBatch.sample
         return TrainingSetup(
             matcher,
-            ListwiseLoss(weight) if weight else PairModel.cross_entropy,
+            ListwiseLoss(weight, len(train.labels) / len(self.train)) if weight else PairModel.cross_entropy,
             self._listwise_batches(train) if weight else self._pointwise_batches(train),
             MatchingValidation(self.dev, dev, plan_match_batches(dev, _DEV_BATCH_SIZE), counts),
             (train.question_lengths, train.sentence_lengths),
