@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, PlainValidator, SerializeAsAny, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from antiphon.data.readers import SOURCE_TARGET_FEATURES, ColumnOrder
 from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.model_sections import ModelSection, TransducerSection
 from antiphon.recipe.problems import check_texts
@@ -51,9 +52,11 @@ class DataSection(Section):
     cache: Path | None = None
     """A folder that caches encoded data, so that the next training on the same files starts at once."""
     swap: Annotated[bool, UsedBy("pairs")] = False
-    """Learn to map the second column to the first; other settings still describe the file as it is."""
+    """Learn to map targets to sources; other settings still describe the file as it is."""
+    columns: Annotated[ColumnOrder, UsedBy("pairs")] = SOURCE_TARGET_FEATURES
+    """The order of the columns; in files without features, that of the other two."""
     features: Annotated[bool | None, UsedBy("pairs")] = None
-    """Read the third column as features; unset: if the training file has one."""
+    """Read the column of features; unset: if the training file has three columns."""
     questions: Annotated[Literal["all", "answerable", "mixed"], UsedBy("questions")] = "all"
     """Training questions that are used: all, those with a right candidate, or with both a right and a wrong one."""
     vectors: Annotated[Path | None, UsedBy("vectors")] = None
@@ -62,13 +65,13 @@ class DataSection(Section):
     """Words kept from the start of the vectors file besides those of the data, for use in new questions."""
 
     source_tokens: Annotated[TokenKind, UsedBy("pairs")] = "chars"
-    """Tokens of the first column: characters, space-separated words, or SentencePiece subwords."""
+    """Tokens of the source column: characters, space-separated words, or SentencePiece subwords."""
     target_tokens: Annotated[TokenKind, UsedBy("pairs")] = "chars"
-    """Tokens of the second column."""
+    """Tokens of the target column."""
     source_sentencepiece: Annotated[Path | None, UsedBy("pairs")] = None
-    """An existing SentencePiece model for the first column; unset: one is trained."""
+    """An existing SentencePiece model for the source column; unset: one is trained."""
     target_sentencepiece: Annotated[Path | None, UsedBy("pairs")] = None
-    """An existing SentencePiece model for the second column; unset: one is trained."""
+    """An existing SentencePiece model for the target column; unset: one is trained."""
     sentencepiece_size: Annotated[int, Field(gt=0, le=10**6), UsedBy("pairs")] = 8000
     """Vocabulary size of a SentencePiece model trained here."""
 
