@@ -19,6 +19,7 @@ from antiphon.storage.manifest import refuse_links
 from antiphon.terminal import Say, count_of, silent
 from antiphon.training.callback import Callback
 from antiphon.training.checkpoint import load_checkpoint, refuse_other_shapes
+from antiphon.training.data.data_warnings import warn_about_data
 from antiphon.training.distributed import (
     broadcast,
     is_rank_zero,
@@ -98,6 +99,7 @@ def _begin(recipe: Recipe, out: Path, say: Say, held: ExitStack, options: _Start
     if options.resume and holds_run(out):
         return _resume(recipe, out, say)
     with new_run(out, force=options.force) as run:
+        warn_about_data(recipe, say)
         if train_by_counting(recipe, run, say):
             return None
         return prepare_task(recipe, run, say)
