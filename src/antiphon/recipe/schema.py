@@ -109,7 +109,7 @@ class TrainSection(Section):
     passes: Positive | None = None
     """Passes over the training pairs in an epoch; unset: as few as give it 100 updates, for many pairs 1."""
     patience: Positive | None = None
-    """Epochs without a better dev metric before training stops; unset: a fifth of all epochs, at least 10."""
+    """Epochs without a better dev metric before training stops; unset: a fifth of all, half if the rate falls, 10 at least."""
     dev_metric: MetricName = "perplexity"
     """The metric that selects the best epoch; perplexity needs no search."""
     dev_beam: Hypotheses = 1
