@@ -109,7 +109,7 @@ class TrainSection(Section):
     passes: Positive | None = None
     """Passes over the training pairs in an epoch; unset: as few as give it 100 updates, for many pairs 1."""
     patience: Positive | None = None
-    """Epochs without a better dev metric before training stops; unset: a fifth of all, half if the rate falls, 10 at least."""
+    """Epochs without a better dev metric that end training; unset: a fifth, half if the rate falls, at least 10."""
     dev_metric: MetricName = "perplexity"
     """The metric that selects the best epoch; perplexity needs no search."""
     dev_beam: Hypotheses = 1
@@ -143,7 +143,7 @@ class TrainSection(Section):
     checkpoint_minutes: Annotated[float, Field(gt=0, le=10**6)] = 10.0
     """Minutes between checkpoints within an epoch, besides those at the end of each epoch."""
     log: Literal["tensorboard"] | None = None
-    """Log metrics for TensorBoard in the run folder; needs antiphon[log]."""
+    """Log metrics for TensorBoard in the run folder; needs the extra log."""
 
 
 MAX_LENGTH_RATIO, MAX_LENGTH_EXTRA = 100.0, 10**4

@@ -38,7 +38,7 @@ def settings_to_resume(stored: Recipe, asked: Recipe, out: Path) -> Recipe:
             if wanted is not None and wanted != value:
                 raise RecipeError(
                     f"{out}: {section}.{name} is {value!r} in the run, expected the same but {wanted!r} was asked for; "
-                    "only train.max_epochs may change, and train.max_updates be higher; give the same --set again, or use "
+                    "only train.max_epochs may change, and train.max_updates be higher; give the same settings, or use "
                     f"{out / 'recipe.toml'} as the recipe, which has all settings of the run"
                 )
     return Recipe.model_validate(before)

@@ -20,9 +20,32 @@ _NEARLY_ALL = 0.9
 _OVERLAP = 0.05
 """Fraction of the dev pairs that may be training pairs too, as happens in natural text."""
 _HEADER_NAMES = frozenset(
-    "source target src tgt trg input output text word words spelling grapheme graphemes orthography lemma form "
-    "inflected features feats tags tag pronunciation phoneme phonemes phones ipa transcription translation "
-    "sentence summary reference from to x y".split()
+    (
+        "source",
+        "target",
+        "src",
+        "tgt",
+        "input",
+        "output",
+        "text",
+        "word",
+        "lemma",
+        "form",
+        "features",
+        "tag",
+        "tags",
+        "spelling",
+        "grapheme",
+        "graphemes",
+        "pronunciation",
+        "phoneme",
+        "phonemes",
+        "ipa",
+        "transcription",
+        "translation",
+        "sentence",
+        "summary",
+    )
 )
 """Names of columns in the first line of a file."""
 
