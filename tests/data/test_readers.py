@@ -198,3 +198,17 @@ def test_columns_may_come_in_another_order(tmp_path, columns, line):
     without_target = line.replace("\tHäuser", "")
     assert parse_source(without_target, "f:1", features=True, columns=columns) == Source("Haus", ("N", "PL"))
     assert parse_source("Haus\tHäuser", "f:1", columns=columns) == Source("Haus")
+
+
+def test_csv_is_recognised(tmp_path):
+    with pytest.raises(InputError, match=r"pairs\.csv:1: 1 column, .*if it is CSV, save it as tab-separated text"):
+        list(read_pairs(write(tmp_path / "pairs.csv", "a,b\n")))
+
+
+@pytest.mark.parametrize("read", [read_pairs, read_targets])
+def test_a_file_of_blank_lines_is_not_read_to_its_end(tmp_path, monkeypatch, read):
+    monkeypatch.setattr("antiphon.data.readers.MAX_BLANK_LINES", 3)
+    file = write(tmp_path / "pairs.tsv", "a\tb\n" + "\n" * 5)
+    with pytest.raises(InputError, match=r"pairs\.tsv:5: 4 blank lines, expected fewer than lines with pairs"):
+        list(read(file))
+    assert len(list(read(write(tmp_path / "more.tsv", "a\tb\n\n" * 5)))) == 10

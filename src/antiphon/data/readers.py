@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -20,6 +21,8 @@ SOURCE_TARGET_FEATURES: ColumnOrder = "source target features"
 _SEPARATORS = re.compile(r"[;,|\s]+")
 """What separates the features of a tag."""
 _PIECES = re.compile(r"[;,|\s]+|[()]|[^;,|\s()]+")
+MAX_BLANK_LINES = 10**6
+"""Blank lines of a file, if it has fewer pairs."""
 _LONGEST_LAYERED = 200
 """Characters of the longest feature that is taken apart, since its name is repeated in every part."""
 
@@ -55,7 +58,7 @@ def read_pairs(
     if features and isinstance(files, tuple):
         raise InputError(f"{files[0]}: no features in parallel files, {_features_expected(columns)}")
     pairs = _read_parallel(*files) if isinstance(files, tuple) else _read_tsv(files, features, columns)
-    for pair in pairs:
+    for pair in _refuse_blank(pairs):
         yield pair._replace(source=pair.target, target=pair.source) if swap else pair
 
 
@@ -68,15 +71,21 @@ def read_targets(
 ) -> Iterator[Pair]:
     """The targets of a file of pairs, or the lines of a text file, as pairs without a source."""
     if isinstance(files, tuple):
-        yield from (pair._replace(source="", features=()) for pair in read_pairs(files, swap=swap))
-        return
-    for line_number, line in enumerate(read_lines(files), 1):
-        cells = line.split("\t")
-        where = f"{files}:{line_number}"
-        if len(cells) > 3:
-            raise InputError(f"{where}: {count_of(len(cells), 'column')}, expected text or source<TAB>target")
-        source, target, tag = _cells(cells, columns) if len(cells) > 1 else (line, line, "")
-        yield Pair("", source if swap else target, split_features(tag) if features else (), where)
+        return (pair._replace(source="", features=()) for pair in read_pairs(files, swap=swap))
+    return _refuse_blank(_read_targets(files, features, swap, columns))
+
+
+def _refuse_blank(pairs: Iterable[Pair]) -> Iterator[Pair]:
+    """The pairs; more than a million blank lines among fewer pairs are refused: a small gzip file may have billions."""
+    blank = filled = 0
+    for pair in pairs:
+        if pair.source or pair.target:
+            filled += 1
+        else:
+            blank += 1
+            if blank > max(MAX_BLANK_LINES, filled):
+                raise InputError(f"{pair.where}: {blank:,} blank lines, expected fewer than lines with pairs")
+        yield pair
 
 
 def read_unpaired(path: Path, *, features: bool = False) -> Iterator[Pair]:
@@ -98,8 +107,13 @@ def keep_filled(pairs: Iterable[Pair], name: object, *, targets_only: bool = Fal
     """The pairs that have text on both sides; a file without any is an error."""
     filled = [pair for pair in pairs if is_filled(pair, targets_only=targets_only)]
     if not filled:
-        raise InputError(f"{name}: no pairs, expected lines of source<TAB>target")
+        raise no_pairs(name)
     return filled
+
+
+def no_pairs(name: object) -> InputError:
+    """The error of a file without pairs."""
+    return InputError(f"{name}: no pairs, expected lines of source<TAB>target")
 
 
 def pair_files(paths: Sequence[Path]) -> Files:
@@ -148,7 +162,8 @@ def has_features(files: Files) -> bool:
     """Whether the first line with any text has a third column."""
     if isinstance(files, tuple):
         return False
-    return next((line.count("\t") == 2 for line in read_lines(files) if line.strip()), False)
+    first_lines = islice(read_lines(files), MAX_BLANK_LINES)
+    return next((line.count("\t") == 2 for line in first_lines if line.strip()), False)
 
 
 def split_features(tag: str) -> tuple[str, ...]:
@@ -220,13 +235,25 @@ def _read_tsv(path: Path, features: bool | None, columns: ColumnOrder) -> Iterat
         cells = line.split("\t")
         width = width or len(cells)
         if len(cells) not in (2, 3):
-            raise InputError(f"{where}: {count_of(len(cells), 'column')}, expected source<TAB>target[<TAB>features]")
+            hint = "; if it is CSV, save it as tab-separated text" if len(cells) == 1 and "," in line else ""
+            found = count_of(len(cells), "column")
+            raise InputError(f"{where}: {found}, expected source<TAB>target[<TAB>features]{hint}")
         if len(cells) != width:
             raise InputError(f"{where}: {count_of(len(cells), 'column')}, expected {width} as in the lines before it")
         if features and width == 2:
             raise InputError(f"{where}: no features, {_features_expected(columns)}")
         source, target, tag = _cells(cells, columns)
         yield Pair(source, target, () if features is False else split_features(tag), where)
+
+
+def _read_targets(path: Path, features: bool, swap: bool, columns: ColumnOrder) -> Iterator[Pair]:
+    for line_number, line in enumerate(read_lines(path), 1):
+        cells = line.split("\t")
+        where = f"{path}:{line_number}"
+        if len(cells) > 3:
+            raise InputError(f"{where}: {count_of(len(cells), 'column')}, expected text or source<TAB>target")
+        source, target, tag = _cells(cells, columns) if len(cells) > 1 else (line, line, "")
+        yield Pair("", source if swap else target, split_features(tag) if features else (), where)
 
 
 def _read_parallel(source_path: Path, target_path: Path) -> Iterator[Pair]:
