@@ -37,7 +37,12 @@ class InstallError(AntiphonError):
 def check_installed(package: str, extra: str, purpose: str) -> None:
     """Raises ``InstallError`` if a package is missing, with the extra that installs it; the package is not imported."""
     if find_spec(package) is None:
-        raise InstallError(f'{purpose} needs {package}, expected it installed: pip install "antiphon[{extra}]"')
+        raise InstallError(f"{purpose} needs {package}, expected it installed: {how_to_install(extra)}")
+
+
+def how_to_install(extra: str) -> str:
+    """The command that installs an extra; the package is not on PyPI yet."""
+    return f"pip install -e '.[{extra}]' in a checkout of Antiphon"
 
 
 def is_disk_full(error: OSError) -> bool:

@@ -6,7 +6,8 @@ import math
 import pytest
 
 import antiphon as package
-from tests.toy import inflect, words, write_pairs
+from antiphon.runs.run_folder import RunFolder
+from tests.toy import TOY, inflect, words, write_pairs
 
 
 def test_the_toy_task_is_learnt_through_the_real_command(toy_run, antiphon, tmp_path):
@@ -203,3 +204,12 @@ def test_a_picture_that_cannot_be_drawn_is_refused_first(antiphon, toy_run, tmp_
     assert result.status == 2
     assert message in result.err
     assert "not-read" not in result.err
+
+
+def test_training_reports_dev_as_evaluate_measures_it_and_names_both_beams(toy_run, antiphon):
+    metrics = RunFolder.open(toy_run).metrics()
+    without_rules = antiphon("evaluate", toy_run, TOY / "dev.tsv", "--json", "--set", "search.rule_weight=0")
+    measured = json.loads(without_rules.out)["metrics"]
+    assert metrics["dev_accuracy_beam_4"] == measured["accuracy"]["value"]
+    assert metrics["dev_edit_distance_beam_4"] == pytest.approx(measured["edit_distance"]["value"])
+    assert metrics["dev_beam"] == 1

@@ -159,7 +159,7 @@ def test_without_optuna_a_search_says_what_to_install(grid, tmp_path, monkeypatc
     monkeypatch.setitem(sys.modules, "optuna", None)
     result = grid("--grid", "data.min_count=1,2")
     assert result.status == 2
-    assert result.err.endswith('expected it installed: pip install "antiphon[search]"\n')
+    assert result.err.endswith("expected it installed: pip install -e '.[search]' in a checkout of Antiphon\n")
     assert not (tmp_path / "out").exists()
 
 

@@ -61,3 +61,23 @@ def test_counts_are_plain_digits_of_bounded_size():
     assert is_count("0")
     assert is_count("9" * 18)
     assert not any(is_count(text) for text in ("", "-1", "²", "٣", "1.0", " 1", "9" * 5000))
+
+
+@pytest.mark.parametrize(
+    ("content", "found", "cure"),
+    [
+        (gzip.compress(b"a\tb\n"), "gzipped", "gunzip"),
+        ("a\tb\n".encode("utf-16"), "UTF-16", "iconv"),
+        (b"PAR1\x15\x04\x15\x10PAR1", "Parquet", "read_parquet"),
+        (b"PK\x03\x04\x14\x00", "a zip file", "unpack it"),
+    ],
+)
+def test_a_file_of_another_format_is_named_with_what_converts_it(tmp_path, content, found, cure):
+    (tmp_path / "pairs.tsv").write_bytes(content)
+    with pytest.raises(InputError, match=rf"pairs\.tsv: seems to be {found}.*{cure}"):
+        list(read_lines(tmp_path / "pairs.tsv"))
+
+
+def test_text_that_starts_like_another_format_is_text(tmp_path):
+    (tmp_path / "pairs.tsv").write_bytes(b"PAR1\tp a r\nPK\tp k\n")
+    assert len(list(read_lines(tmp_path / "pairs.tsv"))) == 2

@@ -1,6 +1,9 @@
 import gzip
+import re
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from antiphon.data.files import read_lines
 from antiphon.data.readers import (
@@ -119,3 +122,93 @@ def test_inputs_are_parsed_with_and_without_features():
 def test_features_split_at_every_usual_mark():
     assert split_features("V;IND;PRS|3 SG") == ("V", "IND", "PRS", "3", "SG")
     assert split_features("") == ()
+
+
+def test_layered_features_share_their_parts_and_keep_what_they_belong_to():
+    assert split_features("V;NOM(1,SG)") == ("V", "NOM(1)", "NOM(SG)")
+    assert split_features("N;DAT(SG;PSS(1, PL))") == ("N", "DAT(SG)", "DAT(PSS(1))", "DAT(PSS(PL))")
+    assert split_features("V;ARG(1,SG);ARG(2,PL)") == ("V", "ARG(1,SG)", "ARG(2,PL)")
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("V;DAT(1,SG);NOM(FORM,2,PL)", "V;DAT(1,PL);NOM(FORM,2,SG)"),
+        ("V;ARG(1,SG);ARG(2,PL)", "V;ARG(1,PL);ARG(2,SG)"),
+        ("N;DAT(PSS(1,SG));PL", "N;DAT(PSS(1,PL));SG"),
+        ("N;PSS(1);SG", "N;PSS(1;SG)"),
+        ("N;DAT", "N;DAT()"),
+        ("V;PRF;NOM(1)", "V;PRF;PRF;NOM(1)"),
+        ("V;NOM(1,1)", "V;NOM(1);NOM(1)"),
+    ],
+)
+def test_tags_that_differ_within_brackets_stay_different(one, other):
+    assert set(split_features(one)) != set(split_features(other))
+
+
+_tags = st.recursive(
+    st.sampled_from("ABC"),
+    lambda inner: st.builds(
+        lambda name, parts: f"{name}({','.join(sorted(parts))})", st.sampled_from("XYZ"), st.sets(inner, min_size=1)
+    ),
+    max_leaves=6,
+)
+
+
+@given(st.sets(_tags, max_size=4), st.sets(_tags, max_size=4))
+def test_bundles_in_which_no_name_has_two_brackets_are_never_confused(one, other):
+    bundles = [";".join(sorted(bundle)) for bundle in (one, other)]
+    assume(all(_names_are_unique(bundle) for bundle in bundles) and one != other)
+    assert set(split_features(bundles[0])) != set(split_features(bundles[1]))
+
+
+@given(st.sets(_tags, max_size=4))
+def test_features_that_are_split_already_stay_as_they_are(bundle):
+    split = split_features(";".join(bundle))
+    assert split_features(";".join(split)) == split
+
+
+def test_brackets_that_do_not_match_and_long_names_cost_nothing():
+    assert split_features("A(1,SG;N") == ("A(1,SG;N",)
+    assert split_features("A);B") == ("A)", "B")
+    long = f"{'A' * 500_000}({','.join(['1'] * 100_000)})"
+    assert split_features(f"{long};N") == (long, "N")
+
+
+def _names_are_unique(bundle):
+    """Whether no name is followed by brackets twice, at the same level."""
+    return len(re.findall(r"[XYZ]\(", bundle)) == len(set(re.findall(r"[XYZ]\(", bundle)))
+
+
+@pytest.mark.parametrize(
+    ("columns", "line"),
+    [
+        ("source target features", "Haus\tHäuser\tN;PL"),
+        ("source features target", "Haus\tN;PL\tHäuser"),
+        ("features source target", "N;PL\tHaus\tHäuser"),
+    ],
+)
+def test_columns_may_come_in_another_order(tmp_path, columns, line):
+    file = write(tmp_path / "pairs.tsv", f"{line}\n")
+    assert list(read_pairs(file, columns=columns)) == [Pair("Haus", "Häuser", ("N", "PL"), f"{file}:1")]
+    assert next(read_pairs(file, columns=columns, swap=True)).source == "Häuser"
+    (target,) = read_targets(file, features=True, columns=columns)
+    assert (target.target, target.features) == ("Häuser", ("N", "PL"))
+    assert parse_source(line, "f:1", features=True, columns=columns) == Source("Haus", ("N", "PL"))
+    without_target = line.replace("\tHäuser", "")
+    assert parse_source(without_target, "f:1", features=True, columns=columns) == Source("Haus", ("N", "PL"))
+    assert parse_source("Haus\tHäuser", "f:1", columns=columns) == Source("Haus")
+
+
+def test_csv_is_recognised(tmp_path):
+    with pytest.raises(InputError, match=r"pairs\.csv:1: 1 column, .*if it is CSV, save it as tab-separated text"):
+        list(read_pairs(write(tmp_path / "pairs.csv", "a,b\n")))
+
+
+@pytest.mark.parametrize("read", [read_pairs, read_targets])
+def test_a_file_of_blank_lines_is_not_read_to_its_end(tmp_path, monkeypatch, read):
+    monkeypatch.setattr("antiphon.data.readers.MAX_BLANK_LINES", 3)
+    file = write(tmp_path / "pairs.tsv", "a\tb\n" + "\n" * 5)
+    with pytest.raises(InputError, match=r"pairs\.tsv:5: 4 blank lines, expected fewer than lines with pairs"):
+        list(read(file))
+    assert len(list(read(write(tmp_path / "more.tsv", "a\tb\n\n" * 5)))) == 10

@@ -3,6 +3,7 @@ import math
 import pytest
 import sacrebleu
 
+from antiphon.exceptions import how_to_install
 from antiphon.metrics import Outputs, missing_metrics_note, perplexity, score_outputs
 from antiphon.metrics.output_metrics import RATIO_METRICS
 
@@ -47,7 +48,7 @@ def test_bleu_and_chrf_are_those_of_sacrebleu():
 def test_metrics_without_their_library_are_named(monkeypatch):
     assert missing_metrics_note(["bleu", "rouge1", "rougeL"]) is None
     monkeypatch.delitem(RATIO_METRICS, "rouge1")
-    missing = "rouge1: rouge-score is missing, expected it from antiphon[summarisation]"
+    missing = f"rouge1: rouge-score is missing, expected it installed: {how_to_install('summarisation')}"
     assert missing_metrics_note(["bleu", "rouge1", "rougeL"]) == missing
 
 

@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from antiphon.exceptions import InputError
+from antiphon.exceptions import InputError, how_to_install
 from antiphon.report.plots import NO_GLYPH, optional_picture, plot_alignment, plot_curves, plot_training
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -134,8 +134,8 @@ def test_pictures_without_matplotlib_say_what_to_install(tmp_path, monkeypatch):
     notes = []
     with optional_picture(tmp_path / "training.png", notes.append):
         plot_training(ROWS, ROWS[-1], "accuracy", tmp_path / "training.png")
-    assert notes == [f'{tmp_path}/training.png skipped: pictures need matplotlib (pip install "antiphon[plots]")']
-    with pytest.raises(InputError, match=r"pip install \"antiphon\[plots\]\""):
+    assert notes == [f"{tmp_path}/training.png skipped: pictures need matplotlib ({how_to_install('plots')})"]
+    with pytest.raises(InputError, match=r"pip install -e '\.\[plots\]'"):
         plot_training(ROWS, ROWS[-1], "accuracy", tmp_path / "training.png")
 
 

@@ -64,7 +64,7 @@ def test_without_the_extra_serve_the_command_says_what_to_install(antiphon, runs
     monkeypatch.delitem(sys.modules, "antiphon.serve.server", raising=False)
     result = antiphon("serve", runs / "online")
     assert result.status == 2
-    assert 'pip install "antiphon[serve]"' in result.err
+    assert "pip install -e '.[serve]'" in result.err
 
 
 def test_other_commands_do_not_import_the_packages_of_the_service():

@@ -49,6 +49,7 @@ def text_is_out_of_reach(monkeypatch):
 
         for name in ("read_pairs", "read_targets"):
             monkeypatch.setattr(preparation, name, read)
+        monkeypatch.setattr("antiphon.training.fit.warn_about_data", lambda *_: None)  # reads a limited number of pairs
 
     return forbid
 

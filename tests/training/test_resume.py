@@ -81,6 +81,18 @@ def test_patience_that_follows_from_the_epochs_follows_them_when_there_are_more(
     assert TrainingLength.of(longer.train) == TrainingLength(passes=1, max_epochs=100, patience=after)
 
 
+def test_a_run_that_was_stopped_ends_earlier_if_fewer_epochs_are_asked_for(recipe, tmp_path, kill_in_epoch):
+    come_back = kill_in_epoch(3)
+    with pytest.raises(KilledError):
+        train(recipe("train.max_epochs=9"), tmp_path / "run")
+    come_back()
+    said = []
+    run = train(recipe("train.max_epochs=1"), tmp_path / "run", resume=True, say=said.append)
+    assert run.metrics()["epochs"] == 3  # those that were complete
+    assert length_of(run).max_epochs == 1
+    assert "train.max_epochs: 1 instead of the 9 of the run" in said
+
+
 def test_fewer_updates_than_a_run_has_epochs_for_are_refused(recipe, tmp_path):
     train(recipe("train.max_epochs=3"), tmp_path / "run")
     with pytest.raises(RecipeError, match=r"train\.max_updates is 24 in the run, .* 12 was asked for"):

@@ -3,7 +3,7 @@
 import pytest
 
 from antiphon.recipe.schema import Recipe
-from antiphon.training.history import is_perfect
+from antiphon.training.history import History, is_perfect
 from antiphon.training.training_length import TrainingLength, longer_than, with_length_defaults
 
 
@@ -63,3 +63,25 @@ def test_a_run_whose_best_epoch_is_among_its_last_could_be_longer(max_epochs, ep
 def test_a_perfect_dev_metric_cannot_improve(metric, perfect, worse):
     assert is_perfect(metric, perfect)
     assert not is_perfect(metric, worse)
+
+
+def history_of(metric, patience, values):
+    """A history whose perplexity falls all the time."""
+    history = History(metric, patience)
+    for epoch, value in enumerate(values, 1):
+        history.add({"epoch": epoch, f"dev_{metric}": value, "dev_perplexity": 10 - epoch})
+    return history
+
+
+def test_an_epoch_that_is_as_good_may_be_the_best_but_does_not_count_as_progress():
+    history = history_of("accuracy", 2, [50.0, 50.0, 50.0])
+    assert history.best["epoch"] == 3
+    assert history.has_converged
+    assert not history_of("accuracy", 2, [50.0, 50.0, 51.0]).has_converged
+
+
+def test_a_perfect_dev_metric_ends_training_after_some_epochs():
+    assert not history_of("accuracy", 99, [90.0, 100.0, 100.0]).has_converged
+    assert history_of("accuracy", 99, [90.0, 100.0, 100.0, 100.0]).has_converged
+    assert not history_of("phoneme_error_rate", 99, [0.0, 0.0, 0.1, 0.0]).has_converged
+    assert history_of("phoneme_error_rate", 99, [0.0, 0.0, 0.0]).has_converged

@@ -91,7 +91,7 @@ def as_features(features: FeaturesLike, where: str) -> tuple[str, ...]:
         return split_features(features)
     if not isinstance(features, Sequence) or not all(isinstance(feature, str) for feature in features):
         raise InputError(f"{where}: features {features!r}, expected a string such as 'N;DAT;PL' or a list of strings")
-    return tuple(features)
+    return split_features(";".join(features))
 
 
 def as_source(source: SourceLike, *, reads_features: bool) -> Source:

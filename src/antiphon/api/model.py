@@ -22,7 +22,7 @@ from antiphon.api.results import Alignment, Evaluation, Ranked
 from antiphon.api.word_links import LinkOptions, WordLinker, WordLinks
 from antiphon.data.codec import PairCodec
 from antiphon.data.gold_links import GoldLinks
-from antiphon.data.readers import Pair, Source
+from antiphon.data.readers import ColumnOrder, Pair, Source
 from antiphon.decode.streaming.text_streams import Timed, run_streams
 from antiphon.metrics import Outputs
 from antiphon.metrics.breakdown import EVERY_BREAKDOWN, By
@@ -70,8 +70,13 @@ class Model(PredictionInterface):
 
     @property
     def swaps_columns(self) -> bool:
-        """Whether the model maps the second column of its files to the first."""
+        """Whether the model maps the targets of its files to their sources."""
         return self.recipe.data.swap
+
+    @property
+    def column_order(self) -> ColumnOrder:
+        """The columns of files of pairs."""
+        return self.recipe.data.columns
 
     @property
     def batch_size(self) -> int:

@@ -41,7 +41,7 @@ from antiphon.api.lexicon import Lexicon
 from antiphon.api.results import END_SYMBOL, Candidate, Prediction
 from antiphon.data.batch_plan import plan_batches
 from antiphon.data.codec import PairCodec
-from antiphon.data.readers import NumberedLines, Pair, Source, keep_filled, parse_source
+from antiphon.data.readers import ColumnOrder, NumberedLines, Pair, Source, keep_filled, parse_source
 from antiphon.decode.streaming.text_streams import Stream, StreamGroup
 from antiphon.exceptions import InputError, RunError
 
@@ -79,7 +79,12 @@ class PredictionInterface:
 
     @property
     def swaps_columns(self) -> bool:
-        """Whether the model maps the second column of its files to the first."""
+        """Whether the model maps the targets of its files to their sources."""
+        raise NotImplementedError
+
+    @property
+    def column_order(self) -> ColumnOrder:
+        """The columns of files of pairs."""
         raise NotImplementedError
 
     @property
@@ -178,7 +183,9 @@ class PredictionInterface:
         """The checked inputs on lines of the file ``name``."""
         for number, line in lines:
             where = f"{name}:{number}"
-            source = parse_source(line, where, features=self.reads_features, swap=self.swaps_columns)
+            source = parse_source(
+                line, where, features=self.reads_features, swap=self.swaps_columns, columns=self.column_order
+            )
             self.check_source(source, where, options, lexicon)
             yield source
 

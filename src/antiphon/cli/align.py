@@ -172,7 +172,7 @@ def read_files(model: "Model", files: list[Path] | None, *, swap: bool) -> "Iter
 
     if not files:
         raise InputError("FILE: missing, expected a TSV of pairs or two parallel files")
-    return read_pairs(pair_files(files), features=model.reads_features, swap=swap)
+    return read_pairs(pair_files(files), features=model.reads_features, swap=swap, columns=model.column_order)
 
 
 def read_gold_pairs(
@@ -195,8 +195,7 @@ def check_gold(found: "GoldPairs", gold: Path, *, has_features: bool) -> None:
         raise InputError(f"{gold}: no sure links, expected at least one, since recall counts them")
     if not has_features:
         raise InputError(
-            f"{gold}: no features, but the run was trained with them, expected FILE with lines of "
-            "source<TAB>target<TAB>features"
+            f"{gold}: no features, but the run was trained with them, expected FILE with pairs and their features"
         )
 
 

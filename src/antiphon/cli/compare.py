@@ -92,8 +92,8 @@ def compare_outputs(
         other = load_predicting_run(run, device, threads)
         if read_test_set(other.recipe, [file], references).pairs != test.pairs:
             raise RunError(
-                f"{run}: reads {file} differently from {runs[0]} (features or direction), expected runs that read it "
-                "the same way"
+                f"{run}: reads {file} differently from {runs[0]} (columns, features or direction), expected runs that "
+                "read it the same way"
             )
         check_same_vocabulary((run, other), (runs[0], first))
         results.append(predict_all(run, other, test, beam))

@@ -1,10 +1,10 @@
 """Write a run as ONNX graphs, which need no PyTorch.
 
 The folder holds the graphs of the network, vocabularies and settings; it can be
-copied anywhere. antiphon.lite reads it with numpy and onnxruntime alone (pip
-install "antiphon[lite]"): the same outputs, probabilities and alignments, and
-the same streams. python -m antiphon.lite FOLDER FILE predicts every line of a
-file. Ensembles and noisy channels are exported with their parts.
+copied anywhere. antiphon.lite reads it with numpy and onnxruntime alone (the
+extra lite): the same outputs, probabilities and alignments, and the same
+streams. python -m antiphon.lite FOLDER FILE predicts every line of a file.
+Ensembles and noisy channels are exported with their parts.
 
 Answer selection, and runs that search over paths, cannot be exported.
 

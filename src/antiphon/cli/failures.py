@@ -177,6 +177,12 @@ def _discard_output() -> None:
         sys.stdout.flush()
 
 
+def _of_import(error: Any) -> Failure | None:
+    """A library that cannot be mapped into memory; another import error is a bug."""
+    lacks_memory = any(text in str(error).lower() for text in ("failed to map segment", "cannot allocate memory"))
+    return Failure(2, f"out of memory ({error}), expected more, or a higher ulimit -v") if lacks_memory else None
+
+
 def _of_memory(_: Any) -> Failure:
     return Failure(
         2, "out of memory, expected inputs or a model that fit; shorter lines, a smaller --beam or batch help"
@@ -199,6 +205,7 @@ _EXPLANATIONS: tuple[tuple[type[BaseException], Callable[[Any], Failure | None]]
     (typer.Abort, _of_interrupt),
     (KeyboardInterrupt, _of_interrupt),
     (OSError, _of_operating_system),
+    (ImportError, _of_import),
     (MemoryError, _of_memory),
     (RecursionError, _of_recursion),
     (RuntimeError, _of_runtime),

@@ -16,9 +16,7 @@ import typer
 
 from antiphon.cli.loading import load_runs
 from antiphon.cli.options import Device, Threads
-from antiphon.exceptions import InputError, RunError
-
-_INSTALL = 'pip install "antiphon[serve]"'
+from antiphon.exceptions import InputError, RunError, how_to_install
 
 
 def command(
@@ -60,7 +58,7 @@ def command(
         from antiphon.serve.server import serve
         from antiphon.serve.service_settings import Access, Limits, ServiceSettings
     except ImportError as error:
-        raise InputError(f"serve: {error.name} is missing, expected it from {_INSTALL}") from None
+        raise InputError(f"serve: {error.name} is missing, expected it installed: {how_to_install('serve')}") from None
     secret = read_token(token, token_file)
     access = Access(
         host=host, port=port, token=secret, hosts=tuple(allow_host or ()), origins=tuple(allow_origin or ())

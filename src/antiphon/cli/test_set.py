@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from antiphon.data.files import read_lines
-from antiphon.data.readers import Pair, is_filled, keep_filled, pair_files
+from antiphon.data.readers import Pair, is_filled, no_pairs, pair_files
 from antiphon.exceptions import InputError
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import reads_source
@@ -28,14 +28,20 @@ class TestSet(NamedTuple):
 
 def read_test_set(recipe: Recipe, files: Sequence[Path], references: Sequence[Path] = ()) -> TestSet:
     """The pairs of a file as a run reads them; a note on standard error counts skipped lines without text."""
-    read, targets_only = list(pairs_of(recipe, pair_files(files))), not reads_source(recipe)
-    pairs = keep_filled(read, files[0], targets_only=targets_only)
-    if len(pairs) < len(read):
-        blank = count_of(len(read) - len(pairs), "line")
-        print_note(f"{blank} without a source or a target skipped")
-    further = [_reference_lines(path, len(read), files[0]) for path in references]
-    indices = [index for index, pair in enumerate(read) if is_filled(pair, targets_only=targets_only)]
-    return TestSet(pairs, [[lines[index] for lines in further] for index in indices])
+    indices: list[int] = []
+    filled: list[Pair] = []
+    lines = 0
+    for pair in pairs_of(recipe, pair_files(files)):
+        if is_filled(pair, targets_only=not reads_source(recipe)):
+            indices.append(lines)
+            filled.append(pair)
+        lines += 1
+    if not filled:
+        raise no_pairs(files[0])
+    if len(filled) < lines:
+        print_note(f"{count_of(lines - len(filled), 'line')} without a source or a target skipped")
+    further = [_reference_lines(path, lines, files[0]) for path in references]
+    return TestSet(filled, [[references[index] for references in further] for index in indices])
 
 
 def note_unknown_features(model: "Model", pairs: Sequence[Pair]) -> None:

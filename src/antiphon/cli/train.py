@@ -174,8 +174,11 @@ def next_steps(run: Path, kind: str) -> str:
 def report_training(run: "RunFolder", recipe: "schema.Recipe", console: "Console") -> None:
     """Prints the best dev metric and how long training took."""
     metrics = run.metrics()
-    name = recipe.train.dev_metric
+    name, beam = recipe.train.dev_metric, recipe.search.beam
     value = f"dev {name.replace('_', ' ')} {metrics[f'dev_{name}']:.4g}"
+    if f"dev_{name}_beam_{beam}" in metrics:
+        full = metrics[f"dev_{name}_beam_{beam}"]
+        value += f" with beam {metrics['dev_beam']}, {full:.4g} with beam {beam} as in evaluate,"
     console.print(
         f"{run.path}: {value} in epoch {metrics['best_epoch']} of {metrics['epochs']}, "
         f"{metrics['training_seconds']:.0f} s, {metrics['pairs_per_second']:,.0f} pairs per second",

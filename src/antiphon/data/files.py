@@ -45,6 +45,8 @@ def decode_lines(file: BinaryIO, name: str, first: int = 1) -> Iterator[str]:
     line_number = first - 1
     while line := file.readline(MAX_LINE_BYTES + 1):
         line_number += 1
+        if line_number == 1:
+            _refuse_other_format(line, name)
         if len(line) > MAX_LINE_BYTES:
             raise InputError(
                 f"{name}:{line_number}: a line of more than {MAX_LINE_BYTES:,} bytes, expected shorter lines"
@@ -96,6 +98,23 @@ def named_errors(path: Path, expected: str = "a readable text file") -> Iterator
         raise InputError(f"{path}: a folder, expected a text file") from error
     except OSError as error:
         raise InputError(f"{path}: {(error.strerror or str(error)).lower()}, expected {expected}") from error
+
+
+_OTHER_FORMATS = {
+    b"\x1f\x8b": ("gzipped", "text; unpack it with gunzip, or give it a name that ends in .gz"),
+    b"\xff\xfe": ("UTF-16", "UTF-8; convert it: iconv -f UTF-16 -t UTF-8 OLD > NEW"),
+    b"\xfe\xff": ("UTF-16", "UTF-8; convert it: iconv -f UTF-16 -t UTF-8 OLD > NEW"),
+    b"PAR1\x15": ("Parquet", "text; convert it: pandas.read_parquet(OLD).to_csv(NEW, sep='\\t', header=False, index=False)"),
+    b"PK\x03\x04": ("a zip file or a spreadsheet", "text; unpack it, or save it as tab-separated text"),
+}
+"""What a file seems to be by its first bytes, and what is expected instead."""
+
+
+def _refuse_other_format(line: bytes, name: str) -> None:
+    """Refuses a first line that is not text but the start of another format."""
+    for start, (found, expected) in _OTHER_FORMATS.items():
+        if line.startswith(start):
+            raise InputError(f"{name}: seems to be {found}, expected {expected}")
 
 
 def _decode_line(line: bytes, name: str, line_number: int) -> str:

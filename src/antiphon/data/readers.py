@@ -1,9 +1,11 @@
 """Reads text files as pairs and sources."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from antiphon.data.files import STANDARD_INPUT, read_lines, read_standard_input
 from antiphon.exceptions import InputError
@@ -13,7 +15,16 @@ Files = Path | tuple[Path, Path]
 """One TSV file of pairs, or two parallel text files."""
 NumberedLines = Iterable[tuple[int, str]]
 """Lines of text with their numbers in a file."""
-_FEATURES_EXPECTED = "but the model has some, expected source<TAB>target<TAB>features"
+ColumnOrder = Literal["source target features", "source features target", "features source target"]
+"""The columns of a TSV; a file without features has the other two in this order."""
+SOURCE_TARGET_FEATURES: ColumnOrder = "source target features"
+_SEPARATORS = re.compile(r"[;,|\s]+")
+"""What separates the features of a tag."""
+_PIECES = re.compile(r"[;,|\s]+|[()]|[^;,|\s()]+")
+MAX_BLANK_LINES = 10**6
+"""Blank lines of a file, if it has fewer pairs."""
+_LONGEST_LAYERED = 200
+"""Characters of the longest feature that is taken apart, since its name is repeated in every part."""
 
 
 class Pair(NamedTuple):
@@ -32,31 +43,49 @@ class Source(NamedTuple):
     features: tuple[str, ...] = ()
 
 
-def read_pairs(files: Files, *, features: bool | None = None, swap: bool = False) -> Iterator[Pair]:
-    """Every pair of a TSV ``source<TAB>target[<TAB>features]``, or of two parallel files, blank ones included.
+def read_pairs(
+    files: Files,
+    *,
+    features: bool | None = None,
+    swap: bool = False,
+    columns: ColumnOrder = SOURCE_TARGET_FEATURES,
+) -> Iterator[Pair]:
+    """Every pair of a TSV with the given columns, or of two parallel files, blank ones included.
 
-    The third column is required if ``features`` is true and ignored if it is false. ``swap`` exchanges source and
-    target.
+    The column of features is required if ``features`` is true and ignored if it is false. ``swap`` exchanges source
+    and target.
     """
     if features and isinstance(files, tuple):
-        raise InputError(f"{files[0]}: no features in parallel files, {_FEATURES_EXPECTED}")
-    pairs = _read_parallel(*files) if isinstance(files, tuple) else _read_tsv(files, features)
-    for pair in pairs:
+        raise InputError(f"{files[0]}: no features in parallel files, {_features_expected(columns)}")
+    pairs = _read_parallel(*files) if isinstance(files, tuple) else _read_tsv(files, features, columns)
+    for pair in _refuse_blank(pairs):
         yield pair._replace(source=pair.target, target=pair.source) if swap else pair
 
 
-def read_targets(files: Files, *, features: bool = False, swap: bool = False) -> Iterator[Pair]:
+def read_targets(
+    files: Files,
+    *,
+    features: bool = False,
+    swap: bool = False,
+    columns: ColumnOrder = SOURCE_TARGET_FEATURES,
+) -> Iterator[Pair]:
     """The targets of a file of pairs, or the lines of a text file, as pairs without a source."""
     if isinstance(files, tuple):
-        yield from (pair._replace(source="", features=()) for pair in read_pairs(files, swap=swap))
-        return
-    for line_number, line in enumerate(read_lines(files), 1):
-        columns = line.split("\t")
-        where = f"{files}:{line_number}"
-        if len(columns) > 3:
-            raise InputError(f"{where}: {count_of(len(columns), 'column')}, expected text or source<TAB>target")
-        tag = split_features(columns[2]) if features and len(columns) == 3 else ()
-        yield Pair("", columns[0] if swap or len(columns) == 1 else columns[1], tag, where)
+        return (pair._replace(source="", features=()) for pair in read_pairs(files, swap=swap))
+    return _refuse_blank(_read_targets(files, features, swap, columns))
+
+
+def _refuse_blank(pairs: Iterable[Pair]) -> Iterator[Pair]:
+    """The pairs; more than a million blank lines among fewer pairs are refused: a small gzip file may have billions."""
+    blank = filled = 0
+    for pair in pairs:
+        if pair.source or pair.target:
+            filled += 1
+        else:
+            blank += 1
+            if blank > max(MAX_BLANK_LINES, filled):
+                raise InputError(f"{pair.where}: {blank:,} blank lines, expected fewer than lines with pairs")
+        yield pair
 
 
 def read_unpaired(path: Path, *, features: bool = False) -> Iterator[Pair]:
@@ -78,8 +107,13 @@ def keep_filled(pairs: Iterable[Pair], name: object, *, targets_only: bool = Fal
     """The pairs that have text on both sides; a file without any is an error."""
     filled = [pair for pair in pairs if is_filled(pair, targets_only=targets_only)]
     if not filled:
-        raise InputError(f"{name}: no pairs, expected lines of source<TAB>target")
+        raise no_pairs(name)
     return filled
+
+
+def no_pairs(name: object) -> InputError:
+    """The error of a file without pairs."""
+    return InputError(f"{name}: no pairs, expected lines of source<TAB>target")
 
 
 def pair_files(paths: Sequence[Path]) -> Files:
@@ -91,21 +125,30 @@ def pair_files(paths: Sequence[Path]) -> Files:
     raise InputError(f"{paths[2]}: a third file, expected one TSV of pairs or two parallel text files")
 
 
-def parse_source(line: str, where: str, *, features: bool = False, swap: bool = False) -> Source:
+def parse_source(
+    line: str,
+    where: str,
+    *,
+    features: bool = False,
+    swap: bool = False,
+    columns: ColumnOrder = SOURCE_TARGET_FEATURES,
+) -> Source:
     """The input on a line to predict from.
 
-    With features a line is ``source<TAB>features`` or a full ``source<TAB>target<TAB>features``; without, it is
-    ``source`` or ``source<TAB>target``. The target is ignored; with ``swap`` the source of a full pair is
-    ignored. A blank line is an empty input.
+    A line is a full pair or one without its target, which is ignored; with ``swap`` the source is. A blank line is an
+    empty input.
     """
     if not line.strip():
         return Source("")
-    columns = line.split("\t")
-    *texts, tag = columns if features else [*columns, ""]
-    if len(texts) not in (1, 2):
-        expected = "source<TAB>features" if features else "source alone or source<TAB>target"
-        raise InputError(f"{where}: {count_of(len(columns), 'column')}, expected {expected}")
-    return Source(texts[-1] if swap else texts[0], split_features(tag))
+    cells = line.split("\t")
+    read, ignored = ("target", "source") if swap else ("source", "target")
+    pair = [name for name in columns.split() if features or name != "features"]
+    inputs = [name for name in pair if name != ignored]
+    if len(cells) not in (len(inputs), len(pair)):
+        expected = "<TAB>".join(inputs) if features else "source alone or source<TAB>target"
+        raise InputError(f"{where}: {count_of(len(cells), 'column')}, expected {expected}")
+    found = dict(zip(pair if len(cells) == len(pair) else inputs, cells, strict=True))
+    return Source(found[read], split_features(found.get("features", "")))
 
 
 def numbered_lines(file: Path) -> tuple[NumberedLines, str]:
@@ -119,31 +162,98 @@ def has_features(files: Files) -> bool:
     """Whether the first line with any text has a third column."""
     if isinstance(files, tuple):
         return False
-    return next((line.count("\t") == 2 for line in read_lines(files) if line.strip()), False)
+    first_lines = islice(read_lines(files), MAX_BLANK_LINES)
+    return next((line.count("\t") == 2 for line in first_lines if line.strip()), False)
 
 
-def split_features(column: str) -> tuple[str, ...]:
-    """The single features of a tag such as ``N;DAT;PL`` or ``case=dative,number=plural``."""
-    return tuple(feature for feature in re.split(r"[;,|\s]+", column) if feature)
+def split_features(tag: str) -> tuple[str, ...]:
+    """The single features of a tag such as ``N;DAT;PL`` or ``case=dative,number=plural``: their order has no meaning.
+
+    Layered features are taken apart, so that tags share what they have in common: ``NOM(1,SG)`` is ``NOM(1)`` and
+    ``NOM(SG)``. Different ones of the same name, as in ``ARG(1,SG);ARG(2,PL)``, stay whole: their parts would be mixed
+    up. A feature that is repeated is another one: ``PRF;PRF`` is ``PRF`` and ``PRF*2``.
+    """
+    features = list(_split_outside_brackets(tag))
+    names = Counter(name for name, inside in map(_layer, set(features)) if inside)
+    split: list[str] = []
+    for feature in features:
+        name, inside = _layer(feature)
+        parts = split_features(inside) if names[name] == 1 else ()
+        split += [f"{name}({part})" for part in parts] or [feature]
+    return tuple(_numbered(split))
 
 
-def _read_tsv(path: Path, features: bool | None) -> Iterator[Pair]:
+def _numbered(features: Iterable[str]) -> Iterator[str]:
+    """The features; those that are repeated have a number."""
+    times: Counter[str] = Counter()
+    for feature in features:
+        times[feature] += 1
+        yield feature if times[feature] == 1 else f"{feature}*{times[feature]}"
+
+
+def _layer(feature: str) -> tuple[str, str]:
+    """The name of a layered feature and what is in its brackets, which is nothing for other features."""
+    if len(feature) > _LONGEST_LAYERED or not feature.endswith(")"):
+        return feature, ""
+    name, _, inside = feature[:-1].partition("(")
+    return name, inside
+
+
+def _split_outside_brackets(tag: str) -> Iterator[str]:
+    """The parts between separators that are outside brackets."""
+    depth, part = 0, ""
+    for piece in _PIECES.findall(tag):
+        depth = max(0, depth + (piece == "(") - (piece == ")"))
+        if depth or not _SEPARATORS.match(piece):
+            part += piece
+        elif part:
+            yield part
+            part = ""
+    if part:
+        yield part
+
+
+def _features_expected(columns: ColumnOrder) -> str:
+    return f"but the model has some, expected {columns.replace(' ', '<TAB>')}"
+
+
+def _cells(cells: Sequence[str], columns: ColumnOrder) -> tuple[str, str, str]:
+    """Source, target and tag among the cells of a line with two or three columns."""
+    if len(cells) == 2:
+        return cells[0], cells[1], ""
+    order = columns.split()
+    return cells[order.index("source")], cells[order.index("target")], cells[order.index("features")]
+
+
+def _read_tsv(path: Path, features: bool | None, columns: ColumnOrder) -> Iterator[Pair]:
     width = 0
     for line_number, line in enumerate(read_lines(path), 1):
         where = f"{path}:{line_number}"
         if not line.strip():
             yield Pair("", "", (), where)
             continue
-        columns = line.split("\t")
-        width = width or len(columns)
-        if len(columns) not in (2, 3):
-            raise InputError(f"{where}: {count_of(len(columns), 'column')}, expected source<TAB>target[<TAB>features]")
-        if len(columns) != width:
-            raise InputError(f"{where}: {count_of(len(columns), 'column')}, expected {width} as in the lines before it")
+        cells = line.split("\t")
+        width = width or len(cells)
+        if len(cells) not in (2, 3):
+            hint = "; if it is CSV, save it as tab-separated text" if len(cells) == 1 and "," in line else ""
+            found = count_of(len(cells), "column")
+            raise InputError(f"{where}: {found}, expected source<TAB>target[<TAB>features]{hint}")
+        if len(cells) != width:
+            raise InputError(f"{where}: {count_of(len(cells), 'column')}, expected {width} as in the lines before it")
         if features and width == 2:
-            raise InputError(f"{where}: no features, {_FEATURES_EXPECTED}")
-        tag = split_features(columns[2]) if features is not False and width == 3 else ()
-        yield Pair(columns[0], columns[1], tag, where)
+            raise InputError(f"{where}: no features, {_features_expected(columns)}")
+        source, target, tag = _cells(cells, columns)
+        yield Pair(source, target, () if features is False else split_features(tag), where)
+
+
+def _read_targets(path: Path, features: bool, swap: bool, columns: ColumnOrder) -> Iterator[Pair]:
+    for line_number, line in enumerate(read_lines(path), 1):
+        cells = line.split("\t")
+        where = f"{path}:{line_number}"
+        if len(cells) > 3:
+            raise InputError(f"{where}: {count_of(len(cells), 'column')}, expected text or source<TAB>target")
+        source, target, tag = _cells(cells, columns) if len(cells) > 1 else (line, line, "")
+        yield Pair("", source if swap else target, split_features(tag) if features else (), where)
 
 
 def _read_parallel(source_path: Path, target_path: Path) -> Iterator[Pair]:

@@ -88,6 +88,7 @@ def _settings(run: RunFolder, recipe: Recipe) -> dict[str, Any]:
             "copies_words": run.codec(recipe).copies_words,
             "reads_features": bool(recipe.data.features),
             "swap": recipe.data.swap,
+            "columns": recipe.data.columns,
         },
         "search": search,
         "batch_size": recipe.search.batch_size,

@@ -16,7 +16,7 @@ from antiphon.api.results import Candidate
 from antiphon.api.rule_outputs import RuleOutputs
 from antiphon.data.batch_plan import plan_batches
 from antiphon.data.padded_pairs import PaddedPairs
-from antiphon.data.readers import Pair, Source, read_pairs, read_targets
+from antiphon.data.readers import ColumnOrder, Pair, Source, read_pairs, read_targets
 from antiphon.decode.hypothesis import BeamSettings, Hypothesis, have_unknown
 from antiphon.decode.rule_mixture import add_rules
 from antiphon.decode.streaming.noisy_channel_policy import SeparateStreams
@@ -74,8 +74,14 @@ class ExportedModel(PredictionInterface):
 
     @property
     def swaps_columns(self) -> bool:
-        """Whether the model maps the second column of its files to the first."""
+        """Whether the model maps the targets of its files to their sources."""
         return bool(self.folder.settings["text"]["swap"])
+
+    @property
+    def column_order(self) -> ColumnOrder:
+        """The columns of files of pairs."""
+        order: ColumnOrder = self.folder.settings["text"]["columns"]
+        return order
 
     @property
     def batch_size(self) -> int:
@@ -84,7 +90,7 @@ class ExportedModel(PredictionInterface):
 
     def _file_pairs(self, path: Path) -> Iterable[Pair]:
         read = read_pairs if self.can_predict else read_targets
-        return read(path, features=self.reads_features, swap=self.swaps_columns)
+        return read(path, features=self.reads_features, swap=self.swaps_columns, columns=self.column_order)
 
 
 class LiteRules(RuleOutputs, ExportedModel):

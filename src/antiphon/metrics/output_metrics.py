@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from rapidfuzz.distance import Levenshtein
 
 from antiphon.data.codec import TextCodec
+from antiphon.exceptions import how_to_install
 from antiphon.metrics.kept_tokens import is_subsequence, shared_kept
 
 LOWER_IS_BETTER = frozenset({"perplexity", "edit_distance", "phoneme_error_rate", "word_error_rate"})
@@ -224,7 +225,7 @@ def missing_metrics_note(names: Sequence[str]) -> str | None:
     missing = [name for name in names if name.startswith("rouge") and name not in RATIO_METRICS]
     if not missing:
         return None
-    return f"{', '.join(missing)}: rouge-score is missing, expected it from antiphon[summarisation]"
+    return f"{', '.join(missing)}: rouge-score is missing, expected it installed: {how_to_install('summarisation')}"
 
 
 def score_outputs(outputs: Outputs, names: Sequence[str]) -> dict[str, Score]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from antiphon.data.files import read_text
-from antiphon.exceptions import InputError, RunError
+from antiphon.exceptions import InputError, RunError, how_to_install
 
 Array = NDArray[np.float64]
 
@@ -29,7 +29,9 @@ class Logistic:
         try:
             from sklearn.linear_model import LogisticRegression
         except ImportError:
-            raise InputError("model.overlap: scikit-learn is missing, expected it from antiphon[qa]") from None
+            raise InputError(
+                f"model.overlap: scikit-learn is missing, expected it installed: {how_to_install('qa')}"
+            ) from None
         fitted = LogisticRegression(C=1 / l2, solver="lbfgs", max_iter=1000).fit(features, labels)
         weights = tuple(float(weight) for weight in fitted.coef_[0])
         return cls(tuple(names), weights, float(fitted.intercept_[0]))

@@ -19,7 +19,7 @@ from torch import nn
 
 from antiphon.data.files import read_text
 from antiphon.data.padded_pairs import Ids
-from antiphon.exceptions import InputError
+from antiphon.exceptions import InputError, how_to_install
 from antiphon.ranking.joint_batches import JointIds
 from antiphon.ranking.pooling import Pooling
 from antiphon.terminal import one_line
@@ -208,7 +208,7 @@ def _transformers() -> ModuleType:
         import transformers
     except ImportError:
         raise InputError(
-            "model.sentence = pretrained: transformers is missing, expected antiphon[pretrained]"
+            f"model.sentence = pretrained: transformers is missing, install it: {how_to_install('pretrained')}"
         ) from None
     return cast(ModuleType, transformers)
 

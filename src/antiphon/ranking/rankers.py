@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from antiphon.data.batch_plan import plan_batches
-from antiphon.exceptions import InputError
+from antiphon.exceptions import InputError, how_to_install
 from antiphon.ranking.logistic import Logistic
 from antiphon.ranking.matcher import PairModel
 from antiphon.ranking.question_batches import PairCorpus
@@ -134,7 +134,9 @@ class BM25Ranker:
         try:
             import bm25s
         except ImportError:
-            raise InputError("model.baseline = bm25: bm25s is missing, expected it from antiphon[qa]") from None
+            raise InputError(
+                f"model.baseline = bm25: bm25s is missing, expected it installed: {how_to_install('qa')}"
+            ) from None
         sentences = [self.words(answer.text) for answer in question.answers]
         index = bm25s.BM25()
         index.index(sentences, show_progress=False)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from antiphon.exceptions import InputError
+from antiphon.exceptions import InputError, how_to_install
 from antiphon.metrics.output_metrics import RatioStats
 
 Rankings = Mapping[str, Mapping[str, float]]
@@ -25,7 +25,9 @@ def compute_ranking_metrics(
     try:
         import ir_measures
     except ImportError:
-        raise InputError("MAP and MRR: ir-measures is missing, expected it from antiphon[qa]") from None
+        raise InputError(
+            f"MAP and MRR: ir-measures is missing, expected it installed: {how_to_install('qa')}"
+        ) from None
     measures = {ir_measures.parse_measure(theirs): ours for ours, theirs in RANKING_METRICS.items()}
     found: dict[str, dict[str, float]] = {name: {} for name in RANKING_METRICS}
     for value in ir_measures.iter_calc(list(measures), judged, rankings):

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, PlainValidator, SerializeAsAny, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from antiphon.data.readers import SOURCE_TARGET_FEATURES, ColumnOrder
 from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.model_sections import ModelSection, TransducerSection
 from antiphon.recipe.problems import check_texts
@@ -51,9 +52,11 @@ class DataSection(Section):
     cache: Path | None = None
     """A folder that caches encoded data, so that the next training on the same files starts at once."""
     swap: Annotated[bool, UsedBy("pairs")] = False
-    """Learn to map the second column to the first; other settings still describe the file as it is."""
+    """Learn to map targets to sources; other settings still describe the file as it is."""
+    columns: Annotated[ColumnOrder, UsedBy("pairs")] = SOURCE_TARGET_FEATURES
+    """The order of the columns; in files without features, that of the other two."""
     features: Annotated[bool | None, UsedBy("pairs")] = None
-    """Read the third column as features; unset: if the training file has one."""
+    """Read the column of features; unset: if the training file has three columns."""
     questions: Annotated[Literal["all", "answerable", "mixed"], UsedBy("questions")] = "all"
     """Training questions that are used: all, those with a right candidate, or with both a right and a wrong one."""
     vectors: Annotated[Path | None, UsedBy("vectors")] = None
@@ -62,13 +65,13 @@ class DataSection(Section):
     """Words kept from the start of the vectors file besides those of the data, for use in new questions."""
 
     source_tokens: Annotated[TokenKind, UsedBy("pairs")] = "chars"
-    """Tokens of the first column: characters, space-separated words, or SentencePiece subwords."""
+    """Tokens of the source column: characters, space-separated words, or SentencePiece subwords."""
     target_tokens: Annotated[TokenKind, UsedBy("pairs")] = "chars"
-    """Tokens of the second column."""
+    """Tokens of the target column."""
     source_sentencepiece: Annotated[Path | None, UsedBy("pairs")] = None
-    """An existing SentencePiece model for the first column; unset: one is trained."""
+    """An existing SentencePiece model for the source column; unset: one is trained."""
     target_sentencepiece: Annotated[Path | None, UsedBy("pairs")] = None
-    """An existing SentencePiece model for the second column; unset: one is trained."""
+    """An existing SentencePiece model for the target column; unset: one is trained."""
     sentencepiece_size: Annotated[int, Field(gt=0, le=10**6), UsedBy("pairs")] = 8000
     """Vocabulary size of a SentencePiece model trained here."""
 
@@ -106,7 +109,7 @@ class TrainSection(Section):
     passes: Positive | None = None
     """Passes over the training pairs in an epoch; unset: as few as give it 100 updates, for many pairs 1."""
     patience: Positive | None = None
-    """Epochs without a better dev metric before training stops; unset: a fifth of all epochs, at least 10."""
+    """Epochs without a better dev metric that end training; unset: a fifth, half if the rate falls, at least 10."""
     dev_metric: MetricName = "perplexity"
     """The metric that selects the best epoch; perplexity needs no search."""
     dev_beam: Hypotheses = 1
@@ -140,7 +143,7 @@ class TrainSection(Section):
     checkpoint_minutes: Annotated[float, Field(gt=0, le=10**6)] = 10.0
     """Minutes between checkpoints within an epoch, besides those at the end of each epoch."""
     log: Literal["tensorboard"] | None = None
-    """Log metrics for TensorBoard in the run folder; needs antiphon[log]."""
+    """Log metrics for TensorBoard in the run folder; needs the extra log."""
 
 
 MAX_LENGTH_RATIO, MAX_LENGTH_EXTRA = 100.0, 10**4

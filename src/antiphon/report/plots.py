@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from antiphon.exceptions import InputError
+from antiphon.exceptions import InputError, how_to_install
 from antiphon.storage.atomic import atomic_replacement
 from antiphon.terminal import Say, print_note
 
@@ -77,7 +77,7 @@ def optional_picture(path: Path, say: Say) -> Iterator[None]:
     try:
         yield
     except PictureError:
-        say(f'{path} skipped: pictures need matplotlib (pip install "antiphon[plots]")')
+        say(f"{path} skipped: pictures need matplotlib ({how_to_install('plots')})")
 
 
 def plot_training(rows: Sequence[Mapping[str, float]], best: Mapping[str, float], metric: str, path: Path) -> None:
@@ -259,7 +259,7 @@ def check_drawing_library() -> None:
     try:
         import matplotlib.figure  # noqa: F401
     except ImportError:
-        raise PictureError('pictures need matplotlib, expected it installed: pip install "antiphon[plots]"') from None
+        raise PictureError(f"pictures need matplotlib, expected it installed: {how_to_install('plots')}") from None
 
 
 def _figure(width: float, height: float) -> "Figure":

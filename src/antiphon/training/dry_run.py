@@ -9,6 +9,7 @@ from antiphon.device import choose_device, choose_threads
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.run_folder import RunFolder
 from antiphon.terminal import Say
+from antiphon.training.data.data_warnings import warn_about_data
 from antiphon.training.optimisation import Optimisation
 from antiphon.training.preconditions import check_recipe
 from antiphon.training.step.memory_estimate import estimate_memory
@@ -20,6 +21,7 @@ from antiphon.training.training_length import TrainingLength
 def dry_run(recipe: Recipe, *, say: Say, device: str = "auto", threads: int | None = None) -> None:
     """Reads and encodes the data as training would, reports what training will take, and leaves nothing behind."""
     check_recipe(recipe)
+    warn_about_data(recipe, say)
     with TemporaryDirectory(prefix="antiphon-") as folder:
         run = RunFolder(Path(folder))
         if train_by_counting(recipe, run, say):

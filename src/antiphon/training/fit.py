@@ -1,6 +1,6 @@
 """Training from a recipe to a finished run folder."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +19,7 @@ from antiphon.storage.manifest import refuse_links
 from antiphon.terminal import Say, count_of, silent
 from antiphon.training.callback import Callback
 from antiphon.training.checkpoint import load_checkpoint, refuse_other_shapes
+from antiphon.training.data.data_warnings import warn_about_data
 from antiphon.training.distributed import (
     broadcast,
     is_rank_zero,
@@ -32,7 +33,14 @@ from antiphon.training.history import History
 from antiphon.training.loop import Interrupted, LoopSettings, TrainingLoop, explained_errors
 from antiphon.training.optimisation import Optimisation
 from antiphon.training.preconditions import check_recipe
-from antiphon.training.resume import lengthen, refuse_shorter, refuse_stopped, settings_to_resume, stored_recipe
+from antiphon.training.resume import (
+    change_length,
+    is_shorter,
+    refuse_fewer_updates,
+    refuse_stopped,
+    settings_to_resume,
+    stored_recipe,
+)
 from antiphon.training.summary import Summary, save_summary
 from antiphon.training.tasks.task_kinds import prepare_task, resume_task, train_by_counting, with_recipe
 from antiphon.training.tensorboard_log import TensorBoardLog
@@ -98,6 +106,7 @@ def _begin(recipe: Recipe, out: Path, say: Say, held: ExitStack, options: _Start
     if options.resume and holds_run(out):
         return _resume(recipe, out, say)
     with new_run(out, force=options.force) as run:
+        warn_about_data(recipe, say)
         if train_by_counting(recipe, run, say):
             return None
         return prepare_task(recipe, run, say)
@@ -109,17 +118,18 @@ def _resume(recipe: Recipe, out: Path, say: Say) -> Task | None:
     refuse_links(out, REPORTS)  # which the end of training writes
     stored = stored_recipe(run, recipe)
     settings = settings_to_resume(stored, recipe, out)
+    if run.metrics() and (settings == stored or is_shorter(settings, stored)):
+        say(f"{out}: training has ended already, nothing to resume")
+        return None
     if settings == stored:
-        if run.metrics():
-            say(f"{out}: training has ended already, nothing to resume")
-            return None
         return resume_task(stored, run, say)
     refuse_stopped(run)
     task = resume_task(settings, run, say)
-    longer = with_length_defaults(settings, task.updates_per_pass)
-    refuse_shorter(stored, longer, out)
-    lengthen(run, longer, say)
-    return with_recipe(task, longer)
+    changed = with_length_defaults(settings, task.updates_per_pass)
+    if settings.train.max_epochs is None:
+        refuse_fewer_updates(stored, changed, out)
+    change_length(run, stored, changed, say)
+    return with_recipe(task, changed)
 
 
 def _begin_on_other_ranks(recipe: Recipe, run: RunFolder, say: Say) -> Task:
@@ -153,7 +163,8 @@ def _run_to_the_end(task: Task, run: RunFolder, say: Say, device: torch.device, 
     say(loop.setup.describe_length(TrainingLength.of(task.recipe.train), loop.state.epoch))
     loop.run()
     with explained_errors(run):
-        on_rank_zero(lambda: _finish(task, run, loop.history, parameters, device.type, say))
+        more = loop.validate_best()
+        on_rank_zero(lambda: _finish(task, run, loop.history, parameters, more, device.type, say))
 
 
 def _new_loop(
@@ -173,17 +184,19 @@ def _new_loop(
     return TrainingLoop(setup, state, history, run, LoopSettings.of(settings), callbacks)
 
 
-def _finish(task: Task, run: RunFolder, history: History, parameters: int, device: str, say: Say) -> None:
+def _finish(
+    task: Task, run: RunFolder, history: History, parameters: int, more: Mapping[str, float], device: str, say: Say
+) -> None:
     """Adds to the run what is known once training has ended, and removes what was needed only for training.
 
     A run that ended at ``train.max_epochs`` keeps its checkpoint, so that it can be made longer.
     """
     _refuse_no_epoch(run, history)
-    stopped_early = bool(history.problem) or history.is_out_of_patience
+    stopped_early = bool(history.problem) or history.has_converged
     with run.changed(remove=(run.corpus.name, *([run.checkpoint.name] if stopped_early else []))) as new:
         with optional_picture(run.plot, say):
             plot_training(history.rows, history.best, history.metric, new.plot)
-        more = task.finish(run, new, device)
+        more = {**more, **task.finish(run, new, device)}
         save_summary(new, task.recipe.train, Summary.of(history, parameters, more))
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 from antiphon.metrics import LOWER_IS_BETTER
 from antiphon.ranking.ranking_metrics import RANKING_METRICS
 
+PERFECT_EPOCHS = 3
+"""Epochs with a perfect dev metric after which training stops."""
 Row = dict[str, float]
 """The metrics of an epoch, counted from 1 as ``epoch``."""
 
@@ -38,9 +40,19 @@ class History:
         return is_best
 
     @property
-    def is_out_of_patience(self) -> bool:
-        """Whether the dev metric has not improved for ``patience`` epochs."""
-        return bool(self.rows) and self.rows[-1]["epoch"] - self.best["epoch"] >= self.patience
+    def has_converged(self) -> bool:
+        """Whether the dev metric has not improved for ``patience`` epochs, or cannot improve any more.
+
+        Among epochs with the same dev metric the one with the lowest perplexity is the best, but only the first of them
+        counts as an improvement.
+        """
+        if not self.rows:
+            return False
+        name = f"dev_{self.metric}"
+        improved = next(row["epoch"] for row in self.rows if row[name] == self.best[name])
+        last = self.rows[-PERFECT_EPOCHS:]
+        is_done = len(last) == PERFECT_EPOCHS and all(is_perfect(self.metric, row[name]) for row in last)
+        return is_done or self.rows[-1]["epoch"] - improved >= self.patience
 
     def write_csv(self, path: Path) -> None:
         """Writes a line for each epoch."""

@@ -5,7 +5,7 @@ Each update is one ``Step`` (``step/step.py``), which calls the loss of the mode
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -16,6 +16,7 @@ from antiphon.child_processes import interrupt_status
 from antiphon.exceptions import RunError, is_disk_full
 from antiphon.recipe.schema import TrainSection
 from antiphon.runs.run_folder import RunFolder
+from antiphon.storage.tensors import load_finite
 from antiphon.training.callback import Callback, UpdateProgress
 from antiphon.training.checkpoint import save_checkpoint
 from antiphon.training.distributed import (
@@ -88,11 +89,20 @@ class TrainingLoop:
         with _matmul_precision(self.settings.optimisation.precision), explained_errors(self.run_folder):
             try:
                 self._call(lambda callback: callback.on_train_begin(self.history, max_epochs))
-                while self.state.epoch < max_epochs and not self.history.is_out_of_patience:
+                while self.state.epoch < max_epochs and not self.history.has_converged:
                     if not self._run_epoch():
                         return
             finally:
                 self._call(lambda callback: callback.on_train_end())
+
+    def validate_best(self) -> Mapping[str, float]:
+        """Further dev metrics of the best weights, once training has ended."""
+        if self.setup.validate_best is None or not self.history.rows:
+            return {}
+        model = self.state.evaluated_model.eval()
+        model.load_state_dict(load_finite(self.run_folder.trained_weights()))
+        with torch.inference_mode():
+            return self.setup.validate_best(model, self._in_micro_batches)
 
     def _run_epoch(self) -> bool:
         """Trains and validates an epoch and saves it; False, and nothing is saved, if it is not finite."""

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 
 from antiphon.data.readers import keep_filled
-from antiphon.exceptions import InputError, RecipeError
+from antiphon.exceptions import InputError, RecipeError, how_to_install
 from antiphon.metrics import missing_metrics_note
 from antiphon.ranking.question_files import read_questions, select_questions
 from antiphon.ranking.ranking_metrics import RANKING_METRICS
@@ -22,7 +22,8 @@ def check_recipe(recipe: Recipe) -> None:
     _check_kind(recipe)
     for setting, library, extra in _libraries(recipe):
         if find_spec(library) is None:
-            raise RecipeError(f"{setting}: {library.replace('_', '-')} is missing, expected it from antiphon[{extra}]")
+            missing = library.replace("_", "-")
+            raise RecipeError(f"{setting}: {missing} is missing, expected it installed: {how_to_install(extra)}")
     _check_test_file(recipe)
 
 

@@ -1,4 +1,4 @@
-"""Which settings a resumed run has: those of its start, or a longer training."""
+"""Which settings a resumed run has: those of its start, or another length of training."""
 
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,8 @@ from antiphon.runs.run_folder import RunFolder
 from antiphon.terminal import Say, count_of
 from antiphon.training.training_length import TrainingLength, default_patience
 
-_LENGTHS = ("max_epochs", "max_updates", "min_passes")
-"""Settings that may be raised when a run is resumed."""
+_RAISED = ("max_updates", "min_passes")
+"""Settings that may be raised when a run is resumed; ``max_epochs`` may also be lowered."""
 
 
 def stored_recipe(run: RunFolder, asked: Recipe) -> Recipe:
@@ -25,34 +25,42 @@ def stored_recipe(run: RunFolder, asked: Recipe) -> Recipe:
 
 
 def settings_to_resume(stored: Recipe, asked: Recipe, out: Path) -> Recipe:
-    """The settings of a run, longer if asked for; other changes are refused by name.
+    """The settings of a run, with another length if asked for; other changes are refused by name.
 
     What is unset now is as it was when the run started. Epochs and patience that follow from a new length stay unset.
     """
     before, now = stored.model_dump(mode="json"), asked.model_dump(mode="json")
     if KINDS[stored.model.kind].task is not None:
-        before["train"] |= _longer(stored.train, asked.train)
+        before["train"] |= _other_length(stored.train, asked.train)
     for section, values in before.items():
         for name, value in values.items():
             wanted = now[section].get(name)
             if wanted is not None and wanted != value:
                 raise RecipeError(
                     f"{out}: {section}.{name} is {value!r} in the run, expected the same but {wanted!r} was asked for; "
-                    "only train.max_epochs and train.max_updates may be higher; give the same --set again, or use "
+                    "only train.max_epochs may change, and train.max_updates be higher; give the same settings, or use "
                     f"{out / 'recipe.toml'} as the recipe, which has all settings of the run"
                 )
     return Recipe.model_validate(before)
 
 
-def lengthen(run: RunFolder, recipe: Recipe, say: Say) -> None:
-    """Gives a run more epochs; it counts as untrained until they are done."""
+def is_shorter(recipe: Recipe, stored: Recipe) -> bool:
+    """Whether a recipe asks for fewer epochs than a run has in its own."""
+    wanted, had = recipe.train.max_epochs, stored.train.max_epochs
+    return wanted is not None and had is not None and wanted < had
+
+
+def change_length(run: RunFolder, stored: Recipe, recipe: Recipe, say: Say) -> None:
+    """Gives a run another number of epochs; it counts as untrained until they are done."""
     with run.changed(remove=("metrics.json",)) as new:
         new.save_recipe(recipe)
-    if recipe.train.final_learning_rate_ratio != 1:
+    if is_shorter(recipe, stored):
+        say(f"train.max_epochs: {recipe.train.max_epochs} instead of the {stored.train.max_epochs} of the run")
+    elif recipe.train.final_learning_rate_ratio != 1:
         say("train.final_learning_rate_ratio: the learning rate now falls over all epochs, old and new")
 
 
-def refuse_shorter(stored: Recipe, longer: Recipe, out: Path) -> None:
+def refuse_fewer_updates(stored: Recipe, longer: Recipe, out: Path) -> None:
     """Refuses a length in updates that makes fewer epochs than the run has."""
     before, now = (TrainingLength.of(recipe.train).max_epochs for recipe in (stored, longer))
     if now < before:
@@ -71,19 +79,21 @@ def refuse_stopped(run: RunFolder) -> None:
         )
 
 
-def _longer(stored: TrainSection, asked: TrainSection) -> dict[str, Any]:
-    """The settings of a length that are higher than those of a run; those that follow from them are unset.
+def _other_length(stored: TrainSection, asked: TrainSection) -> dict[str, Any]:
+    """The settings of a length that differ from those of a run; those that follow from them are unset.
 
     ``max_epochs`` has precedence, as everywhere: without it, more updates or passes decide the number of epochs again.
     """
-    higher = {name: getattr(asked, name) for name in _LENGTHS if _is_higher(asked, stored, name)}
-    if not higher:
+    changed = {name: getattr(asked, name) for name in _RAISED if _is_higher(asked, stored, name)}
+    if asked.max_epochs not in (None, stored.max_epochs):
+        changed["max_epochs"] = asked.max_epochs
+    if not changed:
         return {}
     if asked.max_epochs is None:
-        higher["max_epochs"] = None
+        changed["max_epochs"] = None
     if asked.patience is None and stored.patience == default_patience(stored, stored.max_epochs or 0):
-        higher["patience"] = None
-    return higher
+        changed["patience"] = None
+    return changed
 
 
 def _is_higher(asked: TrainSection, stored: TrainSection, name: str) -> bool:

@@ -97,9 +97,8 @@ def encoded_dev_pairs(recipe: Recipe, codec: PairCodec) -> list[Pair]:
 
 def pairs_of(recipe: Recipe, files: Files) -> Iterator[Pair]:
     """The pairs of a file, in the direction and with the columns that the recipe's model reads."""
-    if not reads_source(recipe):
-        return read_targets(files, features=bool(recipe.data.features), swap=recipe.data.swap)
-    return read_pairs(files, features=bool(recipe.data.features), swap=recipe.data.swap)
+    data, read = recipe.data, read_pairs if reads_source(recipe) else read_targets
+    return read(files, features=bool(data.features), swap=data.swap, columns=data.columns)
 
 
 def _take_vocabularies(recipe: Recipe, run: RunFolder, other: RunFolder) -> None:

@@ -23,7 +23,7 @@ from antiphon.training.step.step import negative_log_likelihood, smoothed_loss
 from antiphon.training.tasks.generation_validation import GenerationValidation, OutputMetrics
 from antiphon.training.tasks.rule_weight import check_rule_weight, weigh_rules
 from antiphon.training.training_length import TrainingLength
-from antiphon.training.training_setup import TrainingSetup
+from antiphon.training.training_setup import InMicroBatches, TrainingSetup
 
 _DEV_BATCH_SIZE = 64
 
@@ -68,10 +68,11 @@ class GenerationTask:
             model,
             smoothed_loss(settings.label_smoothing) if settings.label_smoothing else negative_log_likelihood,
             batches,
-            self._validation(),
+            self._validation(settings.dev_beam),
             (corpus.source_lengths, corpus.target_lengths),
             Batch.sample,
             uses_cuda_graphs=True,
+            validate_best=self._validate_best,
         )
 
     def _loader(self, model: nn.Module) -> Callable[[Indices, Indices], Batch]:
@@ -108,12 +109,22 @@ class GenerationTask:
             model.counterparts.copy_(torch.from_numpy(associate(self.prepared.train, *sizes)))
         return model
 
-    def _validation(self) -> GenerationValidation:
+    def _validate_best(self, model: nn.Module, in_micro_batches: InMicroBatches) -> dict[str, float]:
+        """The dev metrics of outputs with the beam of ``evaluate``, and the beam that epochs were validated with."""
+        dev_beam, beam = self.recipe.train.dev_beam, self.recipe.search.beam
+        validation = self._validation(beam)
+        if validation.outputs is None:
+            return {}
+        metrics = validation(model, in_micro_batches).metrics if beam != dev_beam else {}
+        found = {f"{name}_beam_{beam}": value for name, value in metrics.items() if name != "perplexity"}
+        return {"beam": dev_beam, **found}
+
+    def _validation(self, beam_size: int) -> GenerationValidation:
         """The validation, with a search for outputs where the dev metric needs them."""
         recipe, codec, dev = self.recipe, self.prepared.codec, self.prepared.dev
         search, outputs = build_search(recipe), None
         if recipe.train.dev_metric != "perplexity" and search is not None:
-            beam = build_beam(recipe.search, beam=recipe.train.dev_beam)
+            beam = build_beam(recipe.search, beam=beam_size)
             names = list(dict.fromkeys([*task_metrics(recipe.data), recipe.train.dev_metric]))
             outputs = OutputMetrics(codec, search, beam, names, encoded_dev_pairs(recipe, codec))
         plan = plan_batches(

@@ -1,0 +1,149 @@
+"""Warnings before training about data that are probably not what the recipe expects; each names the cure."""
+
+import unicodedata
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice
+
+from antiphon.data.readers import SOURCE_TARGET_FEATURES, Pair
+from antiphon.recipe.kinds import KINDS
+from antiphon.recipe.schema import DataSection, Recipe, token_kinds
+from antiphon.runs.build import reads_source
+from antiphon.terminal import Say, one_line
+from antiphon.training.data.data_defaults import with_data_defaults
+from antiphon.training.data.prepare import dev_pairs, training_pairs
+
+_PAIRS_READ = 50_000
+"""Pairs of each file that are looked at."""
+_FEWEST_PAIRS = 20
+"""Of fewer pairs, nothing is typical."""
+_NEARLY_ALL = 0.9
+_OVERLAP = 0.05
+"""Fraction of the dev pairs that may be training pairs too, as happens in natural text."""
+_HEADER_NAMES = frozenset(
+    (
+        "source",
+        "target",
+        "src",
+        "tgt",
+        "input",
+        "output",
+        "text",
+        "word",
+        "lemma",
+        "form",
+        "features",
+        "tag",
+        "tags",
+        "spelling",
+        "grapheme",
+        "graphemes",
+        "pronunciation",
+        "phoneme",
+        "phonemes",
+        "ipa",
+        "transcription",
+        "translation",
+        "sentence",
+        "summary",
+    )
+)
+"""Names of columns in the first line of a file."""
+
+
+def warn_about_data(recipe: Recipe, say: Say) -> None:
+    """Shows a line for each warning about the files of a recipe that learns from pairs."""
+    if KINDS[recipe.model.kind].ranks:
+        return
+    recipe = with_data_defaults(recipe)
+    train, dev = (list(islice(pairs, _PAIRS_READ)) for pairs in (training_pairs(recipe), dev_pairs(recipe)))
+    for warning in data_warnings(recipe, train, dev):
+        say(f"warning: {one_line(warning, limit=500)}")
+
+
+def data_warnings(recipe: Recipe, train: Sequence[Pair], dev: Sequence[Pair]) -> Iterator[str]:
+    """A sentence for each thing that is probably wrong with the pairs, as the recipe reads them."""
+    data = recipe.data
+    yield from (_header(pair) for pair in chain(train[:1], dev[:1]) if _is_header(pair))
+    if not data.nfc:
+        yield from _mixed_normalisation([*train, *dev])
+    if len(train) < _FEWEST_PAIRS:
+        return
+    yield from _column_order(data, train)
+    yield from _swapped(data, train) or _unsplit_tokens(recipe, train)
+    if reads_source(recipe):
+        yield from _overlap(train, dev)
+
+
+def _is_header(pair: Pair) -> bool:
+    return all(text.strip().lower() in _HEADER_NAMES for text in (pair.source or pair.target, pair.target))
+
+
+def _header(pair: Pair) -> str:
+    return f"{pair.where}: {' '.join([pair.source, pair.target]).strip()!r} seems to be a header; delete that line"
+
+
+def _mixed_normalisation(pairs: Sequence[Pair]) -> Iterator[str]:
+    """Characters that are found both composed (NFC) and decomposed."""
+    texts = {text for pair in pairs for text in (pair.source, pair.target) if not text.isascii()}
+    decomposed = {text for text in texts if not unicodedata.is_normalized("NFC", text)}
+    missing = {each for text in decomposed for each in unicodedata.normalize("NFC", text) if each not in text}
+    if both := missing.intersection(chain.from_iterable(texts)):
+        yield (
+            f"{min(both)} is one character in some lines and several (NFD) in others, so the model sees different "
+            "letters; data.nfc=true composes them"
+        )
+
+
+def _column_order(data: DataSection, pairs: Sequence[Pair]) -> Iterator[str]:
+    """Features that are more varied than targets: a column of forms that is read as features."""
+    tags, targets = ({pair.features for pair in pairs}, {pair.target for pair in pairs})
+    if data.features and not data.swap and len(tags) > 2 * len(targets):
+        is_usual = data.columns == SOURCE_TARGET_FEATURES
+        other = "source features target" if is_usual else SOURCE_TARGET_FEATURES
+        yield (
+            f"{len(tags):,} different features but only {len(targets):,} different targets, such as "
+            f'{pairs[0].target!r}; if targets and features are in the wrong columns, data.columns="{other}"'
+        )
+
+
+def _swapped(data: DataSection, pairs: Sequence[Pair]) -> list[str]:
+    """Tokens separated by spaces on the side where characters are expected, and none where words are."""
+    kinds = token_kinds(data)
+    if kinds != {"source": "chars", "target": "words"} or not _are_unsplit([pair.target for pair in pairs]):
+        return []
+    if sum(" " in pair.source.strip() for pair in pairs) < _NEARLY_ALL * len(pairs):
+        return []
+    return [
+        f"sources such as {pairs[0].source!r} have spaces and targets such as {pairs[0].target!r} have none; if the "
+        f"columns are exchanged, data.swap={str(not data.swap).lower()} with data.source_tokens={data.target_tokens} "
+        f"and data.target_tokens={data.source_tokens}"
+    ]
+
+
+def _unsplit_tokens(recipe: Recipe, pairs: Sequence[Pair]) -> Iterator[str]:
+    """Sides whose tokens are words, but where every text is a single word of its own."""
+    for side, kind in token_kinds(recipe.data).items():
+        texts = [getattr(pair, side) for pair in pairs]
+        if kind == "words" and _are_unsplit(texts):
+            column = side if not recipe.data.swap else {"source": "target", "target": "source"}[side]
+            yield (
+                f"nearly every {side} is one token of its own, such as {texts[0]!r}, so there is nothing to learn "
+                f"from others; put spaces between its tokens, or data.{column}_tokens=chars"
+            )
+
+
+def _are_unsplit(texts: Sequence[str]) -> bool:
+    """Whether nearly all texts are single words, most of them different."""
+    words = [text for text in texts if text and " " not in text.strip()]
+    return len(words) >= _NEARLY_ALL * len(texts) and 2 * len(set(words)) > len(words)
+
+
+def _overlap(train: Sequence[Pair], dev: Sequence[Pair]) -> Iterator[str]:
+    """Dev pairs that are training pairs too."""
+    known = {pair[:3] for pair in train}
+    shared = sum(pair[:3] in known for pair in dev)
+    if shared > _OVERLAP * len(dev):
+        yield (
+            f"{shared:,} of {len(dev):,} dev pairs are training pairs too, so dev does not tell how good the model is "
+            "on new inputs; give held-out pairs as data.dev"
+        )
