@@ -10,13 +10,13 @@ import tomllib
 import ir_measures
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from transformers import BertTokenizer
 
 import antiphon as package
 from antiphon.exceptions import InputError, RunError
-from tests.encoders import as_older_weights, write_encoder
+from tests.encoders import write_encoder
 from tests.sealing import seal_again
 from tests.shared_folders import filled_once, run_command
 from tests.toy import write_questions, write_vectors
@@ -301,19 +301,6 @@ def published_weights_of(toy):
 
 
 PRETRAINED = ["model.sentence=pretrained", "train.max_epochs=1"]
-
-
-def test_a_pretrained_run_of_format_2_ranks_as_before(toy, tmp_path):
-    run = train(toy, "to-be-older", *PRETRAINED, f"model.pretrained={toy / 'encoder'}")
-    older = shutil.copytree(run, tmp_path / "older")
-    recipe = (older / "recipe.toml").read_text().replace("ema_decay", "average")
-    (older / "recipe.toml").write_text(recipe.replace("final_learning_rate_ratio", "final_learning_rate"))
-    (older / "encoder" / "pooling.json").unlink()
-    weights = as_older_weights(load_file(run / "model.safetensors"))
-    save_file(weights, older / "model.safetensors")
-    seal_again(older, format=2)
-    sentences = ["an owl", "which river", "the story"]
-    assert package.load(older).rank("which animal ?", sentences) == package.load(run).rank("which animal ?", sentences)
 
 
 def test_an_encoder_of_another_architecture_with_its_own_pooling_and_vocabulary(antiphon, toy, tmp_path):

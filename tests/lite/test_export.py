@@ -15,7 +15,7 @@ from antiphon.lite.exported_folder import FORMAT, ExportedFolder
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.ensemble_run import ensemble_runs
 from antiphon.runs.run_folder import RunFolder
-from antiphon.storage.manifest import digest_file
+from antiphon.storage.regular_files import digest_file
 from antiphon.storage.sealed_json import parse_sealed, render_sealed
 from tests.lite.drawn_runs import TEXTS, inputs, write_run
 from tests.sealing import seal_again

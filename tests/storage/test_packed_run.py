@@ -14,7 +14,7 @@ from antiphon.runs.ensemble_run import ensemble_runs
 from antiphon.runs.noisy_channel_run import combine_runs
 from antiphon.runs.packing import pack_run
 from antiphon.runs.run_folder import RunFolder, open_for_writing
-from antiphon.storage.atomic import is_scratch
+from antiphon.storage.atomic import is_unfinished
 from antiphon.storage.packed_run import pack_folder
 from tests.sealing import seal_again
 
@@ -85,7 +85,7 @@ def test_the_unpacked_files_are_private_shared_and_removed(packed, folder_for_te
     run = RunFolder.open(packed)
     assert RunFolder.open(packed).path == run.path
     assert stat.S_IMODE(run.path.stat().st_mode) == 0o700
-    assert is_scratch(run.path)
+    assert is_unfinished(run.path)
     del run
     assert list(folder_for_temporary_files.iterdir()) == []
 
@@ -218,7 +218,7 @@ def test_packing_overwrites_nothing_without_force_and_nothing_but_packed_runs_wi
     assert "exists already, expected a new file; --force replaces it" in refused.err
     assert antiphon("pack", toy_run, "--force").status == 0
     assert antiphon("predict", f"{toy_run.name}.zip", stdin=b"badu\n").out == "baaduun\n"
-    assert [path.name for path in tmp_path.iterdir() if is_scratch(path)] == []
+    assert [path.name for path in tmp_path.iterdir() if is_unfinished(path)] == []
 
 
 def test_a_run_that_is_not_trained_is_not_packed(toy_run, tmp_path):
