@@ -1,5 +1,6 @@
 """Runs in one file: they answer as their folders do, and nothing in such a file is trusted."""
 
+import os
 import shutil
 import stat
 import tempfile
@@ -221,10 +222,29 @@ def test_packing_overwrites_nothing_without_force_and_nothing_but_packed_runs_wi
     assert [path.name for path in tmp_path.iterdir() if is_unfinished(path)] == []
 
 
-def test_a_run_that_is_not_trained_is_not_packed(toy_run, tmp_path):
+def test_a_stopped_run_is_packed_with_its_weights_and_a_note(antiphon, toy_run, tmp_path):
     run = shutil.copytree(toy_run, tmp_path / "run")
-    with open_for_writing(run) as folder, folder.changed(remove=["metrics.json"]):
+    with open_for_writing(run) as folder, folder.changed(remove=["metrics.json"]) as new:
+        new.checkpoint.write_text("a checkpoint")
+    result = antiphon("pack", run, "--out", tmp_path / "run.zip")
+    assert result.status == 0, result.err
+    assert "its training has not ended" in result.err
+    assert "last.ckpt" not in zipfile.ZipFile(tmp_path / "run.zip").namelist()
+    assert package.load(tmp_path / "run.zip").predict(["badu"]) == package.load(toy_run).predict(["badu"])
+    assert RunFolder.open(tmp_path / "run.zip").state() == "stopped before its training ended"
+
+
+def test_a_pipe_is_no_place_for_a_packed_run(antiphon, toy_run, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    result = antiphon("pack", toy_run, "--out", tmp_path / "pipe", "--force")
+    assert result.status == 2
+    assert "pipe: a pipe or a device, expected the name of a new file" in result.err
+
+
+def test_a_run_without_weights_is_not_packed(toy_run, tmp_path):
+    run = shutil.copytree(toy_run, tmp_path / "run")
+    with open_for_writing(run) as folder, folder.changed(remove=["metrics.json", "model.safetensors"]):
         pass
-    with pytest.raises(RunError, match="expected a trained run"):
+    with pytest.raises(RunError, match="expected a run with weights"):
         pack_run(run, tmp_path / "run.zip")
     assert not (tmp_path / "run.zip").exists()

@@ -21,9 +21,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
-
-from torch import Tensor, nn
+from typing import TYPE_CHECKING, Any
 
 from antiphon.data.codec import NO_FEATURES, PairCodec, PairTokeniser, TextCodec, TextTokeniser
 from antiphon.data.tokenise import Chars, SentencePiece, Tokeniser, Words
@@ -35,7 +33,6 @@ from antiphon.recipe.model_sections import TransducerSection
 from antiphon.recipe.recipe_file import parse_recipe, parse_toml, save_recipe
 from antiphon.recipe.recipe_paths import paths_in_run
 from antiphon.recipe.schema import Recipe, TokenKind, token_kinds
-from antiphon.runs.build import build_model, build_normalisation
 from antiphon.storage.atomic import final_location
 from antiphon.storage.commit import (
     changed_run,
@@ -50,7 +47,9 @@ from antiphon.storage.layout import MANIFEST, PARTS
 from antiphon.storage.manifest import read_verified
 from antiphon.storage.packed_run import UnpackedRun, unpacked_run
 from antiphon.storage.staging import staged_folder, staging_folder
-from antiphon.storage.tensors import load_into, save_tensors
+
+if TYPE_CHECKING:  # PyTorch, which takes seconds to import, only where a network is made
+    from torch import Tensor, nn
 
 _RUNS_SHOWN = 5
 """Runs that a message names."""
@@ -154,6 +153,8 @@ class RunFolder:
 
     def pair_tokeniser(self, recipe: Recipe) -> PairTokeniser:
         """Text to tokens, before the run has vocabularies."""
+        from antiphon.runs.build import build_normalisation
+
         steps = build_normalisation(recipe.data)
         kinds = self.token_kinds(recipe)
         source, target = (TextTokeniser(steps, self.tokeniser(side, kind)) for side, kind in kinds.items())
@@ -169,6 +170,8 @@ class RunFolder:
 
     def codec(self, recipe: Recipe) -> PairCodec:
         """Text to ids and back, as the run was trained."""
+        from antiphon.runs.build import build_normalisation
+
         steps = build_normalisation(recipe.data)
         source, target = (
             TextCodec(steps, self.tokeniser(side, kind), self.vocab(side))
@@ -193,12 +196,17 @@ class RunFolder:
             return SentencePiece(self.sentencepiece_path(side))
         return Chars() if kind == "chars" else Words()
 
-    def save_weights(self, weights: Mapping[str, Tensor]) -> None:
+    def save_weights(self, weights: "Mapping[str, Tensor]") -> None:
         """Writes the weights."""
+        from antiphon.storage.tensors import save_tensors
+
         save_tensors(weights, self.weights)
 
-    def load_module(self, recipe: Recipe, codec: PairCodec) -> nn.Module:
+    def load_module(self, recipe: Recipe, codec: PairCodec) -> "nn.Module":
         """The trained network of the run, ready to use."""
+        from antiphon.runs.build import build_model
+        from antiphon.storage.tensors import load_into
+
         return load_into(lambda: build_model(recipe.model, codec), self.trained_weights(), recipe.model.depth)
 
     def trained_weights(self) -> Path:
@@ -254,12 +262,12 @@ class RunFolder:
         return Vocab.load(path)
 
 
-def load_network(run: RunFolder, recipe: Recipe) -> nn.Module:
+def load_network(run: RunFolder, recipe: Recipe) -> "nn.Module":
     """The trained network of a run that has one."""
     return run.load_module(recipe, run.codec(recipe))
 
 
-def load_any_network(run: RunFolder, recipe: Recipe) -> nn.Module:
+def load_any_network(run: RunFolder, recipe: Recipe) -> "nn.Module":
     """The network of a run of any kind: a single one, or one that is made of several runs."""
     module: nn.Module = resolve(KINDS[recipe.model.kind].load)(run, recipe)
     return module
