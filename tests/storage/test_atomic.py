@@ -11,6 +11,7 @@ import pytest
 from antiphon.exceptions import RunError
 from antiphon.storage.atomic import atomic_replacement, new_scratch_folder, scratch_name, sweep, write_atomically
 from antiphon.storage.folder_lock import locked
+from antiphon.storage.part_folder import PartFolder
 from antiphon.storage.staging import staging_folder
 from tests.subprocesses import run_python
 
@@ -51,6 +52,14 @@ def test_errors_name_the_file_and_not_the_unfinished_one(tmp_path):
 def fill_disk(path):
     path.write_text("half")
     raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_full_disk_under_a_part_of_predictions_names_the_part(tmp_path):
+    parts = PartFolder(tmp_path, 1, 1, 1, "txt", True, {})
+    with pytest.raises(OSError, match="No space") as caught, parts.writing(0):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert caught.value.filename == str(parts.file(0))
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_symbolic_link_is_replaced_and_never_followed(tmp_path):
