@@ -66,7 +66,7 @@ def train(
         started = on_rank_zero(lambda: _begin(recipe, out, say, held, options))
         if broadcast(started is None):
             return RunFolder(out)
-        run = RunFolder(broadcast(None if started is None else started.run.path))
+        run = RunFolder(broadcast(out if started is None else started.run.path))
         task = started.task if started is not None else _begin_on_other_ranks(recipe, run, say)
         settings = task.recipe
         threads = threads or choose_threads(
