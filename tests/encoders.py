@@ -34,35 +34,3 @@ def write_encoder(folder, architecture="bert", **settings):
         special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
     )
     tokeniser.save(str(folder / "tokenizer.json"))
-
-
-def as_older_weights(weights):
-    """The weights of a matcher over BERT by the names that they had in format 2."""
-    names = {
-        "embeddings.word_embeddings": "words",
-        "embeddings.position_embeddings": "positions",
-        "embeddings.token_type_embeddings": "segments",
-        "embeddings.LayerNorm": "norm",
-        "attention.output.dense": "self_attn.out_proj",
-        "attention.output.LayerNorm": "norm1",
-        "intermediate.dense": "linear1",
-        "output.dense": "linear2",
-        "output.LayerNorm": "norm2",
-    }
-    older = {}
-    for name, tensor in weights.items():
-        _, found, rest = name.partition("sentence.encoder.")
-        if not found:
-            older[name] = tensor
-            continue
-        prefix = "sentence.bert."
-        if rest.startswith("encoder.layer."):
-            layer, _, rest = rest.removeprefix("encoder.layer.").partition(".")
-            prefix += f"layers.layers.{layer}."
-        module, _, kind = rest.rpartition(".")
-        if module == "attention.self.query":
-            parts = [weights[name.replace("query", part)] for part in ("query", "key", "value")]
-            older[f"{prefix}self_attn.in_proj_{kind}"] = torch.cat(parts)
-        elif not module.startswith("attention.self."):
-            older[f"{prefix}{names[module]}.{kind}"] = tensor
-    return older

@@ -1,8 +1,8 @@
 """Runs that tests damage on purpose."""
 
 from antiphon.storage.layout import FOLDERS, RUN_FILES
-from antiphon.storage.manifest import Manifest, digest_file, write_manifest
-from antiphon.storage.migrations import FORMAT
+from antiphon.storage.manifest import FORMAT, Manifest, write_manifest
+from antiphon.storage.regular_files import digest_file
 
 
 def seal_again(run, format=FORMAT):

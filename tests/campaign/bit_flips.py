@@ -38,7 +38,7 @@ def flip_bits(run, per_file, seed=0):
 def _complaint(run):
     """What is said of a run when training would go on with it; nothing if all is well."""
     try:
-        folder = RunFolder.open(run)
+        folder = RunFolder.open(run, checkpoint=True)
         return (stale_reason(folder, CacheKey.of(folder.recipe())) or "") if folder.corpus.exists() else ""
     except AntiphonError as error:
         return str(error)

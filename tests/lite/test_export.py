@@ -15,7 +15,7 @@ from antiphon.lite.exported_folder import FORMAT, ExportedFolder
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.ensemble_run import ensemble_runs
 from antiphon.runs.run_folder import RunFolder
-from antiphon.storage.manifest import digest_file
+from antiphon.storage.regular_files import digest_file
 from antiphon.storage.sealed_json import parse_sealed, render_sealed
 from tests.lite.drawn_runs import TEXTS, inputs, write_run
 from tests.sealing import seal_again
@@ -88,6 +88,7 @@ def test_a_replacement_that_was_interrupted_after_its_commit_is_read_and_finishe
     with pytest.raises(RunError, match="holds an exported run already"):
         export_run(made[0], exported)
     assert lite.load(exported).predict(TEXTS) == expected
+    export_run(other, exported, force=True)
     assert files_under(exported) == files_under(exported.with_name("whole"))
 
 
@@ -95,18 +96,21 @@ def test_a_folder_that_is_replaced_while_it_is_read_is_read_again(made, exported
     other = ensemble_of(made[0], exported.with_name("other"))
     export_run(other, exported.with_name("new"))
     expected = lite.load(exported.with_name("new")).predict(TEXTS)
-    find = ExportedFolder.file
     calls = 0
 
-    def replace_then_find(self, name):
-        nonlocal calls
-        calls += 1
-        if calls == moment:
-            with replaced_export(exported, force=True) as stage:
-                shutil.copytree(exported.with_name("new"), stage, dirs_exist_ok=True)
-        return find(self, name)
+    def replacing_before(find):
+        def replace_then_find(self, name):
+            nonlocal calls
+            calls += 1
+            if calls == moment:
+                with replaced_export(exported, force=True) as stage:
+                    shutil.copytree(exported.with_name("new"), stage, dirs_exist_ok=True)
+            return find(self, name)
 
-    monkeypatch.setattr(ExportedFolder, "file", replace_then_find)
+        return replace_then_find
+
+    for method in ("file", "_digest"):
+        monkeypatch.setattr(ExportedFolder, method, replacing_before(getattr(ExportedFolder, method)))
     for moment in range(1, 10):
         calls = 0
         assert lite.load(exported).predict(TEXTS) == expected

@@ -4,11 +4,10 @@ import pytest
 import torch
 
 from antiphon.ranking.matcher import Matcher
-from antiphon.ranking.older_weights import has_older_names, rename_bert_weights
 from antiphon.ranking.pretrained_sentence import PretrainedSentence
 from antiphon.ranking.question_batches import MatchBatch
 from antiphon.ranking.sentence_models import AttentiveState, BagOfWords, Bigram, FixedVectors, LastState, ReaderSizes
-from tests.encoders import as_older_weights, tiny_encoder
+from tests.encoders import tiny_encoder
 
 VECTORS = torch.tensor([[0.0, 0.0], [9.0, 9.0], [1.0, 2.0], [3.0, -1.0], [0.5, 0.5]])
 
@@ -191,16 +190,6 @@ def test_the_activation_function_is_that_of_the_configuration():
         for name in ("gelu", "relu")
     ]
     assert not torch.allclose(*vectors, atol=1e-6)
-
-
-def test_weights_by_their_names_of_format_2_are_the_same_weights():
-    weights = Matcher(pretrained()).state_dict()
-    older = as_older_weights(weights)
-    assert has_older_names(older)
-    assert not has_older_names(weights)
-    renamed = rename_bert_weights(older)
-    assert renamed.keys() == weights.keys()
-    assert all(torch.equal(renamed[name], weights[name]) for name in weights)
 
 
 def test_a_pretrained_match_starts_as_the_cosine_of_mean_states():

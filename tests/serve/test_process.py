@@ -57,6 +57,13 @@ def test_a_token_file_is_read_and_an_empty_one_refused(tmp_path):
     with pytest.raises(InputError, match="empty"):
         read_token(None, file)
     assert read_token(None, None) is None
+    file.write_text("secret", encoding="utf-16")
+    with pytest.raises(InputError, match="not UTF-8"):
+        read_token(None, file)
+    file.unlink()
+    os.mkfifo(file)
+    with pytest.raises(InputError, match="not a regular file"):
+        read_token(None, file)
 
 
 def test_without_the_extra_serve_the_command_says_what_to_install(antiphon, runs, monkeypatch):

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 import antiphon as package
 from antiphon.exceptions import AntiphonError, RunError
 from antiphon.runs.run_folder import locked_folder
-from antiphon.storage.migrations import FORMAT
+from antiphon.storage.manifest import FORMAT
 from antiphon.training.checkpoint import Checkpoint, load_checkpoint, refuse_other_shapes
 from tests.sealing import seal_again
 from tests.subprocesses import run_python

@@ -1,5 +1,6 @@
 """Runs in one file: they answer as their folders do, and nothing in such a file is trusted."""
 
+import os
 import shutil
 import stat
 import tempfile
@@ -14,7 +15,7 @@ from antiphon.runs.ensemble_run import ensemble_runs
 from antiphon.runs.noisy_channel_run import combine_runs
 from antiphon.runs.packing import pack_run
 from antiphon.runs.run_folder import RunFolder, open_for_writing
-from antiphon.storage.atomic import is_scratch
+from antiphon.storage.atomic import is_unfinished
 from antiphon.storage.packed_run import pack_folder
 from tests.sealing import seal_again
 
@@ -85,7 +86,7 @@ def test_the_unpacked_files_are_private_shared_and_removed(packed, folder_for_te
     run = RunFolder.open(packed)
     assert RunFolder.open(packed).path == run.path
     assert stat.S_IMODE(run.path.stat().st_mode) == 0o700
-    assert is_scratch(run.path)
+    assert is_unfinished(run.path)
     del run
     assert list(folder_for_temporary_files.iterdir()) == []
 
@@ -218,13 +219,32 @@ def test_packing_overwrites_nothing_without_force_and_nothing_but_packed_runs_wi
     assert "exists already, expected a new file; --force replaces it" in refused.err
     assert antiphon("pack", toy_run, "--force").status == 0
     assert antiphon("predict", f"{toy_run.name}.zip", stdin=b"badu\n").out == "baaduun\n"
-    assert [path.name for path in tmp_path.iterdir() if is_scratch(path)] == []
+    assert [path.name for path in tmp_path.iterdir() if is_unfinished(path)] == []
 
 
-def test_a_run_that_is_not_trained_is_not_packed(toy_run, tmp_path):
+def test_a_stopped_run_is_packed_with_its_weights_and_a_note(antiphon, toy_run, tmp_path):
     run = shutil.copytree(toy_run, tmp_path / "run")
-    with open_for_writing(run) as folder, folder.changed(remove=["metrics.json"]):
+    with open_for_writing(run) as folder, folder.changed(remove=["metrics.json"]) as new:
+        new.checkpoint.write_text("a checkpoint")
+    result = antiphon("pack", run, "--out", tmp_path / "run.zip")
+    assert result.status == 0, result.err
+    assert "its training has not ended" in result.err
+    assert "last.ckpt" not in zipfile.ZipFile(tmp_path / "run.zip").namelist()
+    assert package.load(tmp_path / "run.zip").predict(["badu"]) == package.load(toy_run).predict(["badu"])
+    assert RunFolder.open(tmp_path / "run.zip").state() == "stopped before its training ended"
+
+
+def test_a_pipe_is_no_place_for_a_packed_run(antiphon, toy_run, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    result = antiphon("pack", toy_run, "--out", tmp_path / "pipe", "--force")
+    assert result.status == 2
+    assert "pipe: a pipe or a device, expected the name of a new file" in result.err
+
+
+def test_a_run_without_weights_is_not_packed(toy_run, tmp_path):
+    run = shutil.copytree(toy_run, tmp_path / "run")
+    with open_for_writing(run) as folder, folder.changed(remove=["metrics.json", "model.safetensors"]):
         pass
-    with pytest.raises(RunError, match="expected a trained run"):
+    with pytest.raises(RunError, match="expected a run with weights"):
         pack_run(run, tmp_path / "run.zip")
     assert not (tmp_path / "run.zip").exists()

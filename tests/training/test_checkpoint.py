@@ -9,7 +9,6 @@ from antiphon.training.checkpoint import load_checkpoint
 from antiphon.training.fit import train
 from antiphon.training.tasks import generation_task
 from antiphon.training.training_state import TrainingState
-from tests.sealing import seal_again
 from tests.training.test_fit import KilledError, assert_same_run, kill_in_epoch, recipe, whole
 from tests.training.test_out_of_memory import Memory
 
@@ -81,32 +80,7 @@ def test_no_checkpoint_is_written_once_the_loss_is_not_finite(recipe, tmp_path, 
     assert all(weight.isfinite().all() for weight in checkpoint["model"].values())
 
 
-def as_earlier_version(checkpoint, count=None):
-    """The checkpoint as versions wrote it that trained with Lightning."""
-    ema = dict(checkpoint["ema"])
-    updates = ema.pop("n_averaged")
-    module = {f"model.{name}": weight for name, weight in checkpoint["model"].items()}
-    module |= {f"averaged.{name}": weight for name, weight in ema.items()}
-    module |= {"averaged._extra_state": updates if count is None else count}
-    module |= {f"{name}._extra_state": {"max_cells": None} for name in ("memory", "dev_memory")}
-    return {"module": module, **{name: checkpoint[name] for name in ("epochs", "optimiser", "rows", "best")}}
-
-
-def test_a_checkpoint_of_an_earlier_version_is_resumed(recipe, tmp_path, kill_in_epoch, whole):
-    checkpoint = killed(recipe(), tmp_path / "killed", kill_in_epoch, 2, 2)
-    torch.save(as_earlier_version(checkpoint), tmp_path / "killed" / "last.ckpt")
-    seal_again(tmp_path / "killed")
-    assert_same_run(whole, train(recipe(), tmp_path / "killed", resume=True))
-
-
-def test_an_ema_of_the_oldest_versions_continues_with_full_decay(recipe, tmp_path, kill_in_epoch):
-    """They stored only whether there was an update."""
-    checkpoint = killed(recipe(), tmp_path / "run", kill_in_epoch, 1, 0)
-    torch.save(as_earlier_version(checkpoint, count=True), tmp_path / "old.ckpt")
-    assert load_checkpoint(tmp_path / "old.ckpt")["ema"]["n_averaged"] == 10**12
-
-
-def test_what_only_resembles_an_earlier_checkpoint_is_refused(tmp_path):
+def test_what_only_resembles_a_checkpoint_is_refused(tmp_path):
     torch.save({"module": {"averaged.weight": torch.ones(1)}}, tmp_path / "last.ckpt")
     with pytest.raises(RunError, match="not a checkpoint of training"):
         load_checkpoint(tmp_path / "last.ckpt")

@@ -15,6 +15,7 @@ from antiphon.metrics.output_metrics import RATIO_METRICS
 from antiphon.recipe.recipe_file import load_recipe
 from antiphon.recipe.shipped_recipes import find_recipe
 from antiphon.runs.run_folder import RunFolder
+from antiphon.storage.manifest import read_manifest
 from antiphon.training.data.epoch_batches import EpochBatches
 from antiphon.training.fit import Interrupted, train
 from tests.sealing import seal_again
@@ -296,6 +297,37 @@ def test_ctrl_c_leaves_a_run_that_can_be_resumed(recipe, tmp_path, monkeypatch, 
         train(recipe(), tmp_path / "stopped")
     monkeypatch.undo()
     assert_same_run(whole, train(recipe(), tmp_path / "stopped", resume=True))
+
+
+def test_force_keeps_the_old_run_until_the_new_one_has_weights(recipe, tmp_path, monkeypatch):
+    out = tmp_path / "run"
+    train(recipe(), out)
+    before, shard = digests_of(out), EpochBatches.shard
+
+    def press_ctrl_c(self, epoch, index, indices):
+        assert (digests_of(out) == before) == (epoch == 0)
+        assert load(out).predict(["badu"])[0].text
+        if (epoch, index) == stop:
+            raise KeyboardInterrupt
+        return shard(self, epoch, index, indices)
+
+    monkeypatch.setattr(EpochBatches, "shard", press_ctrl_c)
+    stop = (0, 2)
+    with pytest.raises(Interrupted, match="run: stopped; the old run is unchanged; start again with --force"):
+        train(recipe("train.seed=7"), out, force=True)
+    assert digests_of(out) == before
+    assert not list(out.glob(".antiphon-*"))
+    stop = (1, 0)
+    with pytest.raises(Interrupted, match="continue with --resume"):
+        train(recipe("train.seed=7"), out, force=True)
+    monkeypatch.undo()
+    resumed = train(recipe("train.seed=7"), out, resume=True)
+    assert_same_run(train(recipe("train.seed=7"), tmp_path / "whole"), resumed)
+
+
+def digests_of(run):
+    """The digests of the files of a run, as its manifest has them."""
+    return read_manifest(run).files
 
 
 def test_a_damaged_checkpoint_is_named(recipe, tmp_path, kill_in_epoch):

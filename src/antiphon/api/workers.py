@@ -24,6 +24,7 @@ from antiphon.child_processes import start_worker
 from antiphon.data.readers import Source
 from antiphon.device import choose_device, visible_gpus
 from antiphon.exceptions import AntiphonError, RunError
+from antiphon.storage.regular_files import Entry, FileState, known_digests, trust_digests
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,8 @@ class Job:
     threads: int
     options: PredictOptions
     settings: tuple[str, ...] = ()
+    digests: tuple[tuple[FileState, Entry], ...] = ()
+    """Files that this process has verified, which workers do not read again to verify them."""
 
 
 def predict_in_processes(
@@ -55,8 +58,9 @@ def predict_in_processes(
     there are GPUs, one of them. Processes are spawned, so a script must call this under
     ``if __name__ == "__main__":``.
     """
-    job = Job(Path(run), choose_device(device), threads, options or PredictOptions(), tuple(settings))
-    model = load_planner(run, job.settings)
+    model = load_planner(run, settings)
+    where = choose_device(device)
+    job = Job(Path(run), where, threads, options or PredictOptions(), tuple(settings), known_digests())
     model.check_can_predict()
     planner = _Planner(model, lexicon or Lexicon(model.codec))
     with Workers(job, processes) as workers:
@@ -94,6 +98,7 @@ def predict_batch(job: Job, batch: Sequence[Source]) -> list[Prediction]:
 
 @cache
 def _model(job: Job) -> Model:
+    trust_digests(job.digests)
     return load(job.run, device=job.device, threads=job.threads, settings=job.settings)
 
 

@@ -75,10 +75,19 @@ def read_token(token: str | None, file: Path | None) -> str | None:
     if token is not None and file is not None:
         raise InputError("--token and --token-file: two tokens, expected one of them")
     if file is not None:
-        token = file.read_text(encoding="utf-8").strip()
+        token = _read_token_file(file)
     if token is not None and not token.strip():
         raise InputError(f"{file or '--token'}: empty, expected a token; openssl rand -hex 32 makes one")
     return token
+
+
+def _read_token_file(file: Path) -> str:
+    if file.exists() and not file.is_file():
+        raise InputError(f"{file}: not a regular file, expected a file with the token")
+    try:
+        return file.read_text(encoding="utf-8").strip()
+    except UnicodeDecodeError:
+        raise InputError(f"{file}: not UTF-8, expected a file with the token as plain text") from None
 
 
 def name_runs(folders: list[Path]) -> dict[str, Path]:

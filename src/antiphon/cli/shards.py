@@ -85,8 +85,8 @@ def _start(job: PredictionJob, output_format: OutputFormat, cut: "CutFile", out:
     """The folder of the parts; one with parts of another run, another file or other settings is refused."""
     from antiphon.runs.run_digest import run_digest
     from antiphon.runs.run_folder import RunFolder
-    from antiphon.storage.manifest import digest_file
     from antiphon.storage.part_folder import PartFolder
+    from antiphon.storage.regular_files import digest_file
 
     options = {
         f"setting {name}": value for name, value in asdict(job.options).items() if name not in ("align", "prefix")

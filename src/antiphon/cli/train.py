@@ -115,7 +115,7 @@ def run_training(
     try:
         return train(recipe, folder, say=say, callbacks=[ProgressBar(console), *reports], wait=bool(reports), **options)
     except Interrupted as stopped:
-        console.print(f"antiphon: {stopped}: {resuming}", soft_wrap=True)
+        console.print(f"antiphon: {stopped}{f': {resuming}' if stopped.resumable else ''}", soft_wrap=True)
         raise typer.Exit(stopped.status) from None
 
 

@@ -1,8 +1,9 @@
 """Replaces an exported run as a whole or not at all, whatever stops the command.
 
-New files wait in a staging folder inside the exported folder. One rename, of ``lite.json``, commits them: it then has
-the new settings and names the staging folder. When all files are in place, the ``lite.json`` of the staging folder
-takes its place.
+New files wait in a staging folder inside the exported folder (``storage/staging.py``). One rename, of ``lite.json``,
+commits them: it then has the new settings, and ``removed`` lists the files that are to be deleted. When all files are
+in place, the ``lite.json`` of the staging folder takes its place. Nothing is changed before it is certain that the
+folder may be written to.
 """
 
 from collections.abc import Iterator
@@ -10,17 +11,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from antiphon.exceptions import RunError
-from antiphon.lite.exported_folder import SETTINGS, read_settings
-from antiphon.storage.atomic import remove_tree, sweep, sync_folder, write_atomically
+from antiphon.lite.exported_folder import EXPORTED_FILES, SETTINGS, read_settings
+from antiphon.storage.atomic import STAGED, is_unfinished, write_atomically
 from antiphon.storage.commit import holds_run
 from antiphon.storage.folder_lock import locked
-from antiphon.storage.layout import PARTS
-from antiphon.storage.manifest import refuse_links
+from antiphon.storage.regular_files import refuse_links
 from antiphon.storage.sealed_json import render_sealed
-from antiphon.storage.staging import put_in_place, staging_folder, synced_files
-
-_SUFFIXES = (".onnx", ".vocab", ".spm", "rules.tsv")
-"""Ends of the names of files that an exported run can hold, beside its settings."""
+from antiphon.storage.staging import commit_staged, discard_staged, put_in_place, staging_folder, synced_files
 
 
 @contextmanager
@@ -33,55 +30,45 @@ def replaced_export(out: Path, *, force: bool) -> Iterator[Path]:
     if out.is_symlink() or (out.exists() and not out.is_dir()):
         raise RunError(f"{out}: not a folder, expected a new name for --out")
     with locked(out):
-        if not holds_run(out):
-            _recover(out)
         _refuse_contents(out, force=force)
-        old = _exported_files(out)
-        with staging_folder(out, lambda stage: _staged(out) == stage) as stage:
+        refuse_links(out, [STAGED, *sorted(_exported_files(out))])
+        with staging_folder(out) as stage:
             yield stage
-            _commit(out, stage, old)
-
-
-def _recover(out: Path) -> None:
-    """Finishes a replacement that was committed and interrupted, and removes what was never committed."""
-    stage = _staged(out)
-    if stage is not None:
-        _finish(out, stage)
-    sweep(out)
-
-
-def _staged(out: Path) -> Path | None:
-    """The staging folder of a replacement that was committed and is not finished."""
-    with suppress(RunError):  # nothing there, or damaged
-        settings = read_settings(out)
-        return out / settings["staged"] if "staged" in settings else None
-    return None
+            _commit(out, stage)
 
 
 def _refuse_contents(out: Path, *, force: bool) -> None:
     """Refuses a folder that holds anything of the user's but an exported run that may be replaced."""
     is_ours = (out / SETTINGS).is_file() and not holds_run(out)
-    if any(out.iterdir()) and not (is_ours and force):
+    if not all(map(is_unfinished, out.iterdir())) and not (is_ours and force):
         hint = "use --force to replace it, or another --out" if is_ours else "expected a new or empty folder as --out"
         raise RunError(f"{out}: holds {'an exported run' if is_ours else 'other files'} already, {hint}")
 
 
-def _exported_files(folder: Path) -> set[str]:
+def _exported_files(out: Path) -> set[str]:
     """The files of an exported run and of its parts; if its settings are damaged, all that it could hold."""
-    if not (folder / SETTINGS).is_file():
+    if not (out / SETTINGS).is_file():
         return set()
     try:
-        settings = read_settings(folder)
-        network = settings["network"]
-        names, parts = {*settings["files"]}, {*network.get("members", ()), *network.get("parts", ())} & {*PARTS}
-    except RunError:
-        names, parts = {path.name for path in folder.iterdir() if path.name.endswith(_SUFFIXES)}, {*PARTS}
-    return {SETTINGS, *names} | {f"{part}/{name}" for part in parts for name in _exported_files(folder / part)}
+        return _listed_files(out)
+    except (RunError, OSError):
+        return {name for name in EXPORTED_FILES if (out / name).exists()}
 
 
-def _commit(out: Path, stage: Path, old: set[str]) -> None:
+def _listed_files(folder: Path, part: str = "") -> set[str]:
+    settings = read_settings(folder / part)
+    network = settings["network"]
+    names = {f"{part}{name}" for name in (SETTINGS, *settings["files"])} | {*settings.get("removed", ())}
+    for name in (*network.get("members", ()), *network.get("parts", ())):
+        names |= _listed_files(folder, f"{part}{name}/")
+    return names & EXPORTED_FILES
+
+
+def _commit(out: Path, stage: Path) -> None:
     """Makes what is in the staging folder the exported run."""
-    new = {*synced_files(stage)}
+    if _is_pending(out):
+        _finish(out)
+    old, new = _exported_files(out), {*synced_files(stage)}
     refuse_links(out, sorted(new | old))
     for name in sorted(new - old):
         if (out / name).exists():
@@ -89,16 +76,26 @@ def _commit(out: Path, stage: Path, old: set[str]) -> None:
                 f"{out / name}: in the way of the exported run, and not listed in {out / SETTINGS}, expected a folder "
                 "without it; move it, or choose another --out"
             )
-    change = {"staged": stage.name, "removed": sorted(old - new)}
-    write_atomically(out / SETTINGS, render_sealed(read_settings(stage) | change))
-    _finish(out, stage)
+    settings = render_sealed(read_settings(stage) | {"removed": sorted(old - new)})
+    commit_staged(
+        out,
+        stage,
+        commit=lambda: write_atomically(out / SETTINGS, settings),
+        is_committed=lambda: _is_pending(out),
+        finish=lambda: _finish(out),
+    )
 
 
-def _finish(out: Path, stage: Path) -> None:
+def _is_pending(out: Path) -> bool:
+    """Whether a replacement was committed and its files are not all in place."""
+    with suppress(RunError):  # nothing there, or damaged
+        return "removed" in read_settings(out)
+    return False
+
+
+def _finish(out: Path) -> None:
     """Moves the files of a committed replacement into place; can be repeated from any point."""
     settings = read_settings(out)
-    names = [str(path.relative_to(stage)) for path in sorted(stage.rglob("*")) if path.is_file()]
-    put_in_place(out, stage, [name for name in names if name != SETTINGS], (), settings["removed"])
-    (stage / SETTINGS).replace(out / SETTINGS)
-    sync_folder(out)
-    remove_tree(stage)
+    put_in_place(out, sorted(EXPORTED_FILES - {SETTINGS}), (), settings.pop("removed"))
+    write_atomically(out / SETTINGS, render_sealed(settings))
+    discard_staged(out)

@@ -7,15 +7,16 @@ rules.tsv            suffix rules, if the run has any
 *.onnx               the graphs of the network
 member-1/ direct/    exported folders that an ensemble or a noisy channel is made of; also channel/ and lm/
 
-While a folder is replaced, ``staged`` in lite.json names a folder inside it with new files that are still to be moved
-into place, and ``removed`` lists files that are still to be deleted.
+While a folder is replaced, ``removed`` in lite.json lists the files that are still to be deleted, and new files wait
+inside the folder until they are moved into place (``storage/staging.py``).
 """
 
-import os
+import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from functools import cached_property
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, TypeVar
 
 from antiphon.data.codec import NO_FEATURES, PairCodec, TextCodec
@@ -23,10 +24,10 @@ from antiphon.data.tokenise import Chars, Normalisation, SentencePiece, Tokenise
 from antiphon.data.vocab import Vocab
 from antiphon.decode.hypothesis import BeamSettings
 from antiphon.exceptions import RunError
-from antiphon.storage.atomic import is_scratch
-from antiphon.storage.layout import MANIFEST, PARTS
-from antiphon.storage.manifest import digest_file, open_regular, refuse_links
+from antiphon.storage.layout import MANIFEST, MEMBERS, PARTS
+from antiphon.storage.regular_files import Entry, digest_file, digest_inside, open_regular, parse_entries
 from antiphon.storage.sealed_json import parse_sealed, render_sealed
+from antiphon.storage.staging import is_being_moved, staged_folder
 
 Read = TypeVar("Read")
 FORMAT = 1
@@ -34,8 +35,23 @@ FORMAT = 1
 SETTINGS = "lite.json"
 _MAX_BYTES = 2**26
 """Far larger than the settings of any run."""
+_FILES = (
+    *(f"{side}.{kind}" for side in ("source", "target") for kind in ("vocab", "spm")),
+    "features.vocab",
+    "rules.tsv",
+    *(f"{graph}.onnx" for graph in ("start", "step", "encode", "decode", "encode_step")),
+)
+"""Files that an exported run can list."""
+EXPORTED_FILES = frozenset(
+    f"{part}{name}"
+    for part in ("", *(f"{part}/" for part in PARTS), *(f"direct/{member}/" for member in MEMBERS))
+    for name in (SETTINGS, *_FILES)
+)
+"""Every file that an exported run and its parts can have."""
 _MAX_READS = 1000
 """A folder that is replaced while it is read is read again, this often at most."""
+_PAUSE = 0.01
+"""Seconds between reads, in which a writer may move files into place."""
 
 
 class ExportedFolder:
@@ -47,8 +63,8 @@ class ExportedFolder:
     def __init__(self, path: Path, staged: Path | None = None) -> None:
         self.path, self._staged = path, staged
         self.settings = read_settings(self.file(SETTINGS).parent)
-        if "staged" in self.settings:
-            self._staged = path / self.settings["staged"]
+        if "removed" in self.settings:
+            self._staged = staged_folder(path)
         self._verify()
 
     def file(self, name: str) -> Path:
@@ -58,13 +74,23 @@ class ExportedFolder:
 
     def _verify(self) -> None:
         """Refuses a folder in which a file is missing, damaged or a link."""
-        for name, expected in self.settings["files"].items():
-            refuse_links(self.path, [name])
-            file = self.file(name)
-            if not file.is_file():
-                raise RunError(f"{file}: missing, expected it as in {self.path / SETTINGS}; export the run again")
-            if asdict(digest_file(file)) != expected:
+        for name, expected in parse_entries(self.settings["files"]).items():
+            file = self.path / name
+            try:
+                found = self._digest(name)
+            except FileNotFoundError:
+                raise RunError(
+                    f"{file}: missing, expected it as in {self.path / SETTINGS}; export the run again"
+                ) from None
+            if found != expected:
                 raise RunError(f"{file}: damaged, or changed by hand, expected the file that antiphon wrote")
+
+    def _digest(self, name: str) -> Entry:
+        """Size and SHA-256 of a file in the staging folder, or in its place."""
+        if self._staged is not None:
+            with suppress(FileNotFoundError):
+                return digest_inside(self._staged, name)
+        return digest_inside(self.path, name)
 
     @property
     def kind(self) -> str:
@@ -113,23 +139,19 @@ class ExportedFolder:
 def read_at_rest(folder: Path, read: Callable[[ExportedFolder], Read]) -> Read:
     """The result of ``read`` on an exported folder; if the folder is replaced meanwhile, it is read again."""
     for _ in range(_MAX_READS):
-        before = _state(folder)
+        before = read_settings(folder)
+        if "removed" in before and is_being_moved(folder):
+            time.sleep(_PAUSE)
+            continue
         try:
             found = read(ExportedFolder(folder))
         except (RunError, OSError):
-            if _state(folder) == before:
+            if read_settings(folder) == before:
                 raise
             continue
-        if _state(folder) == before:
+        if read_settings(folder) == before:
             return found
     raise RunError(f"{folder}: changes faster than it can be read, expected an exported run that is at rest")
-
-
-def _state(folder: Path) -> tuple[dict[str, Any], list[str]]:
-    """The settings of a folder, and the files that are still to be moved into place: these change with every file."""
-    settings = read_settings(folder)
-    waiting = os.walk(folder / settings["staged"]) if "staged" in settings else ()  # skips folders that are gone
-    return settings, sorted(f"{place}/{name}" for place, _, names in waiting for name in names)
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
@@ -163,13 +185,11 @@ def _check_format(version: Any, folder: Path) -> None:
 
 
 def _check_names(settings: Mapping[str, Any]) -> None:
-    """Refuses names of files outside the folder."""
-    removed = [PurePosixPath(name) for name in settings.get("removed", ())]
-    outside = [name for name in settings["files"] if len(PurePosixPath(name).parts) != 1 or name in (".", "..")]
-    outside += [str(name) for name in removed if name.is_absolute() or not name.parts or ".." in name.parts]
-    outside += [name for name in (settings.get("staged"),) if name is not None and not is_scratch(Path(name))]
-    if outside:
-        raise ValueError(f"it names {outside[0]!r}")
+    """Refuses names that no file of an exported run has, so that nothing else is ever read or deleted."""
+    unknown = [name for name in parse_entries(settings["files"]) if name not in _FILES]
+    unknown += [name for name in settings.get("removed", ()) if name not in EXPORTED_FILES]
+    if unknown:
+        raise ValueError(f"it names {unknown[0]!r}")
 
 
 def write_settings(folder: Path, settings: Mapping[str, Any]) -> None:

@@ -29,8 +29,6 @@ ExplainRanking = Callable[[Sequence[Question]], list[WordWeights]]
 """Gives the weights of the words of every candidate of questions, in the order of the candidates."""
 FEATURES = ("words in common", "idf of words in common", "log odds")
 """The features of the logistic regression of a ``+ count`` model."""
-OLDER_FEATURES = (*FEATURES[:2], "probability")
-"""Those of the thesis and of older runs: a probability near 0 or 1 hardly tells candidates apart, its log odds do."""
 BATCH_SIZE = 256
 """Pairs scored at once."""
 MAX_TOKENS = 32_768
@@ -86,7 +84,7 @@ class MatchRanker(LogOddsRanker):
         scores = match_log_odds(self.matcher, self.encode(questions))
         if self.overlap is not None and self.logistic is not None:
             counts = overlap_counts(self.overlap, self.words, questions)
-            scores = self.logistic.log_odds(pair_features(counts, scores, self.logistic.names))
+            scores = self.logistic.log_odds(pair_features(counts, scores))
         return by_question(scores, questions)
 
 
@@ -183,11 +181,12 @@ def overlap_counts(overlap: Overlap, words: SplitWords, questions: Sequence[Ques
     return np.array(rows).reshape(-1, 2)
 
 
-def pair_features(
-    counts: NDArray[np.float64], log_odds: Scores, names: tuple[str, ...] = FEATURES
-) -> NDArray[np.float64]:
-    """``FEATURES`` or ``OLDER_FEATURES`` of every pair: the counts of ``overlap_counts``, and what the matcher says."""
-    return np.column_stack([counts, log_odds if names == FEATURES else 0.5 + 0.5 * np.tanh(log_odds / 2)])
+def pair_features(counts: NDArray[np.float64], log_odds: Scores) -> NDArray[np.float64]:
+    """``FEATURES`` of every pair: the counts of ``overlap_counts``, and what the matcher says.
+
+    The thesis has the probability instead; near 0 or 1 it hardly tells candidates apart, its log odds do.
+    """
+    return np.column_stack([counts, log_odds])
 
 
 def by_question(scores: Scores, questions: Sequence[Question]) -> list[Scores]:

@@ -14,14 +14,12 @@ from antiphon.ranking.cross_encoder import CrossEncoder
 from antiphon.ranking.joint_batches import JointCorpus
 from antiphon.ranking.logistic import Logistic
 from antiphon.ranking.matcher import Matcher, PairModel
-from antiphon.ranking.older_weights import has_older_names, rename_bert_weights
 from antiphon.ranking.pooling import Pooling
 from antiphon.ranking.pretrained_encoder import WordPieces, check_pooling, new_encoder, read_encoder_config
 from antiphon.ranking.pretrained_sentence import PretrainedSentence
 from antiphon.ranking.question_batches import MatchCorpus
 from antiphon.ranking.rankers import (
     FEATURES,
-    OLDER_FEATURES,
     BM25Ranker,
     EncodeQuestions,
     ExplainRanking,
@@ -41,7 +39,7 @@ from antiphon.recipe.model_sections import MatcherSection, OverlapSection
 from antiphon.recipe.schema import DataSection, Recipe
 from antiphon.runs.build import build_normalisation
 from antiphon.runs.run_folder import RunFolder
-from antiphon.storage.tensors import load_finite, load_into, read_shapes, save_tensors
+from antiphon.storage.tensors import load_finite, load_into, save_tensors
 
 
 def load_ranker(run: RunFolder, recipe: Recipe, device: str = "cpu") -> Ranker:
@@ -98,13 +96,12 @@ def new_matcher(run: RunFolder, recipe: Recipe) -> PairModel:
 
 def load_matcher(run: RunFolder, recipe: Recipe) -> PairModel:
     """The trained network of a run."""
-    layers, weights, rename = recipe.model.depth, run.trained_weights(), None
+    layers, weights = recipe.model.depth, run.trained_weights()
     if matcher_settings(recipe).sentence == "pretrained":
         layers = read_encoder_config(run.encoder_config).num_hidden_layers
-        rename = rename_bert_weights if has_older_names(read_shapes(weights)) else None
     elif matcher_settings(recipe).sentence in ("bag_of_words", "bigram"):
         layers = 1
-    return cast(PairModel, load_into(lambda: new_matcher(run, recipe), weights, layers, rename))
+    return cast(PairModel, load_into(lambda: new_matcher(run, recipe), weights, layers))
 
 
 def question_encoder(run: RunFolder, recipe: Recipe) -> EncodeQuestions:
@@ -152,7 +149,7 @@ def _load_logistic(run: RunFolder) -> Logistic:
     if not run.logistic.is_file():
         raise RunError(f"{run.logistic}: missing, expected the weights of words in common; train again")
     logistic = Logistic.load(run.logistic)
-    if logistic.names not in (FEATURES, OLDER_FEATURES):
+    if logistic.names != FEATURES:
         raise RunError(
             f"{run.logistic}: weights of {', '.join(logistic.names)}, expected those of {', '.join(FEATURES)}"
         )
@@ -174,11 +171,9 @@ def _new_pretrained_matcher(run: RunFolder, recipe: Recipe) -> PairModel:
 
 
 def _pooling_of(run: RunFolder) -> Pooling:
-    """The pooling of the run's encoder; the mean in runs that are older than the file."""
+    """The pooling of the run's encoder."""
     path = run.encoder_pooling
-    if not path.is_file():
-        return "mean"
     try:
         return check_pooling(json.loads(path.read_text(encoding="utf-8"))["pooling"], path)
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise RunError(f"{path}: damaged ({error}), expected the pooling of an encoder") from None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise RunError(f"{path}: missing or damaged ({error}), expected the pooling of an encoder") from None

@@ -74,11 +74,6 @@ def drop_defaults(kind: Any, table: Mapping[str, Any]) -> dict[str, Any]:
     return without(table, [key for key in unused_settings(kind, table) if _is_default(key, table)])
 
 
-def drop_other_kinds(table: Mapping[str, Any]) -> dict[str, Any]:
-    """A nested table without settings of other kinds, which runs of older formats spell out."""
-    return without(table, unused_settings(kind_in(table.get("model")), table))
-
-
 def unused_settings(kind: object, table: Mapping[str, Any]) -> list[Key]:
     """The keys of a nested table that other kinds have and this one does not; empty for an unknown kind."""
     if not isinstance(kind, str) or kind not in KINDS:

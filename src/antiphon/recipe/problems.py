@@ -15,14 +15,6 @@ _LONGEST_SHOWN = 100
 """Maximum number of characters shown of a wrong value."""
 
 
-RENAMED = {
-    "train.final_learning_rate": "train.final_learning_rate_ratio",
-    "train.average": "train.ema_decay",
-    "data.encoder": "model.pretrained",
-}
-"""Former names of settings, and their current ones."""
-
-
 def explain(error: ValidationError, names: Mapping[str, Sequence[str]]) -> dict[tuple[str, ...], str]:
     """A sentence for every key that is wrong, by section and name; ``names`` are the keys of each section."""
     by_key: dict[tuple[str, ...], dict[str, Any]] = {}
@@ -70,8 +62,6 @@ def _expected(problem: Mapping[str, Any]) -> str:
 def _explain(path: Sequence[str], problem: Mapping[str, Any], names: Mapping[str, Sequence[str]]) -> str:
     key = one_line(".".join(path))
     if problem["type"] == "extra_forbidden":
-        if key in RENAMED:
-            return f"{key}: renamed, expected {RENAMED[key]}"
         beside = names if len(path) == 1 else names[path[0]]
         near = get_close_matches(path[-1][:_LONGEST_SHOWN].lower(), list(beside), n=1)
         return f"{key}: unknown key, " + (f"did you mean {near[0]}?" if near else "expected one of antiphon settings")

@@ -7,7 +7,7 @@ from antiphon.recipe.recipe_file import as_table
 from antiphon.recipe.recipe_paths import without_paths
 from antiphon.runs.run_folder import RunFolder
 from antiphon.storage.layout import PREDICTION_FILES
-from antiphon.storage.manifest import digest_file
+from antiphon.storage.regular_files import digest_file
 
 _DIGESTED = tuple(name for name in PREDICTION_FILES if name not in ("recipe.toml", "metrics.json"))
 """Files whose bytes decide outputs; of the recipe, paths do not."""

@@ -21,30 +21,35 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
-
-from torch import Tensor, nn
+from typing import TYPE_CHECKING, Any
 
 from antiphon.data.codec import NO_FEATURES, PairCodec, PairTokeniser, TextCodec, TextTokeniser
 from antiphon.data.tokenise import Chars, SentencePiece, Tokeniser, Words
 from antiphon.data.vocab import Vocab
 from antiphon.exceptions import RunError, is_disk_full
 from antiphon.models.suffix_rule import SuffixRules
-from antiphon.recipe.kind_settings import drop_other_kinds
 from antiphon.recipe.kinds import KINDS, resolve
 from antiphon.recipe.model_sections import TransducerSection
 from antiphon.recipe.recipe_file import parse_recipe, parse_toml, save_recipe
 from antiphon.recipe.recipe_paths import paths_in_run
 from antiphon.recipe.schema import Recipe, TokenKind, token_kinds
-from antiphon.runs.build import build_model, build_normalisation
 from antiphon.storage.atomic import final_location
-from antiphon.storage.commit import changed_run, holds_run, recover, replaced_run
-from antiphon.storage.folder_lock import locked
+from antiphon.storage.commit import (
+    changed_run,
+    check_new_run,
+    commit_new_run,
+    holds_run,
+    recover,
+    replaced_run,
+)
+from antiphon.storage.folder_lock import locked, resolved
 from antiphon.storage.layout import MANIFEST, PARTS
 from antiphon.storage.manifest import read_verified
-from antiphon.storage.migrations import FORMAT, migrate
 from antiphon.storage.packed_run import UnpackedRun, unpacked_run
-from antiphon.storage.tensors import load_into, save_tensors
+from antiphon.storage.staging import staged_folder, staging_folder
+
+if TYPE_CHECKING:  # PyTorch, which takes seconds to import, only where a network is made
+    from torch import Tensor, nn
 
 _RUNS_SHOWN = 5
 """Runs that a message names."""
@@ -57,15 +62,8 @@ class RunFolder:
     interrupted. ``unpacked`` holds the files of a packed run as long as this object refers to it.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        staged: Path | None = None,
-        format: int = FORMAT,
-        unpacked: UnpackedRun | None = None,
-    ) -> None:
-        self.path, self.format = path, format
-        self._staged, self._unpacked = staged, unpacked
+    def __init__(self, path: Path, staged: Path | None = None, unpacked: UnpackedRun | None = None) -> None:
+        self.path, self._staged, self._unpacked = path, staged, unpacked
         self.weights = self.file("model.safetensors")
         self.rules = self.file("rules.tsv")
         self.words = self.file("words.vocab")
@@ -82,22 +80,20 @@ class RunFolder:
         self.tensorboard = path / "tensorboard"
 
     @classmethod
-    def open(cls, path: Path) -> "RunFolder":
-        """The run in a folder, or in a file of ``antiphon pack``, after every file has been verified."""
+    def open(cls, path: Path, *, checkpoint: bool = False) -> "RunFolder":
+        """The run in a folder, or in a file of ``antiphon pack``, after every file has been verified.
+
+        The checkpoint, which only training reads, is verified if it is asked for.
+        """
         if path.is_file():
             unpacked = unpacked_run(path)
-            return cls(unpacked.folder, format=unpacked.manifest.format, unpacked=unpacked)
+            return cls(unpacked.folder, unpacked=unpacked)
         if not path.exists():
             raise RunError(f"{path}: no such folder, expected a run folder")
         if not holds_run(path):
-            if (path / "recipe.toml").is_file():
-                raise RunError(
-                    f"{path}: no {MANIFEST} in it, expected a run of this version of antiphon; one of an earlier "
-                    "version has to be trained again"
-                )
             raise RunError(f"{path}: not a run folder, expected one with a {MANIFEST} in it{_runs_inside(path)}")
-        manifest = read_verified(path)
-        return cls(path, staged=path / manifest.staged if manifest.staged else None, format=manifest.format)
+        manifest = read_verified(path, checkpoint=checkpoint)
+        return cls(path, staged=None if manifest.is_finished() else staged_folder(path))
 
     @contextmanager
     def errors_named(self, path: Path) -> Iterator[None]:
@@ -120,7 +116,7 @@ class RunFolder:
 
     def _part(self, name: str) -> "RunFolder":
         staged = self._staged and self._staged / name
-        return RunFolder(self.path / name, staged=staged, format=self.format, unpacked=self._unpacked)
+        return RunFolder(self.path / name, staged=staged, unpacked=self._unpacked)
 
     @contextmanager
     def changed(self, remove: Iterable[str] = ()) -> Iterator["RunFolder"]:
@@ -129,16 +125,7 @@ class RunFolder:
         Files named in ``remove`` are deleted in the same change. The caller must hold the run's lock.
         """
         with changed_run(self.path, remove) as stage:
-            self.save_migrated(stage)
             yield RunFolder(stage)
-
-    def save_migrated(self, target: Path) -> None:
-        """Writes the recipes of a run of an older format, and of its parts, in the current format; else nothing."""
-        if self.format < FORMAT:
-            target.mkdir(exist_ok=True)
-            RunFolder(target).save_recipe(self.recipe())
-            for name, part in self.parts().items():
-                part.save_migrated(target / name)
 
     def recipe(self) -> Recipe:
         """The run's settings."""
@@ -150,14 +137,8 @@ class RunFolder:
         missing = [section for section in Recipe.model_fields if section not in table]
         if missing:
             raise RunError(f"{path}: damaged (no section [{missing[0]}]), expected the recipe of a run")
-        try:
-            table = migrate(table, self.format)
-        except ValueError as error:
-            raise RunError(f"{self.path}: {error}") from None
-        except TypeError:
-            raise RunError(f"{path}: damaged, expected the recipe of a run") from None
         paths_in_run(table, final_location(self.path))
-        return parse_recipe(table if self.format == FORMAT else drop_other_kinds(table), str(path))
+        return parse_recipe(table, str(path))
 
     def save_recipe(self, recipe: Recipe) -> None:
         """Writes the run's settings, with paths relative to the place that the run folder will have."""
@@ -172,6 +153,8 @@ class RunFolder:
 
     def pair_tokeniser(self, recipe: Recipe) -> PairTokeniser:
         """Text to tokens, before the run has vocabularies."""
+        from antiphon.runs.build import build_normalisation
+
         steps = build_normalisation(recipe.data)
         kinds = self.token_kinds(recipe)
         source, target = (TextTokeniser(steps, self.tokeniser(side, kind)) for side, kind in kinds.items())
@@ -187,6 +170,8 @@ class RunFolder:
 
     def codec(self, recipe: Recipe) -> PairCodec:
         """Text to ids and back, as the run was trained."""
+        from antiphon.runs.build import build_normalisation
+
         steps = build_normalisation(recipe.data)
         source, target = (
             TextCodec(steps, self.tokeniser(side, kind), self.vocab(side))
@@ -211,12 +196,17 @@ class RunFolder:
             return SentencePiece(self.sentencepiece_path(side))
         return Chars() if kind == "chars" else Words()
 
-    def save_weights(self, weights: Mapping[str, Tensor]) -> None:
+    def save_weights(self, weights: "Mapping[str, Tensor]") -> None:
         """Writes the weights."""
+        from antiphon.storage.tensors import save_tensors
+
         save_tensors(weights, self.weights)
 
-    def load_module(self, recipe: Recipe, codec: PairCodec) -> nn.Module:
+    def load_module(self, recipe: Recipe, codec: PairCodec) -> "nn.Module":
         """The trained network of the run, ready to use."""
+        from antiphon.runs.build import build_model
+        from antiphon.storage.tensors import load_into
+
         return load_into(lambda: build_model(recipe.model, codec), self.trained_weights(), recipe.model.depth)
 
     def trained_weights(self) -> Path:
@@ -255,9 +245,9 @@ class RunFolder:
         """How far training has come."""
         if self.metrics():
             return "trained"
-        return (
-            "in training, or stopped: continue with --resume" if self.checkpoint.exists() else "no epoch finished yet"
-        )
+        if self.checkpoint.exists():
+            return "in training, or stopped: continue with --resume"
+        return "stopped before its training ended" if self.weights.exists() else "no epoch finished yet"
 
     def vocabulary_sizes(self) -> dict[str, int]:
         """How many tokens each vocabulary of the run has."""
@@ -272,12 +262,12 @@ class RunFolder:
         return Vocab.load(path)
 
 
-def load_network(run: RunFolder, recipe: Recipe) -> nn.Module:
+def load_network(run: RunFolder, recipe: Recipe) -> "nn.Module":
     """The trained network of a run that has one."""
     return run.load_module(recipe, run.codec(recipe))
 
 
-def load_any_network(run: RunFolder, recipe: Recipe) -> nn.Module:
+def load_any_network(run: RunFolder, recipe: Recipe) -> "nn.Module":
     """The network of a run of any kind: a single one, or one that is made of several runs."""
     module: nn.Module = resolve(KINDS[recipe.model.kind].load)(run, recipe)
     return module
@@ -296,7 +286,14 @@ def open_for_writing(path: Path) -> Iterator[RunFolder]:
     if not holds_run(path):
         RunFolder.open(path)
     with locked_folder(path):
-        yield RunFolder.open(path)
+        yield open_locked(path)
+
+
+def open_locked(path: Path, *, checkpoint: bool = False) -> RunFolder:
+    """The run in a folder whose lock is held: verified, and then any interrupted change in it is finished."""
+    RunFolder.open(path, checkpoint=checkpoint)
+    recover(path)
+    return RunFolder(path)
 
 
 def _runs_inside(folder: Path) -> str:
@@ -311,16 +308,15 @@ def _runs_inside(folder: Path) -> str:
 def refuse_inside(out: Path, runs: Iterable[RunFolder]) -> None:
     """Refuses an output that would be written into one of the runs that it is made of."""
     for run in runs:
-        if run.path.resolve() in (out.resolve(), *out.resolve().parents):
+        if run.path.resolve() in (resolved(out), *resolved(out).parents):
             raise RunError(f"{out}: in the run itself, expected another --out")
 
 
 @contextmanager
 def locked_folder(path: Path, *, wait: bool = False) -> Iterator[None]:
-    """Locks a folder for writing, after finishing any interrupted change in it; ``wait`` waits for other processes."""
+    """Locks a folder for writing; ``wait`` waits for other processes. A full disk inside is one sentence."""
     try:
         with locked(path, wait=wait):
-            recover(path)
             yield
     except OSError as error:
         if is_disk_full(error):
@@ -341,3 +337,20 @@ def new_run(path: Path, *, force: bool = False) -> Iterator[RunFolder]:
     """
     with replaced_run(path, force=force) as stage:
         yield RunFolder(stage)
+
+
+@contextmanager
+def waiting_run(path: Path, *, force: bool = False) -> Iterator[RunFolder]:
+    """An empty run folder inside ``path``, in which a new run is trained until ``publish`` puts it in its place.
+
+    Until then a run in ``path`` stays, if ``force`` allows to replace it. The caller must hold the folder's lock.
+    """
+    check_new_run(path, force=force)
+    with staging_folder(path) as stage:
+        yield RunFolder(stage)
+
+
+def publish(waiting: RunFolder, path: Path) -> RunFolder:
+    """Makes a run that has waited inside ``path`` the run in ``path``."""
+    commit_new_run(path, waiting.path)
+    return RunFolder(path)

@@ -6,5 +6,6 @@ A change of a run, under its ``folder_lock``, is made by ``commit`` in three ste
 2. Replacing ``manifest.json``, which then lists them, commits the change: before it the run is the old one, after it
    the new one (``manifest``, ``sealed_json``).
 3. The files are moved into place (``staging``). If that is interrupted, readers find them in the scratch folder, and
-   the next writer moves them (``commit.recover``).
+   the next writer that may change the run moves them (``commit.recover``). No symbolic link is followed
+   (``regular_files``).
 """

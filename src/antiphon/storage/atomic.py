@@ -1,32 +1,46 @@
-"""Atomic writes: a file is replaced completely or not at all."""
+"""Atomic writes: a file is replaced completely or not at all.
+
+The name of an unfinished file or folder says which process on which machine writes it. So leftovers of killed processes
+are recognised without locks, which some network file systems do not have, or give to every machine.
+"""
 
 import errno
 import fcntl
+import hashlib
 import os
+import platform
 import re
 import secrets
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 
-_SCRATCH = re.compile(r"\.antiphon-[0-9a-f]{16}")
-"""Names of unfinished files and folders, unlikely to be a user's."""
+STAGED = ".antiphon-staged"
+"""The folder inside a run or an exported run whose files are being moved into place."""
+_SCRATCH = re.compile(r"\.antiphon-([0-9a-f]{8})-([0-9]{1,9})-[0-9a-f]{16}")
+"""Names of unfinished files and folders: a machine, a process and a random number, unlikely to be a user's."""
+_ABANDONED_AFTER = 7 * 24 * 3600
+"""Seconds without a change after which an unfinished file of another machine counts as abandoned."""
 
 
 def scratch_name() -> str:
-    """A new name for an unfinished file or folder."""
-    return f".antiphon-{secrets.token_hex(8)}"
+    """A new name for an unfinished file or folder of this process."""
+    return f".antiphon-{_machine()}-{os.getpid()}-{secrets.token_hex(8)}"
 
 
-def is_scratch(path: Path) -> bool:
-    """Whether a file or folder is an unfinished one of ours."""
-    return _SCRATCH.fullmatch(path.name) is not None and not path.is_symlink()
+def is_unfinished(path: Path | str) -> bool:
+    """Whether a name is that of an unfinished file or folder, of whichever process."""
+    name = Path(path).name
+    return name == STAGED or _SCRATCH.fullmatch(name) is not None
 
 
 def final_location(path: Path) -> Path:
     """Where a file in an unfinished folder inside a run will be once the folder's contents are moved into place."""
-    return Path(*(part for part in path.absolute().parts if not _SCRATCH.fullmatch(part)))
+    absolute = path.absolute()
+    return Path(absolute.anchor, *(part for part in absolute.parts[1:] if not is_unfinished(part)))
 
 
 @contextmanager
@@ -38,7 +52,8 @@ def atomic_replacement(path: Path) -> Iterator[Path]:
     """
     sweep(path.parent, folders=False)
     with final_name_in_errors(path):
-        temporary, descriptor = _open_temporary(path.parent)
+        temporary = path.parent / scratch_name()
+        descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666)  # the mode follows the umask
         try:
             yield temporary
             os.fsync(descriptor)
@@ -58,7 +73,7 @@ def final_name_in_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.filename is None or _SCRATCH.fullmatch(Path(os.fsdecode(error.filename)).name):
+        if error.filename is None or is_unfinished(os.fsdecode(error.filename)):
             error.filename, error.filename2 = str(path), None
         raise
 
@@ -69,40 +84,20 @@ def write_atomically(path: Path, text: str) -> None:
         new.write_text(text, encoding="utf-8", newline="\n")
 
 
-@contextmanager
-def scratch_folder(parent: Path, mode: int = 0o777) -> Iterator[Path]:
-    """A new folder inside ``parent``; while it is in use, ``sweep`` keeps it. It is not removed at the end."""
-    while True:
-        folder = parent / scratch_name()
-        folder.mkdir(mode)
-        descriptor = os.open(folder, os.O_RDONLY)
-        if lock_descriptor(descriptor, wait=True) and is_same_file(descriptor, folder):
-            break
-        os.close(descriptor)
-    try:
-        yield folder
-    finally:
-        os.close(descriptor)
+def new_scratch_folder(parent: Path, mode: int = 0o777) -> Path:
+    """A new folder inside ``parent``, which ``sweep`` keeps as long as this process lives."""
+    folder = parent / scratch_name()
+    folder.mkdir(mode)
+    return folder
 
 
 def sweep(folder: Path, *, folders: bool = True) -> None:
     """Removes unfinished files of killed processes in a folder; those of live processes stay."""
     with suppress(OSError):
         for path in folder.iterdir():
-            if is_scratch(path) and (folders or not path.is_dir()):
-                _remove_if_abandoned(path)
-
-
-def is_in_use(path: Path) -> bool:
-    """Whether a live process is writing an unfinished file or folder; one that is gone has just been finished."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except FileNotFoundError:
-        return True
-    try:
-        return not lock_descriptor(descriptor)
-    finally:
-        os.close(descriptor)
+            if _is_abandoned(path) and (folders or not path.is_dir()):
+                with suppress(OSError):
+                    remove_tree(path)
 
 
 def remove_tree(path: Path) -> None:
@@ -117,12 +112,18 @@ def sync_folder(path: Path) -> None:
     """Syncs the directory entries of a folder, if the file system can."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
+        sync_descriptor(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_descriptor(descriptor: int) -> None:
+    """Syncs the directory entries of an open folder, if the file system can."""
+    try:
         os.fsync(descriptor)
     except OSError as error:
         if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EBADF):
             raise
-    finally:
-        os.close(descriptor)
 
 
 def sync_path(path: Path) -> None:
@@ -160,21 +161,31 @@ def is_same_file(descriptor: int, path: Path) -> bool:
         return False
 
 
-def _open_temporary(folder: Path) -> tuple[Path, int]:
-    """A new locked file; its mode follows the umask."""
-    while True:
-        path = folder / scratch_name()
-        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666)
-        if lock_descriptor(descriptor, wait=True) and is_same_file(descriptor, path):
-            return path, descriptor
-        os.close(descriptor)
-
-
-def _remove_if_abandoned(path: Path) -> None:
+@cache
+def _machine() -> str:
+    """A digest of all that process ids depend on: the host, its last start and, in a container, the container."""
+    known = [platform.node()]
     with suppress(OSError):
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        try:
-            if lock_descriptor(descriptor):
-                remove_tree(path)
-        finally:
-            os.close(descriptor)
+        known += [Path("/proc/sys/kernel/random/boot_id").read_text(), str(Path("/proc/self/ns/pid").readlink())]
+    return hashlib.sha256("\n".join(known).encode(errors="replace")).hexdigest()[:8]
+
+
+def _is_abandoned(path: Path) -> bool:
+    """Whether the process that wrote an unfinished file has ended; of one on another machine only the age is known."""
+    found = _SCRATCH.fullmatch(path.name)
+    if found is None or path.is_symlink():
+        return False
+    machine, process = found.groups()
+    if machine == _machine():
+        return not _is_alive(int(process))
+    return time.time() - max(each.lstat().st_mtime for each in (path, *path.rglob("*"))) > _ABANDONED_AFTER
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # a process of another user
+        return True
+    return True

@@ -1,19 +1,20 @@
 """Atomic changes of a run folder, safe against crashes at any point.
 
 New files wait in a staging folder inside the run (``staging``). One rename, of the manifest, commits them. Before it
-the run is the old one, after it the new one.
+the run is the old one, after it the new one. Nothing is changed, recovered or cleaned up before it is certain that the
+command may write: that there is no run, that ``force`` allows to replace it, or that every file of it was verified.
 """
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 
 from antiphon.exceptions import RunError
-from antiphon.storage.atomic import remove_tree, sweep
+from antiphon.storage.atomic import STAGED, sweep
 from antiphon.storage.layout import FOLDERS, MANIFEST, PARTS, RUN_FILES
-from antiphon.storage.manifest import Entry, Manifest, digest_file, read_manifest, refuse_links, write_manifest
-from antiphon.storage.staging import put_in_place, staging_folder, synced_files
+from antiphon.storage.manifest import Manifest, read_manifest, write_manifest
+from antiphon.storage.regular_files import Entry, digest_file, refuse_links
+from antiphon.storage.staging import commit_staged, discard_staged, put_in_place, staging_folder, synced_files
 
 
 def holds_run(folder: Path) -> bool:
@@ -24,55 +25,72 @@ def holds_run(folder: Path) -> bool:
 def recover(folder: Path) -> None:
     """Finishes a change that was committed and interrupted, and removes what was never committed.
 
-    The caller must hold the lock of the folder.
+    The caller must hold the lock of the folder, and have verified the run or the right to replace it.
     """
     if holds_run(folder):
-        with suppress(RunError):  # damage is reported when the run is read
+        with suppress(RunError):  # a damaged one is about to be replaced
             manifest = read_manifest(folder)
             if not manifest.is_finished():
                 _finish(folder, manifest)
+    discard_staged(folder)
     sweep(folder)
+
+
+def check_new_run(folder: Path, *, force: bool) -> None:
+    """Refuses a folder that cannot take a new run.
+
+    An existing run is refused unless ``force`` allows to replace it. Files with the names of run files that no run
+    lists are refused in any case: they belong to the user.
+    """
+    if folder.name in (*PARTS, *FOLDERS) and holds_run(folder.parent):
+        raise RunError(f"{folder}: a part of the run in {folder.parent}, expected another --out")
+    if holds_run(folder) and not force:
+        raise RunError(
+            f"{folder}: holds a run already ({MANIFEST}), expected a new folder; antiphon train --resume continues "
+            "a training, --force replaces the run, or choose another --out"
+        )
+    old = _names_of_old_run(folder)
+    refuse_links(folder, [STAGED, *sorted(old)])
+    _refuse_foreign_files(folder, old)
+
+
+def commit_new_run(folder: Path, stage: Path) -> None:
+    """Makes the files in a staging folder the run in ``folder``, in place of the run there, if any."""
+    recover(folder)
+    old = _names_of_old_run(folder)
+    _refuse_foreign_files(folder, old)
+    files, folders = _seal(stage)
+    _commit(folder, stage, Manifest(files, folders, tuple(sorted(old - {*files, *folders}))))
 
 
 @contextmanager
 def replaced_run(folder: Path, *, force: bool) -> Iterator[Path]:
     """An empty folder for a new run that replaces the run in ``folder``, if any, at the end.
 
-    An existing run is refused, or replaced with ``force``. Files with the names of run files
-    that no run lists are refused in any case: they belong to the user.
+    An existing run is refused, or replaced with ``force``; the caller must hold the lock of the folder.
     """
-    if folder.name in (*PARTS, *FOLDERS) and holds_run(folder.parent):
-        raise RunError(f"{folder}: a part of the run in {folder.parent}, expected another --out")
-    old = _old_run(folder)
-    if old is not None and not force:
-        raise RunError(
-            f"{folder}: holds a run already ({MANIFEST}), expected a new folder; antiphon train --resume continues "
-            "a training, --force replaces the run, or choose another --out"
-        )
-    _refuse_foreign_files(folder, old)
-    with staging_folder(folder, partial(_is_committed, folder)) as stage:
+    check_new_run(folder, force=force)
+    with staging_folder(folder) as stage:
         yield stage
-        files, folders = _seal(stage)
-        old_names = {*old.files, *old.folders} if old is not None else set()
-        removed = sorted(old_names - {*files, *folders})
-        _commit(folder, Manifest(files, folders, stage.name, tuple(removed)))
+        commit_new_run(folder, stage)
 
 
 @contextmanager
 def changed_run(folder: Path, remove: Iterable[str] = ()) -> Iterator[Path]:
     """An empty folder for files that are added to the run in ``folder``, or replaced in it, at the end.
 
-    Files and folders named in ``remove`` are deleted in the same change.
+    Files and folders named in ``remove`` are deleted in the same change. The caller must hold the lock of the folder,
+    and an interrupted change must have been finished.
     """
-    with staging_folder(folder, partial(_is_committed, folder)) as stage:
+    with staging_folder(folder) as stage:
         yield stage
         old = read_manifest(folder)
         files, folders = _seal(stage)
         removed = {name for name in remove if name in old.files or name in old.folders}
         kept = {name: entry for name, entry in old.files.items() if name not in removed}
         kept_folders = {name for name in old.folders if name not in removed}
-        manifest = Manifest(kept | files, tuple(sorted(kept_folders | {*folders})), stage.name, tuple(sorted(removed)))
-        _commit(folder, manifest)
+        manifest = Manifest(kept | files, tuple(sorted(kept_folders | {*folders})), tuple(sorted(removed)))
+        _commit(folder, stage, manifest)
 
 
 def seal_run(folder: Path) -> None:
@@ -80,43 +98,45 @@ def seal_run(folder: Path) -> None:
     write_manifest(folder, Manifest(*_seal(folder)))
 
 
-def _commit(folder: Path, manifest: Manifest) -> None:
-    refuse_links(folder, [*manifest.files, *manifest.folders, *manifest.removed])
-    write_manifest(folder, manifest)
-    _finish(folder, manifest)
+def _commit(folder: Path, stage: Path, manifest: Manifest) -> None:
+    refuse_links(folder, [*manifest.files, *manifest.folders, *(manifest.removed or ())])
+    commit_staged(
+        folder,
+        stage,
+        commit=lambda: write_manifest(folder, manifest),
+        is_committed=lambda: _is_pending(folder),
+        finish=lambda: _finish(folder, manifest),
+    )
 
 
 def _finish(folder: Path, manifest: Manifest) -> None:
     """Finishes a committed change; can be repeated from any point."""
-    stage = None if manifest.staged is None else folder / manifest.staged
-    put_in_place(folder, stage, manifest.files, manifest.folders, manifest.removed)
-    write_manifest(folder, Manifest(manifest.files, manifest.folders, format=manifest.format))
-    if stage is not None:
-        remove_tree(stage)
+    put_in_place(folder, manifest.files, manifest.folders, manifest.removed or ())
+    write_manifest(folder, Manifest(manifest.files, manifest.folders))
+    discard_staged(folder)
 
 
-def _is_committed(folder: Path, stage: Path) -> bool:
+def _is_pending(folder: Path) -> bool:
     try:
-        return read_manifest(folder).staged == stage.name
+        return not read_manifest(folder).is_finished()
     except FileNotFoundError:
         return False
     except RunError:  # better to leave files to clean up than to lose some
         return True
 
 
-def _old_run(folder: Path) -> Manifest | None:
-    """The contents of the run in the folder; if it is damaged, everything that it could contain."""
+def _names_of_old_run(folder: Path) -> set[str]:
+    """The files and folders of the run in the folder; if it is damaged, everything that it could contain."""
     if not holds_run(folder):
-        return None
+        return set()
     try:
-        return read_manifest(folder)
+        old = read_manifest(folder)
     except RunError:
-        there = {name: Entry(0, "") for name in sorted(RUN_FILES) if (folder / name).exists()}
-        return Manifest(there, tuple(name for name in FOLDERS if (folder / name).exists()))
+        return {name for name in (*RUN_FILES, *FOLDERS) if (folder / name).exists()}
+    return {*old.files, *old.folders, *(old.removed or ())}
 
 
-def _refuse_foreign_files(folder: Path, old: Manifest | None) -> None:
-    ours = {*old.files, *old.folders} if old is not None else set()
+def _refuse_foreign_files(folder: Path, ours: set[str]) -> None:
     for name in (*sorted(RUN_FILES), *FOLDERS):
         if name not in ours and ((folder / name).exists() or (folder / name).is_symlink()):
             raise RunError(
@@ -128,7 +148,6 @@ def _refuse_foreign_files(folder: Path, old: Manifest | None) -> None:
 def _seal(stage: Path) -> tuple[dict[str, Entry], tuple[str, ...]]:
     """Syncs everything in a folder; gives the digests of its files and the names of its folders without digests."""
     names = synced_files(stage)
-    files = {
-        name: digest_file(path) for name, path in names.items() if not name.startswith(tuple(f"{f}/" for f in FOLDERS))
-    }
+    inside = (MANIFEST, *(f"{folder}/" for folder in FOLDERS))  # the manifest of a run that has trained in the stage
+    files = {name: digest_file(path) for name, path in names.items() if not name.startswith(inside)}
     return files, tuple(name for name in FOLDERS if (stage / name).exists())

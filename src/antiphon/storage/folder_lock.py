@@ -52,10 +52,18 @@ def _make_folders(path: Path) -> list[Path]:
         raise RunError(f"{path}: a file, expected a folder")
     if ".." in path.parts and not path.parent.exists():  # the path depends on a folder that does not exist
         raise RunError(f"{path}: goes through a folder that does not exist, expected a path without '..'")
-    missing = [folder for folder in (path.resolve(), *path.resolve().parents) if not folder.exists()]
+    missing = [folder for folder in (resolved(path), *resolved(path).parents) if not folder.exists()]
     for folder in reversed(missing):
         folder.mkdir(exist_ok=True)
     return missing
+
+
+def resolved(path: Path) -> Path:
+    """The absolute path without symbolic links; a loop of links is refused."""
+    try:
+        return path.resolve()
+    except RuntimeError:
+        raise RunError(f"{path}: a loop of symbolic links, expected a path without one") from None
 
 
 def _remove_empty(folders: list[Path]) -> None:

@@ -1,6 +1,8 @@
 """The names of all files that a run may hold."""
 
 MANIFEST = "manifest.json"
+CHECKPOINT = "last.ckpt"
+"""Read only when training is resumed."""
 MEMBERS = tuple(f"member-{index}" for index in range(1, 17))
 """Folders of the runs that an ensemble is made of."""
 PARTS = ("direct", "channel", "lm", *MEMBERS)
@@ -33,7 +35,7 @@ RUN_FILES = frozenset(
     [
         *PREDICTION_FILES,
         *REPORTS,
-        "last.ckpt",
+        CHECKPOINT,
         *(
             f"{part}/{name}"
             for part in (*PARTS, *(f"direct/{member}" for member in MEMBERS))

@@ -19,10 +19,11 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from antiphon.exceptions import RunError
-from antiphon.storage.atomic import atomic_replacement, final_name_in_errors, remove_tree, scratch_folder, sweep
+from antiphon.storage.atomic import atomic_replacement, final_name_in_errors, new_scratch_folder, remove_tree, sweep
 from antiphon.storage.commit import holds_run
 from antiphon.storage.layout import MANIFEST
-from antiphon.storage.manifest import MAX_MANIFEST_BYTES, Entry, Manifest, parse_manifest
+from antiphon.storage.manifest import MAX_MANIFEST_BYTES, Manifest, parse_manifest
+from antiphon.storage.regular_files import Entry
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 """The time of every file in a packed run: the earliest that a zip file can hold."""
@@ -64,11 +65,11 @@ def temporary_folder() -> Iterator[Path]:
     parent = Path(tempfile.gettempdir())
     if not holds_run(parent):  # there, a folder with such a name may hold files of the run
         sweep(parent)
-    with scratch_folder(parent, mode=0o700) as folder:
-        try:
-            yield folder
-        finally:
-            remove_tree(folder)
+    folder = new_scratch_folder(parent, mode=0o700)
+    try:
+        yield folder
+    finally:
+        remove_tree(folder)
 
 
 class UnpackedRun:
@@ -79,7 +80,7 @@ class UnpackedRun:
         weakref.finalize(self, held.close)
         self.folder = held.enter_context(temporary_folder())
         with final_name_in_errors(self.folder.parent):
-            self.manifest = _unpack(packed, self.folder)
+            _unpack(packed, self.folder)
 
 
 _unpacked: "weakref.WeakValueDictionary[tuple[object, ...], UnpackedRun]" = weakref.WeakValueDictionary()
@@ -94,7 +95,7 @@ def unpacked_run(packed: Path) -> UnpackedRun:
     return run
 
 
-def _unpack(packed: Path, folder: Path) -> Manifest:
+def _unpack(packed: Path, folder: Path) -> None:
     with _explained(packed), packed.open("rb") as file, zipfile.ZipFile(file) as archive:
         entries = _entries(archive, packed)
         if MANIFEST not in entries:
@@ -107,7 +108,6 @@ def _unpack(packed: Path, folder: Path) -> Manifest:
         for name, expected in manifest.files.items():
             with archive.open(entries[name]) as content:
                 _extract(content, folder / name, expected, packed / name)
-        return manifest
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from antiphon.exceptions import InputError
+from antiphon.exceptions import InputError, is_disk_full
 from antiphon.storage.atomic import sync_folder, write_atomically
 from antiphon.storage.folder_lock import locked
 from antiphon.storage.sealed_json import parse_sealed, render_sealed
@@ -79,9 +79,11 @@ class PartFolder:
                 file.flush()
                 os.fsync(file.fileno())
             self._publish(temporary, final)
-        except BaseException:
+        except BaseException as error:
             with suppress(OSError):
                 temporary.unlink(missing_ok=True)
+            if isinstance(error, OSError) and error.filename is None and is_disk_full(error):
+                error.filename = str(final)
             raise
 
     def _publish(self, temporary: Path, final: Path) -> None:

@@ -47,26 +47,18 @@ def load_finite(path: Path) -> dict[str, Tensor]:
     return tensors
 
 
-def load_into(
-    build: Callable[[], nn.Module],
-    path: Path,
-    layers: int,
-    rename: Callable[[dict[str, Tensor]], dict[str, Tensor]] | None = None,
-) -> nn.Module:
+def load_into(build: Callable[[], nn.Module], path: Path, layers: int) -> nn.Module:
     """The module that ``build`` makes, with the weights of a file.
 
     Its shapes are compared with the file's header before it is built. Each of its ``layers`` must have a tensor in the
-    file. ``rename`` gives the tensors of an older file today's names.
+    file.
     """
     found = read_shapes(path)
     if layers > len(found):
         raise RunError(f"{path}: {len(found)} tensors, expected those of {layers:,} layers as in the recipe")
-    tensors = rename(load_finite(path)) if rename is not None else None
-    if tensors is not None:
-        found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     _compare(found, _shapes_of(build, path), path)
     module = build()
-    module.load_state_dict(load_finite(path) if tensors is None else tensors)
+    module.load_state_dict(load_finite(path))
     return module.eval()
 
 

@@ -5,7 +5,7 @@ numbers and the order of batches follow from the seed and the next epoch. Within
 of its random number generators and its sum of losses.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypedDict
@@ -64,8 +64,6 @@ def load_checkpoint(path: Path) -> Checkpoint | None:
         raise RunError(
             f"{path}: damaged ({type(error).__name__}), expected a checkpoint; --force starts again"
         ) from None
-    if isinstance(checkpoint, dict) and "module" in checkpoint:
-        checkpoint = _converted(checkpoint)
     if not isinstance(checkpoint, dict) or checkpoint.keys() != Checkpoint.__annotations__.keys():
         raise RunError(f"{path}: not a checkpoint of training, expected one; --force starts again")
     return checkpoint
@@ -83,27 +81,3 @@ def refuse_other_shapes(path: Path) -> Iterator[None]:
             f"{path}: does not fit the model of this run's recipe ({str(error).splitlines()[0]}), expected the "
             "checkpoint of this run; --force starts again"
         ) from error
-
-
-_FULL_DECAY = 10**12
-"""Updates after which the warm-up of an EMA no longer has an effect."""
-
-
-def _converted(old: Mapping[str, Any]) -> Any:
-    """A checkpoint of an earlier version, which is always one of the end of an epoch, in the current form."""
-    try:
-        module = old["module"]
-        ema = _with_prefix(module, "averaged.")
-        if ema:
-            count = ema.pop("_extra_state")  # the oldest versions only stored whether there was an update
-            ema["n_averaged"] = torch.tensor(_FULL_DECAY) if count is True else count
-        limits = [module.get(f"{name}._extra_state", {}).get("max_cells") for name in ("memory", "dev_memory")]
-        converted = {"model": _with_prefix(module, "model."), "ema": ema or None, "max_cells": limits}
-    except (AttributeError, KeyError, TypeError):
-        return None
-    kept = {name: value for name, value in old.items() if name != "module"}
-    return {"updates": 0, "seconds": 0.0, "ranks": [], **converted, **kept}
-
-
-def _with_prefix(state: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}

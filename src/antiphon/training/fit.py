@@ -12,10 +12,11 @@ from antiphon.exceptions import RecipeError, RunError
 from antiphon.recipe.schema import Recipe
 from antiphon.report.plots import optional_picture, plot_training
 from antiphon.runs.build import count_parameters
-from antiphon.runs.run_folder import RunFolder, locked_folder, new_run
-from antiphon.storage.commit import holds_run
+from antiphon.runs.run_folder import RunFolder, locked_folder, open_locked, publish, waiting_run
+from antiphon.storage.atomic import final_location
+from antiphon.storage.commit import holds_run, seal_run
 from antiphon.storage.layout import REPORTS
-from antiphon.storage.manifest import refuse_links
+from antiphon.storage.regular_files import refuse_links
 from antiphon.terminal import Say, count_of, silent
 from antiphon.training.callback import Callback
 from antiphon.training.checkpoint import load_checkpoint, refuse_other_shapes
@@ -30,7 +31,7 @@ from antiphon.training.distributed import (
     world_size,
 )
 from antiphon.training.history import History
-from antiphon.training.loop import Interrupted, LoopSettings, TrainingLoop, explained_errors
+from antiphon.training.loop import Interrupted, LoopSettings, TrainingLoop
 from antiphon.training.optimisation import Optimisation
 from antiphon.training.preconditions import check_recipe
 from antiphon.training.resume import (
@@ -67,13 +68,14 @@ def train(
 
     If another process writes into the folder, that is an error, or with ``wait`` waited for.
     """
-    run, say = RunFolder(out), say if is_rank_zero() else silent
+    say = say if is_rank_zero() else silent
     options = _StartOptions(resume, force, wait, device)
     with ExitStack() as held:
-        task = on_rank_zero(lambda: _begin(recipe, out, say, held, options))
-        if broadcast(task is None):
-            return run
-        task = task or _begin_on_other_ranks(recipe, run, say)
+        started = on_rank_zero(lambda: _begin(recipe, out, say, held, options))
+        if broadcast(started is None):
+            return RunFolder(out)
+        run = RunFolder(broadcast(out if started is None else started.run.path))
+        task = started.task if started is not None else _begin_on_other_ranks(recipe, run, say)
         settings = task.recipe
         threads = threads or choose_threads(
             settings.train.batch_size, settings.model.width, task.target_size, local_world_size()
@@ -82,8 +84,8 @@ def train(
         if settings.train.log == "tensorboard":
             callbacks = [TensorBoardLog(run.tensorboard), *callbacks]
         with _own_threads_and_random_numbers(threads, where):
-            _run_to_the_end(task, run, say, where, callbacks if is_rank_zero() else ())
-    return run
+            _run_to_the_end(task, run, out, say, where, callbacks if is_rank_zero() else ())
+    return RunFolder(out)
 
 
 class _StartOptions(NamedTuple):
@@ -95,7 +97,14 @@ class _StartOptions(NamedTuple):
     device: str
 
 
-def _begin(recipe: Recipe, out: Path, say: Say, held: ExitStack, options: _StartOptions) -> Task | None:
+class _Started(NamedTuple):
+    """A task, and the run folder with its data: an old run keeps its place until the new one has weights."""
+
+    task: Task
+    run: RunFolder
+
+
+def _begin(recipe: Recipe, out: Path, say: Say, held: ExitStack, options: _StartOptions) -> _Started | None:
     """The task, with its data in the folder ``out``; None if nothing is left to do.
 
     ``held`` takes the lock of the folder, which is kept until training ends.
@@ -105,16 +114,21 @@ def _begin(recipe: Recipe, out: Path, say: Say, held: ExitStack, options: _Start
     held.enter_context(locked_folder(out, wait=options.wait))
     if options.resume and holds_run(out):
         return _resume(recipe, out, say)
-    with new_run(out, force=options.force) as run:
-        warn_about_data(recipe, say)
-        if train_by_counting(recipe, run, say):
-            return None
-        return prepare_task(recipe, run, say)
+    run = held.enter_context(waiting_run(out, force=options.force))
+    warn_about_data(recipe, say)
+    if train_by_counting(recipe, run, say):
+        publish(run, out)
+        return None
+    task = prepare_task(recipe, run, say)
+    if not holds_run(out):  # with --resume, training then continues from its first checkpoint
+        return _Started(task, publish(run, out))
+    seal_run(run.path)
+    return _Started(task, run)
 
 
-def _resume(recipe: Recipe, out: Path, say: Say) -> Task | None:
+def _resume(recipe: Recipe, out: Path, say: Say) -> _Started | None:
     """The task of the run in the folder ``out``; None if training has ended."""
-    run = RunFolder.open(out)
+    run = open_locked(out, checkpoint=True)
     refuse_links(out, REPORTS)  # which the end of training writes
     stored = stored_recipe(run, recipe)
     settings = settings_to_resume(stored, recipe, out)
@@ -122,14 +136,14 @@ def _resume(recipe: Recipe, out: Path, say: Say) -> Task | None:
         say(f"{out}: training has ended already, nothing to resume")
         return None
     if settings == stored:
-        return resume_task(stored, run, say)
+        return _Started(resume_task(stored, run, say), run)
     refuse_stopped(run)
     task = resume_task(settings, run, say)
     changed = with_length_defaults(settings, task.updates_per_pass)
     if settings.train.max_epochs is None:
         refuse_fewer_updates(stored, changed, out)
     change_length(run, stored, changed, say)
-    return with_recipe(task, changed)
+    return _Started(with_recipe(task, changed), run)
 
 
 def _begin_on_other_ranks(recipe: Recipe, run: RunFolder, say: Say) -> Task:
@@ -153,22 +167,24 @@ def _own_threads_and_random_numbers(threads: int, device: torch.device) -> Itera
         torch.set_num_threads(before)
 
 
-def _run_to_the_end(task: Task, run: RunFolder, say: Say, device: torch.device, callbacks: Sequence[Callback]) -> None:
-    """Trains all epochs that are left, and finishes the run."""
-    loop = _new_loop(task, run, say, device, callbacks)
+def _run_to_the_end(
+    task: Task, run: RunFolder, out: Path, say: Say, device: torch.device, callbacks: Sequence[Callback]
+) -> None:
+    """Trains all epochs that are left, and finishes the run in ``out``."""
+    loop = _new_loop(task, run, out, say, device, callbacks)
     parameters = count_parameters(loop.state.model)
     threads = count_of(torch.get_num_threads(), "thread")
     processes = f", {world_size()} processes" if world_size() > 1 else ""
     say(f"{task.recipe.model.kind}: {parameters:,} parameters, {threads}{processes}")
     say(loop.setup.describe_length(TrainingLength.of(task.recipe.train), loop.state.epoch))
     loop.run()
-    with explained_errors(run):
+    with loop.explained_errors():
         more = loop.validate_best()
-        on_rank_zero(lambda: _finish(task, run, loop.history, parameters, more, device.type, say))
+        on_rank_zero(lambda: _finish(task, loop.run_folder, loop.history, parameters, more, device.type, say))
 
 
 def _new_loop(
-    task: Task, run: RunFolder, say: Say, device: torch.device, callbacks: Sequence[Callback]
+    task: Task, run: RunFolder, out: Path, say: Say, device: torch.device, callbacks: Sequence[Callback]
 ) -> TrainingLoop:
     """The training loop of a task, at the checkpoint of its run if there is one."""
     settings = task.recipe.train
@@ -181,7 +197,7 @@ def _new_loop(
         if checkpoint is not None:
             state.restore(checkpoint)
             history.rows, history.best = checkpoint["rows"], checkpoint["best"]
-    return TrainingLoop(setup, state, history, run, LoopSettings.of(settings), callbacks)
+    return TrainingLoop(setup, state, history, run, LoopSettings.of(settings), callbacks, out)
 
 
 def _finish(
@@ -204,8 +220,8 @@ def _refuse_no_epoch(run: RunFolder, history: History) -> None:
     """Refuses to call a run trained that has no epoch to save."""
     if not history.rows:
         raise RunError(
-            f"{run.path}: {history.problem}, and no epoch before it, so nothing was trained; expected finite losses: "
-            "lower train.learning_rate and start again with --force"
+            f"{final_location(run.path)}: {history.problem}, and no epoch before it, so nothing was trained; expected "
+            "finite losses: lower train.learning_rate and start again with --force"
         )
 
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -15,7 +16,7 @@ import torch
 from antiphon.child_processes import interrupt_status
 from antiphon.exceptions import RunError, is_disk_full
 from antiphon.recipe.schema import TrainSection
-from antiphon.runs.run_folder import RunFolder
+from antiphon.runs.run_folder import RunFolder, publish
 from antiphon.storage.tensors import load_finite
 from antiphon.training.callback import Callback, UpdateProgress
 from antiphon.training.checkpoint import save_checkpoint
@@ -43,11 +44,11 @@ _UPDATES_BETWEEN_AGREEMENTS = 10
 
 
 class Interrupted(Exception):  # noqa: N818  (nothing went wrong)
-    """Training was stopped by Ctrl-C or SIGTERM; the last checkpoint is complete."""
+    """Training was stopped by Ctrl-C or SIGTERM; the last checkpoint is complete, if the run is ``resumable``."""
 
-    def __init__(self, message: str, status: int) -> None:
+    def __init__(self, message: str, status: int, *, resumable: bool) -> None:
         super().__init__(message)
-        self.status = status
+        self.status, self.resumable = status, resumable
 
 
 @dataclass(frozen=True)
@@ -77,16 +78,19 @@ class TrainingLoop:
         run: RunFolder,
         settings: LoopSettings,
         callbacks: Sequence[Callback] = (),
+        place: Path | None = None,
     ) -> None:
+        """``place`` is where the run goes once it has weights, if it is elsewhere until then."""
         self.setup, self.state, self.history, self.run_folder = setup, state, history, run
         self.settings, self.callbacks = settings, callbacks
+        self.place = place or run.path
         self.step = self._new_step()
         self._saved = time.monotonic()
 
     def run(self) -> None:
         """Trains for the epochs that are left."""
         max_epochs = self.settings.schedule.max_epochs
-        with _matmul_precision(self.settings.optimisation.precision), explained_errors(self.run_folder):
+        with _matmul_precision(self.settings.optimisation.precision), self.explained_errors():
             try:
                 self._call(lambda callback: callback.on_train_begin(self.history, max_epochs))
                 while self.state.epoch < max_epochs and not self.history.has_converged:
@@ -181,9 +185,45 @@ class TrainingLoop:
                 if not self.state.update:
                     self.history.write_csv(new.log)
                 save_checkpoint(checkpoint, new.checkpoint)
+            if best and self.is_waiting:
+                self.run_folder = publish(self.run_folder, self.place)
 
         on_rank_zero(write)
         self._saved = time.monotonic()
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether an old run is still in the place of this one, which has no weights yet."""
+        return self.run_folder.path != self.place
+
+    @contextmanager
+    def explained_errors(self) -> Iterator[None]:
+        """Inside, errors after an interrupt, a full disk or a lack of memory say what the user can do."""
+        try:
+            yield
+        except KeyboardInterrupt as interrupt:
+            kept = f"{self._kept_run()}; " if self.is_waiting else ""
+            message = f"{self.place}: stopped; {kept}{self._next_step()}"
+            raise Interrupted(message, interrupt_status(interrupt), resumable=not self.is_waiting) from interrupt
+        except OSError as error:
+            if is_disk_full(error):
+                raise RunError(
+                    f"{self.place}: the disk is full; {self._kept_run()}, free some space and {self._next_step()}"
+                ) from error
+            raise
+        except RuntimeError as error:
+            if is_out_of_memory(error):
+                raise RunError(
+                    f"{self.place}: out of memory; {self._kept_run()}, free some memory and {self._next_step()}, or "
+                    "start again with a lower train.max_batch_cells or a smaller model"
+                ) from error
+            raise
+
+    def _kept_run(self) -> str:
+        return "the old run is unchanged" if self.is_waiting else "the last checkpoint is complete"
+
+    def _next_step(self) -> str:
+        return "start again with --force" if self.is_waiting else "continue with --resume"
 
     def _checkpoint_is_due(self) -> bool:
         """Whether the last checkpoint is too long ago, as rank 0 decides, and there is something finite to save."""
@@ -231,26 +271,3 @@ def _matmul_precision(precision: str) -> Iterator[None]:
         yield
     finally:
         torch.set_float32_matmul_precision(before)
-
-
-@contextmanager
-def explained_errors(run: RunFolder) -> Iterator[None]:
-    """Inside, errors after an interrupt, a full disk or a lack of memory say what the user can do."""
-    try:
-        yield
-    except KeyboardInterrupt as interrupt:
-        raise Interrupted(f"{run.path}: stopped; continue with --resume", interrupt_status(interrupt)) from interrupt
-    except OSError as error:
-        if is_disk_full(error):
-            raise RunError(
-                f"{run.path}: the disk is full; the last checkpoint is complete, free some space and "
-                "continue with --resume"
-            ) from error
-        raise
-    except RuntimeError as error:
-        if is_out_of_memory(error):
-            raise RunError(
-                f"{run.path}: out of memory; the last checkpoint is complete, free some memory and continue with "
-                "--resume, or start again with a lower train.max_batch_cells or a smaller model"
-            ) from error
-        raise

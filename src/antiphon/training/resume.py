@@ -16,12 +16,8 @@ _RAISED = ("max_updates", "min_passes")
 
 
 def stored_recipe(run: RunFolder, asked: Recipe) -> Recipe:
-    """The recipe of a run, with the paths that are asked for where it or its data were moved.
-
-    Where it is older than ``train.passes``, an epoch is one pass.
-    """
-    recipe = with_moved_paths(run.recipe(), asked)
-    return recipe.model_copy(update={"train": recipe.train.model_copy(update={"passes": recipe.train.passes or 1})})
+    """The recipe of a run, with the paths that are asked for where it or its data were moved."""
+    return with_moved_paths(run.recipe(), asked)
 
 
 def settings_to_resume(stored: Recipe, asked: Recipe, out: Path) -> Recipe:

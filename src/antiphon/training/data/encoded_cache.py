@@ -19,9 +19,9 @@ from antiphon.exceptions import RecipeError, is_disk_full
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import build_limits, may_copy_words, reads_source
 from antiphon.runs.run_folder import RunFolder
-from antiphon.storage.atomic import remove_tree, scratch_folder, sweep, sync_folder, write_atomically
+from antiphon.storage.atomic import new_scratch_folder, remove_tree, sweep, sync_folder, write_atomically
 from antiphon.storage.folder_lock import locked
-from antiphon.storage.manifest import digest_file
+from antiphon.storage.regular_files import digest_file
 from antiphon.storage.sealed_json import parse_sealed, render_sealed
 from antiphon.terminal import Say, silent
 
@@ -120,7 +120,7 @@ def staged_entry(cache: Path, key: CacheKey) -> Iterator[RunFolder]:
             cache.mkdir(parents=True, exist_ok=True)
             with locked(cache, wait=True):
                 sweep(cache)
-                stage = held.enter_context(scratch_folder(cache))
+                stage = new_scratch_folder(cache)
         except OSError as error:
             if is_disk_full(error):
                 raise

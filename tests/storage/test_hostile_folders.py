@@ -1,0 +1,123 @@
+"""Runs and exported runs from elsewhere: whatever is in them, a command that may not write has changed nothing."""
+
+import json
+import os
+import shutil
+
+import pytest
+
+from antiphon import lite
+from antiphon.exceptions import RunError
+from antiphon.storage.atomic import STAGED, scratch_name
+from antiphon.storage.sealed_json import render_sealed
+from tests.campaign.crashes import fingerprint
+
+OLD_NAME = ".antiphon-0123456789abcdef"
+
+
+@pytest.fixture
+def exported(antiphon, toy_run, tmp_path_factory):
+    out = tmp_path_factory.mktemp("exported") / "lite"
+    assert antiphon("export", toy_run, "--out", out).status == 0
+    return out
+
+
+def reseal(path, **changes):
+    table = json.loads(path.read_text()) | changes
+    path.write_text(render_sealed(table))
+
+
+def make_hostile(folder, index, elsewhere, staged):
+    """Lets a folder say that a change is in progress, with staging folders that are links to ``elsewhere``."""
+    files = json.loads((folder / index).read_text())["files"]
+    for name in files:
+        (elsewhere / name).write_text("mine")
+    for name in (OLD_NAME, STAGED, scratch_name()):
+        (folder / name).symlink_to(elsewhere)
+    reseal(folder / index, removed=["rules.tsv"], staged=staged)
+    (elsewhere / "rules.tsv").write_text("mine")
+
+
+STAGED_NAMES = [STAGED, OLD_NAME, f"../elsewhere/{OLD_NAME}", "/elsewhere", "nul\0"]
+
+
+@pytest.mark.parametrize("staged", STAGED_NAMES)
+def test_a_run_whose_staging_folder_is_a_link_changes_nothing_anywhere(antiphon, toy_run, tmp_path, staged):
+    elsewhere, run = tmp_path / "elsewhere", shutil.copytree(toy_run, tmp_path / "run")
+    elsewhere.mkdir()
+    make_hostile(run, "manifest.json", elsewhere, staged)
+    before = fingerprint(tmp_path)
+    for command in (
+        ["train", "toy", "--out", run],
+        ["train", "toy", "--out", run, "--resume"],
+        ["train", "toy", "--out", run, "--force"],
+        ["combine", "--direct", toy_run, "--out", run],
+        ["tune", run, toy_run.parent / "dev.tsv"],
+        ["export", toy_run, "--out", run],
+        ["export", run, "--out", tmp_path / "lite"],
+        ["pack", run, "--out", tmp_path / "run.zip"],
+        ["predict", run],
+        ["info", run],
+    ):
+        result = antiphon(*command, stdin=b"badu\n")
+        assert (result.status, result.err.count("\n")) == (2, 1), (command, result.err)
+        assert fingerprint(tmp_path) == before, command
+
+
+@pytest.mark.parametrize("staged", STAGED_NAMES)
+def test_an_exported_run_whose_staging_folder_is_a_link_changes_nothing_anywhere(
+    antiphon, toy_run, exported, tmp_path, staged
+):
+    elsewhere, folder = tmp_path / "elsewhere", shutil.copytree(exported, tmp_path / "lite")
+    elsewhere.mkdir()
+    make_hostile(folder, "lite.json", elsewhere, staged)
+    before = fingerprint(tmp_path)
+    for force in ([], ["--force"]):
+        result = antiphon("export", toy_run, "--out", folder, *force)
+        assert (result.status, result.err.count("\n")) == (2, 1)
+        assert fingerprint(tmp_path) == before
+    with pytest.raises(RunError, match="a symbolic link"):
+        lite.load(folder)
+    assert fingerprint(tmp_path) == before
+
+
+def test_without_force_an_interrupted_change_is_not_even_finished(antiphon, toy_run, exported, tmp_path):
+    run, folder = shutil.copytree(toy_run, tmp_path / "run"), shutil.copytree(exported, tmp_path / "lite")
+    for place, index in ((run, "manifest.json"), (folder, "lite.json")):
+        (place / STAGED).mkdir()
+        (place / "source.vocab").rename(place / STAGED / "source.vocab")
+        reseal(place / index, removed=[])
+    before = fingerprint(tmp_path)
+    assert antiphon("train", "toy", "--out", run).status == 2
+    assert antiphon("export", toy_run, "--out", folder).status == 2
+    assert antiphon("predict", run, stdin=b"badu\n").status == 0
+    assert fingerprint(tmp_path) == before
+    assert antiphon("export", toy_run, "--out", folder, "--force").status == 0
+    assert not (folder / STAGED).exists()
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        '{"recipe.toml": {"bytes": 1e400, "sha256": ""}}',
+        '{"nul\\u0000": {"bytes": 1, "sha256": ""}}',
+        '{"/etc/passwd": {"bytes": 1, "sha256": ""}}',
+        '{"recipe.toml": 3}',
+    ],
+)
+def test_odd_lists_of_files_are_one_sentence(antiphon, toy_run, exported, tmp_path, files):
+    run, folder = shutil.copytree(toy_run, tmp_path / "run"), shutil.copytree(exported, tmp_path / "lite")
+    reseal(run / "manifest.json", files=json.loads(files))
+    reseal(folder / "lite.json", files=json.loads(files))
+    result = antiphon("info", run)
+    assert (result.status, result.err.count("\n")) == (2, 1), result.err
+    with pytest.raises(RunError, match="damaged"):
+        lite.load(folder)
+
+
+def test_a_loop_of_links_as_out_is_one_sentence(antiphon, toy_run, tmp_path):
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    for command in (["train", "toy"], ["export", toy_run], ["pack", toy_run], ["predict", toy_run, __file__]):
+        result = antiphon(*command, "--out", tmp_path / "loop")
+        assert (result.status, result.err.count("\n")) == (2, 1), (command, result.err)
+    assert os.path.lexists(tmp_path / "loop")
