@@ -1,5 +1,7 @@
 """Streams that advance together keep what they had read if a step fails, and leave no places behind."""
 
+from itertools import chain
+
 import pytest
 
 from antiphon.serve.stream_pool import OpenStream, StreamPool, StreamSearch, StreamStep
@@ -12,7 +14,7 @@ def output_of(model, *texts):
     """What streams write for these texts if nothing fails."""
     pool, streams = StreamPool(model, SEARCH), [OpenStream() for _ in texts]
     found = pool.advance([StreamStep(*pair, ends=True) for pair in zip(streams, texts, strict=True)])
-    return [[*sum(each.written, []), *each.rest] for each in found]
+    return [[*chain(*each.written), *each.rest] for each in found]
 
 
 @pytest.mark.parametrize("failing_call", [0, 1])
@@ -24,7 +26,7 @@ def test_after_a_step_that_fails_streams_have_read_what_they_had_read_before(mod
     def advance(*pieces, ends=False):
         given = zip(streams, pieces, strict=True)
         for output, result in zip(written, pool.advance([StreamStep(*each, ends=ends) for each in given]), strict=True):
-            output += sum(result.written, []) + result.rest
+            output += [*chain(*result.written), *result.rest]
 
     advance("d", "b")
     calls, original = [], pool.group.advance

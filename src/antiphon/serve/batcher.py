@@ -158,7 +158,7 @@ class Batcher:
         if self._is_stopping:
             raise StoppingError
         if self.waiting + len(items) > self.max_queue:
-            self.metrics.refused.increment("queue")
+            self.metrics.refused.labels("queue").inc()
             raise RefusedError(
                 429, f"{self.waiting:,} inputs are waiting already, expected a request later", _RETRY_AFTER
             )
@@ -260,7 +260,7 @@ class Batcher:
     def _compute(self, jobs: list[Job], *, can_repeat: bool) -> list[Outcome]:
         """The results of each job; if one fails, each is computed by itself if that is possible, or all fail."""
         wanted = [job for job in jobs if not job.future.done()]
-        self.metrics.dropped.increment(amount=len(jobs) - len(wanted))
+        self.metrics.dropped.inc(len(jobs) - len(wanted))
         outcomes = dict(zip(wanted, self._compute_wanted(wanted, can_repeat=can_repeat), strict=True))
         return [outcomes.get(job, ()) for job in jobs]
 
@@ -272,7 +272,7 @@ class Batcher:
             items = list(chain.from_iterable(job.items for job in jobs))
             results = list(jobs[0].compute(items))
         except AbandonedError:
-            self.metrics.dropped.increment(amount=len(jobs))
+            self.metrics.dropped.inc(len(jobs))
             return [() for _ in jobs]
         except BaseException as error:
             if not can_repeat:

@@ -77,7 +77,7 @@ class StreamSocket:
     async def _accepted(self) -> bool:
         """Whether there is room for a stream; otherwise the client is told to come back later."""
         if self.service.stopping.is_set() or len(self.service.sockets) >= self.limits.streams:
-            self.service.metrics.refused.increment("streams")
+            self.service.metrics.refused.labels("streams").inc()
             await self.socket.accept()
             await self._close(CloseError(1013, "too many streams are open, expected a connection later"))
             return False
@@ -150,6 +150,7 @@ class StreamSocket:
             options = StreamStart.model_validate(before | event)
         except ValidationError as error:
             raise RefusedError(422, describe_errors(error.errors())) from None
+        options.run = self.service.run_name(options.run)
         stream = self._stream_of(options)
         self._enter(StreamSearch(options.run, options.policy, options.beam, options.margin))
         self.options, self.stream = options, stream
@@ -253,8 +254,8 @@ class StreamSocket:
         (result,) = await self.service.batcher.submit(self.pool, [step], self.pool.advance, of_stream=True)
         metrics = self.service.metrics
         metrics.stream_seconds.observe(time.perf_counter() - started)
-        metrics.tokens.increment("read", amount=sum(map(len, step.pieces)))
-        metrics.tokens.increment("write", amount=sum(map(len, result.written)) + len(result.rest))
+        metrics.tokens.labels("read").inc(sum(map(len, step.pieces)))
+        metrics.tokens.labels("write").inc(sum(map(len, result.written)) + len(result.rest))
         return result  # type: ignore[no-any-return]
 
     def _event(self, event: str, token: str, position: int) -> Event:
