@@ -44,7 +44,8 @@ class Server:
         headers = {"Authorization": f"Bearer {token}".encode()} if token else {}
         self.http = httpx2.Client(base_url=f"http://{self.address}", headers=headers, timeout=DEADLINE)
         for stream, lines in ((process.stderr, self.errors), (process.stdout, self.output)):
-            threading.Thread(target=lambda stream=stream, lines=lines: lines.extend(stream), daemon=True).start()
+            if stream is not None:
+                threading.Thread(target=lambda stream=stream, lines=lines: lines.extend(stream), daemon=True).start()
 
     def post(self, name, **body):
         return self.http.post(f"/api/{name}", json=body)
@@ -70,11 +71,11 @@ class Server:
         return self.process.wait(DEADLINE)
 
 
-def start(command, token=None):
+def start(command, token=None, stdout=subprocess.PIPE):
     environment = os.environ | {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
         [sys.executable, *map(str, command)],
-        stdout=subprocess.PIPE,
+        stdout=stdout,
         stderr=subprocess.PIPE,
         text=True,
         env=environment,

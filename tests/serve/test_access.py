@@ -48,6 +48,8 @@ def test_every_address_asks_for_the_token(guarded, stranger, friend):
     routes = [(method, path) for path, methods in described.items() for method in methods]
     routes += [("get", path) for path in ("/", "/docs", "/docs.css", "/openapi.json", "/index.html", "/nothing")]
     assert len(routes) > 15
+    routes = [route for route in routes if route[1] not in ("/health", "/ready")]
+    assert [stranger.get(path).status_code for path in ("/health", "/ready")] == [200, 200]
     for method, path in routes:
         for headers in ({}, bearer("wrong"), bearer(TOKEN + "x"), {"Authorization": TOKEN.encode()}):
             response = stranger.request(method.upper(), path, headers=headers)
@@ -85,9 +87,33 @@ def test_a_browser_logs_in_with_a_form_and_gets_a_cookie_that_scripts_cannot_rea
         assert hear(socket, "started")
 
 
+def test_the_login_form_refuses_many_fields_and_many_attempts(stranger):
+    many = "&".join(f"field{n}=x" for n in range(20))
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    assert stranger.post("/login", content=many, headers=form).status_code == 400
+    statuses = [stranger.post("/login", data={"token": "wrong"}).status_code for _ in range(40)]
+    assert set(statuses) == {401, 429}
+    assert eventually(lambda: stranger.post("/login", data={"token": TOKEN}).status_code == 303)
+
+
+@pytest.mark.parametrize("origin", ["*", "null", "https://example.org/", "example.org", "https://a b", "https://A.org"])
+def test_origins_that_no_browser_sends_are_refused(origin):
+    with pytest.raises(InputError, match="--allow-origin"):
+        Access(origins=(origin,))
+    assert Access(origins=("https://example.org", "http://[::1]:80")).origins
+
+
+def test_where_one_run_is_served_requests_need_not_name_it(runs):
+    with limited_server([runs / "online"]) as server:
+        assert server.ask("predict", inputs=["da"])["run"] == "online"
+        with server.socket() as socket:
+            say(socket, event="start")
+            assert hear(socket, "started")[-1]["run"] == "online"
+
+
 def test_pages_of_other_origins_are_refused_unless_they_are_named(guarded, friend):
     body = {"run": "online", "inputs": ["da"]}
-    for origin in ("https://evil.example", "null", "http://127.0.0.1:1", ""):
+    for origin in ("https://evil.example", "null", "http://127.0.0.1:1", "", "http://["):
         assert friend.post("/api/predict", json=body, headers={"Origin": origin}).status_code == 403
         assert "access-control-allow-origin" not in friend.get("/api/runs", headers={"Origin": origin}).headers
     named = friend.post("/api/predict", json=body, headers={"Origin": ORIGIN})

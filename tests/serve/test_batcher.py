@@ -94,6 +94,21 @@ def test_a_job_that_fails_fails_alone():
     run(scenario)
 
 
+def test_steps_of_streams_that_fail_are_not_computed_again():
+    async def scenario(batcher, gate):
+        await begun(batcher, gate)
+        steps = [
+            asyncio.ensure_future(batcher.submit("pool", [item], gate.compute, of_stream=True)) for item in ("a", "bug")
+        ]
+        await asyncio.sleep(0)
+        gate.is_open.set()
+        failed = await asyncio.gather(*steps, return_exceptions=True)
+        assert [error.status for error in failed] == [500, 500]
+        assert gate.calls[1:] == [["a", "bug"]]
+
+    run(scenario)
+
+
 def test_a_full_queue_refuses_with_a_time_to_come_back():
     async def scenario(batcher, gate):
         await begun(batcher, gate)
@@ -221,17 +236,33 @@ def test_the_first_job_waits_a_moment_for_others():
     run(scenario, wait_seconds=0.5)
 
 
-def test_a_stopped_batcher_finishes_what_waits_and_takes_nothing_new():
+def test_a_stopped_batcher_finishes_what_waits_and_takes_nothing_new(monkeypatch):
     async def scenario(batcher, gate):
-        first = await begun(batcher, gate)
-        waiting = asyncio.ensure_future(batcher.submit("k", ["a"], gate.compute))
-        await asyncio.sleep(0)
+        begun, goes_on, join = threading.Event(), threading.Event(), batcher._thread.join
+
+        def long(items):
+            begun.set()
+            assert goes_on.wait(30)
+            pause()
+            return items
+
+        def end_long_and_join():
+            """All that waits was handed to the thread before: the pause comes after the stop."""
+            goes_on.set()
+            join(30)
+
+        monkeypatch.setattr(batcher._thread, "join", end_long_and_join)
         gate.is_open.set()
-        await batcher.drain(30)
+        first = asyncio.ensure_future(batcher.submit("long", ["first"], long))
+        while not begun.is_set():
+            await asyncio.sleep(0.001)
+        waiting = [asyncio.ensure_future(batcher.submit(key, [key], gate.compute)) for key in "abc"]
+        await asyncio.sleep(0)
         batcher.stop()
         with pytest.raises(RefusedError) as refused:
             await batcher.submit("k", ["b"], gate.compute)
         assert refused.value.status == 503
-        assert await asyncio.gather(first, waiting) == [["FIRST"], ["A"]]
+        found = asyncio.gather(first, *waiting)
+        assert await asyncio.wait_for(found, 30) == [["first"], ["A"], ["B"], ["C"]]
 
     run(scenario)

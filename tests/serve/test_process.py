@@ -1,5 +1,6 @@
 """The process that serves: how it starts, is refused, is checked, and stops."""
 
+import logging
 import os
 import signal
 import socket as sockets
@@ -10,7 +11,7 @@ import threading
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from tests.serve.processes import DEADLINE, ROOT, eventually, hear, limited_server, say
+from tests.serve.processes import DEADLINE, ROOT, eventually, hear, limited_server, say, start
 
 
 def test_an_open_address_without_a_token_is_refused_in_a_sentence(antiphon, runs):
@@ -28,6 +29,8 @@ def test_an_open_address_without_a_token_is_refused_in_a_sentence(antiphon, runs
         (["--token-file", "nowhere.txt"], "nowhere.txt"),
         (["--port", "70000"], "65535"),
         (["--host", "no.such.host.invalid", "--token", "x"], "no.such.host.invalid"),
+        (["--host", "\udcff", "--token", "x"], "--host"),
+        (["--allow-origin", "*"], "--allow-origin"),
     ],
 )
 def test_wrong_options_are_refused_in_a_sentence(antiphon, runs, arguments, said):
@@ -64,6 +67,58 @@ def test_a_token_file_is_read_and_an_empty_one_refused(tmp_path):
     os.mkfifo(file)
     with pytest.raises(InputError, match="not a regular file"):
         read_token(None, file)
+
+
+def test_a_token_file_that_is_no_text_or_no_file_is_refused_and_one_that_all_can_read_noted(tmp_path, capsys):
+    from antiphon.cli.serve import read_token
+    from antiphon.exceptions import InputError
+
+    file, pipe = tmp_path / "token", tmp_path / "pipe"
+    file.write_bytes("secret".encode("utf-16"))
+    file.chmod(0o600)
+    os.mkfifo(pipe)
+    for given, said in (((None, file), "UTF-8"), ((None, pipe), "regular file"), (("\udcff", None), "UTF-8")):
+        with pytest.raises(InputError, match=said):
+            read_token(*given)
+    file.write_text("secret")
+    assert read_token(None, file) == "secret"
+    assert not capsys.readouterr().err
+    file.chmod(0o644)
+    assert read_token(None, file) == "secret"
+    assert "chmod 600" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_a_log_that_nobody_reads_never_holds_the_service_up(is_closed):
+    from prometheus_client import CollectorRegistry, Counter
+
+    from antiphon.serve.service_log import UnblockedHandler
+
+    reader, writer = os.pipe()
+    dropped = Counter("dropped", "", registry=CollectorRegistry())
+    if is_closed:
+        os.close(reader)
+    handler = UnblockedHandler(writer, dropped)
+    for _ in range(2000):
+        handler.emit(logging.makeLogRecord({"msg": "x" * 200}))
+    assert dropped.collect()[0].samples[0].value > 0
+    os.close(writer)
+    if not is_closed:
+        with os.fdopen(reader, "rb") as lines:
+            assert set(lines.read().splitlines()) == {b"x" * 200}
+
+
+def test_a_service_whose_log_nobody_reads_answers_and_stops(runs):
+    reader, writer = os.pipe()
+    command = ["-m", "antiphon", "serve", runs / "online", "--port", 0, "--device", "cpu"]
+    server = start(command, stdout=writer)
+    os.close(writer)
+    for _ in range(600):
+        assert server.http.get("/health").status_code == 200
+    assert server.metric("antiphon_log_dropped_total") > 0
+    assert server.stop() == 0
+    assert not [line for line in server.errors if "Traceback" in line]
+    os.close(reader)
 
 
 def test_without_the_extra_serve_the_command_says_what_to_install(antiphon, runs, monkeypatch):
@@ -139,16 +194,13 @@ def flood(socket):
         return
 
 
-def test_the_health_check_of_the_container_says_whether_a_service_is_ready(server, tmp_path):
-    def check(address, **environment):
+def test_the_health_check_of_the_container_says_whether_a_service_is_ready(server):
+    def check(address):
         command = [sys.executable, "-m", "antiphon.serve.health_check", address]
-        environment = os.environ | {"PYTHONPATH": str(ROOT / "src")} | environment
+        environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
         return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
 
     assert check(f"http://{server.address}").returncode == 0
     gone = check("http://127.0.0.1:9")
     assert gone.returncode == 1
     assert gone.stderr.startswith("not ready")
-    token = tmp_path / "token"
-    token.write_text("any\n")
-    assert check(f"http://{server.address}", ANTIPHON_TOKEN_FILE=str(token)).returncode == 0

@@ -9,6 +9,7 @@ Examples:
   antiphon serve runs/demo --host 0.0.0.0 --token-file token.txt
 """
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -17,6 +18,7 @@ import typer
 from antiphon.cli.loading import load_runs
 from antiphon.cli.options import Device, Threads
 from antiphon.exceptions import InputError, RunError, how_to_install
+from antiphon.terminal import print_note
 
 
 def command(
@@ -59,6 +61,8 @@ def command(
         from antiphon.serve.service_settings import Access, Limits, ServiceSettings
     except ImportError as error:
         raise InputError(f"serve: {error.name} is missing, expected it installed: {how_to_install('serve')}") from None
+    if not is_text(host):
+        raise InputError(f"--host {host!r}: not an address, expected one such as 127.0.0.1")
     secret = read_token(token, token_file)
     access = Access(
         host=host, port=port, token=secret, hosts=tuple(allow_host or ()), origins=tuple(allow_origin or ())
@@ -75,19 +79,27 @@ def read_token(token: str | None, file: Path | None) -> str | None:
     if token is not None and file is not None:
         raise InputError("--token and --token-file: two tokens, expected one of them")
     if file is not None:
-        token = _read_token_file(file)
+        token = read_token_file(file)
     if token is not None and not token.strip():
         raise InputError(f"{file or '--token'}: empty, expected a token; openssl rand -hex 32 makes one")
+    if token is not None and not is_text(token):
+        raise InputError(f"{file or '--token'}: not UTF-8 text, expected a token; openssl rand -hex 32 makes one")
     return token
 
 
-def _read_token_file(file: Path) -> str:
+def is_text(text: str) -> bool:
+    """Whether all characters are whole: bytes that are no UTF-8 arrive as lone surrogates."""
+    return "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def read_token_file(file: Path) -> str:
+    """The text of a file with a token; a note says if others can read it."""
     if file.exists() and not file.is_file():
-        raise InputError(f"{file}: not a regular file, expected a file with the token")
-    try:
-        return file.read_text(encoding="utf-8").strip()
-    except UnicodeDecodeError:
-        raise InputError(f"{file}: not UTF-8, expected a file with the token as plain text") from None
+        raise InputError(f"{file}: not a regular file, expected one with a token")
+    text = file.read_bytes().decode("utf-8", "surrogateescape").strip()
+    if os.name == "posix" and file.stat().st_mode & 0o004:
+        print_note(f"{file}: every user of this machine can read the token; chmod 600 {file} prevents this")
+    return text
 
 
 def name_runs(folders: list[Path]) -> dict[str, Path]:

@@ -4,10 +4,8 @@ Files of the page are left out unless they are refused.
 """
 
 import json
-import sys
+import logging
 import time
-import traceback
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,31 +13,22 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from antiphon.serve.guards import RefusedError, refuse
 from antiphon.serve.routes import ClientGoneError
+from antiphon.serve.service_log import ACCESS
 from antiphon.serve.service_metrics import ServiceMetrics
 
 _CLIENT_GONE = 499
 """What proxies log for a client that has closed the connection before the answer."""
 _SERVED = (200, 304)
 """Files of the page with one of these are not logged: there are dozens for every visit."""
+_access, _log = logging.getLogger(ACCESS), logging.getLogger(__name__)
 FAILED = "the service failed on this request; its log says why"
-
-
-def print_line(line: str) -> None:
-    """Writes a line of the log to standard output."""
-    print(line, flush=True)
 
 
 class AccessLog:
     """Middleware that logs and counts requests, and answers with status 500 after an unexpected error."""
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        metrics: ServiceMetrics,
-        routes: frozenset[str],
-        write: Callable[[str], None] | None = print_line,
-    ) -> None:
-        self.app, self.metrics, self.routes, self.write = app, metrics, routes, write
+    def __init__(self, app: ASGIApp, metrics: ServiceMetrics, routes: frozenset[str]) -> None:
+        self.app, self.metrics, self.routes = app, metrics, routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Passes a request on, and measures its time."""
@@ -58,7 +47,7 @@ class AccessLog:
         except ClientGoneError:
             answer.status = _CLIENT_GONE
         except Exception:
-            traceback.print_exc(file=sys.stderr)
+            _log.exception("a request to %s failed", scope["path"][:200])
             if not answer.status:
                 await refuse(scope, send_noted, RefusedError(500, FAILED))
             answer.status = 500
@@ -67,11 +56,10 @@ class AccessLog:
 
     def _log(self, scope: Scope, answer: "_Answer", seconds: float) -> None:
         route = scope["path"] if scope["path"] in self.routes else "page"
-        self.metrics.requests.increment(route, str(answer.status))
-        if scope["type"] == "http":
-            self.metrics.request_seconds.observe(seconds)
-        is_page_file = route == "page" and scope["path"] != "/" and answer.status in _SERVED
-        if self.write is None or is_page_file:
+        self.metrics.requests.labels(route, str(answer.status)).inc()
+        if scope["type"] == "http" and route != "page":
+            self.metrics.request_seconds.labels(route).observe(seconds)
+        if route == "page" and scope["path"] != "/" and answer.status in _SERVED:
             return
         entry: dict[str, Any] = {
             "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
@@ -83,7 +71,7 @@ class AccessLog:
             "seconds": round(seconds, 6),
             **scope.get("antiphon", {}),
         }
-        self.write(json.dumps(entry))
+        _access.info(json.dumps(entry))
 
 
 class _Answer:

@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
 from antiphon import __version__
-from antiphon.serve.access_log import FAILED, AccessLog, print_line
+from antiphon.serve.access_log import FAILED, AccessLog
 from antiphon.serve.api_page import STYLE, render
 from antiphon.serve.guards import Guard, RefusedError, SecurityHeaders
 from antiphon.serve.page_files import INDEX, PageFile, read_page
@@ -21,6 +21,11 @@ from antiphon.serve.routes import SOCKET, create_router
 from antiphon.serve.service import Service
 from antiphon.serve.validation_errors import describe_errors
 from antiphon.serve.warm_up import warm_up
+
+_SENTENCES = {
+    404: "no such address, expected one that /docs lists",
+    405: "a wrong method, expected one that the header Allow names; /docs lists all",
+}
 
 
 def create_app(service: Service) -> ASGIApp:
@@ -47,8 +52,7 @@ def create_app(service: Service) -> ASGIApp:
             allow_headers=["Authorization", "Content-Type"],
             expose_headers=["Retry-After"],
         )
-    write = print_line if settings.access_log else None
-    return AccessLog(SecurityHeaders(guarded), service.metrics, routes, write)
+    return AccessLog(SecurityHeaders(guarded), service.metrics, routes)
 
 
 @asynccontextmanager
@@ -78,15 +82,15 @@ def add_page(app: FastAPI, files: Mapping[str, PageFile]) -> None:
     async def docs_style() -> Response:
         return Response(STYLE, media_type="text/css; charset=utf-8")
 
-    @app.get("/{name:path}", include_in_schema=False)
-    async def page_file(name: str, request: Request) -> Response:
-        found = files.get(name or INDEX)
-        if found is None:
-            raise HTTPException(404, "no such address, expected one that /docs lists")
+    async def page_file(request: Request) -> Response:
+        found = files[request.url.path.removeprefix("/") or INDEX]
         headers = {"ETag": found.etag, "Cache-Control": "no-cache"}
         if request.headers.get("if-none-match") == found.etag:
             return Response(status_code=304, headers=headers)
         return Response(found.body, media_type=found.media_type, headers=headers)
+
+    for name in ("", *files):
+        app.add_route(f"/{name}", page_file, include_in_schema=False)
 
 
 def add_errors(app: FastAPI) -> None:
@@ -110,4 +114,5 @@ def add_errors(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def other(_: Request, error: HTTPException) -> Response:
-        return JSONResponse({"error": str(error.detail)}, error.status_code, headers=error.headers)
+        sentence = _SENTENCES.get(error.status_code, str(error.detail))
+        return JSONResponse({"error": sentence}, error.status_code, headers=error.headers)

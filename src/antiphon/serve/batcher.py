@@ -8,9 +8,13 @@ whose client has gone is dropped before it is computed.
 
 The event loop decides what is computed next; the thread only computes. At the pauses of a long computation
 (``pause_points.py``) the steps of streams that wait go first, and it ends there if no client waits for it.
+
+If a batch fails, its jobs are computed again one by one, so that only the bad one fails. Steps of streams are not: a
+step changes its stream, so it is computed once or refused, and all steps of the batch are refused together.
 """
 
 import asyncio
+import logging
 import math
 import threading
 import time
@@ -20,7 +24,6 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
-from queue import SimpleQueue
 from typing import Any, TypeVar, cast
 
 from antiphon.exceptions import AntiphonError
@@ -40,6 +43,7 @@ _STREAMS_GATHER = 0.010
 _LONGEST_PAUSE = 0.01
 """Jobs stop gathering after this many seconds without a new one, or a quarter of the last batch's time if shorter."""
 _RETRY_AFTER = [(b"retry-after", b"1")]
+_log = logging.getLogger(__name__)
 
 
 class StoppingError(RefusedError):
@@ -47,6 +51,13 @@ class StoppingError(RefusedError):
 
     def __init__(self) -> None:
         super().__init__(503, "the service is stopping, expected a request to another one", [(b"retry-after", b"5")])
+
+
+class StepError(RefusedError):
+    """Steps of streams that were computed together have failed; none of them was read."""
+
+    def __init__(self) -> None:
+        super().__init__(500, "the service failed on this step, and its log says why; nothing of the step was read")
 
 
 class AbandonedError(Exception):
@@ -125,8 +136,10 @@ class Batcher:
     def __init__(self, *, wait_seconds: float, max_queue: int, metrics: ServiceMetrics) -> None:
         self.wait_seconds, self.max_queue, self.metrics = wait_seconds, max_queue, metrics
         self._streams, self._others = Lane(MAX_STREAMS, _STREAMS_GATHER), Lane(MAX_BATCH)
-        self._batches = SimpleQueue[tuple[Lane, list[Job]] | None]()
+        self._batches = deque[tuple[Lane, list[Job]]]()
         self._is_stopping = False
+        self._changed = threading.Condition()
+        """Notified when batches are added, and when the batcher stops."""
         self._thread = threading.Thread(target=self._work, name="antiphon-worker", daemon=True)
 
     def start(self) -> None:
@@ -145,7 +158,7 @@ class Batcher:
         if self._is_stopping:
             raise StoppingError
         if self.waiting + len(items) > self.max_queue:
-            self.metrics.refused.increment("queue")
+            self.metrics.refused.labels("queue").inc()
             raise RefusedError(
                 429, f"{self.waiting:,} inputs are waiting already, expected a request later", _RETRY_AFTER
             )
@@ -171,23 +184,22 @@ class Batcher:
 
     def stop(self) -> None:
         """Takes no more jobs and ends the thread after those that wait."""
-        self._is_stopping = True
         for lane in (self._streams, self._others):
             while lane.jobs:
-                self._batches.put((lane, lane.take()))
-        self._batches.put(None)
+                self._hand_over(lane)
+        with self._changed:
+            self._is_stopping = True
+            self._changed.notify()
         self._thread.join()
 
     def _interrupt(self, jobs: list[Job]) -> None:
         """Computes the steps of streams that wait, at a pause of other jobs; ends these if no client waits for them."""
         if all(job.future.done() for job in jobs):
             raise AbandonedError
-        if self._batches.empty():
-            return
-        batch = self._batches.get()
-        if batch is None or batch[0] is not self._streams:
-            self._batches.put(batch)
-        else:
+        with self._changed:
+            steps_wait = bool(self._batches) and self._batches[0][0] is self._streams
+            batch = self._batches.popleft() if steps_wait else None
+        if batch is not None:
             self._run(*batch)
 
     def _schedule(self, lane: Lane) -> None:
@@ -200,20 +212,32 @@ class Batcher:
         """Hands the next jobs of a lane to the thread, or waits for more."""
         lane.timer = None
         if lane.jobs and lane.due(self.wait_seconds) <= time.monotonic():
-            self._batches.put((lane, lane.take()))
+            self._hand_over(lane)
         else:
             self._schedule(lane)
 
+    def _hand_over(self, lane: Lane) -> None:
+        """Hands the next jobs of a lane to the thread."""
+        with self._changed:
+            self._batches.append((lane, lane.take()))
+            self._changed.notify()
+
     def _work(self) -> None:
-        while (batch := self._batches.get()) is not None:
+        while (batch := self._next_batch()) is not None:
             if not self._run(*batch):
                 return
+
+    def _next_batch(self) -> tuple[Lane, list[Job]] | None:
+        """The oldest batch, once there is one; None after the last."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._batches or self._is_stopping)
+            return self._batches.popleft() if self._batches else None
 
     def _run(self, lane: Lane, jobs: list[Job]) -> bool:
         """Computes a batch and hands its results to the event loop; False if that is closed."""
         started = time.monotonic()
         with nullcontext() if lane is self._streams else pausing(partial(self._interrupt, jobs)):
-            outcomes = self._compute(jobs)
+            outcomes = self._compute(jobs, can_repeat=lane is not self._streams)
         seconds = time.monotonic() - started
         try:
             jobs[0].future.get_loop().call_soon_threadsafe(self._finish, lane, jobs, outcomes, seconds)
@@ -233,14 +257,14 @@ class Batcher:
             else:
                 job.future.set_result(outcome)
 
-    def _compute(self, jobs: list[Job]) -> list[Outcome]:
-        """The results of each job; if one fails, each is computed by itself, so that it fails alone."""
+    def _compute(self, jobs: list[Job], *, can_repeat: bool) -> list[Outcome]:
+        """The results of each job; if one fails, each is computed by itself if that is possible, or all fail."""
         wanted = [job for job in jobs if not job.future.done()]
-        self.metrics.dropped.increment(amount=len(jobs) - len(wanted))
-        outcomes = dict(zip(wanted, self._compute_wanted(wanted), strict=True))
+        self.metrics.dropped.inc(len(jobs) - len(wanted))
+        outcomes = dict(zip(wanted, self._compute_wanted(wanted, can_repeat=can_repeat), strict=True))
         return [outcomes.get(job, ()) for job in jobs]
 
-    def _compute_wanted(self, jobs: list[Job]) -> Iterable[Outcome]:
+    def _compute_wanted(self, jobs: list[Job], *, can_repeat: bool) -> Iterable[Outcome]:
         if not jobs:
             return []
         started = time.monotonic()
@@ -248,12 +272,15 @@ class Batcher:
             items = list(chain.from_iterable(job.items for job in jobs))
             results = list(jobs[0].compute(items))
         except AbandonedError:
-            self.metrics.dropped.increment(amount=len(jobs))
+            self.metrics.dropped.inc(len(jobs))
             return [() for _ in jobs]
         except BaseException as error:
+            if not can_repeat:
+                _log.exception("%d steps of streams failed", len(jobs))
+                return [StepError() for _ in jobs]
             if len(jobs) == 1:
                 return [RefusedError.of(error) if isinstance(error, AntiphonError) else error]
-            return [outcome for job in jobs for outcome in self._compute_wanted([job])]
+            return [outcome for job in jobs for outcome in self._compute_wanted([job], can_repeat=True)]
         self.metrics.batch_items.observe(len(items))
         self.metrics.batch_seconds.observe(time.monotonic() - started)
         parts, start = [], 0

@@ -3,6 +3,8 @@
 import asyncio
 import hmac
 import json
+import time
+from collections import deque
 from collections.abc import Iterable, MutableMapping
 from hashlib import sha256
 from http.cookies import CookieError, SimpleCookie
@@ -17,8 +19,10 @@ from antiphon.serve.service_settings import Access, Limits
 
 COOKIE = "antiphon_session"
 LOGIN = "/login"
-_LOGIN_FILES = frozenset({"/style.css", "/icon.svg", "/login.js"})
-"""Files of the login form, which are served without a token."""
+_OPEN = frozenset({"/health", "/ready", "/style.css", "/icon.svg", "/login.js"})
+"""What is served without a token: what probes ask for, and the files of the login form."""
+_FAILURES, _FAILURE_SECONDS = 5, 1.0
+"""Wrong tokens that the login form takes in this many seconds, of all clients together."""
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; font-src 'self'; connect-src 'self'; "
     "manifest-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -78,6 +82,8 @@ class Guard:
     def __init__(self, app: ASGIApp, access: Access, limits: Limits) -> None:
         self.app, self.access, self.limits = app, access, limits
         self.session = session_of(access.token) if access.token is not None else ""
+        self._failures = deque[float](maxlen=_FAILURES)
+        """When the login form got the last wrong tokens."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Passes on what is not refused."""
@@ -96,6 +102,8 @@ class Guard:
         except RefusedError as refusal:
             await refuse(scope, send, refusal, form=wants_page(scope, headers))
             return
+        if scope.get("method") == "HEAD":  # answered like GET; the server leaves the body out
+            scope = {**scope, "method": "GET"}
         await self.app(scope, received, send)
 
     def check_host(self, headers: Headers) -> None:
@@ -109,7 +117,7 @@ class Guard:
     def check_token(self, scope: Scope, headers: Headers) -> None:
         """Refuses a request without the token, in the header Authorization or as the cookie of a session."""
         token = self.access.token
-        if token is None or scope["path"] in _LOGIN_FILES:
+        if token is None or scope["path"] in _OPEN:
             return
         scheme, _, given = headers.get("authorization", "").partition(" ")
         given = given.strip().encode("latin-1").decode("utf-8", "surrogateescape")
@@ -127,16 +135,13 @@ class Guard:
         is_read = scope["type"] == "http" and scope["method"] in ("GET", "HEAD")
         if origin is None or is_read or origin in self.access.origins:
             return
-        if not origin or urlsplit(origin).netloc.lower() != headers.get("host", "").lower():
+        if not origin or network_location(origin) != headers.get("host", "").lower():
             raise RefusedError(403, "the request comes from a page of another origin, expected one of --allow-origin")
 
     async def read_body(self, scope: Scope, headers: Headers, receive: Receive) -> Receive:
         """A ``receive`` that replays the body, once all of it has arrived in time and within its limit."""
         if scope["type"] != "http" or scope["method"] in ("GET", "HEAD", "OPTIONS"):
             return receive
-        media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
-        if scope["path"].startswith("/api/") and media_type != "application/json":
-            raise RefusedError(415, "the body is of another type, expected Content-Type: application/json")
         declared = headers.get("content-length", "0")
         if not declared.isdecimal() or int(declared) > self.limits.body_bytes:
             raise self._too_large()
@@ -170,8 +175,10 @@ class Guard:
         if scope["method"] != "POST":
             raise RefusedError(405, "expected POST with a token", [(b"allow", b"POST")])
         body = await (await self.read_body(scope, headers, receive))()
-        given = parse_qs(body["body"].decode("latin-1"), max_num_fields=8, errors="replace").get("token", [""])[0]
-        if self.access.token is None or not equal(given, self.access.token):
+        if len(self._failures) == _FAILURES and time.monotonic() - self._failures[0] < _FAILURE_SECONDS:
+            raise RefusedError(429, "too many wrong tokens, expected another attempt later", [(b"retry-after", b"1")])
+        if self.access.token is None or not equal(token_of(body["body"]), self.access.token):
+            self._failures.append(time.monotonic())
             raise RefusedError(401, "a wrong token, expected that of this service")
         flags = "Path=/; HttpOnly; SameSite=Strict" + ("; Secure" if scope.get("scheme") == "https" else "")
         cookie = f"{COOKIE}={self.session}; {flags}".encode()
@@ -192,6 +199,14 @@ def equal(one: str, other: str) -> bool:
     return hmac.compare_digest(*digests)
 
 
+def token_of(form: bytes) -> str:
+    """The field ``token`` of a form, or nothing."""
+    try:
+        return parse_qs(form.decode("latin-1"), max_num_fields=8, errors="replace").get("token", [""])[0]
+    except ValueError:
+        raise RefusedError(400, "too many fields, expected token alone") from None
+
+
 def cookie_of(headers: Headers) -> str:
     """The session cookie, or nothing."""
     try:
@@ -199,6 +214,14 @@ def cookie_of(headers: Headers) -> str:
     except CookieError:
         return ""
     return cookies[COOKIE].value if COOKIE in cookies else ""
+
+
+def network_location(origin: str) -> str:
+    """Host and port of an origin, or nothing if it is none."""
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return ""
 
 
 def host_name(host: str) -> str:

@@ -33,12 +33,13 @@ def finite(value: float | None) -> float | None:
 
 
 def candidate_answer(candidate: Candidate) -> dict[str, Any]:
-    """The JSON object of one output."""
+    """The JSON object of one output; one of a noisy channel has no probability: ``parts`` has the direct model's."""
+    is_noisy = bool(candidate.parts)
     return {
         "text": candidate.text,
         "tokens": candidate.tokens,
-        "probability": candidate.probability,
-        "log_probability": candidate.log_probability,
+        "probability": None if is_noisy else candidate.probability,
+        "log_probability": None if is_noisy else candidate.log_probability,
         "score": finite(candidate.score),
         "token_probabilities": candidate.token_probabilities,
         "rows": candidate.rows,
@@ -48,18 +49,18 @@ def candidate_answer(candidate: Candidate) -> dict[str, Any]:
 
 def prediction_answer(prediction: Prediction) -> dict[str, Any]:
     """The JSON object of the outputs of one input."""
+    candidates = [candidate_answer(candidate) for candidate in prediction.nbest]
+    best = candidates[0] if candidates else {}
     return {
         "source": prediction.source,
         "text": prediction.text,
-        "probability": prediction.probability,
-        "log_probability": prediction.log_probability,
-        "score": None if prediction.score is None else finite(prediction.score),
+        **{key: best.get(key) for key in ("probability", "log_probability", "score")},
         "reason": prediction.reason,
         "source_symbols": prediction.source_symbols,
         "tokens": prediction.tokens,
         "alignment": prediction.alignment,
         "unknown": prediction.unknown,
-        "candidates": [candidate_answer(candidate) for candidate in prediction.nbest],
+        "candidates": candidates,
     }
 
 

@@ -19,7 +19,9 @@ def check_characters(text: str) -> str:
 Text = Annotated[str, AfterValidator(check_characters)]
 Count = Annotated[int, Field(ge=1, le=1000)]
 EmitBias = Annotated[FiniteFloat, Field(ge=-MAX_BIAS, le=MAX_BIAS)]
-RunName = Annotated[Text, Field(description="Name of a run, as GET /api/runs lists it.")]
+RunName = Annotated[
+    Text, Field(description="Name of a run, as GET /api/runs lists it; where only one is served, it may be left out.")
+]
 Features = Annotated[Text, Field(description="Features such as N;DAT;PL, where the run reads them.")]
 Prefix = Annotated[list[Text], Field(description="Tokens that every output must begin with.")]
 
@@ -59,7 +61,7 @@ class PredictBody(Body):
     """Inputs to predict."""
 
     model_config = _example(run="demo", inputs=["knight", "phoneme"], nbest=2)
-    run: RunName
+    run: RunName = ""
     inputs: list[Text | TextInput] = Field(description="Texts, or texts with features.")
     nbest: Count | None = Field(
         default=None, description="Maximum number of candidates per input; null: 1, with cover as many as allowed."
@@ -77,7 +79,7 @@ class ScoreBody(Body):
     """Pairs to score."""
 
     model_config = _example(run="demo", pairs=[{"source": "knight", "target": "N AY T"}])
-    run: RunName
+    run: RunName = ""
     pairs: list[PairInput]
 
 
@@ -89,7 +91,7 @@ class RankBody(Body):
     """A question and sentences to rank."""
 
     model_config = _example(run="answers", question="which colour ?", sentences=["the house was red", "the owl"])
-    run: RunName
+    run: RunName = ""
     question: Text
     sentences: list[Text]
     explain: bool = Field(default=False, description="Whether sentences have the attention weights of their words.")
@@ -99,7 +101,7 @@ class TokensBody(Body):
     """Texts whose tokens a language model scores."""
 
     model_config = _example(run="lm", texts=["knight"], top=5)
-    run: RunName
+    run: RunName = ""
     texts: list[Text]
     features: Features = ""
     top: Annotated[int, Field(ge=0, le=100)] = 5
@@ -109,7 +111,7 @@ class LatticeBody(Body):
     """An input whose lattice is shown."""
 
     model_config = _example(run="demo", input="knight", ended=True, nbest=8, top=5)
-    run: RunName
+    run: RunName = ""
     input: Text
     features: Features = ""
     ended: bool = Field(default=True, description="False: more input may follow.")
@@ -124,7 +126,7 @@ class CellBody(Body):
     """One cell of a lattice."""
 
     model_config = _example(run="demo", input="knight", target=["N", "AY", "T"], row=3, column=2)
-    run: RunName
+    run: RunName = ""
     input: Text
     features: Features = ""
     ended: bool = True
@@ -138,7 +140,7 @@ class CellBody(Body):
 class StreamStart(Body):
     """Options of a stream: the events ``start`` and ``reset`` of the socket."""
 
-    run: RunName
+    run: RunName = ""
     policy: Annotated[str, Field(pattern="^(greedy|beam)$")] = "beam"
     emit_bias: EmitBias = 0.0
     beam: Count | None = None

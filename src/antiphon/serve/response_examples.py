@@ -107,6 +107,36 @@ EXAMPLES: dict[str, dict[str, Any]] = {
 }
 
 
+_ERROR = {"error": "inputs: empty, expected at least one"}
+
+
 def documented(name: str) -> dict[int | str, dict[str, Any]]:
     """How the answers of an endpoint are described."""
-    return {200: {"description": "The answer.", "content": {"application/json": {"example": EXAMPLES[name]}}}}
+    return {200: _described("The answer.", EXAMPLES[name])} | REFUSALS
+
+
+def _described(description: str, example: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "description": description,
+        "content": {"application/json": {"schema": schema_of(example), "example": example}},
+    }
+
+
+def schema_of(example: Any) -> dict[str, Any]:
+    """The JSON schema of answers like this one; what is null here may be anything."""
+    if isinstance(example, dict):
+        properties = {key: schema_of(value) for key, value in example.items()}
+        return {"type": "object", "properties": properties, "required": list(properties)}
+    if isinstance(example, list):
+        kinds = [schema_of(value) for value in example]
+        one_kind = bool(kinds) and all(kind == kinds[0] for kind in kinds)
+        return {"type": "array", "items": kinds[0] if one_kind else {}}
+    types = {bool: "boolean", int: "integer", str: "string"}
+    # Other numbers and some texts may be null, as that of an input without an output.
+    return {} if example is None else {"type": types.get(type(example), ["number", "null"])}
+
+
+REFUSALS: dict[int | str, dict[str, Any]] = {
+    "4XX": _described("The request is refused: a sentence says why.", _ERROR),
+    "5XX": _described("The service fails, stops or is too slow: a sentence says which.", _ERROR),
+}

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
-from fastapi import APIRouter, Request, WebSocket
+from fastapi import APIRouter, Depends, Request, WebSocket
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
 from antiphon.exceptions import AntiphonError
@@ -20,7 +20,7 @@ from antiphon.serve.request_bodies import (
     ScoreBody,
     TokensBody,
 )
-from antiphon.serve.response_examples import documented
+from antiphon.serve.response_examples import REFUSALS, documented
 from antiphon.serve.service import Json, Service
 from antiphon.serve.service_metrics import CONTENT_TYPE
 from antiphon.serve.stream_socket import StreamSocket
@@ -70,7 +70,7 @@ def add_state(router: APIRouter, service: Service) -> None:
 def add_models(router: APIRouter, service: Service) -> None:
     """The endpoints that compute something with runs."""
 
-    @router.get("/api/runs", tags=["runs"])
+    @router.get("/api/runs", tags=["runs"], responses=REFUSALS)
     async def runs() -> Json:
         """What is served, and what each run can do."""
         return service.about()
@@ -96,20 +96,32 @@ def add_endpoint(router: APIRouter, service: Service, name: str, kind: type[Body
     answer = getattr(service, name)
 
     async def ask(body: kind, request: Request) -> Response:  # type: ignore[valid-type]
+        body.run = service.run_name(body.run)  # type: ignore[attr-defined]
         return await answered(request, body, answer(body), service)
 
-    documentation = {"tags": ["runs"], "responses": documented(name), "description": description}
+    documentation = {
+        "tags": ["runs"],
+        "responses": documented(name),
+        "description": description,
+        "dependencies": [Depends(check_media_type)],
+    }
     router.add_api_route(f"/api/{name}", ask, methods=["POST"], name=name, **documentation)  # type: ignore[arg-type]
+
+
+async def check_media_type(request: Request) -> None:
+    """Refuses a body that is not JSON, such as that of a form, which any web page can send."""
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise RefusedError(415, "the body is of another type, expected Content-Type: application/json")
 
 
 async def answered(request: Request, body: Any, work: Coroutine[Any, Any, Json], service: Service) -> Response:
     """The answer, unless it takes too long or the client goes away while it is computed."""
-    request.scope["antiphon"] = {"run": body.run, "inputs": body.item_count}
+    request.scope["antiphon"] = {"run": body.run[:100], "inputs": body.item_count}
     try:
         async with asyncio.timeout(service.limits.seconds):
             return JSONResponse(await unless_gone(request.receive, work))
     except TimeoutError:
-        service.metrics.refused.increment("seconds")
+        service.metrics.refused.labels("seconds").inc()
         raise RefusedError(
             504, f"no answer within {service.limits.seconds:g} seconds, expected a smaller request"
         ) from None

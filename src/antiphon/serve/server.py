@@ -14,6 +14,7 @@ from antiphon.child_processes import Terminated, raise_on_signals
 from antiphon.exceptions import InputError
 from antiphon.serve.app import create_app
 from antiphon.serve.service import Service
+from antiphon.serve.service_log import start_log
 from antiphon.serve.service_settings import Access, ServiceSettings
 
 _BACKLOG = 1024
@@ -97,12 +98,13 @@ def serve(models: Mapping[str, Model], settings: ServiceSettings) -> None:
     sys.setswitchinterval(_SWITCH_SECONDS)
     listening = listen(settings.access)
     service = Service(models, settings)
+    start_log(service.metrics.log_dropped, access=settings.access_log)
     config = uvicorn.Config(
         create_app(service),
         http=TimedProtocol,
         ws="websockets-sansio",
         ws_max_size=settings.limits.body_bytes,
-        log_level="error",
+        log_config=None,
         access_log=False,
         server_header=False,
         limit_concurrency=settings.limits.streams + _CONNECTIONS,
@@ -122,6 +124,6 @@ def listen(access: Access) -> socket.socket:
     family = socket.AF_INET6 if ":" in access.host else socket.AF_INET
     try:
         return socket.create_server((access.host, access.port), family=family, backlog=_BACKLOG)
-    except (OSError, OverflowError) as error:
+    except (OSError, OverflowError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise InputError(f"--host {access.host} --port {access.port}: {reason.lower()}, expected a free one") from None

@@ -72,8 +72,8 @@ class Service:
         self.ready, self.stopping = False, asyncio.Event()
         self.sockets: set[StreamSocketLike] = set()
         """Open sockets."""
-        self.metrics.queue.read = lambda: self.batcher.waiting
-        self.metrics.streams.read = lambda: len(self.sockets)
+        self.metrics.queue.set_function(lambda: self.batcher.waiting)
+        self.metrics.streams.set_function(lambda: len(self.sockets))
 
     async def watch_sockets(self) -> None:
         """Wakes sockets that have been silent for too long, so that they close."""
@@ -105,6 +105,12 @@ class Service:
                 "seconds": limits.seconds,
             },
         }
+
+    def run_name(self, name: str) -> str:
+        """The name of a run that a request names; it may leave it out where only one run is served."""
+        if not name and len(self.models) > 1:
+            raise RefusedError(422, f"run: missing, expected one of {', '.join(self.models)}")
+        return name or next(iter(self.models))
 
     def model(self, name: str, ability: str) -> Model:
         """The model of a run that can do what is asked."""

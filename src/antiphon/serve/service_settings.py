@@ -1,10 +1,13 @@
 """Settings of the service: access, and limits of requests and streams."""
 
+import re
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 
 from antiphon.exceptions import InputError
 
+_ORIGIN = re.compile(r"https?://([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
+"""An origin as browsers send it: in lower case, without a path."""
 LOOPBACK_NAMES = frozenset(("localhost", "127.0.0.1", "::1"))
 
 
@@ -54,6 +57,12 @@ class Access:
                 f"--host {self.host}: everyone who reaches this machine could use the runs, expected --token TOKEN or "
                 "--token-file FILE with it"
             )
+        for origin in self.origins:
+            if not _ORIGIN.fullmatch(origin):
+                raise InputError(
+                    f"--allow-origin {origin!r}: no origin, expected scheme, host and port alone, such as "
+                    "https://example.org"
+                )
 
     @property
     def known_hosts(self) -> frozenset[str] | None:

@@ -23,10 +23,10 @@ class StreamHistory:
         self.dropped: list[dict[str, Any]] = []
         self._alive: list[tuple[tuple[str, ...], float]] = []
 
-    def read(self, tokens: Sequence[str]) -> None:
-        """Adds a piece of input."""
+    def read(self, tokens: Sequence[str], *, is_new_piece: bool = True) -> None:
+        """Adds a piece of input, or more tokens of a long one."""
         self.source += tokens
-        self.pieces += 1
+        self.pieces += is_new_piece
 
     def write(self, tokens: Sequence[str]) -> None:
         """Adds tokens that were written after the pieces read so far."""

@@ -1,9 +1,11 @@
 """Streams that advance together: those of one run with the same search are a group, whatever their bias and features.
 
-All of this runs in the worker thread. A step brings pieces of input to one stream; the steps of one call are
-done piece by piece for all streams at once.
+All but ``StreamPool.close`` runs in the worker thread. A step brings pieces of input to one stream; the steps of one
+call are done piece by piece for all streams at once. If a call fails, no stream knows which of its pieces the group has
+read: the group is dropped, and each stream reads again what it had read before the call, in a new group.
 """
 
+from collections import deque
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
@@ -26,23 +28,25 @@ class StreamSearch:
 
 @dataclass(eq=False)
 class OpenStream:
-    """One input that arrives piece by piece; ``index`` is its place in the group while it has one."""
+    """One input that arrives piece by piece; ``index`` is its place in ``group`` while it has one."""
 
     features: tuple[str, ...] = ()
     emit_bias: float = 0.0
     prefix: tuple[int, ...] = ()
     watch: bool = False
-    index: int | None = None
+    group: StreamGroup | None = None
+    index: int = -1
+    read: list[Sequence[str]] = field(default_factory=list)
+    """The pieces of all steps that were computed."""
 
 
 @dataclass(frozen=True)
 class StreamStep:
-    """Pieces of input of a stream, in tokens; ``ends``: these are the last; ``closes``: its client has gone."""
+    """Pieces of input of a stream, in tokens; ``ends``: these are the last."""
 
     stream: OpenStream
     pieces: Sequence[Sequence[str]] = ()
     ends: bool = False
-    closes: bool = False
 
 
 @dataclass
@@ -65,15 +69,25 @@ class StreamPool:
             "margin": search.margin,
         }
         self.group: StreamGroup | None = None
+        self._closed = deque[OpenStream]()
+
+    def close(self, stream: OpenStream) -> None:
+        """Frees the place of a stream after the step that is computed now, or with the next one; from any thread."""
+        self._closed.append(stream)
 
     def advance(self, steps: list[StreamStep]) -> list[StreamStepResult]:
-        """The results of steps of different streams."""
+        """The results of steps of different streams; if it fails, none of the steps was done."""
         results = [StreamStepResult() for _ in steps]
+        try:
+            for position in range(max((len(step.pieces) + step.ends for step in steps), default=0)):
+                self._advance_once(position, list(zip(steps, results, strict=True)))
+        except BaseException:
+            self.group = None
+            raise
         for step in steps:
-            if step.closes:
-                self._close(step.stream)
-        for position in range(max((len(step.pieces) + step.ends for step in steps), default=0)):
-            self._advance_once(position, list(zip(steps, results, strict=True)))
+            step.stream.read += step.pieces
+        while self._closed:
+            self._free(self._closed.popleft())
         return results
 
     def _advance_once(self, position: int, steps: list[tuple[StreamStep, StreamStepResult]]) -> None:
@@ -84,9 +98,9 @@ class StreamPool:
         reading = [(step, result) for step, result in steps if position < len(step.pieces)]
         pieces = {self._open(step.stream): step.pieces[position] for step, _ in reading}
         ending = [
-            (step.stream.index, step.stream, result)
+            (self._open(step.stream), step.stream, result)
             for step, result in steps
-            if step.ends and position == len(step.pieces) and step.stream.index is not None
+            if step.ends and position == len(step.pieces) and (step.pieces or step.stream.read)
         ]
         if self.group is None or not (pieces or ending):
             return
@@ -96,21 +110,24 @@ class StreamPool:
             if step.stream.watch:
                 result.outputs.append(self.group.outputs(index))
         for index, stream, result in ending:
-            result.rest, stream.index = written[index], None
+            result.rest, stream.group = written[index], None
 
     def _open(self, stream: OpenStream) -> int:
-        """The place of a stream in the group, which it gets with its first piece."""
-        if stream.index is None:
-            if self.group is None:
-                self.group = self.model.streams([()], **self.options)
-                self.group.close(0)
-            stream.index = self.group.open(stream.features, emit_bias=stream.emit_bias, prefix=stream.prefix)
+        """The place of a stream in the group, which it gets with its first piece, or when the group is a new one."""
+        if self.group is None:
+            self.group = self.model.streams([()], **self.options)
+            self.group.close(0)
+        if stream.group is not self.group:
+            index = self.group.open(stream.features, emit_bias=stream.emit_bias, prefix=stream.prefix)
+            for piece in stream.read:
+                self.group.advance({index: piece})
+            stream.group, stream.index = self.group, index
         return stream.index
 
-    def _close(self, stream: OpenStream) -> None:
-        if stream.index is not None and self.group is not None:
+    def _free(self, stream: OpenStream) -> None:
+        if stream.group is not None and stream.group is self.group:
             self.group.close(stream.index)
-            stream.index = None
+        stream.group = None
 
 
 class StreamPools:

@@ -4,8 +4,9 @@ import asyncio
 import json
 import time
 from collections import deque
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from fastapi import WebSocket
 from pydantic import ValidationError
@@ -21,8 +22,8 @@ from antiphon.serve.stream_history import StreamHistory
 from antiphon.serve.stream_pool import OpenStream, StreamPool, StreamSearch, StreamStep, StreamStepResult
 from antiphon.serve.validation_errors import describe_errors
 
-PIECES_AT_ONCE = 8
-"""Pieces of a long text that are read in one step, so that other streams need not wait for all of it."""
+TOKENS_AT_ONCE = 8
+"""Tokens that are read in one step, so that other streams need not wait for all of a long text or a long piece."""
 _MAX_PENDING = 64
 """Messages that wait; a client that sends more has to wait itself."""
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
@@ -54,7 +55,7 @@ class StreamSocket:
 
     def _begin(self) -> None:
         self.history, self.started = StreamHistory(), time.perf_counter()
-        self.has_stepped = self.has_ended = False
+        self.has_ended = False
 
     async def run(self) -> None:
         """Serves the connection until one of both sides closes it."""
@@ -71,12 +72,12 @@ class StreamSocket:
         finally:
             reader.cancel()
             self.service.sockets.discard(self)
-            await self._leave()
+            self._leave()
 
     async def _accepted(self) -> bool:
         """Whether there is room for a stream; otherwise the client is told to come back later."""
         if self.service.stopping.is_set() or len(self.service.sockets) >= self.limits.streams:
-            self.service.metrics.refused.increment("streams")
+            self.service.metrics.refused.labels("streams").inc()
             await self.socket.accept()
             await self._close(CloseError(1013, "too many streams are open, expected a connection later"))
             return False
@@ -149,19 +150,17 @@ class StreamSocket:
             options = StreamStart.model_validate(before | event)
         except ValidationError as error:
             raise RefusedError(422, describe_errors(error.errors())) from None
+        options.run = self.service.run_name(options.run)
         stream = self._stream_of(options)
-        await self._enter(StreamSearch(options.run, options.policy, options.beam, options.margin))
+        self._enter(StreamSearch(options.run, options.policy, options.beam, options.margin))
         self.options, self.stream = options, stream
         self._begin()
         await self._send({"event": "started", **options.model_dump(exclude={"beam"})})
 
-    async def _enter(self, search: StreamSearch) -> None:
+    def _enter(self, search: StreamSearch) -> None:
         """Joins the streams that are searched in the same way; the stream so far is given up."""
-        if search == self.search:
-            await self._give_up_stream()
-            return
         pool = self.service.pools.enter(search)
-        await self._leave()
+        self._leave()
         self.search, self.pool = search, pool
 
     def _stream_of(self, options: StreamStart) -> OpenStream:
@@ -187,23 +186,25 @@ class StreamSocket:
             raise CloseError(4413, f"a text of more than {self.limits.characters:,} characters")
         source = self.service.models[options.run].codec.source
         pieces = [text] if "token" in event else split_pieces(text, by_character=isinstance(source.tokeniser, Chars))
-        if self.history.pieces + len(pieces) > self.limits.stream_tokens:
+        tokens = [source.tokens(piece) for piece in pieces]
+        count = max(self.history.pieces + len(pieces), len(self.history.source) + sum(map(len, tokens)))
+        if count > self.limits.stream_tokens:
             raise CloseError(4413, f"an input of more than {self.limits.stream_tokens:,} tokens")
-        for start in range(0, len(pieces), PIECES_AT_ONCE):
-            await self._read_pieces(pieces[start : start + PIECES_AT_ONCE])
+        for parts in steps_of(pieces, tokens):
+            await self._read_parts(parts)
         if options.watch and not self.messages and self.history.source:
             await self._send_lattice()
 
-    async def _read_pieces(self, pieces: list[str]) -> None:
-        source = self.service.models[self._open_options().run].codec.source
-        tokens = [source.tokens(piece) for piece in pieces]
-        self.has_stepped = True
-        result = await self._step(StreamStep(self.stream, tokens))
+    async def _read_parts(self, parts: "list[Part]") -> None:
+        """Reads what is read in one step; the event of a piece comes with its first part."""
+        vocab = self.service.models[self._open_options().run].codec.source.vocab
+        result = await self._step(StreamStep(self.stream, [part.tokens for part in parts]))
         events: list[Event] = []
-        for index, (piece, read, written) in enumerate(zip(pieces, tokens, result.written, strict=True)):
-            self.history.read(read)
-            unknown = [token for token in read if token not in source.vocab]
-            events.append(self._event("read", piece, self.history.pieces) | {"unknown": unknown})
+        for index, (part, written) in enumerate(zip(parts, result.written, strict=True)):
+            self.history.read(part.tokens, is_new_piece=part.piece is not None)
+            if part.piece is not None:
+                unknown = [token for token in part.piece_tokens if token not in vocab]
+                events.append(self._event("read", part.piece, self.history.pieces) | {"unknown": unknown})
             events += self._write(written)
             if self.stream.watch:
                 self.history.watch(result.outputs[index])
@@ -253,8 +254,8 @@ class StreamSocket:
         (result,) = await self.service.batcher.submit(self.pool, [step], self.pool.advance, of_stream=True)
         metrics = self.service.metrics
         metrics.stream_seconds.observe(time.perf_counter() - started)
-        metrics.tokens.increment("read", amount=len(step.pieces))
-        metrics.tokens.increment("write", amount=sum(map(len, result.written)) + len(result.rest))
+        metrics.tokens.labels("read").inc(sum(map(len, step.pieces)))
+        metrics.tokens.labels("write").inc(sum(map(len, result.written)) + len(result.rest))
         return result  # type: ignore[no-any-return]
 
     def _event(self, event: str, token: str, position: int) -> Event:
@@ -280,19 +281,12 @@ class StreamSocket:
                 if self.socket.application_state is WebSocketState.CONNECTED:
                     await self.socket.close(close.code, close.reason)
 
-    async def _leave(self) -> None:
-        """Leaves the other streams."""
-        if self.search is not None:
-            await self._give_up_stream()
+    def _leave(self) -> None:
+        """Leaves the other streams, and frees the place of this one."""
+        if self.search is not None and self.pool is not None:
+            self.pool.close(self.stream)
             self.service.pools.leave(self.search)
             self.pool = self.search = None
-
-    async def _give_up_stream(self) -> None:
-        """Frees the place of the stream, if it has one."""
-        if self.pool is not None and self.has_stepped and not self.has_ended:
-            with suppress(RefusedError):
-                step = StreamStep(self.stream, closes=True)
-                await self.service.batcher.submit(self.pool, [step], self.pool.advance, of_stream=True)
 
 
 def parse_event(message: str) -> Event:
@@ -306,6 +300,32 @@ def parse_event(message: str) -> Event:
     if not isinstance(event, dict):
         raise RefusedError(400, 'not a JSON object, expected one such as {"event": "end"}')
     return event
+
+
+class Part(NamedTuple):
+    """Tokens that are read together: of a piece, or of a part of a long one; only the first part has ``piece``."""
+
+    tokens: Sequence[str]
+    piece: str | None
+    piece_tokens: Sequence[str]
+
+
+def steps_of(pieces: Sequence[str], tokens: Sequence[Sequence[str]]) -> Iterator[list[Part]]:
+    """The parts of pieces, given with their tokens, that are read in each step."""
+    parts = [
+        Part(read[start : start + TOKENS_AT_ONCE], None if start else piece, read)
+        for piece, read in zip(pieces, tokens, strict=True)
+        for start in range(0, max(1, len(read)), TOKENS_AT_ONCE)
+    ]
+    step, size = list[Part](), 0
+    for part in parts:
+        if step and size + max(1, len(part.tokens)) > TOKENS_AT_ONCE:
+            yield step
+            step, size = [], 0
+        step.append(part)
+        size += max(1, len(part.tokens))
+    if step:
+        yield step
 
 
 def split_pieces(text: str, *, by_character: bool) -> list[str]:
