@@ -187,7 +187,7 @@ class StreamSocket:
             raise CloseError(4413, f"a text of more than {self.limits.characters:,} characters")
         source = self.service.models[options.run].codec.source
         pieces = [text] if "token" in event else split_pieces(text, by_character=isinstance(source.tokeniser, Chars))
-        if self.history.pieces + len(pieces) > self.limits.stream_tokens:
+        if len(self.history.source) + len(pieces) > self.limits.stream_tokens:
             raise CloseError(4413, f"an input of more than {self.limits.stream_tokens:,} tokens")
         for start in range(0, len(pieces), PIECES_AT_ONCE):
             await self._read_pieces(pieces[start : start + PIECES_AT_ONCE])
@@ -203,7 +203,7 @@ class StreamSocket:
         for index, (piece, read, written) in enumerate(zip(pieces, tokens, result.written, strict=True)):
             self.history.read(read)
             unknown = [token for token in read if token not in source.vocab]
-            events.append(self._event("read", piece, self.history.pieces) | {"unknown": unknown})
+            events.append(self._event("read", piece, len(self.history.source)) | {"unknown": unknown})
             events += self._write(written)
             if self.stream.watch:
                 self.history.watch(result.outputs[index])
