@@ -8,7 +8,6 @@ from rich.text import Text
 
 from antiphon.terminal import printable
 
-
 WIDTH_OF_FILES = 160
 """Width of text that does not go to a terminal."""
 

@@ -39,10 +39,7 @@ def in_whole_words(text: str) -> str:
     if not sys.stderr.isatty():
         return text
     width = os.get_terminal_size(sys.stderr.fileno()).columns or sys.maxsize
-    return "\n".join(
-        fill(line, width, break_long_words=False, break_on_hyphens=False)
-        for line in text.split("\n")
-    )
+    return "\n".join(fill(line, width, break_long_words=False, break_on_hyphens=False) for line in text.split("\n"))
 
 
 def count_of(count: int, noun: str) -> str:

@@ -136,7 +136,7 @@ class _Argument(TyperArgument):
 
 @cache
 def _command() -> Any:
-    command = typer.main.get_command(app)
+    command: Any = typer.main.get_command(app)
     for verb in command.commands.values():
         for parameter in verb.params:
             if isinstance(parameter, TyperArgument):
