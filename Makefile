@@ -20,7 +20,7 @@ demo: setup  ## learn to pronounce and to spell English in about four minutes
 
 serve: setup  ## serve the runs of the demo, which is done first if it has not been; open http://127.0.0.1:8000
 	test -f runs/demo-spelling/noisy/manifest.json || $(BIN)/antiphon demo
-	$(BIN)/antiphon serve runs/demo-spelling/channel runs/demo runs/demo-spelling/noisy runs/demo-spelling/lm
+	$(BIN)/antiphon serve runs/demo runs/demo-spelling/noisy runs/demo-spelling/channel runs/demo-spelling/lm
 
 check: setup  ## format, lint and types
 	$(BIN)/ruff format --check .

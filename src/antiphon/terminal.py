@@ -1,8 +1,10 @@
 """Prints text from files, paths and recipes literally, never as markup or terminal codes."""
 
+import os
 import re
 import sys
 from collections.abc import Callable
+from textwrap import fill
 
 Say = Callable[[str], None]
 """Shows a line of text to the user, such as the progress of a training."""
@@ -29,7 +31,15 @@ def silent(line: str) -> None:
 
 def print_note(message: str) -> None:
     """Prints a note of a command on standard error."""
-    print(printable(f"antiphon: {message}"), file=sys.stderr)
+    print(in_whole_words(printable(f"antiphon: {message}")), file=sys.stderr)
+
+
+def in_whole_words(text: str) -> str:
+    """The text for standard error: on a terminal, lines break between words, which it would not do by itself."""
+    if not sys.stderr.isatty():
+        return text
+    width = os.get_terminal_size(sys.stderr.fileno()).columns or sys.maxsize
+    return "\n".join(fill(line, width, break_long_words=False, break_on_hyphens=False) for line in text.split("\n"))
 
 
 def count_of(count: int, noun: str) -> str:

@@ -68,7 +68,7 @@ def test_a_combination_that_fails_does_not_stop_the_others(antiphon, recipe, tmp
     [
         ("seed=1,2", "expected section.key=value,value..."),
         ("train.seed=", "expected section.key=value,value..."),
-        ("train.sed=1,2", "train.sed: unknown key, did you mean seed?"),
+        ("train.sed=1,2", "--grid: train.sed: unknown key, did you mean seed?"),
         ("train.dev_metric=accuracy,perplexity", "cannot be compared"),
     ],
 )

@@ -40,6 +40,7 @@ def test_every_verb_fits_80_columns_without_noise(antiphon, verb):
     text = help_of(antiphon, verb)
     assert all(len(line) <= 80 for line in text.splitlines())
     assert not re.search(r"<bool>|\bBOOLEAN\b|\bunset\b|\[default: None\]", text)
+    assert not re.search(r"[{}]|\[\[|<(path|str|list.*)>", text.partition("Options:\n")[0])
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -8,7 +8,8 @@ from antiphon.recipe.recipe_file import load_recipe
 from antiphon.recipe.shipped_recipes import FOLDER, find_recipe, recipe_names
 
 
-def test_recipes_lists_every_recipe_with_its_task_and_kind(antiphon):
+def test_recipes_lists_every_recipe_with_its_task_and_kind(antiphon, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
     listed = antiphon("recipes").out
     assert set(recipe_names()) >= {"g2p", "inflection", "toy", "answer-selection"}
     assert all(name in listed for name in recipe_names())

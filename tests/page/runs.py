@@ -1,6 +1,7 @@
 """Small runs of every kind that the page shows, trained in seconds."""
 
 import random
+from itertools import product
 
 from antiphon.api import train
 from antiphon.runs.noisy_channel_run import combine_runs
@@ -8,8 +9,10 @@ from tests.toy import inflect, words, write_pairs, write_questions, write_vector
 
 SMALL = {"model": {"hidden_size": 32, "dropout": 0.1}, "search": {"beam": 4}}
 TRAINING = {"train.learning_rate": 0.01, "train.passes": 1, "train.batch_size": 32}
-NAMES = ("online", "waiting", "noisy", "lm", "genders", "answers")
+NAMES = ("online", "waiting", "noisy", "lm", "genders", "answers", "attention", "scripts")
 GENDERS = {"MASC": "o", "FEM": "a"}
+SCRIPTS = {"가": "با", "민": "نت", "소": "سو", "달": "دل"}
+"""Syllables of Hangul, which are read as two or three letters, and what is written for them from right to left."""
 
 
 def train_runs(folder):
@@ -30,6 +33,9 @@ def train_runs(folder):
         "data.dev": write_genders(folder / "g.dev.tsv", 2),
     }
     _train(folder / "genders", genders | online, epochs=4)
+    _train(folder / "attention", pairs | {"model.kind": "attention"}, epochs=1)
+    scripts = {"data.train": write_scripts(folder / "s.train.tsv"), "data.dev": write_scripts(folder / "s.dev.tsv")}
+    _train(folder / "scripts", scripts | online, epochs=20)
     train_ranker(folder)
 
 
@@ -40,6 +46,14 @@ def write_genders(path, seed):
     lines = [
         f"{word}\t{word}{GENDERS[gender]}\tN;{gender}\n" for word, gender in zip(words(150, seed), genders, strict=True)
     ]
+    path.write_text("".join(lines), encoding="utf-8")
+    return path
+
+
+def write_scripts(path):
+    """All words of up to three syllables, as both sides write them."""
+    words = [word for length in (1, 2, 3) for word in product(SCRIPTS, repeat=length)]
+    lines = [f"{''.join(word)}\t{''.join(map(SCRIPTS.__getitem__, word))}\n" for word in words]
     path.write_text("".join(lines), encoding="utf-8")
     return path
 

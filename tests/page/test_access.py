@@ -12,6 +12,7 @@ VIEWS = {
     "features": {"run": "genders", "text": "tomi", "ended": "true", "features": "N;FEM"},
     "noisy channel": {"run": "noisy", "text": "dagibu", "ended": "true"},
     "comparison": {"run": "online", "compare": "waiting", "text": "dagibu", "ended": "true"},
+    "attention": {"run": "attention", "text": "dagibu", "ended": "true"},
     "answers": {"run": "answers"},
     "language model": {"run": "lm", "text": "daagiib"},
 }

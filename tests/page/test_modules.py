@@ -35,6 +35,7 @@ def test_a_state_survives_the_address(call):
         "features": "N;PL",
         "policy": "beam",
         "bias": -1.5,
+        "margin": 0,
         "prefix": ["a", " ", "&"],
         "weights": [1, 0.25, 0, 2],
         "question": "who?",
@@ -44,8 +45,9 @@ def test_a_state_survives_the_address(call):
 
 
 def test_nonsense_in_an_address_is_ignored(call):
-    state = call("link", "fromHash", "#bias=x&weights=1&weights=NaN&policy=odd&ended=perhaps")
-    assert (state["bias"], state["weights"], state["policy"], state["ended"]) == (0, [], "greedy", False)
+    state = call("link", "fromHash", "#bias=x&margin=-1&weights=1&weights=NaN&policy=odd&ended=perhaps")
+    assert (state["bias"], state["margin"], state["weights"]) == (0, None, [])
+    assert (state["policy"], state["ended"]) == ("greedy", False)
 
 
 PARTS = [
@@ -74,6 +76,46 @@ def test_words_are_read_once_a_space_follows_and_characters_at_once(call):
     assert call("pieces", "piecesOf", "né", "chars", False) == ["n", "é"]
 
 
+def served(source, target, ended, **keys):
+    """An answer of the server about a lattice."""
+    answer = {"source": source, "target": target, "ended": ended, "posterior": [], "write": [], "written": len(target)}
+    return {**answer, "method": "alignment", "rows": [0] * len(target), "next": [], **keys}
+
+
+def test_next_tokens_are_compared_where_reading_on_is_all_but_certain(call):
+    column = {"summed": [["N", 3e-9], ["K", 1e-9]], "best_path": [["N", 0.8]], "read_on": 1.0}
+    lattice = call("lattice_answers", "servedLattice", served(["k"], [], False, next=[column]), None)
+    assert lattice["next"] == [
+        [{"token": "N", "summed": 0.75, "bestPath": 0.8}, {"token": "K", "summed": 0.25, "bestPath": None}]
+    ]
+
+
+def test_the_policy_wrote_in_rows_that_it_had_read(call):
+    hangul = served(["ᄀ", "ᅡ", "ᆫ", "ᄂ"], ["k", "a"], False)
+    rows = call("lattice_answers", "servedLattice", hangul, {"read": 4, "readBefore": [2, 4]})["writtenAt"]
+    assert rows == [1, 3]
+    other = call("lattice_answers", "servedLattice", hangul, {"read": 2, "readBefore": [1, 2]})["writtenAt"]
+    assert other is None  # what was read are not the symbols of these rows
+
+
+@pytest.mark.parametrize("policy", ["greedy", "beam"])
+def test_the_slider_waits_on_the_left_and_hurries_on_the_right(call, policy):
+    knob = {"greedy": lambda state: state["bias"], "beam": lambda state: -state["margin"]}[policy]
+    shown = call("delay", "delayOf", policy, {"bias": 0, "margin": None}, 1.0)
+    for position in (shown["least"], -0.5, 0, shown["most"]):
+        state = {"bias": 0, "margin": None, **call("delay", "delayChange", policy, position)}
+        assert knob(state) == position  # a higher bias and a narrower margin write sooner
+        assert call("delay", "delayOf", policy, state, 1.0)["position"] == position
+
+
+def test_the_slider_says_what_it_changes(call):
+    state = {"bias": 1.25, "margin": None}
+    assert call("delay", "delayOf", "greedy", state, 1.0)["value"] == "bias +1.3"
+    assert call("delay", "delayOf", "beam", state, 1.0)["value"] == "margin 1.0"
+    assert call("delay", "delayOf", "beam", state, None)["value"] == "all agree"
+    assert call("delay", "delayOf", "beam", {"bias": 0, "margin": 2}, None)["value"] == "margin 2.0"
+
+
 def test_a_large_lattice_paints_only_what_is_seen(page):
     painted = page.evaluate(
         """async () => {
@@ -98,8 +140,9 @@ def test_a_large_lattice_paints_only_what_is_seen(page):
           const size = [picture.spacer.offsetWidth > 5000, picture.spacer.offsetHeight > 5000];
           boxes = 0;
           picture.draw();
-          return { boxes, size };
+          return { boxes, size, scrolled: [picture.scroller.scrollLeft, picture.scroller.scrollTop] };
         }"""
     )
     assert painted["size"] == [True, True]
     assert 100 < painted["boxes"] < 2000
+    assert painted["scrolled"] == [0, 0]

@@ -22,6 +22,13 @@ def test_sentences_are_ranked_and_their_words_coloured(screen):
     assert numbers == sorted(numbers, reverse=True)
 
 
+def test_an_emptied_form_has_no_ranking(screen):
+    page = screen.open(run="answers")
+    screen.wait("() => document.querySelectorAll('.ranking li').length > 0")
+    page.locator("#sentences").fill("")
+    screen.wait("() => document.querySelectorAll('.ranking').length === 0")
+
+
 def test_examples_of_questions_can_be_clicked(screen):
     page = screen.open(run="answers")
     page.locator("#answer-examples button").nth(1).click()

@@ -26,7 +26,7 @@ def test_tokens_appear_before_the_input_has_ended(screen):
     assert "read 6, wrote 10" in page.locator(".facts").inner_text()
 
 
-def test_a_first_visit_starts_with_an_example_of_a_run_that_streams(screen):
+def test_a_first_visit_starts_with_an_example_of_the_first_run(screen):
     page = screen.open()
     screen.wait("() => location.hash.includes('ended=true')")
     assert page.locator("#run").input_value() == "online"
@@ -122,11 +122,12 @@ def test_dropped_candidates_stay_visible(screen):
     assert re.search(r"^dropped ", page.locator(".is-dropped .reason").first.inner_text())
 
 
-def test_a_higher_bias_writes_sooner(screen):
-    page = screen.open(run="online", text="dagibu", ended="true", bias="-6")
+@pytest.mark.parametrize("policy", ["greedy", "beam"])
+def test_the_slider_makes_either_policy_write_sooner(screen, policy):
+    page = screen.open(run="online", text="dagibu", ended="true", policy=policy)
     lagging = [""]
-    for bias in (-6, 6):
-        screen.set_slider("#bias", bias)
+    for end in ("min", "max"):
+        screen.set_slider("#delay", page.locator("#delay").get_attribute(end))
         screen.wait(
             "known => document.querySelectorAll('.lattice-table tbody tr').length === 7 "
             "&& !known.includes(document.querySelector('.lagging')?.innerText)",
@@ -135,6 +136,62 @@ def test_a_higher_bias_writes_sooner(screen):
         lagging.append(page.locator(".lagging").inner_text())
     late, soon = (float(text.split()[1].replace("−", "-")) for text in lagging[1:])
     assert soon < late
+
+
+def test_an_output_that_the_search_does_not_prefer_has_a_note(screen):
+    page = screen.open(run="online", text="dagibu", ended="true")
+    screen.wait_for_output(inflect("dagibu"))
+    screen.wait("() => document.querySelectorAll('.output button').length > 1")
+    assert page.locator(".note").inner_text() == ""
+    screen.set_slider("#delay", 6)
+    screen.wait("() => document.querySelector('.note').innerText.includes('the search prefers candidate 1')")
+    assert screen.written != screen.candidates[0]
+
+
+def test_pieces_of_several_symbols_are_written_in_rows_that_were_read(screen):
+    page = screen.open(run="scripts", text="가민달", ended="true")
+    screen.wait("() => document.querySelectorAll('.lattice-table tbody tr').length === 9")
+    assert "read 8, wrote" in page.locator(".facts").inner_text()
+
+
+def test_letters_that_join_are_one_text_from_right_to_left(screen):
+    page = screen.open(run="scripts", text="가민달", ended="true")
+    screen.wait("() => document.querySelectorAll('.output button').length > 0")
+    style = "(each, name) => getComputedStyle(each).getPropertyValue(name)"
+    assert page.locator(".tokens").evaluate(style, "direction") == "rtl"
+    assert page.locator(".token").first.evaluate(style, "display") == "inline"
+    assert page.locator(".tokens").inner_text() == screen.written
+    assert page.locator(".output button").first.evaluate(style, "direction") == "rtl"
+
+
+def test_a_long_input_shows_its_beginning_and_its_probabilities(screen):
+    screen.page.set_viewport_size({"width": 1280, "height": 720})
+    page = screen.open(run="online", text="dagibumote" * 9, ended="true")
+    screen.wait("() => document.querySelectorAll('.output button').length > 0")
+    screen.wait("() => document.querySelector('.lattice-size').offsetHeight > 1000")
+    assert page.locator(".lattice").evaluate("each => [each.scrollLeft, each.scrollTop]") == [0, 0]
+    assert page.locator(".candidate-scroll").evaluate("each => each.scrollWidth <= each.clientWidth")
+
+
+def test_attention_is_explained_as_attention(screen):
+    page = screen.open(run="attention", text="dagibu", ended="true")
+    screen.wait("() => document.querySelectorAll('.lattice-table tbody tr').length === 7")
+    page.locator("#explain").click()
+    explanation = page.locator("#explanation").inner_text()
+    assert "not an alignment" in explanation
+    assert "staircase" not in explanation
+    assert "attention that a symbol" in page.locator(".lattice-table caption").text_content()
+    page.locator("#run").select_option("online")
+    page.locator("#explain").click()
+    assert "staircase" in page.locator("#explanation").inner_text()
+
+
+def test_a_link_to_a_run_that_is_not_served_says_so(screen):
+    page = screen.open(run="elsewhere", text="dagibu", ended="true")
+    screen.wait("() => document.querySelector('#missing').innerText.includes('elsewhere')")
+    assert "this is online" in page.locator("#missing").inner_text()
+    page.locator("#run").select_option("waiting")
+    assert page.locator("#missing").is_hidden()
 
 
 def test_a_bidirectional_run_waits_and_says_so(screen):
@@ -257,8 +314,12 @@ def test_a_server_with_a_token_asks_for_it_first(runs, browser):
     with serving(runs[0], "--token", "secret") as address:
         page = browser.new_page()
         page.goto(f"{address}/#run=online&text=dagibu&ended=true")
-        page.get_by_label("Token of this service").fill("secret")
-        page.keyboard.press("Enter")
+        assert page.get_by_role("alert").count() == 0
+        for token in ("a guess", "secret"):
+            page.get_by_label("Token of this service").fill(token)
+            page.keyboard.press("Enter")
+            if token != "secret":
+                assert page.get_by_role("alert").inner_text() == "This token is wrong."
         page.wait_for_function("() => document.querySelectorAll('.token').length === 10")
         page.locator("#copy-curl").click()
         page.wait_for_function("() => document.querySelector('#copied').open")

@@ -44,7 +44,8 @@ def test_settings_of_some_kinds_say_which(antiphon):
     assert "of " not in antiphon("settings", "train.seed").out.partition("whole number")[2]
 
 
-def test_settings_are_listed_by_section_and_key(antiphon):
+def test_settings_are_listed_by_section_and_key(antiphon, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
     assert "train.ema_decay" in antiphon("settings").out
     one = antiphon("settings", "train.seed").out
     assert "train.seed" in one

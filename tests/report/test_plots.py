@@ -1,11 +1,14 @@
 import builtins
+import os
 import re
+import subprocess
+import sys
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
-from antiphon.exceptions import InputError, how_to_install
+from antiphon.exceptions import InputError, RunError, how_to_install
 from antiphon.report.plots import NO_GLYPH, optional_picture, plot_alignment, plot_curves, plot_training
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -146,3 +149,20 @@ def test_symbols_without_a_glyph_are_one_note_and_none_where_text_stays_text(tmp
     plot_alignment(symbols, symbols, [0, 1, 2], None, tmp_path / "x.png")
     assert capsys.readouterr().err in ("", f"antiphon: {NO_GLYPH}\n")
     assert not list(recwarn)
+
+
+def test_a_picture_is_drawn_where_the_variable_names_no_backend(tmp_path):
+    program = "import sys, pathlib; from antiphon.report.plots import plot_bars as plot; "
+    program += "plot({'a': 0.5}, 'x', pathlib.Path(sys.argv[1]))"
+    command = [sys.executable, "-c", program, tmp_path / "x.png"]
+    subprocess.run(command, check=True, env=os.environ | {"MPLBACKEND": "nonsense"})
+    assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_picture_that_cannot_be_drawn_is_skipped_and_other_errors_are_not(tmp_path):
+    notes = []
+    with optional_picture(tmp_path / "training.png", notes.append):
+        raise ValueError("no such font")
+    assert notes == [f"{tmp_path}/training.png skipped: matplotlib could not draw it (no such font)"]
+    with pytest.raises(RunError), optional_picture(tmp_path / "training.png", notes.append):
+        raise RunError("the run is damaged")

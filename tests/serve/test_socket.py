@@ -56,6 +56,17 @@ def test_events_have_the_format_of_the_command_line(server):
     assert all(set(event) == {"event", "token", "position", "time"} for event in events if event["event"] == "write")
 
 
+def test_a_piece_of_several_tokens_counts_as_several(server):
+    with server.socket() as socket:
+        say(socket, event="start", run="online")
+        for piece in ("dag", "ibu"):
+            say(socket, event="read", token=piece)
+        say(socket, event="end")
+        events = hear(socket, "end")
+    assert [event["position"] for event in events if event["event"] == "read"] == [3, 6]
+    assert set(events[-1]["read"]) <= {3, 6}
+
+
 def test_text_is_read_in_pieces_and_an_empty_input_writes_nothing(server, models):
     with server.socket() as socket:
         say(socket, event="start", run="online")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperArgument
 
 from antiphon import __version__
 from antiphon.child_processes import raise_on_signals
@@ -118,9 +119,29 @@ def _check_current_folder() -> None:
         raise InputError("the current folder no longer exists, expected to start in one that does") from None
 
 
+class _Argument(TyperArgument):
+    """An argument that help calls by its name alone."""
+
+    def get_usage_pieces(self, ctx: Any) -> list[str]:
+        """The name in the first line: in brackets if it may be missing, with dots if there may be several."""
+        name = self.metavar or self.name.upper()
+        shown = name if self.required or name.startswith("[") else f"[{name}]"
+        return [shown if self.nargs == 1 or " " in name else f"{shown}..."]
+
+    def get_help_record(self, ctx: Any) -> tuple[str, str] | None:
+        """The name and its description, without the type."""
+        record = super().get_help_record(ctx)
+        return record and (self.metavar or self.name.upper(), record[1])
+
+
 @cache
 def _command() -> Any:
-    return typer.main.get_command(app)
+    command: Any = typer.main.get_command(app)
+    for verb in command.commands.values():
+        for parameter in verb.params:
+            if isinstance(parameter, TyperArgument):
+                parameter.__class__ = _Argument
+    return command
 
 
 def _run(arguments: Sequence[str]) -> int:

@@ -48,7 +48,7 @@ def command(
     ):
         console.print(f"  {line}", style="cyan", soft_wrap=True)
     console.print("\nand watch the runs read and write, on a page\n")
-    served = " ".join(str(run) for run in (spelling / "channel", out, spelling / "noisy", spelling / "lm"))
+    served = " ".join(str(run) for run in (out, spelling / "noisy", spelling / "channel", spelling / "lm"))
     console.print(f"  {antiphon} serve {served}", style="cyan", soft_wrap=True)
 
 

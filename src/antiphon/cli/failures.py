@@ -14,7 +14,7 @@ import typer
 from antiphon.child_processes import interrupt_status
 from antiphon.exceptions import AntiphonError
 from antiphon.storage.atomic import final_location
-from antiphon.terminal import printable
+from antiphon.terminal import in_whole_words, printable
 
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 """The exception of typer for wrong arguments; not every version has a public name for it."""
@@ -61,16 +61,19 @@ def secure_standard_streams() -> None:
             _occupy(number, os.O_RDONLY if name == "stdout" else os.O_WRONLY)
             setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
     if sys.__stdout__ in (sys.stdout, None) and isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout = _rewrapped(sys.stdout, NamedOutput, "utf-8")
+        _rewrap("stdout", sys.stdout, NamedOutput, "utf-8")
     if sys.__stderr__ in (sys.stderr, None) and isinstance(sys.stderr, io.TextIOWrapper):
-        sys.stderr = _rewrapped(sys.stderr, LenientOutput, sys.stderr.encoding)
+        _rewrap("stderr", sys.stderr, LenientOutput, sys.stderr.encoding)
 
 
-def _rewrapped(stream: io.TextIOWrapper, kind: type[io.TextIOWrapper], encoding: str) -> io.TextIOWrapper:
+def _rewrap(name: str, stream: io.TextIOWrapper, kind: type[io.TextIOWrapper], encoding: str) -> None:
+    """Replaces a standard stream, also as the original one: libraries ask that one for the width of the terminal."""
     at_once, lines = stream.write_through, stream.line_buffering
-    return kind(
+    new = kind(
         stream.detach(), encoding=encoding, errors="backslashreplace", line_buffering=lines, write_through=at_once
     )
+    setattr(sys, name, new)
+    setattr(sys, f"__{name}__", new)
 
 
 class LenientOutput(io.TextIOWrapper):
@@ -116,7 +119,7 @@ def report(failure: Failure) -> int:
     if failure.message:
         with suppress(OSError, ValueError):
             shown = "\n".join(map(_shortened, printable(failure.message).split("\n")[:_MAX_LINES]))
-            print(f"antiphon: {shown}", file=sys.stderr, flush=True)
+            print(in_whole_words(f"antiphon: {shown}"), file=sys.stderr, flush=True)
     return failure.status
 
 

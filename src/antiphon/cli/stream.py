@@ -76,7 +76,7 @@ def command(
     source, target = model.codec.source.tokeniser, model.codec.target.tokeniser
     pieces = arriving(cast(BufferedReader, sys.stdin.buffer), by_character=isinstance(source, Chars))
     unknown = UnknownPieces(model.codec.source)
-    writer = EventWriter(unknown.find) if format is Format.jsonl else TextWriter(target.join)
+    writer = EventWriter(model.codec.source) if format is Format.jsonl else TextWriter(target.join)
     try:
         process_lines(unknown.follow(pieces), start, writer)
     finally:
@@ -128,8 +128,8 @@ def process_lines(pieces: Iterator[str], start: "Callable[[], Stream]", writer: 
 class Writer(Protocol):
     """Output of a stream."""
 
-    def read(self, token: str) -> None:
-        """Records a token that was read."""
+    def read(self, piece: str) -> None:
+        """Records a piece that was read."""
 
     def write(self, tokens: Sequence[str]) -> None:
         """Writes the next tokens of an output."""
@@ -144,7 +144,7 @@ class TextWriter:
     def __init__(self, join: Callable[[Sequence[str]], str]) -> None:
         self.join, self.before = join, list[str]()
 
-    def read(self, token: str) -> None:
+    def read(self, piece: str) -> None:
         """Prints nothing: only outputs are shown."""
 
     def write(self, tokens: Sequence[str]) -> None:
@@ -161,35 +161,37 @@ class TextWriter:
 
 
 class EventWriter:
-    """One JSON object for every token read or written; positions count from 1 in every line, times are in seconds.
+    """One JSON object for every piece read and token written; times are in seconds.
 
-    Events of reading list the symbols that training never saw.
+    Positions count tokens from 1 in every line; a piece may be several, of which training never saw those listed.
     """
 
-    def __init__(self, find_unknown: Callable[[str], list[str]]) -> None:
-        self.find_unknown = find_unknown
+    def __init__(self, source: "TextCodec") -> None:
+        self.source = source
         self._start()
 
     def _start(self) -> None:
         self.positions = {"read": 0, "write": 0}
         self.started = time.perf_counter()
 
-    def read(self, token: str) -> None:
-        """Records a token that was read."""
-        self._event("read", token, {"unknown": self.find_unknown(token)})
+    def read(self, piece: str) -> None:
+        """Records a piece that was read."""
+        tokens = self.source.tokens(piece)
+        unknown = [token for token in tokens if token not in self.source.vocab]
+        self._event("read", piece, len(tokens), {"unknown": unknown})
 
     def write(self, tokens: Sequence[str]) -> None:
         """Writes the next tokens of an output."""
         for token in tokens:
-            self._event("write", token, {})
+            self._event("write", token, 1, {})
 
     def end(self, tokens: Sequence[str]) -> None:
         """Writes the last tokens and restarts the positions."""
         self.write(tokens)
         self._start()
 
-    def _event(self, event: str, token: str, more: dict[str, list[str]]) -> None:
-        self.positions[event] += 1
+    def _event(self, event: str, token: str, count: int, more: dict[str, list[str]]) -> None:
+        self.positions[event] += count
         seconds = round(time.perf_counter() - self.started, 6)
         shown = {"event": event, "token": token, "position": self.positions[event], "time": seconds}
         print(json.dumps(shown | more, ensure_ascii=False), flush=True)

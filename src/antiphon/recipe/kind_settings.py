@@ -99,10 +99,12 @@ def changed_settings(table: Mapping[str, Any], recipe: Recipe) -> dict[str, Any]
     return without(table, [key for key, value in values if value(recipe) == value(default)])
 
 
-def refuse_unused(kind: Any, table: Mapping[str, Any], where: str) -> None:
-    """Refuses keys of a nested table that a kind does not have, by name; ``where`` is their origin."""
+def refuse_unused(
+    kind: Any, table: Mapping[str, Any], where: str, changed: Mapping[tuple[str, ...], str] | None = None
+) -> None:
+    """Refuses keys of a nested table that a kind does not have, by name; ``changed`` or ``where`` is their origin."""
     problems = [
-        f"{where}: {'.'.join(key)}: kind {kind} has no such setting; {_hint(kind, key)}"
+        f"{(changed or {}).get(key, where)}: {'.'.join(key)}: kind {kind} has no such setting; {_hint(kind, key)}"
         for key in unused_settings(kind, table)
     ]
     if problems:

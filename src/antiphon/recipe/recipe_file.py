@@ -1,7 +1,7 @@
 """Recipe files: read from TOML with ``--set key=value`` on top, checked, and written back."""
 
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +33,13 @@ SHIPPED = Path(__file__).parent / "shipped"
 """The folder of the recipes that come with the package; messages call them by their names."""
 
 
-def load_recipe(path: Path, settings: Settings = (), say: Say = silent) -> Recipe:
-    """The recipe in a TOML file with settings on top; relative paths in the file start from the folder of the file."""
+def load_recipe(path: Path, settings: Settings = (), say: Say = silent, grid: Collection[str] = ()) -> Recipe:
+    """The recipe in a TOML file with settings on top; relative paths in the file start from the folder of the file.
+
+    Keys of settings that ``--grid`` tries are named in ``grid``, for messages.
+    """
     where = f"recipe {path.stem}" if path.parent == SHIPPED else str(path)
-    return make_recipe(_read_toml(path), settings, say, where=where, folder=path.parent)
+    return make_recipe(_read_toml(path), settings, say, where=where, folder=path.parent, grid=grid)
 
 
 def make_recipe(
@@ -46,6 +49,7 @@ def make_recipe(
     *,
     where: str = "recipe",
     folder: Path = Path(),
+    grid: Collection[str] = (),
 ) -> Recipe:
     """The recipe of a nested table with settings on top.
 
@@ -64,11 +68,13 @@ def make_recipe(
     kind = kind_in(_merge(table, changes).get("model"))
     table = drop_defaults(kind, table)
     changed_by = "settings" if isinstance(settings, Mapping) else "--set"
-    refuse_unused(kind, changes, changed_by)
-    refuse_unused(kind, table, where)
     changed: dict[tuple[str, ...], str] = {
-        (section, name): changed_by for section, values in changes.items() for name in values
+        (section, name): "--grid" if f"{section}.{name}" in grid else changed_by
+        for section, values in changes.items()
+        for name in values
     }
+    refuse_unused(kind, changes, changed_by, changed)
+    refuse_unused(kind, table, where)
     recipe = parse_recipe(_merge(table, changes), where, changed)
     if dropped:
         say(f"{where}: dropped for kind {kind}: {', '.join(dropped)}")

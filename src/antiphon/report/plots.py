@@ -4,18 +4,20 @@ The ending of the file name is the format: png, svg or pdf; in the last two, tex
 extra.
 """
 
+import os
+import sys
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from antiphon.exceptions import InputError, how_to_install
+from antiphon.exceptions import AntiphonError, InputError, how_to_install
 from antiphon.storage.atomic import atomic_replacement
-from antiphon.terminal import Say, print_note
+from antiphon.terminal import Say, one_line, print_note
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -73,11 +75,15 @@ class PictureError(InputError):
 
 @contextmanager
 def optional_picture(path: Path, say: Say) -> Iterator[None]:
-    """Inside, a picture is skipped where the drawing library is missing, and ``say`` gets one line about it."""
+    """Inside, a picture is skipped where the drawing library is missing or fails; ``say`` gets one line about it."""
     try:
         yield
     except PictureError:
         say(f"{path} skipped: pictures need matplotlib ({how_to_install('plots')})")
+    except (AntiphonError, OSError):
+        raise
+    except Exception as error:
+        say(f"{path} skipped: matplotlib could not draw it ({one_line(str(error))})")
 
 
 def plot_training(rows: Sequence[Mapping[str, float]], best: Mapping[str, float], metric: str, path: Path) -> None:
@@ -257,9 +263,23 @@ def _path_corners(rows: Sequence[int]) -> tuple[list[float], list[float]]:
 def check_drawing_library() -> None:
     """Refuses to draw without matplotlib."""
     try:
-        import matplotlib.figure  # noqa: F401
+        _import_matplotlib()
     except ImportError:
         raise PictureError(f"pictures need matplotlib, expected it installed: {how_to_install('plots')}") from None
+
+
+def _import_matplotlib() -> None:
+    """Imports matplotlib, also where MPLBACKEND names no backend: files are drawn by Agg, SVG and PDF without one."""
+    is_first = "matplotlib" not in sys.modules
+    backend = os.environ.pop("MPLBACKEND", None) if is_first else None
+    try:
+        import matplotlib.figure
+    finally:
+        if backend is not None:
+            os.environ["MPLBACKEND"] = backend
+    if backend:
+        with suppress(ValueError):
+            matplotlib.rcParams["backend"] = backend
 
 
 def _figure(width: float, height: float) -> "Figure":

@@ -11,14 +11,12 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
-from antiphon.console import PlainConsole
+from antiphon.console import WIDTH_OF_FILES, PlainConsole
 from antiphon.terminal import one_line
 
 _MARKDOWN_PUNCTUATION = re.compile(r"([\\`*_\[\]<>|~$&])")
 _NUMBER = re.compile(r"(-?[\d.]+(e[-+]?\d+)?)?")
 _TSV_ESCAPES = str.maketrans({"\t": "\\t", "\n": "\\n", "\r": "\\r"})
-_WIDTH_OF_FILES = 160
-"""Width of text that does not go to a terminal."""
 _UNLIMITED = 100_000
 """A width that no table has."""
 
@@ -48,7 +46,7 @@ class Section:
 def as_text(lines: Sequence[str], sections: Iterable[Section], width: int | None = None) -> str:
     """The lines, then every section as a table for a terminal of a width; without one, with all columns."""
     console = PlainConsole()
-    console.file, console.width = StringIO(), width or _WIDTH_OF_FILES
+    console.file, console.width = StringIO(), width or WIDTH_OF_FILES
     for line in lines:
         console.print(line, soft_wrap=True)
     print_sections(console, sections if width else (replace(section, optional=()) for section in sections))
@@ -62,7 +60,7 @@ def print_sections(console: Console, sections: Iterable[Section]) -> None:
         shown = _fitted(console, section)
         console.print(_text_table(shown))
         for note in filter(None, (section.note, _missing_note(section, shown))):
-            console.print(note, soft_wrap=True)
+            console.print(note)
 
 
 def _fitted(console: Console, section: Section) -> Section:

@@ -42,7 +42,7 @@ _FORM = """<!doctype html>
 <body class="login"><main><h1><img src="icon.svg" alt="" width="22" height="22"> antiphon</h1>
 <form method="post" action="{action}"><label for="token">Token of this service</label>
 <input id="token" name="token" type="password" autocomplete="current-password" required autofocus>
-<button>Enter</button></form></main></body></html>
+<button>Enter</button></form>{note}</main></body></html>
 """
 
 
@@ -250,7 +250,8 @@ def replay(body: bytes, receive: Receive) -> Receive:
 async def refuse(scope: Scope, send: Send, refusal: RefusedError, *, form: bool = False) -> None:
     """Answers with the sentence of a refusal; a browser without a token gets a form for it."""
     if form and refusal.status == 401:
-        page = _FORM.format(action=LOGIN.lstrip("/")).encode()
+        note = '<p class="error" role="alert">This token is wrong.</p>' if scope["path"] == LOGIN else ""
+        page = _FORM.format(action=LOGIN.lstrip("/"), note=note).encode()
         await answer(scope, send, 401, page, [(b"content-type", b"text/html; charset=utf-8")])
         return
     body = json.dumps({"error": refusal.message}).encode()

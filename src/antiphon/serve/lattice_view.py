@@ -205,7 +205,8 @@ def _top_ids(probs: Float[Tensor, " V"], top: int, further: Sequence[int] = ()) 
 
 
 def _rounded(value: float) -> float:
-    return round(value, _DIGITS)
+    """The value with a few significant digits: small probabilities are compared with each other too."""
+    return float(f"{value:.{_DIGITS}g}")
 
 
 def _table(values: Float[Tensor, "I J"]) -> list[list[float]]:

@@ -18,27 +18,25 @@ class StreamHistory:
         self.source: list[str] = []
         self.written: list[str] = []
         self.read_before: list[int] = []
-        self.pieces = 0
         self.outputs: list[Output] = []
         self.dropped: list[dict[str, Any]] = []
         self._alive: list[tuple[tuple[str, ...], float]] = []
 
-    def read(self, tokens: Sequence[str], *, is_new_piece: bool = True) -> None:
-        """Adds a piece of input, or more tokens of a long one."""
+    def read(self, tokens: Sequence[str]) -> None:
+        """Adds the tokens of a piece of input, or of a part of a long one."""
         self.source += tokens
-        self.pieces += is_new_piece
 
     def write(self, tokens: Sequence[str]) -> None:
-        """Adds tokens that were written after the pieces read so far."""
+        """Adds tokens that were written after the input read so far."""
         self.written += tokens
-        self.read_before += [self.pieces] * len(tokens)
+        self.read_before += [len(self.source)] * len(tokens)
 
     def watch(self, outputs: Sequence[Output]) -> None:
         """Compares the active outputs with those before, after a piece was read and tokens were written."""
         alive = [((*self.written, *tokens), score) for tokens, score in outputs]
         for tokens, score in self._alive:
             if tokens and not any(other[: len(tokens)] == tokens for other, _ in alive):
-                self.dropped.insert(0, {"tokens": list(tokens), "step": self.pieces, "log_probability": score})
+                self.dropped.insert(0, {"tokens": list(tokens), "step": len(self.source), "log_probability": score})
         del self.dropped[_MAX_DROPPED:]
         self._alive = alive[:_MAX_SHOWN]
         self.outputs = list(outputs)
@@ -51,9 +49,9 @@ class StreamHistory:
     @property
     def average_lagging(self) -> float | None:
         """AL of what is written so far; None while there is nothing."""
-        if not self.written or not self.pieces:
+        if not self.written or not self.source:
             return None
-        return average_lagging(Delays(self.read_before, self.pieces, len(self.written)))
+        return average_lagging(Delays(self.read_before, len(self.source), len(self.written)))
 
     def candidates(self) -> list[dict[str, Any]]:
         """The most probable active outputs."""

@@ -187,8 +187,7 @@ class StreamSocket:
         source = self.service.models[options.run].codec.source
         pieces = [text] if "token" in event else split_pieces(text, by_character=isinstance(source.tokeniser, Chars))
         tokens = [source.tokens(piece) for piece in pieces]
-        count = max(self.history.pieces + len(pieces), len(self.history.source) + sum(map(len, tokens)))
-        if count > self.limits.stream_tokens:
+        if len(self.history.source) + sum(max(1, len(each)) for each in tokens) > self.limits.stream_tokens:
             raise CloseError(4413, f"an input of more than {self.limits.stream_tokens:,} tokens")
         for parts in steps_of(pieces, tokens):
             await self._read_parts(parts)
@@ -201,10 +200,11 @@ class StreamSocket:
         result = await self._step(StreamStep(self.stream, [part.tokens for part in parts]))
         events: list[Event] = []
         for index, (part, written) in enumerate(zip(parts, result.written, strict=True)):
-            self.history.read(part.tokens, is_new_piece=part.piece is not None)
             if part.piece is not None:
                 unknown = [token for token in part.piece_tokens if token not in vocab]
-                events.append(self._event("read", part.piece, self.history.pieces) | {"unknown": unknown})
+                position = len(self.history.source) + len(part.piece_tokens)
+                events.append(self._event("read", part.piece, position) | {"unknown": unknown})
+            self.history.read(part.tokens)
             events += self._write(written)
             if self.stream.watch:
                 self.history.watch(result.outputs[index])

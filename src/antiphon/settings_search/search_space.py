@@ -85,7 +85,7 @@ class SearchSpace:
 
     def recipe(self, settings: Sequence[str]) -> Recipe:
         """The recipe of a choice; values that make no recipe together are an error."""
-        return load_recipe(self.path, [*self.settings, *settings])
+        return load_recipe(self.path, [*self.settings, *settings], grid=self.distributions)
 
     def folder(self, settings: Sequence[str]) -> Path:
         """The run folder of a choice."""

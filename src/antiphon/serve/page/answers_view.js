@@ -82,7 +82,10 @@ export class AnswersView {
   async rankNow(state) {
     const { runs } = this;
     this.error.textContent = "";
-    if (!state.question.trim() || !filled(state).length) return;
+    if (!state.question.trim() || !filled(state).length) {
+      fill(byId("rankings"));
+      return;
+    }
     try {
       const isWanted = () => this.runs === runs && this.page.state === state;
       const answers = await Promise.all(runs.map((run) => this.page.api.ask(requestOf(run, state), isWanted)));
@@ -168,6 +171,6 @@ function rankedSentence({ sentence, score: logOdds, probability: chance, attenti
       element("span", { class: "bar-fill", style: { width: `${100 * (chance ?? 0)}%` } }),
     ),
     element("span", { class: "number" }, chance === null ? score(logOdds) : probability(chance)),
-    element("span", { class: "sentence" }, ...(words ? words.flatMap((word) => [word, " "]) : [sentence])),
+    element("span", { class: "sentence", dir: "auto" }, ...(words ? words.flatMap((word) => [word, " "]) : [sentence])),
   );
 }

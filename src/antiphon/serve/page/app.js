@@ -9,7 +9,7 @@ import { byId, element, fill } from "./dom.js";
 import { afterPause } from "./latest.js";
 import { LanguageView } from "./language_view.js";
 import { EMPTY_STATE, fromHash, toHash } from "./link.js";
-import { firstRun, titleOf, viewOf } from "./runs.js";
+import { titleOf, viewOf } from "./runs.js";
 import { asCurl, asPython } from "./snippets.js";
 import { startTheme } from "./theme.js";
 import { TransductionView } from "./transduction_view.js";
@@ -72,8 +72,9 @@ export class Page {
   openLink() {
     const state = fromHash(location.hash);
     const run = this.runs.find(({ name }) => name === state.run);
-    this.state = { ...state, run: (run ?? firstRun(this.runs)).name };
+    this.state = { ...state, run: (run ?? this.runs[0]).name };
     this.openView();
+    this.showMissing([state.run, state.compare].filter((name) => name && !this.runs.some((each) => each.name === name)));
     if (run && (state.text || state.question)) this.change({});
     else this.demonstrate();
   }
@@ -93,6 +94,7 @@ export class Page {
    * @param {Partial<PageState>} change
    */
   choose(change) {
+    this.showMissing([]);
     const before = this.chosen()[0];
     this.state = { ...this.state, ...change, weights: [], prefix: [] };
     this.openView();
@@ -138,7 +140,7 @@ export class Page {
       ...others.map((run) => option(run.name, run.name, run === runs[1])),
     );
     byId("compare-field").hidden = !others.length;
-    byId("explain").hidden = name !== "transduction";
+    byId("explain").hidden = name !== "transduction" || !(runs[0].can.lattice || runs[0].can.align);
     this.explain(false);
     this.view.open(runs);
   }
@@ -186,6 +188,16 @@ export class Page {
    */
   announce(sentence) {
     byId("announcements").textContent = sentence;
+  }
+
+  /**
+   * Says which runs of a link are not served here.
+   * @param {string[]} names
+   */
+  showMissing(names) {
+    const runs = names.length > 1 ? "runs" : "run";
+    byId("missing").textContent = `The link names the ${runs} ${names.join(" and ")}, not served here; this is ${this.state.run}.`;
+    byId("missing").hidden = !names.length;
   }
 
   /**

@@ -125,6 +125,7 @@ export class CandidateList {
           "button",
           {
             type: "button",
+            dir: "auto",
             "aria-pressed": String(isShown),
             title: "Show its lattice",
             on: { click: () => this.onSelect(candidate) },
@@ -282,7 +283,7 @@ function droppedRow({ text, reason }) {
     "tr",
     { class: "is-dropped" },
     element("td"),
-    element("td", { class: "output" }, text),
+    element("td", { class: "output" }, element("bdi", {}, text)),
     element("td", { class: "reason", colspan: "99" }, reason),
   );
 }

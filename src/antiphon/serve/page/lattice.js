@@ -104,7 +104,8 @@ export class LatticePicture {
     if (this.pinned && !this.contains(this.pinned)) this.pinned = null;
     if (this.hovered && !this.contains(this.hovered)) this.hovered = null;
     this.resize();
-    if (grows) this.reveal({ row: lattice.source.length - 1, column: this.columns - 1 });
+    if (lattice.complete && !(goesOn && before.complete)) this.reveal({ row: 0, column: 0 });
+    else if (grows) this.reveal({ row: lattice.source.length - 1, column: this.columns - 1 });
     this.onCursor(this.cursor, false);
   }
 

@@ -9,10 +9,12 @@
 /**
  * The lattice of an answer of /api/lattice, or of an event of a stream.
  * @param {any} answer
- * @param {number[] | null} readBefore how much the policy had read when it wrote each token
+ * @param {{read: number, readBefore: number[]} | null} stream how many symbols the policy has read, and had read when
+ *   it wrote each token; unless these are the symbols of the answer, its rows cannot be told
  * @returns {Lattice}
  */
-export function servedLattice(answer, readBefore) {
+export function servedLattice(answer, stream) {
+  const symbols = answer.source.length - (answer.ended ? 1 : 0);
   return {
     source: answer.source,
     target: answer.target,
@@ -23,7 +25,8 @@ export function servedLattice(answer, readBefore) {
     complete: answer.ended,
     decided: answer.ended ? answer.target.length : answer.written,
     method: answer.method,
-    writtenAt: readBefore && readBefore.map((read, column) => policyRow(read, column, answer)),
+    writtenAt:
+      stream?.read === symbols ? stream.readBefore.map((read, column) => policyRow(read, column, answer)) : null,
   };
 }
 
@@ -68,9 +71,11 @@ export function alignedLattice({ source, target, rows, posterior, method }) {
  */
 function nextTokens({ summed, best_path, read_on }) {
   const onPath = new Map(best_path);
+  const listed = summed.reduce((sum, [, probability]) => sum + probability, 0);
+  const written = Math.max(1 - read_on, listed); // where reading on is all but certain, the difference is rounded away
   return summed.map(([token, probability]) => ({
     token,
-    summed: probability / (1 - read_on),
+    summed: probability / written,
     bestPath: onPath.get(token) ?? null,
   }));
 }

@@ -9,6 +9,11 @@ import { probability, visible } from "./numbers.js";
 /** @typedef {import("./lattice.js").Lattice} Lattice */
 
 const MOST_CELLS = 2500;
+/** @type {Record<string, string>} */
+const SHOWN = {
+  alignment: "probability that a token (column) is written when a symbol (row) is the last one read",
+  attention: "attention that a symbol (row) gets while a token (column) is written",
+};
 
 export class LatticeTable {
   /**
@@ -17,7 +22,7 @@ export class LatticeTable {
    */
   constructor(figure, label) {
     this.figure = figure;
-    this.caption = `${label}: probability that a token (column) is written when a symbol (row) is the last one read`;
+    this.label = label;
     this.host = element("div", { class: "lattice-table hidden", role: "region", "aria-label": `${label} as a table` });
     figure.append(this.host);
   }
@@ -49,7 +54,7 @@ export class LatticeTable {
       element(
         "table",
         {},
-        element("caption", {}, this.caption),
+        element("caption", {}, `${this.label}: ${SHOWN[lattice.method]}`),
         element(
           "thead",
           {},

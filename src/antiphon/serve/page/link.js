@@ -12,7 +12,8 @@
  * @property {boolean} ended
  * @property {string} features
  * @property {"greedy" | "beam"} policy
- * @property {number} bias
+ * @property {number} bias of the greedy policy
+ * @property {number | null} margin of the beam policy; null for that of the run
  * @property {string[]} prefix tokens that the output is forced to begin with
  * @property {number[]} weights of a noisy channel, if they were moved
  * @property {string} question
@@ -28,6 +29,7 @@ export const EMPTY_STATE = {
   features: "",
   policy: "greedy",
   bias: 0,
+  margin: null,
   prefix: [],
   weights: [],
   question: "",
@@ -57,6 +59,7 @@ export function fromHash(hash) {
   const fields = new URLSearchParams(hash.replace(/^#/, ""));
   const text = (/** @type {string} */ name) => fields.get(name) ?? "";
   const numbers = fields.getAll("weights").map(Number);
+  const margin = Number(text("margin") || NaN);
   return {
     run: text("run"),
     compare: text("compare"),
@@ -65,6 +68,7 @@ export function fromHash(hash) {
     features: text("features"),
     policy: text("policy") === "beam" ? "beam" : "greedy",
     bias: Number(text("bias")) || 0,
+    margin: margin >= 0 ? margin : null,
     prefix: fields.getAll("prefix"),
     weights: numbers.length === 4 && numbers.every(Number.isFinite) ? numbers : [],
     question: text("question"),

@@ -15,21 +15,23 @@ export function probability(value) {
 }
 
 /**
- * A log score with two decimals and a true minus sign.
+ * A log score with two decimals, or as many as told, and a true minus sign.
  * @param {number} value
+ * @param {number} [decimals]
  * @returns {string}
  */
-export function score(value) {
-  return (Object.is(Number(value.toFixed(2)), -0) ? 0 : value).toFixed(2).replace("-", "−");
+export function score(value, decimals = 2) {
+  return (Object.is(Number(value.toFixed(decimals)), -0) ? 0 : value).toFixed(decimals).replace("-", "−");
 }
 
 /**
  * The same with a sign in front of positive scores too.
  * @param {number} value
+ * @param {number} [decimals]
  * @returns {string}
  */
-export function signed(value) {
-  return value > 0 ? `+${score(value)}` : score(value);
+export function signed(value, decimals = 2) {
+  return value > 0 ? `+${score(value, decimals)}` : score(value, decimals);
 }
 
 /**

@@ -268,11 +268,12 @@ function paintBadges(context, { lattice, geometry, colours, view }) {
   });
   const row = Math.min(1, lattice.source.length - 1);
   const last = lattice.rows.length - 1;
+  const stair = () => at((lattice.rows[Math.max(0, last - 1)] + lattice.rows[last] + 1) / 2, last);
   const badges = [
     { x: 12, y: at(row + 0.5, 0).y },
     { x: at(0, 0.5).x + Math.min(26, cellWidth / 2 - 9), y: top - 17 },
     last < 0 ? at(0.3, 0.15) : at(lattice.rows[0] + 0.25, 0.15),
-    last < 0 ? at(0.9, 0) : at((lattice.rows[Math.max(0, last - 1)] + lattice.rows[last] + 1) / 2, last),
+    last < 0 ? at(0.9, 0) : lattice.method === "attention" ? at(lattice.rows[last] + 0.25, last + 0.15) : stair(),
   ];
   context.font = `bold ${VALUE_FONT}`;
   context.textAlign = "center";

@@ -10,6 +10,7 @@ import { visible } from "./numbers.js";
 import { PaneFrame } from "./pane_frame.js";
 import { piecesOf } from "./pieces.js";
 import { PARTS } from "./ranking.js";
+import { policyOf } from "./runs.js";
 import { alignRequest, latticeRequest, predictRequest } from "./requests.js";
 import { StreamSession } from "./stream_session.js";
 
@@ -24,8 +25,8 @@ import { StreamSession } from "./stream_session.js";
 /** @typedef {import("./stream_session.js").StreamState} StreamState */
 
 /**
- * An output to show in the lattice; one of a stream has what had been read when each token was written.
- * @typedef {{tokens: string[], text: string, readBefore?: number[]}} Output
+ * An output to show in the lattice, with the stream that wrote it, if one did.
+ * @typedef {{tokens: string[], text: string, stream?: StreamState}} Output
  */
 
 const MOST_SHOWN = 6;
@@ -59,7 +60,7 @@ export class Pane {
     this.written = [];
     /** @type {Candidate[] | null} */
     this.predicted = null;
-    this.frame = new PaneFrame(run.name, hosts, {
+    this.frame = new PaneFrame(run, hosts, {
       onCursor: (cell, byKey) => this.listeners.onCursor(this, cell, byKey),
       onSelect: (candidate) => this.select(candidate),
       onWeights: listeners.onWeights,
@@ -128,9 +129,10 @@ export class Pane {
   }
 
   /** @param {PageState} state */
-  streamOptions({ policy, bias, features, prefix }) {
-    const known = this.run.policies.includes(policy) ? policy : this.run.policies[0];
-    return { policy: known, emit_bias: bias, features, prefix };
+  streamOptions({ policy, bias, margin, features, prefix }) {
+    const known = policyOf(this.run, policy);
+    const isGreedy = known === "greedy";
+    return { policy: known, emit_bias: isGreedy ? bias : 0, margin: isGreedy ? null : margin, features, prefix };
   }
 
   /** @param {PageState} state */
@@ -149,12 +151,23 @@ export class Pane {
    */
   streamed(stream, event) {
     if (!this.state?.text.trim()) return;
-    const { read, written, unknown, lattice, lagging, text } = stream;
-    this.frame.showNote(unknownSentence(unknown));
+    const { read, written, lattice, lagging, text } = stream;
+    this.showNotes(stream);
     this.frame.showProgress(`read ${read}, wrote ${written.length}`, lagging);
     if (event === "write") this.showNew(written);
     else if (event === "lattice") this.showReading(lattice, stream);
     else if (event === "end") this.showEnded(stream, text ?? "");
+  }
+
+  /**
+   * Says which symbols are unknown, and whether deciding while reading has led to another output than the best one.
+   * @param {StreamState} stream
+   */
+  showNotes({ unknown, text }) {
+    const best = this.predicted?.[0]?.text;
+    const isOther = text !== null && best !== undefined && text !== best;
+    const other = isOther ? "Written while reading; with the whole input, the search prefers candidate 1." : "";
+    this.frame.showNote([unknownSentence(unknown), other].filter(Boolean).join(" "));
   }
 
   /** @param {string[]} written */
@@ -169,20 +182,21 @@ export class Pane {
    * @param {StreamState} stream
    * @param {string} text
    */
-  showEnded({ written, readBefore }, text) {
+  showEnded(stream, text) {
+    const { written } = stream;
     this.frame.showWritten(written, written.length);
     this.frame.list.select(text);
-    if (this.state) this.showLattice(this.state, { tokens: written, text, readBefore });
+    if (this.state) this.showLattice(this.state, { tokens: written, text, stream });
   }
 
   /**
    * @param {any} lattice
    * @param {StreamState} stream
    */
-  showReading(lattice, { written, readBefore }) {
+  showReading(lattice, stream) {
+    const { written } = stream;
     this.frame.showWritten([...written, ...lattice.target.slice(written.length)], written.length);
-    const decided = { tokens: written, text: "", readBefore: readBefore.slice(0, lattice.written) };
-    this.frame.showLattice(servedLattice(lattice, this.policyReads(decided)));
+    this.frame.showLattice(servedLattice(lattice, stream));
     const dropped = lattice.dropped.slice(0, MOST_DROPPED).map(droppedWhileReading(lattice.source));
     const { list } = this.frame;
     if (this.predicted) list.show(this.predicted, dropped, lattice.text);
@@ -208,7 +222,8 @@ export class Pane {
     this.predicted = prediction.candidates;
     if (!prediction.candidates.length) this.frame.showError(`No output: ${prediction.reason}.`);
     list.show(prediction.candidates, list.dropped, this.session ? list.selected : prediction.text);
-    if (!this.session) this.showPrediction(prediction, state);
+    if (this.session) this.showNotes(this.session.state);
+    else this.showPrediction(prediction, state);
   }
 
   /**
@@ -249,21 +264,12 @@ export class Pane {
     if (this.run.can.lattice) {
       const answer = await this.ask(latticeRequest(this.run, state, output.tokens), state);
       if (!answer) return;
-      this.frame.showLattice(servedLattice(answer, this.policyReads(output)));
+      this.frame.showLattice(servedLattice(answer, output.stream ?? null));
       list.show(list.candidates, answer.dropped.slice(0, MOST_DROPPED).map(droppedInSearch), list.selected);
     } else {
       const answer = await this.ask(alignRequest(this.run, state, output.text), state);
       if (answer) this.frame.showLattice(alignedLattice(answer.alignments[0]));
     }
-  }
-
-  /**
-   * What the policy had read when it wrote each token, if that can be counted in rows of the lattice.
-   * @param {Output} output
-   * @returns {number[] | null}
-   */
-  policyReads({ readBefore }) {
-    return readBefore && this.run.source_tokens !== "sentencepiece" ? readBefore : null;
   }
 
   /**
@@ -292,12 +298,13 @@ export class Pane {
  * @returns {boolean}
  */
 function isSameWork(one, other) {
-  const work = (/** @type {PageState} */ { text, ended, features, policy, bias, prefix }) => [
+  const work = (/** @type {PageState} */ { text, ended, features, policy, bias, margin, prefix }) => [
     text,
     ended,
     features,
     policy,
     bias,
+    margin,
     prefix,
   ];
   return JSON.stringify(work(one)) === JSON.stringify(work(other));

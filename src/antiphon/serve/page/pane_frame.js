@@ -13,6 +13,7 @@ import { score, visible } from "./numbers.js";
 /** @typedef {import("./geometry.js").Cell} Cell */
 /** @typedef {import("./lattice.js").Lattice} Lattice */
 /** @typedef {import("./ranking.js").Parts} Parts */
+/** @typedef {import("./runs.js").Run} Run */
 
 /**
  * @typedef {object} FrameListeners
@@ -23,20 +24,21 @@ import { score, visible } from "./numbers.js";
 
 export class PaneFrame {
   /**
-   * @param {string} name of the run
+   * @param {Run} run
    * @param {{pane: HTMLElement, candidates: HTMLElement}} hosts
    * @param {FrameListeners} listeners
    */
-  constructor(name, { pane, candidates }, { onCursor, onSelect, onWeights }) {
-    this.output = element("p", { class: "written" });
+  constructor({ name, join }, { pane, candidates }, { onCursor, onSelect, onWeights }) {
+    this.output = element("span", { class: join ? "tokens" : "tokens is-joined", dir: "auto" });
     this.progress = element("span");
     this.lagging = element("span", { class: "lagging" });
     this.note = element("p", { class: "note" });
     this.error = element("p", { class: "error", role: "alert" });
     const toggle = element("button", { type: "button", class: "quiet", "aria-pressed": "false" }, "Table");
     const figure = element("div", { class: "figure" });
+    const written = element("p", { class: "written" }, this.output);
     const facts = element("span", { class: "facts" }, this.progress, this.lagging, toggle);
-    const head = element("div", { class: "pane-head" }, element("h2", {}, name), this.output, facts);
+    const head = element("div", { class: "pane-head" }, element("h2", {}, name), written, facts);
     fill(pane, head, this.note, this.error, figure);
     /** @type {Lattice} */
     this.lattice = EMPTY_LATTICE;

@@ -24,6 +24,8 @@
  * @property {boolean} reads_features
  * @property {string[]} features
  * @property {("greedy" | "beam")[]} policies
+ * @property {number | null} margin of the beam policy; null if all outputs must agree
+ * @property {"" | " "} join what stands between tokens of the output
  * @property {Parts | null} weights
  * @property {Example[]} examples
  */
@@ -50,10 +52,11 @@ export function titleOf({ name, kind, can }) {
 }
 
 /**
- * The run to open with: one that writes while it reads, if there is one.
- * @param {Run[]} runs
- * @returns {Run}
+ * The policy of a run that streams: the wanted one, or the only one that it has.
+ * @param {Run} run
+ * @param {string} wanted
+ * @returns {"greedy" | "beam"}
  */
-export function firstRun(runs) {
-  return runs.find(({ can }) => can.stream) ?? runs[0];
+export function policyOf({ policies }, wanted) {
+  return policies.find((each) => each === wanted) ?? policies[0];
 }

@@ -5,12 +5,12 @@
 
 import { Socket } from "./socket.js";
 
-/** @typedef {{policy: string, emit_bias: number, features: string, prefix: string[]}} StreamOptions */
+/** @typedef {{policy: string, emit_bias: number, margin: number | null, features: string, prefix: string[]}} StreamOptions */
 
 /**
  * What a stream has done so far.
  * @typedef {object} StreamState
- * @property {number} read
+ * @property {number} read symbols of the input
  * @property {string[]} written
  * @property {number[]} readBefore how much had been read when each token was written
  * @property {number | null} lagging AL so far
@@ -131,7 +131,7 @@ export class StreamSession {
   note(event) {
     const { state } = this;
     if (event.event === "read") {
-      state.read += 1;
+      state.read = event.position;
       state.unknown.push(...event.unknown);
     } else if (event.event === "write") {
       state.written.push(event.token);

@@ -4,10 +4,12 @@
  */
 
 import { cellSentence, CursorPanel } from "./cursor_panel.js";
+import { delayChange, delayOf } from "./delay.js";
 import { byId, element, fill } from "./dom.js";
 import { Pane } from "./pane.js";
 import { Player } from "./player.js";
 import { PARTS } from "./ranking.js";
+import { policyOf } from "./runs.js";
 import { visible } from "./numbers.js";
 
 /** @typedef {import("./geometry.js").Cell} Cell */
@@ -21,7 +23,7 @@ export class TransductionView {
     this.page = page;
     this.text = /** @type {HTMLInputElement} */ (byId("text"));
     this.features = /** @type {HTMLInputElement} */ (byId("features"));
-    this.bias = /** @type {HTMLInputElement} */ (byId("bias"));
+    this.delay = /** @type {HTMLInputElement} */ (byId("delay"));
     this.policies = /** @type {NodeListOf<HTMLInputElement>} */ (document.querySelectorAll("input[name=policy]"));
     this.player = new Player((text, ended) => this.page.change({ text, ended }));
     this.panel = new CursorPanel(byId("cursor"), (column, token) => this.force(column, token));
@@ -40,7 +42,7 @@ export class TransductionView {
       this.typed({ text: this.text.value, ended: true });
     });
     this.features.addEventListener("input", () => page.change({ features: this.features.value.trim() }));
-    this.bias.addEventListener("input", () => page.change({ bias: Number(this.bias.value) }));
+    this.delay.addEventListener("input", () => page.change(delayChange(this.policy, Number(this.delay.value))));
     this.policies.forEach((radio) =>
       radio.addEventListener("change", () => page.change({ policy: /** @type {"greedy" | "beam"} */ (radio.value) })),
     );
@@ -64,10 +66,11 @@ export class TransductionView {
     this.panes = runs.map((run) => this.openPane(run));
     byId("transduction").classList.toggle("is-comparing", runs.length > 1);
     byId("features-field").hidden = !runs.some((run) => run.reads_features);
+    byId("of-alignment").hidden = !runs[0].can.lattice;
+    byId("of-attention").hidden = runs[0].can.lattice;
     byId("stream-controls").hidden = !runs.some((run) => run.can.stream);
     fill(byId("feature-choices"), ...runs[0].features.map((feature) => this.featureButton(feature)));
-    const offered = new Set(runs.flatMap((run) => run.policies));
-    this.policies.forEach((radio) => (radio.disabled = !offered.has(/** @type {"greedy" | "beam"} */ (radio.value))));
+    this.policies.forEach((radio) => (radio.disabled = !runs.some((run) => policyOf(run, radio.value) === radio.value)));
     fill(byId("examples"), ...runs[0].examples.map((example) => this.exampleButton(example)));
     this.panel.show(this.panes[0].lattice, null);
   }
@@ -115,12 +118,30 @@ export class TransductionView {
   update(state) {
     if (this.text.value !== state.text) this.text.value = state.text;
     if (this.features.value.trim() !== state.features) this.features.value = state.features;
-    this.bias.value = String(state.bias);
-    byId("bias-value").textContent = (state.bias > 0 ? "+" : "") + state.bias.toFixed(1).replace("-", "−");
-    this.policies.forEach((radio) => (radio.checked = radio.value === state.policy));
+    this.policies.forEach((radio) => (radio.checked = radio.value === this.policy));
+    this.showDelay(state);
     this.showForced(state.prefix);
     this.markFeatures(state.features);
     this.panes.forEach((pane) => pane.update(state));
+  }
+
+  /** The policy that is chosen, or the only one that the runs have. */
+  get policy() {
+    const { policy } = this.page.state;
+    const used = this.panes.map(({ run }) => policyOf(run, policy));
+    return used.includes(policy) ? policy : used.find(Boolean) ?? policy;
+  }
+
+  /** @param {PageState} state */
+  showDelay(state) {
+    const of = this.panes.find(({ run }) => policyOf(run, state.policy) === this.policy);
+    const { least, most, position, label, value } = delayOf(this.policy, state, of?.run.margin ?? null);
+    this.delay.min = String(least);
+    this.delay.max = String(most);
+    this.delay.value = String(position);
+    this.delay.setAttribute("aria-label", label);
+    this.delay.setAttribute("aria-valuetext", value);
+    byId("delay-value").textContent = value;
   }
 
   /** What the page asked of the first run. */
