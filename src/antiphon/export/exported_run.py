@@ -10,22 +10,14 @@ from torch import nn
 
 from antiphon import __version__
 from antiphon.exceptions import RunError, check_installed
-from antiphon.export.network_graphs import (
-    GraphSpec,
-    TransformerSteps,
-    can_stream,
-    step_graphs,
-    step_names,
-    transducer_graphs,
-)
+from antiphon.export.network_graphs import TransformerSteps, step_graphs, transducer_graphs
 from antiphon.export.quantisation import quantise_weights
 from antiphon.export.replacement import replaced_export
-from antiphon.export.tracing import write_graph
+from antiphon.export.tracing import GraphSpec, write_graph
 from antiphon.lite.exported_folder import write_settings
 from antiphon.models.left_to_right import LeftToRight
 from antiphon.models.transducer import Transducer
 from antiphon.models.transformer import Transformer
-from antiphon.nn.recurrent import SourceEncoder
 from antiphon.nn.transition import NeuralTransition
 from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.schema import Recipe
@@ -75,6 +67,7 @@ def _network_writer(run: RunFolder, recipe: Recipe) -> WriteNetwork:
 
 def _settings(run: RunFolder, recipe: Recipe) -> dict[str, Any]:
     """All settings that ``antiphon.lite`` needs, without those of the network."""
+    codec = run.codec(recipe)
     tokens = {f"{side}_tokens": kind for side, kind in run.token_kinds(recipe).items()}
     search = asdict(build_beam(recipe.search))
     del search["nbest"]
@@ -85,10 +78,15 @@ def _settings(run: RunFolder, recipe: Recipe) -> dict[str, Any]:
         "text": {
             "normalisation": asdict(build_normalisation(recipe.data)),
             **tokens,
-            "copies_words": run.codec(recipe).copies_words,
+            "copies_words": codec.copies_words,
             "reads_features": bool(recipe.data.features),
             "swap": recipe.data.swap,
             "columns": recipe.data.columns,
+        },
+        "vocab_sizes": {
+            "source": len(codec.source.vocab),
+            "target": len(codec.target.vocab),
+            "features": len(codec.features),
         },
         "search": search,
         "batch_size": recipe.search.batch_size,
@@ -116,8 +114,7 @@ def _write_network(run: RunFolder, recipe: Recipe, out: Path, int8: bool) -> Net
     if not isinstance(model, LeftToRight):
         raise RunError(f"{run.path}: a run of kind {recipe.model.kind} cannot be exported, expected token by token")
     _write_graphs(step_graphs(cast(nn.Module, model)), out, int8)
-    names = step_names(model)
-    return {"structure": "steps", "state": names.state, "axes": names.axes}
+    return {"structure": "steps"}
 
 
 def _refuse_replacing(run: RunFolder, recipe: Recipe) -> None:
@@ -129,7 +126,7 @@ def _refuse_replacing(run: RunFolder, recipe: Recipe) -> None:
 def _write_graphs(graphs: Iterator[GraphSpec], out: Path, int8: bool) -> None:
     for graph in graphs:
         path = out / f"{graph.name}.onnx"
-        write_graph(graph.module, graph.example, graph.other, graph.outputs, path)
+        write_graph(graph, path)
         if int8:
             quantise_weights(path)
 
@@ -138,11 +135,8 @@ def _transducer_settings(model: Transducer) -> Network:
     """What is not in the graphs of a transducer."""
     weights, bias = model.transition.readout
     compares = isinstance(model.transition, NeuralTransition) and model.transition.written is not None
-    encoder = cast(SourceEncoder, model.encoder)
     return {
         "structure": "transducer",
-        "target_size": model.target_size,
-        "copies_words": model.copies_words,
         "copies_unknown": model.copies_unknown,
         "ties_words": model.ties_words,
         "counterparts": model.counterparts.tolist(),
@@ -152,8 +146,6 @@ def _transducer_settings(model: Transducer) -> Network:
             "compares": compares,
             "final_emit_forced": model.final_emit_forced,
         },
-        "source_state": [len(encoder.rightward), encoder.output_size] if can_stream(model) else None,
-        "target_state": [model.decoder.lstm.num_layers, model.decoder.lstm.hidden_size],
     }
 
 

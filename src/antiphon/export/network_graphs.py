@@ -15,6 +15,8 @@ from torch.utils import _pytree as pytree
 from antiphon.data.batch import Batch
 from antiphon.data.vocab import END, SPECIALS, START
 from antiphon.exceptions import RunError
+from antiphon.export.tracing import GraphSpec
+from antiphon.lite.step_model import PREFIXES
 from antiphon.models.left_to_right import LeftToRight
 from antiphon.models.transducer import Transducer
 from antiphon.models.transformer import Transformer, TransformerMemory
@@ -26,24 +28,14 @@ from antiphon.nn.source_attention import SourceContext
 Example = dict[str, Tensor]
 
 
-class GraphSpec(NamedTuple):
-    """A module with the names of its outputs, and two examples of its inputs that differ in every dynamic size."""
-
-    name: str
-    module: nn.Module
-    outputs: tuple[str, ...]
-    example: Example
-    other: Example
-
-
 def transducer_graphs(model: Transducer) -> Iterator[GraphSpec]:
     """The graphs of a transducer."""
     source, target = SourceGraph(model), TargetGraph(model)
-    yield GraphSpec("encode", source, source.outputs, *(_source_example(*size) for size in _SIZES))
-    yield GraphSpec("decode", target, target.outputs, *(_target_example(model, *size) for size in _SIZES))
+    yield GraphSpec("encode", source, source.outputs, [_source_example(*size) for size in _SIZES])
+    yield GraphSpec("decode", target, target.outputs, [_target_example(model, *size) for size in _SIZES])
     if can_stream(model):
         step = SourceStepGraph(model)
-        yield GraphSpec("encode_step", step, step.outputs, *(_step_example(model, *size) for size in _SIZES))
+        yield GraphSpec("encode_step", step, step.outputs, [_step_example(model, *size) for size in _SIZES])
 
 
 def can_stream(model: Transducer) -> bool:
@@ -234,12 +226,13 @@ def step_graphs(model: nn.Module) -> Iterator[GraphSpec]:
     interface = cast(LeftToRight, model)
     names = step_names(interface)
     examples = [_start_example(*size) for size in _SIZES]
-    yield GraphSpec("start", StartGraph(model), (*names.memory, *names.state), *examples)
+    yield GraphSpec("start", StartGraph(model), (*names.memory, *names.state), examples)
     started = [_after_steps(interface, _sources(**example), count) for count, example in enumerate(examples, 1)]
     steps = [_step_inputs(names, *each) for each in started]
     graph = StepGraph(model, *started[0])
     after = (f"{name}_after" for name in names.state)
-    yield GraphSpec("step", graph, ("log_next", *after, *["attention"] * graph.attends), *steps)
+    axis_names = {name: {axis: PREFIXES} for name, axis in zip(names.state, names.axes, strict=True)}
+    yield GraphSpec("step", graph, ("log_next", *after, *["attention"] * graph.attends), steps, axis_names)
 
 
 def _after_steps(model: LeftToRight, batch: Batch, count: int) -> tuple[Any, Any]:

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from jaxtyping import config as shape_checks
@@ -19,13 +20,27 @@ OPSET = 17
 """The version of ONNX's operators: read by every onnxruntime since 1.13."""
 
 
+class GraphSpec(NamedTuple):
+    """A module that maps named tensors to a tuple of tensors.
+
+    Two examples of its inputs differ in every dynamic size; ``axis_names`` has the names of some dynamic axes.
+    """
+
+    name: str
+    module: nn.Module
+    outputs: tuple[str, ...]
+    examples: Sequence[Named]
+    axis_names: Mapping[str, Mapping[int, str]] = {}
+
+
 @torch.inference_mode()
-def write_graph(module: nn.Module, example: Named, other: Named, outputs: Sequence[str], path: Path) -> None:
-    """Writes a module that maps named tensors to a tuple of tensors; two examples show which axes are dynamic."""
-    found, others = (module(*given.values()) for given in (example, other))
-    axes = dynamic_axes(example, other) | dynamic_axes(
-        dict(zip(outputs, found, strict=True)), dict(zip(outputs, others, strict=True))
-    )
+def write_graph(graph: GraphSpec, path: Path) -> None:
+    """Writes a module as an ONNX file."""
+    module, outputs, example, other = graph.module, graph.outputs, *graph.examples
+    found, others = (dict(zip(outputs, module(*given.values()), strict=True)) for given in (example, other))
+    axes = dynamic_axes(example, other) | dynamic_axes(found, others)
+    for name, names in graph.axis_names.items():
+        axes[name] |= names
     with warnings.catch_warnings(), _unchecked_shapes():
         warnings.simplefilter("ignore")  # of tracing: sizes that are constants here
         torch.onnx.export(

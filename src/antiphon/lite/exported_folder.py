@@ -24,6 +24,7 @@ from antiphon.data.tokenise import Chars, Normalisation, SentencePiece, Tokenise
 from antiphon.data.vocab import Vocab
 from antiphon.decode.hypothesis import BeamSettings
 from antiphon.exceptions import RunError
+from antiphon.lite.settings_schema import check_settings
 from antiphon.storage.layout import MANIFEST, MEMBERS, PARTS
 from antiphon.storage.regular_files import Entry, digest_file, digest_inside, open_regular, parse_entries
 from antiphon.storage.sealed_json import parse_sealed, render_sealed
@@ -98,6 +99,11 @@ class ExportedFolder:
         return str(self.settings["kind"])
 
     @property
+    def structure(self) -> str:
+        """What the network is made of: rules, graphs, or other networks."""
+        return str(self.network["structure"])
+
+    @property
     def network(self) -> Mapping[str, Any]:
         """What the settings say about the network."""
         network: Mapping[str, Any] = self.settings["network"]
@@ -119,11 +125,18 @@ class ExportedFolder:
         text = self.settings["text"]
         steps = Normalisation(**text["normalisation"])
         source, target = (
-            TextCodec(steps, self._tokeniser(side, text[f"{side}_tokens"]), Vocab.load(self.file(f"{side}.vocab")))
+            TextCodec(steps, self._tokeniser(side, text[f"{side}_tokens"]), self._vocab(side))
             for side in ("source", "target")
         )
-        features = Vocab.load(self.file("features.vocab")) if self.has("features.vocab") else NO_FEATURES
-        return PairCodec(source, target, features, text["copies_words"])
+        return PairCodec(source, target, self._vocab("features"), text["copies_words"])
+
+    def _vocab(self, name: str) -> Vocab:
+        """A vocabulary; one of another size than the network was exported with is refused."""
+        path, size = self.file(f"{name}.vocab"), self.settings["vocab_sizes"][name]
+        vocab = Vocab.load(path) if self.has(f"{name}.vocab") else NO_FEATURES
+        if len(vocab) != size:
+            raise RunError(f"{path}: {len(vocab)} tokens, expected {size}, as in {self.path / SETTINGS}")
+        return vocab
 
     def _tokeniser(self, side: str, kind: str) -> Tokeniser:
         if kind == "sentencepiece":
@@ -167,6 +180,8 @@ def read_settings(folder: Path) -> dict[str, Any]:
         settings = parse_sealed(content)
         _check_format(settings["format"], folder)
         _check_names(settings)
+        own = ("format", "sha256", "staged", "removed")
+        check_settings({name: value for name, value in settings.items() if name not in own})
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunError(
             f"{path}: damaged ({error}), expected what antiphon export wrote; export the run again"

@@ -46,9 +46,10 @@ def load(folder: str | Path, *, threads: int = 1) -> "LiteModel | LiteRules":
 
 def _model(exported: ExportedFolder, threads: int) -> "LiteModel | LiteRules":
     """The model in a folder whose files have been verified."""
-    if exported.kind == "suffix_rule":
+    if exported.structure == "rules":
         return LiteRules(exported)
-    return LiteNoisyChannel(exported, threads) if exported.kind == "noisy_channel" else LiteModel(exported, threads)
+    is_channel = exported.structure == "noisy_channel"
+    return LiteNoisyChannel(exported, threads) if is_channel else LiteModel(exported, threads)
 
 
 class ExportedModel(PredictionInterface):
@@ -106,8 +107,8 @@ class LiteModel(CandidateSearch, ExportedModel):
 
     def __init__(self, folder: ExportedFolder, threads: int = 1) -> None:
         super().__init__(folder)
-        self.rules = SuffixRules.load(folder.file("rules.tsv")) if folder.has("rules.tsv") else None
         self.rule_weight = float(folder.settings["rule_weight"])
+        self.rules = SuffixRules.load(folder.file("rules.tsv")) if self.rule_weight else None
         self.network: Any = self._load(threads)
 
     def _load(self, threads: int) -> Any:

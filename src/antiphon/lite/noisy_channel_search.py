@@ -80,7 +80,8 @@ class NoisyChannel(NamedTuple):
     def weigh(self, features: Sequence[Array | float | None]) -> Array:
         """The weighted sum of direct, channel, language model and length; what is missing or has weight 0 is 0."""
         parts = zip(self.weights, features, strict=True)
-        return np.asarray(sum(weight * part for weight, part in parts if weight and part is not None))
+        nothing = np.zeros_like(features[0])
+        return np.asarray(sum((weight * part for weight, part in parts if weight and part is not None), nothing))
 
 
 def search_noisy_channel(

@@ -11,7 +11,7 @@ import numpy as np
 from antiphon.data.padded_pairs import PaddedPairs
 from antiphon.data.vocab import START
 from antiphon.lite.log_space import IMPOSSIBLE, Array
-from antiphon.lite.onnx_graph import OnnxGraph
+from antiphon.lite.onnx_graph import OnnxGraph, ids, numbers
 
 
 class StepModel(Protocol):
@@ -45,16 +45,27 @@ class GraphState(NamedTuple):
     tensors: tuple[Array, ...]
 
 
-class GraphModel:
-    """A model with a graph for ``start`` and one for ``step``.
+PREFIXES = "prefixes"
+"""The name of the axis of prefixes in every tensor of a state."""
 
-    ``state`` names the tensors of its state, and ``axes`` has the axis of prefixes of each.
+
+class GraphModel:
+    """A model of ``size`` target tokens with a graph for ``start`` and one for ``step``.
+
+    The tensors of its state are the inputs of ``step`` with an axis of prefixes, the rest is memory.
     """
 
     copies_unknown = False
 
-    def __init__(self, start: OnnxGraph, step: OnnxGraph, state: Sequence[str], axes: Sequence[int]) -> None:
-        self._start, self._step, self._state, self._axes = start, step, state, axes
+    def __init__(self, start: OnnxGraph, step: OnnxGraph, size: int) -> None:
+        self._start, self._step = start, step
+        state = {name: given for name, given in step.inputs.items() if PREFIXES in given.shape}
+        self._state, self._axes = [*state], [given.shape.index(PREFIXES) for given in state.values()]
+        start.check({"source": ids("B", "I"), "lengths": ids("B"), "features": ids("B", "F")}, state)
+        after = {f"{name}_after": given for name, given in state.items()}
+        attention = {"attention": numbers("N", "I")} if "attention" in step.outputs else {}
+        known = {"tokens": ids("N"), "sentence": ids("N")} | start.outputs
+        step.check(known, {"log_next": numbers("N", size)} | after | attention)
 
     def start(self, pairs: PaddedPairs) -> tuple[dict[str, Array], GraphState]:
         """Memory by name, and the state before the start symbol of every sentence."""

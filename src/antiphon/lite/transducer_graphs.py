@@ -9,8 +9,11 @@ from antiphon.data.copied_words import NOT_COPIED
 from antiphon.data.padded_pairs import PaddedPairs
 from antiphon.lite.copied_positions import copies_as_unknown
 from antiphon.lite.log_space import Array
-from antiphon.lite.onnx_graph import OnnxGraph
+from antiphon.lite.onnx_graph import OnnxGraph, TensorType, ids, numbers
 from antiphon.lite.transition_odds import Transition, no_keys, run_keys
+
+_LSTM_AXES = 3
+"""Layers, sequences and units."""
 
 
 class CellFactors(NamedTuple):
@@ -80,23 +83,46 @@ class Context(NamedTuple):
 
 
 class TransducerGraphs:
-    """Encoder, decoder, token logits and transition of a transducer."""
+    """Encoder, decoder, token logits and transition of a transducer with ``target_size`` tokens."""
 
     def __init__(
-        self, settings: Mapping[str, Any], encode: OnnxGraph, decode: OnnxGraph, step: OnnxGraph | None
+        self,
+        settings: Mapping[str, Any],
+        encode: OnnxGraph,
+        decode: OnnxGraph,
+        step: OnnxGraph | None,
+        *,
+        target_size: int,
+        copies_words: bool,
     ) -> None:
         self._encode, self._decode, self._encode_step = encode, decode, step
         self.transition = Transition(settings["transition"])
-        self.target_size, self.copies_words = int(settings["target_size"]), bool(settings["copies_words"])
+        self.target_size, self.copies_words = target_size, copies_words
         self.copies_unknown = bool(settings["copies_unknown"])
         self._ties_words = bool(settings["ties_words"])
         self._counterparts = np.array(settings["counterparts"], np.int64)
-        self._source_shape, self._target_shape = settings["source_state"], settings["target_state"]
+        self._check()
+
+    def _check(self) -> None:
+        """Refuses graphs that do not fit each other and the sizes of vocabulary and transition."""
+        classes, units = self.target_size + self.copies_words, self.transition.width
+        source = {"features": ids("B", "F"), "keys": ids("B", "I")}
+        attended = {"states": self._encode.outputs["states"]} if "states" in self._encode.outputs else {}
+        factors = {"logits": numbers("B", "I", classes), "transition": numbers("B", "I", units)}
+        self._encode.check(source | {"source": ids("B", "I"), "lengths": ids("B")}, factors)
+        context = attended and attended | {"lengths": ids("B"), "sentence": ids("N")}
+        prefixes = {"tokens": ids("N", "J"), "features": ids("N", "F"), "keys": ids("N", "J")} | context
+        self._decode.check(prefixes | _lstm_types(self._decode), factors | _lstm_types(self._decode, "_after"))
+        if self._encode_step is not None:
+            factors = {"logits": numbers("N", classes), "transition": numbers("N", units)}
+            tokens = {"tokens": ids("N"), "features": ids("N", "F"), "keys": ids("N")}
+            step = self._encode_step
+            step.check(tokens | _lstm_types(step), factors | _lstm_types(step, "_after"))
 
     @property
     def can_stream(self) -> bool:
         """Whether the source can be read token by token."""
-        return self._encode_step is not None
+        return self._encode_step is not None and "states" not in self._encode.outputs
 
     def copied_words(self, pairs: PaddedPairs) -> Array:
         """The target id of every source token that can be copied; none can in a batch without the column ``copied``."""
@@ -104,11 +130,12 @@ class TransducerGraphs:
 
     def target_state(self, features: Array) -> SideState:
         """The target side before the start symbol."""
-        return _initial(self._target_shape, features)
+        return _initial(self._decode, features)
 
     def source_state(self, features: Array) -> SideState:
         """The source side before its first token."""
-        return _initial(self._source_shape, features)
+        assert self._encode_step is not None
+        return _initial(self._encode_step, features)
 
     def encode(self, pairs: PaddedPairs) -> tuple[CellFactors, Array | None]:
         """The source's contribution to every cell, and the states that the decoder attends to, if it does."""
@@ -147,7 +174,21 @@ class TransducerGraphs:
         return CellFactors(factors.logits[:, 0], factors.transition[:, 0]), state
 
 
-def _initial(shape: tuple[int, int], features: Array) -> SideState:
-    layers, size = shape
+def _lstm_types(graph: OnnxGraph, suffix: str = "") -> dict[str, TensorType]:
+    """The types of the state of a graph's LSTM, which are those that it declares for its input ``hidden``."""
+    layers, size = _lstm_shape(graph)
+    return {f"{name}{suffix}": numbers(layers, "N", size) for name in ("hidden", "cell")}
+
+
+def _lstm_shape(graph: OnnxGraph) -> tuple[int, int]:
+    """Layers and size of a graph's LSTM; 0 if it declares none."""
+    shape = graph.inputs["hidden"].shape if "hidden" in graph.inputs else ()
+    if len(shape) != _LSTM_AXES or not isinstance(shape[0], int) or not isinstance(shape[2], int):
+        return 0, 0
+    return shape[0], shape[2]
+
+
+def _initial(graph: OnnxGraph, features: Array) -> SideState:
+    layers, size = _lstm_shape(graph)
     zeros = np.zeros((layers, len(features), size), np.float32)
     return SideState(zeros, zeros.copy(), no_keys(len(features)), features)

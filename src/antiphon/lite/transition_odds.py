@@ -41,6 +41,11 @@ class Transition:
         self.bias = np.float32(settings["bias"])
         self.compares, self.final_emit_forced = bool(settings["compares"]), bool(settings["final_emit_forced"])
 
+    @property
+    def width(self) -> int:
+        """The size of each side's part: its units, and if keys are compared the two columns *written*."""
+        return len(self.readout) + (2 if self.compares else 0)
+
     def table(self, source: Array) -> TransitionTable:
         """The source part of every row, prepared once for many prefixes."""
         units, written = self._split(source)
