@@ -17,9 +17,9 @@ import time
 from pathlib import Path
 
 from antiphon.api import load
-from antiphon.data.readers import read_pairs
 from antiphon.demo import FOLDER
 from antiphon.demo.spelling import WEIGHTS
+from antiphon.torch_free.readers import read_pairs
 
 ROOT = Path(__file__).parent.parent
 WORDS, ROUNDS = 300, 3

@@ -13,8 +13,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from antiphon.data.readers import read_pairs
 from antiphon.demo import FOLDER
+from antiphon.torch_free.readers import read_pairs
 
 ROOT = Path(__file__).parent.parent
 PEER = ROOT / ".venv-peer"

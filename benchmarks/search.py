@@ -15,10 +15,10 @@ from optuna.storages.journal import JournalStorage
 from optuna.study import load_study
 from optuna.trial import TrialState
 
-from antiphon.data.files import read_lines
 from antiphon.demo import __file__ as demo
 from antiphon.report.plots import plot_curves
 from antiphon.settings_search.shared_journal import Journal
+from antiphon.torch_free.files import read_lines
 from benchmarks.__main__ import table
 
 PAIRS = {"train": 3000, "dev": 500}

@@ -13,16 +13,16 @@ from pathlib import Path
 
 import torch
 
-from antiphon.data.vocab import SPECIALS
 from antiphon.decode.streaming.beam_decoder import BeamDecoder
 from antiphon.decode.streaming.greedy_decoder import GreedyDecoder
-from antiphon.decode.streaming.text_streams import run_streams
 from antiphon.demo import FOLDER, pairs_of
 from antiphon.models.transducer import Transducer
 from antiphon.recipe.model_sections import TransducerSection
 from antiphon.recipe.recipe_file import load_recipe
 from antiphon.recipe.schema import SearchSection
 from antiphon.runs.build import build_beam
+from antiphon.torch_free.text_streams import run_streams
+from antiphon.torch_free.vocab import SPECIALS
 
 WORDS, LONG, VOCABULARY = 200, 5_000, 10_000
 SURENESS, EAGERNESS = 100.0, 5.0

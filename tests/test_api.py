@@ -9,9 +9,10 @@ import pytest
 import torch
 
 import antiphon as package
-from antiphon.data.readers import Pair, Source
+from antiphon.data.batch import Batch
 from antiphon.recipe.recipe_file import load_recipe
 from antiphon.recipe.shipped_recipes import find_recipe
+from antiphon.torch_free.readers import Pair, Source
 from antiphon.training.fit import train
 from tests.toy import words
 
@@ -130,9 +131,14 @@ def test_what_is_no_input_is_refused(model, source):
         model.predict([source])
 
 
-@pytest.mark.parametrize("features", ["N;PL;DAT", "N;DAT;PL", "DAT,PL,N", ("PL", "N", "DAT"), ["DAT", "N", "PL", "N"]])
+@pytest.mark.parametrize("features", ["N;PL;DAT", "N;DAT;PL", "DAT,PL,N", ("PL", "N", "DAT"), ["DAT", "N", "PL"]])
 def test_features_are_a_set_however_they_are_written(with_features, features):
     assert with_features.predict([("badu", features)])[0].text == "badus"
+
+
+def test_a_repeated_feature_is_another_one_and_refused_if_training_had_none(with_features):
+    with pytest.raises(package.AntiphonError, match=r"feature N\*2 was never seen in training, did you mean N\?"):
+        with_features.predict([("badu", ["DAT", "N", "PL", "N"])])
 
 
 def test_missing_features_are_refused_and_none_can_be_meant(with_features):
@@ -324,7 +330,7 @@ def test_probabilities_are_those_of_the_scores(model):
 
 
 def test_a_module_can_be_called_with_a_batch(model):
-    batch = model.codec.batch([Source("badu"), Source("ki")], ["baaduun", "kiin"])
+    batch = Batch.of_text(model.codec, [Source("badu"), Source("ki")], ["baaduun", "kiin"])
     with torch.inference_mode():
         called = model.module(batch)
     assert called.tolist() == pytest.approx(model.score([("badu", "baaduun"), ("ki", "kiin")]), rel=1e-5)

@@ -1,7 +1,9 @@
 """Every arrow of the flow is one folder, and imports point one way."""
 
 import ast
-from collections import Counter
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ LAYERS = [
     {"child_processes", "exceptions", "pause_points", "terminal", "triton_support"},
     {"console"},
     {"storage"},
+    {"torch_free"},
     {"data", "lattice"},
     {"nn", "recipe"},
     {"device", "models"},
@@ -62,9 +65,14 @@ def test_every_folder_has_its_layer():
     assert {layer_of(path.relative_to(SOURCE).parts) for path in FILES} == set(RANK)
 
 
-def test_every_file_name_occurs_once():
-    counts = Counter(path.name for path in FILES if path.name not in ("__init__.py", "__main__.py"))
-    assert [name for name, count in counts.items() if count > 1] == []
+@pytest.mark.parametrize("path", sorted((SOURCE / "torch_free").glob("*.py")), ids=lambda path: path.name)
+def test_what_is_free_of_torch_never_imports_it(path):
+    assert not re.search(r"^\s*(import|from) torch\b", path.read_text(encoding="utf-8"), re.MULTILINE)
+
+
+def test_exported_models_are_loaded_without_torch():
+    program = "import sys, antiphon.lite; assert 'torch' not in sys.modules"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
 def test_public_names_are_there():
@@ -95,9 +103,6 @@ def test_public_names_are_there():
 
 
 def test_help_answers_without_loading_torch():
-    import subprocess
-    import sys
-
     program = """
 import sys
 from antiphon.cli import main

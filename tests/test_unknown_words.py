@@ -6,14 +6,9 @@ from itertools import product
 import pytest
 import torch
 
-from antiphon.api.candidate_lists import covering, merge_equal_texts
 from antiphon.api.generation_models import NeuralModel
-from antiphon.api.results import Candidate
-from antiphon.data.codec import PairCodec, TextCodec
+from antiphon.data.batch import Batch
 from antiphon.data.corpus import Corpus
-from antiphon.data.readers import Pair, Source
-from antiphon.data.tokenise import Normalisation, Words
-from antiphon.data.vocab import END, UNKNOWN, Vocab
 from antiphon.decode.explanation import attended_positions
 from antiphon.models.attention import Attention
 from antiphon.models.encoder_decoder import EncoderDecoder
@@ -21,6 +16,12 @@ from antiphon.models.ensemble_model import Ensemble, MemberIds
 from antiphon.models.transformer import Transformer
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import build_beam, build_search
+from antiphon.torch_free.candidate_lists import covering, merge_equal_texts
+from antiphon.torch_free.codec import PairCodec, TextCodec
+from antiphon.torch_free.readers import Pair, Source
+from antiphon.torch_free.results import Candidate
+from antiphon.torch_free.tokenise import Normalisation, Words
+from antiphon.torch_free.vocab import END, UNKNOWN, Vocab
 from antiphon.training.tasks.generation_validation import GenerationValidation, OutputMetrics
 from tests.networks import build_network
 
@@ -61,7 +62,7 @@ def model_of(module, kind="attention", **search):
 
 def replaced(module, hypothesis, source):
     """The tokens of a hypothesis, each unknown one replaced by the source word with the largest weight."""
-    pairs = CODEC.batch([Source(source)])
+    pairs = Batch.of_text(CODEC, [Source(source)])
     pairs = pairs._replace(
         target=torch.tensor([hypothesis.tokens]), target_lengths=torch.tensor([len(hypothesis.tokens)])
     )
@@ -77,7 +78,7 @@ def test_an_unknown_word_is_the_source_word_with_the_largest_weight(kind):
     model = model_of(module, kind)
     search, settings = build_search(model.recipe), build_beam(model.recipe.search)
     for source in (SOURCE, "Quendon", "saw Yan Zoe the saw"):
-        (found,) = search(module, CODEC.batch([Source(source)]), settings)
+        (found,) = search(module, Batch.of_text(CODEC, [Source(source)]), settings)
         assert UNKNOWN in found[0].tokens
         (prediction,) = model.predict([source])
         assert list(prediction.tokens) == replaced(module, found[0], source)
@@ -105,7 +106,7 @@ def test_an_ensemble_takes_the_weights_of_a_member_with_attention_in_its_own_ids
     members = [(one, ids[0]), (other, ids[1])][:: 1 if attends_first else -1]
     ensemble = Ensemble([member for member, _ in members], [table for _, table in members], "probabilities")
     model = model_of(ensemble, "ensemble")
-    batch = CODEC.batch([Source(SOURCE)])
+    batch = Batch.of_text(CODEC, [Source(SOURCE)])
     (found,) = build_search(model.recipe)(ensemble, batch, build_beam(model.recipe.search))
     target = swapped[torch.tensor(found[0].tokens)][None]
     weights = one.attention(batch._replace(target=target, target_lengths=torch.tensor([target.shape[1]])))[0]
@@ -119,7 +120,7 @@ def test_an_ensemble_takes_the_weights_of_a_member_with_attention_in_its_own_ids
 def test_what_validation_measures_is_what_predict_writes():
     model = model_of(network(Attention))
     target = model.predict([SOURCE])[0].text
-    batch = CODEC.batch([Source(SOURCE)], [target])
+    batch = Batch.of_text(CODEC, [Source(SOURCE)], [target])
     search, beam = build_search(model.recipe), build_beam(model.recipe.search)
     outputs = OutputMetrics(CODEC, search, beam, ["accuracy"], [Pair(SOURCE, target, (), "")])
     validation = GenerationValidation(Corpus, [], outputs)
@@ -161,7 +162,9 @@ def test_a_list_has_each_text_once_with_the_sum_of_its_probabilities():
     every = {" ".join(tokens) for length in range(3) for tokens in product(words, repeat=length)}
     assert sorted(each.text for each in prediction.nbest) == sorted(every)
     ways = torch.tensor([[UNKNOWN, END], [CODEC.target.vocab.encode(["Zoe"])[0], END]])
-    batch = CODEC.batch([Source("Zoe"), Source("Zoe")])._replace(target=ways, target_lengths=torch.tensor([2, 2]))
+    batch = Batch.of_text(CODEC, [Source("Zoe"), Source("Zoe")])._replace(
+        target=ways, target_lengths=torch.tensor([2, 2])
+    )
     expected = model.module.log_prob(batch).exp().sum().item()
     assert next(each for each in prediction.nbest if each.text == "Zoe").probability == pytest.approx(expected)
     scores = [each.score for each in prediction.nbest]

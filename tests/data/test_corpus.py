@@ -6,13 +6,13 @@ from hypothesis import strategies as st
 
 from antiphon.data import corpus as corpus_module
 from antiphon.data.batch import Batch
-from antiphon.data.batch_plan import plan_batches
-from antiphon.data.codec import PairCodec, TextCodec
-from antiphon.data.copied_words import WordIds
 from antiphon.data.corpus import Corpus, LengthLimits, remap_corpus_ids, write_corpus, write_counted_corpus
-from antiphon.data.readers import Pair, Source
-from antiphon.data.tokenise import Chars, Normalisation, Words
-from antiphon.data.vocab import END, PAD, START, UNKNOWN, Vocab
+from antiphon.torch_free.batch_plan import plan_batches
+from antiphon.torch_free.codec import PairCodec, TextCodec
+from antiphon.torch_free.copied_words import WordIds
+from antiphon.torch_free.readers import Pair, Source
+from antiphon.torch_free.tokenise import Chars, Normalisation, Words
+from antiphon.torch_free.vocab import END, PAD, START, UNKNOWN, Vocab
 
 SIDE = TextCodec(Normalisation(), Chars(), Vocab("abcdefgh"))
 CODEC = PairCodec(SIDE, SIDE)
@@ -81,7 +81,7 @@ def test_unknown_words_of_a_corpus_are_known_by_their_first_position_if_words_ar
     targets, copied = words.encode_many(list(counted.target)), words.encode_many(list(counted.source))
     tables = side.vocab.encode(counted.source), targets, codec.features.encode(counted.features), copied
     remap_corpus_ids(tmp_path / "counted.arrow", tmp_path / "once.arrow", *tables)
-    expected = codec.batch([Source(pair.source) for pair in texts], [pair.target for pair in texts])
+    expected = Batch.of_text(codec, [Source(pair.source) for pair in texts], [pair.target for pair in texts])
     V = len(side.vocab)
     assert expected.copied.tolist() == [[V, 4, V, V + 3, -1], [4, -1, -1, -1, -1]]
     assert expected.target.tolist() == [[V, 5, V + 3, END], [UNKNOWN, END, PAD, PAD]]

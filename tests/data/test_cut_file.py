@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from antiphon.data import cut_file as module
 from antiphon.data.cut_file import cut_file
-from antiphon.data.files import read_lines
 from antiphon.exceptions import InputError
+from antiphon.torch_free.files import read_lines
 
 TEXTS = st.lists(st.sampled_from(["a", "ä", "\n", "\r\n", "", "\ufeff", "long " * 3])).map("".join)
 

@@ -1,8 +1,8 @@
 import pytest
 
 from antiphon.data.gold_links import GoldLinks, read_gold
-from antiphon.data.readers import Pair
 from antiphon.exceptions import InputError
+from antiphon.torch_free.readers import Pair
 
 PAIRS = [Pair("a b", "x y z", (), "pairs.tsv:1"), Pair("c", "w", (), "pairs.tsv:2")]
 LINKS = [GoldLinks.of([(0, 0)], [(1, 2)]), GoldLinks.of([(0, 0)])]

@@ -5,8 +5,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from antiphon.data.files import read_lines
-from antiphon.data.readers import (
+from antiphon.exceptions import InputError
+from antiphon.torch_free.files import read_lines
+from antiphon.torch_free.readers import (
     Pair,
     Source,
     has_features,
@@ -16,7 +17,6 @@ from antiphon.data.readers import (
     read_targets,
     split_features,
 )
-from antiphon.exceptions import InputError
 
 
 def write(path, text):
@@ -207,7 +207,7 @@ def test_csv_is_recognised(tmp_path):
 
 @pytest.mark.parametrize("read", [read_pairs, read_targets])
 def test_a_file_of_blank_lines_is_not_read_to_its_end(tmp_path, monkeypatch, read):
-    monkeypatch.setattr("antiphon.data.readers.MAX_BLANK_LINES", 3)
+    monkeypatch.setattr("antiphon.torch_free.readers.MAX_BLANK_LINES", 3)
     file = write(tmp_path / "pairs.tsv", "a\tb\n" + "\n" * 5)
     with pytest.raises(InputError, match=r"pairs\.tsv:5: 4 blank lines, expected fewer than lines with pairs"):
         list(read(file))

@@ -1,10 +1,11 @@
 import pytest
 
-from antiphon.data.codec import PairCodec, TextCodec, TextTokeniser
-from antiphon.data.readers import Source
-from antiphon.data.tokenise import Chars, Normalisation, SentencePiece, Words, train_sentencepiece
-from antiphon.data.vocab import END, PAD, SPECIALS, UNKNOWN, TokenCounts, Vocab
+from antiphon.data.batch import Batch
 from antiphon.exceptions import InputError
+from antiphon.torch_free.codec import PairCodec, TextCodec, TextTokeniser
+from antiphon.torch_free.readers import Source
+from antiphon.torch_free.tokenise import Chars, Normalisation, SentencePiece, Words, train_sentencepiece
+from antiphon.torch_free.vocab import END, PAD, SPECIALS, UNKNOWN, TokenCounts, Vocab
 
 
 def test_text_steps_are_those_asked_for():
@@ -101,7 +102,9 @@ def test_features_are_a_set_with_ids_of_its_own():
     source = TextCodec(Normalisation(lowercase=True), Chars(), Vocab(["N", "n"]))
     codec = PairCodec(source, source, Vocab(["N", "PL"]))
     assert codec.known_features == {"N", "PL"}
-    batch = codec.batch([Source("Nn", ("PL", "N", "PL")), Source("n", ("N", "X")), Source("n")], ["n", "", "nn"])
+    batch = Batch.of_text(
+        codec, [Source("Nn", ("PL", "N", "PL")), Source("n", ("N", "X")), Source("n")], ["n", "", "nn"]
+    )
     assert batch.features.tolist() == [[4, 5], [4, UNKNOWN], [PAD, PAD]]
     assert batch.source.tolist() == [[5, 5, END], [5, END, PAD], [5, END, PAD]]
     assert batch.target_lengths.tolist() == [2, 1, 3]

@@ -6,12 +6,12 @@ import numpy as np
 import torch
 
 from antiphon.data.batch import Batch
-from antiphon.data.vocab import END, SPECIALS, UNKNOWN
 from antiphon.models.attention import Attention
 from antiphon.models.encoder_decoder import EncoderDecoder
 from antiphon.models.left_to_right import copies_unknown
 from antiphon.models.transducer import Transducer
 from antiphon.models.transformer import Transformer
+from antiphon.torch_free.vocab import END, SPECIALS, UNKNOWN
 from tests.networks import build_network
 
 _TRANSFORMER = {"encoder_network": "transformer", "hidden_size": 8}

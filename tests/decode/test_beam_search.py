@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from antiphon.data.vocab import END
 from antiphon.decode.beam_search import BeamSearch, search_outputs
+from antiphon.torch_free.vocab import END
 from tests.decode.small_models import ALIGNED, MODELS, batch_of, every_output, pair, small_model, sources
 from tests.networks import beam_settings
 

@@ -3,8 +3,8 @@ import pytest
 import torch
 
 from antiphon.data.batch import Batch
-from antiphon.data.vocab import END
 from antiphon.decode.channel_lattice import ChannelLattice
+from antiphon.torch_free.vocab import END
 from tests.decode.test_rescoring import components, sources
 
 CHANNELS = [

@@ -7,10 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from antiphon.data.codec import PairCodec, TextCodec
-from antiphon.data.readers import Source
-from antiphon.data.tokenise import Normalisation, Words
-from antiphon.data.vocab import END, Vocab
+from antiphon.data.batch import Batch
 from antiphon.decode.beam_search import BeamSearch, search_outputs
 from antiphon.decode.path_search import search_paths
 from antiphon.decode.rescoring import search_noisy_channel
@@ -18,15 +15,19 @@ from antiphon.decode.sampling import sample_outputs
 from antiphon.decode.streaming.beam_decoder import BeamDecoder
 from antiphon.decode.streaming.greedy_decoder import GreedyDecoder
 from antiphon.decode.streaming.noisy_channel_decoder import NoisyChannelDecoder
-from antiphon.decode.streaming.text_streams import StreamGroup
 from antiphon.lattice import best_path
-from antiphon.models.channel_weights import Weights
 from antiphon.models.ensemble_model import Ensemble, MemberIds
 from antiphon.models.language_model import LanguageModel
 from antiphon.models.noisy_channel import NoisyChannel
 from antiphon.models.token_likelihood import token_log_probs
 from antiphon.models.transducer import Transducer
 from antiphon.serve.lattice_view import LatticeInput, LatticeView
+from antiphon.torch_free.channel_weights import Weights
+from antiphon.torch_free.codec import PairCodec, TextCodec
+from antiphon.torch_free.readers import Source
+from antiphon.torch_free.text_streams import StreamGroup
+from antiphon.torch_free.tokenise import Normalisation, Words
+from antiphon.torch_free.vocab import END, Vocab
 from tests.lattice.every_path import listed_best, listed_log_marginal
 from tests.networks import beam_settings, build_network
 
@@ -61,7 +62,7 @@ def model_of(name="bidirectional", seed=0, **more):
 
 def batch_of(*pairs):
     sources, targets = zip(*pairs, strict=True)
-    return CODEC.batch([Source(text) for text in sources], targets)
+    return Batch.of_text(CODEC, [Source(text) for text in sources], targets)
 
 
 def listed_moves(model, source, target):

@@ -4,12 +4,12 @@ import pytest
 import torch
 
 from antiphon.data.batch import Batch
-from antiphon.data.vocab import END, SPECIALS
 from antiphon.decode.beam_search import search_outputs
 from antiphon.decode.dropped_hypotheses import search_with_dropped
 from antiphon.decode.forced_prefix import PrefixModel
 from antiphon.models.attention import Attention
 from antiphon.models.transducer import Transducer
+from antiphon.torch_free.vocab import END, SPECIALS
 from tests.networks import beam_settings, build_network
 
 SIZE = len(SPECIALS) + 4

@@ -3,10 +3,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from antiphon.data.vocab import END
 from antiphon.decode.path_search import search_paths
 from antiphon.lattice import best_path
 from antiphon.models.left_to_right import copies_unknown
+from antiphon.torch_free.vocab import END
 from tests.decode.small_models import batch_of, every_target, pair, small_model, sources
 from tests.networks import beam_settings
 

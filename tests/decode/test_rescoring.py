@@ -6,15 +6,15 @@ import pytest
 import torch
 
 from antiphon.data.batch import Batch
-from antiphon.data.vocab import END, NO_COUNTERPART, UNKNOWN
 from antiphon.decode.beam_search import BeamSearch, search_outputs
 from antiphon.decode.dropped_hypotheses import search_with_dropped
 from antiphon.decode.rescoring import NoisyChannelRescorer, search_noisy_channel
-from antiphon.models.channel_weights import Weights
 from antiphon.models.language_model import LanguageModel
 from antiphon.models.left_to_right import copies_unknown
 from antiphon.models.noisy_channel import NoisyChannel
 from antiphon.models.transducer import Transducer
+from antiphon.torch_free.channel_weights import Weights
+from antiphon.torch_free.vocab import END, NO_COUNTERPART, UNKNOWN
 from tests.decode.small_models import batch_of, features_of
 from tests.decode.test_beam_search import STATIC, assert_no_device_sync, assert_same_answers
 from tests.networks import beam_settings, build_network

@@ -4,9 +4,9 @@ from functools import partial
 import pytest
 import torch
 
-from antiphon.data.vocab import END, UNKNOWN
 from antiphon.decode.beam_search import search_outputs
-from antiphon.decode.rule_mixture import (
+from antiphon.models.token_likelihood import output_log_probs, token_log_probs
+from antiphon.torch_free.rule_mixture import (
     HeldOutAnswers,
     add_rules,
     as_answer,
@@ -15,7 +15,7 @@ from antiphon.decode.rule_mixture import (
     held_out_answers,
     mix_log_prob,
 )
-from antiphon.models.token_likelihood import output_log_probs, token_log_probs
+from antiphon.torch_free.vocab import END, UNKNOWN
 from tests.decode.small_models import batch_of, every_output, pair, small_model, sources
 from tests.networks import beam_settings
 

@@ -47,8 +47,8 @@ def parse() -> argparse.Namespace:
 
 def prepare(template: Path) -> None:
     """Makes the sandbox, and keeps cases from waiting, drawing, or starting other processes."""
-    import antiphon.data.files
     import antiphon.settings_search.trial_runner
+    import antiphon.torch_free.files
     import antiphon.training.fit
     from antiphon.exceptions import RunError
     from tests.fuzz import sandbox
@@ -62,7 +62,7 @@ def prepare(template: Path) -> None:
     antiphon.training.fit.plot_training = lambda *arguments: arguments[-1].write_bytes(b"")
     os.chdir(template)
     sandbox.build(template)
-    antiphon.data.files.WRITER_SECONDS = 0.05
+    antiphon.torch_free.files.WRITER_SECONDS = 0.05
     antiphon.settings_search.trial_runner.run_trials = no_grid
 
 

@@ -2,12 +2,12 @@
 
 import torch
 
-from antiphon.data.vocab import Vocab
-from antiphon.models.suffix_rule import SuffixRules
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import build_model
 from antiphon.runs.run_folder import RunFolder
 from antiphon.storage.commit import seal_run
+from antiphon.torch_free.suffix_rule import SuffixRules
+from antiphon.torch_free.vocab import Vocab
 
 LETTERS, PHONEMES = "abcdefgh", ["A", "B", "K", "D", "E", "F"]
 WORDS = [f"w{n}" for n in range(12)]

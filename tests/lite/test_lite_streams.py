@@ -4,11 +4,11 @@ import pytest
 
 import antiphon as package
 from antiphon import lite
-from antiphon.api.inputs import as_source
-from antiphon.decode.streaming.text_streams import run_streams
 from antiphon.exceptions import InputError, RecipeError, RunError
 from antiphon.export.exported_run import export_run
 from antiphon.runs.noisy_channel_run import combine_runs
+from antiphon.torch_free.inputs import as_source
+from antiphon.torch_free.text_streams import run_streams
 from tests.lite.drawn_runs import STREAMING, inputs, write_run
 
 

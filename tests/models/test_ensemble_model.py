@@ -3,12 +3,12 @@ from itertools import product
 import pytest
 import torch
 
-from antiphon.data.vocab import END
 from antiphon.decode.beam_search import search_outputs
 from antiphon.decode.best_alignments import add_alignments
-from antiphon.decode.hypothesis import Hypothesis
 from antiphon.models.ensemble_model import Ensemble, MemberIds
 from antiphon.models.transducer import Transducer
+from antiphon.torch_free.hypothesis import Hypothesis
+from antiphon.torch_free.vocab import END
 from tests.decode.small_models import batch_of, every_output, pair, small_model, sources
 from tests.networks import beam_settings
 

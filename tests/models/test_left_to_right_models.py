@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from antiphon.data.batch import Batch
-from antiphon.data.vocab import START, UNKNOWN
 from antiphon.models.attention import Attention
 from antiphon.models.encoder_decoder import EncoderDecoder
 from antiphon.models.language_model import LanguageModel
 from antiphon.models.transformer import Transformer
+from antiphon.torch_free.vocab import START, UNKNOWN
 from tests.networks import build_network
 
 

@@ -1,7 +1,7 @@
 import pytest
 
 from antiphon.exceptions import AntiphonError, RunError
-from antiphon.models.suffix_rule import SuffixRules
+from antiphon.torch_free.suffix_rule import SuffixRules
 
 DATIVE_PLURAL = [
     ("Lehnwort", "Lehnwörtern"),

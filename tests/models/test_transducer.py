@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from antiphon.data.batch import Batch
-from antiphon.data.copied_words import CopiedWords
-from antiphon.data.vocab import END, UNKNOWN
 from antiphon.lattice import log_marginal, posteriors
 from antiphon.models.transducer import Transducer
 from antiphon.nn import token_logits
+from antiphon.torch_free.copied_words import CopiedWords
+from antiphon.torch_free.vocab import END, UNKNOWN
 from tests.lattice.every_path import listed_log_marginal
 from tests.networks import build_network
 

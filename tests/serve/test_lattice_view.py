@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from antiphon.data.batch import Batch
 from antiphon.serve.lattice_view import LatticeInput, LatticeView
 from antiphon.serve.run_info import transducer_of
 from antiphon.serve.stream_history import StreamHistory
@@ -59,10 +60,10 @@ def test_next_tokens_and_reading_on_leave_only_tokens_that_are_never_written(mod
 def test_next_tokens_of_a_whole_input_are_those_of_decoding(models):
     model = models["offline"]
     lattice, module = view(model, "dagi", "daa"), model.module
-    from antiphon.data.readers import Source
-    from antiphon.data.vocab import START
+    from antiphon.torch_free.readers import Source
+    from antiphon.torch_free.vocab import START
 
-    batch = model.codec.batch([Source("dagi")])
+    batch = Batch.of_text(model.codec, [Source("dagi")])
     memory, state = module.start(batch)
     tokens = [START, *model.codec.target.vocab.encode("daa").tolist()]
     for column, token in enumerate(tokens):

@@ -5,9 +5,9 @@ import sys
 import pytest
 
 from antiphon.api import load
-from antiphon.data.readers import read_pairs
 from antiphon.exceptions import RecipeError
 from antiphon.recipe.recipe_file import load_recipe
+from antiphon.torch_free.readers import read_pairs
 from antiphon.training.fit import train
 from tests.toy import words, write_questions, write_vectors
 

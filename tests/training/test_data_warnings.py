@@ -4,8 +4,8 @@ import unicodedata
 
 import pytest
 
-from antiphon.data.readers import Pair
 from antiphon.recipe.recipe_file import make_recipe
+from antiphon.torch_free.readers import Pair
 from antiphon.training.data.data_warnings import data_warnings
 from tests.toy import inflect, words, write_pairs
 

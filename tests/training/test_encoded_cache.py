@@ -2,10 +2,10 @@
 
 import pytest
 
-from antiphon.data.vocab import END, UNKNOWN
 from antiphon.exceptions import InputError, RecipeError
 from antiphon.recipe.recipe_file import load_recipe
 from antiphon.runs.run_folder import RunFolder
+from antiphon.torch_free.vocab import END, UNKNOWN
 from antiphon.training.data import prepare as preparation
 from antiphon.training.data.prepare import prepare, prepare_again
 from antiphon.training.fit import train

@@ -9,15 +9,15 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from antiphon.data.batch import Batch
-from antiphon.data.codec import PairCodec, TextCodec
-from antiphon.data.tokenise import Chars, Normalisation
-from antiphon.data.vocab import SPECIALS, Vocab
 from antiphon.ranking.build_matchers import build_matcher
 from antiphon.ranking.matcher import Matcher
 from antiphon.ranking.question_batches import MatchBatch
 from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.model_sections import MatcherSection, TransducerSection
 from antiphon.runs.build import build_model
+from antiphon.torch_free.codec import PairCodec, TextCodec
+from antiphon.torch_free.tokenise import Chars, Normalisation
+from antiphon.torch_free.vocab import SPECIALS, Vocab
 from antiphon.training.step.ema import EMA
 from antiphon.training.step.memory_estimate import estimate_memory
 from antiphon.training.step.step import Step, negative_log_likelihood

@@ -8,11 +8,11 @@ import torch
 from safetensors.torch import load_file
 
 from antiphon.data.batch import Batch
-from antiphon.data.vocab import PAD
 from antiphon.exceptions import RunError
 from antiphon.models.sequence_model import log_prob
 from antiphon.ranking.question_batches import MatchCorpus
 from antiphon.recipe.recipe_file import load_recipe
+from antiphon.torch_free.vocab import PAD
 from antiphon.training.distributed import BatchShard
 from antiphon.training.fit import train
 from antiphon.training.step.ema import EMA

@@ -1,6 +1,6 @@
 """Minimum error rate training of the weights of a noisy channel."""
 
-from antiphon.models.channel_weights import Weights
+from antiphon.torch_free.channel_weights import Weights
 from antiphon.tune.mert import tune_on_lists
 from antiphon.tune.nbest_lists import NBestLists
 from tests.tune.test_nbest_lists import CODEC, PAIR

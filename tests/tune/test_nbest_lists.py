@@ -1,9 +1,9 @@
 """Lists of candidates that grow over several searches."""
 
-from antiphon.data.codec import PairCodec, TextCodec
-from antiphon.data.readers import Pair
-from antiphon.data.tokenise import Chars, Normalisation
-from antiphon.data.vocab import Vocab
+from antiphon.torch_free.codec import PairCodec, TextCodec
+from antiphon.torch_free.readers import Pair
+from antiphon.torch_free.tokenise import Chars, Normalisation
+from antiphon.torch_free.vocab import Vocab
 from antiphon.tune.nbest_lists import NBestLists
 
 LETTERS = TextCodec(Normalisation(), Chars(), Vocab("abc"))

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from antiphon.api.generation_models import STREAMS, NoisyChannelModel
-    from antiphon.api.inputs import PredictOptions, SourceLike, StreamOptions
-    from antiphon.api.lexicon import Lexicon
     from antiphon.api.load_model import load, load_planner
     from antiphon.api.model import Model
     from antiphon.api.ranking_model import RankingModel
-    from antiphon.api.results import Alignment, Candidate, Evaluation, Prediction, Ranked
     from antiphon.api.train_recipe import train
     from antiphon.api.word_links import LinkOptions, WordLinks
     from antiphon.data.gold_links import GoldLinks
     from antiphon.report.error_report import ErrorReport, Suspect
+    from antiphon.torch_free.inputs import PredictOptions, SourceLike, StreamOptions
+    from antiphon.torch_free.lexicon import Lexicon
+    from antiphon.torch_free.results import Alignment, Candidate, Evaluation, Prediction, Ranked
     from antiphon.training.callback import Callback
 
 __all__ = [
@@ -48,22 +48,22 @@ __all__ = [
 
 _MODULES = {
     "STREAMS": "antiphon.api.generation_models",
-    "Alignment": "antiphon.api.results",
+    "Alignment": "antiphon.torch_free.results",
     "Callback": "antiphon.training.callback",
-    "Candidate": "antiphon.api.results",
+    "Candidate": "antiphon.torch_free.results",
     "ErrorReport": "antiphon.report.error_report",
-    "Evaluation": "antiphon.api.results",
+    "Evaluation": "antiphon.torch_free.results",
     "GoldLinks": "antiphon.data.gold_links",
-    "Lexicon": "antiphon.api.lexicon",
+    "Lexicon": "antiphon.torch_free.lexicon",
     "LinkOptions": "antiphon.api.word_links",
     "Model": "antiphon.api.model",
     "NoisyChannelModel": "antiphon.api.generation_models",
-    "PredictOptions": "antiphon.api.inputs",
-    "Prediction": "antiphon.api.results",
-    "Ranked": "antiphon.api.results",
+    "PredictOptions": "antiphon.torch_free.inputs",
+    "Prediction": "antiphon.torch_free.results",
+    "Ranked": "antiphon.torch_free.results",
     "RankingModel": "antiphon.api.ranking_model",
-    "SourceLike": "antiphon.api.inputs",
-    "StreamOptions": "antiphon.api.inputs",
+    "SourceLike": "antiphon.torch_free.inputs",
+    "StreamOptions": "antiphon.torch_free.inputs",
     "Suspect": "antiphon.report.error_report",
     "WordLinks": "antiphon.api.word_links",
     "load": "antiphon.api.load_model",

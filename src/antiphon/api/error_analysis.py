@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from antiphon.api.inputs import check_choices
-from antiphon.api.results import Prediction
-from antiphon.data.readers import Source
 from antiphon.exceptions import InputError
 from antiphon.metrics.breakdown import EVERY_BREAKDOWN, By, Traits, break_down
 from antiphon.metrics.edits import count_edits
 from antiphon.metrics.output_metrics import Outputs, accuracy
 from antiphon.report.error_report import Difference, ErrorReport, Mistake, ModelDifferences, Suspect
+from antiphon.torch_free.inputs import check_choices
+from antiphon.torch_free.readers import Source
+from antiphon.torch_free.results import Prediction
 
 if TYPE_CHECKING:
     from antiphon.api.model import Model

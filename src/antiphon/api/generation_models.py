@@ -10,40 +10,40 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from antiphon.api.candidate_search import CandidateSearch
-from antiphon.api.inputs import PredictOptions, StreamOptions
 from antiphon.api.model import Model
-from antiphon.api.prediction_interface import MAX_BATCH_CELLS
-from antiphon.api.results import END_SYMBOL, Alignment, Candidate
-from antiphon.api.rule_outputs import RuleOutputs
 from antiphon.data.batch import Batch
-from antiphon.data.batch_plan import plan_batches
-from antiphon.data.codec import PairCodec
-from antiphon.data.readers import Source
 from antiphon.decode.best_alignments import add_alignments
 from antiphon.decode.forced_prefix import PrefixModel
-from antiphon.decode.hypothesis import BeamSettings, Hypothesis, have_unknown
 from antiphon.decode.rescoring import search_noisy_channel
-from antiphon.decode.rule_mixture import add_rules, draw_rules
 from antiphon.decode.sampling import sample_outputs
 from antiphon.decode.streaming.beam_decoder import BeamDecoder
 from antiphon.decode.streaming.greedy_decoder import GreedyDecoder
 from antiphon.decode.streaming.noisy_channel_decoder import NoisyChannelDecoder
 from antiphon.decode.streaming.online_decoder import OnlineDecoder
-from antiphon.decode.streaming.text_streams import StreamGroup
 from antiphon.decode.unknown_words import replace_unknown
 from antiphon.exceptions import RecipeError, RunError
-from antiphon.models.channel_weights import Weights
 from antiphon.models.left_to_right import LeftToRight, copies_unknown
 from antiphon.models.noisy_channel import NoisyChannel
 from antiphon.models.sequence_model import log_prob
-from antiphon.models.suffix_rule import SuffixRules
 from antiphon.models.token_likelihood import output_log_probs
 from antiphon.models.transducer import Transducer
 from antiphon.recipe.kinds import KINDS, resolve
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import build_beam, build_search
 from antiphon.runs.run_folder import RunFolder, load_any_network
+from antiphon.torch_free.batch_plan import plan_batches
+from antiphon.torch_free.candidate_search import CandidateSearch
+from antiphon.torch_free.channel_weights import Weights
+from antiphon.torch_free.codec import PairCodec
+from antiphon.torch_free.hypothesis import BeamSettings, Hypothesis, have_unknown
+from antiphon.torch_free.inputs import PredictOptions, StreamOptions
+from antiphon.torch_free.prediction_interface import MAX_BATCH_CELLS
+from antiphon.torch_free.readers import Source
+from antiphon.torch_free.results import END_SYMBOL, Alignment, Candidate
+from antiphon.torch_free.rule_mixture import add_rules, draw_rules
+from antiphon.torch_free.rule_outputs import RuleOutputs
+from antiphon.torch_free.suffix_rule import SuffixRules
+from antiphon.torch_free.text_streams import StreamGroup
 
 STREAMS: dict[str, type[OnlineDecoder]] = {"greedy": GreedyDecoder, "beam": BeamDecoder}
 
@@ -92,7 +92,7 @@ class NeuralModel(CandidateSearch, Model):
 
     def _candidates(self, sources: Sequence[Source], options: PredictOptions) -> list[list[Candidate]]:
         """What the search finds, or samples, with alignments and copied words."""
-        batch = self.codec.batch(sources).to(self.device)
+        batch = Batch.of_text(self.codec, sources).to(self.device)
         found = self._search(batch, options)
         if self.rules is not None and self.recipe.search.over == "outputs" and not options.prefix:
             found = self._add_rules(self.rules, sources, batch, found, options)
@@ -169,7 +169,7 @@ class NeuralModel(CandidateSearch, Model):
         scores = [(0.0, 0)] * len(pairs)
         for indices in plan_batches(*lengths, batch_size=self.recipe.search.batch_size, max_cells=MAX_BATCH_CELLS):
             sources, targets = zip(*(pairs[index] for index in indices), strict=True)
-            batch = self.codec.batch(sources, targets).to(self.device)
+            batch = Batch.of_text(self.codec, sources, targets).to(self.device)
             for index, value in zip(indices, log_prob(self.module, batch).tolist(), strict=True):
                 scores[index] = (self._mixed(value, *pairs[index]), int(lengths[1][index]))
         return scores
@@ -178,7 +178,7 @@ class NeuralModel(CandidateSearch, Model):
     def _align(self, source: Source, target: str) -> Alignment:
         kind = KINDS[self.kind]
         assert kind.explain is not None
-        batch = self.codec.batch([source], [target]).to(self.device)
+        batch = Batch.of_text(self.codec, [source], [target]).to(self.device)
         explanation = resolve(kind.explain)(self.module, batch)
         return Alignment(
             source_symbols=(*self.codec.source.tokens(source.text), END_SYMBOL),

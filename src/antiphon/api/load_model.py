@@ -4,12 +4,12 @@ from pathlib import Path
 
 import torch
 
-from antiphon.api.inputs import as_path, check_settings, check_threads
 from antiphon.api.model import Model
 from antiphon.device import choose_device
 from antiphon.recipe.kinds import KINDS, resolve
 from antiphon.recipe.recipe_file import Settings, change_search
 from antiphon.runs.run_folder import RunFolder
+from antiphon.torch_free.inputs import as_path, check_settings, check_threads
 
 
 def load(run: str | Path, *, device: str = "auto", threads: int | None = None, settings: Settings = ()) -> Model:

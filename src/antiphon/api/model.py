@@ -8,22 +8,8 @@ from torch import nn
 
 from antiphon.api.error_analysis import LocatedPair, check_breakdowns, find_errors, find_suspicious
 from antiphon.api.evaluation import evaluate_outputs, evaluation_of, score_task, with_references
-from antiphon.api.inputs import (
-    PairsLike,
-    StreamOptions,
-    as_pair,
-    check_model,
-    check_not_empty,
-    check_positive,
-    check_stream_options,
-)
-from antiphon.api.prediction_interface import PredictionInterface
-from antiphon.api.results import Alignment, Evaluation, Ranked
 from antiphon.api.word_links import LinkOptions, WordLinker, WordLinks
-from antiphon.data.codec import PairCodec
 from antiphon.data.gold_links import GoldLinks
-from antiphon.data.readers import ColumnOrder, Pair, Source
-from antiphon.decode.streaming.text_streams import Timed, run_streams
 from antiphon.metrics import Outputs
 from antiphon.metrics.breakdown import EVERY_BREAKDOWN, By
 from antiphon.metrics.delay import Delays, score_delays
@@ -32,6 +18,20 @@ from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.schema import Recipe
 from antiphon.report.error_report import ErrorReport, Suspect
 from antiphon.runs.run_folder import RunFolder
+from antiphon.torch_free.codec import PairCodec
+from antiphon.torch_free.inputs import (
+    PairsLike,
+    StreamOptions,
+    as_pair,
+    check_model,
+    check_not_empty,
+    check_positive,
+    check_stream_options,
+)
+from antiphon.torch_free.prediction_interface import PredictionInterface
+from antiphon.torch_free.readers import ColumnOrder, Pair, Source
+from antiphon.torch_free.results import Alignment, Evaluation, Ranked
+from antiphon.torch_free.text_streams import Timed, run_streams
 from antiphon.training.data.prepare import pairs_of
 
 

@@ -3,12 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from antiphon.api.inputs import check_several
 from antiphon.api.model import Model
-from antiphon.api.results import Evaluation, Ranked
-from antiphon.data.codec import PairCodec, TextCodec
-from antiphon.data.tokenise import Words
-from antiphon.data.vocab import Vocab
 from antiphon.exceptions import InputError
 from antiphon.metrics import RatioStats
 from antiphon.ranking.question_files import Answer, Judgements, Question, QuestionSet, judgements_of, select_questions
@@ -18,6 +13,11 @@ from antiphon.ranking.saved_rankers import load_ranker
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import build_normalisation
 from antiphon.runs.run_folder import RunFolder
+from antiphon.torch_free.codec import PairCodec, TextCodec
+from antiphon.torch_free.inputs import check_several
+from antiphon.torch_free.results import Evaluation, Ranked
+from antiphon.torch_free.tokenise import Words
+from antiphon.torch_free.vocab import Vocab
 
 
 class RankingModel(Model):

@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from antiphon.api.inputs import as_path, check_settings, check_threads
 from antiphon.api.load_model import load
 from antiphon.api.model import Model
 from antiphon.console import PlainConsole
@@ -15,6 +14,7 @@ from antiphon.recipe.recipe_file import Settings, as_table, load_recipe, make_re
 from antiphon.recipe.schema import Recipe
 from antiphon.recipe.shipped_recipes import find_recipe
 from antiphon.terminal import Say, silent
+from antiphon.torch_free.inputs import as_path, check_settings, check_threads
 from antiphon.training.callback import Callback
 from antiphon.training.data.pipe_copies import spooled
 from antiphon.training.distributed import RankZeroFailedError, from_rank_zero, join_process_group

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
-from antiphon.api.inputs import check_choices, check_model, check_probability
-from antiphon.api.results import Alignment
-from antiphon.data.codec import TextCodec
 from antiphon.data.gold_links import GoldLinks, Link
-from antiphon.data.readers import Source
-from antiphon.data.tokenise import Chars
 from antiphon.decode.symmetrisation import COMBINATIONS
 from antiphon.exceptions import InputError
 from antiphon.metrics import Score
 from antiphon.metrics.alignment_metrics import score_links
 from antiphon.terminal import one_line
+from antiphon.torch_free.codec import TextCodec
+from antiphon.torch_free.inputs import check_choices, check_model, check_probability
+from antiphon.torch_free.readers import Source
+from antiphon.torch_free.results import Alignment
+from antiphon.torch_free.tokenise import Chars
 
 if TYPE_CHECKING:
     from antiphon.api.model import Model

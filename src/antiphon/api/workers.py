@@ -21,10 +21,10 @@ from typing import NamedTuple, Self
 
 from antiphon.api import Lexicon, Model, Prediction, PredictOptions, SourceLike, load, load_planner
 from antiphon.child_processes import start_worker
-from antiphon.data.readers import Source
 from antiphon.device import choose_device, visible_gpus
 from antiphon.exceptions import AntiphonError, RunError
 from antiphon.storage.regular_files import Entry, FileState, known_digests, trust_digests
+from antiphon.torch_free.readers import Source
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ from antiphon.terminal import count_of, print_note, printable
 if TYPE_CHECKING:
     from antiphon.api import Alignment, LinkOptions, Model, WordLinks
     from antiphon.data.gold_links import GoldPairs
-    from antiphon.data.readers import Pair
+    from antiphon.torch_free.readers import Pair
 
 
 class Format(StrEnum):
@@ -168,7 +168,7 @@ def check_options(
 
 def read_files(model: "Model", files: list[Path] | None, *, swap: bool) -> "Iterable[Pair]":
     """The pairs of the files; ``swap`` exchanges source and target."""
-    from antiphon.data.readers import pair_files, read_pairs
+    from antiphon.torch_free.readers import pair_files, read_pairs
 
     if not files:
         raise InputError("FILE: missing, expected a TSV of pairs or two parallel files")

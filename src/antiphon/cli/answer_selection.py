@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 from antiphon.cli.loading import load_run
 from antiphon.console import PlainConsole
-from antiphon.data.files import STANDARD_INPUT, read_standard_input
 from antiphon.exceptions import RunError
 from antiphon.ranking.question_files import (
     Judgements,
@@ -22,6 +21,7 @@ from antiphon.ranking.question_files import (
     select_questions,
 )
 from antiphon.terminal import count_of, print_note, printable
+from antiphon.torch_free.files import STANDARD_INPUT, read_standard_input
 
 if TYPE_CHECKING:
     from rich.text import Text

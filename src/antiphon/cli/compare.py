@@ -20,8 +20,8 @@ import typer
 from antiphon.cli import answer_selection
 from antiphon.cli.loading import load_predicting_run
 from antiphon.cli.options import Beam, Device, Qrels, Questions, QuestionsOption, References, Threads, refuse_options
-from antiphon.data.files import is_pipe
 from antiphon.exceptions import InputError, RunError
+from antiphon.torch_free.files import is_pipe
 
 if TYPE_CHECKING:
     from antiphon.api import Model
@@ -113,10 +113,10 @@ def check_same_vocabulary(other: "tuple[Path, Model]", first: "tuple[Path, Model
 
 def predict_all(run: Path, model: "Model", test: "TestSet", beam: int | None) -> "tuple[System, Outputs]":
     """The outputs of a run, with their speed and the perplexity of the references."""
-    from antiphon.data.readers import Source
     from antiphon.metrics import perplexity
     from antiphon.report.comparison import System
     from antiphon.runs.run_folder import RunFolder
+    from antiphon.torch_free.readers import Source
 
     given = [(Source(pair.source, pair.features), pair.target) for pair in test.pairs]
     started = time.perf_counter()

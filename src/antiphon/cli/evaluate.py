@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from antiphon.api.inputs import MAX_BIAS
 from antiphon.cli import answer_selection
 from antiphon.cli.loading import load_run
 from antiphon.cli.options import (
@@ -46,6 +45,7 @@ from antiphon.cli.options import (
 from antiphon.cli.picture_file import PictureFile, check_picture
 from antiphon.exceptions import InputError, RecipeError
 from antiphon.terminal import one_line, print_note
+from antiphon.torch_free.inputs import MAX_BIAS
 
 if TYPE_CHECKING:
     from antiphon.api import Evaluation, Model, StreamOptions

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from antiphon.api.inputs import MAX_BIAS
 from antiphon.exceptions import InputError, RunError
 from antiphon.terminal import one_line
+from antiphon.torch_free.inputs import MAX_BIAS
 
 if TYPE_CHECKING:
     from antiphon.metrics.breakdown import By

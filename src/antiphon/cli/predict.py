@@ -186,7 +186,7 @@ def command(
 
 def predict_file(job: PredictionJob, output_format: OutputFormat, file: Path) -> None:
     """Prints the predictions for a file, then notes on unknown symbols and on the inputs found in the lexicon."""
-    from antiphon.data.readers import numbered_lines
+    from antiphon.torch_free.readers import numbered_lines
 
     notes = Notes(job.lexicon, job.options.cover)
     with closing(job.predictions(*numbered_lines(file))) as predictions:

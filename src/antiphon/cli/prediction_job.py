@@ -9,7 +9,7 @@ from antiphon.cli.loading import load_run
 
 if TYPE_CHECKING:
     from antiphon.api import Prediction, PredictOptions
-    from antiphon.data.readers import NumberedLines
+    from antiphon.torch_free.readers import NumberedLines
 
 
 @dataclass(frozen=True)

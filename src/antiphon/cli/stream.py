@@ -33,13 +33,13 @@ from antiphon.cli.options import (
     Threads,
 )
 from antiphon.cli.prediction_notes import UnknownSymbols
-from antiphon.data.files import MAX_LINE_BYTES, STANDARD_INPUT, named_errors
-from antiphon.data.tokenise import Chars
 from antiphon.exceptions import InputError
+from antiphon.torch_free.files import MAX_LINE_BYTES, STANDARD_INPUT, named_errors
+from antiphon.torch_free.tokenise import Chars
 
 if TYPE_CHECKING:
-    from antiphon.data.codec import TextCodec
-    from antiphon.decode.streaming.text_streams import Stream
+    from antiphon.torch_free.codec import TextCodec
+    from antiphon.torch_free.text_streams import Stream
 
 END_OF_LINE = "\n"
 _BYTES_AT_ONCE = 4096

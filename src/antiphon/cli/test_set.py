@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from antiphon.data.files import read_lines
-from antiphon.data.readers import Pair, is_filled, no_pairs, pair_files
 from antiphon.exceptions import InputError
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import reads_source
 from antiphon.terminal import count_of, one_line, print_note
+from antiphon.torch_free.files import read_lines
+from antiphon.torch_free.readers import Pair, is_filled, no_pairs, pair_files
 from antiphon.training.data.prepare import pairs_of
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def read_test_set(recipe: Recipe, files: Sequence[Path], references: Sequence[Pa
 
 def note_unknown_features(model: "Model", pairs: Sequence[Pair]) -> None:
     """Prints on standard error the features that training never saw, each with the nearest known one."""
-    from antiphon.api.inputs import nearest_feature
+    from antiphon.torch_free.inputs import nearest_feature
 
     known = model.codec.known_features
     unknown = Counter(feature for pair in pairs for feature in set(pair.features) - known)

@@ -202,9 +202,9 @@ def report_test(run: "RunFolder", console: "Console", device: str, threads: int 
     """Evaluates the run on its test file, prints the metrics and saves them in the run."""
     from antiphon.api import RankingModel
     from antiphon.cli import answer_selection
-    from antiphon.data.readers import keep_filled
     from antiphon.report.tables import metrics_table
     from antiphon.runs.run_folder import open_for_writing
+    from antiphon.torch_free.readers import keep_filled
     from antiphon.training.data.prepare import pairs_of
 
     model = load_run(run.path, device, threads)

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from antiphon.data.corpus import Corpus
-from antiphon.data.vocab import NO_COUNTERPART, SPECIALS
+from antiphon.torch_free.vocab import NO_COUNTERPART, SPECIALS
 
 _PAIRS, _CELLS = 50_000, 5 * 10**7
 """Maximum number of pairs counted, and of source tokens times target tokens in them."""

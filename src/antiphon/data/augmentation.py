@@ -19,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from antiphon.data.batch import Batch
-from antiphon.data.copied_words import HIDDEN
 from antiphon.data.corpus import Corpus
-from antiphon.data.padded_pairs import Ids
-from antiphon.data.vocab import SPECIALS, UNKNOWN
+from antiphon.torch_free.copied_words import HIDDEN
+from antiphon.torch_free.padded_pairs import Ids
+from antiphon.torch_free.vocab import SPECIALS, UNKNOWN
 
 _MIN_SHARED = 3
 """Consecutive letters that a pair must share; the first and the last of them stay."""

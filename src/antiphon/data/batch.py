@@ -1,6 +1,6 @@
 """A padded batch of pairs."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -8,9 +8,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from antiphon.data.copied_words import NOT_COPIED, CopiedWords
-from antiphon.data.padded_pairs import Ids, PaddedPairs
-from antiphon.data.vocab import PAD, START, UNKNOWN
+from antiphon.torch_free.codec import PairCodec
+from antiphon.torch_free.copied_words import NOT_COPIED, CopiedWords
+from antiphon.torch_free.padded_pairs import Ids, PaddedPairs
+from antiphon.torch_free.readers import Source
+from antiphon.torch_free.vocab import PAD, START, UNKNOWN
 
 
 class Batch(NamedTuple):
@@ -18,7 +20,7 @@ class Batch(NamedTuple):
 
     ``features`` are the ids of each pair's features, a set, padded as well. For models that copy words, ``copied`` has
     the target id of every source token; unknown words, there and in ``target``, have ids from the size of the target
-    vocabulary on (``data/copied_words.py``). For other models it has no columns.
+    vocabulary on (``torch_free/copied_words.py``). For other models it has no columns.
     """
 
     source: Tensor
@@ -48,6 +50,22 @@ class Batch(NamedTuple):
     def from_padded(cls, pairs: PaddedPairs) -> Self:
         """The batch of padded arrays, which it shares."""
         return cls(*map(torch.from_numpy, pairs))
+
+    @classmethod
+    def of_text(cls, codec: PairCodec, sources: Sequence[Source], targets: Sequence[str] | None = None) -> Self:
+        """The batch of sources with their features, and of their targets if given."""
+        return cls.from_padded(codec.padded(sources, targets))
+
+    @classmethod
+    def of_tokens(
+        cls,
+        codec: PairCodec,
+        sources: Sequence[Sequence[str]],
+        targets: Sequence[Sequence[str]] | None,
+        features: Sequence[Iterable[str]],
+    ) -> Self:
+        """The same for text that is tokenised already."""
+        return cls.from_padded(codec.padded_tokens(sources, targets, features))
 
     @classmethod
     def sample(cls, pairs: int, rows: int, columns: int) -> Self:

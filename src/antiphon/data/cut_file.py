@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from antiphon.data.files import decode_lines, named_errors, open_file
+from antiphon.torch_free.files import decode_lines, named_errors, open_file
 
 _BLOCK = 2**20
 _LINE_END = 10

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from antiphon.data.files import read_lines
-from antiphon.data.readers import Pair
 from antiphon.exceptions import InputError
 from antiphon.terminal import count_of, one_line
+from antiphon.torch_free.files import read_lines
+from antiphon.torch_free.readers import Pair
 
 Link = tuple[int, int]
 """Index of a source word and of a target word, both from 0."""

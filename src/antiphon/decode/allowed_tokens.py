@@ -4,8 +4,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from antiphon.data.vocab import END, PAD, START, UNKNOWN
 from antiphon.models.left_to_right import copies_unknown
+from antiphon.torch_free.vocab import END, PAD, START, UNKNOWN
 
 
 def never_written(model: object, *, replace_unknown: bool = False) -> list[int]:

@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from antiphon.decode.traced_outputs import FINISHED_COLUMNS, SCORE, VALUE
 from antiphon.lattice.moves import IMPOSSIBLE
+from antiphon.torch_free.traced_outputs import FINISHED_COLUMNS, SCORE, VALUE
 
 
 class Extensions(NamedTuple):

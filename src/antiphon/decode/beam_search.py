@@ -26,12 +26,9 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from antiphon.data.batch import Batch
-from antiphon.data.vocab import END, PAD, SPECIALS, START, UNKNOWN
 from antiphon.decode.beam_hypotheses import Beam, Extensions, Finished, StepRecord
 from antiphon.decode.captured_step import CapturedStep
-from antiphon.decode.hypothesis import STUCK_AFTER, BeamSettings, Hypothesis
 from antiphon.decode.rescorer import LogProbability, Rescorer
-from antiphon.decode.traced_outputs import trace_outputs
 from antiphon.lattice.moves import IMPOSSIBLE
 from antiphon.models.left_to_right import BandedModel, LeftToRight, copies_unknown, is_long, reserve, static_fits
 from antiphon.nn.cuda_streams import run_concurrently
@@ -39,6 +36,9 @@ from antiphon.nn.factored_softmax import has_kernel
 from antiphon.nn.next_tokens import top_tokens
 from antiphon.nn.slots import scatter_to_slots
 from antiphon.pause_points import pause
+from antiphon.torch_free.hypothesis import STUCK_AFTER, BeamSettings, Hypothesis
+from antiphon.torch_free.traced_outputs import trace_outputs
+from antiphon.torch_free.vocab import END, PAD, SPECIALS, START, UNKNOWN
 
 _MIN_VALUE = torch.finfo(torch.float64).min
 """Lower than every possible value."""

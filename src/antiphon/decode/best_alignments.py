@@ -7,11 +7,11 @@ import torch
 from torch import nn
 
 from antiphon.data.batch import Batch
-from antiphon.decode.hypothesis import Hypothesis
 from antiphon.lattice import best_path
 from antiphon.models.ensemble_model import Ensemble
 from antiphon.models.token_likelihood import output_pairs
 from antiphon.models.transducer import Transducer
+from antiphon.torch_free.hypothesis import Hypothesis
 
 M = TypeVar("M", bound=nn.Module)
 

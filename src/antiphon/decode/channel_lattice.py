@@ -21,13 +21,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from antiphon.data.vocab import END, START
 from antiphon.lattice.moves import IMPOSSIBLE
 from antiphon.lattice.recurrence import forward_along
 from antiphon.models.transducer import Transducer
 from antiphon.models.transducer_network import SourceState
 from antiphon.nn.cell_factors import CellFactors
 from antiphon.nn.next_tokens import TokenTable, log_normalisers_by_sentence
+from antiphon.torch_free.vocab import END, START
 
 _NEGLIGIBLE = 30.0
 """Parts of the channel's probability this many nats behind the rest are dropped."""

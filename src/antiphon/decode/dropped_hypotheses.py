@@ -9,12 +9,12 @@ from antiphon.data.batch import Batch
 from antiphon.decode.beam_hypotheses import Finished, StepRecord
 from antiphon.decode.beam_search import BeamSearch
 from antiphon.decode.forced_prefix import PrefixModel
-from antiphon.decode.hypothesis import BeamSettings, Hypothesis
 from antiphon.decode.rescoring import NoisyChannelRescorer
-from antiphon.decode.traced_outputs import SLOT, STEP, StepLists, trace_path
 from antiphon.lattice.moves import IMPOSSIBLE
 from antiphon.models.left_to_right import LeftToRight
 from antiphon.models.noisy_channel import NoisyChannel
+from antiphon.torch_free.hypothesis import BeamSettings, Hypothesis
+from antiphon.torch_free.traced_outputs import SLOT, STEP, StepLists, trace_path
 
 
 class Dropped(NamedTuple):

@@ -20,14 +20,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from antiphon.data.batch import Batch
-from antiphon.data.vocab import END, START
 from antiphon.decode.allowed_tokens import is_no_end, never_written
-from antiphon.decode.hypothesis import BeamSettings, Hypothesis
 from antiphon.lattice.moves import IMPOSSIBLE
 from antiphon.models.transducer import Transducer
 from antiphon.nn.cell_factors import CellFactors, SideState
 from antiphon.nn.copying import add_row_copy
 from antiphon.nn.source_attention import SourceContext
+from antiphon.torch_free.hypothesis import BeamSettings, Hypothesis
+from antiphon.torch_free.vocab import END, START
 
 _ELEMENTS_AT_ONCE = 2**22
 """Elements of the token scores that are computed at once."""

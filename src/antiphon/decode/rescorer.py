@@ -6,7 +6,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from antiphon.decode.beam_hypotheses import Beam, Extensions
-from antiphon.decode.hypothesis import BeamSettings
+from antiphon.torch_free.hypothesis import BeamSettings
 
 
 @runtime_checkable

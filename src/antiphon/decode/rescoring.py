@@ -27,19 +27,19 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from antiphon.data.batch import Batch
-from antiphon.data.vocab import END, START
 from antiphon.decode.beam_hypotheses import Beam, Extensions
 from antiphon.decode.beam_search import BeamSearch, search_outputs
 from antiphon.decode.channel_lattice import ChannelLattice, ChannelRows
 from antiphon.decode.forced_prefix import PrefixModel
-from antiphon.decode.hypothesis import BeamSettings, Hypothesis, merge_outputs, padded_tokens, with_scores
 from antiphon.lattice.moves import IMPOSSIBLE
-from antiphon.models.channel_weights import UNFINISHED_FACTOR
 from antiphon.models.left_to_right import AlignedModel, LeftToRight
 from antiphon.models.noisy_channel import NoisyChannel
 from antiphon.nn.recurrent import LSTMState, select_states
 from antiphon.nn.slots import scatter_to_slots
 from antiphon.pause_points import pause
+from antiphon.torch_free.channel_weights import UNFINISHED_FACTOR
+from antiphon.torch_free.hypothesis import BeamSettings, Hypothesis, merge_outputs, padded_tokens, with_scores
+from antiphon.torch_free.vocab import END, START
 
 
 class RescorerState(NamedTuple):

@@ -12,10 +12,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from antiphon.data.batch import Batch
-from antiphon.data.vocab import END, START
 from antiphon.decode.allowed_tokens import never_written
-from antiphon.decode.hypothesis import BeamSettings, Hypothesis
 from antiphon.models.left_to_right import LeftToRight
+from antiphon.torch_free.hypothesis import BeamSettings, Hypothesis
+from antiphon.torch_free.vocab import END, START
 
 _ATTEMPTS = 100
 """Attempts at most; a model that loses nearly all of its probability gives fewer samples."""

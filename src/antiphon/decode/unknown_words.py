@@ -10,9 +10,9 @@ from torch import nn
 from antiphon.data.batch import Batch
 from antiphon.decode.best_alignments import found_pairs, part_of
 from antiphon.decode.explanation import attended_positions
-from antiphon.decode.hypothesis import Hypothesis, have_unknown
 from antiphon.models.attention import Attention
 from antiphon.models.transformer import Transformer
+from antiphon.torch_free.hypothesis import Hypothesis, have_unknown
 
 
 @torch.inference_mode()

@@ -6,7 +6,7 @@ The pairs are an extract of the CMU Pronouncing Dictionary (Carnegie Mellon Univ
 
 from pathlib import Path
 
-from antiphon.data.readers import Pair, read_pairs
+from antiphon.torch_free.readers import Pair, read_pairs
 
 FOLDER = Path(__file__).parent
 

@@ -7,10 +7,10 @@ from rich.console import Console
 from rich.table import Table
 
 from antiphon.api import Model, load
-from antiphon.data.readers import Pair
 from antiphon.demo import pairs_of
 from antiphon.demo.learning import learn
 from antiphon.runs.noisy_channel_run import combine_runs
+from antiphon.torch_free.readers import Pair
 
 PARTS = {
     "direct": "the direct model, phonemes to letters",

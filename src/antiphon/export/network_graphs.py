@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from antiphon.data.batch import Batch
-from antiphon.data.vocab import END, SPECIALS, START
 from antiphon.exceptions import RunError
 from antiphon.export.tracing import GraphSpec
 from antiphon.lite.step_model import PREFIXES
@@ -24,6 +23,7 @@ from antiphon.nn.attention_cache import AttentionCache, KeysValues
 from antiphon.nn.cell_factors import SideState
 from antiphon.nn.recurrent import SourceEncoder
 from antiphon.nn.source_attention import SourceContext
+from antiphon.torch_free.vocab import END, SPECIALS, START
 
 Example = dict[str, Tensor]
 

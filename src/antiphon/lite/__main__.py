@@ -6,12 +6,12 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import NoReturn
 
-from antiphon.api.inputs import PredictOptions
-from antiphon.api.lexicon import Lexicon
-from antiphon.data.readers import numbered_lines
 from antiphon.exceptions import AntiphonError, InputError
 from antiphon.lite.lite_model import load
 from antiphon.terminal import printable
+from antiphon.torch_free.inputs import PredictOptions
+from antiphon.torch_free.lexicon import Lexicon
+from antiphon.torch_free.readers import numbered_lines
 
 
 class OneSentenceParser(ArgumentParser):

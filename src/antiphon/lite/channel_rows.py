@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from antiphon.data.vocab import END, START
 from antiphon.lite.log_space import IMPOSSIBLE, Array, forward_along
 from antiphon.lite.token_table import TokenTable, log_normalisers
 from antiphon.lite.transducer_graphs import CellFactors, SideState, TransducerGraphs
+from antiphon.torch_free.vocab import END, START
 
 
 class ChannelRows(NamedTuple):

@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from antiphon.data.copied_words import NOT_COPIED
-from antiphon.data.vocab import UNKNOWN
 from antiphon.lite.log_space import IMPOSSIBLE, Array, log_of
+from antiphon.torch_free.copied_words import NOT_COPIED
+from antiphon.torch_free.vocab import UNKNOWN
 
 
 def copies_as_unknown(tokens: Array, size: int) -> Array:

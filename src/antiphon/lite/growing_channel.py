@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from antiphon.data.vocab import START
 from antiphon.lite.channel_rows import ChannelLattice, ChannelRows
 from antiphon.lite.log_space import IMPOSSIBLE, Array
 from antiphon.lite.transducer_graphs import CellFactors, TransducerGraphs
+from antiphon.torch_free.vocab import START
 
 _NEGLIGIBLE = 30.0
 """Parts of the channel's probability this many nats behind the rest are dropped."""

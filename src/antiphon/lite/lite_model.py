@@ -9,18 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from antiphon.api.candidate_search import CandidateSearch
-from antiphon.api.inputs import MAX_THREADS, PredictOptions, StreamOptions, as_path, check_whole
-from antiphon.api.prediction_interface import MAX_BATCH_CELLS, PredictionInterface
-from antiphon.api.results import Candidate
-from antiphon.api.rule_outputs import RuleOutputs
-from antiphon.data.batch_plan import plan_batches
-from antiphon.data.padded_pairs import PaddedPairs
-from antiphon.data.readers import ColumnOrder, Pair, Source, read_pairs, read_targets
-from antiphon.decode.hypothesis import BeamSettings, Hypothesis, have_unknown
-from antiphon.decode.rule_mixture import add_rules
-from antiphon.decode.streaming.noisy_channel_policy import SeparateStreams
-from antiphon.decode.streaming.text_streams import StreamGroup
 from antiphon.exceptions import RecipeError
 from antiphon.lite.exported_folder import ExportedFolder, read_at_rest
 from antiphon.lite.loading_networks import load_network, load_noisy_channel
@@ -29,8 +17,20 @@ from antiphon.lite.noisy_channel_streams import LiteNoisyChannelDecoder
 from antiphon.lite.output_search import OutputSearch
 from antiphon.lite.step_model import PrefixModel, output_log_probs, token_log_probs
 from antiphon.lite.stream_decoders import LiteBeamDecoder, LiteGreedyDecoder
-from antiphon.models.channel_weights import Weights
-from antiphon.models.suffix_rule import SuffixRules
+from antiphon.torch_free.batch_plan import plan_batches
+from antiphon.torch_free.candidate_search import CandidateSearch
+from antiphon.torch_free.channel_weights import Weights
+from antiphon.torch_free.hypothesis import BeamSettings, Hypothesis, have_unknown
+from antiphon.torch_free.inputs import MAX_THREADS, PredictOptions, StreamOptions, as_path, check_whole
+from antiphon.torch_free.noisy_channel_policy import SeparateStreams
+from antiphon.torch_free.padded_pairs import PaddedPairs
+from antiphon.torch_free.prediction_interface import MAX_BATCH_CELLS, PredictionInterface
+from antiphon.torch_free.readers import ColumnOrder, Pair, Source, read_pairs, read_targets
+from antiphon.torch_free.results import Candidate
+from antiphon.torch_free.rule_mixture import add_rules
+from antiphon.torch_free.rule_outputs import RuleOutputs
+from antiphon.torch_free.suffix_rule import SuffixRules
+from antiphon.torch_free.text_streams import StreamGroup
 
 STREAMS: dict[str, type[LiteGreedyDecoder | LiteBeamDecoder]] = {"greedy": LiteGreedyDecoder, "beam": LiteBeamDecoder}
 

@@ -1,6 +1,5 @@
 """The network of an exported folder; parts that do not fit together are refused."""
 
-from antiphon.data.vocab import Vocab
 from antiphon.exceptions import RunError
 from antiphon.lite.averaged_models import AveragedModels, Member
 from antiphon.lite.exported_folder import ExportedFolder
@@ -9,7 +8,8 @@ from antiphon.lite.onnx_graph import OnnxGraph
 from antiphon.lite.step_model import GraphModel, StepModel
 from antiphon.lite.summed_transducer import SummedTransducer
 from antiphon.lite.transducer_graphs import TransducerGraphs
-from antiphon.models.channel_weights import Weights
+from antiphon.torch_free.channel_weights import Weights
+from antiphon.torch_free.vocab import Vocab
 
 
 def load_network(folder: ExportedFolder, threads: int) -> StepModel:

@@ -1,19 +1,19 @@
-"""Online decoding with a noisy channel in numpy: ``decode/streaming/noisy_channel_policy.py`` has the policy."""
+"""Online decoding with a noisy channel in numpy: ``torch_free/noisy_channel_policy.py`` has the policy."""
 
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from antiphon.data.padded_pairs import PaddedPairs
-from antiphon.data.vocab import END, START
-from antiphon.decode.hypothesis import BeamSettings
-from antiphon.decode.streaming.beam_row import Candidate
-from antiphon.decode.streaming.noisy_channel_policy import NoisyChannelPolicy, ScoredTree
 from antiphon.lite.growing_channel import GrowingLattice
 from antiphon.lite.log_space import Array
 from antiphon.lite.noisy_channel_search import Language, NoisyChannel
 from antiphon.lite.stream_decoders import LiteBeamDecoder, LiteTree
+from antiphon.torch_free.beam_row import Candidate
+from antiphon.torch_free.hypothesis import BeamSettings
+from antiphon.torch_free.noisy_channel_policy import NoisyChannelPolicy, ScoredTree
+from antiphon.torch_free.padded_pairs import PaddedPairs
+from antiphon.torch_free.vocab import END, START
 
 
 class LanguageState(NamedTuple):

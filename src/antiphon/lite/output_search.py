@@ -4,12 +4,12 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from antiphon.data.padded_pairs import PaddedPairs
-from antiphon.data.vocab import END, PAD, SPECIALS, START, UNKNOWN
-from antiphon.decode.hypothesis import STUCK_AFTER, BeamSettings, Hypothesis
-from antiphon.decode.traced_outputs import FINISHED_COLUMNS, SCORE, VALUE, trace_outputs
 from antiphon.lite.log_space import IMPOSSIBLE, Array, kth_best, top_k, top_tokens
 from antiphon.lite.step_model import RowBand, StepModel
+from antiphon.torch_free.hypothesis import STUCK_AFTER, BeamSettings, Hypothesis
+from antiphon.torch_free.padded_pairs import PaddedPairs
+from antiphon.torch_free.traced_outputs import FINISHED_COLUMNS, SCORE, VALUE, trace_outputs
+from antiphon.torch_free.vocab import END, PAD, SPECIALS, START, UNKNOWN
 
 _MIN_VALUE = np.finfo(np.float64).min
 """Lower than every possible value."""

@@ -5,11 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, NamedTuple, get_args
 
-from antiphon.data.readers import ColumnOrder
-from antiphon.data.tokenise import Normalisation
-from antiphon.data.vocab import SPECIALS
 from antiphon.storage.layout import MEMBERS
 from antiphon.terminal import one_line
+from antiphon.torch_free.readers import ColumnOrder
+from antiphon.torch_free.tokenise import Normalisation
+from antiphon.torch_free.vocab import SPECIALS
 
 _LARGEST = 3e38
 """Larger numbers are infinite in single precision."""

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 
-from antiphon.data.padded_pairs import PaddedPairs
-from antiphon.data.vocab import START
 from antiphon.lite.log_space import IMPOSSIBLE, Array
 from antiphon.lite.onnx_graph import OnnxGraph, ids, numbers
+from antiphon.torch_free.padded_pairs import PaddedPairs
+from antiphon.torch_free.vocab import START
 
 
 class StepModel(Protocol):

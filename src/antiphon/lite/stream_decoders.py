@@ -6,16 +6,16 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from antiphon.data.copied_words import NOT_COPIED
-from antiphon.data.vocab import END, PAD, START, UNKNOWN
-from antiphon.decode.hypothesis import BeamSettings
-from antiphon.decode.streaming.beam_policy import BeamPolicy
-from antiphon.decode.streaming.beam_row import BeamRow, CellScores
-from antiphon.decode.streaming.online_policy import GreedyPolicy, OnlinePolicy
-from antiphon.decode.streaming.output_tree import OutputTree
 from antiphon.lite.copied_positions import add_row_copy
 from antiphon.lite.log_space import IMPOSSIBLE, Array, log_softmax, top_k
 from antiphon.lite.transducer_graphs import CellFactors, SideState, TransducerGraphs
+from antiphon.torch_free.beam_policy import BeamPolicy
+from antiphon.torch_free.beam_row import BeamRow, CellScores
+from antiphon.torch_free.copied_words import NOT_COPIED
+from antiphon.torch_free.hypothesis import BeamSettings
+from antiphon.torch_free.online_policy import GreedyPolicy, OnlinePolicy
+from antiphon.torch_free.output_tree import OutputTree
+from antiphon.torch_free.vocab import END, PAD, START, UNKNOWN
 
 
 class LiteDecoder(OnlinePolicy):

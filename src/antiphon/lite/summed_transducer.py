@@ -5,14 +5,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from antiphon.data.padded_pairs import PaddedPairs
-from antiphon.data.vocab import END, START
 from antiphon.lite.copied_positions import CopyTable, copies_as_unknown
 from antiphon.lite.log_space import IMPOSSIBLE, Array, forward_along, log_softmax
 from antiphon.lite.step_model import RowBand
 from antiphon.lite.token_table import TokenTable, log_normalisers, next_tokens
 from antiphon.lite.transducer_graphs import CellFactors, Context, SideState, TransducerGraphs
 from antiphon.lite.transition_odds import TransitionTable
+from antiphon.torch_free.padded_pairs import PaddedPairs
+from antiphon.torch_free.vocab import END, START
 
 _BANDED_FROM = 48
 """Longer inputs are decoded in a band of rows: those in which any prefix has probability."""

@@ -5,12 +5,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from antiphon.data.copied_words import NOT_COPIED
-from antiphon.data.padded_pairs import PaddedPairs
 from antiphon.lite.copied_positions import copies_as_unknown
 from antiphon.lite.log_space import Array
 from antiphon.lite.onnx_graph import OnnxGraph, TensorType, ids, numbers
 from antiphon.lite.transition_odds import Transition, no_keys, run_keys
+from antiphon.torch_free.copied_words import NOT_COPIED
+from antiphon.torch_free.padded_pairs import PaddedPairs
 
 _LSTM_AXES = 3
 """Layers, sequences and units."""

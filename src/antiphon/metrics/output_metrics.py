@@ -16,9 +16,9 @@ import sacrebleu
 from numpy.typing import NDArray
 from rapidfuzz.distance import Levenshtein
 
-from antiphon.data.codec import TextCodec
 from antiphon.exceptions import how_to_install
 from antiphon.metrics.kept_tokens import is_subsequence, shared_kept
+from antiphon.torch_free.codec import TextCodec
 
 LOWER_IS_BETTER = frozenset({"perplexity", "edit_distance", "phoneme_error_rate", "word_error_rate"})
 BLEU_ORDER = 4

@@ -12,11 +12,11 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from antiphon.data.batch import Batch
-from antiphon.data.vocab import SPECIALS
-from antiphon.models.channel_weights import Weights
 from antiphon.models.language_model import LanguageModel
 from antiphon.models.transducer import Transducer
 from antiphon.nn.copying import copies_as_unknown
+from antiphon.torch_free.channel_weights import Weights
+from antiphon.torch_free.vocab import SPECIALS
 
 Reading = Literal["last", "anywhere"]
 """How ``log p(x_1^i | y_1^j)`` of an unfinished output is read off the channel's lattice (``search.channel_prefix``).

@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from antiphon.data.batch import Batch
-from antiphon.data.vocab import PAD, START
 from antiphon.models.left_to_right import LeftToRight
+from antiphon.torch_free.vocab import PAD, START
 
 
 def log_likelihood(logits: Float[Tensor, "B J V"], batch: Batch, label_smoothing: float = 0.0) -> Float[Tensor, " B"]:

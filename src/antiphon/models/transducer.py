@@ -23,7 +23,6 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid, pad
 
 from antiphon.data.batch import Batch
-from antiphon.data.vocab import END, PAD
 from antiphon.lattice import log_marginal
 from antiphon.lattice.moves import IMPOSSIBLE
 from antiphon.lattice.recurrence import forward_along
@@ -36,6 +35,7 @@ from antiphon.nn.factored_softmax import has_kernel, log_token_probabilities, sm
 from antiphon.nn.next_tokens import TokenTable, kernels_fit, next_tokens
 from antiphon.nn.source_attention import SourceContext
 from antiphon.nn.transition import TransitionTable
+from antiphon.torch_free.vocab import END, PAD
 
 _BANDED_FROM = 48
 """Longer inputs are decoded in a band of rows: those in which any prefix has probability."""

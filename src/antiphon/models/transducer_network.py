@@ -20,8 +20,6 @@ from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
 from antiphon.data.batch import Batch
-from antiphon.data.copied_words import NOT_COPIED
-from antiphon.data.vocab import NO_COUNTERPART
 from antiphon.nn.cell_factors import CausalState, CellFactors, SideState, no_keys, run_keys
 from antiphon.nn.copying import copies_as_unknown
 from antiphon.nn.recurrent import FeatureEmbedding, LSTMSizes, LSTMState, PrefixEncoder, SourceEncoder, valid_positions
@@ -31,6 +29,8 @@ from antiphon.nn.transformer_encoder import TransformerEncoder
 from antiphon.nn.transformer_layers import LayerSizes
 from antiphon.nn.transition import GeometricTransition, NeuralTransition
 from antiphon.pause_points import pause
+from antiphon.torch_free.copied_words import NOT_COPIED
+from antiphon.torch_free.vocab import NO_COUNTERPART
 
 _CPU_ELEMENTS, _GPU_ELEMENTS = 2**23, 2**26
 """Elements of the hidden transition units that are computed at once when no gradient is needed.

@@ -6,8 +6,8 @@ target part like all others, so the softmax stays factored (``factored_softmax.p
     token'(y | i, j) = token(y | i, j) + token(copy | i, j) [x_i = y]          y in the vocabulary
     token'(y | i, j) =                   token(copy | i, j) [x_i = y]          y outside of it
 
-A word outside the vocabulary has an id from ``V`` on (``data/copied_words.py``). Its probability is the sum over all
-positions that have this very word, and nothing over cells and vocabulary is stored. Not in the thesis.
+A word outside the vocabulary has an id from ``V`` on (``torch_free/copied_words.py``). Its probability is the sum over
+all positions that have this very word, and nothing over cells and vocabulary is stored. Not in the thesis.
 """
 
 from typing import NamedTuple
@@ -16,9 +16,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from antiphon.data.copied_words import NOT_COPIED
-from antiphon.data.vocab import UNKNOWN
 from antiphon.lattice.moves import IMPOSSIBLE
+from antiphon.torch_free.copied_words import NOT_COPIED
+from antiphon.torch_free.vocab import UNKNOWN
 
 
 class CellCopies(NamedTuple):

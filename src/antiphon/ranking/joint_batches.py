@@ -9,11 +9,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from antiphon.data.padded_pairs import Ids
-from antiphon.data.vocab import UNKNOWN
 from antiphon.nn.recurrent import valid_positions
 from antiphon.ranking.question_batches import pad_texts
 from antiphon.ranking.question_files import Question
+from antiphon.torch_free.padded_pairs import Ids
+from antiphon.torch_free.vocab import UNKNOWN
 
 
 class JointIds(NamedTuple):

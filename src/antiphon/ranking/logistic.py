@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from antiphon.data.files import read_text
 from antiphon.exceptions import InputError, RunError, how_to_install
+from antiphon.torch_free.files import read_text
 
 Array = NDArray[np.float64]
 

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from antiphon.data.files import named_errors
 from antiphon.exceptions import InputError
+from antiphon.torch_free.files import named_errors
 
 _EXPECTED = "expected an npz file, as numpy.savez writes it"
 

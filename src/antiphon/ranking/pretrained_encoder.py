@@ -17,12 +17,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from antiphon.data.files import read_text
-from antiphon.data.padded_pairs import Ids
 from antiphon.exceptions import InputError, how_to_install
 from antiphon.ranking.joint_batches import JointIds
 from antiphon.ranking.pooling import Pooling
 from antiphon.terminal import one_line
+from antiphon.torch_free.files import read_text
+from antiphon.torch_free.padded_pairs import Ids
 
 _WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
 _TOKENISERS = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")

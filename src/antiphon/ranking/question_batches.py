@@ -9,9 +9,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from antiphon.data.padded_pairs import Ids
-from antiphon.data.vocab import PAD, UNKNOWN
 from antiphon.ranking.question_files import Question
+from antiphon.torch_free.padded_pairs import Ids
+from antiphon.torch_free.vocab import PAD, UNKNOWN
 
 
 class MatchBatch(NamedTuple):

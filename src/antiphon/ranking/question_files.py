@@ -13,9 +13,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from antiphon.data.files import read_lines
 from antiphon.exceptions import InputError
 from antiphon.terminal import count_of
+from antiphon.torch_free.files import read_lines
 
 QuestionSet = Literal["all", "answerable", "mixed"]
 """Every question, those with a right candidate, or those with both a right and a wrong one."""

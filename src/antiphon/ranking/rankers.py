@@ -10,13 +10,13 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from antiphon.data.batch_plan import plan_batches
 from antiphon.exceptions import InputError, how_to_install
 from antiphon.ranking.logistic import Logistic
 from antiphon.ranking.matcher import PairModel
 from antiphon.ranking.question_batches import PairCorpus
 from antiphon.ranking.question_files import Question
 from antiphon.ranking.word_overlap import Overlap
+from antiphon.torch_free.batch_plan import plan_batches
 
 Scores = NDArray[np.float64]
 SplitWords = Callable[[str], list[str]]

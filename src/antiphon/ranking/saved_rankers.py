@@ -7,7 +7,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from antiphon.data.vocab import PAD, SPECIALS, UNKNOWN, Vocab
 from antiphon.exceptions import RunError
 from antiphon.ranking.build_matchers import build_matcher
 from antiphon.ranking.cross_encoder import CrossEncoder
@@ -40,6 +39,7 @@ from antiphon.recipe.schema import DataSection, Recipe
 from antiphon.runs.build import build_normalisation
 from antiphon.runs.run_folder import RunFolder
 from antiphon.storage.tensors import load_finite, load_into, save_tensors
+from antiphon.torch_free.vocab import PAD, SPECIALS, UNKNOWN, Vocab
 
 
 def load_ranker(run: RunFolder, recipe: Recipe, device: str = "cpu") -> Ranker:

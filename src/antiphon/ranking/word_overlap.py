@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
-from antiphon.data.files import is_count, read_lines
 from antiphon.exceptions import RunError
+from antiphon.torch_free.files import is_count, read_lines
 
 
 class Overlap:

@@ -11,9 +11,9 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from antiphon.data.files import is_count, named_errors, open_file, read_lines
 from antiphon.exceptions import InputError
 from antiphon.ranking.npz import read_arrays
+from antiphon.torch_free.files import is_count, named_errors, open_file, read_lines
 
 Vector = NDArray[np.float32]
 _MAX_ELEMENTS = 2**15

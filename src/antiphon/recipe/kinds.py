@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from antiphon.decode.explanation import Explain
-    from antiphon.decode.hypothesis import Search
+    from antiphon.torch_free.hypothesis import Search
 
 T = TypeVar("T")
 _PAIRS: frozenset[SettingGroup] = frozenset(("pairs", "batches", "epochs", "tokens", "search"))

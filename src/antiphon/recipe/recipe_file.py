@@ -8,7 +8,6 @@ from typing import Any
 import tomli_w
 from pydantic import ValidationError
 
-from antiphon.data.files import read_text
 from antiphon.exceptions import RecipeError
 from antiphon.recipe.kind_settings import (
     drop_defaults,
@@ -26,6 +25,7 @@ from antiphon.recipe.recipe_paths import relative_to_run, resolve_paths
 from antiphon.recipe.schema import DEFAULT_KIND, Recipe, kind_in
 from antiphon.storage.atomic import write_atomically
 from antiphon.terminal import Say, one_line, silent
+from antiphon.torch_free.files import read_text
 
 Settings = Iterable[str] | Mapping[str, Any]
 """``["train.seed=7"]``, or ``{"train.seed": 7}``."""

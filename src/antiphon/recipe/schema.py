@@ -11,11 +11,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, PlainValidator, SerializeAsAny, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from antiphon.data.readers import SOURCE_TARGET_FEATURES, ColumnOrder
 from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.model_sections import ModelSection, TransducerSection
 from antiphon.recipe.problems import check_texts
 from antiphon.recipe.section import Hypotheses, Nats, Positive, Section, UsedBy, Weight
+from antiphon.torch_free.readers import SOURCE_TARGET_FEATURES, ColumnOrder
 
 TokenKind = Literal["chars", "words", "sentencepiece"]
 MetricName = Literal[

@@ -3,15 +3,15 @@
 import torch
 from torch import Tensor, nn
 
-from antiphon.data.codec import NO_FEATURES, PairCodec
 from antiphon.data.corpus import LengthLimits
-from antiphon.data.tokenise import Normalisation
-from antiphon.data.vocab import NO_COUNTERPART, SPECIALS, UNKNOWN, Vocab
-from antiphon.decode.hypothesis import BeamSettings, Search
 from antiphon.exceptions import RecipeError
 from antiphon.recipe.kinds import KINDS, resolve
 from antiphon.recipe.model_sections import ModelSection, TransducerSection
 from antiphon.recipe.schema import DataSection, Recipe, SearchSection, token_kinds
+from antiphon.torch_free.codec import NO_FEATURES, PairCodec
+from antiphon.torch_free.hypothesis import BeamSettings, Search
+from antiphon.torch_free.tokenise import Normalisation
+from antiphon.torch_free.vocab import NO_COUNTERPART, SPECIALS, UNKNOWN, Vocab
 
 LENGTH_RATIO, LENGTH_EXTRA = 2.0, 10
 """Limits on the length of outputs, unless the training pairs need higher ones."""

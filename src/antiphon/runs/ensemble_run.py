@@ -6,7 +6,6 @@ from pathlib import Path
 
 from torch import Tensor
 
-from antiphon.data.vocab import Vocab
 from antiphon.exceptions import RunError
 from antiphon.models.ensemble_model import Ensemble, Mean, MemberIds
 from antiphon.recipe.kinds import KINDS
@@ -17,6 +16,7 @@ from antiphon.runs.run_copies import copy_files, copy_part, copy_vocabs
 from antiphon.runs.run_folder import RunFolder, load_any_network, locked_folder, new_run, refuse_inside
 from antiphon.storage.layout import MEMBERS
 from antiphon.terminal import count_of
+from antiphon.torch_free.vocab import Vocab
 
 
 def ensemble_runs(runs: Sequence[Path], out: Path, mean: Mean, *, force: bool) -> RunFolder:

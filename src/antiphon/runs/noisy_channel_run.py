@@ -5,10 +5,7 @@ from typing import cast
 
 from torch import Tensor
 
-from antiphon.data.codec import PairCodec
-from antiphon.data.vocab import SPECIALS, Vocab
 from antiphon.exceptions import RunError
-from antiphon.models.channel_weights import Weights
 from antiphon.models.language_model import LanguageModel
 from antiphon.models.noisy_channel import NoisyChannel
 from antiphon.models.transducer import Transducer
@@ -23,6 +20,9 @@ from antiphon.recipe.schema import Recipe, SearchSection, token_kinds
 from antiphon.runs.build import build_normalisation, count_parameters, map_ids
 from antiphon.runs.run_copies import copy_part, copy_vocabs
 from antiphon.runs.run_folder import RunFolder, load_any_network, locked_folder, new_run, refuse_inside
+from antiphon.torch_free.channel_weights import Weights
+from antiphon.torch_free.codec import PairCodec
+from antiphon.torch_free.vocab import SPECIALS, Vocab
 
 
 def combine_runs(

@@ -23,11 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from antiphon.data.codec import NO_FEATURES, PairCodec, PairTokeniser, TextCodec, TextTokeniser
-from antiphon.data.tokenise import Chars, SentencePiece, Tokeniser, Words
-from antiphon.data.vocab import Vocab
 from antiphon.exceptions import RunError, is_disk_full
-from antiphon.models.suffix_rule import SuffixRules
 from antiphon.recipe.kinds import KINDS, resolve
 from antiphon.recipe.model_sections import TransducerSection
 from antiphon.recipe.recipe_file import parse_recipe, parse_toml, save_recipe
@@ -47,6 +43,10 @@ from antiphon.storage.layout import MANIFEST, PARTS
 from antiphon.storage.manifest import read_verified
 from antiphon.storage.packed_run import UnpackedRun, unpacked_run
 from antiphon.storage.staging import staged_folder, staging_folder
+from antiphon.torch_free.codec import NO_FEATURES, PairCodec, PairTokeniser, TextCodec, TextTokeniser
+from antiphon.torch_free.suffix_rule import SuffixRules
+from antiphon.torch_free.tokenise import Chars, SentencePiece, Tokeniser, Words
+from antiphon.torch_free.vocab import Vocab
 
 if TYPE_CHECKING:  # PyTorch, which takes seconds to import, only where a network is made
     from torch import Tensor, nn

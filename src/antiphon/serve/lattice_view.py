@@ -21,9 +21,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from antiphon.api import Model
-from antiphon.api.results import END_SYMBOL
 from antiphon.data.batch import Batch
-from antiphon.data.vocab import END
 from antiphon.decode.allowed_tokens import never_written
 from antiphon.lattice import best_path, log_marginal, posteriors
 from antiphon.lattice.marginal import Posteriors
@@ -32,6 +30,8 @@ from antiphon.lattice.recurrence import forward_along
 from antiphon.models.transducer import Transducer
 from antiphon.nn.cell_factors import CellFactors
 from antiphon.nn.copying import add_row_copy
+from antiphon.torch_free.results import END_SYMBOL
+from antiphon.torch_free.vocab import END
 
 _DIGITS = 6
 
@@ -73,7 +73,7 @@ class LatticeView:
 
     def _batch(self) -> Batch:
         """The pair as ids; its end symbols are not used where the input has not ended."""
-        return self.codec.batch_of_tokens([self.given.source], [self.given.target], [self.given.features])
+        return Batch.of_tokens(self.codec, [self.given.source], [self.given.target], [self.given.features])
 
     def _log_token_probs(self) -> Float[Tensor, "I J"]:
         """Log probability of each column's own token in every row."""

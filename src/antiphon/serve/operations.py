@@ -8,12 +8,9 @@ import torch
 
 from antiphon.api import Alignment, Candidate, Model, Prediction, PredictOptions
 from antiphon.api.generation_models import NeuralModel
-from antiphon.api.inputs import as_features, check_features
-from antiphon.api.results import END_SYMBOL
-from antiphon.data.readers import Source
+from antiphon.data.batch import Batch
 from antiphon.decode.dropped_hypotheses import search_with_dropped
 from antiphon.exceptions import InputError
-from antiphon.models.channel_weights import Weights
 from antiphon.models.language_model import LanguageModel
 from antiphon.models.transducer import Transducer
 from antiphon.runs.build import build_beam
@@ -22,6 +19,10 @@ from antiphon.serve.request_bodies import CellBody, LatticeBody
 from antiphon.serve.run_info import transducer_of
 from antiphon.serve.stream_history import StreamHistory
 from antiphon.serve.stream_pool import OpenStream, StreamPool, StreamSearch, StreamStep
+from antiphon.torch_free.channel_weights import Weights
+from antiphon.torch_free.inputs import as_features, check_features
+from antiphon.torch_free.readers import Source
+from antiphon.torch_free.results import END_SYMBOL
 
 _CANDIDATE_KEYS = ("text", "tokens", "probability", "log_probability", "score", "parts")
 """The keys of the candidates of a lattice."""
@@ -102,7 +103,7 @@ def token_answers(model: NeuralModel, texts: Sequence[str], features: Sequence[s
 def _judge(model: NeuralModel, text: str, features: Sequence[str], top: int) -> dict[str, Any]:
     module = cast(LanguageModel, model.module)
     tokens = [*model.codec.target.tokens(text), END_SYMBOL]
-    batch = model.codec.batch([Source("", tuple(features))], [text]).to(model.device)
+    batch = Batch.of_text(model.codec, [Source("", tuple(features))], [text]).to(model.device)
     states, _ = module.decoder(batch.shifted_target, None, module.start(batch)[0])
     log_probs = module.output(states)[0].log_softmax(1)
     own = log_probs.gather(1, batch.target[0, :, None])
@@ -185,7 +186,7 @@ class Lattices:
         options = PredictOptions(nbest=body.nbest, align=False, prefix=tuple(body.prefix))
         (prediction,) = self.model.predict_lazily([Source(body.input, features)], options)
         candidates = [candidate_answer(candidate) for candidate in prediction.nbest]
-        batch = self.model.codec.batch_of_tokens([source], None, [features]).to(self.model.device)
+        batch = Batch.of_tokens(self.model.codec, [source], None, [features]).to(self.model.device)
         prefix = self.model.codec.target.known_ids(body.prefix, "prefix")
         settings = build_beam(self.model.recipe.search, nbest=body.nbest)
         _, dropped = search_with_dropped(self.model.module, batch, settings, prefix)  # type: ignore[arg-type]

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat
 
-from antiphon.api.inputs import MAX_BIAS
+from antiphon.torch_free.inputs import MAX_BIAS
 
 
 def check_characters(text: str) -> str:

@@ -7,7 +7,6 @@ from typing import Any
 
 from antiphon.api import Model, NoisyChannelModel, RankingModel
 from antiphon.api.generation_models import NeuralModel
-from antiphon.data.readers import Pair
 from antiphon.exceptions import AntiphonError
 from antiphon.models.noisy_channel import NoisyChannel
 from antiphon.models.transducer import Transducer
@@ -15,6 +14,7 @@ from antiphon.ranking.question_files import read_questions
 from antiphon.ranking.rankers import LogOddsRanker
 from antiphon.recipe.schema import TokenKind, token_kinds
 from antiphon.terminal import silent
+from antiphon.torch_free.readers import Pair
 from antiphon.training.data.prepare import pairs_of
 
 MAX_FEATURES = 500

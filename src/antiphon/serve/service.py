@@ -8,8 +8,6 @@ from typing import Any, Protocol, TypeVar, cast
 from antiphon import __version__
 from antiphon.api import Model, Prediction, PredictOptions, RankingModel
 from antiphon.api.generation_models import NeuralModel
-from antiphon.api.inputs import as_source
-from antiphon.data.readers import Source
 from antiphon.ranking.question_files import Answer, Question
 from antiphon.serve.batcher import Batcher, Compute, StoppingError
 from antiphon.serve.guards import RefusedError
@@ -36,6 +34,8 @@ from antiphon.serve.run_info import describe
 from antiphon.serve.service_metrics import ServiceMetrics
 from antiphon.serve.service_settings import ServiceSettings
 from antiphon.serve.stream_pool import StreamPools
+from antiphon.torch_free.inputs import as_source
+from antiphon.torch_free.readers import Source
 
 T = TypeVar("T")
 Json = dict[str, Any]

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
 from antiphon.api import Model, StreamOptions
-from antiphon.decode.streaming.text_streams import StreamGroup
+from antiphon.torch_free.text_streams import StreamGroup
 
 Output = tuple[list[str], float]
 """Tokens that are not written yet, and their log score."""

@@ -12,7 +12,6 @@ from fastapi import WebSocket
 from pydantic import ValidationError
 from starlette.websockets import WebSocketDisconnect, WebSocketState
 
-from antiphon.data.tokenise import Chars
 from antiphon.exceptions import AntiphonError
 from antiphon.serve.guards import RefusedError
 from antiphon.serve.operations import features_of
@@ -21,6 +20,7 @@ from antiphon.serve.service import Service
 from antiphon.serve.stream_history import StreamHistory
 from antiphon.serve.stream_pool import OpenStream, StreamPool, StreamSearch, StreamStep, StreamStepResult
 from antiphon.serve.validation_errors import describe_errors
+from antiphon.torch_free.tokenise import Chars
 
 TOKENS_AT_ONCE = 8
 """Tokens that are read in one step, so that other streams need not wait for all of a long text or a long piece."""

@@ -5,12 +5,12 @@ from typing import Any
 
 from antiphon.api import Model, PredictOptions, RankingModel
 from antiphon.api.generation_models import NeuralModel
-from antiphon.data.readers import Source
-from antiphon.data.vocab import SPECIALS
 from antiphon.ranking.question_files import Answer, Question
 from antiphon.serve.operations import token_answers
 from antiphon.serve.service import Service
 from antiphon.serve.stream_pool import OpenStream, StreamPool, StreamSearch, StreamStep
+from antiphon.torch_free.readers import Source
+from antiphon.torch_free.vocab import SPECIALS
 
 _SYMBOLS = 6
 _TIMES = 3

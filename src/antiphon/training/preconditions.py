@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from importlib.util import find_spec
 
-from antiphon.data.readers import keep_filled
 from antiphon.exceptions import InputError, RecipeError, how_to_install
 from antiphon.metrics import missing_metrics_note
 from antiphon.ranking.question_files import read_questions, select_questions
@@ -14,6 +13,7 @@ from antiphon.recipe.schema import Recipe
 from antiphon.recipe.section import SettingGroup
 from antiphon.runs.build import reads_source, selection_metrics
 from antiphon.terminal import silent
+from antiphon.torch_free.readers import keep_filled
 from antiphon.training.data.prepare import pairs_of
 
 

@@ -8,14 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from antiphon.api import NoisyChannelModel
-from antiphon.data.readers import Pair, Source
 from antiphon.exceptions import RecipeError
 from antiphon.metrics import LOWER_IS_BETTER, score_outputs
-from antiphon.models.channel_weights import Weights
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import selection_metrics
 from antiphon.runs.run_folder import RunFolder
 from antiphon.terminal import Say
+from antiphon.torch_free.channel_weights import Weights
+from antiphon.torch_free.readers import Pair, Source
 from antiphon.tune.nbest_lists import NBestLists
 from antiphon.tune.weight_search import find_weights
 

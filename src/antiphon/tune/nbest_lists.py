@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 
 from antiphon.api import Prediction
-from antiphon.data.codec import PairCodec
-from antiphon.data.files import read_lines
-from antiphon.data.readers import Pair
 from antiphon.exceptions import InputError
 from antiphon.metrics import Outputs
 from antiphon.metrics.output_statistics import Rows, Statistics, statistics_of
-from antiphon.models.channel_weights import Weights
 from antiphon.storage.atomic import write_atomically
 from antiphon.terminal import count_of
+from antiphon.torch_free.channel_weights import Weights
+from antiphon.torch_free.codec import PairCodec
+from antiphon.torch_free.files import read_lines
+from antiphon.torch_free.readers import Pair
 from antiphon.tune.weight_search import CandidateTable
 
 

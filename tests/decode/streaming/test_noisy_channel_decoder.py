@@ -3,10 +3,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from antiphon.data.vocab import END
 from antiphon.decode.rescoring import search_noisy_channel
 from antiphon.decode.streaming.beam_decoder import BeamDecoder
 from antiphon.decode.streaming.noisy_channel_decoder import NoisyChannelBeamDecoder, NoisyChannelDecoder
+from antiphon.torch_free.vocab import END
 from tests.decode.small_models import batch_of
 from tests.decode.test_rescoring import CAUSAL, COPYING, combine, components, sources
 from tests.networks import beam_settings

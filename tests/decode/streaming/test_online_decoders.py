@@ -3,11 +3,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from antiphon.data.vocab import END
 from antiphon.decode.allowed_tokens import never_written
 from antiphon.decode.beam_search import search_outputs
 from antiphon.decode.streaming.beam_decoder import BeamDecoder
 from antiphon.decode.streaming.greedy_decoder import GreedyDecoder
+from antiphon.torch_free.vocab import END
 from tests.decode.small_models import batch_of, every_output, pair, sources
 from tests.decode.small_models import small_model as any_model
 from tests.networks import beam_settings

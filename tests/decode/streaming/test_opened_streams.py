@@ -5,13 +5,13 @@ import random
 import pytest
 import torch
 
-from antiphon.data.codec import PairCodec, TextCodec
-from antiphon.data.tokenise import Chars, Normalisation
-from antiphon.data.vocab import SPECIALS, Vocab
 from antiphon.decode.streaming.beam_decoder import BeamDecoder
 from antiphon.decode.streaming.greedy_decoder import GreedyDecoder
-from antiphon.decode.streaming.text_streams import StreamGroup
 from antiphon.models.transducer import Transducer
+from antiphon.torch_free.codec import PairCodec, TextCodec
+from antiphon.torch_free.text_streams import StreamGroup
+from antiphon.torch_free.tokenise import Chars, Normalisation
+from antiphon.torch_free.vocab import SPECIALS, Vocab
 from tests.networks import beam_settings, build_network
 
 LETTERS = "abcde"

@@ -1,9 +1,9 @@
 """Text in and out of streams."""
 
-from antiphon.data.codec import PairCodec, TextCodec
-from antiphon.data.tokenise import Chars, Normalisation, SentencePiece, train_sentencepiece
-from antiphon.data.vocab import UNKNOWN, Vocab
-from antiphon.decode.streaming.text_streams import StreamGroup, run_streams
+from antiphon.torch_free.codec import PairCodec, TextCodec
+from antiphon.torch_free.text_streams import StreamGroup, run_streams
+from antiphon.torch_free.tokenise import Chars, Normalisation, SentencePiece, train_sentencepiece
+from antiphon.torch_free.vocab import UNKNOWN, Vocab
 
 
 class Scripted:

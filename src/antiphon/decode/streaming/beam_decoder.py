@@ -5,14 +5,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from antiphon.decode.allowed_tokens import is_no_end
-from antiphon.decode.hypothesis import BeamSettings
-from antiphon.decode.streaming.beam_policy import BeamPolicy
-from antiphon.decode.streaming.beam_row import BeamRow, CellScores
 from antiphon.decode.streaming.online_decoder import OnlineDecoder, select_factors, start_decoder
 from antiphon.decode.streaming.prefix_tree import PrefixTree
 from antiphon.lattice.moves import IMPOSSIBLE
 from antiphon.models.transducer import Transducer
 from antiphon.nn.cell_factors import CellFactors, SideState
+from antiphon.torch_free.beam_policy import BeamPolicy
+from antiphon.torch_free.beam_row import BeamRow, CellScores
+from antiphon.torch_free.hypothesis import BeamSettings
 
 _FEW_TOKENS = 256
 """Vocabularies of up to this size are compared as a whole, which is faster than to pick the best tokens first."""

@@ -4,12 +4,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from antiphon.data.vocab import END
-from antiphon.decode.hypothesis import BeamSettings
 from antiphon.decode.streaming.online_decoder import OnlineDecoder, select_factors, start_decoder, step_decoder
-from antiphon.decode.streaming.online_policy import GreedyPolicy
 from antiphon.models.transducer import Transducer
 from antiphon.nn.cell_factors import CellFactors, SideState
+from antiphon.torch_free.hypothesis import BeamSettings
+from antiphon.torch_free.online_policy import GreedyPolicy
+from antiphon.torch_free.vocab import END
 
 
 class GreedyDecoder(GreedyPolicy, OnlineDecoder):

@@ -9,16 +9,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from antiphon.data.batch import Batch
-from antiphon.data.vocab import END, START
 from antiphon.decode.channel_lattice import ChannelLattice
-from antiphon.decode.hypothesis import BeamSettings
 from antiphon.decode.streaming.beam_decoder import BeamDecoder
-from antiphon.decode.streaming.beam_row import Candidate
-from antiphon.decode.streaming.noisy_channel_policy import NoisyChannelPolicy, ScoredTree, SeparateStreams
 from antiphon.decode.streaming.prefix_tree import PrefixTree
 from antiphon.models.noisy_channel import NoisyChannel
 from antiphon.models.transducer import Transducer
 from antiphon.nn.recurrent import LSTMState, join_states, select_states
+from antiphon.torch_free.beam_row import Candidate
+from antiphon.torch_free.hypothesis import BeamSettings
+from antiphon.torch_free.noisy_channel_policy import NoisyChannelPolicy, ScoredTree, SeparateStreams
+from antiphon.torch_free.vocab import END, START
 
 
 class LanguageState(NamedTuple):

@@ -9,15 +9,15 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from antiphon.data.copied_words import NOT_COPIED
-from antiphon.data.vocab import END, START
 from antiphon.decode.allowed_tokens import never_written
-from antiphon.decode.hypothesis import BeamSettings
-from antiphon.decode.streaming.online_policy import OnlinePolicy
 from antiphon.lattice.moves import IMPOSSIBLE
 from antiphon.models.transducer import Transducer
 from antiphon.nn.cell_factors import CellFactors, SideState
 from antiphon.nn.copying import add_row_copy
+from antiphon.torch_free.copied_words import NOT_COPIED
+from antiphon.torch_free.hypothesis import BeamSettings
+from antiphon.torch_free.online_policy import OnlinePolicy
+from antiphon.torch_free.vocab import END, START
 
 _STARTS_KEPT = 64
 """Sets of features whose first decoder state is kept."""

@@ -5,9 +5,9 @@ from jaxtyping import Int
 from torch import Tensor
 
 from antiphon.decode.streaming.online_decoder import select_factors, start_decoder, step_decoder
-from antiphon.decode.streaming.output_tree import OutputTree
 from antiphon.models.transducer import Transducer
 from antiphon.nn.cell_factors import CellFactors, SideState
+from antiphon.torch_free.output_tree import OutputTree
 
 
 class PrefixTree(OutputTree):

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from antiphon.api import Model, PredictOptions, load, load_planner
-from antiphon.api.frames import Columns, predict_frame
-from antiphon.api.inputs import as_path, check_threads
 from antiphon.device import choose_device
 from antiphon.exceptions import RunError
 from antiphon.runs.run_digest import run_digest
 from antiphon.runs.run_folder import RunFolder
+from antiphon.torch_free.frames import Columns, predict_frame
+from antiphon.torch_free.inputs import as_path, check_threads
 
 
 class Predictor:

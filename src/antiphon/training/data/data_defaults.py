@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from antiphon.data.codec import PairCodec
-from antiphon.data.readers import Files, has_features
-from antiphon.data.vocab import SPECIALS
 from antiphon.exceptions import RecipeError
 from antiphon.recipe.model_sections import TokenModelSection, TransducerSection, TransformerSection
 from antiphon.recipe.schema import MAX_LENGTH_EXTRA, MAX_LENGTH_RATIO, DataSection, Recipe, token_kinds
 from antiphon.runs.build import LENGTH_EXTRA, LENGTH_RATIO, may_copy_words, reads_source
+from antiphon.torch_free.codec import PairCodec
+from antiphon.torch_free.readers import Files, has_features
+from antiphon.torch_free.vocab import SPECIALS
 
 Lengths = NDArray[np.int64]
 _MAX_HALLUCINATED, _MIN_HALLUCINATED = 0.5, 0.05

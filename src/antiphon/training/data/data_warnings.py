@@ -4,11 +4,11 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 
-from antiphon.data.readers import SOURCE_TARGET_FEATURES, Pair
 from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.schema import DataSection, Recipe, token_kinds
 from antiphon.runs.build import reads_source
 from antiphon.terminal import Say, one_line
+from antiphon.torch_free.readers import SOURCE_TARGET_FEATURES, Pair
 from antiphon.training.data.data_defaults import with_data_defaults
 from antiphon.training.data.prepare import dev_pairs, training_pairs
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from antiphon import __version__
-from antiphon.data.files import read_text
 from antiphon.exceptions import RecipeError, is_disk_full
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import build_limits, may_copy_words, reads_source
@@ -24,6 +23,7 @@ from antiphon.storage.folder_lock import locked
 from antiphon.storage.regular_files import digest_file
 from antiphon.storage.sealed_json import parse_sealed, render_sealed
 from antiphon.terminal import Say, silent
+from antiphon.torch_free.files import read_text
 
 _IGNORED = {"test", "cache", "vectors", "more_words"}
 """Data settings that have no effect on encoded pairs."""

@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from antiphon.data.files import is_pipe, read_lines
 from antiphon.recipe.schema import Recipe
+from antiphon.torch_free.files import is_pipe, read_lines
 
 
 @contextmanager

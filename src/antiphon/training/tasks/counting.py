@@ -4,17 +4,17 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from antiphon.data.readers import Pair
-from antiphon.data.vocab import TokenCounts
 from antiphon.exceptions import InputError
 from antiphon.metrics import Outputs, score_outputs
-from antiphon.models.suffix_rule import SuffixRules
 from antiphon.ranking.rankers import rankings_of
 from antiphon.ranking.saved_rankers import load_ranker
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import task_metrics
 from antiphon.runs.run_folder import RunFolder
 from antiphon.terminal import Say
+from antiphon.torch_free.readers import Pair
+from antiphon.torch_free.suffix_rule import SuffixRules
+from antiphon.torch_free.vocab import TokenCounts
 from antiphon.training.data.data_defaults import with_data_defaults
 from antiphon.training.data.prepare import dev_pairs, place_sentencepiece_models, training_pairs
 from antiphon.training.data.question_sets import dev_questions, learn_overlap, ranking_values, training_questions

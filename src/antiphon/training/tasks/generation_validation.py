@@ -7,14 +7,14 @@ from typing import NamedTuple
 from torch import Tensor, nn
 
 from antiphon.data.batch import Batch
-from antiphon.data.codec import PairCodec
 from antiphon.data.corpus import Corpus
-from antiphon.data.readers import Pair
 from antiphon.decode.best_alignments import add_alignments
-from antiphon.decode.hypothesis import BeamSettings, Hypothesis, Search, have_unknown
 from antiphon.decode.unknown_words import replace_unknown
 from antiphon.metrics import Outputs, perplexity, score_outputs
 from antiphon.models.sequence_model import log_prob
+from antiphon.torch_free.codec import PairCodec
+from antiphon.torch_free.hypothesis import BeamSettings, Hypothesis, Search, have_unknown
+from antiphon.torch_free.readers import Pair
 from antiphon.training.data.epoch_batches import Indices
 from antiphon.training.distributed import all_gather, rank, world_size
 from antiphon.training.training_setup import DevResult, InMicroBatches

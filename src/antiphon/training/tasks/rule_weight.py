@@ -6,17 +6,17 @@ from statistics import fmean
 from typing import cast
 
 from antiphon.data.batch import Batch
-from antiphon.data.codec import PairCodec
-from antiphon.data.vocab import END
-from antiphon.decode.rule_mixture import HeldOutAnswers, as_answer, fit_weight, held_out_answers
 from antiphon.exceptions import RecipeError
 from antiphon.models.left_to_right import LeftToRight, copies_unknown
-from antiphon.models.suffix_rule import SuffixRules
 from antiphon.models.token_likelihood import output_log_probs
 from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import build_beam, build_search
 from antiphon.runs.run_folder import RunFolder
+from antiphon.torch_free.codec import PairCodec
+from antiphon.torch_free.rule_mixture import HeldOutAnswers, as_answer, fit_weight, held_out_answers
+from antiphon.torch_free.suffix_rule import SuffixRules
+from antiphon.torch_free.vocab import END
 from antiphon.training.data.data_defaults import share_vocabulary
 from antiphon.training.tasks.counting import Example, read_examples
 

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from antiphon.data.vocab import START
+from antiphon.torch_free.vocab import START
 
 
 class OutputTree(ABC):

@@ -6,7 +6,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from antiphon.api.results import Candidate
+from antiphon.torch_free.results import Candidate
 
 _NEGLIGIBLE = 1e-6
 """A candidate that adds less probability than this is left out."""

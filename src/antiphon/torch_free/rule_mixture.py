@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from antiphon.data.vocab import END, UNKNOWN
-from antiphon.decode.hypothesis import Hypothesis
+from antiphon.torch_free.hypothesis import Hypothesis
+from antiphon.torch_free.vocab import END, UNKNOWN
 
 Ids = tuple[int, ...]
 ScoreOutputs = Callable[[Sequence[int], Sequence[Ids]], Sequence[Sequence[float]]]

@@ -8,9 +8,9 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Literal, TypedDict, TypeGuard, get_args
 
-from antiphon.data.readers import Pair, Source, split_features
 from antiphon.exceptions import InputError
 from antiphon.terminal import one_line
+from antiphon.torch_free.readers import Pair, Source, split_features
 
 FeaturesLike = str | Sequence[str]
 """Features as in a file (``"N;DAT;PL"``), or as a list."""

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from antiphon.api.inputs import FeaturesLike, PredictOptions
 from antiphon.exceptions import InputError
 from antiphon.terminal import one_line
+from antiphon.torch_free.inputs import FeaturesLike, PredictOptions
 
 if TYPE_CHECKING:
-    from antiphon.api.prediction_interface import PredictionInterface
-    from antiphon.api.results import Prediction
+    from antiphon.torch_free.prediction_interface import PredictionInterface
+    from antiphon.torch_free.results import Prediction
 
 Added = Mapping[str, list[Any]]
 """Columns that are added to a frame, by their names without prefix."""

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from antiphon.api.inputs import PredictOptions
-from antiphon.api.prediction_interface import PredictionInterface
-from antiphon.api.results import Candidate, Prediction
-from antiphon.data.readers import Source
-from antiphon.models.suffix_rule import SuffixRules
+from antiphon.torch_free.inputs import PredictOptions
+from antiphon.torch_free.prediction_interface import PredictionInterface
+from antiphon.torch_free.readers import Source
+from antiphon.torch_free.results import Candidate, Prediction
+from antiphon.torch_free.suffix_rule import SuffixRules
 
 
 class RuleOutputs(PredictionInterface):

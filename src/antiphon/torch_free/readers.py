@@ -7,9 +7,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from antiphon.data.files import STANDARD_INPUT, read_lines, read_standard_input
 from antiphon.exceptions import InputError
 from antiphon.terminal import count_of
+from antiphon.torch_free.files import STANDARD_INPUT, read_lines, read_standard_input
 
 Files = Path | tuple[Path, Path]
 """One TSV file of pairs, or two parallel text files."""

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
-from antiphon.data.vocab import END
-from antiphon.decode.hypothesis import Hypothesis
+from antiphon.torch_free.hypothesis import Hypothesis
+from antiphon.torch_free.vocab import END
 
 FINISHED_COLUMNS = ("score", "value", "log_prob", "step", "slot")
 """The numbers that a search keeps of a finished output, as one row; its features follow.

@@ -20,8 +20,11 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from antiphon.api.frames import Columns, predict_frame
-from antiphon.api.inputs import (
+from antiphon.exceptions import InputError, RunError
+from antiphon.torch_free.batch_plan import plan_batches
+from antiphon.torch_free.codec import PairCodec
+from antiphon.torch_free.frames import Columns, predict_frame
+from antiphon.torch_free.inputs import (
     FeaturesLike,
     PairLike,
     PairsLike,
@@ -37,13 +40,10 @@ from antiphon.api.inputs import (
     check_several,
     check_stream_options,
 )
-from antiphon.api.lexicon import Lexicon
-from antiphon.api.results import END_SYMBOL, Candidate, Prediction
-from antiphon.data.batch_plan import plan_batches
-from antiphon.data.codec import PairCodec
-from antiphon.data.readers import ColumnOrder, NumberedLines, Pair, Source, keep_filled, parse_source
-from antiphon.decode.streaming.text_streams import Stream, StreamGroup
-from antiphon.exceptions import InputError, RunError
+from antiphon.torch_free.lexicon import Lexicon
+from antiphon.torch_free.readers import ColumnOrder, NumberedLines, Pair, Source, keep_filled, parse_source
+from antiphon.torch_free.results import END_SYMBOL, Candidate, Prediction
+from antiphon.torch_free.text_streams import Stream, StreamGroup
 
 LexiconLike = Lexicon | str | Path | Iterable[PairLike]
 """A lexicon, or its pairs, or a file of pairs."""

@@ -23,9 +23,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from antiphon.data.copied_words import NOT_COPIED
-from antiphon.data.vocab import END
-from antiphon.decode.hypothesis import BeamSettings
+from antiphon.torch_free.copied_words import NOT_COPIED
+from antiphon.torch_free.hypothesis import BeamSettings
+from antiphon.torch_free.vocab import END
 
 
 class OnlinePolicy(ABC):

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from antiphon.data.vocab import END, SPECIALS
-from antiphon.models.channel_weights import Weights
+from antiphon.torch_free.channel_weights import Weights
+from antiphon.torch_free.vocab import END, SPECIALS
 
 if TYPE_CHECKING:
     from antiphon.metrics import Score

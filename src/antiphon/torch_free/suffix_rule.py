@@ -13,8 +13,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from antiphon.data.files import is_count, read_lines
 from antiphon.exceptions import RunError
+from antiphon.torch_free.files import is_count, read_lines
 
 Tokens = tuple[str, ...]
 _SEPARATOR = "\x1f"

@@ -104,7 +104,10 @@ _OTHER_FORMATS = {
     b"\x1f\x8b": ("gzipped", "text; unpack it with gunzip, or give it a name that ends in .gz"),
     b"\xff\xfe": ("UTF-16", "UTF-8; convert it: iconv -f UTF-16 -t UTF-8 OLD > NEW"),
     b"\xfe\xff": ("UTF-16", "UTF-8; convert it: iconv -f UTF-16 -t UTF-8 OLD > NEW"),
-    b"PAR1\x15": ("Parquet", "text; convert it: pandas.read_parquet(OLD).to_csv(NEW, sep='\\t', header=False, index=False)"),
+    b"PAR1\x15": (
+        "Parquet",
+        "text; convert it: pandas.read_parquet(OLD).to_csv(NEW, sep='\\t', header=False, index=False)",
+    ),
     b"PK\x03\x04": ("a zip file or a spreadsheet", "text; unpack it, or save it as tab-separated text"),
 }
 """What a file seems to be by its first bytes, and what is expected instead."""

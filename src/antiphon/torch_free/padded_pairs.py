@@ -6,8 +6,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from antiphon.data.copied_words import NOT_COPIED, CopiedWords
-from antiphon.data.vocab import END, PAD
+from antiphon.torch_free.copied_words import NOT_COPIED, CopiedWords
+from antiphon.torch_free.vocab import END, PAD
 
 Ids = NDArray[np.int32]
 Padded = NDArray[np.int64]

@@ -2,12 +2,9 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from antiphon.data.vocab import END, UNKNOWN
-
-if TYPE_CHECKING:
-    from antiphon.data.batch import Batch
+from antiphon.torch_free.vocab import END, UNKNOWN
 
 STUCK_AFTER = 200
 """A beam search gives up on a long input after this many tokens at one position."""
@@ -140,5 +137,5 @@ class BeamSettings:
         return bound.clip(self.normalise(log_prob, turning_point))
 
 
-Search = Callable[[Any, "Batch", BeamSettings], list[list[Hypothesis]]]
+Search = Callable[[Any, Any, BeamSettings], list[list[Hypothesis]]]
 """Finds the best outputs of each input of a batch."""

@@ -4,21 +4,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from antiphon.data.copied_words import CopiedWords, WordIds
-from antiphon.data.padded_pairs import PaddedPairs
-from antiphon.data.readers import Source
-from antiphon.data.tokenise import Normalisation, Tokeniser
-from antiphon.data.vocab import END, SPECIALS, UNKNOWN, Vocab
 from antiphon.exceptions import InputError
 from antiphon.terminal import one_line
-
-if TYPE_CHECKING:
-    from antiphon.data.batch import Batch
+from antiphon.torch_free.copied_words import CopiedWords, WordIds
+from antiphon.torch_free.padded_pairs import PaddedPairs
+from antiphon.torch_free.readers import Source
+from antiphon.torch_free.tokenise import Normalisation, Tokeniser
+from antiphon.torch_free.vocab import END, SPECIALS, UNKNOWN, Vocab
 
 NO_FEATURES = Vocab(())
 """The vocabulary of features if there are none."""
@@ -82,7 +78,7 @@ class PairTokeniser:
 class PairCodec(PairTokeniser):
     """Text to token ids and back for both sides of a pair, and its features.
 
-    If ``copies_words``, unknown words of the source have ids of their own (``data/copied_words.py``).
+    If ``copies_words``, unknown words of the source have ids of their own (``torch_free/copied_words.py``).
     """
 
     source: TextCodec
@@ -121,25 +117,8 @@ class PairCodec(PairTokeniser):
             tokens += self.target.vocab.decode([id_]) if id_ < size else [words[id_ - size]]
         return tokens
 
-    def batch(self, sources: Sequence[Source], targets: Sequence[str] | None = None) -> "Batch":
-        """The padded batch of sources with their features, and their targets if given."""
-        from antiphon.data.batch import Batch  # imports PyTorch
-
-        return Batch.from_padded(self.padded(sources, targets))
-
-    def batch_of_tokens(
-        self,
-        sources: Sequence[Sequence[str]],
-        targets: Sequence[Sequence[str]] | None,
-        features: Sequence[Iterable[str]],
-    ) -> "Batch":
-        """The same for text that is tokenised already."""
-        from antiphon.data.batch import Batch  # imports PyTorch
-
-        return Batch.from_padded(self.padded_tokens(sources, targets, features))
-
     def padded(self, sources: Sequence[Source], targets: Sequence[str] | None = None) -> PaddedPairs:
-        """The same as ``batch``, as numpy arrays."""
+        """The padded ids of sources with their features, and of their targets if given."""
         return self.padded_tokens(
             [self.source.tokens(source.text) for source in sources],
             None if targets is None else [self.target.tokens(target) for target in targets],

@@ -4,15 +4,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from antiphon.api.candidate_lists import covering, merge_equal_texts, total_probability
-from antiphon.api.inputs import PredictOptions
-from antiphon.api.prediction_interface import PredictionInterface
-from antiphon.api.results import Candidate, Prediction
-from antiphon.data.readers import Source
-from antiphon.data.vocab import END
-from antiphon.decode.hypothesis import Hypothesis
-from antiphon.decode.rule_mixture import as_answer, mix_log_prob
-from antiphon.models.suffix_rule import SuffixRules
+from antiphon.torch_free.candidate_lists import covering, merge_equal_texts, total_probability
+from antiphon.torch_free.hypothesis import Hypothesis
+from antiphon.torch_free.inputs import PredictOptions
+from antiphon.torch_free.prediction_interface import PredictionInterface
+from antiphon.torch_free.readers import Source
+from antiphon.torch_free.results import Candidate, Prediction
+from antiphon.torch_free.rule_mixture import as_answer, mix_log_prob
+from antiphon.torch_free.suffix_rule import SuffixRules
+from antiphon.torch_free.vocab import END
 
 _MAX_CANDIDATES = 1000
 """A search is not repeated for more candidates than this."""

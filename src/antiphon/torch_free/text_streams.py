@@ -1,7 +1,7 @@
 """Streams of text, on top of the online decoders: ``stream = antiphon.load("runs/x").stream()``.
 
-A model that copies words gives each unknown word of the input an id of its own (``data/copied_words.py``): ids from the
-size of the vocabulary on, in the order in which words are first read.
+A model that copies words gives each unknown word of the input an id of its own (``torch_free/copied_words.py``): ids
+from the size of the vocabulary on, in the order in which words are first read.
 
 With other models, an unknown token in the output stands for an input token. A decoder that writes at once copies the
 token just read. A beam commits later, when the alignment is no longer known: unknown tokens in the output then stand
@@ -17,8 +17,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from antiphon.data.codec import PairCodec
-from antiphon.data.vocab import SPECIALS, UNKNOWN
+from antiphon.torch_free.codec import PairCodec
+from antiphon.torch_free.vocab import SPECIALS, UNKNOWN
 
 
 class StreamDecoder(Protocol):

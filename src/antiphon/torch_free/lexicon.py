@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
-from antiphon.data.codec import PairCodec
-from antiphon.data.readers import Source
+from antiphon.torch_free.codec import PairCodec
+from antiphon.torch_free.readers import Source
 
 Key = tuple[tuple[str, ...], tuple[str, ...]]
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from antiphon.data.vocab import UNKNOWN, Vocab
+from antiphon.torch_free.vocab import UNKNOWN, Vocab
 
 NOT_COPIED = -1
 """Instead of an id, for positions of a batch that have no word."""

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from antiphon.decode.streaming.beam_policy import BeamPolicy
-from antiphon.decode.streaming.beam_row import Candidate
-from antiphon.decode.streaming.output_tree import OutputTree
+from antiphon.torch_free.beam_policy import BeamPolicy
+from antiphon.torch_free.beam_row import Candidate
+from antiphon.torch_free.output_tree import OutputTree
 
 
 class ScoredTree(OutputTree):

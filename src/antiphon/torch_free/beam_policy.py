@@ -7,10 +7,10 @@ from itertools import chain
 from operator import itemgetter
 from typing import Any
 
-from antiphon.data.vocab import END
-from antiphon.decode.streaming.beam_row import BeamRow, Candidate, CellScores
-from antiphon.decode.streaming.online_policy import OnlinePolicy
-from antiphon.decode.streaming.output_tree import OutputTree
+from antiphon.torch_free.beam_row import BeamRow, Candidate, CellScores
+from antiphon.torch_free.online_policy import OnlinePolicy
+from antiphon.torch_free.output_tree import OutputTree
+from antiphon.torch_free.vocab import END
 
 _ACTIVE_PER_BEAM = 8
 """Active outputs of a stream after a row, per hypothesis of the beam."""

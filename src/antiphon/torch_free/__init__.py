@@ -1,0 +1,1 @@
+"""What works without PyTorch, for the Python API and ``antiphon.lite``: text, ids, hypotheses, results, streams."""
