@@ -65,9 +65,9 @@ def test_a_perfect_dev_metric_cannot_improve(metric, perfect, worse):
     assert not is_perfect(metric, worse)
 
 
-def history_of(metric, patience, values):
+def history_of(metric, patience, values, comparable_pairs=0):
     """A history whose perplexity falls all the time."""
-    history = History(metric, patience)
+    history = History(metric, patience, comparable_pairs)
     for epoch, value in enumerate(values, 1):
         history.add({"epoch": epoch, f"dev_{metric}": value, "dev_perplexity": 10 - epoch})
     return history
@@ -78,6 +78,21 @@ def test_an_epoch_that_is_as_good_may_be_the_best_but_does_not_count_as_progress
     assert history.best["epoch"] == 3
     assert history.has_converged
     assert not history_of("accuracy", 2, [50.0, 50.0, 51.0]).has_converged
+
+
+@pytest.mark.parametrize(
+    ("metric", "values", "pairs", "best"),
+    [
+        ("accuracy", [70.0, 80.0, 79.0, 78.5], 100, 4),
+        ("accuracy", [70.0, 80.0, 79.0, 77.0], 100, 3),
+        ("accuracy", [70.0, 80.0, 79.0, 78.5], 10_000, 2),
+        ("accuracy", [70.0, 80.0, 79.0], 0, 2),
+        ("phoneme_error_rate", [20.0, 8.0, 9.0, 400.0], 100, 3),
+        ("edit_distance", [1.5, 1.2, 1.21], 100, 2),
+    ],
+)
+def test_of_epochs_that_the_dev_set_cannot_tell_apart_the_last_is_the_best(metric, values, pairs, best):
+    assert history_of(metric, 9, values, pairs).best["epoch"] == best
 
 
 def test_a_perfect_dev_metric_ends_training_after_some_epochs():

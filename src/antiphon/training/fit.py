@@ -189,10 +189,12 @@ def _new_loop(
     """The training loop of a task, at the checkpoint of its run if there is one."""
     settings = task.recipe.train
     checkpoint = load_checkpoint(run.checkpoint)
-    history = History(settings.dev_metric, TrainingLength.of(settings).patience)
     torch.manual_seed(settings.seed)
     with refuse_other_shapes(run.checkpoint):
         setup = task.setup(run, is_new=checkpoint is None)
+        prefers_later = settings.final_learning_rate_ratio < 1
+        length = TrainingLength.of(settings)
+        history = History(settings.dev_metric, length.patience, setup.dev_pairs if prefers_later else 0)
         state = TrainingState.new(setup.model, Optimisation.of(settings), device, say)
         if checkpoint is not None:
             state.restore(checkpoint)

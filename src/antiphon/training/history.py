@@ -1,7 +1,14 @@
-"""The metrics of every epoch, which of them is the best, and when to stop early."""
+"""The metrics of every epoch, which of them is the best, and when to stop early.
+
+Where the learning rate falls to almost nothing, weights go on improving on new inputs when a dev metric only moves up
+and down by a word or two. So among epochs that differ by no more than a dev set of that size can tell, the last is the
+best one. Otherwise the best epoch is simply that with the best dev metric.
+"""
 
 import csv
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import sqrt
 from pathlib import Path
 
 from antiphon.metrics import LOWER_IS_BETTER
@@ -11,6 +18,12 @@ PERFECT_EPOCHS = 3
 """Epochs with a perfect dev metric after which training stops."""
 Row = dict[str, float]
 """The metrics of an epoch, counted from 1 as ``epoch``."""
+_STANDARD_ERRORS = 0.5
+"""Dev metrics that differ by at most so many standard errors do not tell which of two epochs is better."""
+_PERCENTAGES = frozenset(
+    {"accuracy", "phoneme_error_rate", "word_error_rate", "bleu", "chrf", "rouge1", "rouge2", "rougeL"}
+)
+"""Metrics whose standard error is taken to be that of a percentage of dev pairs."""
 
 
 def is_perfect(metric: str, value: float) -> bool:
@@ -22,11 +35,13 @@ def is_perfect(metric: str, value: float) -> bool:
 class History:
     """The metrics of every epoch so far, and of the best one by the dev metric.
 
-    ``problem`` is why training stopped before its end, if it did.
+    ``comparable_pairs`` is the number of dev pairs if later epochs are preferred, else 0. ``problem`` is why training
+    stopped before its end, if it did.
     """
 
     metric: str
     patience: int
+    comparable_pairs: int = 0
     rows: list[Row] = field(default_factory=list)
     best: Row = field(default_factory=dict)
     problem: str = ""
@@ -34,22 +49,35 @@ class History:
     def add(self, row: Row) -> bool:
         """Adds an epoch, and returns whether it is the best so far."""
         self.rows.append(row)
-        is_best = not self.best or self._sort_key(row) < self._sort_key(self.best)
+        is_best = len(self.rows) == 1 or self._is_as_good(row, self.rows[:-1])
         if is_best:
             self.best = row
         return is_best
+
+    def _is_as_good(self, row: Row, before: Sequence[Row]) -> bool:
+        """Whether an epoch is better than all before it, or as good as far as the dev set can tell."""
+        top = min(map(self._sort_key, before))
+        margin = self._margin(abs(top[0]))
+        return self._sort_key(row)[0] <= top[0] + margin if margin else self._sort_key(row) < top
+
+    def _margin(self, value: float) -> float:
+        """The difference of dev metrics that means nothing."""
+        if self.metric not in _PERCENTAGES or not self.comparable_pairs:
+            return 0.0
+        share = min(value / 100, 1.0)
+        return _STANDARD_ERRORS * 100 * sqrt(share * (1 - share) / self.comparable_pairs)
 
     @property
     def has_converged(self) -> bool:
         """Whether the dev metric has not improved for ``patience`` epochs, or cannot improve any more.
 
-        Among epochs with the same dev metric the one with the lowest perplexity is the best, but only the first of them
-        counts as an improvement.
+        An epoch that is only as good as one before may be the best, but does not count as an improvement.
         """
         if not self.rows:
             return False
         name = f"dev_{self.metric}"
-        improved = next(row["epoch"] for row in self.rows if row[name] == self.best[name])
+        top = min(self.rows, key=self._sort_key)[name]
+        improved = next(row["epoch"] for row in self.rows if row[name] == top)
         last = self.rows[-PERFECT_EPOCHS:]
         is_done = len(last) == PERFECT_EPOCHS and all(is_perfect(self.metric, row[name]) for row in last)
         return is_done or self.rows[-1]["epoch"] - improved >= self.patience

@@ -41,7 +41,8 @@ class TrainingSetup:
 
     ``lengths`` are those of both sides of every training pair, and ``sample`` makes a batch of given pairs, rows
     and columns: memory is estimated with them. ``uses_cuda_graphs`` tells whether steps can be captured on a GPU.
-    ``validate_best`` gives further dev metrics of the best weights, once training has ended.
+    ``dev_pairs`` is the size of the dev set. ``validate_best`` gives further dev metrics of the best weights, once
+    training has ended.
     """
 
     model: nn.Module
@@ -51,6 +52,7 @@ class TrainingSetup:
     lengths: tuple[Indices, Indices]
     sample: Callable[[int, int, int], Any]
     uses_cuda_graphs: bool = False
+    dev_pairs: int = 0
     validate_best: Callable[[nn.Module, InMicroBatches], Mapping[str, float]] | None = None
 
     def describe_length(self, length: TrainingLength, epoch: int = 0) -> str:

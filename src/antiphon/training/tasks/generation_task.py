@@ -72,6 +72,7 @@ class GenerationTask:
             (corpus.source_lengths, corpus.target_lengths),
             Batch.sample,
             uses_cuda_graphs=True,
+            dev_pairs=len(self.prepared.dev),
             validate_best=self._validate_best,
         )
 
