@@ -13,10 +13,9 @@ from antiphon.export.exported_run import export_run
 from antiphon.export.replacement import replaced_export
 from antiphon.lite.exported_folder import FORMAT, ExportedFolder
 from antiphon.recipe.schema import Recipe
-from antiphon.runs.ensemble_run import ensemble_runs
+from antiphon.runs.combined_runs import ensemble_runs
 from antiphon.runs.run_folder import RunFolder
-from antiphon.storage.regular_files import digest_file
-from antiphon.storage.sealed_json import parse_sealed, render_sealed
+from antiphon.storage.verified_files import digest_file, parse_sealed, render_sealed
 from tests.lite.drawn_runs import TEXTS, inputs, write_run
 from tests.sealing import seal_again
 

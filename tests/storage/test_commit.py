@@ -7,8 +7,7 @@ import pytest
 from antiphon.exceptions import RunError
 from antiphon.runs.run_folder import RunFolder, locked_folder, new_run, open_for_writing
 from antiphon.storage.commit import changed_run, replaced_run
-from antiphon.storage.layout import RUN_FILES
-from antiphon.storage.manifest import FORMAT, read_manifest, read_verified, write_manifest
+from antiphon.storage.manifest import FORMAT, RUN_FILES, read_manifest, read_verified, write_manifest
 from tests.campaign.bit_flips import flip_bits
 
 

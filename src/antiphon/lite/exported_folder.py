@@ -21,13 +21,28 @@ from typing import Any, TypeVar
 
 from antiphon.exceptions import RunError
 from antiphon.lite.settings_schema import check_settings
-from antiphon.storage.layout import MANIFEST, MEMBERS, PARTS
-from antiphon.storage.regular_files import Entry, digest_file, digest_inside, open_regular, parse_entries
-from antiphon.storage.sealed_json import parse_sealed, render_sealed
+from antiphon.storage.manifest import MANIFEST, MEMBERS, PARTS
 from antiphon.storage.staging import is_being_moved, staged_folder
-from antiphon.torch_free.codec import NO_FEATURES, PairCodec, TextCodec
+from antiphon.storage.verified_files import (
+    Entry,
+    digest_file,
+    digest_inside,
+    open_regular,
+    parse_entries,
+    parse_sealed,
+    render_sealed,
+)
+from antiphon.torch_free.codec import (
+    NO_FEATURES,
+    Chars,
+    Normalisation,
+    PairCodec,
+    SentencePiece,
+    TextCodec,
+    Tokeniser,
+    Words,
+)
 from antiphon.torch_free.hypothesis import BeamSettings
-from antiphon.torch_free.tokenise import Chars, Normalisation, SentencePiece, Tokeniser, Words
 from antiphon.torch_free.vocab import Vocab
 
 Read = TypeVar("Read")

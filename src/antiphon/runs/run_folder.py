@@ -29,23 +29,23 @@ from antiphon.recipe.model_sections import TransducerSection
 from antiphon.recipe.recipe_file import parse_recipe, parse_toml, save_recipe
 from antiphon.recipe.recipe_paths import paths_in_run
 from antiphon.recipe.schema import Recipe, TokenKind, token_kinds
-from antiphon.storage.atomic import final_location
-from antiphon.storage.commit import (
-    changed_run,
-    check_new_run,
-    commit_new_run,
-    holds_run,
-    recover,
-    replaced_run,
-)
-from antiphon.storage.folder_lock import locked, resolved
-from antiphon.storage.layout import MANIFEST, PARTS
-from antiphon.storage.manifest import read_verified
+from antiphon.storage.atomic import final_location, locked, resolved
+from antiphon.storage.commit import changed_run, check_new_run, commit_new_run, recover, replaced_run
+from antiphon.storage.manifest import MANIFEST, PARTS, holds_run, read_verified
 from antiphon.storage.packed_run import UnpackedRun, unpacked_run
 from antiphon.storage.staging import staged_folder, staging_folder
-from antiphon.torch_free.codec import NO_FEATURES, PairCodec, PairTokeniser, TextCodec, TextTokeniser
+from antiphon.torch_free.codec import (
+    NO_FEATURES,
+    Chars,
+    PairCodec,
+    PairTokeniser,
+    SentencePiece,
+    TextCodec,
+    TextTokeniser,
+    Tokeniser,
+    Words,
+)
 from antiphon.torch_free.suffix_rule import SuffixRules
-from antiphon.torch_free.tokenise import Chars, SentencePiece, Tokeniser, Words
 from antiphon.torch_free.vocab import Vocab
 
 if TYPE_CHECKING:  # PyTorch, which takes seconds to import, only where a network is made

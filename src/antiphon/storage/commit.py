@@ -11,15 +11,18 @@ from pathlib import Path
 
 from antiphon.exceptions import RunError
 from antiphon.storage.atomic import STAGED, sweep
-from antiphon.storage.layout import FOLDERS, MANIFEST, PARTS, RUN_FILES
-from antiphon.storage.manifest import Manifest, read_manifest, write_manifest
-from antiphon.storage.regular_files import Entry, digest_file, refuse_links
+from antiphon.storage.manifest import (
+    FOLDERS,
+    MANIFEST,
+    PARTS,
+    RUN_FILES,
+    Manifest,
+    holds_run,
+    read_manifest,
+    write_manifest,
+)
 from antiphon.storage.staging import commit_staged, discard_staged, put_in_place, staging_folder, synced_files
-
-
-def holds_run(folder: Path) -> bool:
-    """Whether there is a run in the folder, intact or damaged."""
-    return (folder / MANIFEST).is_symlink() or (folder / MANIFEST).exists()
+from antiphon.storage.verified_files import Entry, digest_file, refuse_links
 
 
 def recover(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""The manifest of a run folder: its format version, and size and SHA-256 of every file.
+"""The files that a run may hold, and its manifest: format version, and size and SHA-256 of every file.
 
     {"files": {"recipe.toml": {"bytes": 1234, "sha256": "..."}, ...}, "folders": ["corpus"],
      "removed": null, "format": 1, "sha256": "..."}
@@ -16,10 +16,60 @@ from typing import Any
 
 from antiphon.exceptions import RunError
 from antiphon.storage.atomic import write_atomically
-from antiphon.storage.layout import CHECKPOINT, FOLDERS, MANIFEST, REPORTS, RUN_FILES
-from antiphon.storage.regular_files import Entry, digest_inside, open_regular, parse_entries
-from antiphon.storage.sealed_json import parse_sealed, render_sealed
 from antiphon.storage.staging import is_being_moved, staged_folder
+from antiphon.storage.verified_files import (
+    Entry,
+    digest_inside,
+    open_regular,
+    parse_entries,
+    parse_sealed,
+    render_sealed,
+)
+
+MANIFEST = "manifest.json"
+CHECKPOINT = "last.ckpt"
+"""Read only when training is resumed."""
+MEMBERS = tuple(f"member-{index}" for index in range(1, 17))
+"""Folders of the runs that an ensemble is made of."""
+PARTS = ("direct", "channel", "lm", *MEMBERS)
+"""Folders of the runs that a noisy channel or an ensemble is made of; its direct model may be an ensemble."""
+FOLDERS = ("corpus", "tensorboard")
+"""Folders without digests in the manifest: no prediction reads them, and encoded corpora are checked by themselves."""
+
+PREDICTION_FILES = (
+    "recipe.toml",
+    "source.vocab",
+    "target.vocab",
+    "features.vocab",
+    "source.spm",
+    "target.spm",
+    "model.safetensors",
+    "rules.tsv",
+    "words.vocab",
+    "vectors.safetensors",
+    "encoder/config.json",
+    "encoder/tokenizer.json",
+    "encoder/pooling.json",
+    "overlap.tsv",
+    "logistic.json",
+    "metrics.json",
+)
+"""Files that prediction needs."""
+REPORTS = ("log.csv", "training.png", "online.png", "alignment.png")
+"""Logs and pictures, which no command reads; they may be deleted."""
+RUN_FILES = frozenset(
+    [
+        *PREDICTION_FILES,
+        *REPORTS,
+        CHECKPOINT,
+        *(
+            f"{part}/{name}"
+            for part in (*PARTS, *(f"direct/{member}" for member in MEMBERS))
+            for name in (*PREDICTION_FILES, *REPORTS, MANIFEST)
+        ),
+    ]
+)
+"""Every file that a manifest can list."""
 
 FORMAT = 1
 """The format that is written, and the newest that can be read."""
@@ -43,6 +93,11 @@ class Manifest:
     def is_finished(self) -> bool:
         """Whether no change is in progress: every file is in its place."""
         return self.removed is None
+
+
+def holds_run(folder: Path) -> bool:
+    """Whether there is a run in the folder, intact or damaged."""
+    return (folder / MANIFEST).is_symlink() or (folder / MANIFEST).exists()
 
 
 def read_manifest(folder: Path) -> Manifest:

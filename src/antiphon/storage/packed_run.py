@@ -20,10 +20,8 @@ from typing import IO
 
 from antiphon.exceptions import RunError
 from antiphon.storage.atomic import atomic_replacement, final_name_in_errors, new_scratch_folder, remove_tree, sweep
-from antiphon.storage.commit import holds_run
-from antiphon.storage.layout import MANIFEST
-from antiphon.storage.manifest import MAX_MANIFEST_BYTES, Manifest, parse_manifest
-from antiphon.storage.regular_files import Entry
+from antiphon.storage.manifest import MANIFEST, MAX_MANIFEST_BYTES, Manifest, holds_run, parse_manifest
+from antiphon.storage.verified_files import Entry
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 """The time of every file in a packed run: the earliest that a zip file can hold."""

@@ -24,10 +24,9 @@ from antiphon.storage.atomic import (
     remove_tree,
     sweep,
     sync_descriptor,
-    sync_folder,
     sync_path,
 )
-from antiphon.storage.regular_files import open_folder, parent_of, refuse_links
+from antiphon.storage.verified_files import open_folder, parent_of, refuse_links
 
 
 @contextmanager
@@ -51,7 +50,7 @@ def synced_files(stage: Path) -> dict[str, Path]:
         if path.is_file() and path.stat().st_mode & 0o777 != mode:
             path.chmod(mode)
         sync_path(path)
-    sync_folder(stage)
+    sync_path(stage)
     return {str(path.relative_to(stage)): path for path in paths if path.is_file()}
 
 

@@ -1,8 +1,12 @@
-"""Files inside a folder from elsewhere, reached without following symbolic links, and their digests."""
+"""Files of a folder from elsewhere: reached without following symbolic links, and verified by their digests.
+
+The file that lists all others is sealed: a JSON object with its own SHA-256.
+"""
 
 import errno
 import hashlib
 import io
+import json
 import os
 import stat
 import time
@@ -10,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePath
+from typing import Any
 
 from antiphon.exceptions import RunError
 
@@ -107,7 +112,8 @@ def parent_of(root: int, name: str, *, create: bool = False) -> Iterator[tuple[i
     with ExitStack() as held:
         for parent in parents:
             if create:
-                _make_folder(parent, root)
+                with suppress(FileExistsError):
+                    os.mkdir(parent, dir_fd=root)
             root = os.open(parent, _FOLDER, dir_fd=root)
             held.callback(os.close, root)
         yield root, last
@@ -123,6 +129,26 @@ def refuse_links(folder: Path, names: Iterable[str]) -> None:
                 raise RunError(f"{path}: a symbolic link, expected a file or folder of the run itself")
 
 
+def render_sealed(table: Mapping[str, Any]) -> str:
+    """A JSON object as text, with its digest under the key ``sha256``."""
+    rest = {name: value for name, value in table.items() if name != "sha256"}
+    digest = hashlib.sha256(json.dumps(rest).encode()).hexdigest()
+    return json.dumps(rest | {"sha256": digest}, indent=2) + "\n"
+
+
+def parse_sealed(content: bytes) -> dict[str, Any]:
+    """The object that ``render_sealed`` wrote; anything else is a ``ValueError`` that says why."""
+    try:
+        table = json.loads(content)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    if not isinstance(table, dict):
+        raise ValueError("not a JSON object")
+    if content != render_sealed(table).encode():
+        raise ValueError("its SHA-256 differs")
+    return table
+
+
 def parse_entries(table: Mapping[str, Mapping[str, object]]) -> dict[str, Entry]:
     """The sizes and digests of a JSON object; anything else is a ``ValueError``."""
     entries = {}
@@ -132,8 +158,3 @@ def parse_entries(table: Mapping[str, Mapping[str, object]]) -> dict[str, Entry]
             raise ValueError(f"{name!r} has no size and SHA-256")
         entries[name] = Entry(size, digest)
     return entries
-
-
-def _make_folder(name: str, parent: int) -> None:
-    with suppress(FileExistsError):
-        os.mkdir(name, dir_fd=parent)
