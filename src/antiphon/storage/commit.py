@@ -67,18 +67,6 @@ def commit_new_run(folder: Path, stage: Path) -> None:
 
 
 @contextmanager
-def replaced_run(folder: Path, *, force: bool) -> Iterator[Path]:
-    """An empty folder for a new run that replaces the run in ``folder``, if any, at the end.
-
-    An existing run is refused, or replaced with ``force``; the caller must hold the lock of the folder.
-    """
-    check_new_run(folder, force=force)
-    with staging_folder(folder) as stage:
-        yield stage
-        commit_new_run(folder, stage)
-
-
-@contextmanager
 def changed_run(folder: Path, remove: Iterable[str] = ()) -> Iterator[Path]:
     """An empty folder for files that are added to the run in ``folder``, or replaced in it, at the end.
 

@@ -77,8 +77,11 @@ class UnpackedRun:
         held = ExitStack()
         weakref.finalize(self, held.close)
         self.folder = held.enter_context(temporary_folder())
-        with final_name_in_errors(self.folder.parent):
-            _unpack(packed, self.folder)
+        try:
+            with final_name_in_errors(self.folder.parent):
+                _unpack(packed, self.folder)
+        except _UNREADABLE as error:
+            raise RunError(f"{packed}: not a packed run, or damaged ({error}), {_EXPECTED}") from None
 
 
 _unpacked: "weakref.WeakValueDictionary[tuple[object, ...], UnpackedRun]" = weakref.WeakValueDictionary()
@@ -94,7 +97,7 @@ def unpacked_run(packed: Path) -> UnpackedRun:
 
 
 def _unpack(packed: Path, folder: Path) -> None:
-    with _explained(packed), packed.open("rb") as file, zipfile.ZipFile(file) as archive:
+    with packed.open("rb") as file, zipfile.ZipFile(file) as archive:
         entries = _entries(archive, packed)
         if MANIFEST not in entries:
             raise RunError(f"{packed}: no {MANIFEST} in it, {_EXPECTED}")
@@ -106,15 +109,6 @@ def _unpack(packed: Path, folder: Path) -> None:
         for name, expected in manifest.files.items():
             with archive.open(entries[name]) as content:
                 _extract(content, folder / name, expected, packed / name)
-
-
-@contextmanager
-def _explained(packed: Path) -> Iterator[None]:
-    """Inside, what ``zipfile`` raises becomes one sentence that names the file."""
-    try:
-        yield
-    except _UNREADABLE as error:
-        raise RunError(f"{packed}: not a packed run, or damaged ({error}), {_EXPECTED}") from None
 
 
 def _entries(archive: zipfile.ZipFile, packed: Path) -> dict[str, zipfile.ZipInfo]:

@@ -149,6 +149,17 @@ def parse_sealed(content: bytes) -> dict[str, Any]:
     return table
 
 
+def check_format(version: object, newest: int, what: str) -> None:
+    """Refuses a format that is newer than this program, and as a ``ValueError`` one that is none."""
+    if not isinstance(version, int) or version < 1:
+        raise ValueError(f"format {version!r}")
+    if version > newest:
+        raise RunError(
+            f"{what} of format {version}, expected at most {newest}; it was written by a newer antiphon: install that "
+            "one"
+        )
+
+
 def parse_entries(table: Mapping[str, Mapping[str, object]]) -> dict[str, Entry]:
     """The sizes and digests of a JSON object; anything else is a ``ValueError``."""
     entries = {}

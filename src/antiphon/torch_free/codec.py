@@ -2,19 +2,17 @@
 
 import re
 import unicodedata
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import accumulate, takewhile
 from pathlib import Path
-from typing import Any, Protocol
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any
 
 from antiphon.exceptions import InputError, check_installed
 from antiphon.terminal import one_line
-from antiphon.torch_free.batch import PaddedPairs
+from antiphon.torch_free.batch import Padded, PaddedPairs
 from antiphon.torch_free.readers import Source
 from antiphon.torch_free.vocab import END, SPECIALS, UNKNOWN, CopiedWords, Ids, Vocab, WordIds
 
@@ -64,67 +62,51 @@ class Normalisation:
         return "+".join(chosen) or "none"
 
 
-class Tokeniser(Protocol):
+class Tokeniser(ABC):
     """Splits text into tokens, and joins them again."""
 
+    @abstractmethod
     def split(self, text: str) -> list[str]:
         """The tokens of a text."""
-        ...
+
+    @abstractmethod
+    def join(self, tokens: Sequence[str]) -> str:
+        """The text of tokens."""
 
     def split_all(self, texts: Sequence[str]) -> list[list[str]]:
         """The tokens of each text."""
-        ...
-
-    def join(self, tokens: Sequence[str]) -> str:
-        """The text of tokens."""
-        ...
+        return list(map(self.split, texts))
 
     def word_indices(self, tokens: Sequence[str]) -> list[int]:
-        """For each token of a text, the index of the word that it is part of."""
-        ...
+        """For each token of a text, the index of the word that it is part of; a character counts as a word."""
+        return list(range(len(tokens)))
 
 
-class Chars:
+class Chars(Tokeniser):
     """Every character is a token; letters of Hangul are put together again to syllables."""
 
     def split(self, text: str) -> list[str]:
         """The characters of a text."""
         return list(text)
 
-    def split_all(self, texts: Sequence[str]) -> list[list[str]]:
-        """The characters of each text."""
-        return [list(text) for text in texts]
-
     def join(self, tokens: Sequence[str]) -> str:
         """The characters joined; letters of Hangul become syllables again."""
         return _JAMO.sub(lambda letters: unicodedata.normalize("NFC", letters[0]), "".join(tokens))
 
-    def word_indices(self, tokens: Sequence[str]) -> list[int]:
-        """The index of each character, which counts as a word."""
-        return list(range(len(tokens)))
 
-
-class Words:
+class Words(Tokeniser):
     """Tokens are separated by spaces: words of tokenised text, or phonemes."""
 
     def split(self, text: str) -> list[str]:
         """The words of a text."""
         return text.split()
 
-    def split_all(self, texts: Sequence[str]) -> list[list[str]]:
-        """The words of each text."""
-        return [text.split() for text in texts]
-
     def join(self, tokens: Sequence[str]) -> str:
         """The tokens with single spaces between them."""
         return " ".join(tokens)
 
-    def word_indices(self, tokens: Sequence[str]) -> list[int]:
-        """The index of each word."""
-        return list(range(len(tokens)))
 
-
-class SentencePiece:
+class SentencePiece(Tokeniser):
     """Subwords of a SentencePiece model, trained here or elsewhere."""
 
     def __init__(self, model: Path) -> None:
@@ -152,6 +134,13 @@ class SentencePiece:
     def word_indices(self, tokens: Sequence[str]) -> list[int]:
         """For each piece, the number of words before the one it is part of; a piece with a space begins a word."""
         return list(accumulate(index > 0 and piece.startswith(_SPACE) for index, piece in enumerate(tokens)))
+
+
+def open_tokeniser(kind: str, model: Path) -> Tokeniser:
+    """The tokeniser of a kind of tokens; ``model`` is the file of a SentencePiece model, if that is the kind."""
+    if kind == "sentencepiece":
+        return SentencePiece(model)
+    return Chars() if kind == "chars" else Words()
 
 
 def _sentencepiece() -> Any:
@@ -301,6 +290,6 @@ class PairCodec(PairTokeniser):
             copied=copied,
         )
 
-    def feature_ids(self, features: Sequence[Iterable[str]]) -> NDArray[np.int64]:
+    def feature_ids(self, features: Sequence[Iterable[str]]) -> Padded:
         """The padded ids of sets of features."""
         return self.padded_tokens([()] * len(features), None, features).features
