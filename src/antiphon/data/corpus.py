@@ -198,9 +198,6 @@ class Corpus:
             return targets
         return [np.where(target < 0, np.int32(UNKNOWN), target) for target in targets]
 
-    def __getitem__(self, indices: Iterable[int]) -> Batch:
-        return self.batch(indices)
-
 
 class _Column:
     """One list column over all chunks; each sequence is a view of the mapped file."""

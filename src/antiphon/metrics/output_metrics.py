@@ -93,6 +93,11 @@ class RatioStats:
     scale: float
     signature: str
 
+    @classmethod
+    def mean(cls, values: Sequence[float], scale: float, signature: str) -> "RatioStats":
+        """The mean of a value of each output."""
+        return cls(np.array(values, float), np.ones(len(values)), scale, signature)
+
     def score(self) -> Score:
         """The metric over all outputs."""
         return Score(float(self.scale * self.parts.sum() / max(1.0, self.wholes.sum())), self.signature)
@@ -144,13 +149,12 @@ def accuracy(outputs: Outputs) -> RatioStats:
     """Percentage of outputs that equal a reference after Unicode NFC."""
     pairs = zip(outputs.predicted, outputs.references, strict=True)
     right = [any(nfc(ours) == nfc(theirs) for theirs in references) for ours, references in pairs]
-    return RatioStats(np.array(right, float), np.ones(len(right)), 100.0, "exact match|nfc|percent")
+    return RatioStats.mean(right, 100.0, "exact match|nfc|percent")
 
 
 def edit_distance(outputs: Outputs) -> RatioStats:
     """Mean number of token insertions, deletions and substitutions between output and closest reference."""
-    edits, _ = _edits(outputs)
-    return RatioStats(edits, np.ones(len(edits)), 1.0, "levenshtein|tokens|mean per pair")
+    return RatioStats.mean(_edits(outputs)[0].tolist(), 1.0, "levenshtein|tokens|mean per pair")
 
 
 def phoneme_error_rate(outputs: Outputs) -> RatioStats:
@@ -172,21 +176,19 @@ def rouge(name: str) -> Callable[[Outputs], RatioStats]:
         scorer = RougeScorer([name], tokenizer=_Spaces())
         pairs = zip(outputs.predicted, outputs.references, strict=True)
         values = [scorer.score_multi(list(references), ours)[name].fmeasure for ours, references in pairs]
-        return RatioStats(
-            np.array(values), np.ones(len(values)), 100.0, f"{name}|f1|rouge-score|tokens between spaces|mean"
-        )
+        return RatioStats.mean(values, 100.0, f"{name}|f1|rouge-score|tokens between spaces|mean")
 
     return compute
 
 
 def retained_f1(outputs: Outputs) -> RatioStats:
-    """Mean over sentences of the F1 of retained source tokens, with the reference that is matched best."""
-    values = np.array([2 * both / max(1, whole) for both, whole in _retained(outputs)])
-    return RatioStats(values, np.ones(len(values)), 100.0, "f1|retained source tokens|mean per sentence|percent")
+    """Retained-token F1: of the source tokens that an output and its best reference retain, a mean over sentences."""
+    values = [2 * both / max(1, whole) for both, whole in _retained(outputs)]
+    return RatioStats.mean(values, 100.0, "f1|retained source tokens|mean per sentence|percent")
 
 
 def retained_f1_micro(outputs: Outputs) -> RatioStats:
-    """F1 of the retained source tokens of all sentences together."""
+    """Retained-token F1 of all sentences together."""
     both, wholes = np.array(_retained(outputs), float).reshape(-1, 2).T
     return RatioStats(2 * both, wholes, 100.0, "f1|retained source tokens|all sentences together|percent")
 
@@ -337,8 +339,8 @@ def _traced(
 def _rate(outputs: Outputs, written: Sequence[Sequence[str]], signature: str) -> RatioStats:
     """Mean over sentences of ``length of what is written / length of the source``, in percent."""
     pairs = zip(written, outputs.source_tokens or (), strict=True)
-    values = np.array([len(tokens) / max(1, len(source)) for tokens, source in pairs])
-    return RatioStats(values, np.ones(len(values)), 100.0, f"{signature}|mean per sentence|percent")
+    values = [len(tokens) / max(1, len(source)) for tokens, source in pairs]
+    return RatioStats.mean(values, 100.0, f"{signature}|mean per sentence|percent")
 
 
 def _edits(outputs: Outputs) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -125,5 +125,5 @@ def task_metrics(data: DataSection) -> list[str]:
 
 
 def selection_metrics(data: DataSection) -> list[str]:
-    """The names of the metrics that can select an epoch or weights: also F1 of kept words, from words to words."""
+    """The names of the metrics that can select an epoch or weights: also retained-token F1, from words to words."""
     return task_metrics(data) + ["retained_f1"] * is_between_words(data)

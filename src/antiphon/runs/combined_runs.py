@@ -70,7 +70,8 @@ def load_noisy_channel(run: RunFolder, recipe: Recipe) -> NoisyChannel:
     modules = {name: load_any_network(part, recipes[name]) for name, part in parts.items()}
     codecs = {name: part.codec(recipes[name]) for name, part in parts.items()}
     direct = codecs["direct"]
-    _check_vocabularies(run, run.codec(recipe), direct)
+    if run.codec(recipe).vocabs != direct.vocabs:
+        raise RunError(f"{run.path}: its vocabularies differ from those of its direct model, expected the same")
     # A missing part has the ids of the direct model.
     channel = codecs.get("channel", PairCodec(direct.target, direct.source, direct.features))
     language = codecs.get("lm", PairCodec(direct.source, direct.target))
@@ -164,13 +165,6 @@ def _check_tokens(recipes: dict[str, Recipe]) -> None:
                 raise RunError(f"{name}: {found[side]} as {side} tokens, expected {kind} as in the direct model")
 
 
-def _check_vocabularies(run: RunFolder, ours: PairCodec, direct: PairCodec) -> None:
-    """Refuses a run whose own vocabularies are not those of its direct model."""
-    one, other = ((codec.source.vocab, codec.target.vocab, codec.features) for codec in (ours, direct))
-    if one != other:
-        raise RunError(f"{run.path}: its vocabularies differ from those of its direct model, expected the same")
-
-
 def _map_all(ours: Vocab, theirs: Vocab, name: str, what: str) -> Tensor:
     """The id of each of our tokens in another vocabulary, which must have all of them."""
     missing = [token for token in ours.tokens[len(SPECIALS) :] if token not in theirs]
@@ -211,12 +205,7 @@ def load_ensemble(run: RunFolder, recipe: Recipe) -> Ensemble:
         members.append(load_any_network(part, own))
         if set(codec.target.vocab.tokens) != set(theirs.target.vocab.tokens):
             raise RunError(f"{name}: its target vocabulary differs from the ensemble's, expected the same")
-        vocabs = (
-            (codec.source.vocab, theirs.source.vocab),
-            (codec.target.vocab, theirs.target.vocab),
-            (codec.features, theirs.features),
-        )
-        ids.append(MemberIds(*(map_ids(ours, other) for ours, other in vocabs)))
+        ids.append(MemberIds(*map(map_ids, codec.vocabs, theirs.vocabs)))
     if not members:
         raise RunError(f"{run.path}: no members in it, expected one in {run.path / 'member-1'}")
     return Ensemble(members, ids, recipe.search.ensemble)

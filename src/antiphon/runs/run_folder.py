@@ -150,12 +150,9 @@ class RunFolder:
         """Text to tokens, before the run has vocabularies."""
         from antiphon.runs.build import build_normalisation
 
-        steps = build_normalisation(recipe.data)
-        source, target = (
-            TextTokeniser(steps, open_tokeniser(kind, self.sentencepiece_path(side)))
-            for side, kind in self.token_kinds(recipe).items()
-        )
-        return PairTokeniser(source, target)
+        steps, kinds = build_normalisation(recipe.data), self.token_kinds(recipe)
+        tokenisers = (open_tokeniser(kind, self.sentencepiece_path(side)) for side, kind in kinds.items())
+        return PairTokeniser(*(TextTokeniser(steps, tokeniser) for tokeniser in tokenisers))
 
     def token_kinds(self, recipe: Recipe) -> dict[str, TokenKind]:
         """The kind of token of each side; the source of a language model, which is empty, needs no SentencePiece."""
@@ -167,13 +164,9 @@ class RunFolder:
 
     def codec(self, recipe: Recipe) -> PairCodec:
         """Text to ids and back, as the run was trained."""
-        from antiphon.runs.build import build_normalisation
-
-        steps = build_normalisation(recipe.data)
-        source, target = (
-            TextCodec(steps, open_tokeniser(kind, self.sentencepiece_path(side)), self.vocab(side))
-            for side, kind in self.token_kinds(recipe).items()
-        )
+        pair = self.pair_tokeniser(recipe)
+        source = TextCodec(pair.source.normalisation, pair.source.tokeniser, self.vocab("source"))
+        target = TextCodec(pair.target.normalisation, pair.target.tokeniser, self.vocab("target"))
         features = self.vocab("features") if self.file("features.vocab").exists() else NO_FEATURES
         return PairCodec(source, target, features, self._copies_words(recipe))
 

@@ -77,11 +77,10 @@ def changed_run(folder: Path, remove: Iterable[str] = ()) -> Iterator[Path]:
         yield stage
         old = read_manifest(folder)
         files, folders = _seal(stage)
-        removed = {name for name in remove if name in old.files or name in old.folders}
+        removed = {*remove} & {*old.files, *old.folders}
         kept = {name: entry for name, entry in old.files.items() if name not in removed}
-        kept_folders = {name for name in old.folders if name not in removed}
-        manifest = Manifest(kept | files, tuple(sorted(kept_folders | {*folders})), tuple(sorted(removed)))
-        _commit(folder, stage, manifest)
+        every_folder = {*old.folders} - removed | {*folders}
+        _commit(folder, stage, Manifest(kept | files, tuple(sorted(every_folder)), tuple(sorted(removed))))
 
 
 def seal_run(folder: Path) -> None:

@@ -40,10 +40,10 @@ _known: dict[FileState, Entry] = {}
 def digest_file(path: Path) -> Entry:
     """Size and SHA-256 of a file."""
     with open_regular(path) as file:
-        return digest_open(file)
+        return _digest(file)
 
 
-def digest_open(file: io.BufferedReader) -> Entry:
+def _digest(file: io.BufferedReader) -> Entry:
     """Size and SHA-256 of an open file; one that has not changed since is read only once in a process."""
     found = os.fstat(file.fileno())
     state = found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
@@ -65,24 +65,21 @@ def trust_digests(digests: Iterable[tuple[FileState, Entry]]) -> None:
     _known.update(digests)
 
 
-def open_regular(path: Path) -> io.BufferedReader:
-    """An open file; symbolic links, pipes, devices and folders are refused."""
-    return _opened(str(path), None, path)
-
-
 def digest_inside(folder: Path, name: str) -> Entry:
     """Size and SHA-256 of the file ``name`` below a folder."""
     refuse_links(folder, [name])
     with (
         open_folder(folder) as root,
-        parent_of(root, name) as (parent, last),
-        _opened(last, parent, folder / name) as file,
+        parent_of(root, name) as (parent, _),
+        open_regular(folder / name, parent) as file,
     ):
-        return digest_open(file)
+        return _digest(file)
 
 
-def _opened(name: str, parent: int | None, path: Path) -> io.BufferedReader:
+def open_regular(path: Path, parent: int | None = None) -> io.BufferedReader:
+    """An open file; symbolic links, pipes, devices and folders are refused. ``parent`` is its open folder."""
     try:
+        name = path if parent is None else path.name
         descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=parent)
     except OSError as error:
         if error.errno == errno.ELOOP:

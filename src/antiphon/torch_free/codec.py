@@ -234,6 +234,11 @@ class PairCodec(PairTokeniser):
     features: Vocab = NO_FEATURES
     copies_words: bool = False
 
+    @property
+    def vocabs(self) -> tuple[Vocab, Vocab, Vocab]:
+        """The vocabularies of sources, targets and features."""
+        return self.source.vocab, self.target.vocab, self.features
+
     @cached_property
     def known_features(self) -> frozenset[str]:
         """The features seen in training."""
