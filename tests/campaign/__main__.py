@@ -4,6 +4,7 @@ python -m tests.campaign [--only TEXT] [--kills N] [--bits N] [--every N] [--see
 """
 
 import argparse
+import shlex
 import shutil
 import sys
 import tempfile
@@ -35,8 +36,8 @@ def main():
         found = run(open_workshop(root), options)
     finally:
         shutil.rmtree(root)
-    command = " ".join(["python -m tests.campaign", *sys.argv[1:]])
-    print(f"\n`{command}`, {time.strftime('%-d %B %Y')}, {(time.monotonic() - started) / 60:.0f} minutes:\n")
+    command, minutes = shlex.join(["python", "-m", "tests.campaign", *sys.argv[1:]]), (time.monotonic() - started) / 60
+    print(f"\n`{command}`, {time.strftime('%-d %B %Y')}, {minutes:.0f} min:\n")
     print(tables(found))
     sys.exit(any(each.problems for each in found.values()))
 
@@ -72,13 +73,13 @@ def tables(found):
     for title, part in [*((f"`{name}`", [name]) for name in names), ("all", names)]:
         both = (sum((found[name, fault] for name in part), Findings()) for fault in (KILL, DISK_FULL))
         lines.append(f"| {title} | " + " | ".join(f"{each.injected:,} / {each.survived:,}" for each in both) + " |")
-    lines = lines if names else []
+    lines = [*lines, ""] if names else []
     others = {fault: [each for (_, kind), each in found.items() if kind == fault] for fault in (RANDOM_KILL, BITS)}
     if any(others.values()):
-        lines += ["", "| other | injected | survived or noticed |", "|---|---:|---:|"]
+        lines += ["| other | injected | survived or noticed |", "|---|---:|---:|"]
     for fault, parts in others.items():
         total = sum(parts, Findings())
-        of_runs = f" of {len(parts)} runs" * (fault == BITS)
+        of_runs = f" of {len(parts)} runs (every kind, and one in training)" * (fault == BITS)
         lines += [f"| {fault}{of_runs} | {total.injected:,} | {total.survived:,} |"] * bool(parts)
     return "\n".join(lines)
 

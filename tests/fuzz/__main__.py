@@ -4,6 +4,7 @@ import argparse
 import faulthandler
 import os
 import resource
+import shlex
 import sys
 import tempfile
 import time
@@ -29,7 +30,7 @@ def main() -> int:
         prepare(template)
         outcomes, bad = campaign(options, template, Path(folder) / "scratch")
         os.chdir("/")
-    command = " ".join(["python -m tests.fuzz", *sys.argv[1:]])
+    command = shlex.join(["python", "-m", "tests.fuzz", *sys.argv[1:]])
     print(f"`{command}`, {time.strftime('%-d %B %Y')}: {sum(outcomes.values()):,} cases, {bad} ended badly\n")
     print(table_of(outcomes))
     return 1 if bad else 0

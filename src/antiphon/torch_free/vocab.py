@@ -22,7 +22,7 @@ from antiphon.exceptions import InputError
 PAD, UNKNOWN, START, END = range(4)
 SPECIALS = ("<pad>", "<unk>", "<s>", "</s>")
 NO_COUNTERPART = -1
-"""Instead of a target id, for a source token that is not tied to any."""
+"""Instead of a target id, for a source token that has no counterpart."""
 NOT_COPIED = -1
 """Instead of an id, for positions of a batch that have no word."""
 HIDDEN = int(np.iinfo(np.int32).min)
