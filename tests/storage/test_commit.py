@@ -115,6 +115,7 @@ def test_every_flipped_bit_of_every_file_that_a_run_can_have_is_noticed(tmp_path
             (stage.path / name).parent.mkdir(parents=True, exist_ok=True)
             (stage.path / name).write_text(f"contents of {name}")
     found = flip_bits(tmp_path, 4)
+    assert sum(path.is_file() for path in tmp_path.rglob("*")) == len(names) + 1
     assert found.injected > 3 * (len(names) + 1)
     assert not found.problems
 

@@ -178,7 +178,7 @@ def read_settings(folder: Path) -> dict[str, Any]:
         settings = parse_sealed(content)
         check_format(settings["format"], FORMAT, f"{folder}: an exported run")
         _check_names(settings)
-        own = ("format", "sha256", "removed")
+        own = ("format", "sha256", "staged", "removed")
         check_settings({name: value for name, value in settings.items() if name not in own})
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunError(
