@@ -139,7 +139,7 @@ class CorpusStats:
 
     def value(self, counts: NDArray[np.float64]) -> float:
         """The metric of a sum of rows."""
-        return float(self.metric._compute_score_from_stats([int(count) for count in counts]).score)
+        return float(self.metric._compute_score_from_stats(counts.astype(np.int64).tolist()).score)
 
     def __len__(self) -> int:
         return len(self.rows)
