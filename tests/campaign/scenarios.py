@@ -10,11 +10,11 @@ from unittest.mock import MagicMock
 
 from antiphon import lite
 from antiphon.api import load
+from antiphon.data.part_files import PartFolder
 from antiphon.report import plots
 from antiphon.runs.run_folder import RunFolder
 from antiphon.settings_search import search_pictures, trial_process, trial_runner
-from antiphon.storage.commit import holds_run
-from antiphon.storage.part_folder import PartFolder
+from antiphon.storage.manifest import holds_run
 from tests.campaign.forks import ForkedCommand, call, in_fork
 from tests.toy import write_pairs, write_questions, write_vectors
 

@@ -2,9 +2,8 @@ import numpy as np
 
 from antiphon.data.association import associate, count_keys
 from antiphon.data.corpus import Corpus, LengthLimits, write_corpus
-from antiphon.torch_free.codec import PairCodec, TextCodec
+from antiphon.torch_free.codec import Chars, Normalisation, PairCodec, TextCodec
 from antiphon.torch_free.readers import Pair
-from antiphon.torch_free.tokenise import Chars, Normalisation
 from antiphon.torch_free.vocab import NO_COUNTERPART, Vocab
 
 SOURCE, TARGET = (TextCodec(Normalisation(), Chars(), Vocab(letters)) for letters in ("abcz", "xyw"))

@@ -7,8 +7,7 @@ from antiphon.data.batch import Batch
 from antiphon.lattice import log_marginal, posteriors
 from antiphon.models.transducer import Transducer
 from antiphon.nn import token_logits
-from antiphon.torch_free.copied_words import CopiedWords
-from antiphon.torch_free.vocab import END, UNKNOWN
+from antiphon.torch_free.vocab import END, UNKNOWN, CopiedWords
 from tests.lattice.every_path import listed_log_marginal
 from tests.networks import build_network
 

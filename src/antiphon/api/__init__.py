@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from antiphon.api.ranking_model import RankingModel
     from antiphon.api.train_recipe import train
     from antiphon.api.word_links import LinkOptions, WordLinks
-    from antiphon.data.gold_links import GoldLinks
+    from antiphon.metrics.gold_links import GoldLinks
     from antiphon.report.error_report import ErrorReport, Suspect
     from antiphon.torch_free.inputs import PredictOptions, SourceLike, StreamOptions
     from antiphon.torch_free.lexicon import Lexicon
@@ -53,7 +53,7 @@ _MODULES = {
     "Candidate": "antiphon.torch_free.results",
     "ErrorReport": "antiphon.report.error_report",
     "Evaluation": "antiphon.torch_free.results",
-    "GoldLinks": "antiphon.data.gold_links",
+    "GoldLinks": "antiphon.metrics.gold_links",
     "Lexicon": "antiphon.torch_free.lexicon",
     "LinkOptions": "antiphon.api.word_links",
     "Model": "antiphon.api.model",

@@ -39,7 +39,7 @@ from antiphon.terminal import count_of, print_note, printable
 
 if TYPE_CHECKING:
     from antiphon.api import Alignment, LinkOptions, Model, WordLinks
-    from antiphon.data.gold_links import GoldPairs
+    from antiphon.metrics.gold_links import GoldPairs
     from antiphon.torch_free.readers import Pair
 
 
@@ -179,7 +179,7 @@ def read_gold_pairs(
     model: "Model", files: list[Path] | None, gold: Path, gold_format: GoldFormat | None
 ) -> "GoldPairs":
     """Pairs with gold links, as in the files; a note on standard error counts pairs without links."""
-    from antiphon.data.gold_links import read_gold
+    from antiphon.metrics.gold_links import read_gold
 
     pairs = list(read_files(model, files, swap=False)) if files else None
     found = read_gold(gold, pairs, None if gold_format is None else gold_format.value)

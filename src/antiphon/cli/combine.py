@@ -74,7 +74,7 @@ def command(
     force: Force = False,
 ) -> None:
     """Combines trained runs into a noisy channel."""
-    from antiphon.runs.noisy_channel_run import combine_runs
+    from antiphon.runs.combined_runs import combine_runs
     from antiphon.runs.run_folder import RunFolder
     from antiphon.terminal import printable
 

@@ -40,7 +40,7 @@ def command(
     """Combines runs into one that averages their probabilities."""
     from antiphon.ranking.ensemble_rankers import ensemble_rankers
     from antiphon.recipe.kinds import KINDS
-    from antiphon.runs.ensemble_run import ensemble_runs
+    from antiphon.runs.combined_runs import ensemble_runs
     from antiphon.runs.run_folder import RunFolder
     from antiphon.terminal import printable
 

@@ -134,7 +134,7 @@ def check_stream_options(given: Mapping[str, object], *, online: bool, sweep: st
 def read_pairs(model: "Model", files: list[Path], references: list[Path]) -> "TestSet":
     """The test pairs; notes on unknown features and on metrics that cannot be computed go to standard error."""
     from antiphon.cli.test_set import note_unknown_features, read_test_set
-    from antiphon.metrics import has_fourgrams, missing_metrics_note
+    from antiphon.metrics.output_metrics import has_fourgrams, missing_metrics_note
     from antiphon.runs.build import task_metrics
 
     test = read_test_set(model.recipe, files, references)

@@ -27,8 +27,8 @@ Force = Annotated[bool, typer.Option("--force", help="Replace the file, if there
 
 def command(folder: Folder, out: Out = None, force: Force = False) -> None:
     """Writes all parts of a folder as one file."""
+    from antiphon.data.part_files import PartFolder
     from antiphon.storage.atomic import atomic_replacement
-    from antiphon.storage.part_folder import PartFolder
 
     parts = PartFolder.open(folder)
     parts.refuse_missing()

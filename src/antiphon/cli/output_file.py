@@ -3,8 +3,7 @@
 from pathlib import Path
 
 from antiphon.exceptions import InputError
-from antiphon.storage.commit import holds_run
-from antiphon.storage.layout import RUN_FILES
+from antiphon.storage.manifest import RUN_FILES, holds_run
 
 
 def refuse_run_file(out: Path) -> None:

@@ -31,7 +31,7 @@ Force = Annotated[bool, typer.Option("--force", help="Replace the file, if there
 
 def command(run: Run, out: Out = None, force: Force = False) -> None:
     """Packs a run into one file."""
-    from antiphon.runs.packing import pack_run
+    from antiphon.runs.copies import pack_run
     from antiphon.runs.run_folder import RunFolder
 
     folder = RunFolder.open(run)

@@ -34,8 +34,8 @@ from antiphon.cli.options import (
 )
 from antiphon.cli.prediction_notes import UnknownSymbols
 from antiphon.exceptions import InputError
+from antiphon.torch_free.codec import Chars
 from antiphon.torch_free.files import MAX_LINE_BYTES, STANDARD_INPUT, named_errors
-from antiphon.torch_free.tokenise import Chars
 
 if TYPE_CHECKING:
     from antiphon.torch_free.codec import TextCodec

@@ -29,8 +29,7 @@ from antiphon.nn.transformer_encoder import TransformerEncoder
 from antiphon.nn.transformer_layers import LayerSizes
 from antiphon.nn.transition import GeometricTransition, NeuralTransition
 from antiphon.pause_points import pause
-from antiphon.torch_free.copied_words import NOT_COPIED
-from antiphon.torch_free.vocab import NO_COUNTERPART
+from antiphon.torch_free.vocab import NO_COUNTERPART, NOT_COPIED
 
 _CPU_ELEMENTS, _GPU_ELEMENTS = 2**23, 2**26
 """Elements of the hidden transition units that are computed at once when no gradient is needed.

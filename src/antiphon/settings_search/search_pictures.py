@@ -6,7 +6,7 @@ import warnings
 from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 from optuna.trial import FrozenTrial, TrialState
 
-from antiphon.metrics import LOWER_IS_BETTER
+from antiphon.metrics.output_metrics import LOWER_IS_BETTER
 from antiphon.report.plots import optional_picture, plot_bars, plot_search
 from antiphon.settings_search.shared_search import SettingsSearch
 from antiphon.terminal import Say

@@ -18,7 +18,7 @@ from optuna.storages.journal import JournalStorage
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from antiphon.exceptions import RunError
-from antiphon.metrics import LOWER_IS_BETTER
+from antiphon.metrics.output_metrics import LOWER_IS_BETTER
 from antiphon.settings_search.live_workers import SearchWorker
 from antiphon.settings_search.samplers import Pruner, Sampler, make_pruner, make_sampler, silence_optuna
 from antiphon.settings_search.search_space import SearchSpace

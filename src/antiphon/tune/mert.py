@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from antiphon.api import NoisyChannelModel
 from antiphon.exceptions import RecipeError
-from antiphon.metrics import LOWER_IS_BETTER, score_outputs
+from antiphon.metrics.output_metrics import LOWER_IS_BETTER, score_outputs
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import selection_metrics
 from antiphon.runs.run_folder import RunFolder

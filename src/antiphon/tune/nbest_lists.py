@@ -11,8 +11,8 @@ import numpy as np
 
 from antiphon.api import Prediction
 from antiphon.exceptions import InputError
-from antiphon.metrics import Outputs
-from antiphon.metrics.output_statistics import Rows, Statistics, statistics_of
+from antiphon.metrics.output_metrics import Outputs
+from antiphon.metrics.output_statistics import Rows, SelectionStats
 from antiphon.storage.atomic import write_atomically
 from antiphon.terminal import count_of
 from antiphon.torch_free.channel_weights import Weights
@@ -37,7 +37,7 @@ class NBestLists:
     def __init__(self, pairs: Sequence[Pair], codec: PairCodec, metric: str) -> None:
         self.pairs, self.codec, self.metric = pairs, codec, metric
         self.lists = [Candidates() for _ in pairs]
-        self._value = statistics_of(metric, self.outputs([])).value
+        self._value = SelectionStats.of(metric, self.outputs([])).value
 
     def add(self, found: Iterable[Sequence[tuple[tuple[str, ...], tuple[float, ...]]]]) -> int:
         """Adds tokens and scores for every pair; how many of the candidates were new.
@@ -63,8 +63,8 @@ class NBestLists:
         """Adds the candidates of a noisy channel's predictions."""
         return self.add([[(each.tokens, each.parts) for each in prediction.nbest] for prediction in predictions])
 
-    def _statistics(self, outputs: Sequence[tuple[int, tuple[str, ...]]]) -> Statistics:
-        return statistics_of(self.metric, self.outputs(outputs))
+    def _statistics(self, outputs: Sequence[tuple[int, tuple[str, ...]]]) -> SelectionStats:
+        return SelectionStats.of(self.metric, self.outputs(outputs))
 
     def outputs(self, found: Sequence[tuple[int, Sequence[str]]]) -> Outputs:
         """Outputs for some of the pairs, by index, with their references and sources."""

@@ -1,11 +1,14 @@
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from antiphon.data.gold_links import GoldLinks, read_gold
 from antiphon.exceptions import InputError
+from antiphon.metrics.gold_links import GoldLinks, read_gold, score_links
 from antiphon.torch_free.readers import Pair
 
 PAIRS = [Pair("a b", "x y z", (), "pairs.tsv:1"), Pair("c", "w", (), "pairs.tsv:2")]
 LINKS = [GoldLinks.of([(0, 0)], [(1, 2)]), GoldLinks.of([(0, 0)])]
+DRAWN = st.frozensets(st.tuples(st.integers(0, 3), st.integers(0, 3)))
 
 
 def written(folder, text):
@@ -78,3 +81,40 @@ def test_links_outside_a_pair_name_their_line(tmp_path, text):
     outside = next(each for each in links if (2, 0) in each.possible)
     with pytest.raises(InputError, match=r"gold.txt:2: a link of source word 3 and target word 1 in a pair of 2 and 3"):
         outside.check_inside(2, 3, "unknown")
+
+
+def values(found, gold):
+    return [score.value for score in score_links(found, gold, "by hand").values()]
+
+
+def test_the_metrics_are_those_computed_by_hand():
+    gold = [GoldLinks.of([(0, 0), (1, 1)], [(1, 2), (2, 2)]), GoldLinks.of([(0, 1)])]
+    found = [{(0, 0), (1, 2), (2, 0)}, {(0, 1)}]  # of 4 links 2 are sure and 3 possible; there are 3 sure ones
+    assert values(found, gold) == pytest.approx([100 * (1 - 5 / 7), 75.0, 100 * 2 / 3])
+
+
+def test_links_of_different_pairs_are_different():
+    assert values([{(0, 0)}, set()], [GoldLinks.of([]), GoldLinks.of([(0, 0)])]) == [100.0, 0.0, 0.0]
+
+
+@given(DRAWN.filter(bool), DRAWN)
+def test_the_sure_links_have_no_errors(sure, possible):
+    assert values([sure], [GoldLinks.of(sure, possible)]) == [0.0, 100.0, 100.0]
+
+
+@given(DRAWN.filter(bool), DRAWN, DRAWN)
+def test_links_that_are_not_possible_are_all_wrong(sure, possible, found):
+    gold = GoldLinks.of(sure, possible)
+    assert values([found - gold.possible], [gold]) == [100.0, 0.0, 0.0]
+
+
+@given(DRAWN, DRAWN.filter(bool), DRAWN)
+def test_with_sure_links_alone_the_error_rate_is_one_minus_f1(found, sure, more):
+    error, precision, recall = values([found | more], [GoldLinks.of(sure)])
+    f1 = 2 * precision * recall / (precision + recall) if precision + recall else 0.0
+    assert error == pytest.approx(100 - f1)
+
+
+def test_signatures_say_how_links_were_found():
+    scores = score_links([set()], [GoldLinks.of([(0, 0)])], "posterior > 0.5")
+    assert {score.signature for score in scores.values()} == {"sure and possible links|posterior > 0.5|percent"}

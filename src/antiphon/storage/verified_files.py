@@ -1,8 +1,12 @@
-"""Files inside a folder from elsewhere, reached without following symbolic links, and their digests."""
+"""Files of a folder from elsewhere: reached without following symbolic links, and verified by their digests.
+
+The file that lists all others is sealed: a JSON object with its own SHA-256.
+"""
 
 import errno
 import hashlib
 import io
+import json
 import os
 import stat
 import time
@@ -10,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePath
+from typing import Any
 
 from antiphon.exceptions import RunError
 
@@ -35,10 +40,10 @@ _known: dict[FileState, Entry] = {}
 def digest_file(path: Path) -> Entry:
     """Size and SHA-256 of a file."""
     with open_regular(path) as file:
-        return digest_open(file)
+        return _digest(file)
 
 
-def digest_open(file: io.BufferedReader) -> Entry:
+def _digest(file: io.BufferedReader) -> Entry:
     """Size and SHA-256 of an open file; one that has not changed since is read only once in a process."""
     found = os.fstat(file.fileno())
     state = found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
@@ -60,24 +65,21 @@ def trust_digests(digests: Iterable[tuple[FileState, Entry]]) -> None:
     _known.update(digests)
 
 
-def open_regular(path: Path) -> io.BufferedReader:
-    """An open file; symbolic links, pipes, devices and folders are refused."""
-    return _opened(str(path), None, path)
-
-
 def digest_inside(folder: Path, name: str) -> Entry:
     """Size and SHA-256 of the file ``name`` below a folder."""
     refuse_links(folder, [name])
     with (
         open_folder(folder) as root,
-        parent_of(root, name) as (parent, last),
-        _opened(last, parent, folder / name) as file,
+        parent_of(root, name) as (parent, _),
+        open_regular(folder / name, parent) as file,
     ):
-        return digest_open(file)
+        return _digest(file)
 
 
-def _opened(name: str, parent: int | None, path: Path) -> io.BufferedReader:
+def open_regular(path: Path, parent: int | None = None) -> io.BufferedReader:
+    """An open file; symbolic links, pipes, devices and folders are refused. ``parent`` is its open folder."""
     try:
+        name = path if parent is None else path.name
         descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=parent)
     except OSError as error:
         if error.errno == errno.ELOOP:
@@ -107,7 +109,8 @@ def parent_of(root: int, name: str, *, create: bool = False) -> Iterator[tuple[i
     with ExitStack() as held:
         for parent in parents:
             if create:
-                _make_folder(parent, root)
+                with suppress(FileExistsError):
+                    os.mkdir(parent, dir_fd=root)
             root = os.open(parent, _FOLDER, dir_fd=root)
             held.callback(os.close, root)
         yield root, last
@@ -123,6 +126,37 @@ def refuse_links(folder: Path, names: Iterable[str]) -> None:
                 raise RunError(f"{path}: a symbolic link, expected a file or folder of the run itself")
 
 
+def render_sealed(table: Mapping[str, Any]) -> str:
+    """A JSON object as text, with its digest under the key ``sha256``."""
+    rest = {name: value for name, value in table.items() if name != "sha256"}
+    digest = hashlib.sha256(json.dumps(rest).encode()).hexdigest()
+    return json.dumps(rest | {"sha256": digest}, indent=2) + "\n"
+
+
+def parse_sealed(content: bytes) -> dict[str, Any]:
+    """The object that ``render_sealed`` wrote; anything else is a ``ValueError`` that says why."""
+    try:
+        table = json.loads(content)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    if not isinstance(table, dict):
+        raise ValueError("not a JSON object")
+    if content != render_sealed(table).encode():
+        raise ValueError("its SHA-256 differs")
+    return table
+
+
+def check_format(version: object, newest: int, what: str) -> None:
+    """Refuses a format that is newer than this program, and as a ``ValueError`` one that is none."""
+    if not isinstance(version, int) or version < 1:
+        raise ValueError(f"format {version!r}")
+    if version > newest:
+        raise RunError(
+            f"{what} of format {version}, expected at most {newest}; it was written by a newer antiphon: install that "
+            "one"
+        )
+
+
 def parse_entries(table: Mapping[str, Mapping[str, object]]) -> dict[str, Entry]:
     """The sizes and digests of a JSON object; anything else is a ``ValueError``."""
     entries = {}
@@ -132,8 +166,3 @@ def parse_entries(table: Mapping[str, Mapping[str, object]]) -> dict[str, Entry]
             raise ValueError(f"{name!r} has no size and SHA-256")
         entries[name] = Entry(size, digest)
     return entries
-
-
-def _make_folder(name: str, parent: int) -> None:
-    with suppress(FileExistsError):
-        os.mkdir(name, dir_fd=parent)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.data import cut_file as module
-from antiphon.data.cut_file import cut_file
+from antiphon.data import part_files
+from antiphon.data.part_files import cut_file
 from antiphon.exceptions import InputError
 from antiphon.torch_free.files import read_lines
 
@@ -20,7 +20,7 @@ def test_parts_have_the_lines_of_the_file(tmp_path_factory, text, lines_per_part
     path = tmp_path_factory.mktemp("cut") / ("x.gz" if zipped else "x.txt")
     path.write_bytes(gzip.compress(text.encode()) if zipped else text.encode())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_BLOCK", block)
+        patch.setattr(part_files, "_BLOCK", block)
         cut = cut_file(path, lines_per_part)
     expected = list(enumerate(read_lines(path), 1))
     parts = [list(cut.read([part])) for part in range(len(cut.starts))]

@@ -1,4 +1,4 @@
-"""Gold word alignments: sure and possible links of pairs, read from files of three formats.
+"""Gold word alignments: sure and possible links of pairs, read from files of three formats, and metrics of links.
 
 * tsv: ``source<TAB>target<TAB>links``, links ``i-j`` (sure) and ``ipj`` (possible), words counted from 1;
 * pharaoh: a line of links for each pair, ``i-j`` (sure), ``i?j`` or ``ipj`` (possible), words counted from 0;
@@ -7,12 +7,13 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from antiphon.exceptions import InputError
+from antiphon.metrics.output_metrics import Score
 from antiphon.terminal import count_of, one_line
 from antiphon.torch_free.files import read_lines
 from antiphon.torch_free.readers import Pair
@@ -79,6 +80,27 @@ class GoldPairs(NamedTuple):
         """The same pairs with source and target exchanged."""
         pairs = [pair._replace(source=pair.target, target=pair.source) for pair in self.pairs]
         return GoldPairs(pairs, [links.swapped() for links in self.links])
+
+
+def score_links(found: Sequence[Collection[Link]], gold: Sequence[GoldLinks], method: str) -> dict[str, Score]:
+    """Alignment error rate, precision and recall of the links of all pairs together, in percent.
+
+    With A the links found, S the sure and P the possible links, of which S is a part:
+    error rate = 1 - (|A ∩ S| + |A ∩ P|) / (|A| + |S|), precision = |A ∩ P| / |A|, recall = |A ∩ S| / |S|.
+    Nothing found has precision 0. ``method`` says how the links were found, for the signatures.
+    """
+    all_found = {(n, *link) for n, links in enumerate(found) for link in links}
+    sure, possible = (
+        {(n, *link) for n, links in enumerate(each) for link in links}
+        for each in ([links.sure for links in gold], [links.possible for links in gold])
+    )
+    in_sure, in_possible = len(all_found & sure), len(all_found & possible)
+    values = {
+        "alignment_error_rate": 1 - (in_sure + in_possible) / max(1, len(all_found) + len(sure)),
+        "alignment_precision": in_possible / max(1, len(all_found)),
+        "alignment_recall": in_sure / max(1, len(sure)),
+    }
+    return {name: Score(100 * value, f"sure and possible links|{method}|percent") for name, value in values.items()}
 
 
 def read_gold(path: Path, pairs: Sequence[Pair] | None = None, format: GoldFormat | None = None) -> GoldPairs:
