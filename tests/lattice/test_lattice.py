@@ -15,7 +15,7 @@ seeds = st.integers(0, 10_000)
 
 
 def draw_moves(seed, B, I, J, scale=1.0, dtype=torch.float64):
-    """Move scores of a proper transition: write = emit * word, shift = 1 - emit."""
+    """Move scores of a proper transition: write = emit * word, read = 1 - emit."""
     generator = torch.Generator().manual_seed(seed)
     odds = torch.randn(B, I, J, generator=generator, dtype=dtype) * scale
     word = -torch.rand(B, I, J, generator=generator, dtype=dtype) * scale
@@ -34,33 +34,33 @@ def draw_lengths(seed, B, longest):
 
 @given(sizes, sizes, seeds)
 def test_marginal_equals_listing_every_path(I, J, seed):
-    write, shift = draw_moves(seed, 1, I, J)
-    ours = log_marginal(write, shift, full(I), full(J))
-    torch.testing.assert_close(ours[0], listed_log_marginal(write[0], shift[0]))
+    write, read = draw_moves(seed, 1, I, J)
+    ours = log_marginal(write, read, full(I), full(J))
+    torch.testing.assert_close(ours[0], listed_log_marginal(write[0], read[0]))
 
 
 @given(sizes, st.integers(1, 6), seeds)
 def test_marginal_equals_the_recursion_of_the_thesis(I, J, seed):
-    write, shift = draw_moves(seed, 1, I, J)
-    ours = log_marginal(write, shift, full(I), full(J))
-    torch.testing.assert_close(ours[0], thesis_log_marginal(write[0], shift[0]))
+    write, read = draw_moves(seed, 1, I, J)
+    ours = log_marginal(write, read, full(I), full(J))
+    torch.testing.assert_close(ours[0], thesis_log_marginal(write[0], read[0]))
 
 
 @given(st.integers(1, 4), sizes, st.integers(1, 6), seeds)
 def test_padding_changes_nothing(B, I, J, seed):
-    write, shift = draw_moves(seed, B, I, J)
+    write, read = draw_moves(seed, B, I, J)
     source_lengths, target_lengths = draw_lengths(seed, B, I), draw_lengths(seed + 1, B, J)
     outside = torch.arange(I)[None, :, None] >= source_lengths[:, None, None]
     outside = outside | (torch.arange(J)[None, None] >= target_lengths[:, None, None])
-    write, shift = write.masked_fill(outside, float("nan")), shift.masked_fill(outside, float("nan"))
-    together = log_marginal(write, shift, source_lengths, target_lengths)
-    posterior = posteriors(write, shift, source_lengths, target_lengths)
-    path = best_path(write, shift, source_lengths, target_lengths)
+    write, read = write.masked_fill(outside, float("nan")), read.masked_fill(outside, float("nan"))
+    together = log_marginal(write, read, source_lengths, target_lengths)
+    posterior = posteriors(write, read, source_lengths, target_lengths)
+    path = best_path(write, read, source_lengths, target_lengths)
     for b, (i, j) in enumerate(zip(source_lengths.tolist(), target_lengths.tolist(), strict=True)):
-        alone = write[b : b + 1, :i, :j], shift[b : b + 1, :i, :j], full(i), full(j)
+        alone = write[b : b + 1, :i, :j], read[b : b + 1, :i, :j], full(i), full(j)
         torch.testing.assert_close(together[b], log_marginal(*alone)[0])
         torch.testing.assert_close(posterior.write[b, :i, :j], posteriors(*alone).write[0])
-        torch.testing.assert_close(posterior.shift[b, :i, :j], posteriors(*alone).shift[0])
+        torch.testing.assert_close(posterior.read[b, :i, :j], posteriors(*alone).read[0])
         assert posterior.write[b].sum() == pytest.approx(j)
         assert path.alignment[b, :j].tolist() == best_path(*alone).alignment[0].tolist()
         assert (path.alignment[b, j:] == -1).all()
@@ -68,27 +68,27 @@ def test_padding_changes_nothing(B, I, J, seed):
 
 @given(sizes, st.integers(1, 6), seeds)
 def test_posteriors_obey_their_laws(I, J, seed):
-    write, shift = draw_moves(seed, 2, I, J, scale=3.0)
-    posterior = posteriors(write, shift, full(I, 2), full(J, 2))
+    write, read = draw_moves(seed, 2, I, J, scale=3.0)
+    posterior = posteriors(write, read, full(I, 2), full(J, 2))
     torch.testing.assert_close(posterior.write.sum(1), torch.ones(2, J, dtype=torch.float64))
-    torch.testing.assert_close(posterior.shift[:, :-1].sum(2), torch.ones(2, I - 1, dtype=torch.float64))
-    assert (posterior.shift[:, -1] == 0).all()
+    torch.testing.assert_close(posterior.read[:, :-1].sum(2), torch.ones(2, I - 1, dtype=torch.float64))
+    assert (posterior.read[:, -1] == 0).all()
 
 
 @given(sizes, sizes, seeds)
 def test_posterior_of_a_write_is_its_share_of_the_listed_paths(I, J, seed):
-    write, shift = draw_moves(seed, 1, I, J)
+    write, read = draw_moves(seed, 1, I, J)
     write.requires_grad_()
-    listed_log_marginal(write[0], shift[0]).backward()
-    torch.testing.assert_close(posteriors(write.detach(), shift, full(I), full(J)).write, write.grad)
+    listed_log_marginal(write[0], read[0]).backward()
+    torch.testing.assert_close(posteriors(write.detach(), read, full(I), full(J)).write, write.grad)
 
 
 @given(sizes, sizes, seeds)
 def test_best_path_equals_the_best_of_every_path(I, J, seed):
-    write, shift = draw_moves(seed, 1, I, J)
-    found = best_path(write, shift, full(I), full(J))
-    assert found.log_score.item() == pytest.approx(listed_best(write[0], shift[0]))
-    assert path_score(tuple(found.alignment[0].tolist()), write[0], shift[0]).item() == pytest.approx(
+    write, read = draw_moves(seed, 1, I, J)
+    found = best_path(write, read, full(I), full(J))
+    assert found.log_score.item() == pytest.approx(listed_best(write[0], read[0]))
+    assert path_score(tuple(found.alignment[0].tolist()), write[0], read[0]).item() == pytest.approx(
         found.log_score.item()
     )
 
@@ -97,18 +97,18 @@ def test_best_path_equals_the_best_of_every_path(I, J, seed):
 def test_among_equal_paths_both_twins_take_the_one_that_reads_sooner(I, J, seed):
     """With scores of 0 and -1 nearly every pair has several best paths; their sums are exact."""
     draw = torch.Generator().manual_seed(seed)
-    write, shift = (-torch.randint(0, 2, (1, I, J), generator=draw).double() for _ in range(2))
+    write, read = (-torch.randint(0, 2, (1, I, J), generator=draw).double() for _ in range(2))
     write[0, :-1, -1] = float("-inf")  # the last token is the end symbol
-    scored = ((path_score(rows, write[0], shift[0]).item(), rows[::-1]) for rows in every_path(I, J))
+    scored = ((path_score(rows, write[0], read[0]).item(), rows[::-1]) for rows in every_path(I, J))
     expected = list(max(scored)[1][::-1])
-    assert best_path(write, shift, full(I), full(J)).alignment[0].tolist() == expected
-    assert best_path_of_lite(write[0].numpy(), shift[0].numpy()) == expected
+    assert best_path(write, read, full(I), full(J)).alignment[0].tolist() == expected
+    assert best_path_of_lite(write[0].numpy(), read[0].numpy()) == expected
 
 
 def test_gradcheck_passes_on_a_ragged_batch():
-    write, shift = draw_moves(3, 3, 4, 5)
+    write, read = draw_moves(3, 3, 4, 5)
     lengths = torch.tensor([4, 1, 3]), torch.tensor([5, 2, 1])
-    inputs = write.requires_grad_(), shift.requires_grad_()
+    inputs = write.requires_grad_(), read.requires_grad_()
     assert torch.autograd.gradcheck(lambda w, s: log_marginal(w, s, *lengths), inputs)
 
 
@@ -134,12 +134,12 @@ def test_extreme_scores_stay_finite_in_value_and_gradient(dtype, scale):
 
 def test_a_pair_without_any_path_has_probability_zero_and_no_gradient():
     write = torch.full((1, 2, 2), -math.inf, requires_grad=True)
-    shift = torch.zeros(1, 2, 2, requires_grad=True)
-    log_p = log_marginal(write, shift, full(2), full(2))
+    read = torch.zeros(1, 2, 2, requires_grad=True)
+    log_p = log_marginal(write, read, full(2), full(2))
     log_p.sum().backward()
     assert log_p.item() == -math.inf
     assert (write.grad == 0).all()
-    assert (shift.grad == 0).all()
+    assert (read.grad == 0).all()
 
 
 @given(sizes, sizes)
