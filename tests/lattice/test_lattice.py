@@ -1,11 +1,14 @@
 import math
+from collections import Counter
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.lattice import best_path, log_marginal, posteriors
+from jaxtyping import config as shape_checks
+
+from antiphon.lattice import best_path, log_marginal, posteriors, sample_alignments
 from antiphon.lattice.moves import from_diagonals, to_diagonals
 from antiphon.lite.summed_transducer import best_path as best_path_of_lite
 from tests.lattice.every_path import every_path, listed_best, listed_log_marginal, path_score, thesis_log_marginal
@@ -149,3 +152,130 @@ def test_diagonals_and_back_is_the_same_grid(I, J):
     assert diagonals.shape == (I + J, 2, I)
     assert all(diagonals[i + j, b, i] == grid[b, i, j] for b in range(2) for i in range(I) for j in range(J))
     assert torch.equal(from_diagonals(diagonals), grid)
+
+
+def test_samples_follow_the_posterior_over_every_path():
+    write, read = draw_moves(5, 1, 3, 3)
+    paths = {rows: path_score(rows, write[0], read[0]) for rows in every_path(3, 3)}
+    log_p = torch.stack(list(paths.values())).logsumexp(0)
+    drawn = sample_alignments(write, read, full(3), full(3), 20_000, generator=torch.Generator().manual_seed(1))
+    counts = Counter(map(tuple, drawn[:, 0].tolist()))
+    assert counts.keys() <= paths.keys()
+    for rows, score in paths.items():
+        p = (score - log_p).exp().item()
+        assert counts[rows] / 20_000 == pytest.approx(p, abs=4 * math.sqrt(p * (1 - p) / 20_000))
+
+
+def test_the_expected_moves_of_samples_are_the_posteriors():
+    write, read = draw_moves(8, 3, 5, 4, dtype=torch.float32)
+    lengths = torch.tensor([5, 1, 3]), torch.tensor([4, 2, 1])
+    drawn = sample_alignments(write, read, *lengths, 10_000, generator=torch.Generator().manual_seed(2))
+    assert drawn.shape == (10_000, 3, 4)
+    rows = torch.arange(5)[:, None]
+    wrote = drawn[:, :, None] == rows
+    first = torch.zeros_like(drawn[:, :, :1])
+    did_read = (rows >= torch.cat([first, drawn[:, :, :-1]], 2)[:, :, None]) & (rows < drawn[:, :, None])
+    expected = posteriors(write, read, *lengths)
+    torch.testing.assert_close(wrote.float().mean(0), expected.write, rtol=0, atol=0.02)
+    torch.testing.assert_close(did_read.float().mean(0), expected.read, rtol=0, atol=0.02)
+
+
+@given(sizes, st.integers(1, 6), seeds)
+def test_a_generator_repeats_its_samples_and_padding_changes_none_of_their_laws(I, J, seed):
+    write, read = draw_moves(seed, 2, I, J)
+    lengths = draw_lengths(seed, 2, I), draw_lengths(seed + 1, 2, J)
+    one, other = (
+        sample_alignments(write, read, *lengths, 5, generator=torch.Generator().manual_seed(seed)) for _ in range(2)
+    )
+    assert torch.equal(one, other)
+    for b, (i, j) in enumerate(zip(lengths[0].tolist(), lengths[1].tolist(), strict=True)):
+        assert (one[:, b, j:] == -1).all()
+        assert (one[:, b, j - 1] == i - 1).all()
+        assert (one[:, b, :j].diff(dim=1) >= 0).all()
+        assert (one[:, b, :j] >= 0).all()
+
+
+def assert_no_path(moves, lengths, where):
+    """Every function says of the pairs ``where`` that they have no path, and gradients are 0 there."""
+    leaves = [move.clone().requires_grad_() for move in moves]
+    log_p = log_marginal(*leaves, *lengths)
+    log_p.sum().backward()
+    assert (log_p == -math.inf).tolist() == where.tolist()
+    assert all((leaf.grad[where] == 0).all() and not leaf.grad.isnan().any() for leaf in leaves)
+    assert all((posterior[where] == 0).all() for posterior in posteriors(*moves, *lengths))
+    path, samples = best_path(*moves, *lengths), sample_alignments(*moves, *lengths, 3)
+    assert (path.log_score == -math.inf).tolist() == where.tolist()
+    assert samples.shape == (3, len(where), moves[0].shape[2])
+    assert (path.alignment[where] == -1).all()
+    assert (samples[:, where] == -1).all()
+    assert (samples[:, ~where, :1] >= 0).all()
+
+
+def test_a_side_without_tokens_has_no_path():
+    lengths = torch.tensor([1, 3, 0, 0, 3, 2]), torch.tensor([0, 0, 4, 0, 4, 1])
+    where = torch.tensor([True, True, True, True, False, False])
+    assert_no_path(draw_moves(6, 6, 3, 4), lengths, where)
+
+
+def test_impossible_moves_leave_no_path_and_no_nan():
+    write, read = draw_moves(7, 3, 3, 4)
+    write[0], read[1] = -math.inf, -math.inf  # the second pair can never reach its last row
+    write[2, :-1] = -math.inf  # the third writes all in the last row
+    assert_no_path((write, read), (full(3, 3), full(4, 3)), torch.tensor([True, True, False]))
+    assert (best_path(write, read, full(3, 3), full(4, 3)).alignment[2] == 2).all()
+
+
+@pytest.mark.parametrize(("B", "I", "J"), [(0, 3, 2), (2, 0, 3), (2, 3, 0), (2, 0, 0), (0, 0, 0)])
+def test_empty_lattices_have_results_of_their_shapes(B, I, J):
+    moves = torch.zeros(2, B, I, J)
+    assert_no_path(tuple(moves), (full(I, B), full(J, B)), torch.ones(B, dtype=torch.bool))
+    assert posteriors(*moves, full(I, B), full(J, B)).read.shape == (B, I, J)
+    assert best_path(*moves, full(I, B), full(J, B)).alignment.shape == (B, J)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_halves_are_summed_in_single_precision(dtype):
+    write, read = (move.to(dtype).requires_grad_() for move in draw_moves(9, 2, 40, 30))
+    lengths = torch.tensor([40, 7], dtype=torch.int32), torch.tensor([30, 9], dtype=torch.int32)
+    log_p = log_marginal(write, read, *lengths)
+    log_p.sum().backward()
+    single = [move.detach().float() for move in (write, read)]
+    assert log_p.dtype == torch.float32
+    torch.testing.assert_close(log_p, log_marginal(*single, *lengths))
+    assert write.grad.dtype == read.grad.dtype == dtype
+    assert posteriors(write, read, *lengths).write.dtype == torch.float32
+    torch.testing.assert_close(best_path(write, read, *lengths), best_path(*single, *lengths))
+    assert sample_alignments(write, read, *lengths).dtype == torch.long
+
+
+@pytest.fixture
+def shapes_unchecked():
+    """Without the checks of the annotations, which only tests make."""
+    before = shape_checks.jaxtyping_disable
+    shape_checks.update("jaxtyping_disable", True)
+    yield
+    shape_checks.update("jaxtyping_disable", before)
+
+
+@pytest.mark.usefixtures("shapes_unchecked")
+@pytest.mark.parametrize("function", [log_marginal, posteriors, best_path, sample_alignments])
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"log_write": torch.zeros(3, 4)}, r"log_write is float32 of shape \(3, 4\).*expected.*\(B, I, J\)"),
+        ({"log_read": torch.zeros(2, 4, 3)}, r"log_read .*\(2, 4, 3\).*expected.*\(2, 3, 4\)"),
+        ({"log_read": torch.zeros(2, 3, 4).long()}, "log_read is int64.*expected floating-point"),
+        ({"source_lengths": torch.tensor([3])}, r"source_lengths .*\(1,\).*expected integers of shape \(2,\)"),
+        ({"target_lengths": torch.tensor([4, 5])}, "target_lengths holds 5, expected numbers from 0 to 4"),
+        ({"source_lengths": torch.tensor([-1, 3])}, "source_lengths holds -1, expected numbers from 0 to 3"),
+    ],
+)
+def test_what_does_not_fit_is_named_with_what_was_expected(function, changed, message):
+    arguments = {
+        "log_write": torch.zeros(2, 3, 4),
+        "log_read": torch.zeros(2, 3, 4),
+        "source_lengths": torch.tensor([3, 2]),
+        "target_lengths": torch.tensor([4, 4]),
+    }
+    with pytest.raises(ValueError, match=message):
+        function(**(arguments | changed))

@@ -58,3 +58,8 @@ def test_the_marginal_kernel_does_not_look_at_padding(device):
     lengths = torch.tensor([5, 3]).to(device), torch.tensor([5, 2]).to(device)
     with_padding = marginal_triton.log_marginal(*(scores.to(device) for scores in padded), *lengths)
     assert torch.equal(with_padding, marginal_triton.log_marginal(write.to(device), read.to(device), *lengths))
+
+
+def test_the_marginal_kernel_gives_a_side_without_tokens_no_path(device):
+    write, read = draw_moves(1, 4, 3, 4)
+    assert_same_marginal(write, read, (torch.tensor([0, 1, 3, 0]), torch.tensor([4, 0, 4, 0])), device)

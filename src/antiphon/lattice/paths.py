@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from antiphon.lattice.marginal import Sweep
-from antiphon.lattice.moves import IMPOSSIBLE, checked_moves, end_cells
+from antiphon.lattice.moves import IMPOSSIBLE, Moves, checked_moves, end_cells
 
 
 class BestPath(NamedTuple):
@@ -62,10 +62,11 @@ def sample_alignments(
     """
     if samples < 0:
         raise ValueError(f"samples is {samples}, expected 0 or more")
-    moves = checked_moves(log_write.double(), log_read.double(), source_lengths, target_lengths)
+    moves = checked_moves(log_write, log_read, source_lengths, target_lengths)
     if not log_write.numel():
         return _no_rows(log_write, samples)
-    forward = Sweep.of(moves, source_lengths, target_lengths, torch.logaddexp)
+    doubles = Moves(*(scores.double() for scores in moves))
+    forward = Sweep.of(doubles, source_lengths, target_lengths, torch.logaddexp)
     size = len(forward.write) - 1, samples, len(forward.end)
     draws = torch.rand(size, generator=generator, dtype=torch.float64, device=log_write.device)
     return _trace_back(forward, source_lengths, target_lengths, torch.log1p(-draws))
