@@ -5,7 +5,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-
 from jaxtyping import config as shape_checks
 
 from antiphon.lattice import best_path, log_marginal, posteriors, sample_alignments
