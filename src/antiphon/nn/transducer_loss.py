@@ -45,8 +45,8 @@ def transducer_loss(
         reduction: ``mean`` over the pairs of the batch, ``sum``, or ``none`` for one loss per pair.
         final_write: whether ``emit`` in the last row is learned, or forced.
 
-    A pair with a length of 0 has no alignment: its loss is ``inf``, its gradients are 0. Arguments that do not fit raise
-    ``ValueError``; ids and lengths on a GPU are looked at too, which waits for them, except in a CUDA graph.
+    A pair with a length of 0 has no alignment: its loss is ``inf``, its gradients are 0. Arguments that do not fit
+    raise ``ValueError``; ids and lengths on a GPU are looked at too, which waits for them, except in a CUDA graph.
 
     Cost: three products of (I x V) and (V x J) and I + J vector steps over I x J cells, with gradients; memory
     O((I + J) V + I J).
