@@ -68,9 +68,9 @@ def check_lengths(name: str, lengths: Tensor, B: int, device: torch.device) -> N
 
 def check_range(name: str, values: Tensor, largest: int) -> None:
     """Raises ``ValueError`` if a value is below 0 or above the largest one; on a GPU this waits for the values."""
-    outside = values[(values < 0) | (values > largest)]
-    if len(outside):
-        raise ValueError(f"{name} holds {int(outside[0])}, expected numbers from 0 to {largest}")
+    for value in map(int, values.aminmax() if values.numel() else ()):
+        if not 0 <= value <= largest:
+            raise ValueError(f"{name} holds {value}, expected numbers from 0 to {largest}")
 
 
 def described(tensor: Tensor) -> str:

@@ -74,7 +74,7 @@ def _check_shapes(source_logits: Tensor, target_logits: Tensor, emit_log_odds: T
     if source_logits.ndim != 3 or not source_logits.is_floating_point():
         raise ValueError(f"source_logits is {described(source_logits)}, expected floating-point logits (B, I, V)")
     B, I, V = source_logits.shape
-    J = target_logits.shape[1] if target_logits.ndim == 3 else "J"
+    J = target_logits.shape[1] if target_logits.ndim == 3 else -1
     fits = target_logits.shape == (B, J, V) and target_logits.device == device
     if not (fits and target_logits.is_floating_point()):
         expected = f"floating-point logits of shape ({B}, J, {V}) on {device}"
