@@ -43,7 +43,7 @@ def test_log_prob_of_a_batch_equals_listing_every_path_of_each_pair(choice):
     together = model.log_prob(Batch.of(*zip(*triples, strict=True)))
     for b, triple in enumerate(triples):
         moves = model.moves(Batch.of(*([part] for part in triple)))
-        torch.testing.assert_close(together[b], listed_log_marginal(moves.log_write[0], moves.log_shift[0]))
+        torch.testing.assert_close(together[b], listed_log_marginal(moves.log_write[0], moves.log_read[0]))
 
 
 @pytest.mark.parametrize("choice", [*CHOICES[::3], {"context": "attention"}])
@@ -59,7 +59,7 @@ def test_label_smoothing_mixes_the_token_of_each_cell_with_the_mean_of_all(choic
     of_token = cells.gather(3, batch.target[:, None, :, None].expand(-1, cells.shape[1], -1, -1))[..., 0]
     moves = model.moves(batch)
     smoothed = moves.log_write + share * (cells.mean(3) - of_token)
-    expected = log_marginal(smoothed, moves.log_shift, batch.source_lengths, batch.target_lengths)
+    expected = log_marginal(smoothed, moves.log_read, batch.source_lengths, batch.target_lengths)
     torch.testing.assert_close(model.log_prob(batch, share), expected)
     torch.testing.assert_close(model.log_prob(batch.padded(3, 8, 8), share)[:2], expected)
 
@@ -112,7 +112,7 @@ def _mass_of_outputs(model, length):
 def test_geometric_transition_is_its_closed_form_and_fixed():
     model = model_of(transition="geometric", emit_probability=0.3)
     moves = model.moves(Batch.of([ids(4, 5)], [ids(6, 6)]))
-    torch.testing.assert_close(moves.log_shift, torch.full((1, 3, 3), math.log(0.7), dtype=torch.float64))
+    torch.testing.assert_close(moves.log_read, torch.full((1, 3, 3), math.log(0.7), dtype=torch.float64))
     assert not any(name.startswith("transition") for name, _ in model.named_parameters())
     assert "transition.constant_log_odds" in model.state_dict()
 
@@ -171,9 +171,9 @@ def test_features_are_a_set_to_which_unseen_ones_and_padding_add_nothing():
 def test_the_number_for_what_was_just_written_is_added_to_its_cells_alone():
     model = model_of(**COPYING)
     batch = Batch.of([ids(4, 5, 5, UNKNOWN)], [ids(4, 4, 5, 5, UNKNOWN, 6)])
-    before = model.moves(batch).log_shift
+    before = model.moves(batch).log_read
     model.transition.written.bias += 1.0
-    changed = (model.moves(batch).log_shift - before).abs()[0] > 1e-9
+    changed = (model.moves(batch).log_read - before).abs()[0] > 1e-9
     # After the start symbol and each token: 4 is the run of one 4, then 44, 5, 55, unknown, 6; the end is no token.
     assert changed.nonzero().tolist() == [[0, 1], [1, 3], [2, 4], [3, 5]]
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from antiphon.api.train_recipe import train
     from antiphon.api.word_links import LinkOptions, WordLinks
     from antiphon.metrics.gold_links import GoldLinks
+    from antiphon.nn.transducer_loss import transducer_loss
     from antiphon.report.error_report import ErrorReport, Suspect
     from antiphon.torch_free.inputs import PredictOptions, SourceLike, StreamOptions
     from antiphon.torch_free.lexicon import Lexicon
@@ -44,6 +45,7 @@ __all__ = [
     "load",
     "load_planner",
     "train",
+    "transducer_loss",
 ]
 
 _MODULES = {
@@ -69,6 +71,7 @@ _MODULES = {
     "load": "antiphon.api.load_model",
     "load_planner": "antiphon.api.load_model",
     "train": "antiphon.api.train_recipe",
+    "transducer_loss": "antiphon.nn.transducer_loss",
 }
 """Where each name is."""
 
