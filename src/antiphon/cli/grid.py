@@ -3,9 +3,9 @@
 The dev metric decides which one is best. --grid gives values or, to draw from,
 a range: 64..512, 0.1..0.5:step=0.1, 1e-4..1e-2:log. Each combination is a run in
 the folder --out. The same command resumes a search that was stopped; started
-several times, also on several machines that share the folder, all work on one
-search. The results are written to grid.tsv, the best recipe to best.toml, and
-pictures to history.png and importance.png.
+several times, all processes work on one search, with --storage also those of
+several machines. The results are written to grid.tsv, the best recipe to
+best.toml, and pictures to history.png and importance.png.
 
 Examples:
   antiphon grid toy --grid model.layers=1,2 --grid train.seed=1,2
@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from antiphon.settings_search.shared_search import SettingsSearch, TrialResult
-    from antiphon.settings_search.trial_slots import Slot
+    from antiphon.settings_search.results import TrialResult
+    from antiphon.settings_search.search import SettingsSearch
+    from antiphon.settings_search.trials import Slot
 
 _MAX_TRIALS = 100_000
 _TRIALS = 20
@@ -81,6 +82,15 @@ Prune = Annotated[
     Literal["none", "median", "hyperband"],
     typer.Option(help="Stop trials early whose dev metric falls behind that of others at the same epoch."),
 ]
+Storage = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="Database of the search for several machines, such as postgresql://HOST/NAME; default: an SQLite file in "
+        "--out.",
+        show_default=False,
+    ),
+]
 Seed = Annotated[int, typer.Option(metavar="N", min=0, help="Seed of --sampler random and tpe.")]
 
 
@@ -95,25 +105,26 @@ def command(
     trials: Trials = None,
     prune: Prune = "none",
     seed: Seed = 1,
+    storage: Storage = None,
 ) -> None:
     """Searches the best settings of a recipe."""
     check_installed("optuna", "search", "a search")
     from antiphon.console import PlainConsole
     from antiphon.recipe.shipped_recipes import find_recipe
+    from antiphon.settings_search.search import SearchOptions, SettingsSearch
     from antiphon.settings_search.search_space import parse_space
-    from antiphon.settings_search.shared_search import SearchOptions, SettingsSearch
-    from antiphon.settings_search.trial_slots import make_slots
+    from antiphon.settings_search.trials import make_slots
 
     folder = out or Path("runs") / f"{Path(recipe).stem}-grid"
     space = parse_space(find_recipe(recipe), settings or (), grid, folder)
     check_sampler(sampler, trials, [axis.key for axis in space.axes if axis.is_range])
     space.check(every_combination=sampler == "grid")
     slots = make_slots(devices, jobs)
-    search = SettingsSearch(space, SearchOptions(sampler, trials or _TRIALS, prune, seed))
+    search = SettingsSearch(space, SearchOptions(sampler, trials or _TRIALS, prune, seed, storage))
     console = PlainConsole(stderr=True)
     with search.joined():
-        results = run_search(search, slots, console)
-    print_results(search, results, console)
+        run_search(search, slots, console)
+        print_results(search, console)
 
 
 def check_sampler(sampler: str, trials: int | None, ranges: list[str]) -> None:
@@ -124,29 +135,30 @@ def check_sampler(sampler: str, trials: int | None, ranges: list[str]) -> None:
         raise InputError(f"--trials {trials}: a grid has all combinations, expected --sampler random or tpe with it")
 
 
-def run_search(search: "SettingsSearch", slots: "list[Slot]", console: "Console") -> "list[TrialResult]":
-    """The results of all trials, once they have ended; Ctrl-C ends the command with one line."""
+def run_search(search: "SettingsSearch", slots: "list[Slot]", console: "Console") -> None:
+    """Trains all trials and shows their progress; Ctrl-C ends the command with one line."""
     from antiphon.cli.grid_progress import GridProgress
-    from antiphon.settings_search.trial_runner import run_trials
+    from antiphon.settings_search.results import results_of
+    from antiphon.settings_search.trials import run_trials
 
     folder = search.space.out
     name = "combinations" if search.options.sampler == "grid" else "trials"
     console.print(f"{folder}: {search.total} {name}, {len(slots)} at a time", soft_wrap=True)
     try:
         with GridProgress(console, search.space.dev_metric, search.total) as progress:
-            return run_trials(search, slots, progress.show)
+            run_trials(search, slots, lambda: progress.show(results_of(search)))
     except KeyboardInterrupt as stopped:
         console.print(f"antiphon: {folder}: stopped; the same command resumes it")
         raise typer.Exit(interrupt_status(stopped)) from None
 
 
-def print_results(search: "SettingsSearch", results: "list[TrialResult]", console: "Console") -> None:
+def print_results(search: "SettingsSearch", console: "Console") -> None:
     """Writes and prints the table, draws the search, and says where the best recipe is; failed trials are an error."""
     from antiphon.console import PlainConsole
-    from antiphon.settings_search.search_pictures import draw_search
-    from antiphon.settings_search.trial_runner import save_results
+    from antiphon.settings_search.results import draw_search, results_of, save_results
     from antiphon.terminal import printable
 
+    results = results_of(search)
     best = save_results(results, search.space)
     draw_search(search, lambda line: console.print(line, soft_wrap=True))
     PlainConsole().print(as_table(results, search.space.dev_metric))

@@ -11,7 +11,7 @@ from rich.table import Table
 from antiphon.terminal import duration
 
 if TYPE_CHECKING:
-    from antiphon.settings_search.shared_search import TrialResult
+    from antiphon.settings_search.results import TrialResult
 
 _BEST_SHOWN = 5
 _ENDED = ("complete", "pruned", "failed")

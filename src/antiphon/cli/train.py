@@ -106,9 +106,9 @@ def run_training(
 ) -> "RunFolder":
     """The trained run; Ctrl-C ends the command with one line that names the command to resume it."""
     from antiphon.device import prepare_allocators
-    from antiphon.settings_search.trial_report import trial_callbacks
     from antiphon.training.fit import Interrupted, train
     from antiphon.training.progress_bar import ProgressBar
+    from antiphon.training.trial_report import trial_callbacks
 
     reports = trial_callbacks()
     prepare_allocators(options["device"])
