@@ -32,8 +32,7 @@ import typer
 
 from antiphon.cli.evaluate import show
 from antiphon.cli.loading import load_run
-from antiphon.cli.options import Device, Run, Threads, finite
-from antiphon.cli.picture_file import PictureFile, check_picture
+from antiphon.cli.options import Device, PictureFile, Run, Threads, check_picture, finite
 from antiphon.exceptions import InputError
 from antiphon.terminal import count_of, print_note, printable
 

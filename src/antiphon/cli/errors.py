@@ -25,8 +25,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from antiphon.cli.loading import load_predicting_run, load_run, writes_no_outputs
-from antiphon.cli.options import Beam, ByOption, Device, PairFiles, Run, Threads, parse_breakdowns
-from antiphon.cli.output_file import check_new
+from antiphon.cli.options import Beam, ByOption, Device, PairFiles, Run, Threads, check_new, parse_breakdowns
 from antiphon.exceptions import InputError, RunError
 
 if TYPE_CHECKING:
@@ -73,7 +72,7 @@ def command(
 ) -> None:
     """Reports what a run gets wrong."""
     from antiphon.api import RankingModel
-    from antiphon.cli.test_set import note_unknown_features, read_test_set
+    from antiphon.cli.loading import note_unknown_features, read_test_set
     from antiphon.report.error_formats import write_errors, write_suspects
 
     breakdowns = parse_breakdowns(by)

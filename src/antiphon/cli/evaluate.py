@@ -29,6 +29,7 @@ from antiphon.cli.options import (
     Device,
     EmitBias,
     Margin,
+    PictureFile,
     Policy,
     Qrels,
     Questions,
@@ -38,18 +39,18 @@ from antiphon.cli.options import (
     SearchSettings,
     StreamPolicy,
     Threads,
+    check_picture,
     parse_breakdowns,
     parse_numbers,
     refuse_options,
 )
-from antiphon.cli.picture_file import PictureFile, check_picture
 from antiphon.exceptions import InputError, RecipeError
 from antiphon.terminal import one_line, print_note
 from antiphon.torch_free.inputs import MAX_BIAS
 
 if TYPE_CHECKING:
     from antiphon.api import Evaluation, Model, StreamOptions
-    from antiphon.cli.test_set import TestSet
+    from antiphon.cli.loading import TestSet
 
 TestFiles = Annotated[
     list[Path],
@@ -133,7 +134,7 @@ def check_stream_options(given: Mapping[str, object], *, online: bool, sweep: st
 
 def read_pairs(model: "Model", files: list[Path], references: list[Path]) -> "TestSet":
     """The test pairs; notes on unknown features and on metrics that cannot be computed go to standard error."""
-    from antiphon.cli.test_set import note_unknown_features, read_test_set
+    from antiphon.cli.loading import note_unknown_features, read_test_set
     from antiphon.metrics.output_metrics import has_fourgrams, missing_metrics_note
     from antiphon.runs.build import task_metrics
 
@@ -151,8 +152,7 @@ def show(evaluation: "Evaluation", *, as_json: bool) -> None:
     """Prints a table of metrics and one for each kind of group, or one JSON object."""
     from antiphon.console import PlainConsole
     from antiphon.report.error_formats import group_sections
-    from antiphon.report.sections import print_sections
-    from antiphon.report.tables import metrics_table
+    from antiphon.report.tables import metrics_table, print_sections
 
     if as_json:
         print(json.dumps(evaluation.to_dict(), ensure_ascii=False))

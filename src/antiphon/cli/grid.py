@@ -12,14 +12,17 @@ Examples:
   antiphon grid toy --sampler tpe --grid train.learning_rate=1e-3..1e-1:log
 """
 
+import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 import typer
 
 from antiphon.child_processes import interrupt_status
 from antiphon.cli.options import MAX_PARALLEL, Recipe, Settings
 from antiphon.exceptions import InputError, RunError, check_installed
+from antiphon.terminal import duration, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
 
 _MAX_TRIALS = 100_000
 _TRIALS = 20
+_BEST_SHOWN = 5
+_ENDED = ("complete", "pruned", "failed")
 
 Grid = Annotated[
     list[str],
@@ -137,7 +142,6 @@ def check_sampler(sampler: str, trials: int | None, ranges: list[str]) -> None:
 
 def run_search(search: "SettingsSearch", slots: "list[Slot]", console: "Console") -> None:
     """Trains all trials and shows their progress; Ctrl-C ends the command with one line."""
-    from antiphon.cli.grid_progress import GridProgress
     from antiphon.settings_search.results import results_of
     from antiphon.settings_search.trials import run_trials
 
@@ -156,7 +160,6 @@ def print_results(search: "SettingsSearch", console: "Console") -> None:
     """Writes and prints the table, draws the search, and says where the best recipe is; failed trials are an error."""
     from antiphon.console import PlainConsole
     from antiphon.settings_search.results import draw_search, results_of, save_results
-    from antiphon.terminal import printable
 
     results = results_of(search)
     best = save_results(results, search.space)
@@ -185,3 +188,68 @@ def as_table(results: "list[TrialResult]", metric: str) -> "Table":
         measured = [value, str(result.epochs), f"{result.seconds:.0f}"]
         table.add_row(*values, *([result.problem, "", ""] if result.problem else measured))
     return table
+
+
+class GridProgress:
+    """The trials of all processes of a search; without a terminal only a line for each that has ended."""
+
+    def __init__(
+        self, console: "Console", metric: str, total: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        from rich.live import Live
+
+        self.console, self.metric, self.total, self.clock = console, metric.replace("_", " "), total, clock
+        self._started, self._done_before = clock(), -1.0
+        self._printed: set[int] = set()
+        self._live = Live(console=console, transient=True, auto_refresh=False)
+
+    def __enter__(self) -> Self:
+        if self.console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def show(self, results: "list[TrialResult]") -> None:
+        """Prints what has ended since the last time, and refreshes the table."""
+        for result in sorted(results, key=lambda each: each.number):
+            if result.state in _ENDED and result.number not in self._printed:
+                self._printed.add(result.number)
+                self.console.print(f"{len(self._printed)} of {self.total}  {self._line(result)}", soft_wrap=True)
+        self._live.update(self.table(results), refresh=self._live.is_started)
+
+    def table(self, results: "list[TrialResult]") -> "Table":
+        """The trials in training, and the best of those that are complete."""
+        from rich.table import Table
+
+        table = Table(title=self.summary(results), title_justify="left")
+        table.add_column("trial", overflow="fold")
+        for name in ("state", "epoch", f"dev {self.metric}"):
+            table.add_column(name, justify="right")
+        running = [each for each in results if each.state == "running"]
+        for result in [*running, *[each for each in results if each.state == "complete"][:_BEST_SHOWN]]:
+            epochs = f"{result.epochs}/{result.max_epochs}" if result.max_epochs else str(result.epochs or "")
+            value = f"{result.value:.4g}" if result.epochs else ""
+            table.add_row(" ".join(result.settings), result.state, epochs, value)
+        return table
+
+    def summary(self, results: "list[TrialResult]") -> str:
+        """Number of trials that have ended, and the estimated time left."""
+        ended = sum(result.state in _ENDED for result in results)
+        done = ended + sum(_share(result) for result in results if result.state == "running")
+        if self._done_before < 0:
+            self._done_before = done
+        new = done - self._done_before
+        seconds = (self.clock() - self._started) / new * (self.total - done) if new else 0
+        return f"{ended} of {self.total} trials" + (f", {duration(seconds)} left" if new and done < self.total else "")
+
+    def _line(self, result: "TrialResult") -> str:
+        name, value = " ".join(result.settings), f"dev {self.metric} {result.value:.4g}"
+        if result.state == "pruned":
+            return f"{name}  pruned in epoch {result.epochs}, {value}"
+        return f"{name}  {result.problem or value}"
+
+
+def _share(result: "TrialResult") -> float:
+    return result.epochs / result.max_epochs if result.max_epochs else 0.0

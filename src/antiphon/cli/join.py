@@ -15,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from antiphon.cli.output_file import refuse_run_file
+from antiphon.cli.options import refuse_run_file
 from antiphon.exceptions import InputError
 
 Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder of part files.", show_default=False)]

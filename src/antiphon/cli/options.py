@@ -1,4 +1,4 @@
-"""Options that several verbs share, and their bounds."""
+"""Options that several commands share, their bounds, and checks of the files that they name."""
 
 import math
 import os
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from antiphon.exceptions import InputError, RunError
+from antiphon.storage.manifest import RUN_FILES, holds_run
 from antiphon.terminal import one_line
 from antiphon.torch_free.inputs import MAX_BIAS
 
@@ -20,6 +21,7 @@ MAX_PARALLEL = max(64, os.cpu_count() or 1)
 """Maximum number of threads or processes: more than the cores, and few enough to start."""
 MAX_HYPOTHESES = 1000
 """Maximum number of hypotheses and outputs per input."""
+_PICTURE_FORMATS = ("png", "svg", "pdf")
 
 
 def refuse_options(kind: str, given: Mapping[str, object]) -> None:
@@ -184,3 +186,38 @@ Margin = Annotated[
         show_default=False,
     ),
 ]
+PictureFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--plot", metavar="FILE", help="Draw into this file: PNG, SVG or PDF by its ending.", show_default=False
+    ),
+]
+
+
+def refuse_run_file(out: Path) -> None:
+    """Refuses the name of a file of a run in a run folder: the run would count as damaged."""
+    if out.name in RUN_FILES and holds_run(out.parent):
+        raise InputError(f"{out}: the name of a file of the run in that folder, expected another name")
+
+
+def check_new(out: Path | None) -> None:
+    """Refuses a file that exists, or whose folder does not, before anything is computed."""
+    if out is None:
+        return
+    if out.exists() or out.is_symlink():
+        raise InputError(f"{out}: exists already, expected the name of a new file")
+    if not out.parent.is_dir():
+        raise InputError(f"{out}: no folder {out.parent}, expected an existing one")
+    refuse_run_file(out)
+
+
+def check_picture(path: Path) -> None:
+    """Refuses a file that no picture can be drawn into, before anything is computed."""
+    from antiphon.report.plots import check_drawing_library
+
+    if path.suffix.removeprefix(".").lower() not in _PICTURE_FORMATS:
+        raise InputError(f"--plot {path}: unknown picture format, expected a name that ends in .png, .svg or .pdf")
+    if not path.parent.is_dir():
+        raise InputError(f"--plot {path}: no folder {path.parent}, expected an existing one")
+    refuse_run_file(path)
+    check_drawing_library()

@@ -47,8 +47,7 @@ from antiphon.cli.options import (
     Threads,
     refuse_options,
 )
-from antiphon.cli.prediction_job import OutputFormat, PredictionJob
-from antiphon.cli.prediction_notes import Notes, Progress, count_lines
+from antiphon.cli.prediction_job import Notes, OutputFormat, PredictionJob, Progress, count_lines
 from antiphon.cli.shards import predict_shard
 
 Inputs = Annotated[

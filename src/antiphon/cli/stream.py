@@ -32,7 +32,7 @@ from antiphon.cli.options import (
     StreamPolicy,
     Threads,
 )
-from antiphon.cli.prediction_notes import UnknownSymbols
+from antiphon.cli.prediction_job import UnknownSymbols
 from antiphon.exceptions import InputError
 from antiphon.torch_free.codec import Chars
 from antiphon.torch_free.files import MAX_LINE_BYTES, STANDARD_INPUT, named_errors
