@@ -42,19 +42,14 @@ class Format(StrEnum):
 
 
 Against = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="RUN", help="Also list the pairs that only one of the two runs gets right.", show_default=False
-    ),
+    Path | None, typer.Option(metavar="RUN", help="Also list the pairs that only one of the two runs gets right.")
 ]
 Suspicious = Annotated[
     bool, typer.Option("--suspicious", help="List the pairs that the run finds improbable instead of its mistakes.")
 ]
 Most = Annotated[int, typer.Option(metavar="N", min=0, max=10**9, help="Maximum number of pairs to list; 0: all.")]
 FormatOption = Annotated[Format, typer.Option(help="For a terminal, a spreadsheet, a document or a program.")]
-Out = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Write the report to this new file.", show_default=False)
-]
+Out = Annotated[Path | None, typer.Option(metavar="FILE", help="Write the report to this new file.")]
 
 
 def command(

@@ -43,12 +43,10 @@ Grid = Annotated[
         "--grid",
         metavar="KEY=V1,V2,...",
         help="Values to try for a setting, or a range LOW..HIGH[:log|:step=S]; repeatable.",
-        show_default=False,
     ),
 ]
 Out = Annotated[
-    Path | None,
-    typer.Option(metavar="FOLDER", help="Folder for all runs; default: runs/NAME-OF-RECIPE-grid.", show_default=False),
+    Path | None, typer.Option(metavar="FOLDER", help="Folder for all runs; default: runs/NAME-OF-RECIPE-grid.")
 ]
 Jobs = Annotated[
     int | None,
@@ -57,7 +55,6 @@ Jobs = Annotated[
         min=1,
         max=MAX_PARALLEL,
         help="Trials that this process trains at the same time, one thread each; default: 2, or as many as --devices.",
-        show_default=False,
     ),
 ]
 Devices = Annotated[
@@ -66,7 +63,6 @@ Devices = Annotated[
         metavar="D1,D2,...",
         help="Devices of the trials trained at the same time: 0,0,1 puts two on GPU 0 and one on GPU 1; or cpu. "
         "Default: the GPUs in turn.",
-        show_default=False,
     ),
 ]
 SamplerName = Annotated[
@@ -80,7 +76,6 @@ Trials = Annotated[
         min=1,
         max=_MAX_TRIALS,
         help=f"Trials of all processes together, with --sampler random or tpe; default: {_TRIALS}.",
-        show_default=False,
     ),
 ]
 Prune = Annotated[
@@ -93,7 +88,6 @@ Storage = Annotated[
         metavar="URL",
         help="Database of the search for several machines, such as postgresql://HOST/NAME; default: an SQLite file in "
         "--out.",
-        show_default=False,
     ),
 ]
 Seed = Annotated[int, typer.Option(metavar="N", min=0, help="Seed of --sampler random and tpe.")]

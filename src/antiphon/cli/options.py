@@ -47,14 +47,9 @@ def parse_numbers(text: str, most: float) -> list[float]:
     return numbers if all(-most <= number <= most for number in numbers) else []
 
 
-Run = Annotated[
-    Path, typer.Argument(metavar="RUN", help="A run folder, or a file of antiphon pack.", show_default=False)
-]
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or a file of antiphon pack.")]
 Recipe = Annotated[
-    str,
-    typer.Argument(
-        metavar="RECIPE", help="Name of a recipe (see antiphon recipes), or a TOML file.", show_default=False
-    ),
+    str, typer.Argument(metavar="RECIPE", help="Name of a recipe (see antiphon recipes), or a TOML file.")
 ]
 Settings = Annotated[
     list[str] | None,
@@ -62,7 +57,6 @@ Settings = Annotated[
         "--set",
         metavar="KEY=VALUE",
         help="Change a setting, such as data.train=pairs.tsv; repeatable. Keys: antiphon settings [KEY].",
-        show_default=False,
     ),
 ]
 SearchSettings = Annotated[
@@ -72,29 +66,17 @@ SearchSettings = Annotated[
         metavar="KEY=VALUE",
         help="Change how outputs are searched, such as search.length_normalisation=0.7; repeatable. "
         "Keys: antiphon settings search.",
-        show_default=False,
     ),
 ]
-PairFiles = Annotated[
-    list[Path], typer.Argument(metavar="FILE", help="Pairs: one TSV, or two parallel files.", show_default=False)
-]
+PairFiles = Annotated[list[Path], typer.Argument(metavar="FILE", help="Pairs: one TSV, or two parallel files.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace the run in the folder, if there is one.")]
 Device = Annotated[str, typer.Option("--device", metavar="DEVICE", help="Where to compute: auto, cpu or cuda.")]
 Threads = Annotated[
     int | None,
-    typer.Option(
-        metavar="N",
-        min=1,
-        max=MAX_PARALLEL,
-        help="CPU threads; default: chosen by the size of the model.",
-        show_default=False,
-    ),
+    typer.Option(metavar="N", min=1, max=MAX_PARALLEL, help="CPU threads; default: chosen by the size of the model."),
 ]
 Beam = Annotated[
-    int | None,
-    typer.Option(
-        metavar="N", min=1, max=MAX_HYPOTHESES, help="Beam size; default: that of the recipe.", show_default=False
-    ),
+    int | None, typer.Option(metavar="N", min=1, max=MAX_HYPOTHESES, help="Beam size; default: that of the recipe.")
 ]
 
 
@@ -116,17 +98,10 @@ class Questions(StrEnum):
 QuestionsOption = Annotated[Questions, typer.Option("--questions", help="Answer selection: which questions to rank.")]
 Qrels = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="Answer selection: TREC judgements that replace the labels of the file.",
-        show_default=False,
-    ),
+    typer.Option(metavar="FILE", help="Answer selection: TREC judgements that replace the labels of the file."),
 ]
 References = Annotated[
-    list[Path] | None,
-    typer.Option(
-        metavar="FILE", help="Text file with another reference for every line; repeatable.", show_default=False
-    ),
+    list[Path] | None, typer.Option(metavar="FILE", help="Text file with another reference for every line; repeatable.")
 ]
 
 
@@ -138,7 +113,6 @@ ByOption = Annotated[
         metavar="GROUP",
         help="Also show metrics by group: features (single ones, and whole tags), length (of the source) or unseen "
         "(symbols that training never saw); repeatable.",
-        show_default=False,
     ),
 ]
 
@@ -183,14 +157,10 @@ Margin = Annotated[
         max=1e6,
         callback=finite,
         help="Policy beam: ignore hypotheses more than this many nats behind the best; default: that of the recipe.",
-        show_default=False,
     ),
 ]
 PictureFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--plot", metavar="FILE", help="Draw into this file: PNG, SVG or PDF by its ending.", show_default=False
-    ),
+    Path | None, typer.Option("--plot", metavar="FILE", help="Draw into this file: PNG, SVG or PDF by its ending.")
 ]
 
 

@@ -47,9 +47,7 @@ _BYTES_AT_ONCE = 4096
 
 Features = Annotated[
     str | None,
-    typer.Option(
-        metavar="TAG", help="Features of every input, such as N;DAT;PL, if the run reads features.", show_default=False
-    ),
+    typer.Option(metavar="TAG", help="Features of every input, such as N;DAT;PL, if the run reads features."),
 ]
 FormatOption = Annotated[Format, typer.Option(help="Text, or one JSON object for every token read or written.")]
 

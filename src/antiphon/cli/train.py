@@ -30,10 +30,7 @@ if TYPE_CHECKING:
     from antiphon.runs.run_folder import RunFolder
 
 
-Out = Annotated[
-    Path | None,
-    typer.Option(metavar="FOLDER", help="Folder for the run; default: runs/NAME-OF-RECIPE.", show_default=False),
-]
+Out = Annotated[Path | None, typer.Option(metavar="FOLDER", help="Folder for the run; default: runs/NAME-OF-RECIPE.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Resume a run that was stopped, or make it longer.")]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Only read the data and estimate memory and time; write nothing.")

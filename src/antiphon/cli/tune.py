@@ -27,26 +27,16 @@ if TYPE_CHECKING:
 
 DevFiles = Annotated[list[Path], typer.Argument(metavar="DEV", help="Held-out pairs: one TSV, or two parallel files.")]
 Metric = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME", help="Metric to improve; default: accuracy for characters, else bleu.", show_default=False
-    ),
+    str | None, typer.Option(metavar="NAME", help="Metric to improve; default: accuracy for characters, else bleu.")
 ]
 Rounds = Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="Maximum number of search rounds.")]
 NBest = Annotated[int, typer.Option(metavar="N", min=2, max=MAX_HYPOTHESES, help="Candidates per input in each round.")]
 SaveLists = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="Write all candidates and their four scores to this new file, as JSON lines.",
-        show_default=False,
-    ),
+    typer.Option(metavar="FILE", help="Write all candidates and their four scores to this new file, as JSON lines."),
 ]
 Lists = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE", help="Use the candidates of a --save-lists file instead of searching.", show_default=False
-    ),
+    Path | None, typer.Option(metavar="FILE", help="Use the candidates of a --save-lists file instead of searching.")
 ]
 
 
