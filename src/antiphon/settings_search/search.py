@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 from typing import Any, Literal
 
 import optuna
@@ -70,6 +70,7 @@ class SettingsSearch:
 
     def __init__(self, space: SearchSpace, options: SearchOptions) -> None:
         self.space, self.options, self._running = space, options, set[int]()
+        self._claiming = Lock()
 
     @cached_property
     def total(self) -> int:
@@ -110,17 +111,18 @@ class SettingsSearch:
 
     def claim(self) -> Trial | None:
         """A trial for this process to train; None if all have ended or are being trained."""
-        fail_stale_trials(self.study)
-        for trial in filter(is_lost, self.trials()):
-            _RETRY(self.study, trial)
-        while True:
-            trials = self.trials()
-            for rank, trial in enumerate(trials[: self.total]):
-                if trial.state == TrialState.WAITING and self._take(trial):
-                    return self._with_values(trial, rank)
-            if len(trials) >= self.total:
-                return None
-            self.study.add_trial(optuna.create_trial(state=TrialState.WAITING))
+        with self._claiming:  # threads of one process would repeat a lost trial twice
+            fail_stale_trials(self.study)
+            for trial in filter(is_lost, self.trials()):
+                _RETRY(self.study, trial)
+            while True:
+                trials = self.trials()
+                for rank, trial in enumerate(trials[: self.total]):
+                    if trial.state == TrialState.WAITING and self._take(trial):
+                        return self._with_values(trial, rank)
+                if len(trials) >= self.total:
+                    return None
+                self.study.add_trial(optuna.create_trial(state=TrialState.WAITING))
 
     def report(self, trial: Trial, epoch: EpochReport) -> bool:
         """Records an epoch; whether the trial goes on: not if it is pruned, or was silent and is repeated elsewhere."""
