@@ -16,12 +16,12 @@ _UNPRIVILEGED = "nobody"
 """Who runs the server if the tests are run by root, whom PostgreSQL refuses."""
 
 
-def silence(engine):
-    """Makes the last heartbeats of all trials old, as if their processes had died long ago."""
+def silence(engine, trial_ids=None):
+    """Makes the last heartbeats of some trials old, or of all, as if their processes had died long ago."""
+    table = sqlalchemy.Table("trial_heartbeats", sqlalchemy.MetaData(), autoload_with=engine)
+    change = table.update().values(heartbeat=datetime(2020, 1, 1))
     with engine.begin() as connection:
-        connection.execute(
-            sqlalchemy.text("UPDATE trial_heartbeats SET heartbeat = :then"), {"then": datetime(2020, 1, 1)}
-        )
+        connection.execute(change if trial_ids is None else change.where(table.c.trial_id.in_(trial_ids)))
 
 
 def postgresql_programs():

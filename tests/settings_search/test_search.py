@@ -36,6 +36,13 @@ def join(tmp_path, quick_commits):
         yield joined
 
 
+def die(search):
+    """What a process leaves in the database some time after it has been killed."""
+    trial_ids = [*search._running]
+    search._running.clear()
+    silence(search._rdb.engine, trial_ids)
+
+
 def complete_all(search, objective=lambda params: 1.0):
     """Claims and completes all that is left; the parameters of each trial."""
     claimed = []
@@ -72,8 +79,7 @@ def test_a_trial_of_a_process_that_is_gone_is_claimed_again_and_keeps_its_epochs
     assert one.report(lost, EpochReport(1, 5, 2.5, 1.0))
     assert other.claim().params != lost.params
     assert other.claim().params != lost.params
-    one._running.clear()
-    silence(one._rdb.engine)
+    die(one)
     again = [other.claim() for _ in range(2)]
     assert other.claim() is None
     assert again[0].params == lost.params
@@ -111,17 +117,16 @@ def test_a_trial_given_back_waits_for_anyone(join):
 def test_a_process_that_dies_right_after_it_has_claimed_a_trial_does_not_keep_it(join, monkeypatch):
     one, other = join(RANGES, sampler="random", trials=1), join(RANGES, sampler="random", trials=1)
 
-    def die(self, trial, rank):
+    def run_out_of_memory(self, trial, rank):
         raise MemoryError
 
-    monkeypatch.setattr(SettingsSearch, "_with_values", die)
+    monkeypatch.setattr(SettingsSearch, "_with_values", run_out_of_memory)
     with pytest.raises(MemoryError):
         one.claim()
     monkeypatch.undo()
     assert other.claim() is None
     assert not other.is_over
-    one._running.clear()
-    silence(one._rdb.engine)
+    die(one)
     assert set(other.claim().params) == {"train.learning_rate", "model.dropout"}
 
 
@@ -219,6 +224,7 @@ def test_hyperband_gives_all_epochs_to_few_trials_and_the_best_is_among_them(joi
 def test_another_search_in_the_folder_is_refused_and_nothing_changes(join, tmp_path, grid, settings, sampler, message):
     search = join()
     trial = search.claim()
+    search._running.clear()  # no further heartbeats
     before = (tmp_path / "out" / "search.db").read_bytes()
     with pytest.raises(RunError, match=message):
         join(grid, settings, sampler=sampler, trials=4)
