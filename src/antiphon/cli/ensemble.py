@@ -30,8 +30,8 @@ class Mean(StrEnum):
 
 
 def command(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN RUN ...", help="Runs to combine.", show_default=False)],
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the ensemble.", show_default=False)],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN RUN ...", help="Runs to combine.")],
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the ensemble.")],
     mean: Annotated[
         Mean, typer.Option(help="Average probabilities, or their logarithms (of answers: log odds).")
     ] = Mean.probabilities,

@@ -15,13 +15,11 @@ from typing import Annotated
 
 import typer
 
-from antiphon.cli.output_file import refuse_run_file
+from antiphon.cli.options import refuse_run_file
 from antiphon.exceptions import InputError
 
-Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder of part files.", show_default=False)]
-Out = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Where to write; default: standard output.", show_default=False)
-]
+Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder of part files.")]
+Out = Annotated[Path | None, typer.Option(metavar="FILE", help="Where to write; default: standard output.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace the file, if there is one.")]
 
 

@@ -21,10 +21,7 @@ from antiphon.cli.options import Run
 from antiphon.terminal import printable
 
 Out = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE", help="Where to write; default: NAME-OF-RUN.zip in the current folder.", show_default=False
-    ),
+    Path | None, typer.Option(metavar="FILE", help="Where to write; default: NAME-OF-RUN.zip in the current folder.")
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace the file, if there is one.")]
 

@@ -11,8 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from antiphon.cli.prediction_job import OutputFormat, PredictionJob
-from antiphon.cli.prediction_notes import Notes, Progress
+from antiphon.cli.prediction_job import Notes, OutputFormat, PredictionJob, Progress
 from antiphon.exceptions import InputError
 from antiphon.terminal import count_of, one_line, print_note
 

@@ -1,13 +1,14 @@
-"""N-best lists: candidates with all their scores, collected over searches, and saved for tuning."""
+"""N-best lists: candidates with all their scores, collected over searches, and saved; and one table of them all."""
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from antiphon.api import Prediction
 from antiphon.exceptions import InputError
@@ -19,7 +20,49 @@ from antiphon.torch_free.channel_weights import Weights
 from antiphon.torch_free.codec import PairCodec
 from antiphon.torch_free.files import read_lines
 from antiphon.torch_free.readers import Pair
-from antiphon.tune.weight_search import CandidateTable
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class CandidateTable:
+    """The candidates of every sentence: four scores, -inf where a list is shorter, statistics of a metric, and gain.
+
+    ``metric`` is the value of a sum of statistics (``metrics/output_statistics.py``), ``gain`` the quality of each
+    alone.
+    """
+
+    scores: Array
+    statistics: Array
+    gain: Array
+    metric: Callable[[Array], float]
+
+    def pick(self, weights: Array) -> NDArray[np.int64]:
+        """The index of the candidate that the weights choose from every list."""
+        chosen: NDArray[np.int64] = self._totals(weights).argmax(1)
+        return chosen
+
+    def value(self, weights: Array) -> float:
+        """The metric of the chosen candidates."""
+        chosen = np.take_along_axis(self.statistics, self.pick(weights)[:, None, None], 1)
+        return self.metric(chosen.sum((0, 1)))
+
+    def expected_gain(self, weights: Array) -> float:
+        """The mean gain if candidates were drawn in proportion to their exponentiated scores."""
+        totals = self._totals(weights)
+        peak = totals.max(1, keepdims=True)
+        mass = np.exp(totals - np.where(np.isfinite(peak), peak, 0.0))
+        return float(((mass * self.gain).sum(1) / np.maximum(mass.sum(1), 1e-9)).mean())
+
+    def _totals(self, weights: Array) -> Array:
+        """The weighted sums, without scores that weigh nothing: 0 times -inf, of what a model cannot write, is NaN.
+
+        The last score, of length, is -inf only where there is no candidate.
+        """
+        exists = np.isfinite(self.scores[:, :, -1])
+        weighs = exists[:, :, None] & (weights != 0)
+        weighed: Array = np.where(weighs, self.scores, 0.0) @ weights
+        return np.where(exists, weighed, -np.inf)
 
 
 @dataclass

@@ -1,9 +1,8 @@
-"""The training end of a trial's connection to its search: it reports every epoch, and is told whether to go on."""
+"""The training end of the connection between a search of settings (``antiphon grid``) and one of its trials."""
 
-import json
 import os
-import socket
 from collections.abc import Mapping
+from multiprocessing.connection import Connection
 from typing import NamedTuple
 
 from torch import nn
@@ -11,9 +10,8 @@ from torch import nn
 from antiphon.training.callback import Callback
 from antiphon.training.history import History
 
-SOCKET_VARIABLE = "ANTIPHON_TRIAL_SOCKET"
-"""Environment variable with the descriptor of the socket."""
-GO_ON, STOP = b"go on\n", b"stop\n"
+TRIAL_VARIABLE = "ANTIPHON_TRIAL"
+"""Environment variable with the descriptor of the connection."""
 
 
 class EpochReport(NamedTuple):
@@ -28,8 +26,8 @@ class EpochReport(NamedTuple):
 class TrialReport(Callback):
     """Reports every epoch, also those before a resume, and stops training like Ctrl-C if it is told to."""
 
-    def __init__(self, connection: socket.socket) -> None:
-        self._file = connection.makefile("rwb")
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
         self._max_epochs, self._metric, self._seconds = 0, "", 0.0
 
     def on_train_begin(self, history: History, max_epochs: int) -> None:
@@ -44,14 +42,12 @@ class TrialReport(Callback):
 
     def _report(self, row: Mapping[str, float]) -> None:
         self._seconds += row["seconds"]
-        epoch = EpochReport(int(row["epoch"]), self._max_epochs, row[self._metric], self._seconds)
-        self._file.write(json.dumps(epoch).encode() + b"\n")
-        self._file.flush()
-        if self._file.readline() != GO_ON:
+        self._connection.send(EpochReport(int(row["epoch"]), self._max_epochs, row[self._metric], self._seconds))
+        if not self._connection.recv():
             raise KeyboardInterrupt
 
 
 def trial_callbacks() -> list[Callback]:
     """The callback that reports to the search that has started this process, if one has."""
-    descriptor = os.environ.pop(SOCKET_VARIABLE, "")
-    return [TrialReport(socket.socket(fileno=int(descriptor)))] if descriptor.isdecimal() else []
+    descriptor = os.environ.pop(TRIAL_VARIABLE, "")
+    return [TrialReport(Connection(int(descriptor)))] if descriptor.isdecimal() else []
