@@ -12,7 +12,7 @@ import antiphon
 
 SOURCE = Path(antiphon.__file__).parent
 LAYERS = [
-    {"child_processes", "exceptions", "pause_points", "terminal", "triton_support"},
+    {"child_processes", "exceptions", "terminal", "triton_support"},
     {"console"},
     {"storage"},
     {"torch_free"},

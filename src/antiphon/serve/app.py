@@ -57,8 +57,7 @@ def create_app(service: Service) -> ASGIApp:
 
 @asynccontextmanager
 async def running(service: Service) -> AsyncIterator[None]:
-    """Starts the worker thread, and stops it after the jobs that are running."""
-    service.batcher.start()
+    """Gets ready for requests, and ends the worker threads after the jobs that are running."""
     await warm_up(service)
     gc.collect()
     gc.freeze()  # modules and models stay, and collecting garbage among them would hold up all streams

@@ -1,7 +1,7 @@
 """The service behind its endpoints: validates requests, submits them to the batcher, and builds the responses."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar, cast
 
@@ -39,8 +39,8 @@ from antiphon.torch_free.readers import Source
 
 T = TypeVar("T")
 Json = dict[str, Any]
-JOB_ITEMS = 32
-"""A request with more inputs is computed in parts, so that others need not wait for all of it."""
+LONG = 64
+"""Characters of a text that counts as two where a request is computed in parts."""
 
 
 class StreamSocketLike(Protocol):
@@ -142,7 +142,7 @@ class Service:
         def compute(sources: list[Source]) -> Sequence[Prediction]:
             return list(model.predict_lazily(sources, options))
 
-        found = await self.compute(("predict", body.run, options), sources, compute)
+        found = await self.compute(("predict", body.run, options), sources, compute, lambda source: len(source.text))
         return {"run": body.run, "predictions": [prediction_answer(prediction) for prediction in found]}
 
     def source(self, model: Model, given: str | TextInput, where: str, options: PredictOptions) -> Source:
@@ -168,7 +168,8 @@ class Service:
     async def score(self, body: ScoreBody) -> Json:
         """Probabilities of pairs."""
         model = self.model(body.run, "score")
-        found = await self.compute(("score", body.run), self.pairs(model, body.pairs), partial(score_answers, model))
+        pairs = self.pairs(model, body.pairs)
+        found = await self.compute(("score", body.run), pairs, partial(score_answers, model), characters_of)
         return {"run": body.run, "scores": list(found)}
 
     async def align(self, body: AlignBody) -> Json:
@@ -181,7 +182,7 @@ class Service:
         def compute(pairs: list[tuple[Source, str]]) -> list[Json]:
             return [alignment_answer(alignment) for alignment in model.align(pairs)]
 
-        return {"run": body.run, "alignments": list(await self.compute(("align", body.run), pairs, compute))}
+        return {"run": body.run, "alignments": await self.compute(("align", body.run), pairs, compute, characters_of)}
 
     async def rank(self, body: RankBody) -> Json:
         """Ranked sentences."""
@@ -192,7 +193,7 @@ class Service:
         answers = tuple(Answer(str(index), text) for index, text in enumerate(body.sentences))
         compute = partial(model.rank_questions, explain=body.explain)
         (ranked,) = await self.compute(
-            ("rank", body.run, body.explain), [Question("", body.question, answers)], compute
+            ("rank", body.run, body.explain), [Question("", body.question, answers)], compute, lambda _: 0
         )
         return {"run": body.run, "ranking": [each.to_dict() for each in ranked]}
 
@@ -204,7 +205,7 @@ class Service:
             self.check_text("texts", text)
         features = features_of(model, body.features, "features")
         compute = partial(token_answers, cast(NeuralModel, model), features=features, top=body.top)
-        found = await self.compute(("tokens", body.run, features, body.top), body.texts, compute)
+        found = await self.compute(("tokens", body.run, features, body.top), body.texts, compute, len)
         return {"run": body.run, "texts": list(found)}
 
     async def lattice(self, body: LatticeBody) -> Json:
@@ -224,12 +225,12 @@ class Service:
         shown = await self.compute_alone(partial(self.lattices[body.run].cell, body, features))
         return {"run": body.run, **shown}
 
-    async def compute(self, key: Hashable, items: Sequence[Any], compute: Compute) -> Sequence[Any]:
-        """The results of items, in parts if there are many."""
+    async def compute(
+        self, key: Hashable, items: Sequence[Any], compute: Compute, characters: Callable[[Any], int]
+    ) -> list[Any]:
+        """The results of items, in parts if there are many or long ones; ``characters`` says how long each is."""
         self._check_running()
-        parts = [items[start : start + JOB_ITEMS] for start in range(0, len(items), JOB_ITEMS)]
-        found = await gather_all([self.batcher.submit(key, part, compute) for part in parts])
-        return [result for part in found for result in part]
+        return await self.batcher.submit_parts(key, items, compute, lambda item: 1 + characters(item) // LONG)
 
     async def compute_alone(self, compute: Callable[[], T]) -> T:
         """The result of a computation that is never batched with others."""
@@ -271,11 +272,7 @@ class Service:
             raise RefusedError(413, f"{where}: {cells:,} cells, expected at most {self.limits.cells:,}")
 
 
-async def gather_all(tasks: Sequence[Awaitable[T]]) -> list[T]:
-    """The results of all; if one fails or the caller is cancelled, so are the others."""
-    running = [asyncio.ensure_future(task) for task in tasks]
-    try:
-        return await asyncio.gather(*running)
-    finally:
-        for task in running:
-            task.cancel()
+def characters_of(pair: tuple[Source, str]) -> int:
+    """The length of a pair."""
+    source, target = pair
+    return len(source.text) + len(target)

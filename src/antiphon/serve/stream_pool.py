@@ -1,6 +1,6 @@
 """Streams that advance together: those of one run with the same search are a group, whatever their bias and features.
 
-All but ``StreamPool.close`` runs in the worker thread. A step brings pieces of input to one stream; the steps of one
+All but ``StreamPool.close`` runs in the thread of streams. A step brings pieces of input to one stream; the steps of one
 call are done piece by piece for all streams at once. If a call fails, no stream knows which of its pieces the group has
 read: the group is dropped, and each stream reads again what it had read before the call, in a new group.
 """
@@ -10,6 +10,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
 from antiphon.api import Model, StreamOptions
+from antiphon.decode.captured_step import CAPTURING
 from antiphon.torch_free.text_streams import StreamGroup
 
 Output = tuple[list[str], float]
@@ -80,7 +81,8 @@ class StreamPool:
         results = [StreamStepResult() for _ in steps]
         try:
             for position in range(max((len(step.pieces) + step.ends for step in steps), default=0)):
-                self._advance_once(position, list(zip(steps, results, strict=True)))
+                with CAPTURING:
+                    self._advance_once(position, list(zip(steps, results, strict=True)))
         except BaseException:
             self.group = None
             raise
