@@ -4,10 +4,10 @@ from itertools import chain
 
 import pytest
 
-from antiphon.serve.stream_pool import OpenStream, StreamPool, StreamSearch, StreamStep
 from antiphon.serve.stream_socket import TOKENS_AT_ONCE, steps_of
+from antiphon.serve.streams import OpenStream, StreamPool, StreamSearch, StreamStep
 
-SEARCH = StreamSearch("online", "beam", None, None)
+SEARCH = StreamSearch()
 
 
 def output_of(model, *texts):

@@ -24,7 +24,7 @@ from typing import Any, TypeVar, cast
 
 from antiphon.exceptions import AntiphonError
 from antiphon.serve.guards import RefusedError
-from antiphon.serve.service_metrics import ServiceMetrics
+from antiphon.serve.monitoring import ServiceMetrics
 
 T = TypeVar("T")
 Compute = Callable[[list[Any]], Sequence[Any]]
@@ -39,7 +39,6 @@ _STREAMS_GATHER = 0.010
 """Maximum number of seconds that steps of streams gather: open streams never stop sending them."""
 _LONGEST_PAUSE = 0.01
 """Jobs stop gathering after this many seconds without a new one, or a quarter of the last batch's time if shorter."""
-_RETRY_AFTER = [(b"retry-after", b"1")]
 _log = logging.getLogger(__name__)
 
 
@@ -47,7 +46,7 @@ class StoppingError(RefusedError):
     """The service stops and takes no new work."""
 
     def __init__(self) -> None:
-        super().__init__(503, "the service is stopping, expected a request to another one", [(b"retry-after", b"5")])
+        super().__init__(503, "the service is stopping, expected a request to another one", {"Retry-After": "5"})
 
 
 class StepError(RefusedError):
@@ -168,9 +167,8 @@ class Batcher:
             raise StoppingError
         if self.waiting + len(items) > self.max_queue:
             self.metrics.refused.labels("queue").inc()
-            raise RefusedError(
-                429, f"{self.waiting:,} inputs are waiting already, expected a request later", _RETRY_AFTER
-            )
+            message = f"{self.waiting:,} inputs are waiting already, expected a request later"
+            raise RefusedError(429, message, {"Retry-After": "1"})
         job = Job(key, items, compute, asyncio.get_running_loop().create_future(), size or len(items))
         lane = self._streams if of_stream else self._others
         lane.add(job)
@@ -187,9 +185,7 @@ class Batcher:
     ) -> list[Any]:
         """The results of items that are computed in parts, so that others need not wait for all of them."""
         parts = list(packed(items, size, PART))
-        jobs = [
-            asyncio.ensure_future(self.submit(key, part, compute, size=sum(map(size, part)))) for part in parts
-        ]
+        jobs = [asyncio.ensure_future(self.submit(key, part, compute, size=sum(map(size, part)))) for part in parts]
         try:
             return list(chain.from_iterable(await asyncio.gather(*jobs)))
         finally:  # if one fails or the caller is cancelled, so are the others
@@ -262,7 +258,7 @@ class Batcher:
                 _log.exception("%d steps of streams failed", len(jobs))
                 return [StepError() for _ in jobs]
             if len(jobs) == 1:
-                return [RefusedError.of(error) if isinstance(error, AntiphonError) else error]
+                return [RefusedError(400, str(error)) if isinstance(error, AntiphonError) else error]
             return [outcome for job in jobs for outcome in self._compute_wanted([job], can_repeat=True)]
         self.metrics.batch_items.observe(len(items))
         self.metrics.batch_seconds.observe(time.monotonic() - started)
