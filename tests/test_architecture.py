@@ -12,13 +12,13 @@ import antiphon
 
 SOURCE = Path(antiphon.__file__).parent
 LAYERS = [
-    {"child_processes", "exceptions", "terminal", "triton_support"},
+    {"child_processes", "device", "exceptions", "terminal"},
     {"console"},
     {"storage"},
     {"torch_free"},
     {"data", "lattice"},
     {"nn", "recipe"},
-    {"device", "metrics", "models"},
+    {"metrics", "models"},
     {"decode"},
     {"runs"},
     {"ranking"},
