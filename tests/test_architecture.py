@@ -12,8 +12,8 @@ import antiphon
 
 SOURCE = Path(antiphon.__file__).parent
 LAYERS = [
-    {"child_processes", "device", "exceptions", "terminal"},
-    {"console"},
+    {"child_processes", "exceptions", "terminal"},
+    {"console", "device"},
     {"storage"},
     {"torch_free"},
     {"data", "lattice"},
