@@ -19,7 +19,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, TypeVar, cast
 
 from antiphon.exceptions import AntiphonError
@@ -224,14 +224,14 @@ class Batcher:
     def _hand_over(self, lane: Lane) -> None:
         """Hands the next jobs of a lane to its thread."""
         jobs, started = lane.take(), time.monotonic()
-        done = asyncio.get_running_loop().run_in_executor(lane.thread, self._compute, jobs, lane.can_repeat)
+        done = asyncio.get_running_loop().run_in_executor(lane.thread, self._compute_wanted, jobs, lane.can_repeat)
         done.add_done_callback(partial(self._finish, lane, jobs, started))
 
-    def _finish(self, lane: Lane, jobs: list[Job], started: float, done: "asyncio.Future[list[Outcome]]") -> None:
+    def _finish(self, lane: Lane, jobs: list[Job], started: float, done: "asyncio.Future[dict[Job, Outcome]]") -> None:
         """Sets the results of jobs, and schedules the next ones."""
         lane.finish(sum(len(job.items) for job in jobs), time.monotonic() - started)
         self._schedule(lane)
-        for job, outcome in zip(jobs, done.result(), strict=True):
+        for job, outcome in done.result().items():
             if job.future.done():
                 continue
             if isinstance(outcome, BaseException):
@@ -239,16 +239,14 @@ class Batcher:
             else:
                 job.future.set_result(outcome)
 
-    def _compute(self, jobs: list[Job], can_repeat: bool) -> list[Outcome]:
-        """The results of each job; if one fails, each is computed by itself if that is possible, or all fail."""
+    def _compute_wanted(self, jobs: list[Job], can_repeat: bool) -> dict[Job, Outcome]:
+        """The results of the jobs that a client still waits for; runs in the thread of a lane."""
         wanted = [job for job in jobs if not job.future.done()]
         self.metrics.dropped.inc(len(jobs) - len(wanted))
-        outcomes = dict(zip(wanted, self._compute_wanted(wanted, can_repeat=can_repeat), strict=True))
-        return [outcomes.get(job, ()) for job in jobs]
+        return dict(zip(wanted, self._compute(wanted, can_repeat), strict=True)) if wanted else {}
 
-    def _compute_wanted(self, jobs: list[Job], *, can_repeat: bool) -> Iterable[Outcome]:
-        if not jobs:
-            return []
+    def _compute(self, jobs: list[Job], can_repeat: bool) -> list[Outcome]:
+        """The results of each job; if one fails, each is computed by itself if that is possible, or all fail."""
         started = time.monotonic()
         try:
             items = list(chain.from_iterable(job.items for job in jobs))
@@ -259,11 +257,8 @@ class Batcher:
                 return [StepError() for _ in jobs]
             if len(jobs) == 1:
                 return [RefusedError(400, str(error)) if isinstance(error, AntiphonError) else error]
-            return [outcome for job in jobs for outcome in self._compute_wanted([job], can_repeat=True)]
+            return [outcome for job in jobs for outcome in self._compute([job], can_repeat)]
         self.metrics.batch_items.observe(len(items))
         self.metrics.batch_seconds.observe(time.monotonic() - started)
-        parts, start = [], 0
-        for job in jobs:
-            parts.append(results[start : start + len(job.items)])
-            start += len(job.items)
-        return parts
+        remaining = iter(results)
+        return [list(islice(remaining, len(job.items))) for job in jobs]
