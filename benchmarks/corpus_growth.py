@@ -65,12 +65,12 @@ def child(part, folder):
 
 def encode(folder):
     """Reads, numbers and encodes the text, as the first training does."""
-    from antiphon.training.data import prepare as preparation
+    from antiphon.training import prepare as preparation
 
     count = timed(preparation, "write_counted_corpus")
     started, cpu = time.perf_counter(), time.process_time()
     (folder / "prepared").mkdir()
-    prepared = preparation.prepare(recipe(folder), preparation.RunFolder(folder / "prepared"), print)
+    _, prepared = preparation.prepare(recipe(folder), preparation.RunFolder(folder / "prepared"), print)
     seconds = time.perf_counter() - started
     report(seconds=seconds, cpu_s=time.process_time() - cpu, count_s=sum(count), kept=len(prepared.train))
 
@@ -78,7 +78,7 @@ def encode(folder):
 def start(folder):
     """Starts the training command and ends it after its first step."""
     from antiphon.cli import main
-    from antiphon.training.progress_bar import ProgressBar
+    from antiphon.training.callback import ProgressBar
 
     def end(*_):
         report()
@@ -132,8 +132,7 @@ def timed(module, name):
 
 
 def recipe(folder):
-    from antiphon.recipe.recipe_file import load_recipe
-    from antiphon.recipe.shipped_recipes import find_recipe
+    from antiphon.recipe.recipe_file import find_recipe, load_recipe
 
     return load_recipe(find_recipe("summarisation"), data_settings(folder))
 

@@ -11,8 +11,7 @@ import tempfile
 from pathlib import Path
 
 import antiphon
-from antiphon.recipe.recipe_file import load_recipe
-from antiphon.recipe.shipped_recipes import find_recipe
+from antiphon.recipe.recipe_file import find_recipe, load_recipe
 from antiphon.training.fit import train
 
 LETTERS = "aeioubdgkmst"

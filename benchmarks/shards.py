@@ -13,8 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from antiphon.recipe.recipe_file import load_recipe
-from antiphon.recipe.shipped_recipes import find_recipe
+from antiphon.recipe.recipe_file import find_recipe, load_recipe
 from antiphon.training.fit import train
 
 LINES = {"transducer": 20_480, "suffix_rule": 204_800}

@@ -22,12 +22,12 @@ import torch
 from antiphon.data.batch import Batch
 from antiphon.device import keep_freed_memory
 from antiphon.models import transducer
-from antiphon.recipe.kinds import KINDS, resolve
+from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.schema import TrainSection
 from antiphon.torch_free.vocab import UNKNOWN, CopiedWords
+from antiphon.training.cuda_graph_step import CudaGraphStep
 from antiphon.training.optimisation import Optimisation
-from antiphon.training.step.cuda_graph_step import CudaGraphStep
-from antiphon.training.step.step import Step, negative_log_likelihood
+from antiphon.training.step import Step, negative_log_likelihood
 
 SIZES = {
     "cpu": [(32, 12, 12, 40, 128), (32, 50, 25, 20_000, 256)],
@@ -114,7 +114,8 @@ def new_step(kind, way, batch, V, H):
     if not settings.get("copy_words"):
         batch = batch._replace(target=batch.target.masked_fill(batch.target >= V, UNKNOWN), copied=batch.copied[:, :0])
     torch.manual_seed(0)
-    model = resolve(entry.model)(V, V, **settings).to(device())
+    assert entry.network is not None
+    model = entry.network()(V, V, **settings).to(device())
     optimisation = Optimisation.of(TrainSection(precision="float32"))
     step = Step(model, negative_log_likelihood, optimisation.new_optimiser(model), optimisation.clip)
     if way == "captured":

@@ -10,8 +10,7 @@ import torch
 
 import antiphon as package
 from antiphon.data.batch import Batch
-from antiphon.recipe.recipe_file import load_recipe
-from antiphon.recipe.shipped_recipes import find_recipe
+from antiphon.recipe.recipe_file import find_recipe, load_recipe
 from antiphon.torch_free.readers import Pair, Source
 from antiphon.training.fit import train
 from tests.toy import words

@@ -21,9 +21,9 @@ LAYERS = [
     {"metrics", "models"},
     {"decode"},
     {"runs"},
-    {"ranking"},
     {"report"},
     {"training"},
+    {"ranking"},
     {"api"},
     {"lite"},
     {"demo", "export", "integrations", "serve", "settings_search", "tune"},
@@ -39,7 +39,10 @@ def layer_of(parts):
 
 
 def imported_layers(path):
-    """The parts of antiphon that a file needs when it is imported; what is for type checkers alone is left out."""
+    """The parts of antiphon that a file needs; what is for type checkers alone is left out.
+
+    Of the registry of kinds, which names what lies above it in functions, only what it needs when it is imported.
+    """
     tree = ast.parse(path.read_text(encoding="utf-8"))
     for_type_checkers = {
         id(inner)
@@ -47,7 +50,7 @@ def imported_layers(path):
         if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
         for inner in ast.walk(node)
     }
-    for node in ast.walk(tree):
+    for node in tree.body if path == SOURCE / "recipe/kinds.py" else ast.walk(tree):
         if id(node) in for_type_checkers:
             continue
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("antiphon."):

@@ -10,8 +10,7 @@ import pytest
 import torch
 
 import antiphon
-from antiphon.recipe.recipe_file import as_table, load_recipe
-from antiphon.recipe.shipped_recipes import find_recipe
+from antiphon.recipe.recipe_file import as_table, find_recipe, load_recipe
 from tests.toy import words, write_pairs
 
 SMALL = {"model.hidden_size": 8, "model.layers": 1, "train.max_epochs": 2, "train.passes": 1, "search.beam": 2}

@@ -21,7 +21,7 @@ from antiphon.torch_free.codec import Normalisation, PairCodec, TextCodec, Words
 from antiphon.torch_free.readers import Pair, Source
 from antiphon.torch_free.results import Candidate
 from antiphon.torch_free.vocab import END, UNKNOWN, Vocab
-from antiphon.training.tasks.generation_validation import GenerationValidation, OutputMetrics
+from antiphon.training.generation_validation import GenerationValidation, OutputMetrics
 from tests.networks import build_network
 
 STEPS = Normalisation()

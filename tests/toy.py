@@ -3,10 +3,10 @@
 import random
 from pathlib import Path
 
-from antiphon.recipe.shipped_recipes import FOLDER
+from antiphon.recipe.recipe_file import SHIPPED
 
 VOWELS = "aeiou"
-TOY = FOLDER / "toy"
+TOY = SHIPPED / "toy"
 """The pairs of this language that come with the package."""
 
 

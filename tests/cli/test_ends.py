@@ -15,7 +15,7 @@ from threading import Thread
 
 import pytest
 
-from antiphon.training.checkpoint import load_checkpoint
+from antiphon.training.state import load_checkpoint
 from tests.interrupts import feed_without_end, hear_ctrl_c
 from tests.toy import write_pairs
 

@@ -23,8 +23,7 @@ def folder(tmp_path_factory):
 def runs(folder):
     """Suffix rules of few and of many pairs."""
 
-    from antiphon.recipe.recipe_file import load_recipe
-    from antiphon.recipe.shipped_recipes import find_recipe
+    from antiphon.recipe.recipe_file import find_recipe, load_recipe
     from antiphon.training.fit import train
 
     for name in ("few", "many"):

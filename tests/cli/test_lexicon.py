@@ -12,8 +12,7 @@ from tests.toy import TOY
 def lowercase_rules(tmp_path_factory):
     """Suffix rules of lower-cased text."""
 
-    from antiphon.recipe.recipe_file import load_recipe
-    from antiphon.recipe.shipped_recipes import find_recipe
+    from antiphon.recipe.recipe_file import find_recipe, load_recipe
     from antiphon.training.fit import train
 
     out = tmp_path_factory.mktemp("lexicon") / "run"

@@ -7,10 +7,13 @@ import pytest
 import torch
 from torch import nn
 
+from antiphon.api.generation_models import NeuralModel
+from antiphon.decode.beam_search import search_outputs
 from antiphon.exceptions import RecipeError
 from antiphon.models.token_likelihood import log_likelihood
-from antiphon.recipe.kinds import KINDS, Kind, register, resolve
+from antiphon.recipe.kinds import KINDS, Kind, register
 from antiphon.recipe.model_sections import ModelSection
+from antiphon.training.generation_task import GenerationTask
 from tests.toy import write_pairs
 
 
@@ -45,11 +48,11 @@ class Bigram(nn.Module):
 
 ENTRY = Kind(
     BigramSection,
-    "antiphon.api.generation_models:NeuralModel",
+    lambda: NeuralModel,
     frozenset(("pairs", "batches", "epochs", "search")),
-    Bigram,
-    task="antiphon.training.tasks.generation_task:GenerationTask",
-    search="antiphon.decode.beam_search:search_outputs",
+    lambda: Bigram,
+    task=lambda: GenerationTask,
+    search=lambda: search_outputs,
 )
 
 
@@ -89,9 +92,9 @@ def test_a_kind_that_is_not_registered_is_refused_with_those_that_are(antiphon, 
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_every_reference_of_the_registry_leads_somewhere(name):
+def test_every_entry_of_the_registry_leads_somewhere(name):
     kind = KINDS[name]
-    fields = ("interface", "model", "load", "task", "count", "search", "path_search", "explain", "rank")
-    references = [getattr(kind, field) for field in fields]
-    assert all(callable(resolve(reference)) for reference in references if reference is not None)
+    fields = ("interface", "network", "load", "task", "count", "check", "search", "path_search", "explain", "rank")
+    entries = [getattr(kind, field) for field in fields]
+    assert all(callable(entry()) for entry in entries if entry is not None)
     assert kind.made_by or kind.task is not None or kind.count is not None

@@ -4,8 +4,7 @@ import tomllib
 
 import pytest
 
-from antiphon.recipe.recipe_file import load_recipe
-from antiphon.recipe.shipped_recipes import FOLDER, find_recipe, recipe_names
+from antiphon.recipe.recipe_file import SHIPPED, find_recipe, load_recipe, recipe_names
 
 
 def test_recipes_lists_every_recipe_with_its_task_and_kind(antiphon, monkeypatch):
@@ -18,7 +17,7 @@ def test_recipes_lists_every_recipe_with_its_task_and_kind(antiphon, monkeypatch
 
 
 def test_recipes_prints_a_recipe_as_it_is(antiphon):
-    assert antiphon("recipes", "g2p").out == (FOLDER / "g2p.toml").read_text()
+    assert antiphon("recipes", "g2p").out == (SHIPPED / "g2p.toml").read_text()
 
 
 def test_a_copied_recipe_finds_its_data(antiphon, tmp_path):
@@ -42,7 +41,7 @@ def test_a_path_is_still_a_recipe(tmp_path):
     own = tmp_path / "g2p.toml"
     own.write_text("[train]\nseed = 7\n")
     assert find_recipe(str(own)) == own
-    assert find_recipe("g2p") == FOLDER / "g2p.toml"
+    assert find_recipe("g2p") == SHIPPED / "g2p.toml"
 
 
 def test_a_grid_takes_names(antiphon, tmp_path):
@@ -50,7 +49,7 @@ def test_a_grid_takes_names(antiphon, tmp_path):
     result = antiphon("grid", "toy", *grid)
     assert result.status == 0, result.err
     best = tomllib.loads((tmp_path / "grid/best.toml").read_text())
-    assert best["data"]["train"] == str(FOLDER / "toy/train.tsv")
+    assert best["data"]["train"] == str(SHIPPED / "toy/train.tsv")
 
 
 def test_a_folder_whose_name_is_no_text_is_printed_with_escapes(antiphon, tmp_path):

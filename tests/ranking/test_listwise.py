@@ -7,16 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.exceptions import RunError
-from antiphon.ranking.cross_encoder import CrossEncoder
-from antiphon.ranking.joint_batches import JointBatch
 from antiphon.ranking.listwise import ListwiseLoss, QuestionBatch, plan_question_batches, question_loss
-from antiphon.ranking.matcher import Matcher
+from antiphon.ranking.matchers import CrossEncoder, Matcher
 from antiphon.ranking.pretrained_encoder import new_encoder
-from antiphon.ranking.question_batches import MatchCorpus
+from antiphon.ranking.question_batches import JointBatch, MatchCorpus
 from antiphon.ranking.sentence_models import AttentiveState, FixedVectors, ReaderSizes
 from antiphon.training import distributed
-from antiphon.training.data.epoch_batches import EpochBatches
-from antiphon.training.step.out_of_memory import MicroBatchLimit
+from antiphon.training.out_of_memory import MicroBatchLimit
+from antiphon.training.task import EpochBatches
 from tests.encoders import write_encoder
 
 LISTS = [

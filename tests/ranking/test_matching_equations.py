@@ -2,7 +2,7 @@
 
 import torch
 
-from antiphon.ranking.matcher import Matcher
+from antiphon.ranking.matchers import Matcher
 from antiphon.ranking.question_batches import MatchBatch
 from antiphon.ranking.sentence_models import AttentiveState, FixedVectors, LastState, ReaderSizes
 

@@ -3,10 +3,17 @@
 import pytest
 import torch
 
-from antiphon.ranking.matcher import Matcher
-from antiphon.ranking.pretrained_sentence import PretrainedSentence
+from antiphon.ranking.matchers import Matcher
 from antiphon.ranking.question_batches import MatchBatch
-from antiphon.ranking.sentence_models import AttentiveState, BagOfWords, Bigram, FixedVectors, LastState, ReaderSizes
+from antiphon.ranking.sentence_models import (
+    AttentiveState,
+    BagOfWords,
+    Bigram,
+    FixedVectors,
+    LastState,
+    PretrainedSentence,
+    ReaderSizes,
+)
 from tests.encoders import tiny_encoder
 
 VECTORS = torch.tensor([[0.0, 0.0], [9.0, 9.0], [1.0, 2.0], [3.0, -1.0], [0.5, 0.5]])

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from antiphon.exceptions import RunError
-from antiphon.ranking.logistic import Logistic
-from antiphon.ranking.word_overlap import Overlap
+from antiphon.ranking.overlap import Logistic, Overlap
 
 SENTENCES = [["the", "cat", "sat"], ["the", "cat", "cat"], ["a", "dog"]]
 

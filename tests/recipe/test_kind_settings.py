@@ -7,11 +7,10 @@ from typing import get_args
 import pytest
 
 from antiphon.exceptions import RecipeError
-from antiphon.recipe.kind_settings import section_fields
-from antiphon.recipe.kinds import KINDS, resolve
-from antiphon.recipe.recipe_file import load_recipe, save_recipe
+from antiphon.recipe.kinds import KINDS
+from antiphon.recipe.recipe_file import find_recipe, load_recipe, recipe_names, save_recipe
 from antiphon.recipe.schema import Recipe
-from antiphon.recipe.shipped_recipes import find_recipe, recipe_names
+from antiphon.recipe.settings import section_fields
 
 
 @pytest.fixture
@@ -23,10 +22,10 @@ def recipe(tmp_path):
     return write
 
 
-@pytest.mark.parametrize("kind", [name for name, kind in KINDS.items() if kind.model is not None])
+@pytest.mark.parametrize("kind", [name for name, kind in KINDS.items() if kind.network is not None])
 def test_a_section_has_the_settings_that_its_model_is_built_with(kind):
     from_data = {"source_size", "target_size", "feature_size", "counterparts", "emit_probability"}
-    assert set(arguments_of(resolve(KINDS[kind].model))) - from_data == settings_in(kind)
+    assert set(arguments_of(KINDS[kind].network())) - from_data == settings_in(kind)
 
 
 def arguments_of(model):

@@ -3,9 +3,8 @@ import tomllib
 import pytest
 
 from antiphon.exceptions import RecipeError
-from antiphon.recipe.recipe_file import change_search, load_recipe, parse_recipe, save_recipe
+from antiphon.recipe.recipe_file import change_search, find_recipe, load_recipe, parse_recipe, save_recipe
 from antiphon.recipe.schema import Recipe
-from antiphon.recipe.shipped_recipes import find_recipe
 
 
 def write(tmp_path, text):

@@ -4,7 +4,7 @@ import pytest
 
 from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.schema import Recipe
-from antiphon.recipe.settings_list import all_settings
+from antiphon.recipe.settings import all_settings
 
 
 def described():

@@ -8,7 +8,7 @@ import pytest
 from optuna.trial import TrialState, create_trial
 
 from antiphon.exceptions import RunError
-from antiphon.recipe.shipped_recipes import find_recipe
+from antiphon.recipe.recipe_file import find_recipe
 from antiphon.settings_search import search as search_module
 from antiphon.settings_search.results import importances, results_of
 from antiphon.settings_search.search import SearchOptions, SettingsSearch

@@ -26,7 +26,7 @@ dev_metric = "accuracy"
 WORKER = """
 import sys
 from pathlib import Path
-from antiphon.recipe.shipped_recipes import find_recipe
+from antiphon.recipe.recipe_file import find_recipe
 from antiphon.settings_search.search import SearchOptions, SettingsSearch
 from antiphon.settings_search.search_space import parse_space
 space = parse_space(find_recipe("toy"), [], ["model.dropout=0.0..0.5"], Path(sys.argv[1]))

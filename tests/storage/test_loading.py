@@ -13,7 +13,7 @@ import antiphon as package
 from antiphon.exceptions import AntiphonError, RunError
 from antiphon.runs.run_folder import locked_folder
 from antiphon.storage.manifest import FORMAT
-from antiphon.training.checkpoint import Checkpoint, load_checkpoint, refuse_other_shapes
+from antiphon.training.state import Checkpoint, load_checkpoint, refuse_other_shapes
 from tests.sealing import seal_again
 from tests.subprocesses import run_python
 
@@ -162,7 +162,7 @@ from pathlib import Path
 import torch
 from antiphon.exceptions import is_disk_full
 from antiphon.storage.tensors import save_tensors
-from antiphon.training.checkpoint import save_checkpoint
+from antiphon.training.state import save_checkpoint
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 for save in (save_tensors, save_checkpoint):

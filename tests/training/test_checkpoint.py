@@ -5,10 +5,9 @@ import torch
 
 from antiphon.exceptions import RunError
 from antiphon.runs.run_folder import RunFolder
-from antiphon.training.checkpoint import load_checkpoint
+from antiphon.training import generation_task
 from antiphon.training.fit import train
-from antiphon.training.tasks import generation_task
-from antiphon.training.training_state import TrainingState
+from antiphon.training.state import TrainingState, load_checkpoint
 from tests.training.test_fit import KilledError, assert_same_run, kill_in_epoch, recipe, whole
 from tests.training.test_out_of_memory import Memory
 

@@ -8,12 +8,12 @@ import torch
 
 from antiphon.data.batch import Batch
 from antiphon.models.transducer import Transducer
+from antiphon.training import cuda_graph_step
+from antiphon.training.cuda_graph_step import CaptureError, CudaGraphStep
 from antiphon.training.distributed import BatchShard
-from antiphon.training.step import cuda_graph_step
-from antiphon.training.step.cuda_graph_step import CaptureError, CudaGraphStep
-from antiphon.training.step.ema import EMA
-from antiphon.training.step.out_of_memory import MicroBatchLimit, OutOfMemoryRetry
-from antiphon.training.step.step import Step, negative_log_likelihood
+from antiphon.training.optimisation import EMA
+from antiphon.training.out_of_memory import MicroBatchLimit, OutOfMemoryRetry
+from antiphon.training.step import Step, negative_log_likelihood
 from tests.networks import build_network
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from antiphon.recipe.recipe_file import make_recipe
 from antiphon.torch_free.readers import Pair
-from antiphon.training.data.data_warnings import data_warnings
+from antiphon.training.checks import data_warnings
 from tests.toy import inflect, words, write_pairs
 
 WORDS = list(dict.fromkeys(words(80)))

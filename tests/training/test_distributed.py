@@ -13,9 +13,9 @@ from safetensors.torch import load_file
 from antiphon.recipe.recipe_file import load_recipe
 from antiphon.runs.run_folder import RunFolder
 from antiphon.training import distributed
-from antiphon.training.checkpoint import load_checkpoint
-from antiphon.training.data.epoch_batches import EpochBatches
 from antiphon.training.fit import train
+from antiphon.training.state import load_checkpoint
+from antiphon.training.task import EpochBatches
 from tests.toy import write_pairs
 from tests.training.test_fit import KilledError, kill_in_epoch, log_without_times
 
@@ -72,7 +72,7 @@ def double_precision():
 
 DYING = """
 import os
-from antiphon.training.data.epoch_batches import EpochBatches
+from antiphon.training.task import EpochBatches
 from antiphon.cli import main
 shard = EpochBatches.shard
 EpochBatches.shard = lambda self, *where: os._exit(3) if where[:2] == (0, 12) else shard(self, *where)
@@ -83,7 +83,7 @@ main()
 
 LOST = """
 import os, signal, sys
-from antiphon.training.data.epoch_batches import EpochBatches
+from antiphon.training.task import EpochBatches
 from antiphon.cli import main
 shard, lost = EpochBatches.shard, (sys.argv.pop(1), "0")
 def die_or_go_on(self, *where):

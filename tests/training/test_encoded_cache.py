@@ -6,9 +6,9 @@ from antiphon.exceptions import InputError, RecipeError
 from antiphon.recipe.recipe_file import load_recipe
 from antiphon.runs.run_folder import RunFolder
 from antiphon.torch_free.vocab import END, UNKNOWN
-from antiphon.training.data import prepare as preparation
-from antiphon.training.data.prepare import prepare, prepare_again
+from antiphon.training import prepare as preparation
 from antiphon.training.fit import train
+from antiphon.training.prepare import prepare, prepare_again
 from tests.sealing import seal_again
 from tests.toy import write_pairs
 
@@ -56,9 +56,10 @@ def text_is_out_of_reach(monkeypatch):
 
 def prepare_run(recipe, run, say):
     """Prepared data in a folder that has become a run."""
-    prepared = prepare(recipe, run, say)
+    settings, prepared = prepare(recipe, run, say)
+    run.save_recipe(settings.recipe)
     seal_again(run.path)
-    return prepared
+    return settings.recipe, prepared
 
 
 def entries(tmp_path):
@@ -99,18 +100,18 @@ def test_features_stay_however_rare(recipe, fresh_run, tmp_path):
 
 def test_a_run_that_goes_on_does_not_read_its_text_again(recipe, fresh_run, text_is_out_of_reach):
     run, said = fresh_run(), []
-    before = prepare(recipe(), run, said.append)
+    settings, before = prepare(recipe(), run, said.append)
     text_is_out_of_reach()
-    again = prepare_again(before.recipe, run, said.append)
+    again = prepare_again(settings.recipe, run, said.append)
     assert said[:2] == said[2:] == ["train: 60 pairs", "dev: 10 pairs"]
     assert again.train.source_lengths.tolist() == before.train.source_lengths.tolist()
 
 
 def test_a_run_that_goes_on_notices_changed_text_and_keeps_its_vocabulary(recipe, fresh_run, tmp_path):
     run, said = fresh_run(), []
-    before = prepare_run(recipe(), run, said.append)
+    decided, before = prepare_run(recipe(), run, said.append)
     (tmp_path / "train.tsv").write_text("ab\tQQ\n")
-    again = prepare_again(before.recipe, run, said.append)
+    again = prepare_again(decided, run, said.append)
     assert said[2:] == [
         f"{tmp_path / 'train.tsv'} has changed: the data are encoded again",
         "train: 1 pair",
@@ -133,7 +134,7 @@ def test_a_second_training_takes_data_from_the_cache_and_ends_the_same(recipe, c
 
 def test_a_cached_run_goes_on_without_reading_text(cached, fresh_run, text_is_out_of_reach):
     run = fresh_run()
-    decided = prepare(cached(), run, print).recipe
+    decided = prepare(cached(), run, print)[0].recipe
     assert not run.corpus.exists()
     text_is_out_of_reach()
     prepare_again(decided, run, print)
@@ -141,10 +142,10 @@ def test_a_cached_run_goes_on_without_reading_text(cached, fresh_run, text_is_ou
 
 def test_a_cached_run_goes_on_with_its_own_vocabulary_if_the_cache_has_another(cached, fresh_run, tmp_path):
     run = fresh_run()
-    before = prepare_run(cached(), run, print)
+    decided, before = prepare_run(cached(), run, print)
     (tmp_path / "train.tsv").write_text("ab\tQQ\n")
     prepare(cached(), fresh_run("other"), print)
-    again = prepare_again(before.recipe, run, print)
+    again = prepare_again(decided, run, print)
     assert again.codec.target.vocab == before.codec.target.vocab
     assert again.train.batch([0]).target.tolist() == [[UNKNOWN, UNKNOWN, END]]
 
@@ -177,7 +178,7 @@ def test_a_cache_that_is_out_of_date_or_damaged_is_made_anew(cached, fresh_run, 
     content = victim.read_bytes()
     victim.write_bytes(content[: content.rindex(b"\n", 0, len(content) // 2) + 1])
     said = []
-    prepared = prepare(cached(), fresh_run("other"), said.append)
+    _, prepared = prepare(cached(), fresh_run("other"), said.append)
     assert str(victim) in said[0]
     assert said[0].endswith("the data are encoded again")
     assert len(prepared.train) == 60
@@ -202,7 +203,7 @@ def test_of_two_trainings_at_once_the_first_to_finish_fills_the_cache(cached, fr
         encode(*arguments)
 
     monkeypatch.setattr(preparation, "_encode_all", overtaken)
-    assert len(prepare(cached(), fresh_run("slower"), print).train) == 60
+    assert len(prepare(cached(), fresh_run("slower"), print)[1].train) == 60
     assert len(entries(tmp_path)) == 1
 
 
@@ -214,7 +215,7 @@ def test_a_cache_that_is_no_folder_is_refused(recipe, fresh_run, tmp_path):
 
 def test_no_file_of_a_run_in_training_tells_where_its_data_are(recipe, fresh_run, tmp_path):
     run = fresh_run()
-    prepare(recipe(), run, print)
+    prepare_run(recipe(), run, print)
     files = {path.name: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
     assert {"recipe.toml", "contents.json", "train.arrow"} <= files.keys()
     assert [name for name, content in files.items() if str(tmp_path).encode() in content] == []

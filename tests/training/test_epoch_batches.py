@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from antiphon.training.data.epoch_batches import EpochBatches
+from antiphon.training.task import EpochBatches
 
 
 def test_an_epoch_of_several_passes_sees_every_pair_in_each_by_an_order_of_its_own():

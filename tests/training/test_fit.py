@@ -11,13 +11,13 @@ from safetensors.torch import load_file
 from antiphon.api import load
 from antiphon.exceptions import InputError, RecipeError, RunError
 from antiphon.metrics.output_metrics import RATIO_METRICS
-from antiphon.recipe.recipe_file import load_recipe
-from antiphon.recipe.shipped_recipes import find_recipe
+from antiphon.recipe.recipe_file import find_recipe, load_recipe
 from antiphon.runs.run_folder import RunFolder
 from antiphon.storage.manifest import read_manifest
 from antiphon.torch_free.readers import Pair
-from antiphon.training.data.epoch_batches import EpochBatches
-from antiphon.training.fit import Interrupted, train
+from antiphon.training.fit import train
+from antiphon.training.loop import Interrupted
+from antiphon.training.task import EpochBatches
 from tests.sealing import seal_again
 from tests.shared_folders import filled_once
 from tests.toy import write_pairs

@@ -2,10 +2,10 @@
 
 import pytest
 
-from antiphon.recipe.recipe_file import load_recipe, parse_recipe
+from antiphon.recipe.recipe_file import load_recipe
 from antiphon.training.callback import Callback
 from antiphon.training.fit import train
-from antiphon.training.learning_rate import Schedule, with_rate_defaults
+from antiphon.training.optimisation import Schedule
 from tests.toy import write_pairs
 
 
@@ -63,20 +63,3 @@ def test_training_takes_every_update_at_its_own_rate(tmp_path):
     train(load_recipe(tmp_path / "recipe.toml"), tmp_path / "run", callbacks=[noted])
     assert noted.noted == pytest.approx([0.2 * rate for rate in rates(0.1, epochs=3, updates=4, warmup=3)])
     assert noted.noted[-1] == pytest.approx(0.02)
-
-
-@pytest.mark.parametrize(
-    ("model", "updates", "expected"),
-    [
-        ({"kind": "transducer"}, 400, (0.001, 0)),
-        ({"kind": "transformer"}, 400, (0.001, 800)),
-        ({"kind": "transformer", "hidden_size": 1024}, 4000, (0.0005, 1000)),
-        ({"kind": "transformer", "hidden_size": 64}, 25, (0.002, 100)),
-    ],
-)
-def test_an_unset_learning_rate_and_warm_up_suit_the_model(model, updates, expected):
-    decided = with_rate_defaults(parse_recipe({"model": model}, "here"), updates).train
-    assert (decided.learning_rate, decided.warmup_updates) == expected
-    asked = {"learning_rate": 0.3, "warmup_updates": 7}
-    same = with_rate_defaults(parse_recipe({"model": model, "train": asked}, "here"), updates).train
-    assert (same.learning_rate, same.warmup_updates) == (0.3, 7)

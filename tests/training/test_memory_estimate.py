@@ -9,18 +9,17 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from antiphon.data.batch import Batch
-from antiphon.ranking.build_matchers import build_matcher
-from antiphon.ranking.matcher import Matcher
+from antiphon.ranking.matchers import Matcher, build_matcher
 from antiphon.ranking.question_batches import MatchBatch
 from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.model_sections import MatcherSection, TransducerSection
 from antiphon.runs.build import build_model
 from antiphon.torch_free.codec import Chars, Normalisation, PairCodec, TextCodec
 from antiphon.torch_free.vocab import SPECIALS, Vocab
-from antiphon.training.step.ema import EMA
-from antiphon.training.step.memory_estimate import estimate_memory
-from antiphon.training.step.step import Step, negative_log_likelihood
-from antiphon.training.tasks import generation_task
+from antiphon.training import generation_task
+from antiphon.training.dry_run import estimate_memory
+from antiphon.training.optimisation import EMA
+from antiphon.training.step import Step, negative_log_likelihood
 from tests.networks import optimisation
 from tests.toy import write_pairs, write_questions, write_vectors
 
@@ -130,7 +129,9 @@ def test_a_dry_run_says_what_training_will_take_and_leaves_nothing(antiphon, rec
     before = everything_in(tmp_path)
     result = antiphon("train", recipe, "--dry-run", "--out", tmp_path / "run")
     assert result.status == 0, result.err
-    train, dev, kind, length, parameters, batches, memory, time = result.err.splitlines()
+    train, dev, *settings, kind, length, parameters, batches, memory, time = result.err.splitlines()
+    assert settings[0] == "settings that the recipe leaves unset:"
+    assert any(re.fullmatch(r"  model\.dropout +0\.5 +\d+ training pairs, fewer than 5,000", line) for line in settings)
     assert re.fullmatch(r"about [\d.]+ s per epoch, [\d:]+ for all \d+ epochs, without validation", time)
     assert re.fullmatch(r"1 epoch of 2 updates \(each a pass over \d+ pairs\), patience 10", length)
     assert re.fullmatch(r"train: \d+ pairs, dropped: \d+ source too long", train)

@@ -9,9 +9,9 @@ from safetensors.torch import load_file
 from antiphon.exceptions import RunError
 from antiphon.metrics.output_metrics import perplexity
 from antiphon.recipe.recipe_file import load_recipe
-from antiphon.training.data.epoch_batches import EpochBatches
 from antiphon.training.fit import train
-from antiphon.training.step.step import Step
+from antiphon.training.step import Step
+from antiphon.training.task import EpochBatches
 from tests.toy import write_pairs, write_questions, write_vectors
 
 SMALL = ["model.hidden_size=12", "train.learning_rate=0.01", "train.max_epochs=4", "train.passes=1"]

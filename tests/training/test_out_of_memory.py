@@ -13,13 +13,13 @@ from antiphon.models.sequence_model import log_prob
 from antiphon.ranking.question_batches import MatchCorpus
 from antiphon.recipe.recipe_file import load_recipe
 from antiphon.torch_free.vocab import PAD
+from antiphon.training import generation_task, generation_validation
 from antiphon.training.distributed import BatchShard
 from antiphon.training.fit import train
-from antiphon.training.step.ema import EMA
-from antiphon.training.step.out_of_memory import MicroBatchLimit, OutOfMemoryRetry
-from antiphon.training.step.step import negative_log_likelihood
-from antiphon.training.tasks import generation_task, generation_validation
-from antiphon.training.tasks.generation_validation import GenerationValidation
+from antiphon.training.generation_validation import GenerationValidation
+from antiphon.training.optimisation import EMA
+from antiphon.training.out_of_memory import MicroBatchLimit, OutOfMemoryRetry
+from antiphon.training.step import negative_log_likelihood
 from tests.toy import write_pairs
 from tests.training.test_fit import KilledError, kill_in_epoch
 

@@ -9,8 +9,9 @@ from antiphon.exceptions import RecipeError, RunError
 from antiphon.recipe.recipe_file import load_recipe
 from antiphon.recipe.schema import Recipe
 from antiphon.training.fit import train
+from antiphon.training.optimisation import TrainingLength
+from antiphon.training.resolution import Facts, Resolution, resolve
 from antiphon.training.resume import settings_to_resume
-from antiphon.training.training_length import TrainingLength, with_length_defaults
 from tests.sealing import seal_again
 from tests.toy import write_pairs
 from tests.training.test_fit import KilledError, assert_same_run, kill_in_epoch
@@ -76,8 +77,9 @@ def test_patience_that_follows_from_the_epochs_follows_them_when_there_are_more(
     def of(**settings):
         return Recipe.model_validate({"train": {"patience": patience, **settings}})
 
-    stored = with_length_defaults(of(max_epochs=20, passes=1), 4)
-    longer = with_length_defaults(settings_to_resume(stored, of(max_epochs=100), Path("run")), 4)
+    facts = Facts(100, 4)
+    stored = resolve(Resolution(of(max_epochs=20, passes=1)), facts).recipe
+    longer = resolve(Resolution(settings_to_resume(stored, of(max_epochs=100), Path("run"))), facts).recipe
     assert TrainingLength.of(longer.train) == TrainingLength(passes=1, max_epochs=100, patience=after)
 
 

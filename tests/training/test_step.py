@@ -13,10 +13,8 @@ from antiphon.models.encoder_decoder import EncoderDecoder
 from antiphon.models.language_model import LanguageModel
 from antiphon.models.transducer import Transducer
 from antiphon.models.transformer import Transformer
-from antiphon.training.learning_rate import Schedule
-from antiphon.training.optimisation import restore_optimiser
-from antiphon.training.step.ema import EMA
-from antiphon.training.step.step import Step, negative_log_likelihood, smoothed_loss
+from antiphon.training.optimisation import EMA, Schedule, restore_optimiser
+from antiphon.training.step import Step, negative_log_likelihood, smoothed_loss
 from tests.networks import build_network
 
 

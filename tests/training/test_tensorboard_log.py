@@ -7,7 +7,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from antiphon.api import load
 from antiphon.exceptions import RecipeError
-from antiphon.training import preconditions
+from antiphon.training import checks
 from antiphon.training.fit import train
 from tests.training.test_fit import KilledError, kill_in_epoch, recipe
 
@@ -58,7 +58,7 @@ def test_a_missing_package_is_named_before_training(recipe, tmp_path, monkeypatc
     def find_spec(name):
         return None if name == "tensorboard" else importlib.util.find_spec(name)
 
-    monkeypatch.setattr(preconditions, "find_spec", find_spec)
+    monkeypatch.setattr(checks, "find_spec", find_spec)
     with pytest.raises(RecipeError, match=r"train\.log = tensorboard: tensorboard is missing, .* antiphon\[log\]"):
         train(recipe(LOGGED), tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -27,7 +27,7 @@ from antiphon.models.noisy_channel import NoisyChannel
 from antiphon.models.sequence_model import log_prob
 from antiphon.models.token_likelihood import output_log_probs
 from antiphon.models.transducer import Transducer
-from antiphon.recipe.kinds import KINDS, resolve
+from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import build_beam, build_search
 from antiphon.runs.run_folder import RunFolder, load_any_network
@@ -179,7 +179,7 @@ class NeuralModel(CandidateSearch, Model):
         kind = KINDS[self.kind]
         assert kind.explain is not None
         batch = Batch.of_text(self.codec, [source], [target]).to(self.device)
-        explanation = resolve(kind.explain)(self.module, batch)
+        explanation = kind.explain()(self.module, batch)
         return Alignment(
             source_symbols=(*self.codec.source.tokens(source.text), END_SYMBOL),
             target_symbols=(*self.codec.target.tokens(target), END_SYMBOL),

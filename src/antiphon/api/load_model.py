@@ -6,7 +6,7 @@ import torch
 
 from antiphon.api.model import Model
 from antiphon.device import choose_device
-from antiphon.recipe.kinds import KINDS, resolve
+from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.recipe_file import Settings, change_search
 from antiphon.runs.run_folder import RunFolder
 from antiphon.torch_free.inputs import as_path, check_settings, check_threads
@@ -30,7 +30,7 @@ def load(run: str | Path, *, device: str = "auto", threads: int | None = None, s
 def load_opened(folder: RunFolder, path: Path, *, device: str = "auto", settings: Settings = ()) -> Model:
     """The trained model of a run whose files are verified already; errors name it by ``path``."""
     recipe = change_search(folder.recipe(), settings)
-    interface: type[Model] = resolve(KINDS[recipe.model.kind].interface)
+    interface = KINDS[recipe.model.kind].interface()
     with folder.errors_named(path), torch.random.fork_rng(devices=[]):
         # initial weights are drawn before the trained ones replace them
         return interface.open(folder, recipe, choose_device(device))

@@ -32,7 +32,7 @@ from antiphon.torch_free.prediction_interface import PredictionInterface
 from antiphon.torch_free.readers import ColumnOrder, Pair, Source
 from antiphon.torch_free.results import Alignment, Evaluation, Ranked
 from antiphon.torch_free.text_streams import Timed, run_streams
-from antiphon.training.data.prepare import pairs_of
+from antiphon.training.prepare import pairs_of
 
 
 class Model(PredictionInterface):

@@ -10,17 +10,15 @@ from antiphon.api.load_model import load
 from antiphon.api.model import Model
 from antiphon.console import PlainConsole
 from antiphon.exceptions import InputError, RunError
-from antiphon.recipe.recipe_file import Settings, as_table, load_recipe, make_recipe
+from antiphon.recipe.recipe_file import Settings, as_table, find_recipe, load_recipe, make_recipe
+from antiphon.recipe.recipe_paths import spooled
 from antiphon.recipe.schema import Recipe
-from antiphon.recipe.shipped_recipes import find_recipe
 from antiphon.terminal import Say, silent
 from antiphon.torch_free.inputs import as_path, check_settings, check_threads
-from antiphon.training.callback import Callback
-from antiphon.training.data.pipe_copies import spooled
+from antiphon.training.callback import Callback, ProgressBar
 from antiphon.training.distributed import RankZeroFailedError, from_rank_zero, join_process_group
-from antiphon.training.fit import Interrupted
 from antiphon.training.fit import train as fit
-from antiphon.training.progress_bar import ProgressBar
+from antiphon.training.loop import Interrupted
 
 RecipeLike = str | Path | Mapping[str, Mapping[str, Any]] | Recipe
 """A shipped recipe by name, the path of a TOML file, a dict such as ``{"model": {"layers": 2}}``, or a ``Recipe``."""

@@ -109,7 +109,7 @@ def command(
     """Searches the best settings of a recipe."""
     check_installed("optuna", "search", "a search")
     from antiphon.console import PlainConsole
-    from antiphon.recipe.shipped_recipes import find_recipe
+    from antiphon.recipe.recipe_file import find_recipe
     from antiphon.settings_search.search import SearchOptions, SettingsSearch
     from antiphon.settings_search.search_space import parse_space
     from antiphon.settings_search.trials import make_slots

@@ -26,8 +26,8 @@ def command(
 ) -> None:
     """Prints what is in a run folder."""
     from antiphon.console import PlainConsole
-    from antiphon.recipe.kind_settings import changed_settings
     from antiphon.recipe.recipe_file import as_table
+    from antiphon.recipe.settings import changed_settings
     from antiphon.report.tables import info_table
     from antiphon.runs.run_folder import RunFolder
 
@@ -51,9 +51,9 @@ def command(
 
 def applicable_settings(recipe: "Recipe") -> dict[str, dict[str, Any]]:
     """The settings that apply to the kind of model; the kind itself is left out."""
-    from antiphon.recipe.kind_settings import settings_of
     from antiphon.recipe.kinds import KINDS
     from antiphon.recipe.recipe_file import as_table
+    from antiphon.recipe.settings import settings_of
 
     used = {key for key, _ in settings_of(KINDS[recipe.model.kind])} - {("model", "kind")}
     return {

@@ -90,7 +90,7 @@ def read_test_set(recipe: "Recipe", files: Sequence[Path], references: Sequence[
     """The pairs of a file as a run reads them; a note on standard error counts skipped lines without text."""
     from antiphon.runs.build import reads_source
     from antiphon.torch_free.readers import is_filled, no_pairs, pair_files
-    from antiphon.training.data.prepare import pairs_of
+    from antiphon.training.prepare import pairs_of
 
     indices: list[int] = []
     filled: list[Pair] = []

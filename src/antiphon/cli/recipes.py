@@ -30,7 +30,7 @@ def command(
 ) -> None:
     """Lists, prints or copies the recipes of the package."""
     from antiphon.console import PlainConsole
-    from antiphon.recipe.shipped_recipes import copy_recipe, read_recipe
+    from antiphon.recipe.recipe_file import copy_recipe, read_recipe
     from antiphon.terminal import printable
 
     if copy is not None and name is None:
@@ -48,7 +48,7 @@ def recipe_table() -> "Table":
     """Every recipe with its task, its tokens and its kind of model."""
     from rich.table import Table
 
-    from antiphon.recipe.shipped_recipes import shipped_recipes
+    from antiphon.recipe.recipe_file import shipped_recipes
 
     table = Table(caption="antiphon recipes NAME prints one; antiphon train NAME trains it", caption_justify="left")
     table.add_column("recipe", no_wrap=True)

@@ -16,7 +16,7 @@ import typer
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from antiphon.recipe.settings_list import Setting
+    from antiphon.recipe.settings import Setting
 
 
 def command(
@@ -27,7 +27,7 @@ def command(
 ) -> None:
     """Lists settings with type, default and meaning."""
     from antiphon.console import PlainConsole
-    from antiphon.recipe.settings_list import all_settings, find_settings
+    from antiphon.recipe.settings import all_settings, find_settings
 
     PlainConsole().print(settings_table(list(all_settings()) if key is None else find_settings(key)))
 

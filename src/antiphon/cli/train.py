@@ -49,7 +49,7 @@ def command(
 ) -> None:
     """Trains a recipe and prints the result."""
     from antiphon.console import PlainConsole
-    from antiphon.training.data.pipe_copies import spooled
+    from antiphon.recipe.recipe_paths import spooled
     from antiphon.training.distributed import from_rank_zero, is_rank_zero, on_rank_zero, process_group
     from antiphon.training.dry_run import dry_run
 
@@ -81,8 +81,7 @@ class Options(TypedDict):
 
 def read_recipe(name: str, settings: list[str] | None, say: Say) -> "schema.Recipe":
     """The recipe of a name or a path with settings on top."""
-    from antiphon.recipe.recipe_file import load_recipe
-    from antiphon.recipe.shipped_recipes import find_recipe
+    from antiphon.recipe.recipe_file import find_recipe, load_recipe
 
     return load_recipe(find_recipe(name), settings or (), say)
 
@@ -103,8 +102,9 @@ def run_training(
 ) -> "RunFolder":
     """The trained run; Ctrl-C ends the command with one line that names the command to resume it."""
     from antiphon.device import prepare_allocators
-    from antiphon.training.fit import Interrupted, train
-    from antiphon.training.progress_bar import ProgressBar
+    from antiphon.training.callback import ProgressBar
+    from antiphon.training.fit import train
+    from antiphon.training.loop import Interrupted
     from antiphon.training.trial_report import trial_callbacks
 
     reports = trial_callbacks()
@@ -145,7 +145,7 @@ def report_stop(run: "RunFolder", console: "Console") -> None:
 def report_improving(run: "RunFolder", recipe: str, settings: Sequence[str], console: "Console") -> None:
     """Prints how to train a run longer whose best epoch is among its last, unless its dev metric is perfect."""
     from antiphon.training.history import is_perfect
-    from antiphon.training.training_length import longer_than
+    from antiphon.training.optimisation import longer_than
 
     metrics, train = run.metrics(), run.recipe().train
     epochs = longer_than(train, metrics["best_epoch"], metrics["epochs"])
@@ -202,7 +202,7 @@ def report_test(run: "RunFolder", console: "Console", device: str, threads: int 
     from antiphon.report.tables import metrics_table
     from antiphon.runs.run_folder import open_for_writing
     from antiphon.torch_free.readers import keep_filled
-    from antiphon.training.data.prepare import pairs_of
+    from antiphon.training.prepare import pairs_of
 
     model = load_run(run.path, device, threads)
     test = model.recipe.data.test

@@ -25,9 +25,8 @@ from antiphon.report.plots import optional_picture, plot_alignment
 from antiphon.runs.combined_runs import combine_runs
 from antiphon.runs.run_folder import RunFolder, open_for_writing
 from antiphon.torch_free.readers import Pair
-from antiphon.training.callback import Callback
+from antiphon.training.callback import Callback, ProgressBar
 from antiphon.training.fit import train
-from antiphon.training.progress_bar import ProgressBar
 
 WORDS_TO_SHOW = ("knight", "phoneme", "thorough", "quixotic", "antiphon")
 PARTS = {

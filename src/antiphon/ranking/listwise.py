@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from antiphon.ranking.matcher import PairModel
+from antiphon.ranking.matchers import PairModel
 
 _BATCHES_PER_POOL = 50
 """Questions are sorted by length among those of about this many batches, so that batches stay random."""

@@ -18,8 +18,8 @@ import torch
 from torch import nn
 
 from antiphon.exceptions import InputError, how_to_install
-from antiphon.ranking.joint_batches import JointIds
-from antiphon.ranking.pooling import Pooling
+from antiphon.ranking.question_batches import JointIds
+from antiphon.ranking.sentence_models import Pooling
 from antiphon.terminal import one_line
 from antiphon.torch_free.files import read_text
 from antiphon.torch_free.vocab import Ids

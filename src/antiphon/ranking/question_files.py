@@ -19,6 +19,9 @@ from antiphon.torch_free.files import read_lines
 
 QuestionSet = Literal["all", "answerable", "mixed"]
 """Every question, those with a right candidate, or those with both a right and a wrong one."""
+Judgements = dict[str, dict[str, int]]
+"""The label of every candidate of every question, by their ids."""
+_EXPECTED_HEADER = "expected a first line of question_id, question, candidate_id, sentence and, if known, label"
 
 
 class Answer(NamedTuple):
@@ -35,10 +38,6 @@ class Question(NamedTuple):
     id: str
     text: str
     answers: tuple[Answer, ...]
-
-
-Judgements = dict[str, dict[str, int]]
-"""The label of every candidate of every question, by their ids."""
 
 
 class _Columns(NamedTuple):
@@ -60,7 +59,6 @@ _COLUMNS = {
     ("questionid", "question", "documentid", "documenttitle", "sentenceid", "sentence"): _Columns(0, 1, 4, 5, None),
 }
 """The columns of each known first line, in lower case."""
-_EXPECTED_HEADER = "expected a first line of question_id, question, candidate_id, sentence and, if known, label"
 
 
 class _Row(NamedTuple):

@@ -1,22 +1,29 @@
 """Saves and loads rankers in run folders."""
 
 import json
+import shutil
+from collections.abc import Iterable
 from typing import cast
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from antiphon.exceptions import RunError
-from antiphon.ranking.build_matchers import build_matcher
-from antiphon.ranking.cross_encoder import CrossEncoder
-from antiphon.ranking.joint_batches import JointCorpus
-from antiphon.ranking.logistic import Logistic
-from antiphon.ranking.matcher import Matcher, PairModel
-from antiphon.ranking.pooling import Pooling
-from antiphon.ranking.pretrained_encoder import WordPieces, check_pooling, new_encoder, read_encoder_config
-from antiphon.ranking.pretrained_sentence import PretrainedSentence
-from antiphon.ranking.question_batches import MatchCorpus
+from antiphon.exceptions import RecipeError, RunError
+from antiphon.ranking.matchers import CrossEncoder, Matcher, PairModel, build_matcher
+from antiphon.ranking.overlap import Logistic, Overlap, read_stop_words
+from antiphon.ranking.pretrained_encoder import (
+    WordPieces,
+    check_pooling,
+    find_encoder,
+    load_published,
+    new_encoder,
+    read_encoder_config,
+    read_pooling,
+    save_tokeniser,
+)
+from antiphon.ranking.question_batches import JointCorpus, MatchCorpus
+from antiphon.ranking.question_files import Question
 from antiphon.ranking.rankers import (
     FEATURES,
     BM25Ranker,
@@ -27,25 +34,26 @@ from antiphon.ranking.rankers import (
     RandomRanker,
     Ranker,
     SplitWords,
+    explain_by_attention,
+    explain_by_gradient,
 )
-from antiphon.ranking.sentence_models import AttentiveState
-from antiphon.ranking.stop_words import read_stop_words
-from antiphon.ranking.word_overlap import Overlap
-from antiphon.ranking.word_vectors import WordVectors
-from antiphon.ranking.word_weights import explain_by_attention, explain_by_gradient
-from antiphon.recipe.kinds import KINDS, resolve
+from antiphon.ranking.sentence_models import AttentiveState, Pooling, PretrainedSentence
+from antiphon.ranking.word_vectors import WordVectors, read_vectors
+from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.model_sections import MatcherSection, OverlapSection
 from antiphon.recipe.schema import DataSection, Recipe
 from antiphon.runs.build import build_normalisation
 from antiphon.runs.run_folder import RunFolder
 from antiphon.storage.tensors import load_finite, load_into, save_tensors
+from antiphon.terminal import count_of
 from antiphon.torch_free.vocab import PAD, SPECIALS, UNKNOWN, Vocab
 
 
 def load_ranker(run: RunFolder, recipe: Recipe, device: str = "cpu") -> Ranker:
     """The trained ranker of a run, whatever its kind."""
-    ranker: Ranker = resolve(KINDS[recipe.model.kind].rank)(run, recipe, device)
-    return ranker
+    rank = KINDS[recipe.model.kind].rank
+    assert rank is not None
+    return rank()(run, recipe, device)
 
 
 def load_match_ranker(run: RunFolder, recipe: Recipe, device: str = "cpu") -> MatchRanker:
@@ -177,3 +185,34 @@ def _pooling_of(run: RunFolder) -> Pooling:
         return check_pooling(json.loads(path.read_text(encoding="utf-8"))["pooling"], path)
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise RunError(f"{path}: missing or damaged ({error}), expected the pooling of an encoder") from None
+
+
+def copy_vectors(recipe: Recipe, run: RunFolder, questions: Iterable[Question]) -> str:
+    """Copies the vectors of all words of the questions into the run; returns a line on how many words have one."""
+    data, words = recipe.data, word_splitter(recipe.data)
+    if data.vectors is None:
+        raise RecipeError("data.vectors: unset, expected a file of word vectors; give one with --set data.vectors=FILE")
+    texts = (text for question in questions for text in (question.text, *(answer.text for answer in question.answers)))
+    wanted = {word for text in texts for word in words(text)}
+    known = read_vectors(data.vectors, wanted, data.more_words)
+    save_words(run, known)
+    found = len(wanted.intersection(known.words))
+    return f"vectors: {found:,} of {count_of(len(wanted), 'word')} known, {len(known.words) - found:,} more kept"
+
+
+def copy_encoder(recipe: Recipe, run: RunFolder) -> None:
+    """Copies all but the weights of a pretrained encoder into the run; its weights are saved with the model."""
+    folder = find_encoder(matcher_settings(recipe).pretrained)
+    load_published(folder)  # an encoder that cannot be loaded is refused before training
+    run.encoder_config.parent.mkdir()
+    shutil.copyfile(folder / "config.json", run.encoder_config)
+    save_tokeniser(folder, run.encoder_tokeniser)
+    WordPieces(run.encoder_tokeniser, read_encoder_config(run.encoder_config))
+    run.encoder_pooling.write_text(json.dumps({"pooling": read_pooling(folder)}) + "\n", encoding="utf-8")
+
+
+def load_encoder(matcher: PairModel, recipe: Recipe) -> None:
+    """Puts the published weights into a network's encoder."""
+    published = load_published(find_encoder(matcher_settings(recipe).pretrained))
+    encoder = matcher.encoder if isinstance(matcher, CrossEncoder) else cast(Matcher, matcher).sentence.encoder
+    cast(nn.Module, encoder).load_state_dict(published.state_dict())

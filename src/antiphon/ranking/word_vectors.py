@@ -3,16 +3,19 @@
 Only the requested vectors are kept, so a file of any size can be read.
 """
 
+import math
+import zipfile
+import zlib
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, Any, BinaryIO
 
 import numpy as np
+from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from antiphon.exceptions import InputError
-from antiphon.ranking.npz import read_arrays
 from antiphon.torch_free.files import is_count, named_errors, open_file, read_lines
 
 Vector = NDArray[np.float32]
@@ -23,6 +26,7 @@ _LARGEST = 1_000_000
 _LONGEST_WORD = 2**12
 """Longest word of a binary file, in bytes."""
 _NAMES_OF_UNKNOWN = ("<unk>", "unk", "UNKNOWN", "*UNKNOWN*")
+_EXPECTED = "expected an npz file, as numpy.savez writes it"
 
 
 @dataclass(frozen=True)
@@ -154,3 +158,38 @@ def _parse_values(values: list[str], where: str) -> Vector:
 def _check_width(width: int, where: str) -> None:
     if not 1 <= width <= _MAX_ELEMENTS:
         raise InputError(f"{where}: vectors of {width} numbers, expected 1 to {_MAX_ELEMENTS:,}")
+
+
+def read_arrays(path: Path, names: Collection[str]) -> dict[str, NDArray[Any]]:
+    """Those of the named arrays that the file has; no more memory is allocated than the file really holds."""
+    try:
+        with named_errors(path, "an npz file"), path.open("rb") as file, zipfile.ZipFile(file) as archive:
+            members = {name: f"{name}.npy" for name in names if f"{name}.npy" in archive.namelist()}
+            return {name: _read_array(archive, member) for name, member in members.items()}
+    except (ValueError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:
+        raise InputError(f"{path}: cannot be read ({error}), {_EXPECTED}") from None
+
+
+def _read_array(archive: zipfile.ZipFile, member: str) -> NDArray[Any]:
+    size = archive.getinfo(member).file_size
+    with archive.open(member) as file:
+        shape, is_fortran, dtype = _read_header(file)
+        rest = size - file.tell()
+        if dtype.hasobject or math.prod(shape) * dtype.itemsize != rest:
+            raise ValueError(f"{member} holds {rest:,} bytes and claims to have shape {shape} of {dtype}")
+        content = file.read(rest)
+    if len(content) != rest:
+        raise ValueError(f"{member} is cut short")
+    return np.frombuffer(content, dtype).reshape(shape, order="F" if is_fortran else "C")
+
+
+def _read_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Shape, order and type of an array."""
+    try:
+        version = npy.read_magic(file)
+        read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+        return read(file)
+    except (OSError, zipfile.BadZipFile, zlib.error):
+        raise
+    except Exception as error:  # a header is a Python literal; parsing it can raise anything
+        raise ValueError(f"damaged header: {error}") from None

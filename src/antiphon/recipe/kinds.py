@@ -1,14 +1,13 @@
 """The registry of kinds: every kind of model, its settings, and what builds, trains, searches, explains and serves it.
 
 To add a kind, write one file with its network and its section of settings, and one entry here. Nothing else lists
-kinds. An entry names what belongs to a kind as ``"module:name"``, which is imported when it is first needed: so
-settings can be read without PyTorch, and this file stays below all that it names. ``register`` takes objects as well.
+kinds. What an entry has besides settings are functions without arguments that import what they return: so settings can
+be read without PyTorch, and this file can name what lies above it.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, cast
 
 from antiphon.exceptions import RecipeError
 from antiphon.recipe.model_sections import (
@@ -30,14 +29,34 @@ from antiphon.recipe.section import SettingGroup
 if TYPE_CHECKING:
     from torch import nn
 
+    from antiphon.api.model import Model
     from antiphon.decode.explanation import Explain
+    from antiphon.ranking.rankers import Ranker
+    from antiphon.recipe.schema import Recipe
+    from antiphon.runs.run_folder import RunFolder
+    from antiphon.terminal import Say
     from antiphon.torch_free.hypothesis import Search
+    from antiphon.training.task import Task
 
-T = TypeVar("T")
+    Network = Callable[..., nn.Module]
+    Load = Callable[[RunFolder, Recipe], nn.Module]
+    Check = Callable[[Recipe], None]
+    Count = Callable[[Recipe, RunFolder, Say], None]
+    Rank = Callable[[RunFolder, Recipe, str], Ranker]
+
 _PAIRS: frozenset[SettingGroup] = frozenset(("pairs", "batches", "epochs", "tokens", "search"))
-_TRAINED = "antiphon.training.tasks.generation_task:GenerationTask"
-_NEURAL = "antiphon.api.generation_models:NeuralModel"
-_BEAM_SEARCH = "antiphon.decode.beam_search:search_outputs"
+
+
+def _load_network() -> "Load":
+    from antiphon.runs.run_folder import load_network
+
+    return load_network
+
+
+def _check_pairs() -> "Check":
+    from antiphon.training.checks import check_test_pairs
+
+    return check_test_pairs
 
 
 @dataclass(frozen=True)
@@ -49,29 +68,31 @@ class Kind:
 
     section: type[ModelSection]
     """Its settings in the section ``model``."""
-    interface: Any
+    interface: "Callable[[], type[Model]]"
     """The class of ``antiphon.api`` that users work with."""
     uses: frozenset[SettingGroup]
     """The groups of settings of other sections that it has."""
-    model: "str | Callable[..., nn.Module] | None" = None
+    network: "Callable[[], Network] | None" = None
     """Builds the untrained network from vocabulary sizes and settings."""
-    load: Any = "antiphon.runs.run_folder:load_network"
+    load: "Callable[[], Load]" = _load_network
     """Reads the trained network of a run."""
-    task: Any = None
-    """The ``Task`` (``training/training_setup.py``) that trains it by gradient descent."""
-    count: Any = None
+    task: "Callable[[], type[Task]] | None" = None
+    """The ``Task`` that trains it by gradient descent."""
+    count: "Callable[[], Count] | None" = None
     """Trains it by counting, in one pass over the data."""
     made_by: str = ""
     """The command that makes it of trained runs."""
-    search: "str | Search | None" = None
+    check: "Callable[[], Check]" = _check_pairs
+    """Refuses recipes that lack a library, or whose test file cannot be read."""
+    search: "Callable[[], Search] | None" = None
     """Finds outputs."""
-    path_search: "str | Search | None" = None
+    path_search: "Callable[[], Search] | None" = None
     """Finds outputs with their best alignments (``search.over = "paths"``)."""
-    explain: "str | Explain | None" = None
+    explain: "Callable[[], Explain] | None" = None
     """Links the input and the output of a pair."""
     explanation: str = ""
     """What ``explain`` gives: an alignment, or attention weights."""
-    rank: Any = None
+    rank: "Callable[[], Rank] | None" = None
     """Reads the ranker of a run, for kinds that rank given answers."""
 
     @property
@@ -95,9 +116,7 @@ class Kind:
         return self.reads_source and not self.ranks
 
 
-def resolve(reference: str | T) -> T:
-    """What an entry of the registry refers to."""
-    return cast(T, resolve_name(reference)) if isinstance(reference, str) else reference
+KINDS: dict[str, Kind] = {}
 
 
 def register(kind: Kind) -> None:
@@ -107,96 +126,241 @@ def register(kind: Kind) -> None:
     KINDS[kind.name] = kind
 
 
-KINDS: dict[str, Kind] = {}
+def _neural_model() -> "type[Model]":
+    from antiphon.api.generation_models import NeuralModel
+
+    return NeuralModel
+
+
+def _rule_model() -> "type[Model]":
+    from antiphon.api.generation_models import RuleModel
+
+    return RuleModel
+
+
+def _noisy_channel_model() -> "type[Model]":
+    from antiphon.api.generation_models import NoisyChannelModel
+
+    return NoisyChannelModel
+
+
+def _ranking_model() -> "type[Model]":
+    from antiphon.api.ranking_model import RankingModel
+
+    return RankingModel
+
+
+def _transducer() -> "Network":
+    from antiphon.models.transducer import Transducer
+
+    return Transducer
+
+
+def _encoder_decoder() -> "Network":
+    from antiphon.models.encoder_decoder import EncoderDecoder
+
+    return EncoderDecoder
+
+
+def _attention() -> "Network":
+    from antiphon.models.attention import Attention
+
+    return Attention
+
+
+def _transformer() -> "Network":
+    from antiphon.models.transformer import Transformer
+
+    return Transformer
+
+
+def _language_model() -> "Network":
+    from antiphon.models.language_model import LanguageModel
+
+    return LanguageModel
+
+
+def _load_noisy_channel() -> "Load":
+    from antiphon.runs.combined_runs import load_noisy_channel
+
+    return load_noisy_channel
+
+
+def _load_ensemble() -> "Load":
+    from antiphon.runs.combined_runs import load_ensemble
+
+    return load_ensemble
+
+
+def _generation() -> "type[Task]":
+    from antiphon.training.generation_task import GenerationTask
+
+    return GenerationTask
+
+
+def _matching() -> "type[Task]":
+    from antiphon.ranking.matching_task import MatchingTask
+
+    return MatchingTask
+
+
+def _count_suffix_rules() -> "Count":
+    from antiphon.training.suffix_rules import train_suffix_rules
+
+    return train_suffix_rules
+
+
+def _count_overlap() -> "Count":
+    from antiphon.ranking.matching_task import train_overlap
+
+    return train_overlap
+
+
+def _check_questions() -> "Check":
+    from antiphon.ranking.question_sets import check_questions
+
+    return check_questions
+
+
+def _beam_search() -> "Search":
+    from antiphon.decode.beam_search import search_outputs
+
+    return search_outputs
+
+
+def _path_search() -> "Search":
+    from antiphon.decode.path_search import search_paths
+
+    return search_paths
+
+
+def _noisy_channel_search() -> "Search":
+    from antiphon.decode.rescoring import search_noisy_channel
+
+    return search_noisy_channel
+
+
+def _align() -> "Explain":
+    from antiphon.decode.explanation import align
+
+    return align
+
+
+def _attend() -> "Explain":
+    from antiphon.decode.explanation import attend
+
+    return attend
+
+
+def _match_ranker() -> "Rank":
+    from antiphon.ranking.saved_rankers import load_match_ranker
+
+    return load_match_ranker
+
+
+def _overlap_ranker() -> "Rank":
+    from antiphon.ranking.saved_rankers import load_overlap_ranker
+
+    return load_overlap_ranker
+
+
+def _ensemble_ranker() -> "Rank":
+    from antiphon.ranking.ensemble_rankers import load_ensemble_ranker
+
+    return load_ensemble_ranker
+
+
 for _kind in (
     Kind(
         section=TransducerSection,
-        interface=_NEURAL,
+        interface=_neural_model,
         uses=_PAIRS | {"paths", "streams"},
-        model="antiphon.models.transducer:Transducer",
-        task=_TRAINED,
-        search=_BEAM_SEARCH,
-        path_search="antiphon.decode.path_search:search_paths",
-        explain="antiphon.decode.explanation:align",
+        network=_transducer,
+        task=_generation,
+        search=_beam_search,
+        path_search=_path_search,
+        explain=_align,
         explanation="alignment",
     ),
     Kind(
         section=EncoderDecoderSection,
-        interface=_NEURAL,
+        interface=_neural_model,
         uses=_PAIRS,
-        model="antiphon.models.encoder_decoder:EncoderDecoder",
-        task=_TRAINED,
-        search=_BEAM_SEARCH,
+        network=_encoder_decoder,
+        task=_generation,
+        search=_beam_search,
     ),
     Kind(
         section=AttentionSection,
-        interface=_NEURAL,
+        interface=_neural_model,
         uses=_PAIRS | {"attention"},
-        model="antiphon.models.attention:Attention",
-        task=_TRAINED,
-        search=_BEAM_SEARCH,
-        explain="antiphon.decode.explanation:attend",
+        network=_attention,
+        task=_generation,
+        search=_beam_search,
+        explain=_attend,
         explanation="attention",
     ),
     Kind(
         section=TransformerSection,
-        interface=_NEURAL,
+        interface=_neural_model,
         uses=_PAIRS | {"attention"},
-        model="antiphon.models.transformer:Transformer",
-        task=_TRAINED,
-        search=_BEAM_SEARCH,
-        explain="antiphon.decode.explanation:attend",
+        network=_transformer,
+        task=_generation,
+        search=_beam_search,
+        explain=_attend,
         explanation="attention",
     ),
     Kind(
         section=LanguageModelSection,
-        interface=_NEURAL,
+        interface=_neural_model,
         uses=frozenset(("pairs", "batches", "epochs", "tokens", "targets")),
-        model="antiphon.models.language_model:LanguageModel",
-        task=_TRAINED,
+        network=_language_model,
+        task=_generation,
     ),
     Kind(
         section=SuffixRuleSection,
-        interface="antiphon.api.generation_models:RuleModel",
+        interface=_rule_model,
         uses=frozenset(("pairs",)),
-        count="antiphon.training.tasks.counting:train_suffix_rules",
+        count=_count_suffix_rules,
     ),
     Kind(
         section=NoisyChannelSection,
-        interface="antiphon.api.generation_models:NoisyChannelModel",
+        interface=_noisy_channel_model,
         uses=frozenset(("pairs", "batches", "search", "rescoring", "streams")),
-        load="antiphon.runs.combined_runs:load_noisy_channel",
+        load=_load_noisy_channel,
         made_by="combine",
-        search="antiphon.decode.rescoring:search_noisy_channel",
+        search=_noisy_channel_search,
     ),
     Kind(
         section=EnsembleSection,
-        interface=_NEURAL,
+        interface=_neural_model,
         uses=frozenset(("pairs", "batches", "search", "members", "attention")),
-        load="antiphon.runs.combined_runs:load_ensemble",
+        load=_load_ensemble,
         made_by="ensemble",
-        search=_BEAM_SEARCH,
+        search=_beam_search,
     ),
     Kind(
         section=MatcherSection,
-        interface="antiphon.api.ranking_model:RankingModel",
+        interface=_ranking_model,
         uses=frozenset(("questions", "vectors", "epochs")),
-        task="antiphon.training.tasks.matching_task:MatchingTask",
-        rank="antiphon.ranking.saved_rankers:load_match_ranker",
+        task=_matching,
+        check=_check_questions,
+        rank=_match_ranker,
     ),
     Kind(
         section=OverlapSection,
-        interface="antiphon.api.ranking_model:RankingModel",
+        interface=_ranking_model,
         uses=frozenset(("questions",)),
-        count="antiphon.training.tasks.counting:train_overlap",
-        rank="antiphon.ranking.saved_rankers:load_overlap_ranker",
+        count=_count_overlap,
+        check=_check_questions,
+        rank=_overlap_ranker,
     ),
     Kind(
         section=RankingEnsembleSection,
-        interface="antiphon.api.ranking_model:RankingModel",
+        interface=_ranking_model,
         uses=frozenset(("questions",)),
         made_by="ensemble",
-        rank="antiphon.ranking.ensemble_rankers:load_ensemble_ranker",
+        rank=_ensemble_ranker,
     ),
 ):
     register(_kind)

@@ -1,7 +1,15 @@
-"""Recipe files: read from TOML with ``--set key=value`` on top, checked, and written back."""
+"""Recipe files: read from TOML with ``--set key=value`` on top, checked, written back, and found by name.
 
+Every ``*.toml`` in ``shipped/`` comes with the package: ``antiphon train g2p ...``. Its first comment line says what
+it is for.
+"""
+
+import re
+import shutil
 import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +17,11 @@ import tomli_w
 from pydantic import ValidationError
 
 from antiphon.exceptions import RecipeError
-from antiphon.recipe.kind_settings import (
+from antiphon.recipe.kinds import KINDS
+from antiphon.recipe.recipe_paths import relative_to_run, resolve_paths
+from antiphon.recipe.schema import DEFAULT_KIND, Recipe, kind_in
+from antiphon.recipe.section import explain, show_value
+from antiphon.recipe.settings import (
     drop_defaults,
     drop_lstm_rates,
     drop_unused,
@@ -19,10 +31,6 @@ from antiphon.recipe.kind_settings import (
     unused_settings,
     without,
 )
-from antiphon.recipe.kinds import KINDS
-from antiphon.recipe.problems import explain, show_value
-from antiphon.recipe.recipe_paths import relative_to_run, resolve_paths
-from antiphon.recipe.schema import DEFAULT_KIND, Recipe, kind_in
 from antiphon.storage.atomic import write_atomically
 from antiphon.terminal import Say, one_line, silent
 from antiphon.torch_free.files import read_text
@@ -185,3 +193,69 @@ def _merge(table: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
         before = table.get(section, {})
         merged[section] = {**before, **values} if isinstance(before, dict) else values
     return merged
+
+
+@dataclass(frozen=True)
+class ShippedRecipe:
+    """A recipe of the package: ``task`` says in a few words what it is for."""
+
+    name: str
+    task: str
+    recipe: Recipe
+
+
+def recipe_names() -> list[str]:
+    """The names of all recipes of the package."""
+    return sorted(path.stem for path in SHIPPED.glob("*.toml"))
+
+
+def shipped_recipes() -> Iterator[ShippedRecipe]:
+    """Every recipe of the package with its task."""
+    for name in recipe_names():
+        path = SHIPPED / f"{name}.toml"
+        first_line = path.read_text(encoding="utf-8").partition("\n")[0]
+        yield ShippedRecipe(name, re.split(r"[:,(]", first_line.removeprefix("#"))[0].strip(), load_recipe(path))
+
+
+def find_recipe(name: str | Path) -> Path:
+    """The file of a recipe, named as ``g2p`` or by a path; an unknown one is an error that suggests the nearest.
+
+    A recipe of the package takes precedence over a file or folder of the same name; ``./g2p`` means the file.
+    """
+    path, names = Path(name), recipe_names()
+    if str(name) in names:
+        return SHIPPED / f"{name}.toml"
+    if path.exists():
+        return path
+    raise RecipeError(f"{name}: no such recipe, expected a TOML file or {_suggest(path.stem, names)}")
+
+
+def copy_recipe(name: str, folder: Path) -> list[Path]:
+    """Copies a recipe of the package and its data, overwriting nothing; the paths written."""
+    source = _shipped(name)
+    pairs = [(path, folder / path.relative_to(SHIPPED)) for path in (source, *sorted((SHIPPED / name).glob("*")))]
+    for _, target in pairs:
+        if target.exists():
+            raise RecipeError(f"{target}: exists already, expected a folder without it")
+    for path, target in pairs:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target)
+    return [target for _, target in pairs]
+
+
+def read_recipe(name: str) -> str:
+    """The text of a recipe of the package."""
+    return _shipped(name).read_text(encoding="utf-8")
+
+
+def _shipped(name: str) -> Path:
+    names = recipe_names()
+    if name not in names:
+        raise RecipeError(f"{name}: no such recipe, expected {_suggest(name, names)}")
+    return SHIPPED / f"{name}.toml"
+
+
+def _suggest(name: str, names: list[str]) -> str:
+    """The nearest names, or all of them if none is near."""
+    near = get_close_matches(name.lower(), names, n=3, cutoff=0.5)
+    return f"one of the package: {', '.join(near or names)}; antiphon recipes lists them"

@@ -5,17 +5,22 @@ it, if the file is there. If a project is moved as a whole, such paths stay vali
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from antiphon.recipe.model_sections import MatcherSection
 from antiphon.recipe.schema import DataSection, Recipe
+from antiphon.torch_free.files import is_pipe, read_lines
 
 PATH_SETTINGS = tuple(name for name, field in DataSection.model_fields.items() if "Path" in str(field.annotation))
 """Settings of the section ``data`` that name files or folders."""
 Table = dict[str, Any]
 Change = Callable[[Path], Path]
+_FILES = ("train", "dev", "test", "unpaired")
+"""Settings that name files of text."""
 
 
 def resolve_paths(table: Table, folder: Path) -> None:
@@ -85,3 +90,31 @@ def _absolute(path: Path) -> Path:
     if ".." not in path.parts or "\0" in str(path):
         return path
     return Path(os.path.realpath(path.parent), path.name) if path.name != ".." else Path(os.path.realpath(path))
+
+
+@contextmanager
+def spooled(recipe: Recipe) -> Iterator[Recipe]:
+    """The recipe with a copy in place of every pipe it reads text from, since training reads its files more than once.
+
+    The copies are deleted at the end of the block.
+    """
+    if not any(is_pipe(path) for name in _FILES for path in _paths(getattr(recipe.data, name))):
+        yield recipe
+        return
+    with TemporaryDirectory(prefix="antiphon-pipe-") as folder:
+        data = {name: _spool(getattr(recipe.data, name), Path(folder) / name) for name in _FILES}
+        yield recipe.model_copy(update={"data": recipe.data.model_copy(update=data)})
+
+
+def _spool(files: Path | tuple[Path, ...] | None, copy: Path) -> Path | tuple[Path, ...] | None:
+    read = [
+        _copy_lines(path, copy.with_name(f"{copy.name}-{index}")) if is_pipe(path) else path
+        for index, path in enumerate(_paths(files))
+    ]
+    return tuple(read) if isinstance(files, tuple) else next(iter(read), None)
+
+
+def _copy_lines(pipe: Path, copy: Path) -> Path:
+    with copy.open("w", encoding="utf-8", newline="\n") as file:
+        file.writelines(f"{line}\n" for line in read_lines(pipe))
+    return copy

@@ -13,8 +13,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.model_sections import ModelSection, TransducerSection
-from antiphon.recipe.problems import check_texts
-from antiphon.recipe.section import Hypotheses, Nats, Positive, Section, UsedBy, Weight
+from antiphon.recipe.section import Hypotheses, Nats, Positive, Section, UsedBy, Weight, check_texts
 from antiphon.torch_free.readers import SOURCE_TARGET_FEATURES, ColumnOrder
 
 TokenKind = Literal["chars", "words", "sentencepiece"]
@@ -34,6 +33,10 @@ MetricName = Literal[
     "mrr",
     "p_at_1",
 ]
+MAX_LENGTH_RATIO, MAX_LENGTH_EXTRA = 100.0, 10**4
+"""The highest limits on the length of outputs."""
+DEFAULT_KIND = TransducerSection().kind
+"""The kind of a recipe that names none."""
 
 
 class DataSection(Section):
@@ -146,10 +149,6 @@ class TrainSection(Section):
     """Log metrics for TensorBoard in the run folder; needs the extra log."""
 
 
-MAX_LENGTH_RATIO, MAX_LENGTH_EXTRA = 100.0, 10**4
-"""The highest limits on the length of outputs."""
-
-
 class SearchSection(Section):
     """How outputs are searched."""
 
@@ -185,10 +184,6 @@ class SearchSection(Section):
     """Write words outside the vocabulary: as the source words with the largest attention weights."""
     batch_size: Annotated[int, Field(gt=0, le=10**4)] = 32
     """Inputs decoded at once."""
-
-
-DEFAULT_KIND = TransducerSection().kind
-"""The kind of a recipe that names none."""
 
 
 class Recipe(Section):

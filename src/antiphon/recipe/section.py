@@ -1,11 +1,17 @@
-"""The base class of recipe sections, types of bounded numbers, and marks on settings that only some kinds have."""
+"""The base class of recipe sections, marks on settings that only some kinds have, and what is said of wrong values."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date, time
+from difflib import get_close_matches
+from pathlib import Path
+from reprlib import Repr
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
+
+from antiphon.terminal import one_line
 
 Positive = Annotated[int, Field(gt=0, le=10**9)]
 Width = Annotated[int, Field(gt=0, le=2**15)]
@@ -29,6 +35,18 @@ SettingGroup = Literal[
     "members",  # averages several models
 ]
 """Settings that go together. Each kind of model says which groups it uses."""
+_LONGEST_SHOWN = 100
+"""Maximum number of characters shown of a wrong value."""
+_PLAIN = {
+    "tuple_type": "input should be a list",
+    "list_type": "input should be a list",
+    "missing": "input should be a longer list",
+    "too_long": "input should be a list of at most {max_length}",
+    "path_type": "input should be a path, or a list of two for parallel files",
+    "bool_type": "input should be true or false",
+    "bool_parsing": "input should be true or false",
+}
+"""What is expected, in other words than those of pydantic, which are of Python."""
 
 
 @dataclass(frozen=True)
@@ -59,3 +77,57 @@ def _types(annotation: Any) -> Iterator[Any]:
     yield annotation
     for part in get_args(annotation):
         yield from _types(part)
+
+
+def explain(error: ValidationError, names: Mapping[str, Sequence[str]]) -> dict[tuple[str, ...], str]:
+    """A sentence for every key that is wrong, by section and name; ``names`` are the keys of each section."""
+    by_key: dict[tuple[str, ...], dict[str, Any]] = {}
+    for problem in error.errors(include_url=False):  # a union reports an error for each of its members
+        by_key.setdefault(tuple(str(part) for part in problem["loc"][:2]), dict(problem))
+    return {path: _explain(path, problem, names) for path, problem in by_key.items()}
+
+
+def show_value(value: Any) -> str:
+    """A value as Python would print it, booleans and dates as in TOML; truncated if it is long or deep."""
+    if isinstance(value, bool | date | time):
+        return str(value).lower()
+    brief = Repr()
+    brief.maxstring = brief.maxother = brief.maxlong = _LONGEST_SHOWN
+    return one_line(brief.repr(value))
+
+
+def check_texts(given: Any, key: str = "", depth: int = 4) -> None:
+    """Refuses text that cannot be written to a file, by its dotted key; checks up to ``depth``."""
+    for where, text in _texts(given, key, depth):
+        if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
+            raise ValueError(f"{one_line(where)} = {show_value(text)}: not UTF-8 or with NUL, expected plain text")
+
+
+def _expected(problem: Mapping[str, Any]) -> str:
+    """What is expected instead of a wrong value."""
+    if problem["type"] in _PLAIN:
+        return _PLAIN[problem["type"]].format(**problem.get("ctx", {}))
+    message = str(problem["msg"])
+    return f"{message[0].lower()}{message[1:]}"
+
+
+def _explain(path: Sequence[str], problem: Mapping[str, Any], names: Mapping[str, Sequence[str]]) -> str:
+    key = one_line(".".join(path))
+    if problem["type"] == "extra_forbidden":
+        beside = names if len(path) == 1 else names[path[0]]
+        near = get_close_matches(path[-1][:_LONGEST_SHOWN].lower(), list(beside), n=1)
+        return f"{key}: unknown key, " + (f"did you mean {near[0]}?" if near else "expected one of antiphon settings")
+    if problem["type"] == "value_error":
+        return str(problem["msg"]).removeprefix("Value error, ")
+    return f"{key} = {show_value(problem['input'])}: {_expected(problem)}"
+
+
+def _texts(given: Any, key: str, depth: int) -> Iterator[tuple[str, str]]:
+    if isinstance(given, str | Path):
+        yield key, str(given)
+    elif depth and isinstance(given, Mapping):
+        for name, value in given.items():
+            yield from _texts(value, f"{key}.{name}" if key else str(name), depth - 1)
+    elif depth and isinstance(given, list | tuple):
+        for value in given:
+            yield from _texts(value, key, depth - 1)

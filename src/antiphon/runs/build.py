@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from antiphon.data.corpus import LengthLimits
 from antiphon.exceptions import RecipeError
-from antiphon.recipe.kinds import KINDS, resolve
+from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.model_sections import ModelSection, TransducerSection
 from antiphon.recipe.schema import DataSection, Recipe, SearchSection, token_kinds
 from antiphon.torch_free.codec import NO_FEATURES, Normalisation, PairCodec
@@ -28,9 +28,9 @@ def build_model(settings: ModelSection, codec: PairCodec, *, emit_probability: f
         given["emit_probability"] = emit_probability
         given["counterparts"] = find_counterparts(codec.source.vocab, codec.target.vocab)
     feature_size = 0 if codec.features == NO_FEATURES else len(codec.features)
-    model = KINDS[settings.kind].model
-    assert model is not None
-    return resolve(model)(len(codec.source.vocab), len(codec.target.vocab), feature_size, **given)
+    network = KINDS[settings.kind].network
+    assert network is not None
+    return network()(len(codec.source.vocab), len(codec.target.vocab), feature_size, **given)
 
 
 def find_counterparts(source: Vocab, target: Vocab) -> Tensor:
@@ -50,10 +50,10 @@ def build_search(recipe: Recipe) -> Search | None:
     """The search of the recipe; None for a kind without outputs."""
     kind = KINDS[recipe.model.kind]
     if recipe.search.over == "outputs":
-        return None if kind.search is None else resolve(kind.search)
+        return None if kind.search is None else kind.search()
     if kind.path_search is None:
         raise RecipeError(f'search.over = "paths": kind {recipe.model.kind} has no alignments, expected a transducer')
-    return resolve(kind.path_search)
+    return kind.path_search()
 
 
 def build_beam(settings: SearchSection, *, beam: int | None = None, nbest: int = 1) -> BeamSettings:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from antiphon.exceptions import RunError, is_disk_full
-from antiphon.recipe.kinds import KINDS, resolve
+from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.model_sections import TransducerSection
 from antiphon.recipe.recipe_file import parse_recipe, parse_toml, save_recipe
 from antiphon.recipe.recipe_paths import paths_in_run
@@ -253,8 +253,7 @@ def load_network(run: RunFolder, recipe: Recipe) -> "nn.Module":
 
 def load_any_network(run: RunFolder, recipe: Recipe) -> "nn.Module":
     """The network of a run of any kind: a single one, or one that is made of several runs."""
-    module: nn.Module = resolve(KINDS[recipe.model.kind].load)(run, recipe)
-    return module
+    return KINDS[recipe.model.kind].load()(run, recipe)
 
 
 def widest_layer(run: RunFolder) -> int:

@@ -17,7 +17,7 @@ from antiphon.serve.streams import OpenStream, StreamPool, StreamSearch, StreamS
 from antiphon.terminal import silent
 from antiphon.torch_free.readers import Pair, Source
 from antiphon.torch_free.vocab import SPECIALS
-from antiphon.training.data.prepare import pairs_of
+from antiphon.training.prepare import pairs_of
 
 MAX_FEATURES = 500
 SUGGESTIONS = "examples.txt"

@@ -1,11 +1,23 @@
 """What can be called during training: subclass ``Callback`` and override what is needed."""
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from torch import nn
 
+from antiphon.terminal import duration
 from antiphon.training.history import History
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+_TAGS = {"train_loss": "train/loss", "seconds": "speed/seconds", "pairs_per_second": "speed/pairs_per_second"}
+"""Tags of metrics that are not measured on the dev set."""
+_REFRESH_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -50,3 +62,99 @@ class Callback:
 
     def on_train_end(self) -> None:
         """Called when training has ended, also by an error or an interrupt."""
+
+
+class TensorBoardLog(Callback):
+    """Writes the metrics and the learning rate of every epoch; the step of TensorBoard is the epoch."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._writer: SummaryWriter | None = None
+        self._learning_rate = 0.0
+
+    def on_train_begin(self, history: History, max_epochs: int) -> None:
+        """Opens an event file; events of epochs that are trained again are dropped."""
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._writer = SummaryWriter(str(self.folder), purge_step=len(history.rows) + 1)
+
+    def on_update_end(self, progress: UpdateProgress) -> None:
+        """Keeps the learning rate of the last update of an epoch."""
+        if progress.update == progress.updates:
+            self._learning_rate = progress.learning_rate
+
+    def on_epoch_end(self, epoch: int, metrics: Mapping[str, float], model: nn.Module) -> None:
+        """Writes the metrics of an epoch."""
+        assert self._writer is not None
+        for name, value in metrics.items():
+            if name != "epoch":
+                self._writer.add_scalar(_TAGS.get(name, name.replace("dev_", "dev/", 1)), value, epoch)
+        self._writer.add_scalar("train/learning_rate", self._learning_rate, epoch)
+        self._writer.flush()
+
+    def on_train_end(self) -> None:
+        """Closes the event file."""
+        if self._writer is not None:
+            self._writer.close()
+
+
+class ProgressBar(Callback):
+    """Epochs done, the time that is left, and the training loss; a line with the dev metric after every epoch."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._refreshed = self._started = time.monotonic()
+        self._history, self._max_epochs, self._epochs_before = History("", 0), 0, 0
+        self.progress = Progress(
+            TextColumn("epoch {task.fields[epoch]}/{task.total:.0f}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[left]}"),
+            TextColumn("{task.fields[state]}"),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal or console.quiet,
+        )
+        self.task = TaskID(0)
+
+    def on_train_begin(self, history: History, max_epochs: int) -> None:
+        """Shows the bar."""
+        self._history, self._max_epochs, self._epochs_before = history, max_epochs, len(history.rows)
+        self._started = time.monotonic()
+        fields: dict[str, Any] = {"state": "", "left": "", "epoch": self._epochs_before + 1}
+        self.task = self.progress.add_task("", total=max_epochs, completed=self._epochs_before, **fields)
+        self.progress.start()
+
+    def on_update_end(self, progress: UpdateProgress) -> None:
+        """Moves the bar within an epoch, at most twice a second: reading the loss is a device sync."""
+        if time.monotonic() - self._refreshed > _REFRESH_SECONDS and not self.progress.disable:
+            self._refreshed = time.monotonic()
+            self._move(progress.epoch - 1 + progress.update / progress.updates, progress.loss)
+
+    def on_epoch_end(self, epoch: int, metrics: Mapping[str, float], model: nn.Module) -> None:
+        """Prints a line about the epoch, and moves the bar to its end."""
+        self._move(epoch, metrics["train_loss"])
+        self.console.print(self._line(metrics), highlight=False, soft_wrap=True)
+
+    def on_train_end(self) -> None:
+        """Removes the bar."""
+        self.progress.stop()
+
+    def _move(self, epochs: float, loss: float) -> None:
+        """Moves the bar to a number of epochs done; the others are assumed to take as long as those so far."""
+        per_epoch = (time.monotonic() - self._started) / max(1e-9, epochs - self._epochs_before)
+        self.progress.update(
+            self.task,
+            completed=epochs,
+            epoch=min(int(epochs) + 1, self._max_epochs),
+            left=f"{duration(per_epoch * (self._max_epochs - epochs))} left",
+            state=f"loss {loss:.3f}",
+        )
+
+    def _line(self, row: Mapping[str, float]) -> str:
+        metric, best = self._history.metric, self._history.best
+        name = f"dev_{metric}"
+        is_best = "best" if best["epoch"] == row["epoch"] else f"best {best[name]:.4g} in epoch {best['epoch']:.0f}"
+        return (
+            f"epoch {row['epoch']:.0f}/{self._max_epochs}  loss {row['train_loss']:.3f}  "
+            f"dev {metric.replace('_', ' ')} {row[name]:.4g} ({is_best})  {row['seconds']:.1f} s"
+        )

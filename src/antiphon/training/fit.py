@@ -18,9 +18,8 @@ from antiphon.storage.commit import seal_run
 from antiphon.storage.manifest import REPORTS, holds_run
 from antiphon.storage.verified_files import refuse_links
 from antiphon.terminal import Say, count_of, silent
-from antiphon.training.callback import Callback
-from antiphon.training.checkpoint import load_checkpoint, refuse_other_shapes
-from antiphon.training.data.data_warnings import warn_about_data
+from antiphon.training.callback import Callback, TensorBoardLog
+from antiphon.training.checks import check_recipe, warn_about_data
 from antiphon.training.distributed import (
     broadcast,
     is_rank_zero,
@@ -31,9 +30,8 @@ from antiphon.training.distributed import (
     world_size,
 )
 from antiphon.training.history import History
-from antiphon.training.loop import Interrupted, LoopSettings, TrainingLoop
-from antiphon.training.optimisation import Optimisation
-from antiphon.training.preconditions import check_recipe
+from antiphon.training.loop import Interrupted, TrainingLoop
+from antiphon.training.optimisation import Optimisation, TrainingLength
 from antiphon.training.resume import (
     change_length,
     is_shorter,
@@ -42,12 +40,8 @@ from antiphon.training.resume import (
     settings_to_resume,
     stored_recipe,
 )
-from antiphon.training.summary import Summary, save_summary
-from antiphon.training.tasks.task_kinds import prepare_task, resume_task, train_by_counting, with_recipe
-from antiphon.training.tensorboard_log import TensorBoardLog
-from antiphon.training.training_length import TrainingLength, with_length_defaults
-from antiphon.training.training_setup import Task
-from antiphon.training.training_state import TrainingState
+from antiphon.training.state import TrainingState, load_checkpoint, refuse_other_shapes
+from antiphon.training.task import Task, prepare_task, resolved_again, resume_task, train_by_counting
 
 __all__ = ["Interrupted", "train"]
 
@@ -76,7 +70,7 @@ def train(
             return RunFolder(out)
         run = RunFolder(broadcast(out if started is None else started.run.path))
         task = started.task if started is not None else _begin_on_other_ranks(recipe, run, say)
-        settings = task.recipe
+        settings = task.settings.recipe
         threads = threads or choose_threads(
             settings.train.batch_size, settings.model.width, task.target_size, local_world_size()
         )
@@ -138,12 +132,11 @@ def _resume(recipe: Recipe, out: Path, say: Say) -> _Started | None:
     if settings == stored:
         return _Started(resume_task(stored, run, say), run)
     refuse_stopped(run)
-    task = resume_task(settings, run, say)
-    changed = with_length_defaults(settings, task.updates_per_pass)
+    task = resolved_again(resume_task(settings, run, say))
     if settings.train.max_epochs is None:
-        refuse_fewer_updates(stored, changed, out)
-    change_length(run, stored, changed, say)
-    return _Started(with_recipe(task, changed), run)
+        refuse_fewer_updates(stored, task.settings.recipe, out)
+    change_length(run, stored, task.settings.recipe, say)
+    return _Started(task, run)
 
 
 def _begin_on_other_ranks(recipe: Recipe, run: RunFolder, say: Say) -> Task:
@@ -175,8 +168,8 @@ def _run_to_the_end(
     parameters = count_parameters(loop.state.model)
     threads = count_of(torch.get_num_threads(), "thread")
     processes = f", {world_size()} processes" if world_size() > 1 else ""
-    say(f"{task.recipe.model.kind}: {parameters:,} parameters, {threads}{processes}")
-    say(loop.setup.describe_length(TrainingLength.of(task.recipe.train), loop.state.epoch))
+    say(f"{task.settings.recipe.model.kind}: {parameters:,} parameters, {threads}{processes}")
+    say(loop.setup.describe_length(TrainingLength.of(task.settings.recipe.train), loop.state.epoch))
     loop.run()
     with loop.explained_errors():
         more = loop.validate_best()
@@ -187,7 +180,7 @@ def _new_loop(
     task: Task, run: RunFolder, out: Path, say: Say, device: torch.device, callbacks: Sequence[Callback]
 ) -> TrainingLoop:
     """The training loop of a task, at the checkpoint of its run if there is one."""
-    settings = task.recipe.train
+    settings = task.settings.recipe.train
     checkpoint = load_checkpoint(run.checkpoint)
     torch.manual_seed(settings.seed)
     with refuse_other_shapes(run.checkpoint):
@@ -199,7 +192,7 @@ def _new_loop(
         if checkpoint is not None:
             state.restore(checkpoint)
             history.rows, history.best = checkpoint["rows"], checkpoint["best"]
-    return TrainingLoop(setup, state, history, run, LoopSettings.of(settings), callbacks, out)
+    return TrainingLoop(setup, state, history, run, settings, callbacks, out)
 
 
 def _finish(
@@ -215,7 +208,7 @@ def _finish(
         with optional_picture(run.plot, say):
             plot_training(history.rows, history.best, history.metric, new.plot)
         more = {**more, **task.finish(run, new, device)}
-        save_summary(new, task.recipe.train, Summary.of(history, parameters, more))
+        history.summary(parameters, more).save(new, task.settings.recipe.train.seed)
 
 
 def _refuse_no_epoch(run: RunFolder, history: History) -> None:

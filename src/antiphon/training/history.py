@@ -1,4 +1,4 @@
-"""The metrics of every epoch, which of them is the best, and when to stop early.
+"""The metrics of every epoch, which of them is the best, when to stop early, and a summary (``metrics.json``).
 
 Where the learning rate falls to almost nothing, weights go on improving on new inputs when a dev metric only moves up
 and down by a word or two. So among epochs that differ by no more than a dev set of that size can tell, the last is the
@@ -6,13 +6,19 @@ best one. Otherwise the best epoch is simply that with the best dev metric.
 """
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from math import sqrt
 from pathlib import Path
+from statistics import fmean
 
+import torch
+
+from antiphon import __version__
 from antiphon.metrics.output_metrics import LOWER_IS_BETTER
-from antiphon.ranking.ranking_metrics import RANKING_METRICS
+from antiphon.metrics.ranking_metrics import RANKING_METRICS
+from antiphon.runs.run_folder import RunFolder
 
 PERFECT_EPOCHS = 3
 """Epochs with a perfect dev metric after which training stops."""
@@ -82,6 +88,19 @@ class History:
         is_done = len(last) == PERFECT_EPOCHS and all(is_perfect(self.metric, row[name]) for row in last)
         return is_done or self.rows[-1]["epoch"] - improved >= self.patience
 
+    def summary(self, parameters: int, more: Mapping[str, float]) -> "Summary":
+        """How training went; ``more`` are further dev metrics."""
+        best = {name.removeprefix("dev_"): value for name, value in self.best.items() if name.startswith("dev_")}
+        return Summary(
+            {**best, **more},
+            parameters,
+            seconds=sum(row["seconds"] for row in self.rows),
+            pairs_per_second=fmean(row["pairs_per_second"] for row in self.rows),
+            best_epoch=int(self.best["epoch"]),
+            epochs=len(self.rows),
+            stopped=self.problem,
+        )
+
     def write_csv(self, path: Path) -> None:
         """Writes a line for each epoch."""
         with path.open("w", newline="", encoding="utf-8") as file:
@@ -93,3 +112,34 @@ class History:
         """Lower is better; ties are broken by perplexity."""
         value = row[f"dev_{self.metric}"]
         return value if self.metric in LOWER_IS_BETTER else -value, row["dev_perplexity"]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """How training went; ``dev`` are the dev metrics of the best epoch, ``stopped`` is why it ended too early."""
+
+    dev: Mapping[str, float]
+    parameters: int
+    seconds: float
+    pairs_per_second: float
+    best_epoch: int = 1
+    epochs: int = 1
+    stopped: str = ""
+
+    def save(self, run: RunFolder, seed: int) -> None:
+        """Writes ``metrics.json`` into the run, which makes it a trained one."""
+        run.save_metrics(
+            {
+                "best_epoch": self.best_epoch,
+                "epochs": self.epochs,
+                **{f"dev_{name}": value for name, value in self.dev.items()},
+                "parameters": self.parameters,
+                "training_seconds": round(self.seconds, 1),
+                "pairs_per_second": round(self.pairs_per_second, 1),
+                "seed": seed,
+                "date": date.today().isoformat(),
+                "antiphon": __version__,
+                "torch": torch.__version__,
+                **({"stopped": self.stopped} if self.stopped else {}),
+            }
+        )

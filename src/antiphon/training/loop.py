@@ -7,7 +7,6 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,7 +18,7 @@ from antiphon.recipe.schema import TrainSection
 from antiphon.runs.run_folder import RunFolder, publish
 from antiphon.storage.tensors import load_finite
 from antiphon.training.callback import Callback, UpdateProgress
-from antiphon.training.checkpoint import save_checkpoint
+from antiphon.training.cuda_graph_step import CudaGraphStep
 from antiphon.training.distributed import (
     all_reduce_sum,
     broadcast,
@@ -29,13 +28,11 @@ from antiphon.training.distributed import (
     world_size,
 )
 from antiphon.training.history import History, Row
-from antiphon.training.learning_rate import Schedule
-from antiphon.training.optimisation import Optimisation
-from antiphon.training.step.cuda_graph_step import CudaGraphStep
-from antiphon.training.step.out_of_memory import OutOfMemoryRetry, is_out_of_memory
-from antiphon.training.step.step import Step
-from antiphon.training.training_setup import DevResult, TrainingSetup
-from antiphon.training.training_state import TrainingState
+from antiphon.training.optimisation import Optimisation, Schedule
+from antiphon.training.out_of_memory import OutOfMemoryRetry, is_out_of_memory
+from antiphon.training.state import TrainingState, save_checkpoint
+from antiphon.training.step import Step
+from antiphon.training.task import DevResult, TrainingSetup
 
 T = TypeVar("T")
 
@@ -51,22 +48,6 @@ class Interrupted(Exception):  # noqa: N818  (nothing went wrong)
         self.status, self.resumable = status, resumable
 
 
-@dataclass(frozen=True)
-class LoopSettings:
-    """Optimisation, learning-rate schedule, batch size, and the minutes between checkpoints within an epoch."""
-
-    optimisation: Optimisation
-    schedule: Schedule
-    batch_size: int
-    checkpoint_minutes: float
-
-    @classmethod
-    def of(cls, settings: TrainSection) -> "LoopSettings":
-        """The settings of a recipe whose length is decided."""
-        minutes = settings.checkpoint_minutes
-        return cls(Optimisation.of(settings), Schedule.of(settings), settings.batch_size, minutes)
-
-
 class TrainingLoop:
     """Trains, validates after each epoch, and saves log, best weights and checkpoint."""
 
@@ -76,21 +57,22 @@ class TrainingLoop:
         state: TrainingState,
         history: History,
         run: RunFolder,
-        settings: LoopSettings,
+        settings: TrainSection,
         callbacks: Sequence[Callback] = (),
         place: Path | None = None,
     ) -> None:
         """``place`` is where the run goes once it has weights, if it is elsewhere until then."""
         self.setup, self.state, self.history, self.run_folder = setup, state, history, run
         self.settings, self.callbacks = settings, callbacks
+        self.optimisation, self.schedule = Optimisation.of(settings), Schedule.of(settings)
         self.place = place or run.path
         self.step = self._new_step()
         self._saved = time.monotonic()
 
     def run(self) -> None:
         """Trains for the epochs that are left."""
-        max_epochs = self.settings.schedule.max_epochs
-        with _matmul_precision(self.settings.optimisation.precision), self.explained_errors():
+        max_epochs = self.schedule.max_epochs
+        with _matmul_precision(self.optimisation.precision), self.explained_errors():
             try:
                 self._call(lambda callback: callback.on_train_begin(self.history, max_epochs))
                 while self.state.epoch < max_epochs and not self.history.has_converged:
@@ -134,10 +116,10 @@ class TrainingLoop:
     def _train_epoch(self, started: float) -> None:
         """Makes every update of the epoch that has not been made yet."""
         state = self.state
-        state.start_epoch(self.settings.optimisation.seed)
+        state.start_epoch(self.optimisation.seed)
         state.model.train()
         plan = self.setup.batches.plan(state.epoch)
-        scheduler = self.settings.schedule.scheduler(state.optimiser, state.epoch, len(plan), state.update)
+        scheduler = self.schedule.scheduler(state.optimiser, state.epoch, len(plan), state.update)
         for indices in plan[state.update :]:
             shard = self.setup.batches.shard(state.epoch, state.update, indices)
             state.loss.add(*self.step(shard))
@@ -234,7 +216,7 @@ class TrainingLoop:
 
     def _new_step(self) -> OutOfMemoryRetry:
         """The step, as a CUDA graph where that is possible, with retries after out-of-memory errors."""
-        state, optimisation = self.state, self.settings.optimisation
+        state, optimisation = self.state, self.optimisation
         group = gradient_group(state.device)
         broadcast_weights(state.model, group)
         step = Step(

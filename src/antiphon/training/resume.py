@@ -9,7 +9,8 @@ from antiphon.recipe.recipe_paths import with_moved_paths
 from antiphon.recipe.schema import Recipe, TrainSection
 from antiphon.runs.run_folder import RunFolder
 from antiphon.terminal import Say, count_of
-from antiphon.training.training_length import TrainingLength, default_patience
+from antiphon.training.optimisation import TrainingLength
+from antiphon.training.resolution import patience_of
 
 _RAISED = ("max_updates", "min_passes")
 """Settings that may be raised when a run is resumed; ``max_epochs`` may also be lowered."""
@@ -87,7 +88,7 @@ def _other_length(stored: TrainSection, asked: TrainSection) -> dict[str, Any]:
         return {}
     if asked.max_epochs is None:
         changed["max_epochs"] = None
-    if asked.patience is None and stored.patience == default_patience(stored, stored.max_epochs or 0):
+    if asked.patience is None and stored.patience == patience_of(stored, stored.max_epochs or 0):
         changed["patience"] = None
     return changed
 

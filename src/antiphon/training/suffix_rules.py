@@ -1,26 +1,91 @@
-"""Suffix rules beside a network that inflects words, with a weight that is fitted on the dev pairs."""
+"""Suffix rules: trained by counting, alone or beside a network with a weight that is fitted on the dev pairs."""
 
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from statistics import fmean
-from typing import cast
+from typing import NamedTuple, cast
 
 from antiphon.data.batch import Batch
-from antiphon.exceptions import RecipeError
+from antiphon.exceptions import InputError, RecipeError
+from antiphon.metrics.output_metrics import Outputs, score_outputs
 from antiphon.models.left_to_right import LeftToRight, copies_unknown
 from antiphon.models.token_likelihood import output_log_probs
 from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.schema import Recipe
-from antiphon.runs.build import build_beam, build_search
+from antiphon.runs.build import build_beam, build_search, task_metrics
 from antiphon.runs.run_folder import RunFolder
+from antiphon.terminal import Say
 from antiphon.torch_free.codec import PairCodec
+from antiphon.torch_free.readers import Pair
 from antiphon.torch_free.rule_mixture import HeldOutAnswers, as_answer, fit_weight, held_out_answers
 from antiphon.torch_free.suffix_rule import SuffixRules
-from antiphon.torch_free.vocab import END
-from antiphon.training.data.data_defaults import share_vocabulary
-from antiphon.training.tasks.counting import Example, read_examples
+from antiphon.torch_free.vocab import END, TokenCounts
+from antiphon.training.history import Summary
+from antiphon.training.prepare import dev_pairs, place_sentencepiece_models, training_pairs
+from antiphon.training.resolution import resolve_reading, share_vocabulary
 
 _BATCH = 64
+
+
+class Example(NamedTuple):
+    """A pair as tokens; ``text`` is its target as it stands in the file."""
+
+    source: list[str]
+    target: list[str]
+    features: tuple[str, ...]
+    text: str
+
+
+def train_suffix_rules(recipe: Recipe, run: RunFolder, say: Say) -> None:
+    """Counts the suffix rules of the training pairs and saves them in the run folder."""
+    recipe = resolve_reading(recipe).recipe
+    place_sentencepiece_models(recipe, run)
+    started = time.monotonic()
+    examples = read_examples(recipe, run, "train")
+    rules = SuffixRules.learn(example[:3] for example in examples)
+    seconds = time.monotonic() - started
+    run.save_recipe(recipe)
+    _save_vocabs(run, recipe, examples)
+    rules.save(run.rules)
+    dev = _dev_scores(recipe, run, rules, task_metrics(recipe.data))
+    Summary(dev, len(rules), seconds, len(examples) / max(seconds, 1e-9)).save(run, recipe.train.seed)
+    say(f"suffix_rule: {len(rules):,} suffixes from {len(examples):,} pairs")
+
+
+def _dev_scores(recipe: Recipe, run: RunFolder, rules: SuffixRules, metrics: Sequence[str]) -> dict[str, float]:
+    """The metrics of suffix rules on the dev pairs."""
+    dev = read_examples(recipe, run, "dev")
+    outputs = Outputs.of(
+        run.codec(recipe).target,
+        [rules.apply(example.source, example.features) for example in dev],
+        [[example.text] for example in dev],
+    )
+    return {name: score.value for name, score in score_outputs(outputs, metrics).items()}
+
+
+def _save_vocabs(run: RunFolder, recipe: Recipe, examples: Sequence[Example]) -> None:
+    source, target, features = TokenCounts(), TokenCounts(), TokenCounts()
+    for example in examples:
+        source.encode_many(example.source)
+        target.encode_many(example.target)
+        features.encode_many(example.features)
+    least = recipe.data.min_count
+    run.save_vocabs(source.vocab(least), target.vocab(least), features.vocab())
+
+
+def read_examples(recipe: Recipe, run: RunFolder, name: str) -> list[Example]:
+    """The pairs of the recipe's ``train`` or ``dev`` that have text on both sides."""
+    pairs: Iterator[Pair] = training_pairs(recipe) if name == "train" else dev_pairs(recipe)
+    tokeniser = run.pair_tokeniser(recipe)
+    read = (
+        Example(tokeniser.source.tokens(pair.source), tokeniser.target.tokens(pair.target), pair.features, pair.target)
+        for pair in pairs
+    )
+    examples = [example for example in read if example.source and example.target]
+    if not examples:
+        raise InputError(f"{getattr(recipe.data, name)}: no pairs to use, expected lines of source<TAB>target")
+    return examples
 
 
 def has_rules(recipe: Recipe, codec: PairCodec) -> bool:

@@ -15,10 +15,9 @@ from antiphon.models.sequence_model import log_prob
 from antiphon.torch_free.codec import PairCodec
 from antiphon.torch_free.hypothesis import BeamSettings, Hypothesis, Search, have_unknown
 from antiphon.torch_free.readers import Pair
-from antiphon.training.data.epoch_batches import Indices
 from antiphon.training.distributed import all_gather, rank, world_size
-from antiphon.training.training_setup import DevResult, InMicroBatches
-from antiphon.training.training_state import RunningMean
+from antiphon.training.state import RunningMean
+from antiphon.training.task import DevResult, Indices, InMicroBatches
 
 
 class OutputMetrics(NamedTuple):

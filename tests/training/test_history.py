@@ -1,51 +1,10 @@
-"""Lengths of runs: what a recipe leaves open is chosen by the number of pairs."""
+"""The best epoch, early stopping, and advice to train longer."""
 
 import pytest
 
 from antiphon.recipe.schema import Recipe
 from antiphon.training.history import History, is_perfect
-from antiphon.training.training_length import TrainingLength, longer_than, with_length_defaults
-
-
-def defaults_of(pairs, batch_size=32, **settings):
-    recipe = Recipe.model_validate({"train": {"batch_size": batch_size, **settings}})
-    return TrainingLength.of(with_length_defaults(recipe, -(-pairs // batch_size)).train)
-
-
-@pytest.mark.parametrize(
-    ("pairs", "batch_size", "length"),
-    [
-        (1, 32, TrainingLength(passes=100, max_epochs=60, patience=12)),
-        (100, 16, TrainingLength(passes=15, max_epochs=58, patience=12)),
-        (100, 32, TrainingLength(passes=25, max_epochs=60, patience=12)),
-        (1_000, 16, TrainingLength(passes=2, max_epochs=48, patience=10)),
-        (1_000, 32, TrainingLength(passes=4, max_epochs=47, patience=10)),
-        (10_000, 32, TrainingLength(passes=1, max_epochs=40, patience=10)),
-        (100_000, 32, TrainingLength(passes=1, max_epochs=40, patience=10)),
-    ],
-)
-def test_few_pairs_are_learnt_for_as_many_updates_and_many_for_enough_passes(pairs, batch_size, length):
-    assert defaults_of(pairs, batch_size) == length
-    per_pass = -(-pairs // batch_size)
-    assert length.passes * per_pass >= 100
-    assert length.max_epochs * length.passes * per_pass >= 6_000
-    assert length.max_epochs * length.passes >= 40
-
-
-def test_a_length_given_in_updates_or_passes_is_rounded_up_to_whole_epochs():
-    assert defaults_of(1_000, max_updates=30_000).max_epochs == 235
-    assert defaults_of(1_000, max_updates=1, min_passes=9) == TrainingLength(passes=4, max_epochs=3, patience=10)
-
-
-def test_what_a_recipe_says_holds():
-    assert defaults_of(100, max_epochs=7, patience=3, passes=2) == TrainingLength(passes=2, max_epochs=7, patience=3)
-    assert defaults_of(1_000, max_epochs=100, max_updates=1) == TrainingLength(passes=4, max_epochs=100, patience=20)
-
-
-def test_patience_is_longer_where_the_learning_rate_falls():
-    assert defaults_of(1_000, max_epochs=60, final_learning_rate_ratio=0.1) == TrainingLength(
-        passes=4, max_epochs=60, patience=30
-    )
+from antiphon.training.optimisation import longer_than
 
 
 @pytest.mark.parametrize(

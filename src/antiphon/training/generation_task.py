@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -17,13 +17,13 @@ from antiphon.runs.build import build_beam, build_model, build_search, task_metr
 from antiphon.runs.run_folder import RunFolder
 from antiphon.terminal import Say
 from antiphon.torch_free.batch import plan_batches
-from antiphon.training.data.epoch_batches import EpochBatches, Indices
-from antiphon.training.data.prepare import Prepared, encoded_dev_pairs, prepare, prepare_again
-from antiphon.training.step.step import negative_log_likelihood, smoothed_loss
-from antiphon.training.tasks.generation_validation import GenerationValidation, OutputMetrics
-from antiphon.training.tasks.rule_weight import check_rule_weight, weigh_rules
-from antiphon.training.training_length import TrainingLength
-from antiphon.training.training_setup import InMicroBatches, TrainingSetup
+from antiphon.training.generation_validation import GenerationValidation, OutputMetrics
+from antiphon.training.optimisation import TrainingLength
+from antiphon.training.prepare import Prepared, encoded_dev_pairs, facts_of, plan_pass, prepare, prepare_again
+from antiphon.training.resolution import Facts, Resolution
+from antiphon.training.step import negative_log_likelihood, smoothed_loss
+from antiphon.training.suffix_rules import check_rule_weight, weigh_rules
+from antiphon.training.task import EpochBatches, Indices, InMicroBatches, TrainingSetup
 
 _DEV_BATCH_SIZE = 64
 
@@ -32,25 +32,30 @@ _DEV_BATCH_SIZE = 64
 class GenerationTask:
     """A model that learns to generate targets for sources."""
 
-    recipe: Recipe
+    settings: Resolution
     prepared: Prepared
 
     @classmethod
     def prepare(cls, recipe: Recipe, run: RunFolder, say: Say) -> "GenerationTask":
         """The task with its data in a new run folder."""
-        prepared = prepare(recipe, run, say)
-        check_rule_weight(prepared.recipe, prepared.codec)
-        return cls(prepared.recipe, prepared)
+        settings, prepared = prepare(recipe, run, say)
+        check_rule_weight(settings.recipe, prepared.codec)
+        return cls(settings, prepared)
 
     @classmethod
     def resume(cls, recipe: Recipe, run: RunFolder, say: Say) -> "GenerationTask":
         """The task of an existing run folder."""
-        return cls(recipe, prepare_again(recipe, run, say))
+        return cls(Resolution(recipe), prepare_again(recipe, run, say))
 
     @property
-    def updates_per_pass(self) -> int:
-        """Number of batches in a pass over the training pairs; other orders may have a few more or fewer."""
-        return len(self._plan_pass(np.random.default_rng([self.recipe.train.seed, 0])))
+    def recipe(self) -> Recipe:
+        """All settings."""
+        return self.settings.recipe
+
+    @property
+    def facts(self) -> Facts:
+        """What the training pairs are like."""
+        return facts_of(self.recipe, self.prepared.codec, self.prepared.train)
 
     @property
     def target_size(self) -> int:
@@ -62,7 +67,10 @@ class GenerationTask:
         settings, corpus = self.recipe.train, self.prepared.train
         model = self._model()
         batches = EpochBatches(
-            self._loader(model), self._plan_pass, seed=settings.seed, passes=TrainingLength.of(settings).passes
+            self._loader(model),
+            partial(plan_pass, settings, corpus),
+            seed=settings.seed,
+            passes=TrainingLength.of(settings).passes,
         )
         return TrainingSetup(
             model,
@@ -86,16 +94,6 @@ class GenerationTask:
     def finish(self, run: RunFolder, new: RunFolder, device: str) -> dict[str, float]:
         """Saves suffix rules beside the weights where they help; returns the dev accuracy of both."""
         return weigh_rules(self.recipe, run, new, device)
-
-    def _plan_pass(self, order: np.random.Generator) -> list[Indices]:
-        settings, corpus = self.recipe.train, self.prepared.train
-        return plan_batches(
-            corpus.source_lengths,
-            corpus.target_lengths,
-            batch_size=settings.batch_size,
-            max_cells=settings.max_batch_cells,
-            order=order,
-        )
 
     def _model(self) -> nn.Module:
         """The model with initial weights."""

@@ -2,15 +2,15 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import NamedTuple, Protocol
+from contextlib import contextmanager
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from antiphon.data.batch import Batch
 from antiphon.nn.cuda_streams import join_side_streams
-from antiphon.training.step.step import Step, StepResult, Update
+from antiphon.training.step import Step, StepResult, Update
 
 _MAX_GRAPHS = 128
 """Batch shapes captured at most; steps on other shapes run eagerly."""
@@ -18,20 +18,6 @@ _MAX_GRAPHS = 128
 
 class CaptureError(RuntimeError):
     """A computation does something that CUDA cannot capture."""
-
-
-class Graphs(Protocol):
-    """Captures a computation, so that it can be replayed as a whole."""
-
-    device: torch.device
-
-    def capture_stream(self) -> AbstractContextManager[None]:
-        """Inside, work runs on the stream used for capture; later work waits for it."""
-        ...
-
-    def capture(self, compute: Callable[[], Tensor]) -> Callable[[], Tensor]:
-        """Captures a computation without running it; each call of the result runs it once; may raise CaptureError."""
-        ...
 
 
 class CudaGraphs:
@@ -43,14 +29,14 @@ class CudaGraphs:
 
     @contextmanager
     def capture_stream(self) -> Iterator[None]:
-        """Inside, work runs on the stream used for capture."""
+        """Inside, work runs on the stream used for capture; later work waits for it."""
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
             yield
         torch.cuda.current_stream().wait_stream(self._stream)
 
     def capture(self, compute: Callable[[], Tensor]) -> Callable[[], Tensor]:
-        """Captures a computation as a graph; each call of the result replays it once."""
+        """Captures a computation without running it; each call of the result runs it once; may raise CaptureError."""
         graph = torch.cuda.CUDAGraph()
         try:
             with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
@@ -78,7 +64,7 @@ class CudaGraphStep:
     which also warms up its kernels; the second is captured. All graphs share their memory.
     """
 
-    def __init__(self, step: Step, batch_size: int, graphs: Graphs | None = None) -> None:
+    def __init__(self, step: Step, batch_size: int, graphs: CudaGraphs | None = None) -> None:
         self.step, self.batch_size = step, batch_size
         self._graphs = graphs or CudaGraphs()
         self._seen: Counter[tuple[int, ...]] = Counter()

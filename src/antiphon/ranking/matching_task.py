@@ -1,6 +1,8 @@
 """Training for answer selection."""
 
-from dataclasses import dataclass
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from math import ceil, log
 from typing import Any, cast
 
@@ -11,12 +13,12 @@ from torch import Tensor, nn
 
 from antiphon.exceptions import InputError
 from antiphon.metrics.output_metrics import perplexity
-from antiphon.ranking.joint_batches import JointBatch
 from antiphon.ranking.listwise import ListwiseLoss, QuestionBatch, plan_question_batches
-from antiphon.ranking.logistic import Logistic
-from antiphon.ranking.matcher import PairModel
-from antiphon.ranking.question_batches import MatchBatch, PairCorpus
+from antiphon.ranking.matchers import PairModel
+from antiphon.ranking.overlap import Logistic, Overlap, read_stop_words
+from antiphon.ranking.question_batches import JointBatch, MatchBatch, PairCorpus
 from antiphon.ranking.question_files import Question, select_questions
+from antiphon.ranking.question_sets import dev_questions, ranking_values, training_questions
 from antiphon.ranking.rankers import (
     FEATURES,
     MAX_TOKENS,
@@ -27,30 +29,27 @@ from antiphon.ranking.rankers import (
     overlap_counts,
     pair_features,
     plan_match_batches,
+    rankings_of,
 )
 from antiphon.ranking.saved_rankers import (
+    copy_encoder,
+    copy_vectors,
+    load_encoder,
     load_overlap,
+    load_ranker,
     matcher_settings,
     new_matcher,
     question_encoder,
     word_splitter,
 )
-from antiphon.recipe.schema import Recipe
+from antiphon.recipe.schema import DataSection, Recipe
 from antiphon.runs.run_folder import RunFolder
 from antiphon.terminal import Say
-from antiphon.training.data.epoch_batches import EpochBatches, Indices
-from antiphon.training.data.question_sets import (
-    copy_encoder,
-    copy_vectors,
-    dev_questions,
-    learn_overlap,
-    load_encoder,
-    ranking_values,
-    training_questions,
-)
-from antiphon.training.training_length import TrainingLength
-from antiphon.training.training_setup import DevResult, InMicroBatches, TrainingSetup
-from antiphon.training.training_state import RunningMean
+from antiphon.training.history import Summary
+from antiphon.training.optimisation import TrainingLength
+from antiphon.training.resolution import Facts, Resolution, resolve
+from antiphon.training.state import RunningMean
+from antiphon.training.task import DevResult, EpochBatches, Indices, InMicroBatches, TrainingSetup
 
 _DEV_BATCH_SIZE = 256
 
@@ -120,7 +119,7 @@ def _log_odds_and_loss(matcher: PairModel, batch: Any) -> tuple[Tensor, Tensor]:
 class MatchingTask:
     """A matcher that learns which sentences answer which questions."""
 
-    recipe: Recipe
+    settings: Resolution
     train: list[Question]
     dev: list[Question]
 
@@ -134,8 +133,7 @@ class MatchingTask:
             say(copy_vectors(recipe, run, [*task.train, *task.dev]))
         if matcher_settings(recipe).overlap:
             learn_overlap(recipe.data, task.train).save(run.overlap)
-        run.save_recipe(recipe)
-        return task
+        return replace(task, settings=resolve(task.settings, task.facts))
 
     @classmethod
     def resume(cls, recipe: Recipe, run: RunFolder, say: Say) -> "MatchingTask":
@@ -146,12 +144,18 @@ class MatchingTask:
                 f"train.listwise_weight = {recipe.train.listwise_weight:g}: no question of {recipe.data.train} has "
                 "both right and wrong candidates, expected some to compare; set it to 0"
             )
-        return cls(recipe, train, dev)
+        return cls(Resolution(recipe), train, dev)
 
     @property
-    def updates_per_pass(self) -> int:
+    def recipe(self) -> Recipe:
+        """All settings."""
+        return self.settings.recipe
+
+    @property
+    def facts(self) -> Facts:
         """About as many batches as show all candidates once; more if sentences are long or questions stay whole."""
-        return ceil(sum(len(question.answers) for question in self.train) / self.recipe.train.batch_size)
+        pairs = sum(len(question.answers) for question in self.train)
+        return Facts(pairs, ceil(pairs / self.recipe.train.batch_size))
 
     @property
     def target_size(self) -> int:
@@ -220,3 +224,25 @@ class MatchingTask:
         overlap, words = load_overlap(run), word_splitter(self.recipe.data)
         train, dev = (overlap_counts(overlap, words, questions) for questions in (self.train, self.dev))
         return WordCounts(corpus, train, dev, matcher_settings(self.recipe).overlap_l2)
+
+
+def learn_overlap(data: DataSection, questions: Iterable[Question]) -> Overlap:
+    """The document frequency of every word in the sentences of the questions."""
+    words = word_splitter(data)
+    return Overlap.learn(
+        (words(answer.text) for question in questions for answer in question.answers), read_stop_words()
+    )
+
+
+def train_overlap(recipe: Recipe, run: RunFolder, say: Say) -> None:
+    """Counts the words of the training sentences and saves a baseline of answer selection in the run folder."""
+    train, dev = training_questions(recipe.data, say), dev_questions(recipe.data, say)
+    started = time.monotonic()
+    overlap = learn_overlap(recipe.data, train)
+    seconds = time.monotonic() - started
+    overlap.save(run.overlap)
+    run.save_recipe(recipe)
+    rankings = rankings_of(load_ranker(run, recipe), dev)
+    scores = ranking_values(dev, rankings)
+    summary = Summary(scores, len(overlap.document_frequency), seconds, overlap.sentences / max(seconds, 1e-9))
+    summary.save(run, recipe.train.seed)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
 from antiphon.training.distributed import average_gradients
-from antiphon.training.step.ema import EMA
+from antiphon.training.optimisation import EMA
 
 LossFunction = Callable[[Any, Any], Tensor]
 """The loss of each pair, given a model and a batch."""

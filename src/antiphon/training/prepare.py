@@ -6,23 +6,21 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from antiphon.data.corpus import Corpus, FilterStats, LengthLimits, remap_corpus_ids, write_corpus, write_counted_corpus
 from antiphon.exceptions import InputError, RecipeError
 from antiphon.metrics.output_metrics import BLEU_ORDER
-from antiphon.recipe.schema import Recipe, token_kinds
+from antiphon.recipe.schema import Recipe, TrainSection, token_kinds
 from antiphon.runs.build import build_limits, build_normalisation, may_copy_words, reads_source
 from antiphon.runs.run_folder import RunFolder
 from antiphon.terminal import Say
+from antiphon.torch_free.batch import plan_batches
 from antiphon.torch_free.codec import NO_FEATURES, PairCodec, SentencePiece, train_sentencepiece
 from antiphon.torch_free.readers import Files, Pair, read_pairs, read_targets, read_unpaired
 from antiphon.torch_free.vocab import WordIds
-from antiphon.training.data.data_defaults import (
-    required_files,
-    with_data_defaults,
-    with_model_defaults,
-    with_search_defaults,
-)
-from antiphon.training.data.encoded_cache import (
+from antiphon.training.encoded_cache import (
     CacheKey,
     is_current,
     load_pairs,
@@ -30,25 +28,25 @@ from antiphon.training.data.encoded_cache import (
     staged_entry,
     vocabulary_files,
 )
+from antiphon.training.resolution import Facts, Resolution, required_files, resolve, resolve_reading, share_vocabulary
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """All that training needs besides a model."""
+    """All that training needs besides settings and a model."""
 
-    recipe: Recipe
     codec: PairCodec
     train: Corpus
     dev: Corpus
 
 
-def prepare(recipe: Recipe, run: RunFolder, say: Say) -> Prepared:
-    """Makes vocabularies and encodes the data, or takes both from the cache."""
-    recipe = with_data_defaults(recipe)
-    key, cache = CacheKey.of(recipe), recipe.data.cache
+def prepare(recipe: Recipe, run: RunFolder, say: Say) -> tuple[Resolution, Prepared]:
+    """All settings, and vocabularies and encoded data: made here, or taken from the cache."""
+    settings = resolve_reading(recipe)
+    recipe, key, cache = settings.recipe, CacheKey.of(settings.recipe), recipe.data.cache
     if cache is None:
         _encode_all(recipe, run, key)
-        return _open_new(recipe, run, run.corpus, say)
+        return _open_new(settings, run, run.corpus, say)
     entry = RunFolder(cache / key.name)
     if is_current(entry, key, say):
         say(f"encoded before: {entry.path}")
@@ -56,7 +54,7 @@ def prepare(recipe: Recipe, run: RunFolder, say: Say) -> Prepared:
         with staged_entry(cache, key) as stage:
             _encode_all(recipe, stage, key)
     _copy_vocabularies(entry, run)
-    return _open_new(recipe, run, entry.corpus, say)
+    return _open_new(settings, run, entry.corpus, say)
 
 
 def prepare_again(recipe: Recipe, run: RunFolder, say: Say) -> Prepared:
@@ -70,6 +68,19 @@ def prepare_again(recipe: Recipe, run: RunFolder, say: Say) -> Prepared:
         with run.changed() as new:
             _encode_with(run, recipe, new, key)
     return _open(recipe, run, run.corpus, say)
+
+
+def facts_of(recipe: Recipe, codec: PairCodec, train: Corpus) -> Facts:
+    """What the training pairs of a recipe are like, with the batches of a pass in its first order."""
+    batches = plan_pass(recipe.train, train, np.random.default_rng([recipe.train.seed, 0]))
+    lengths = (train.source_lengths, train.target_lengths) if reads_source(recipe) else None
+    return Facts(len(train), len(batches), share_vocabulary(recipe, codec), lengths)
+
+
+def plan_pass(settings: TrainSection, train: Corpus, order: np.random.Generator) -> list[NDArray[np.int64]]:
+    """The indices of the pairs of every batch of a pass; other orders may have a few batches more or fewer."""
+    size, cells = settings.batch_size, settings.max_batch_cells
+    return plan_batches(train.source_lengths, train.target_lengths, batch_size=size, max_cells=cells, order=order)
 
 
 def training_pairs(recipe: Recipe) -> Iterator[Pair]:
@@ -191,14 +202,11 @@ def _refuse_no_pairs(files: Files | None, stats: FilterStats) -> None:
         raise InputError(f"{name}: no pairs to use ({stats}), expected lines of source<TAB>target")
 
 
-def _open_new(recipe: Recipe, run: RunFolder, corpus: Path, say: Say) -> Prepared:
-    """The data of a new run, with settings decided that the recipe leaves unset."""
-    train = Corpus(corpus / "train.arrow")
-    recipe = with_model_defaults(recipe, run.codec(recipe), len(train))
-    if reads_source(recipe):
-        recipe = with_search_defaults(recipe, train.source_lengths, train.target_lengths)
-    run.save_recipe(recipe)
-    return _open(recipe, run, corpus, say)
+def _open_new(settings: Resolution, run: RunFolder, corpus: Path, say: Say) -> tuple[Resolution, Prepared]:
+    """All settings of a new run, and its data."""
+    facts = facts_of(settings.recipe, run.codec(settings.recipe), Corpus(corpus / "train.arrow"))
+    settings = resolve(settings, facts)
+    return settings, _open(settings.recipe, run, corpus, say)
 
 
 def _open(recipe: Recipe, run: RunFolder, corpus: Path, say: Say) -> Prepared:
@@ -209,7 +217,7 @@ def _open(recipe: Recipe, run: RunFolder, corpus: Path, say: Say) -> Prepared:
     train, dev = (Corpus(corpus / f"{name}.arrow", copied_size=size) for name in ("train", "dev"))
     if recipe.train.dev_metric == "bleu" and dev.target_lengths.max() <= BLEU_ORDER:  # the end symbol is counted
         say("dev: no target has four tokens, so bleu is 0, and the best epoch is that with the lowest perplexity")
-    return Prepared(recipe, codec, train, dev)
+    return Prepared(codec, train, dev)
 
 
 def _vocabularies(run: RunFolder) -> dict[str, bytes]:

@@ -1,16 +1,22 @@
-"""Warnings before training about data that are probably not what the recipe expects; each names the cure."""
+"""Checks before training starts: what is refused, and what is probably wrong with the data and only warned about."""
 
+import re
 import unicodedata
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from itertools import chain, islice
 
-from antiphon.recipe.kinds import KINDS
+from antiphon.exceptions import RecipeError, how_to_install
+from antiphon.metrics.output_metrics import missing_metrics_note
+from antiphon.metrics.ranking_metrics import RANKING_METRICS
+from antiphon.recipe.kinds import KINDS, Kind
 from antiphon.recipe.schema import DataSection, Recipe, token_kinds
-from antiphon.runs.build import reads_source
+from antiphon.recipe.section import SettingGroup
+from antiphon.runs.build import reads_source, selection_metrics
 from antiphon.terminal import Say, one_line
-from antiphon.torch_free.readers import SOURCE_TARGET_FEATURES, Pair
-from antiphon.training.data.data_defaults import with_data_defaults
-from antiphon.training.data.prepare import dev_pairs, training_pairs
+from antiphon.torch_free.readers import SOURCE_TARGET_FEATURES, Pair, keep_filled
+from antiphon.training.prepare import dev_pairs, pairs_of, training_pairs
+from antiphon.training.resolution import resolve_reading
 
 _PAIRS_READ = 50_000
 """Pairs of each file that are looked at."""
@@ -19,42 +25,88 @@ _FEWEST_PAIRS = 20
 _NEARLY_ALL = 0.9
 _OVERLAP = 0.05
 """Fraction of the dev pairs that may be training pairs too, as happens in natural text."""
-_HEADER_NAMES = frozenset(
-    (
-        "source",
-        "target",
-        "src",
-        "tgt",
-        "input",
-        "output",
-        "text",
-        "word",
-        "lemma",
-        "form",
-        "features",
-        "tag",
-        "tags",
-        "spelling",
-        "grapheme",
-        "graphemes",
-        "pronunciation",
-        "phoneme",
-        "phonemes",
-        "ipa",
-        "transcription",
-        "translation",
-        "sentence",
-        "summary",
-    )
+
+
+def check_recipe(recipe: Recipe) -> None:
+    """Refuses a recipe that cannot be trained, or not be evaluated at the end."""
+    _check_kind(recipe)
+    if recipe.train.log == "tensorboard":
+        require_library("train.log = tensorboard", "tensorboard", "log")
+    KINDS[recipe.model.kind].check()(recipe)
+
+
+def require_library(setting: str, library: str, extra: str) -> None:
+    """Refuses a setting whose library, a module that an extra brings, is not installed."""
+    if find_spec(library) is None:
+        missing = library.replace("_", "-")
+        raise RecipeError(f"{setting}: {missing} is missing, expected it installed: {how_to_install(extra)}")
+
+
+def check_test_pairs(recipe: Recipe) -> None:
+    """Reads all of ``data.test``, so that errors in it are reported before training."""
+    if recipe.data.test is not None:
+        pairs = pairs_of(recipe, recipe.data.test)
+        keep_filled(pairs, recipe.data.test, targets_only=not reads_source(recipe))
+
+
+def _check_kind(recipe: Recipe) -> None:
+    """Refuses a kind that is not trained, and a dev metric that does not suit the kind."""
+    kind, metric = KINDS[recipe.model.kind], recipe.train.dev_metric
+    if kind.made_by:
+        verb = kind.made_by
+        raise RecipeError(f"model.kind = {kind.name}: made of trained runs by antiphon {verb}, expected another kind")
+    possible = [] if kind.task is None else ["perplexity"]
+    if kind.ranks:
+        possible += RANKING_METRICS
+    elif kind.predicts:
+        possible += selection_metrics(recipe.data)
+    if metric not in possible:
+        raise RecipeError(
+            f"train.dev_metric = {metric}: does not apply to this {kind.name}, expected {' or '.join(possible)}"
+        )
+    _check_groups(recipe, kind)
+    if missing := missing_metrics_note([metric]):
+        raise RecipeError(f"train.dev_metric = {missing}")
+
+
+def _check_groups(recipe: Recipe, kind: Kind) -> None:
+    """Refuses settings of training and search that apply to other kinds only."""
+    smoothing, weight = recipe.train.label_smoothing, recipe.train.listwise_weight
+    if smoothing and "tokens" not in kind.uses:
+        raise RecipeError(
+            f"train.label_smoothing = {smoothing:g}: kind {kind.name} predicts no tokens, "
+            f"expected 0 or {_trained_kinds('tokens')}"
+        )
+    if weight and not kind.ranks:
+        raise RecipeError(
+            f"train.listwise_weight = {weight:g}: kind {kind.name} ranks no candidates, "
+            f"expected 0 or {_trained_kinds('questions', 'epochs')}"
+        )
+    if recipe.search.replace_unknown and "attention" not in kind.uses:
+        raise RecipeError(
+            f"search.replace_unknown = true: kind {kind.name} has no attention weights, "
+            f"expected false or {_trained_kinds('attention')}"
+        )
+
+
+def _trained_kinds(*groups: SettingGroup) -> str:
+    """The kinds that are trained and use groups of settings, as text."""
+    names = [name for name, kind in KINDS.items() if kind.uses.issuperset(groups) and not kind.made_by]
+    return f"one of the kinds {', '.join(names)}" if len(names) > 1 else f"kind {names[0]}"
+
+
+_HEADER_NAME = re.compile(
+    "source|target|src|tgt|input|output|text|word|lemma|form|features|tags?|spelling|graphemes?|pronunciation"
+    "|phonemes?|ipa|transcription|translation|sentence|summary"
 )
-"""Names of columns in the first line of a file."""
+"""Name of a column in the first line of a file."""
 
 
 def warn_about_data(recipe: Recipe, say: Say) -> None:
     """Shows a line for each warning about the files of a recipe that learns from pairs."""
     if KINDS[recipe.model.kind].ranks:
         return
-    recipe = with_data_defaults(recipe)
+    recipe = resolve_reading(recipe).recipe
     train, dev = (list(islice(pairs, _PAIRS_READ)) for pairs in (training_pairs(recipe), dev_pairs(recipe)))
     for warning in data_warnings(recipe, train, dev):
         say(f"warning: {one_line(warning, limit=500)}")
@@ -75,7 +127,7 @@ def data_warnings(recipe: Recipe, train: Sequence[Pair], dev: Sequence[Pair]) ->
 
 
 def _is_header(pair: Pair) -> bool:
-    return all(text.strip().lower() in _HEADER_NAMES for text in (pair.source or pair.target, pair.target))
+    return all(_HEADER_NAME.fullmatch(text.strip().lower()) for text in (pair.source or pair.target, pair.target))
 
 
 def _header(pair: Pair) -> str:

@@ -13,11 +13,13 @@ import torch
 
 from antiphon.exceptions import RunError
 from antiphon.terminal import Say
+from antiphon.training.cuda_graph_step import CaptureError, CudaGraphStep
 from antiphon.training.distributed import BatchShard
-from antiphon.training.step.cuda_graph_step import CaptureError, CudaGraphStep
-from antiphon.training.step.step import Step, StepResult, Update
+from antiphon.training.step import Step, StepResult, Update
 
 Result = TypeVar("Result")
+_NEXT_SEED = 500_009
+"""Larger than the number of epochs, whose seeds are consecutive."""
 
 
 class SplittableBatch(Protocol):
@@ -150,10 +152,6 @@ def _free_gpu_memory() -> None:
     if torch.cuda.is_available():
         torch._C._cuda_clearCublasWorkspaces()
         torch.cuda.empty_cache()
-
-
-_NEXT_SEED = 500_009
-"""Larger than the number of epochs, whose seeds are consecutive."""
 
 
 def is_out_of_memory(error: BaseException) -> bool:

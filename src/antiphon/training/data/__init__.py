@@ -1,1 +1,0 @@
-"""What training reads: files to encoded corpora, the cache of these, and question sets."""

@@ -1,1 +1,0 @@
-"""What can be trained: models that generate, models that match, and what is learnt by counting."""
