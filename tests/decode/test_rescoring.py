@@ -7,13 +7,12 @@ import torch
 
 from antiphon.data.batch import Batch
 from antiphon.decode.beam_search import BeamSearch, search_outputs
-from antiphon.decode.dropped_hypotheses import search_with_dropped
-from antiphon.decode.rescoring import NoisyChannelRescorer, search_noisy_channel
+from antiphon.decode.noisy_channel import NoisyChannelRescorer, search_noisy_channel, search_with_pruned
 from antiphon.models.language_model import LanguageModel
 from antiphon.models.left_to_right import copies_unknown
 from antiphon.models.noisy_channel import NoisyChannel
 from antiphon.models.transducer import Transducer
-from antiphon.torch_free.channel_weights import Weights
+from antiphon.torch_free.hypothesis import Weights
 from antiphon.torch_free.vocab import END, NO_COUNTERPART, UNKNOWN
 from tests.decode.small_models import batch_of, features_of
 from tests.decode.test_beam_search import STATIC, assert_no_device_sync, assert_same_answers
@@ -229,10 +228,10 @@ def test_static_shapes_change_no_answer(settings, weights, reading, parts):
 def test_what_a_search_drops_does_not_depend_on_how_few_outputs_are_wanted():
     model, batch = combine(components(), (1.0, 1.0, 0.5, 0.3)), batch_of(sources(4))
     settings = beam_settings(beam=3, proposals=6, direct_outputs=0)
-    wide_found, wide_dropped = search_with_dropped(model, batch, settings.for_rescoring())
-    found, dropped = search_with_dropped(model, batch, settings)
+    wide_found, wide_pruned = search_with_pruned(model, batch, settings.for_rescoring())
+    found, pruned = search_with_pruned(model, batch, settings)
     assert found == search_noisy_channel(model, batch, settings)[0] == wide_found[:1]
-    assert dropped == wide_dropped
+    assert pruned == wide_pruned
 
 
 @torch.inference_mode()

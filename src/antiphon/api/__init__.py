@@ -8,9 +8,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from antiphon.api.generation_models import STREAMS, NoisyChannelModel
-    from antiphon.api.load_model import load, load_planner
-    from antiphon.api.model import Model
+    from antiphon.api.generation_models import NoisyChannelModel
+    from antiphon.api.model import Model, load, load_planner
     from antiphon.api.ranking_model import RankingModel
     from antiphon.api.train_recipe import train
     from antiphon.api.word_links import LinkOptions, WordLinks
@@ -18,12 +17,10 @@ if TYPE_CHECKING:
     from antiphon.nn.transducer_loss import transducer_loss
     from antiphon.report.error_report import ErrorReport, Suspect
     from antiphon.torch_free.inputs import PredictOptions, SourceLike, StreamOptions
-    from antiphon.torch_free.lexicon import Lexicon
-    from antiphon.torch_free.results import Alignment, Candidate, Evaluation, Prediction, Ranked
+    from antiphon.torch_free.results import Alignment, Candidate, Evaluation, Lexicon, Prediction, Ranked
     from antiphon.training.callback import Callback
 
 __all__ = [
-    "STREAMS",
     "Alignment",
     "Callback",
     "Candidate",
@@ -49,14 +46,13 @@ __all__ = [
 ]
 
 _MODULES = {
-    "STREAMS": "antiphon.api.generation_models",
     "Alignment": "antiphon.torch_free.results",
     "Callback": "antiphon.training.callback",
     "Candidate": "antiphon.torch_free.results",
     "ErrorReport": "antiphon.report.error_report",
     "Evaluation": "antiphon.torch_free.results",
     "GoldLinks": "antiphon.metrics.gold_links",
-    "Lexicon": "antiphon.torch_free.lexicon",
+    "Lexicon": "antiphon.torch_free.results",
     "LinkOptions": "antiphon.api.word_links",
     "Model": "antiphon.api.model",
     "NoisyChannelModel": "antiphon.api.generation_models",
@@ -68,8 +64,8 @@ _MODULES = {
     "StreamOptions": "antiphon.torch_free.inputs",
     "Suspect": "antiphon.report.error_report",
     "WordLinks": "antiphon.api.word_links",
-    "load": "antiphon.api.load_model",
-    "load_planner": "antiphon.api.load_model",
+    "load": "antiphon.api.model",
+    "load_planner": "antiphon.api.model",
     "train": "antiphon.api.train_recipe",
     "transducer_loss": "antiphon.nn.transducer_loss",
 }

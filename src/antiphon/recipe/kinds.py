@@ -30,7 +30,7 @@ from antiphon.recipe.section import SettingGroup
 if TYPE_CHECKING:
     from torch import nn
 
-    from antiphon.decode.explanation import Explain
+    from antiphon.decode.alignments import Explain
     from antiphon.torch_free.hypothesis import Search
 
 T = TypeVar("T")
@@ -117,7 +117,7 @@ for _kind in (
         task=_TRAINED,
         search=_BEAM_SEARCH,
         path_search="antiphon.decode.path_search:search_paths",
-        explain="antiphon.decode.explanation:align",
+        explain="antiphon.decode.alignments:align",
         explanation="alignment",
     ),
     Kind(
@@ -135,7 +135,7 @@ for _kind in (
         model="antiphon.models.attention:Attention",
         task=_TRAINED,
         search=_BEAM_SEARCH,
-        explain="antiphon.decode.explanation:attend",
+        explain="antiphon.decode.alignments:attend",
         explanation="attention",
     ),
     Kind(
@@ -145,7 +145,7 @@ for _kind in (
         model="antiphon.models.transformer:Transformer",
         task=_TRAINED,
         search=_BEAM_SEARCH,
-        explain="antiphon.decode.explanation:attend",
+        explain="antiphon.decode.alignments:attend",
         explanation="attention",
     ),
     Kind(
@@ -167,7 +167,7 @@ for _kind in (
         uses=frozenset(("pairs", "batches", "search", "rescoring", "streams")),
         load="antiphon.runs.combined_runs:load_noisy_channel",
         made_by="combine",
-        search="antiphon.decode.rescoring:search_noisy_channel",
+        search="antiphon.decode.noisy_channel:search_noisy_channel",
     ),
     Kind(
         section=EnsembleSection,

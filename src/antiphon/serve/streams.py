@@ -11,10 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from antiphon.api import Model
-from antiphon.decode.captured_step import CAPTURING
-from antiphon.metrics.delay import Delays, average_lagging
-from antiphon.torch_free.text_streams import StreamGroup
+from antiphon.api import Model, StreamOptions
+from antiphon.torch_free.streams import StreamGroup
 
 _MAX_SHOWN = 8
 _MAX_DROPPED = 50

@@ -14,8 +14,7 @@ from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import build_beam, build_search
 from antiphon.runs.run_folder import RunFolder
 from antiphon.torch_free.codec import PairCodec
-from antiphon.torch_free.rule_mixture import HeldOutAnswers, as_answer, fit_weight, held_out_answers
-from antiphon.torch_free.suffix_rule import SuffixRules
+from antiphon.torch_free.suffix_rule import HeldOutAnswers, SuffixRules, as_answer, fit_weight, held_out_answers
 from antiphon.torch_free.vocab import END
 from antiphon.training.data.data_defaults import share_vocabulary
 from antiphon.training.tasks.counting import Example, read_examples

@@ -1,9 +1,9 @@
-"""Streams of text, on top of the online decoders: ``stream = antiphon.load("runs/x").stream()``.
+"""Streams of text, on top of policies that stream token ids: ``stream = antiphon.load("runs/x").stream()``.
 
 A model that copies words gives each unknown word of the input an id of its own (``torch_free/vocab.py``): ids
 from the size of the vocabulary on, in the order in which words are first read.
 
-With other models, an unknown token in the output stands for an input token. A decoder that writes at once copies the
+With other models, an unknown token in the output stands for an input token. A policy that writes at once copies the
 token just read. A beam commits later, when the alignment is no longer known: unknown tokens in the output then stand
 for the unknown tokens of the input, in the order in which they were read.
 """
@@ -12,50 +12,14 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from antiphon.torch_free.codec import PairCodec
+from antiphon.torch_free.noisy_channel_policy import SeparateStreams
+from antiphon.torch_free.stream_policies import StreamPolicy
 from antiphon.torch_free.vocab import SPECIALS, UNKNOWN
-
-
-class StreamDecoder(Protocol):
-    """The interface of online decoders: streams of token ids, by index.
-
-    ``writes_at_once``: tokens written after reading a token are always aligned to that token.
-    """
-
-    writes_at_once: bool
-
-    def advance(
-        self,
-        streams: Sequence[int],
-        tokens: Sequence[int],
-        copied: Sequence[int] | None = None,
-        ending: Sequence[int] = (),
-    ) -> list[list[int]]:
-        """One more input token of some streams, and the end of others; the tokens that each of them now writes."""
-        ...
-
-    def add(self, features: NDArray[np.int64]) -> None:
-        """Adds streams, one for each row of ``features``."""
-        ...
-
-    def restart(
-        self,
-        streams: Sequence[int],
-        features: NDArray[np.int64],
-        emit_bias: Sequence[float],
-        prefixes: Sequence[Sequence[int]],
-    ) -> None:
-        """Begins new inputs in the slots of streams."""
-        ...
-
-    def outputs(self, stream: int) -> list[tuple[list[int], float]]:
-        """What a stream may write next: tokens that are not written yet, with their log scores, best first."""
-        ...
 
 
 class CopiedTokens:
@@ -95,7 +59,7 @@ class StreamStart(NamedTuple):
 class StreamGroup:
     """Several streams that are advanced together, at little more than the cost of one."""
 
-    def __init__(self, streams: StreamDecoder, codec: PairCodec, count: int) -> None:
+    def __init__(self, streams: StreamPolicy | SeparateStreams, codec: PairCodec, count: int) -> None:
         self._streams, self._codec = streams, codec
         self._is_open = [True] * count
         self._copied = [CopiedTokens() for _ in range(count)]
@@ -104,7 +68,7 @@ class StreamGroup:
         self._starts: dict[int, StreamStart] = {}
         """Streams that were opened since the last step, to be started together with it."""
         self._added = 0
-        """How many of them need a new slot of the decoder."""
+        """How many of them are new to the policy."""
 
     def __len__(self) -> int:
         return len(self._is_open)
