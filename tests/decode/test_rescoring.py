@@ -152,18 +152,18 @@ def test_outputs_that_end_compete_without_the_whole_of_their_channel_score():
     class Recorded(NoisyChannelRescorer):
         def choose(self, *given):
             chosen, after = super().choose(*given)
-            seen.append((chosen, self.final_score(chosen, chosen.value)))
+            seen.append((chosen, self.search_score(chosen, chosen.value)))
             return chosen, after
 
     with torch.inference_mode():
         BeamSearch(model.direct, batch, settings, Recorded(model, batch, settings)).run()
-    for chosen, final_score in seen:
+    for chosen, search_score in seen:
         ends = (chosen.token == END) & chosen.value.isfinite()
         direct, channel = chosen.features[ends].unbind(-1)[:2]
         compared = chosen.value[ends] - direct
         assert (compared <= 0).all()
         assert (compared > channel / 2).all()
-        torch.testing.assert_close(final_score[ends], direct + channel)
+        torch.testing.assert_close(search_score[ends], direct + channel)
 
 
 def test_every_part_has_ids_of_its_own_for_the_same_features():

@@ -63,9 +63,9 @@ def test_the_score_of_a_finished_output_is_its_probability(settings):
     model, scores = small_model(1, **settings), {}
 
     class Noted(EveryOutputLives):
-        def _final_score(self, extension):
+        def _search_score(self, extension):
             scores[(*self.tree.path(extension.node, 0), END)] = extension.log_score
-            return super()._final_score(extension)
+            return super()._search_score(extension)
 
     (source,) = sources(3, seed=1)
     settings = replace(WIDE, beam=200, max_length_extra=3)

@@ -55,10 +55,16 @@ class Model(PredictionInterface):
     """A trained model with everything needed to use it."""
 
     def __init__(self, recipe: Recipe, codec: PairCodec, module: nn.Module | None = None) -> None:
-        self.recipe, self.codec, self._module = recipe, codec, module
-        self.kind, self.can_predict = recipe.model.kind, KINDS[recipe.model.kind].predicts
-        self.reads_features, self.swaps_columns = bool(recipe.data.features), recipe.data.swap
-        self.column_order, self.batch_size = recipe.data.columns, recipe.search.batch_size
+        super().__init__(
+            codec,
+            recipe.model.kind,
+            can_predict=KINDS[recipe.model.kind].predicts,
+            reads_features=bool(recipe.data.features),
+            swaps_columns=recipe.data.swap,
+            column_order=recipe.data.columns,
+            batch_size=recipe.search.batch_size,
+        )
+        self.recipe, self._module = recipe, module
 
     @classmethod
     def open(cls, folder: RunFolder, recipe: Recipe, device: str) -> "Model":

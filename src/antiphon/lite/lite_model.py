@@ -49,11 +49,17 @@ class ExportedModel(PredictionInterface):
     """Base class of exported models: their settings, behind the same interface as the models of ``antiphon.load``."""
 
     def __init__(self, folder: ExportedFolder) -> None:
-        self.folder, self.codec = folder, folder.codec
         settings, text = folder.settings, folder.settings["text"]
-        self.kind, self.can_predict = folder.kind, bool(settings["predicts"])
-        self.reads_features, self.swaps_columns = bool(text["reads_features"]), bool(text["swap"])
-        self.column_order, self.batch_size = text["columns"], int(settings["batch_size"])
+        super().__init__(
+            folder.codec,
+            folder.kind,
+            can_predict=bool(settings["predicts"]),
+            reads_features=bool(text["reads_features"]),
+            swaps_columns=bool(text["swap"]),
+            column_order=text["columns"],
+            batch_size=int(settings["batch_size"]),
+        )
+        self.folder = folder
 
     def _file_pairs(self, path: Path) -> Iterable[Pair]:
         read = read_pairs if self.can_predict else read_targets

@@ -77,7 +77,7 @@ class NoisyChannelPolicy(BeamPolicy):
         self.objective.step(parents, tokens)
         super()._decode(nodes, parents, tokens)
 
-    def _final_score(self, extension: Extension) -> float:
+    def _search_score(self, extension: Extension) -> float:
         return extension.value
 
     def _max_nodes(self) -> int:

@@ -171,6 +171,21 @@ class PredictionInterface:
     batch_size: int
     """Inputs decoded at once."""
 
+    def __init__(
+        self,
+        codec: PairCodec,
+        kind: str,
+        *,
+        can_predict: bool,
+        reads_features: bool,
+        swaps_columns: bool,
+        column_order: ColumnOrder,
+        batch_size: int,
+    ) -> None:
+        self.codec, self.kind, self.can_predict = codec, kind, can_predict
+        self.reads_features, self.swaps_columns = reads_features, swaps_columns
+        self.column_order, self.batch_size = column_order, batch_size
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: a {self.kind}{' that reads features' if self.reads_features else ''}>"
 

@@ -163,7 +163,7 @@ class BeamRow:
         self.leaving: list[dict[int, float]] = [{} for _ in streams]
         self.finished: list[list[int]] = [[] for _ in streams]
         self.best = np.full(len(streams), IMPOSSIBLE)
-        self._final_scores = [IMPOSSIBLE] * len(streams)
+        self._search_scores = [IMPOSSIBLE] * len(streams)
         self._shortest, self._longest = np.array([min(each) for each in lengths]), np.array(longest)
         self._columns: list[Column] = []
         self._index = -1
@@ -220,12 +220,12 @@ class BeamRow:
         """Adds an output to the next column."""
         self._column(self._index + 1).add(node, position, log_score)
 
-    def finish(self, extension: Extension, final_score: float, tokens: list[int]) -> None:
+    def finish(self, extension: Extension, search_score: float, tokens: list[int]) -> None:
         """Adds an output that ends; the best of a stream by its final score is kept."""
         position = extension.position
         self.best[position] = max(self.best[position], extension.log_score)
-        if final_score > self._final_scores[position]:
-            self._final_scores[position], self.finished[position] = final_score, tokens
+        if search_score > self._search_scores[position]:
+            self._search_scores[position], self.finished[position] = search_score, tokens
 
 
 def _log_add(one: float, other: float) -> float:

@@ -294,7 +294,7 @@ class BeamPolicy(StreamPolicy):
         for each in extensions:
             if each.token == END:
                 tokens = self.tree.path(each.node, self.root[row.streams[each.position]])
-                row.finish(each, self._final_score(each), tokens)
+                row.finish(each, self._search_score(each), tokens)
 
     def _grow(self, grown: list[tuple[int, int]]) -> list[int]:
         """The nodes after one more token of each parent; missing ones are added."""
@@ -308,7 +308,7 @@ class BeamPolicy(StreamPolicy):
         """Computes what belongs to new nodes."""
         self.network.step(nodes, parents, tokens)
 
-    def _final_score(self, extension: Extension) -> float:
+    def _search_score(self, extension: Extension) -> float:
         """The score by which a finished output is ranked."""
         length = self.tree.length[extension.node] + 1
         score: float = self.settings.search_score(extension.log_score, length)

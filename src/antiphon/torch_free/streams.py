@@ -111,36 +111,6 @@ class StreamGroup:
                 raise ValueError(f"stream {index} has ended already")
         for index in ending:
             self._is_open[index] = False
-        return self._advance(pieces, ending)
-
-    def outputs(self, index: int) -> list[tuple[list[str], float]]:
-        """What a stream may write next: tokens that are not written yet, with their log scores, best first."""
-        self._start_opened()
-        words = list(self._words[index])
-        return [(self._codec.decode_words(ids, words), score) for ids, score in self._streams.outputs(index)]
-
-    def read(self, texts: Sequence[str | None]) -> list[list[str]]:
-        """One more piece of text of each stream, or None; the tokens that each stream now writes."""
-        return self.read_tokens([None if text is None else self._codec.source.tokens(text) for text in texts])
-
-    def read_tokens(self, pieces: Sequence[Sequence[str] | None]) -> list[list[str]]:
-        """The same for text that is tokenised already: tokenising a subword again may give different ones."""
-        if len(pieces) != len(self):
-            raise ValueError(f"{len(pieces)} pieces of text for {len(self)} streams, expected one for each")
-        for index, piece in enumerate(pieces):
-            if piece is not None and not self._is_open[index]:
-                raise ValueError(f"stream {index} has ended, expected None for it")
-        written = self._advance({index: piece for index, piece in enumerate(pieces) if piece is not None})
-        return [written.get(index, []) for index in range(len(self))]
-
-    def finish(self, indices: Sequence[int] | None = None) -> list[list[str]]:
-        """Ends some streams, or all open ones; the remaining tokens of each, in the order given."""
-        ending = [n for n, is_open in enumerate(self._is_open) if is_open] if indices is None else list(indices)
-        written = self.advance({}, ending)
-        return [written[index] for index in ending]
-
-    def _advance(self, pieces: Mapping[int, Sequence[str]], ending: Sequence[int] = ()) -> dict[int, list[str]]:
-        """What ``advance`` gives; streams end together with the first token of the pieces of others."""
         self._start_opened()
         written: dict[int, list[str]] = {index: [] for index in (*pieces, *ending)}
         for position in range(max(map(len, pieces.values()), default=0) or bool(ending)):
@@ -155,6 +125,27 @@ class StreamGroup:
                 written[index] += self._decode(index, new, last)
             ending = ()
         return written
+
+    def outputs(self, index: int) -> list[tuple[list[str], float]]:
+        """What a stream may write next: tokens that are not written yet, with their log scores, best first."""
+        self._start_opened()
+        words = list(self._words[index])
+        return [(self._codec.decode_words(ids, words), score) for ids, score in self._streams.outputs(index)]
+
+    def read(self, texts: Sequence[str | None]) -> list[list[str]]:
+        """One more piece of text of each stream, or None; the tokens that each stream now writes."""
+        if len(texts) != len(self):
+            raise ValueError(f"{len(texts)} pieces of text for {len(self)} streams, expected one for each")
+        written = self.advance(
+            {index: self._codec.source.tokens(text) for index, text in enumerate(texts) if text is not None}
+        )
+        return [written.get(index, []) for index in range(len(self))]
+
+    def finish(self, indices: Sequence[int] | None = None) -> list[list[str]]:
+        """Ends some streams, or all open ones; the remaining tokens of each, in the order given."""
+        ending = [n for n, is_open in enumerate(self._is_open) if is_open] if indices is None else list(indices)
+        written = self.advance({}, ending)
+        return [written[index] for index in ending]
 
     def _decode(self, index: int, ids: Sequence[int], token: str | None) -> list[str]:
         """The tokens that a stream wrote after a token of its input, or None after its end."""
@@ -210,17 +201,10 @@ class Timed:
 def run_streams(group: StreamGroup, sources: Sequence[Sequence[str]]) -> list[Timed]:
     """Streams complete inputs, given as tokens, in parallel; what each wrote, and when."""
     outputs = [Timed([], []) for _ in sources]
-
-    def record(indices: Sequence[int], written: list[list[str]], given: int) -> None:
-        for index, tokens in zip(indices, written, strict=True):
-            outputs[index].tokens.extend(tokens)
-            outputs[index].read.extend([given] * len(tokens))
-
-    everyone = range(len(sources))
-    for given in range(max(map(len, sources), default=0) + 1):
-        if given:
-            arriving = [tokens[given - 1 : given] if given <= len(tokens) else None for tokens in sources]
-            record(everyone, group.read_tokens(arriving), given)
-        ending = [index for index in everyone if len(sources[index]) == given]
-        record(ending, group.finish(ending), given)
+    for given in range(1, max(map(len, sources), default=-1) + 2):
+        pieces = {n: tokens[given - 1 : given] for n, tokens in enumerate(sources) if given <= len(tokens)}
+        ending = [n for n, tokens in enumerate(sources) if len(tokens) == given - 1]
+        for n, written in group.advance(pieces, ending).items():
+            outputs[n].tokens.extend(written)
+            outputs[n].read.extend([min(given, len(sources[n]))] * len(written))
     return outputs
