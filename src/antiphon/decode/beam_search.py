@@ -230,7 +230,7 @@ class BeamSearch:
             history.append(record)
             if self.is_long and length % STUCK_AFTER == 0:
                 before, rows = rows, self._furthest_rows(beam)
-                beam = self._drop_stuck(beam, rows, before)
+                beam = self._prune_stuck(beam, rows, before)
             if length % interval == 0 and not (beam.log_prob > IMPOSSIBLE).any():
                 break
         parts = [torch.stack(part).tolist() for part in zip(*history, strict=True)]
@@ -402,7 +402,7 @@ class BeamSearch:
         rows = cast(BandedModel, self.model).next_rows(beam.state)
         return torch.full_like(self.sentences, -1).scatter_reduce(0, beam.sentence, rows, "amax")
 
-    def _drop_stuck(self, beam: Beam, rows: Int[Tensor, " B"], before: Int[Tensor, " B"]) -> Beam:
+    def _prune_stuck(self, beam: Beam, rows: Int[Tensor, " B"], before: Int[Tensor, " B"]) -> Beam:
         """The beam without long inputs that are still in the row of the last check, unless it is their last."""
         is_long = cast(BandedModel, self.model).long_sources(self.memory)
         stuck = is_long & (rows == before) & (rows < self.last_rows)
