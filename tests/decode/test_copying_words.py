@@ -21,12 +21,11 @@ from antiphon.models.noisy_channel import NoisyChannel
 from antiphon.models.token_likelihood import token_log_probs
 from antiphon.models.transducer import Transducer
 from antiphon.serve.lattice_view import LatticeInput, LatticeView
-from antiphon.torch_free.codec import PairCodec, TextCodec
+from antiphon.torch_free.codec import Normalisation, PairCodec, TextCodec, Words
 from antiphon.torch_free.hypothesis import Weights
 from antiphon.torch_free.readers import Source
 from antiphon.torch_free.stream_policies import BeamPolicy, GreedyPolicy
 from antiphon.torch_free.streams import StreamGroup
-from antiphon.torch_free.codec import Normalisation, Words
 from antiphon.torch_free.vocab import END, Vocab
 from tests.lattice.every_path import listed_best, listed_log_marginal
 from tests.networks import beam_settings, build_network

@@ -8,10 +8,9 @@ import torch
 
 from antiphon.decode.streams import TransducerStreams
 from antiphon.models.transducer import Transducer
-from antiphon.torch_free.codec import PairCodec, TextCodec
+from antiphon.torch_free.codec import Chars, Normalisation, PairCodec, TextCodec
 from antiphon.torch_free.stream_policies import POLICIES
 from antiphon.torch_free.streams import StreamGroup
-from antiphon.torch_free.codec import Chars, Normalisation
 from antiphon.torch_free.vocab import SPECIALS, Vocab
 from tests.networks import beam_settings, build_network
 

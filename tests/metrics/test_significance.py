@@ -4,7 +4,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from antiphon.metrics.output_metrics import output_statistics
+from antiphon.metrics import output_statistics
 from antiphon.metrics.output_metrics import Outputs, RatioStats, score_outputs
 from antiphon.metrics.output_statistics import bootstrap, compare_systems
 

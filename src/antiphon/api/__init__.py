@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from antiphon.api.train_recipe import train as train
     from antiphon.api.word_links import LinkOptions as LinkOptions
     from antiphon.api.word_links import WordLinks as WordLinks
-    from antiphon.data.gold_links import GoldLinks as GoldLinks
+    from antiphon.metrics.gold_links import GoldLinks as GoldLinks
     from antiphon.report.error_report import ErrorReport as ErrorReport
     from antiphon.report.error_report import Suspect as Suspect
     from antiphon.torch_free.inputs import PredictOptions as PredictOptions
@@ -38,7 +38,7 @@ _NAMES = {
     "antiphon.api.ranking_model": ["RankingModel"],
     "antiphon.api.train_recipe": ["train"],
     "antiphon.api.word_links": ["LinkOptions", "WordLinks"],
-    "antiphon.data.gold_links": ["GoldLinks"],
+    "antiphon.metrics.gold_links": ["GoldLinks"],
     "antiphon.report.error_report": ["ErrorReport", "Suspect"],
     "antiphon.torch_free.inputs": ["PredictOptions", "SourceLike", "StreamOptions"],
     "antiphon.torch_free.results": ["Alignment", "Candidate", "Evaluation", "Lexicon", "Prediction", "Ranked"],

@@ -7,17 +7,14 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from antiphon.exceptions import InputError
-from antiphon.metrics.output_metrics import Outputs, Score, deletion_metrics, perplexity, score_outputs
-from antiphon.metrics.breakdown import EVERY_BREAKDOWN, By, Group, Traits, break_down
-from antiphon.metrics.breakdown import count_edits
-from antiphon.metrics.output_metrics import accuracy
+from antiphon.metrics.breakdown import EVERY_BREAKDOWN, By, Group, Traits, break_down, count_edits
+from antiphon.metrics.output_metrics import Outputs, Score, accuracy, deletion_metrics, perplexity, score_outputs
 from antiphon.report.error_report import Difference, ErrorReport, Mistake, ModelDifferences, Suspect
 from antiphon.runs.build import task_metrics
-from antiphon.torch_free.codec import PairCodec
+from antiphon.torch_free.codec import PairCodec, Words
 from antiphon.torch_free.inputs import check_choices
 from antiphon.torch_free.readers import Source
 from antiphon.torch_free.results import Evaluation, Prediction
-from antiphon.torch_free.codec import Words
 
 if TYPE_CHECKING:
     from antiphon.api.model import Model

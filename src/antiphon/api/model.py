@@ -18,9 +18,7 @@ from antiphon.api.evaluation import (
     with_references,
 )
 from antiphon.api.word_links import LinkOptions, WordLinker, WordLinks
-from antiphon.metrics.gold_links import GoldLinks
 from antiphon.device import choose_device
-from antiphon.metrics.output_metrics import Outputs
 from antiphon.metrics.breakdown import EVERY_BREAKDOWN, By
 from antiphon.metrics.delay import Delays, score_delays
 from antiphon.metrics.gold_links import GoldLinks

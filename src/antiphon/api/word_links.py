@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
-from antiphon.metrics.gold_links import GoldLinks, Link
 from antiphon.decode.alignments import COMBINATIONS
 from antiphon.exceptions import InputError
 from antiphon.metrics.gold_links import GoldLinks, Link, score_links

@@ -14,8 +14,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from antiphon.data.batch import Batch
-from antiphon.metrics.gold_links import Link
 from antiphon.lattice import best_path, posteriors
+from antiphon.metrics.gold_links import Link
 from antiphon.models.attention import Attention
 from antiphon.models.ensemble_model import Ensemble
 from antiphon.models.token_likelihood import output_pairs

@@ -21,12 +21,11 @@ from antiphon.models.transducer import Transducer
 from antiphon.nn.cell_factors import CellFactors, SideState
 from antiphon.nn.copying import add_row_copy
 from antiphon.nn.recurrent import LSTMState, join_states, select_states
-from antiphon.torch_free.vocab import NOT_COPIED
 from antiphon.torch_free.hypothesis import BeamSettings
 from antiphon.torch_free.noisy_channel_policy import NoisyChannelPolicy, SeparateStreams
 from antiphon.torch_free.stream_beam import BeamRow, CellScores, Extension, OutputTree
 from antiphon.torch_free.stream_policies import Forced
-from antiphon.torch_free.vocab import END, START
+from antiphon.torch_free.vocab import END, NOT_COPIED, START
 
 _STARTS_KEPT = 64
 """Sets of features whose first decoder state is kept."""

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from simuleval.agents import Action, AgentStates, ReadAction, TextToTextAgent, WriteAction
 
 from antiphon.api import load
+from antiphon.torch_free.codec import Chars, SentencePiece, Tokeniser, Words
 from antiphon.torch_free.stream_policies import POLICIES
 from antiphon.torch_free.streams import Stream
-from antiphon.torch_free.codec import Chars, SentencePiece, Tokeniser, Words
 
 UNITS: dict[type[Tokeniser], str] = {Words: "word", Chars: "char", SentencePiece: "spm"}
 """What SimulEval's ``--eval-latency-unit`` calls each kind of target token."""

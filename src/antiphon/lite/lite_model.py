@@ -17,10 +17,9 @@ from antiphon.lite.noisy_channel_streams import stream_noisy_channel
 from antiphon.lite.output_search import OutputSearch
 from antiphon.lite.step_model import PrefixModel, output_log_probs, token_log_probs
 from antiphon.lite.stream_decoders import LiteStreams
-from antiphon.torch_free.batch import plan_batches
+from antiphon.torch_free.batch import PaddedPairs, plan_batches
 from antiphon.torch_free.hypothesis import BeamSettings, Hypothesis, Weights, have_unknown
 from antiphon.torch_free.inputs import MAX_THREADS, PredictOptions, StreamOptions, as_path, check_whole
-from antiphon.torch_free.batch import PaddedPairs
 from antiphon.torch_free.prediction import MAX_BATCH_CELLS, CandidateSearch, PredictionInterface, RuleSearch
 from antiphon.torch_free.readers import Pair, Source, read_pairs, read_targets
 from antiphon.torch_free.stream_policies import POLICIES

@@ -12,6 +12,7 @@ from antiphon.lite.log_space import IMPOSSIBLE, Array, top_k
 from antiphon.lite.output_search import Beam, Extensions, OutputSearch
 from antiphon.lite.step_model import GraphModel
 from antiphon.lite.transducer_graphs import TransducerGraphs
+from antiphon.torch_free.batch import PaddedPairs
 from antiphon.torch_free.codec import PairCodec
 from antiphon.torch_free.hypothesis import (
     UNFINISHED_FACTOR,
@@ -22,7 +23,6 @@ from antiphon.torch_free.hypothesis import (
     padded_tokens,
     with_scores,
 )
-from antiphon.torch_free.batch import PaddedPairs
 from antiphon.torch_free.vocab import END, START
 
 

@@ -9,9 +9,9 @@ from antiphon.lite.growing_channel import GrowingLattice
 from antiphon.lite.log_space import Array
 from antiphon.lite.noisy_channel_search import Language, NoisyChannel
 from antiphon.lite.stream_decoders import LiteStreams
+from antiphon.torch_free.batch import PaddedPairs
 from antiphon.torch_free.hypothesis import BeamSettings
 from antiphon.torch_free.noisy_channel_policy import NoisyChannelPolicy, SeparateStreams
-from antiphon.torch_free.batch import PaddedPairs
 from antiphon.torch_free.stream_beam import Extension, OutputTree
 from antiphon.torch_free.vocab import END, START
 

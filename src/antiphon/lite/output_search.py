@@ -6,6 +6,7 @@ import numpy as np
 
 from antiphon.lite.log_space import IMPOSSIBLE, Array, kth_best, top_k, top_tokens
 from antiphon.lite.step_model import RowBand, StepModel
+from antiphon.torch_free.batch import PaddedPairs
 from antiphon.torch_free.hypothesis import (
     FINISHED_COLUMNS,
     SCORE,
@@ -15,7 +16,6 @@ from antiphon.torch_free.hypothesis import (
     Hypothesis,
     trace_outputs,
 )
-from antiphon.torch_free.batch import PaddedPairs
 from antiphon.torch_free.vocab import END, PAD, SPECIALS, START, UNKNOWN
 
 _MIN_VALUE = np.finfo(np.float64).min

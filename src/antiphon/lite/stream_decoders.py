@@ -8,10 +8,9 @@ from numpy.typing import NDArray
 from antiphon.lite.copied_positions import add_row_copy
 from antiphon.lite.log_space import IMPOSSIBLE, Array, log_softmax, top_k
 from antiphon.lite.transducer_graphs import CellFactors, SideState, TransducerGraphs
-from antiphon.torch_free.vocab import NOT_COPIED
 from antiphon.torch_free.stream_beam import BeamRow, CellScores
 from antiphon.torch_free.stream_policies import Forced
-from antiphon.torch_free.vocab import END, PAD, START, UNKNOWN
+from antiphon.torch_free.vocab import END, NOT_COPIED, PAD, START, UNKNOWN
 
 
 class LiteStreams:

@@ -24,6 +24,8 @@ from antiphon.recipe.schema import Recipe, SearchSection, token_kinds
 from antiphon.runs.build import build_normalisation, count_parameters, map_ids
 from antiphon.runs.copies import copy_files, copy_part, copy_vocabs
 from antiphon.runs.run_folder import RunFolder, load_any_network, locked_folder, new_run, refuse_inside
+from antiphon.storage.manifest import MEMBERS
+from antiphon.terminal import count_of
 from antiphon.torch_free.codec import PairCodec
 from antiphon.torch_free.hypothesis import Weights
 from antiphon.torch_free.vocab import SPECIALS, Vocab

@@ -30,10 +30,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from antiphon.torch_free.vocab import NOT_COPIED
 from antiphon.torch_free.hypothesis import BeamSettings
 from antiphon.torch_free.stream_beam import BeamRow, CellScores, Extension, OutputTree
-from antiphon.torch_free.vocab import END
+from antiphon.torch_free.vocab import END, NOT_COPIED
 
 Forced = Sequence[tuple[int, int]]
 """Cells, by index, in which only one token may be written: the next one of the prefix of their stream."""
