@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from antiphon.api.word_links import LinkOptions as LinkOptions
     from antiphon.api.word_links import WordLinks as WordLinks
     from antiphon.metrics.gold_links import GoldLinks as GoldLinks
+    from antiphon.nn.transducer_loss import transducer_loss as transducer_loss
     from antiphon.report.error_report import ErrorReport as ErrorReport
     from antiphon.report.error_report import Suspect as Suspect
     from antiphon.torch_free.inputs import PredictOptions as PredictOptions
@@ -39,6 +40,7 @@ _NAMES = {
     "antiphon.api.train_recipe": ["train"],
     "antiphon.api.word_links": ["LinkOptions", "WordLinks"],
     "antiphon.metrics.gold_links": ["GoldLinks"],
+    "antiphon.nn.transducer_loss": ["transducer_loss"],
     "antiphon.report.error_report": ["ErrorReport", "Suspect"],
     "antiphon.torch_free.inputs": ["PredictOptions", "SourceLike", "StreamOptions"],
     "antiphon.torch_free.results": ["Alignment", "Candidate", "Evaluation", "Lexicon", "Prediction", "Ranked"],

@@ -14,7 +14,7 @@ from antiphon.api.model import Model
 from antiphon.data.batch import Batch
 from antiphon.decode.alignments import add_alignments, replace_unknown
 from antiphon.decode.sampling import sample_outputs
-from antiphon.decode.streams import TransducerStreams, stream_noisy_channel
+from antiphon.decode.streams import start_streams
 from antiphon.exceptions import RecipeError, RunError
 from antiphon.models.left_to_right import LeftToRight, copies_unknown
 from antiphon.models.noisy_channel import NoisyChannel
@@ -32,7 +32,6 @@ from antiphon.torch_free.inputs import PredictOptions, StreamOptions
 from antiphon.torch_free.prediction import MAX_BATCH_CELLS, CandidateSearch, RuleSearch
 from antiphon.torch_free.readers import Source
 from antiphon.torch_free.results import END_SYMBOL, Alignment
-from antiphon.torch_free.stream_policies import POLICIES
 from antiphon.torch_free.streams import StreamGroup
 from antiphon.torch_free.suffix_rule import RuleMixture, SuffixRules
 
@@ -98,12 +97,11 @@ class NeuralModel(Model):
         return search(self.module, batch, settings, prefix)
 
     def _streams(self, features: Sequence[Sequence[str]], options: StreamOptions) -> StreamGroup:
-        """Streams of a unidirectional transducer."""
+        """Streams of a unidirectional transducer, or of a noisy channel that has one as its direct model."""
         settings, ids = self._stream_settings(options), self.codec.feature_ids(features)
-        network = TransducerStreams(cast(Transducer, self.module))
-        policy = POLICIES[options.get("policy", "beam")]
-        streams = policy(network, settings, ids, options.get("emit_bias", 0.0))
-        return StreamGroup(streams, self.codec, len(features))
+        policy, emit_bias = options.get("policy", "beam"), options.get("emit_bias", 0.0)
+        model = cast(Transducer | NoisyChannel, self.module)
+        return StreamGroup(start_streams(model, policy, settings, ids, emit_bias), self.codec, len(features))
 
     def _stream_settings(self, options: StreamOptions) -> BeamSettings:
         if not isinstance(self.writer, Transducer):
@@ -170,12 +168,8 @@ class NoisyChannelModel(NeuralModel):
         return super()._find(sources, options)
 
     def _streams(self, features: Sequence[Sequence[str]], options: StreamOptions) -> StreamGroup:
-        """Streams of a noisy channel whose direct model is unidirectional."""
         if options.get("policy", "beam") != "beam":
             raise RecipeError("a noisy channel cannot stream with the policy greedy, expected beam")
-        margin = options.get("margin")
-        if margin is None:  # it is in scores of the direct model alone, which must not discard what the others prefer
-            margin = math.inf
-        settings, ids = self._stream_settings({**options, "margin": margin}), self.codec.feature_ids(features)
-        module, emit_bias = cast(NoisyChannel, self.module), options.get("emit_bias", 0.0)
-        return StreamGroup(stream_noisy_channel(module, settings, ids, emit_bias), self.codec, len(features))
+        if options.get("margin") is None:  # in scores of the direct model, which must not prune what the others prefer
+            options = {**options, "margin": math.inf}
+        return super()._streams(features, options)

@@ -24,7 +24,7 @@ from antiphon.nn.recurrent import LSTMState, join_states, select_states
 from antiphon.torch_free.hypothesis import BeamSettings
 from antiphon.torch_free.noisy_channel_policy import NoisyChannelPolicy, SeparateStreams
 from antiphon.torch_free.stream_beam import BeamRow, CellScores, Extension, OutputTree
-from antiphon.torch_free.stream_policies import Forced
+from antiphon.torch_free.stream_policies import POLICIES, Forced, StreamPolicy
 from antiphon.torch_free.vocab import END, NOT_COPIED, START
 
 _STARTS_KEPT = 64
@@ -318,6 +318,19 @@ class NoisyChannelScores:
         objective = self.model.weigh(direct, channel, language, length)
         nats: list[float] = (objective / self.model.weights.scale).tolist()
         return nats
+
+
+def start_streams(
+    model: Transducer | NoisyChannel,
+    policy: str,
+    settings: BeamSettings,
+    features: NDArray[np.int64],
+    emit_bias: float = 0.0,
+) -> StreamPolicy | SeparateStreams:
+    """Streams of a unidirectional transducer, or of a noisy channel with one, one for each row of ``features``."""
+    if isinstance(model, NoisyChannel):
+        return stream_noisy_channel(model, settings, features, emit_bias)
+    return POLICIES[policy](TransducerStreams(model), settings, features, emit_bias)
 
 
 def stream_noisy_channel(

@@ -19,6 +19,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from antiphon.data.batch import Batch
+from antiphon.lattice.moves import split_odds
 from antiphon.nn.cell_factors import CausalState, CellFactors, SideState, no_keys, repeat_keys
 from antiphon.nn.copying import copies_as_unknown
 from antiphon.nn.recurrent import FeatureEmbedding, LSTMSizes, LSTMState, PrefixEncoder, SourceEncoder, valid_positions
