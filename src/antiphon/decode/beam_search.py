@@ -34,7 +34,6 @@ from antiphon.nn.cuda_streams import run_concurrently
 from antiphon.nn.factored_softmax import has_kernel
 from antiphon.nn.next_tokens import top_tokens
 from antiphon.nn.slots import scatter_to_slots
-from antiphon.pause_points import pause
 from antiphon.torch_free.hypothesis import (
     FINISHED_COLUMNS,
     SCORE,

@@ -35,7 +35,6 @@ from antiphon.models.left_to_right import AlignedModel, LeftToRight
 from antiphon.models.noisy_channel import NoisyChannel
 from antiphon.nn.recurrent import LSTMState, select_states
 from antiphon.nn.slots import scatter_to_slots
-from antiphon.pause_points import pause
 from antiphon.torch_free.hypothesis import (
     UNFINISHED_FACTOR,
     BeamSettings,

@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from antiphon.api import Model, StreamOptions
+from antiphon.api import Model
+from antiphon.decode.captured_step import CAPTURING
+from antiphon.metrics.delay import Delays, average_lagging
 from antiphon.torch_free.streams import StreamGroup
 
 _MAX_SHOWN = 8
