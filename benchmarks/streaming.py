@@ -11,17 +11,18 @@ import tempfile
 import time
 from pathlib import Path
 
+import numpy as np
 import torch
 
-from antiphon.decode.streaming.beam_decoder import BeamDecoder
-from antiphon.decode.streaming.greedy_decoder import GreedyDecoder
+from antiphon.decode.streams import TransducerStreams
 from antiphon.demo import FOLDER, pairs_of
 from antiphon.models.transducer import Transducer
 from antiphon.recipe.model_sections import TransducerSection
 from antiphon.recipe.recipe_file import load_recipe
 from antiphon.recipe.schema import SearchSection
 from antiphon.runs.build import build_beam
-from antiphon.torch_free.text_streams import run_streams
+from antiphon.torch_free.stream_policies import POLICIES
+from antiphon.torch_free.streams import run_streams
 from antiphon.torch_free.vocab import SPECIALS
 
 WORDS, LONG, VOCABULARY = 200, 5_000, 10_000
@@ -62,9 +63,8 @@ def long_input(policy):
     model = Transducer(VOCABULARY, VOCABULARY, **sizes.arguments()).eval()
     with torch.no_grad():
         model.source_logits.weight.mul_(SURENESS)
-    kind = {"greedy": GreedyDecoder, "beam": BeamDecoder}[policy]
     settings = build_beam(SearchSection(beam=4, max_length_ratio=1.0, commit_margin=3.0))
-    streams = kind(model, torch.zeros(1, 0, dtype=torch.long), settings, emit_bias=EAGERNESS)
+    streams = POLICIES[policy](TransducerStreams(model), settings, np.zeros((1, 0), np.int64), emit_bias=EAGERNESS)
     source = torch.randint(len(SPECIALS), VOCABULARY, (LONG,)).tolist()
     times, written = [], 0
     for token in source:

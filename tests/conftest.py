@@ -27,8 +27,8 @@ from tests.shared_folders import filled_once, run_command
 # source is compiled.
 PACKAGE = Path(__file__).parent.parent / "src/antiphon"
 SHAPED = [
-    f"antiphon.{folder.replace('/', '.')}.{path.stem}"
-    for folder in ("lattice", "nn", "models", "ranking", "decode", "decode/streaming")
+    f"antiphon.{folder}.{path.stem}"
+    for folder in ("lattice", "nn", "models", "ranking", "decode")
     for path in (PACKAGE / folder).glob("[!_]*.py")
     if "jaxtyping" in path.read_text(encoding="utf-8") and not path.stem.endswith("_triton")
 ]

@@ -9,20 +9,19 @@ import torch
 from antiphon.api.generation_models import NeuralModel
 from antiphon.data.batch import Batch
 from antiphon.data.corpus import Corpus
-from antiphon.decode.explanation import attended_positions
+from antiphon.decode.alignments import attended_positions
 from antiphon.models.attention import Attention
 from antiphon.models.encoder_decoder import EncoderDecoder
 from antiphon.models.ensemble_model import Ensemble, MemberIds
 from antiphon.models.transformer import Transformer
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import build_beam, build_search
-from antiphon.torch_free.candidate_lists import covering, merge_equal_texts
 from antiphon.torch_free.codec import Normalisation, PairCodec, TextCodec, Words
 from antiphon.torch_free.readers import Pair, Source
-from antiphon.torch_free.results import Candidate
+from antiphon.torch_free.results import Candidate, covering, merge_equal_texts
 from antiphon.torch_free.vocab import END, UNKNOWN, Vocab
 from antiphon.training.generation_validation import GenerationValidation, OutputMetrics
-from tests.networks import build_network
+from tests.networks import beam_settings, build_network
 
 STEPS = Normalisation()
 CODEC = PairCodec(
@@ -181,18 +180,19 @@ def candidate(text, probability, score, **more):
 def test_equal_texts_are_merged_and_the_order_is_that_of_the_new_scores():
     best = candidate("a b", 0.2, math.log(0.2), rows=(0, 1))
     listed = [candidate("c", 0.3, math.log(0.3)), best, candidate("a b", 0.15, math.log(0.15), rows=(1, 1))]
-    merged = merge_equal_texts(listed, 0.0)
+    merged = merge_equal_texts(listed, beam_settings().search_score)
     assert [each.text for each in merged] == ["a b", "c"]
     assert merged[0].probability == pytest.approx(0.35)
     assert merged[0].score == pytest.approx(math.log(0.35))
     assert merged[0].rows == (0, 1)
-    (normalised,) = merge_equal_texts([candidate("a b", 0.5, math.log(0.5) / 3), listed[1]], 1.0)
+    per_token = beam_settings(length_normalisation=1.0).search_score
+    (normalised,) = merge_equal_texts([candidate("a b", 0.5, math.log(0.5) / 3), listed[1]], per_token)
     assert normalised.score == pytest.approx(math.log(0.7) / 3)
 
 
 def test_of_equal_texts_of_a_noisy_channel_the_better_one_is_kept():
     listed = [candidate("a", 0.3, 2.0, parts=(1.0,) * 4), candidate("a", 0.4, 1.0, parts=(2.0,) * 4)]
-    assert merge_equal_texts(listed, 0.0) == listed[:1]
+    assert merge_equal_texts(listed, beam_settings().search_score) == listed[:1]
 
 
 def test_cover_takes_the_most_probable_until_they_have_the_mass():

@@ -25,7 +25,7 @@ def lines():
 @pytest.fixture
 def small_windows(monkeypatch):
     """Few inputs in memory at a time, so that a short file needs several turns."""
-    monkeypatch.setattr("antiphon.torch_free.prediction_interface.LINES_AT_ONCE", 40)
+    monkeypatch.setattr("antiphon.torch_free.prediction.LINES_AT_ONCE", 40)
 
 
 @pytest.mark.usefixtures("small_windows")

@@ -42,7 +42,7 @@ def names(folder):
 
 @pytest.mark.parametrize("options", [(), ("--nbest", "2"), ("--format", "jsonl")])
 def test_the_parts_of_all_shards_are_what_predict_writes(antiphon, toy_run, file, parts, monkeypatch, options):
-    monkeypatch.setattr("antiphon.torch_free.prediction_interface.LINES_AT_ONCE", 20)
+    monkeypatch.setattr("antiphon.torch_free.prediction.LINES_AT_ONCE", 20)
     for shard in ("2/3", "1/3", "3/3"):
         assert (
             antiphon("predict", toy_run, file, *options, "--shard", shard, "--out", parts, "--part-lines", 40).status

@@ -122,7 +122,7 @@ def test_the_bound_is_never_below_what_can_still_be_reached(normalisation, bias)
     settings = beam_settings(length_normalisation=normalisation, length_bias=bias)
     bound = settings.upper_bound(log_prob, 3, limits)
     for sentence, limit in enumerate(map(int, limits)):
-        reachable = max(settings.normalise(log_prob[sentence], n).item() for n in range(4, limit + 1))
+        reachable = max(settings.search_score(log_prob[sentence], n).item() for n in range(4, limit + 1))
         assert reachable - 1e-12 <= bound[sentence].item() <= reachable + 0.05
 
 

@@ -4,17 +4,16 @@ import math
 from itertools import product
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
 from antiphon.data.batch import Batch
 from antiphon.decode.beam_search import BeamSearch, search_outputs
+from antiphon.decode.noisy_channel import search_noisy_channel
 from antiphon.decode.path_search import search_paths
-from antiphon.decode.rescoring import search_noisy_channel
 from antiphon.decode.sampling import sample_outputs
-from antiphon.decode.streaming.beam_decoder import BeamDecoder
-from antiphon.decode.streaming.greedy_decoder import GreedyDecoder
-from antiphon.decode.streaming.noisy_channel_decoder import NoisyChannelDecoder
+from antiphon.decode.streams import TransducerStreams, stream_noisy_channel
 from antiphon.lattice import best_path
 from antiphon.models.ensemble_model import Ensemble, MemberIds
 from antiphon.models.language_model import LanguageModel
@@ -22,10 +21,11 @@ from antiphon.models.noisy_channel import NoisyChannel
 from antiphon.models.token_likelihood import token_log_probs
 from antiphon.models.transducer import Transducer
 from antiphon.serve.lattice_view import LatticeInput, LatticeView
-from antiphon.torch_free.channel_weights import Weights
 from antiphon.torch_free.codec import Normalisation, PairCodec, TextCodec, Words
+from antiphon.torch_free.hypothesis import Weights
 from antiphon.torch_free.readers import Source
-from antiphon.torch_free.text_streams import StreamGroup
+from antiphon.torch_free.stream_policies import BeamPolicy, GreedyPolicy
+from antiphon.torch_free.streams import StreamGroup
 from antiphon.torch_free.vocab import END, Vocab
 from tests.lattice.every_path import listed_best, listed_log_marginal
 from tests.networks import beam_settings, build_network
@@ -38,6 +38,7 @@ CODEC = PairCodec(
 )
 """``saw`` is in both vocabularies, ``lynx`` only in the target's, ``the`` only in the source's."""
 S, V = len(CODEC.source.vocab), len(CODEC.target.vocab)
+NO_FEATURES = np.zeros((1, 0), np.int64)
 SOURCE = "lynx saw Zoe Zoe the Yan"
 WIDE = {"threshold": math.inf, "max_length_ratio": 0.0, "max_length_extra": 4}
 MODELS = {
@@ -227,7 +228,7 @@ def read_all(decoder, source):
 def test_a_stream_that_holds_back_what_is_undecided_writes_what_the_search_finds(seed, tie):
     model = model_of("unidirectional", seed, **tie)
     settings = beam_settings(beam=60, threshold=50.0, max_length_ratio=1.0, max_length_extra=1)
-    decoder = BeamDecoder(model, torch.zeros(1, 0, dtype=torch.long), settings)
+    decoder = BeamPolicy(TransducerStreams(model), settings, NO_FEATURES)
     source = "Zoe saw Yan Zoe"
     (found,) = search_outputs(model, batch_of((source, "")), settings)
     assert read_all(decoder, source) == written(found[0], source)
@@ -239,7 +240,7 @@ def test_a_greedy_stream_copies_the_word_just_read():
         model.target_logits.bias[-1] += 40.0
         model.transition.output.weight.zero_()
         model.transition.output.bias.fill_(1.0)
-    decoder = GreedyDecoder(model, torch.zeros(1, 0, dtype=torch.long), beam_settings(max_length_ratio=1.0))
+    decoder = GreedyPolicy(TransducerStreams(model), beam_settings(max_length_ratio=1.0), NO_FEATURES)
     stream = StreamGroup(decoder, CODEC, 1)
     for word in ("Zoe", "the", "saw", "Zoe"):
         assert set(stream.read([word])[0]) == {word}
@@ -275,7 +276,7 @@ def test_a_stream_of_a_noisy_channel_writes_what_its_search_finds():
     combined, source = channel_of(model_of("unidirectional")), "Zoe saw Yan"
     settings = beam_settings(beam=150, proposals=150, threshold=60.0, max_length_ratio=0.0, max_length_extra=4)
     (found,) = search_noisy_channel(combined, batch_of((source, "")), settings)
-    decoder = NoisyChannelDecoder(combined, torch.zeros(1, 0, dtype=torch.long), settings)
+    decoder = stream_noisy_channel(combined, settings, NO_FEATURES)
     assert read_all(decoder, source) == written(found[0], source)
 
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from antiphon.data.batch import Batch
+from antiphon.decode.allowed_tokens import PrefixModel
 from antiphon.decode.beam_search import search_outputs
-from antiphon.decode.dropped_hypotheses import search_with_dropped
-from antiphon.decode.forced_prefix import PrefixModel
+from antiphon.decode.noisy_channel import search_with_pruned
 from antiphon.models.attention import Attention
 from antiphon.models.transducer import Transducer
 from antiphon.torch_free.vocab import END, SPECIALS
@@ -51,14 +51,14 @@ def test_no_prefix_changes_nothing(model):
     assert search_outputs(PrefixModel(model, ()), sources, settings) == search_outputs(model, sources, settings)
 
 
-def test_dropped_hypotheses_are_no_prefix_of_a_result_and_lived_once(model):
+def test_pruned_hypotheses_are_no_prefix_of_a_result_and_lived_once(model):
     sources, settings = batch([4, 5, 6, 7]), beam_settings(beam=2, nbest=2)
-    found, dropped = search_with_dropped(model, sources, settings)
+    found, pruned = search_with_pruned(model, sources, settings)
     assert found == search_outputs(model, sources, settings)[0]
-    assert dropped
-    assert [each.log_prob for each in dropped] == sorted((each.log_prob for each in dropped), reverse=True)
-    for each in dropped:
+    assert pruned
+    assert [each.log_prob for each in pruned] == sorted((each.log_prob for each in pruned), reverse=True)
+    for each in pruned:
         assert END not in each.tokens
         assert not any(hypothesis.tokens[: len(each.tokens) + 1] == (*each.tokens, END) for hypothesis in found)
-    lengths = [len(each.tokens) for each in dropped]
+    lengths = [len(each.tokens) for each in pruned]
     assert all(lengths.count(length) <= 2 for length in lengths)

@@ -7,13 +7,12 @@ import torch
 
 from antiphon.data.batch import Batch
 from antiphon.decode.beam_search import BeamSearch, search_outputs
-from antiphon.decode.dropped_hypotheses import search_with_dropped
-from antiphon.decode.rescoring import NoisyChannelRescorer, search_noisy_channel
+from antiphon.decode.noisy_channel import NoisyChannelRescorer, search_noisy_channel, search_with_pruned
 from antiphon.models.language_model import LanguageModel
 from antiphon.models.left_to_right import copies_unknown
 from antiphon.models.noisy_channel import NoisyChannel
 from antiphon.models.transducer import Transducer
-from antiphon.torch_free.channel_weights import Weights
+from antiphon.torch_free.hypothesis import Weights
 from antiphon.torch_free.vocab import END, NO_COUNTERPART, UNKNOWN
 from tests.decode.small_models import batch_of, features_of
 from tests.decode.test_beam_search import STATIC, assert_no_device_sync, assert_same_answers
@@ -153,18 +152,18 @@ def test_outputs_that_end_compete_without_the_whole_of_their_channel_score():
     class Recorded(NoisyChannelRescorer):
         def choose(self, *given):
             chosen, after = super().choose(*given)
-            seen.append((chosen, self.final_score(chosen, chosen.value)))
+            seen.append((chosen, self.search_score(chosen, chosen.value)))
             return chosen, after
 
     with torch.inference_mode():
         BeamSearch(model.direct, batch, settings, Recorded(model, batch, settings)).run()
-    for chosen, final_score in seen:
+    for chosen, search_score in seen:
         ends = (chosen.token == END) & chosen.value.isfinite()
         direct, channel = chosen.features[ends].unbind(-1)[:2]
         compared = chosen.value[ends] - direct
         assert (compared <= 0).all()
         assert (compared > channel / 2).all()
-        torch.testing.assert_close(final_score[ends], direct + channel)
+        torch.testing.assert_close(search_score[ends], direct + channel)
 
 
 def test_every_part_has_ids_of_its_own_for_the_same_features():
@@ -229,10 +228,10 @@ def test_static_shapes_change_no_answer(settings, weights, reading, parts):
 def test_what_a_search_drops_does_not_depend_on_how_few_outputs_are_wanted():
     model, batch = combine(components(), (1.0, 1.0, 0.5, 0.3)), batch_of(sources(4))
     settings = beam_settings(beam=3, proposals=6, direct_outputs=0)
-    wide_found, wide_dropped = search_with_dropped(model, batch, settings.for_rescoring())
-    found, dropped = search_with_dropped(model, batch, settings)
+    wide_found, wide_pruned = search_with_pruned(model, batch, settings.for_rescoring())
+    found, pruned = search_with_pruned(model, batch, settings)
     assert found == search_noisy_channel(model, batch, settings)[0] == wide_found[:1]
-    assert dropped == wide_dropped
+    assert pruned == wide_pruned
 
 
 @torch.inference_mode()

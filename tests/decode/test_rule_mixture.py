@@ -6,7 +6,7 @@ import torch
 
 from antiphon.decode.beam_search import search_outputs
 from antiphon.models.token_likelihood import output_log_probs, token_log_probs
-from antiphon.torch_free.rule_mixture import (
+from antiphon.torch_free.suffix_rule import (
     HeldOutAnswers,
     add_rules,
     as_answer,

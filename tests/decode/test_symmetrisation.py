@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.decode.symmetrisation import grow_diagonally, intersect, unite
+from antiphon.decode.alignments import grow_diagonally, intersect, unite
 
 LINKS = st.frozensets(st.tuples(st.integers(0, 4), st.integers(0, 4)))
 

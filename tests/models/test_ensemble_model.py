@@ -3,8 +3,8 @@ from itertools import product
 import pytest
 import torch
 
+from antiphon.decode.alignments import add_alignments
 from antiphon.decode.beam_search import search_outputs
-from antiphon.decode.best_alignments import add_alignments
 from antiphon.models.ensemble_model import Ensemble, MemberIds
 from antiphon.models.transducer import Transducer
 from antiphon.torch_free.hypothesis import Hypothesis

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.nn.cell_factors import SideState, run_keys
+from antiphon.nn.cell_factors import SideState, repeat_keys
 
 
 def start(count):
@@ -15,28 +15,28 @@ def start(count):
 def step_by_step(tokens):
     key, keys = start(len(tokens)), []
     for column in tokens.T:
-        key = run_keys(column[:, None], key)[:, 0]
+        key = repeat_keys(column[:, None], key)[:, 0]
         keys.append(key)
     return torch.stack(keys, 1)
 
 
 def key_of(token, run):
-    (key,) = run_keys(torch.full((1, run), token), start(1))[0, -1:].tolist()
+    (key,) = repeat_keys(torch.full((1, run), token), start(1))[0, -1:].tolist()
     return key
 
 
 @given(st.lists(st.lists(st.integers(-1, 3), min_size=7, max_size=7), min_size=1, max_size=4), st.integers(1, 6))
 def test_keys_of_a_whole_sequence_equal_those_of_its_steps_and_parts(rows, cut):
     tokens = torch.tensor(rows)
-    whole = run_keys(tokens, start(len(tokens)))
+    whole = repeat_keys(tokens, start(len(tokens)))
     assert torch.equal(whole, step_by_step(tokens))
-    first = run_keys(tokens[:, :cut], start(len(tokens)))
-    assert torch.equal(whole, torch.cat([first, run_keys(tokens[:, cut:], first[:, -1])], 1))
+    first = repeat_keys(tokens[:, :cut], start(len(tokens)))
+    assert torch.equal(whole, torch.cat([first, repeat_keys(tokens[:, cut:], first[:, -1])], 1))
 
 
 @given(st.lists(st.integers(-1, 3), min_size=1, max_size=9))
 def test_a_key_tells_the_token_and_its_run_up_to_three(tokens):
-    found = run_keys(torch.tensor([tokens]), start(1))[0].tolist()
+    found = repeat_keys(torch.tensor([tokens]), start(1))[0].tolist()
     run = 0
     for place, key in enumerate(found):
         run = run + 1 if place and tokens[place] == tokens[place - 1] else 1
@@ -44,7 +44,7 @@ def test_a_key_tells_the_token_and_its_run_up_to_three(tokens):
 
 
 def test_doubled_and_tripled_letters_have_keys_of_their_own():
-    keys = run_keys(torch.tensor([[5, 5, 5, 5, 6, 5]]), start(1))[0].tolist()
+    keys = repeat_keys(torch.tensor([[5, 5, 5, 5, 6, 5]]), start(1))[0].tolist()
     one, two, three, four, other, again = keys
     assert len({one, two, three, other}) == 4
     assert four == three

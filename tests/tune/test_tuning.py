@@ -1,6 +1,6 @@
 """N-best weight search for a noisy channel."""
 
-from antiphon.torch_free.channel_weights import Weights
+from antiphon.torch_free.hypothesis import Weights
 from antiphon.tune.nbest_lists import NBestLists
 from antiphon.tune.weight_search import tune_on_lists
 from tests.tune.test_nbest_lists import CODEC, PAIR

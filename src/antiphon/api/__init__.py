@@ -1,88 +1,56 @@
-"""The Python API: training, loading, and the objects that come back.
+"""The Python API: what ``antiphon`` and the commands use, each name imported when it is first used.
 
-Its names are imported when they are first used: results and checks of arguments need no PyTorch, and ``antiphon.lite``
-uses them without it.
+``model`` (the interface of trained models, and how they are loaded), ``generation_models`` (models that write),
+``ranking_model`` (models that rank), ``evaluation`` (metrics of outputs, mistakes, improbable pairs), ``word_links``
+(links between words, of one or two models, and their scores), ``train_recipe`` (training from Python), ``workers``
+(prediction by several processes). What needs no PyTorch, such as results, is in ``torch_free``.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from antiphon.api.generation_models import STREAMS, NoisyChannelModel
-    from antiphon.api.load_model import load, load_planner
-    from antiphon.api.model import Model
-    from antiphon.api.ranking_model import RankingModel
-    from antiphon.api.train_recipe import train
-    from antiphon.api.word_links import LinkOptions, WordLinks
-    from antiphon.metrics.gold_links import GoldLinks
-    from antiphon.nn.transducer_loss import transducer_loss
-    from antiphon.report.error_report import ErrorReport, Suspect
-    from antiphon.torch_free.inputs import PredictOptions, SourceLike, StreamOptions
-    from antiphon.torch_free.lexicon import Lexicon
-    from antiphon.torch_free.results import Alignment, Candidate, Evaluation, Prediction, Ranked
-    from antiphon.training.callback import Callback
+    from antiphon.api.generation_models import NoisyChannelModel as NoisyChannelModel
+    from antiphon.api.model import Model as Model
+    from antiphon.api.model import load as load
+    from antiphon.api.model import load_planner as load_planner
+    from antiphon.api.ranking_model import RankingModel as RankingModel
+    from antiphon.api.train_recipe import train as train
+    from antiphon.api.word_links import LinkOptions as LinkOptions
+    from antiphon.api.word_links import WordLinks as WordLinks
+    from antiphon.metrics.gold_links import GoldLinks as GoldLinks
+    from antiphon.nn.transducer_loss import transducer_loss as transducer_loss
+    from antiphon.report.error_report import ErrorReport as ErrorReport
+    from antiphon.report.error_report import Suspect as Suspect
+    from antiphon.torch_free.inputs import PredictOptions as PredictOptions
+    from antiphon.torch_free.inputs import SourceLike as SourceLike
+    from antiphon.torch_free.inputs import StreamOptions as StreamOptions
+    from antiphon.torch_free.results import Alignment as Alignment
+    from antiphon.torch_free.results import Candidate as Candidate
+    from antiphon.torch_free.results import Evaluation as Evaluation
+    from antiphon.torch_free.results import Lexicon as Lexicon
+    from antiphon.torch_free.results import Prediction as Prediction
+    from antiphon.torch_free.results import Ranked as Ranked
+    from antiphon.training.callback import Callback as Callback
 
-__all__ = [
-    "STREAMS",
-    "Alignment",
-    "Callback",
-    "Candidate",
-    "ErrorReport",
-    "Evaluation",
-    "GoldLinks",
-    "Lexicon",
-    "LinkOptions",
-    "Model",
-    "NoisyChannelModel",
-    "PredictOptions",
-    "Prediction",
-    "Ranked",
-    "RankingModel",
-    "SourceLike",
-    "StreamOptions",
-    "Suspect",
-    "WordLinks",
-    "load",
-    "load_planner",
-    "train",
-    "transducer_loss",
-]
-
-_MODULES = {
-    "STREAMS": "antiphon.api.generation_models",
-    "Alignment": "antiphon.torch_free.results",
-    "Callback": "antiphon.training.callback",
-    "Candidate": "antiphon.torch_free.results",
-    "ErrorReport": "antiphon.report.error_report",
-    "Evaluation": "antiphon.torch_free.results",
-    "GoldLinks": "antiphon.metrics.gold_links",
-    "Lexicon": "antiphon.torch_free.lexicon",
-    "LinkOptions": "antiphon.api.word_links",
-    "Model": "antiphon.api.model",
-    "NoisyChannelModel": "antiphon.api.generation_models",
-    "PredictOptions": "antiphon.torch_free.inputs",
-    "Prediction": "antiphon.torch_free.results",
-    "Ranked": "antiphon.torch_free.results",
-    "RankingModel": "antiphon.api.ranking_model",
-    "SourceLike": "antiphon.torch_free.inputs",
-    "StreamOptions": "antiphon.torch_free.inputs",
-    "Suspect": "antiphon.report.error_report",
-    "WordLinks": "antiphon.api.word_links",
-    "load": "antiphon.api.load_model",
-    "load_planner": "antiphon.api.load_model",
-    "train": "antiphon.api.train_recipe",
-    "transducer_loss": "antiphon.nn.transducer_loss",
+_NAMES = {
+    "antiphon.api.generation_models": ["NoisyChannelModel"],
+    "antiphon.api.model": ["Model", "load", "load_planner"],
+    "antiphon.api.ranking_model": ["RankingModel"],
+    "antiphon.api.train_recipe": ["train"],
+    "antiphon.api.word_links": ["LinkOptions", "WordLinks"],
+    "antiphon.metrics.gold_links": ["GoldLinks"],
+    "antiphon.nn.transducer_loss": ["transducer_loss"],
+    "antiphon.report.error_report": ["ErrorReport", "Suspect"],
+    "antiphon.torch_free.inputs": ["PredictOptions", "SourceLike", "StreamOptions"],
+    "antiphon.torch_free.results": ["Alignment", "Candidate", "Evaluation", "Lexicon", "Prediction", "Ranked"],
+    "antiphon.training.callback": ["Callback"],
 }
-"""Where each name is."""
-
-
-def __dir__() -> list[str]:
-    """Every public name, those that are not imported yet among them."""
-    return sorted({*globals(), *__all__})
 
 
 def __getattr__(name: str) -> Any:
     """Imports the module of a name."""
-    if name in _MODULES:
-        return getattr(import_module(_MODULES[name]), name)
+    for module, names in _NAMES.items():
+        if name in names:
+            return getattr(import_module(module), name)
     raise AttributeError(f"module 'antiphon.api' has no attribute {name!r}")

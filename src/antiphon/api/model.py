@@ -1,20 +1,31 @@
-"""The interface of every trained model; a kind refuses what it cannot do."""
+"""Trained models: how they are loaded, and what every kind has; a kind refuses what it cannot do."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Unpack
 
+import torch
 from torch import nn
 
-from antiphon.api.error_analysis import LocatedPair, check_breakdowns, find_errors, find_suspicious
-from antiphon.api.evaluation import evaluate_outputs, evaluation_of, score_task, with_references
+from antiphon.api.evaluation import (
+    LocatedPair,
+    check_breakdowns,
+    evaluate_outputs,
+    evaluation_of,
+    find_errors,
+    find_suspicious,
+    score_task,
+    with_references,
+)
 from antiphon.api.word_links import LinkOptions, WordLinker, WordLinks
+from antiphon.device import choose_device
 from antiphon.metrics.breakdown import EVERY_BREAKDOWN, By
 from antiphon.metrics.delay import Delays, score_delays
 from antiphon.metrics.gold_links import GoldLinks
 from antiphon.metrics.output_metrics import Outputs
 from antiphon.ranking.question_files import Judgements, Question, QuestionSet
 from antiphon.recipe.kinds import KINDS
+from antiphon.recipe.recipe_file import Settings, change_search
 from antiphon.recipe.schema import Recipe
 from antiphon.report.error_report import ErrorReport, Suspect
 from antiphon.runs.run_folder import RunFolder
@@ -23,15 +34,18 @@ from antiphon.torch_free.inputs import (
     PairsLike,
     StreamOptions,
     as_pair,
+    as_path,
     check_model,
     check_not_empty,
     check_positive,
+    check_settings,
     check_stream_options,
+    check_threads,
 )
-from antiphon.torch_free.prediction_interface import PredictionInterface
-from antiphon.torch_free.readers import ColumnOrder, Pair, Source
+from antiphon.torch_free.prediction import PredictionInterface
+from antiphon.torch_free.readers import Pair, Source
 from antiphon.torch_free.results import Alignment, Evaluation, Ranked
-from antiphon.torch_free.text_streams import Timed, run_streams
+from antiphon.torch_free.streams import Timed, run_streams
 from antiphon.training.prepare import pairs_of
 
 
@@ -39,7 +53,16 @@ class Model(PredictionInterface):
     """A trained model with everything needed to use it."""
 
     def __init__(self, recipe: Recipe, codec: PairCodec, module: nn.Module | None = None) -> None:
-        self.recipe, self.codec, self._module = recipe, codec, module
+        super().__init__(
+            codec,
+            recipe.model.kind,
+            can_predict=KINDS[recipe.model.kind].predicts,
+            reads_features=bool(recipe.data.features),
+            swaps_columns=recipe.data.swap,
+            column_order=recipe.data.columns,
+            batch_size=recipe.search.batch_size,
+        )
+        self.recipe, self._module = recipe, module
 
     @classmethod
     def open(cls, folder: RunFolder, recipe: Recipe, device: str) -> "Model":
@@ -52,36 +75,6 @@ class Model(PredictionInterface):
         if self._module is None:
             raise self._cannot("give a torch.nn.Module", "a neural kind")
         return self._module
-
-    @property
-    def kind(self) -> str:
-        """The kind of model."""
-        return self.recipe.model.kind
-
-    @property
-    def can_predict(self) -> bool:
-        """Whether the model writes outputs for inputs, as all but language models and rankers do."""
-        return KINDS[self.kind].predicts
-
-    @property
-    def reads_features(self) -> bool:
-        """Whether the model was trained with features."""
-        return bool(self.recipe.data.features)
-
-    @property
-    def swaps_columns(self) -> bool:
-        """Whether the model maps the targets of its files to their sources."""
-        return self.recipe.data.swap
-
-    @property
-    def column_order(self) -> ColumnOrder:
-        """The columns of files of pairs."""
-        return self.recipe.data.columns
-
-    @property
-    def batch_size(self) -> int:
-        """Inputs decoded at once."""
-        return self.recipe.search.batch_size
 
     @property
     def can_align(self) -> bool:
@@ -236,3 +229,34 @@ class Model(PredictionInterface):
 
     def _align(self, source: Source, target: str) -> Alignment:
         raise NotImplementedError
+
+
+def load(run: str | Path, *, device: str = "auto", threads: int | None = None, settings: Settings = ()) -> Model:
+    """The trained model of a run, to predict, score, align, rank and evaluate.
+
+    ``run`` is a run folder, or a file of ``antiphon pack``.
+    ``device`` is "auto", "cpu" or "cuda". ``threads`` sets PyTorch's number of threads for the whole process; None
+    leaves it as it is. ``settings`` change how outputs are searched: ``{"search.length_normalisation": 0.7}``.
+    """
+    check_threads(threads)
+    check_settings(settings, "search.beam", 20)
+    folder = RunFolder.open(as_path("run", run))
+    if threads is not None:
+        torch.set_num_threads(threads)
+    return load_opened(folder, Path(run), device=device, settings=settings)
+
+
+def load_opened(folder: RunFolder, path: Path, *, device: str = "auto", settings: Settings = ()) -> Model:
+    """The trained model of a run whose files are verified already; errors name it by ``path``."""
+    recipe = change_search(folder.recipe(), settings)
+    interface = KINDS[recipe.model.kind].interface()
+    with folder.errors_named(path), torch.random.fork_rng(devices=[]):
+        # initial weights are drawn before the trained ones replace them
+        return interface.open(folder, recipe, choose_device(device))
+
+
+def load_planner(run: str | Path, settings: Settings = ()) -> Model:
+    """The model of a run without its weights: it plans batches and fills in blank inputs, but predicts nothing."""
+    folder = RunFolder.open(Path(run))
+    recipe = change_search(folder.recipe(), settings)
+    return load(run, device="cpu") if KINDS[recipe.model.kind].ranks else Model(recipe, folder.codec(recipe))

@@ -22,6 +22,8 @@ from antiphon.torch_free.vocab import Vocab
 class RankingModel(Model):
     """A matcher or a baseline: it ranks given sentences and writes none."""
 
+    can_score = False
+
     def __init__(self, recipe: Recipe, folder: RunFolder, device: str) -> None:
         self.knows_words = folder.words.exists()
         words = TextCodec(
@@ -35,16 +37,6 @@ class RankingModel(Model):
     def open(cls, folder: RunFolder, recipe: Recipe, device: str) -> "RankingModel":
         """The ranker of a run folder."""
         return cls(recipe, folder, device)
-
-    @property
-    def can_predict(self) -> bool:
-        """False: it ranks sentences, but writes none."""
-        return False
-
-    @property
-    def can_score(self) -> bool:
-        """False: it has no probability of a target given a source."""
-        return False
 
     def rank(self, question: str, sentences: Sequence[str], *, explain: bool = False) -> list[Ranked]:
         """The sentences, the most probable answer first; ties keep their order."""

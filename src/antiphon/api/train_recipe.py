@@ -6,8 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from antiphon.api.load_model import load
-from antiphon.api.model import Model
+from antiphon.api.model import Model, load
 from antiphon.console import PlainConsole
 from antiphon.exceptions import InputError, RunError
 from antiphon.recipe.recipe_file import Settings, as_table, find_recipe, load_recipe, make_recipe

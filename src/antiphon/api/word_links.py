@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
-from antiphon.decode.symmetrisation import COMBINATIONS
+from antiphon.decode.alignments import COMBINATIONS
 from antiphon.exceptions import InputError
 from antiphon.metrics.gold_links import GoldLinks, Link, score_links
 from antiphon.metrics.output_metrics import Score

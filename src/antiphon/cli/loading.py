@@ -32,7 +32,7 @@ def load_runs(
     """The trained models of run folders; without ``threads``, their number follows from the size of the largest."""
     import torch
 
-    from antiphon.api.load_model import load_opened
+    from antiphon.api.model import load_opened
     from antiphon.runs.run_folder import RunFolder
 
     if threads is not None:

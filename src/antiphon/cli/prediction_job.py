@@ -187,7 +187,7 @@ class Notes:
             yield prediction
 
     def _is_short(self, prediction: "Prediction") -> bool:
-        from antiphon.torch_free.candidate_lists import total_probability
+        from antiphon.torch_free.results import total_probability
 
         if self.cover is None or prediction.origin == "lexicon" or not prediction.nbest:
             return False

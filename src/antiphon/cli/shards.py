@@ -71,7 +71,7 @@ def predict_shard(
 def _check(file: Path, part_lines: int | None) -> None:
     """Refuses an input that can be read only once, and parts whose batches would depend on the shard."""
     from antiphon.torch_free.files import is_pipe
-    from antiphon.torch_free.prediction_interface import LINES_AT_ONCE
+    from antiphon.torch_free.prediction import LINES_AT_ONCE
 
     if file == Path("-") or is_pipe(file):
         raise InputError(f"{file}: standard input or a pipe, expected a file, which every shard can read")
@@ -111,7 +111,7 @@ def _write(
     job: PredictionJob, output_format: OutputFormat, cut: "CutFile", folder: "PartFolder", parts: Sequence[int]
 ) -> None:
     """Predicts the lines of some parts and writes each part, with notes on standard error."""
-    from antiphon.torch_free.prediction_interface import LINES_AT_ONCE
+    from antiphon.torch_free.prediction import LINES_AT_ONCE
 
     if not parts:
         return

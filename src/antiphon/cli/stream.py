@@ -39,7 +39,7 @@ from antiphon.torch_free.files import MAX_LINE_BYTES, STANDARD_INPUT, named_erro
 
 if TYPE_CHECKING:
     from antiphon.torch_free.codec import TextCodec
-    from antiphon.torch_free.text_streams import Stream
+    from antiphon.torch_free.streams import Stream
 
 END_OF_LINE = "\n"
 _BYTES_AT_ONCE = 4096

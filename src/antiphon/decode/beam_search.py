@@ -17,8 +17,8 @@ room for the longest output from the start. Elsewhere a step works on the hypoth
 Thesis: section 3.4.1; ``beam = 1`` is greedy search.
 """
 
-from collections.abc import Callable
-from typing import Any, cast
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, cast
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
@@ -26,17 +26,27 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from antiphon.data.batch import Batch
-from antiphon.decode.beam_hypotheses import Beam, Extensions, Finished, StepRecord
+from antiphon.decode.allowed_tokens import with_prefix
 from antiphon.decode.captured_step import CapturedStep
-from antiphon.decode.rescorer import LogProbability, Rescorer
 from antiphon.lattice.moves import IMPOSSIBLE
 from antiphon.models.left_to_right import BandedModel, LeftToRight, copies_unknown, is_long, reserve, static_fits
 from antiphon.nn.cuda_streams import run_concurrently
 from antiphon.nn.factored_softmax import has_kernel
 from antiphon.nn.next_tokens import top_tokens
 from antiphon.nn.slots import scatter_to_slots
-from antiphon.torch_free.hypothesis import STUCK_AFTER, BeamSettings, Hypothesis
-from antiphon.torch_free.traced_outputs import trace_outputs
+from antiphon.torch_free.hypothesis import (
+    FINISHED_COLUMNS,
+    SCORE,
+    SLOT,
+    STEP,
+    STUCK_AFTER,
+    VALUE,
+    BeamSettings,
+    Hypothesis,
+    StepLists,
+    trace_outputs,
+    trace_path,
+)
 from antiphon.torch_free.vocab import END, PAD, SPECIALS, START, UNKNOWN
 
 _MIN_VALUE = torch.finfo(torch.float64).min
@@ -45,10 +55,134 @@ _DONE_CHECK_INTERVAL = 4
 """Steps replayed between device syncs that check whether all sentences are done."""
 
 
+class Extensions(NamedTuple):
+    """Hypotheses with one more token, ``E`` of each sentence: the hypothesis that each extends, and its token.
+
+    They are compared by ``value``; ``features`` are the scores that it was computed from, if any.
+    """
+
+    parent: Int[Tensor, "B E"]
+    token: Int[Tensor, "B E"]
+    log_prob: Float[Tensor, "B E"]
+    value: Float[Tensor, "B E"]
+    features: Float[Tensor, "B E F"]
+
+    def take(self, index: Int[Tensor, "B K"], value: Float[Tensor, "B K"]) -> "Extensions":
+        """Some extensions of each sentence with new values and no features."""
+        parent, token, log_prob = (tensor.gather(1, index) for tensor in self[:3])
+        return Extensions(parent, token, log_prob, value, self.features[:, :0])
+
+
+class Finished(NamedTuple):
+    """The best finished outputs of each sentence, best first; where there are fewer, scores are impossible.
+
+    An output is a row of ``FINISHED_COLUMNS`` and features.
+    """
+
+    outputs: Float[Tensor, "B n C"]
+
+    @classmethod
+    def none(cls, sentences: int, nbest: int, features: int, device: torch.device) -> "Finished":
+        """No output yet; there is room for ``nbest`` of each sentence."""
+        shape = sentences, nbest, len(FINISHED_COLUMNS) + features
+        outputs = torch.zeros(shape, dtype=torch.float64, device=device)
+        outputs[:, :, [SCORE, VALUE]] = IMPOSSIBLE
+        return cls(outputs)
+
+    @property
+    def score(self) -> Float[Tensor, "B n"]:
+        """The score that outputs are ranked by."""
+        return self.outputs[:, :, SCORE]
+
+    @property
+    def value(self) -> Float[Tensor, "B n"]:
+        """The value that they were compared by in the search."""
+        return self.outputs[:, :, VALUE]
+
+    def add(self, outputs: Float[Tensor, "B E C"]) -> "Finished":
+        """The best of these and others, as many as before."""
+        both = torch.cat([self.outputs, outputs], 1)
+        best = both[:, :, SCORE].topk(self.outputs.shape[1], 1).indices
+        return Finished(both.gather(1, best[:, :, None].expand(-1, -1, both.shape[2])))
+
+
+class Beam(NamedTuple):
+    """Unfinished hypotheses of one length, each in a slot of its sentence: slot ``s * K + rank`` of sentence ``s``.
+
+    A hypothesis with an impossible ``log_prob`` is an empty slot; its token is padding.
+    """
+
+    length: Float[Tensor, ""]
+    slot: Int[Tensor, " N"]
+    sentence: Int[Tensor, " N"]
+    token: Int[Tensor, " N"]
+    log_prob: Float[Tensor, " N"]
+    state: Any
+    rescorer_state: Any
+    finished: Finished
+
+
+class StepRecord(NamedTuple):
+    """The record of a step: token, parent slot and log probability of the hypothesis in every slot."""
+
+    token: Int[Tensor, "B K"]
+    parent: Int[Tensor, "B K"]
+    log_prob: Float[Tensor, "B K"]
+
+
+class Pruned(NamedTuple):
+    """A hypothesis that was not extended any further: its token ids and log probability."""
+
+    tokens: tuple[int, ...]
+    log_prob: float
+
+
+class Rescorer:
+    """What hypotheses are compared by: their log probability. Derived classes add the scores of other models."""
+
+    features = 0
+    """Number of scores for each extension."""
+
+    def __init__(self, settings: BeamSettings) -> None:
+        self.settings = settings
+
+    def start(self, *, static_shapes: bool) -> Any:
+        """Its state before the start symbol of every sentence; the shapes of later states may have to be static."""
+        return ()
+
+    def prepare(self, beam: Beam) -> Any:
+        """What it can compute at the same time as the model, from the hypotheses of the beam."""
+
+    def choose(
+        self, extensions: Extensions, beam: Beam, memory: Any, state: Any, prepared: Any
+    ) -> tuple[Extensions, Any]:
+        """The extensions to consider, with their values and features, and its own state after each of them.
+
+        ``memory`` and ``state`` are the model's, after the hypotheses of the beam.
+        """
+        return extensions, ()
+
+    def select(self, state: Any, index: Tensor) -> Any:
+        """The states of some extensions, by flat index over all sentences."""
+        return ()
+
+    def search_score(self, extensions: Extensions, length: Tensor) -> Float[Tensor, "B E"]:
+        """The score that extensions by the end symbol are ranked by."""
+        score: Tensor = self.settings.search_score(extensions.log_prob, length)
+        return score
+
+    def upper_bound(self, extensions: Extensions, length: Tensor, limits: Tensor) -> Float[Tensor, "B E"]:
+        """The best search score that each can still reach."""
+        bound: Tensor = self.settings.upper_bound(extensions.log_prob, length, limits)
+        return bound
+
+
 @torch.inference_mode()
-def search_outputs(model: LeftToRight, batch: Batch, settings: BeamSettings) -> list[list[Hypothesis]]:
-    """The ``nbest`` best outputs of every source in the batch, best first."""
-    return BeamSearch(model, batch, settings).run()
+def search_outputs(
+    model: LeftToRight, batch: Batch, settings: BeamSettings, prefix: Sequence[int] = ()
+) -> list[list[Hypothesis]]:
+    """The ``nbest`` best outputs of every source in the batch, best first; all begin with the tokens of ``prefix``."""
+    return BeamSearch(with_prefix(model, prefix), batch, settings).run()
 
 
 class BeamSearch:
@@ -67,7 +201,7 @@ class BeamSearch:
         static_shapes: bool | None = None,
     ) -> None:
         self.model, self.settings = model, settings
-        self.rescorer = rescorer or LogProbability(settings)
+        self.rescorer = rescorer or Rescorer(settings)
         self.memory, self.first_state = model.start(batch)
         self.B, self.K = len(batch.source), settings.beam
         self.device = batch.source.device
@@ -95,10 +229,31 @@ class BeamSearch:
             history.append(record)
             if self.is_long and length % STUCK_AFTER == 0:
                 before, rows = rows, self._furthest_rows(beam)
-                beam = self._drop_stuck(beam, rows, before)
+                beam = self._prune_stuck(beam, rows, before)
             if length % interval == 0 and not (beam.log_prob > IMPOSSIBLE).any():
                 break
-        return self._trace_back(beam.finished, history)
+        parts = [torch.stack(part).tolist() for part in zip(*history, strict=True)]
+        self._steps: list[StepLists] = list(zip(*parts, strict=True))
+        self._finished: list[list[list[float]]] = beam.finished.outputs.tolist()
+        return trace_outputs(self._finished, self._steps, self.K)
+
+    def pruned(self) -> list[Pruned]:
+        """The hypotheses of the first sentence that were not extended any further, the most probable first."""
+        ended = {(int(output[STEP]), int(output[SLOT])) for output in self._finished[0]}
+        found = [
+            Pruned(tuple(trace_path(self._steps[:length], 0, slot, self.K)[0]), log_prob)
+            for length, (_, _, log_probs) in enumerate(self._steps, 1)
+            for slot, log_prob in enumerate(log_probs[0])
+            if log_prob > IMPOSSIBLE and (length, slot) not in ended and slot not in self._extended(length)
+        ]
+        return sorted(found, key=lambda each: -each.log_prob)
+
+    def _extended(self, length: int) -> set[int]:
+        """The slots of the first sentence whose hypotheses of this length were extended."""
+        if length == len(self._steps):
+            return set()
+        _, parents, log_probs = self._steps[length]
+        return {slot for slot, log_prob in zip(parents[0], log_probs[0], strict=True) if log_prob > IMPOSSIBLE}
 
     def _first_beam(self) -> Beam:
         """One hypothesis without tokens for each sentence, in its first slot."""
@@ -202,7 +357,7 @@ class BeamSearch:
             return beam.finished
         worst = value.topk(self.K, 1).values[:, -1:]
         counts &= (value >= worst) | is_last[:, None]
-        score = self.rescorer.final_score(extensions, length)
+        score = self.rescorer.search_score(extensions, length)
         score, value = (each.where(counts, IMPOSSIBLE) for each in (score, value))
         slot = self._slots_of(beam, extensions.parent).to(value.dtype)
         ended = torch.stack([score, value, extensions.log_prob, beam.length.expand_as(value), slot], 2)
@@ -246,7 +401,7 @@ class BeamSearch:
         rows = cast(BandedModel, self.model).next_rows(beam.state)
         return torch.full_like(self.sentences, -1).scatter_reduce(0, beam.sentence, rows, "amax")
 
-    def _drop_stuck(self, beam: Beam, rows: Int[Tensor, " B"], before: Int[Tensor, " B"]) -> Beam:
+    def _prune_stuck(self, beam: Beam, rows: Int[Tensor, " B"], before: Int[Tensor, " B"]) -> Beam:
         """The beam without long inputs that are still in the row of the last check, unless it is their last."""
         is_long = cast(BandedModel, self.model).long_sources(self.memory)
         stuck = is_long & (rows == before) & (rows < self.last_rows)
@@ -259,8 +414,3 @@ class BeamSearch:
             state=self.model.select(beam.state, kept),
             rescorer_state=self.rescorer.select(beam.rescorer_state, kept),
         )
-
-    def _trace_back(self, finished: Finished, history: list[StepRecord]) -> list[list[Hypothesis]]:
-        """The finished hypotheses, by following parents from their ends."""
-        parts = (torch.stack(part).tolist() for part in zip(*history, strict=True))
-        return trace_outputs(finished.outputs.tolist(), list(zip(*parts, strict=True)), self.K)

@@ -13,6 +13,7 @@ kept for comparison with ``beam_search.py``, which sums over alignments; it is w
 Thesis: section 5.4; ``beam = 1`` is its Algorithm 1, a wider one its beam search.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -21,6 +22,7 @@ from torch import Tensor
 
 from antiphon.data.batch import Batch
 from antiphon.decode.allowed_tokens import is_no_end, never_written
+from antiphon.exceptions import RecipeError
 from antiphon.lattice.moves import IMPOSSIBLE
 from antiphon.models.transducer import Transducer
 from antiphon.nn.cell_factors import CellFactors, SideState
@@ -59,8 +61,12 @@ class Visited(NamedTuple):
 
 
 @torch.inference_mode()
-def search_paths(model: Transducer, batch: Batch, settings: BeamSettings) -> list[list[Hypothesis]]:
+def search_paths(
+    model: Transducer, batch: Batch, settings: BeamSettings, prefix: Sequence[int] = ()
+) -> list[list[Hypothesis]]:
     """The ``nbest`` best outputs of every source in the batch, best first, each with its best path."""
+    if prefix:
+        raise RecipeError('search.over = "paths": no prefix can be given, expected a search over outputs')
     factors, context = model.encode(batch)
     first = model.target_state(batch.features)
     limits = settings.length_limits(batch.source_lengths).long().tolist()
@@ -162,7 +168,7 @@ class PathSearch:
         ends = (entries.token[-1] == END) & (entries.score[-1] > IMPOSSIBLE)
         for log_prob, parent in zip(entries.score[-1][ends], entries.parent[-1][ends].tolist(), strict=True):
             tokens, rows = self._path(parent)
-            score = self.settings.normalise(log_prob, length).item()
+            score = self.settings.search_score(log_prob, length).item()
             self.finished.append(Hypothesis((*tokens, END), score, log_prob.item(), alignment=(*rows, self.I - 1)))
         self.finished = sorted(self.finished, key=lambda each: -each.score)[: self.settings.nbest]
 

@@ -10,9 +10,10 @@ from collections.abc import Callable
 
 from simuleval.agents import Action, AgentStates, ReadAction, TextToTextAgent, WriteAction
 
-from antiphon.api import STREAMS, load
+from antiphon.api import load
 from antiphon.torch_free.codec import Chars, SentencePiece, Tokeniser, Words
-from antiphon.torch_free.text_streams import Stream
+from antiphon.torch_free.stream_policies import POLICIES
+from antiphon.torch_free.streams import Stream
 
 UNITS: dict[type[Tokeniser], str] = {Words: "word", Chars: "char", SentencePiece: "spm"}
 """What SimulEval's ``--eval-latency-unit`` calls each kind of target token."""
@@ -60,7 +61,7 @@ class AntiphonAgent(TextToTextAgent):
         parser.add_argument("--run", required=True, help="A run folder.")
         parser.add_argument(
             "--policy",
-            choices=STREAMS,
+            choices=POLICIES,
             default="beam",
             help="When to write: greedy, or what all hypotheses of a beam share.",
         )

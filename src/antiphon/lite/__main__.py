@@ -10,8 +10,8 @@ from antiphon.exceptions import AntiphonError, InputError
 from antiphon.lite.lite_model import load
 from antiphon.terminal import printable
 from antiphon.torch_free.inputs import PredictOptions
-from antiphon.torch_free.lexicon import Lexicon
 from antiphon.torch_free.readers import numbered_lines
+from antiphon.torch_free.results import Lexicon
 
 
 class OneSentenceParser(ArgumentParser):

@@ -13,25 +13,18 @@ from antiphon.exceptions import RecipeError
 from antiphon.lite.exported_folder import ExportedFolder, read_at_rest
 from antiphon.lite.loading_networks import load_network, load_noisy_channel
 from antiphon.lite.noisy_channel_search import NoisyChannel, search_noisy_channel
-from antiphon.lite.noisy_channel_streams import LiteNoisyChannelDecoder
+from antiphon.lite.noisy_channel_streams import stream_noisy_channel
 from antiphon.lite.output_search import OutputSearch
 from antiphon.lite.step_model import PrefixModel, output_log_probs, token_log_probs
-from antiphon.lite.stream_decoders import LiteBeamDecoder, LiteGreedyDecoder
+from antiphon.lite.stream_decoders import LiteStreams
 from antiphon.torch_free.batch import PaddedPairs, plan_batches
-from antiphon.torch_free.candidate_search import CandidateSearch
-from antiphon.torch_free.channel_weights import Weights
-from antiphon.torch_free.hypothesis import BeamSettings, Hypothesis, have_unknown
+from antiphon.torch_free.hypothesis import BeamSettings, Hypothesis, Weights, have_unknown
 from antiphon.torch_free.inputs import MAX_THREADS, PredictOptions, StreamOptions, as_path, check_whole
-from antiphon.torch_free.noisy_channel_policy import SeparateStreams
-from antiphon.torch_free.prediction_interface import MAX_BATCH_CELLS, PredictionInterface
-from antiphon.torch_free.readers import ColumnOrder, Pair, Source, read_pairs, read_targets
-from antiphon.torch_free.results import Candidate
-from antiphon.torch_free.rule_mixture import add_rules
-from antiphon.torch_free.rule_outputs import RuleOutputs
-from antiphon.torch_free.suffix_rule import SuffixRules
-from antiphon.torch_free.text_streams import StreamGroup
-
-STREAMS: dict[str, type[LiteGreedyDecoder | LiteBeamDecoder]] = {"greedy": LiteGreedyDecoder, "beam": LiteBeamDecoder}
+from antiphon.torch_free.prediction import MAX_BATCH_CELLS, CandidateSearch, PredictionInterface, RuleSearch
+from antiphon.torch_free.readers import Pair, Source, read_pairs, read_targets
+from antiphon.torch_free.stream_policies import POLICIES
+from antiphon.torch_free.streams import StreamGroup
+from antiphon.torch_free.suffix_rule import RuleMixture, SuffixRules
 
 
 def load(folder: str | Path, *, threads: int = 1) -> "LiteModel | LiteRules":
@@ -55,94 +48,61 @@ class ExportedModel(PredictionInterface):
     """Base class of exported models: their settings, behind the same interface as the models of ``antiphon.load``."""
 
     def __init__(self, folder: ExportedFolder) -> None:
-        self.folder, self.codec = folder, folder.codec
-
-    @property
-    def kind(self) -> str:
-        """The kind of model."""
-        return self.folder.kind
-
-    @property
-    def can_predict(self) -> bool:
-        """Whether the model writes outputs for inputs, as all but language models do."""
-        return bool(self.folder.settings["predicts"])
-
-    @property
-    def reads_features(self) -> bool:
-        """Whether the model was trained with features."""
-        return bool(self.folder.settings["text"]["reads_features"])
-
-    @property
-    def swaps_columns(self) -> bool:
-        """Whether the model maps the targets of its files to their sources."""
-        return bool(self.folder.settings["text"]["swap"])
-
-    @property
-    def column_order(self) -> ColumnOrder:
-        """The columns of files of pairs."""
-        order: ColumnOrder = self.folder.settings["text"]["columns"]
-        return order
-
-    @property
-    def batch_size(self) -> int:
-        """Inputs decoded at once."""
-        return int(self.folder.settings["batch_size"])
+        settings, text = folder.settings, folder.settings["text"]
+        super().__init__(
+            folder.codec,
+            folder.kind,
+            can_predict=bool(settings["predicts"]),
+            reads_features=bool(text["reads_features"]),
+            swaps_columns=bool(text["swap"]),
+            column_order=text["columns"],
+            batch_size=int(settings["batch_size"]),
+        )
+        self.folder = folder
 
     def _file_pairs(self, path: Path) -> Iterable[Pair]:
         read = read_pairs if self.can_predict else read_targets
         return read(path, features=self.reads_features, swap=self.swaps_columns, columns=self.column_order)
 
 
-class LiteRules(RuleOutputs, ExportedModel):
+class LiteRules(ExportedModel):
     """Suffix rules alone."""
+
+    can_score = False
 
     def __init__(self, folder: ExportedFolder) -> None:
         super().__init__(folder)
-        self.rules = SuffixRules.load(folder.file("rules.tsv"))
+        self.search = RuleSearch(self.kind, self.codec, SuffixRules.load(folder.file("rules.tsv")))
 
 
-class LiteModel(CandidateSearch, ExportedModel):
+class LiteModel(ExportedModel):
     """An exported network, with suffix rules beside it if they have a weight."""
 
     def __init__(self, folder: ExportedFolder, threads: int = 1) -> None:
         super().__init__(folder)
-        self.rule_weight = float(folder.settings["rule_weight"])
-        self.rules = SuffixRules.load(folder.file("rules.tsv")) if self.rule_weight else None
         self.network: Any = self._load(threads)
+        self.mixture: RuleMixture | None = None
+        if weight := float(folder.settings["rule_weight"]):
+            rules = SuffixRules.load(folder.file("rules.tsv"))
+            self.mixture = RuleMixture(rules, weight, self.codec, bool(self.network.copies_unknown))
+        self.search = CandidateSearch(self.codec, folder.beam_settings(beam=None, nbest=1), self._find)
 
     def _load(self, threads: int) -> Any:
         return load_network(self.folder, threads)
 
-    @property
-    def beam(self) -> int:
-        """The setting of the search."""
-        return int(self.folder.settings["search"]["beam"])
-
-    @property
-    def length_normalisation(self) -> float:
-        """The setting of the search."""
-        return float(self.folder.settings["search"]["length_normalisation"])
-
-    @property
-    def copies_unknown(self) -> bool:
-        """Whether the network writes the unknown token to copy the input token at its position."""
-        return bool(self.network.copies_unknown)
-
-    def _candidates(self, sources: Sequence[Source], options: PredictOptions) -> list[list[Candidate]]:
+    def _find(self, sources: Sequence[Source], options: PredictOptions) -> list[list[Hypothesis]]:
         if options.sample is not None:
             raise self._cannot("draw samples without PyTorch", "nbest or cover, or the run itself in antiphon.load")
         pairs = self.codec.padded(sources)
         found = self._search(pairs, options)
-        if self.rules is not None and not options.prefix:
-            answers = [self.rule_output(self.rules, source) for source in sources]
+        if self.mixture is not None and not options.prefix:
             score = partial(output_log_probs, self.network, pairs)
-            found = add_rules(score, found, answers, self.rule_weight, options.max_outputs)
+            found = self.mixture.add(score, found, sources, options.max_outputs)
         if options.align or have_unknown(found):
             found = self._add_alignments(pairs, found)
         if self.folder.settings["search"]["replace_unknown"]:
             found = self._replace_unknown(pairs, found)
-        symbols = [self.codec.source.tokens(source.text) for source in sources]
-        return [[self._candidate(each, own) for each in some] for some, own in zip(found, symbols, strict=True)]
+        return found
 
     def _search(self, pairs: PaddedPairs, options: PredictOptions) -> list[list[Hypothesis]]:
         return OutputSearch(self._prefixed_writer(options), pairs, self._search_settings(options)).run()
@@ -166,9 +126,9 @@ class LiteModel(CandidateSearch, ExportedModel):
     def _streams(self, features: Sequence[Sequence[str]], options: StreamOptions) -> StreamGroup:
         """Streams of a transducer with a unidirectional LSTM."""
         settings = self._stream_settings(options)
-        policy = STREAMS[options.get("policy", "beam")]
+        policy, network = POLICIES[options.get("policy", "beam")], LiteStreams(self._writer.graphs)
         ids, emit_bias = self.codec.feature_ids(features), options.get("emit_bias", 0.0)
-        return StreamGroup(policy(self._writer.graphs, ids, settings, emit_bias), self.codec, len(features))
+        return StreamGroup(policy(network, settings, ids, emit_bias), self.codec, len(features))
 
     def _stream_settings(self, options: StreamOptions) -> BeamSettings:
         graphs = getattr(self._writer, "graphs", None)
@@ -204,17 +164,16 @@ class LiteModel(CandidateSearch, ExportedModel):
             some = self.codec.padded(*zip(*(pairs[index] for index in indices), strict=True))
             log_probs = token_log_probs(self.network, some).sum(1)
             for index, log_prob in zip(indices, log_probs.tolist(), strict=True):
-                scores[index] = self._mixed(log_prob, *pairs[index]), int(batch.target_lengths[index])
+                mixed = log_prob if self.mixture is None else self.mixture.log_prob(log_prob, *pairs[index])
+                scores[index] = mixed, int(batch.target_lengths[index])
         return scores
 
 
 class LiteNoisyChannel(LiteModel):
     """Direct model, channel model, language model and length bias, searched together."""
 
-    @property
-    def can_score(self) -> bool:
-        """False: the objective is not a probability."""
-        return False
+    can_score = False
+    """The objective is not a probability."""
 
     @property
     def weights(self) -> Weights:
@@ -242,12 +201,8 @@ class LiteNoisyChannel(LiteModel):
         # The margin is in scores of the direct model alone, which must not discard what the others prefer.
         margin = options.get("margin")
         settings = self._stream_settings({**options, "margin": math.inf if margin is None else margin})
-        start = partial(LiteNoisyChannelDecoder, self.network, settings=settings)
-        streams = SeparateStreams(
-            lambda ids, bias: start(ids, emit_bias=bias),
-            self.codec.feature_ids(features),
-            options.get("emit_bias", 0.0),
-        )
+        ids, emit_bias = self.codec.feature_ids(features), options.get("emit_bias", 0.0)
+        streams = stream_noisy_channel(self.network, settings, ids, emit_bias)
         return StreamGroup(streams, self.codec, len(features))
 
 

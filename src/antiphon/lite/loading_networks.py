@@ -8,7 +8,7 @@ from antiphon.lite.onnx_graph import OnnxGraph
 from antiphon.lite.step_model import GraphModel, StepModel
 from antiphon.lite.summed_transducer import SummedTransducer
 from antiphon.lite.transducer_graphs import TransducerGraphs
-from antiphon.torch_free.channel_weights import Weights
+from antiphon.torch_free.hypothesis import Weights
 from antiphon.torch_free.vocab import Vocab
 
 

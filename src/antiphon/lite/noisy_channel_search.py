@@ -1,4 +1,4 @@
-"""Noisy-channel beam search: ``decode/rescoring.py``, which has the equations, in numpy."""
+"""Noisy-channel beam search: ``decode/noisy_channel.py``, which has the equations, in numpy."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,9 +13,16 @@ from antiphon.lite.output_search import Beam, Extensions, OutputSearch
 from antiphon.lite.step_model import GraphModel
 from antiphon.lite.transducer_graphs import TransducerGraphs
 from antiphon.torch_free.batch import PaddedPairs
-from antiphon.torch_free.channel_weights import UNFINISHED_FACTOR, Weights
 from antiphon.torch_free.codec import PairCodec
-from antiphon.torch_free.hypothesis import BeamSettings, Hypothesis, merge_outputs, padded_tokens, with_scores
+from antiphon.torch_free.hypothesis import (
+    UNFINISHED_FACTOR,
+    BeamSettings,
+    Hypothesis,
+    Weights,
+    merge_outputs,
+    padded_tokens,
+    with_scores,
+)
 from antiphon.torch_free.vocab import END, START
 
 

@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 from antiphon.lite.growing_channel import GrowingLattice
 from antiphon.lite.log_space import Array
 from antiphon.lite.noisy_channel_search import Language, NoisyChannel
-from antiphon.lite.stream_decoders import LiteBeamDecoder, LiteTree
+from antiphon.lite.stream_decoders import LiteStreams
 from antiphon.torch_free.batch import PaddedPairs
-from antiphon.torch_free.beam_row import Candidate
 from antiphon.torch_free.hypothesis import BeamSettings
-from antiphon.torch_free.noisy_channel_policy import NoisyChannelPolicy, ScoredTree
+from antiphon.torch_free.noisy_channel_policy import NoisyChannelPolicy, SeparateStreams
+from antiphon.torch_free.stream_beam import Extension, OutputTree
 from antiphon.torch_free.vocab import END, START
 
 
@@ -54,11 +54,10 @@ class LanguageScores:
         self._after = LanguageState(self.language.model.select(state, nodes), log_prob[nodes], log_next[nodes])
 
 
-class LiteScoredTree(LiteTree, ScoredTree):
-    """The active outputs of one stream, with their channel and language model scores."""
+class LiteScores:
+    """Channel model and language model after every node of the tree of one stream, as ``ObjectiveScores``."""
 
     def __init__(self, model: NoisyChannel, features: NDArray[np.int64]) -> None:
-        super().__init__(model.direct.graphs, features)
         self.model = model
         self.language = None if model.language is None else LanguageScores(model.language, features)
         self.lattice: GrowingLattice | None = None
@@ -68,40 +67,39 @@ class LiteScoredTree(LiteTree, ScoredTree):
             self.lattice = GrowingLattice(model.channel.graphs, model.channel.features[features])
             self.rows = self.lattice.first_row()
 
-    def read(self, token: int) -> None:
+    def read(self, token: int, tree: OutputTree) -> None:
         """One more input token, for the channel to write."""
         if self.lattice is not None and self.model.channel is not None:
             ids = int(self.model.channel.inputs[token])
-            self.rows = self.lattice.append_column(self.rows, ids, self.parent, self.levels(), self.empty_output)
+            self.rows = self.lattice.append_column(self.rows, ids, tree.parent, tree.levels(), self.empty_output)
 
-    def keep(self, nodes: list[int]) -> dict[int, int]:
-        """Drops all other nodes, here and in channel and language model."""
+    def keep(self, nodes: list[int]) -> None:
+        """Drops all other nodes."""
         index = np.array(nodes)
         if self.lattice is not None:
             self.empty_output = nodes.index(self.empty_output) if self.empty_output in nodes else None
             self.rows = self.lattice.drop_columns(self.rows.select(index))
         if self.language is not None:
             self.language.keep(index)
-        return super().keep(nodes)
 
     def passes(self, node: int, below: int) -> bool:
         """Whether channel probability still passes through a node above another one."""
         return self.lattice is not None and self.lattice.passes(self.rows, node, below)
 
-    def _add(self, parents: list[int], tokens: list[int]) -> None:
+    def step(self, parents: list[int], tokens: list[int]) -> None:
+        """Adds nodes, each after one more token of a parent."""
         index, given = np.array(parents), np.array(tokens)
         if self.lattice is not None and self.model.channel is not None:
             self.rows = self.rows.join(self.lattice.extend(self.rows, index, self.model.channel.ids(given)))
         if self.language is not None:
             self.language.extend(index, given)
-        super()._add(parents, tokens)
 
-    def values(self, candidates: list[Candidate]) -> list[float]:
-        """The objective of candidates, divided by the largest weight."""
-        direct, parent, tokens = (np.array(part) for part in zip(*(each[:3] for each in candidates), strict=True))
-        lengths = np.array([self.length[node] + 1 for node in parent], np.float64)
+    def values(self, extensions: list[Extension], lengths: list[int]) -> list[float]:
+        """The objective of extensions, which have these lengths, divided by the largest weight."""
+        direct, parent, tokens = (np.array(part) for part in zip(*(each[:3] for each in extensions), strict=True))
         language = None if self.language is None else self.language.of(parent, tokens)
-        objective = self.model.weigh((direct, self._channel_scores(parent, tokens), language, lengths))
+        features = direct, self._channel_scores(parent, tokens), language, np.array(lengths, np.float64)
+        objective = self.model.weigh(features)
         nats: list[float] = np.broadcast_to(objective / self.model.weights.scale, direct.shape).tolist()
         return nats
 
@@ -114,13 +112,12 @@ class LiteScoredTree(LiteTree, ScoredTree):
         return np.where(reads_last, rows.last[:, -1], rows.anywhere[:, -1])
 
 
-class LiteNoisyChannelDecoder(NoisyChannelPolicy, LiteBeamDecoder):
-    """Decodes one stream: the direct model proposes, the objective selects."""
+def stream_noisy_channel(
+    model: NoisyChannel, settings: BeamSettings, features: NDArray[np.int64], emit_bias: float = 0.0
+) -> SeparateStreams:
+    """Streams of a noisy channel whose direct model is unidirectional, each decoded by a policy of its own."""
 
-    tree: LiteScoredTree
+    def start(ids: NDArray[np.int64], bias: float) -> NoisyChannelPolicy:
+        return NoisyChannelPolicy(LiteStreams(model.direct.graphs), LiteScores(model, ids), settings, ids, bias)
 
-    def __init__(
-        self, model: NoisyChannel, features: NDArray[np.int64], settings: BeamSettings, emit_bias: float = 0.0
-    ) -> None:
-        super().__init__(model.direct.graphs, features, settings, emit_bias)
-        self._begin(LiteScoredTree(model, features), max(settings.proposals, settings.beam))
+    return SeparateStreams(start, features, emit_bias)

@@ -7,8 +7,15 @@ import numpy as np
 from antiphon.lite.log_space import IMPOSSIBLE, Array, kth_best, top_k, top_tokens
 from antiphon.lite.step_model import RowBand, StepModel
 from antiphon.torch_free.batch import PaddedPairs
-from antiphon.torch_free.hypothesis import STUCK_AFTER, BeamSettings, Hypothesis
-from antiphon.torch_free.traced_outputs import FINISHED_COLUMNS, SCORE, VALUE, trace_outputs
+from antiphon.torch_free.hypothesis import (
+    FINISHED_COLUMNS,
+    SCORE,
+    STUCK_AFTER,
+    VALUE,
+    BeamSettings,
+    Hypothesis,
+    trace_outputs,
+)
 from antiphon.torch_free.vocab import END, PAD, SPECIALS, START, UNKNOWN
 
 _MIN_VALUE = np.finfo(np.float64).min
@@ -59,7 +66,7 @@ class StepRecord(NamedTuple):
 
 
 class Rescorer(Protocol):
-    """What hypotheses are compared by; see ``decode/rescorer.py``."""
+    """What hypotheses are compared by; see ``decode/beam_search.py``."""
 
     features: int
 
@@ -104,7 +111,7 @@ class LogProbability:
 
     def final_score(self, extensions: Extensions, length: int) -> Array:
         """The log probability with length bias and normalisation."""
-        return np.asarray(self.settings.normalise(extensions.log_prob, length))
+        return np.asarray(self.settings.search_score(extensions.log_prob, length))
 
     def upper_bound(self, extensions: Extensions, length: int, limits: Array) -> Array:
         """The bound that follows because the log probability can only fall."""

@@ -114,7 +114,7 @@ class GraphModel:
 
 
 class PrefixModel:
-    """A model whose outputs all begin with ``prefix``, in one search after another; see ``decode/forced_prefix.py``."""
+    """A model whose outputs all begin with ``prefix``, as in ``decode/allowed_tokens.py``."""
 
     def __init__(self, model: Any, prefix: Sequence[int]) -> None:
         self._model, self._prefix, self._remaining = model, tuple(prefix), list(prefix)

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from antiphon.data.batch import Batch
 from antiphon.lattice.moves import split_odds
-from antiphon.nn.cell_factors import CausalState, CellFactors, SideState, no_keys, run_keys
+from antiphon.nn.cell_factors import CausalState, CellFactors, SideState, no_keys, repeat_keys
 from antiphon.nn.copying import copies_as_unknown
 from antiphon.nn.recurrent import FeatureEmbedding, LSTMSizes, LSTMState, PrefixEncoder, SourceEncoder, valid_positions
 from antiphon.nn.source_attention import SourceAttention, SourceContext
@@ -134,7 +134,7 @@ class TransducerNetwork(nn.Module):
         """The source's contribution to every cell, and what the decoder attends to, if it does."""
         states = self.encoder(batch.source, batch.source_lengths, self.source_feature_vectors(batch.features))
         tied = self.copied_words(batch) if self.ties_words else self.counterparts[batch.source]
-        keys = run_keys(tied, no_keys(batch.source_lengths))
+        keys = repeat_keys(tied, no_keys(batch.source_lengths))
         factors = self.source_factors(states, keys)
         if self.attention is None:
             return factors, None
@@ -148,7 +148,7 @@ class TransducerNetwork(nn.Module):
         ``copied`` has the target id of each, for models that copy words.
         """
         tied = copied if self.ties_words and copied is not None else self.counterparts[tokens]
-        key = run_keys(tied[:, None], state.key)[:, 0]
+        key = repeat_keys(tied[:, None], state.key)[:, 0]
         after: SourceState
         if isinstance(state, CausalState):
             states, cache = cast(TransformerEncoder, self.encoder).step(tokens, state.cache, state.features)
@@ -175,7 +175,7 @@ class TransducerNetwork(nn.Module):
         """The decoder's state and the key after each token of the prefix, and the state to continue from."""
         known = copies_as_unknown(prefix, self.target_size) if self.copies_words else prefix
         states, (hidden, cell) = self.decode_tokens(known, (state.hidden, state.cell), state.features)
-        keys = run_keys(prefix, state.key)
+        keys = repeat_keys(prefix, state.key)
         return states, keys, SideState(hidden, cell, keys[:, -1], state.features)
 
     def decode_tokens(

@@ -107,7 +107,7 @@ def no_keys(like: Int[Tensor, " N"] | Float[Tensor, " N"]) -> Int[Tensor, " N"]:
     return torch.full_like(like, -_RUNS, dtype=torch.long)
 
 
-def run_keys(tokens: Int[Tensor, "N T"], before: Int[Tensor, " N"]) -> Int[Tensor, "N T"]:
+def repeat_keys(tokens: Int[Tensor, "N T"], before: Int[Tensor, " N"]) -> Int[Tensor, "N T"]:
     """A key for each token that encodes the token and how often it was repeated up to here, at most three times.
 
     ``before`` are the keys of the preceding tokens. Keys of source and target are equal where the target has just

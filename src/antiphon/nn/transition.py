@@ -17,7 +17,7 @@ class NeuralTransition(nn.Module):
     """``log odds(i, j) = v . tanh(T_h h_i + T_s s_j + c) + d``.  Thesis: transition model 2, the ``+`` models.
 
     With ``compares``, ``w . h_i + e`` is added where the token that ``x_i`` is tied to was written last. This is where
-    the ``run_keys`` of both sides are equal. Whether there is still something to write at position ``i`` is hard to
+    the ``repeat_keys`` of both sides are equal. Whether there is still something to write at position ``i`` is hard to
     learn from a sum of two vectors, and training that does not learn it stays on a plateau. Not in the thesis.
 
     The part of a side is its units, ``T_h h_i`` or ``T_s s_j + c``, and with ``compares`` two more columns, *written*:

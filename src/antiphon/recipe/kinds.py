@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from antiphon.api.model import Model
-    from antiphon.decode.explanation import Explain
+    from antiphon.decode.alignments import Explain
     from antiphon.ranking.rankers import Ranker
     from antiphon.recipe.schema import Recipe
     from antiphon.runs.run_folder import RunFolder
@@ -235,19 +235,19 @@ def _path_search() -> "Search":
 
 
 def _noisy_channel_search() -> "Search":
-    from antiphon.decode.rescoring import search_noisy_channel
+    from antiphon.decode.noisy_channel import search_noisy_channel
 
     return search_noisy_channel
 
 
 def _align() -> "Explain":
-    from antiphon.decode.explanation import align
+    from antiphon.decode.alignments import align
 
     return align
 
 
 def _attend() -> "Explain":
-    from antiphon.decode.explanation import attend
+    from antiphon.decode.alignments import attend
 
     return attend
 

@@ -26,8 +26,8 @@ from antiphon.runs.copies import copy_files, copy_part, copy_vocabs
 from antiphon.runs.run_folder import RunFolder, load_any_network, locked_folder, new_run, refuse_inside
 from antiphon.storage.manifest import MEMBERS
 from antiphon.terminal import count_of
-from antiphon.torch_free.channel_weights import Weights
 from antiphon.torch_free.codec import PairCodec
+from antiphon.torch_free.hypothesis import Weights
 from antiphon.torch_free.vocab import SPECIALS, Vocab
 
 

@@ -11,7 +11,7 @@ from antiphon.api.generation_models import NeuralModel
 from antiphon.data.batch import Batch
 from antiphon.exceptions import InputError
 from antiphon.models.language_model import LanguageModel
-from antiphon.torch_free.channel_weights import Weights
+from antiphon.torch_free.hypothesis import Weights
 from antiphon.torch_free.inputs import as_features, check_features
 from antiphon.torch_free.readers import Source
 from antiphon.torch_free.results import END_SYMBOL

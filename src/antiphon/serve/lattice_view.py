@@ -25,7 +25,7 @@ from antiphon.api import Model, PredictOptions
 from antiphon.api.generation_models import NeuralModel
 from antiphon.data.batch import Batch
 from antiphon.decode.allowed_tokens import never_written
-from antiphon.decode.dropped_hypotheses import search_with_dropped
+from antiphon.decode.noisy_channel import search_with_pruned
 from antiphon.exceptions import InputError
 from antiphon.lattice import Posteriors, best_path, log_marginal, posteriors
 from antiphon.lattice.marginal import forward_along
@@ -291,7 +291,7 @@ class Lattices:
         candidates = [candidate_answer(candidate) for candidate in prediction.nbest]
         batch = Batch.of_tokens(self.model.codec, [source], None, [features]).to(self.model.device)
         settings = build_beam(self.model.recipe.search, nbest=body.nbest)
-        _, dropped = search_with_dropped(self.model.module, batch, settings, prefix)  # type: ignore[arg-type]
+        _, dropped = search_with_pruned(self.model.module, batch, settings, prefix)  # type: ignore[arg-type]
         answer = {
             "candidates": [{key: candidate[key] for key in _CANDIDATE_KEYS} for candidate in candidates],
             "dropped": [self._dropped(each.tokens, each.log_prob, source) for each in dropped[: body.nbest]],

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 from antiphon.api import Model
 from antiphon.decode.captured_step import CAPTURING
 from antiphon.metrics.delay import Delays, average_lagging
-from antiphon.torch_free.text_streams import StreamGroup
+from antiphon.torch_free.streams import StreamGroup
 
 _MAX_SHOWN = 8
 _MAX_DROPPED = 50

@@ -15,7 +15,7 @@ from antiphon.terminal import one_line
 from antiphon.torch_free.inputs import FeaturesLike, PredictOptions
 
 if TYPE_CHECKING:
-    from antiphon.torch_free.prediction_interface import PredictionInterface
+    from antiphon.torch_free.prediction import PredictionInterface
     from antiphon.torch_free.results import Prediction
 
 Added = Mapping[str, list[Any]]

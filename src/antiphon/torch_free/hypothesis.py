@@ -1,13 +1,25 @@
-"""Settings and results of a search."""
+"""Settings and results of a search: hypotheses, and how they are traced back to tokens."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple, Protocol
 
 from antiphon.torch_free.vocab import END, UNKNOWN
 
 STUCK_AFTER = 200
 """A beam search gives up on a long input after this many tokens at one position."""
+UNFINISHED_FACTOR = 0.5
+"""Factor on the channel score where outputs are compared that may not have ended (``decode/noisy_channel.py``)."""
+FINISHED_COLUMNS = ("score", "value", "log_prob", "step", "slot")
+"""The numbers that a search keeps of a finished output, as one row; its features follow.
+
+``score`` ranks finished outputs, ``value`` is what hypotheses were compared by. The output is the hypothesis that was
+in ``slot`` after ``step`` tokens, extended by the end symbol.
+"""
+SCORE, VALUE, STEP, SLOT = map(FINISHED_COLUMNS.index, ("score", "value", "step", "slot"))
+StepLists = tuple[list[list[int]], list[list[int]], list[list[float]]]
+"""The record of a step: token, parent slot and log probability of the hypothesis in each slot of each sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +95,8 @@ class BeamSettings:
       ``direct_outputs`` of its direct model along with its own.
     * ``commit_margin``: a stream writes the prefix shared by all outputs at most this many nats behind the best.
     * An output may be ``max_length_ratio`` times as long as its input, and ``max_length_extra`` tokens more.
-    * ``length_normalisation``, ``length_bias``: finished outputs are ranked by ``normalise``.
-    * ``replace_unknown``: unknown tokens are written, to be replaced later (``decode/unknown_words.py``).
+    * ``length_normalisation``, ``length_bias``: finished outputs are ranked by ``search_score``.
+    * ``replace_unknown``: unknown tokens are written, to be replaced later (``decode/alignments.py``).
 
     Methods take tensors or arrays of numpy.
     """
@@ -109,7 +121,7 @@ class BeamSettings:
         """How many tokens, end symbol counted, the output of each source may have; whole numbers."""
         return source_lengths * self.max_length_ratio // 1 + self.max_length_extra
 
-    def normalise(self, log_prob: Any, length: Any) -> Any:
+    def search_score(self, log_prob: Any, length: Any) -> Any:
         """``(log p + length_bias * length) / length ** length_normalisation``."""
         if self.length_bias:
             log_prob = log_prob + self.length_bias * length
@@ -125,17 +137,66 @@ class BeamSettings:
         """
         shortest = length + 1
         if not self.length_normalisation and self.length_bias <= 0:
-            return self.normalise(log_prob, shortest)
+            return self.search_score(log_prob, shortest)
         if not self.length_bias:
-            return self.normalise(log_prob, limits)
+            return self.search_score(log_prob, limits)
         longest = limits.clip(shortest)
-        bound = self.normalise(log_prob, shortest).clip(self.normalise(log_prob, longest))
+        bound = self.search_score(log_prob, shortest).clip(self.search_score(log_prob, longest))
         slope = self.length_bias * (1 - self.length_normalisation)
         if not slope:
             return bound
         turning_point = (self.length_normalisation * log_prob / slope).clip(shortest).clip(None, longest)
-        return bound.clip(self.normalise(log_prob, turning_point))
+        return bound.clip(self.search_score(log_prob, turning_point))
 
 
-Search = Callable[[Any, Any, BeamSettings], list[list[Hypothesis]]]
-"""Finds the best outputs of each input of a batch."""
+class Search(Protocol):
+    """Finds the best outputs of each input of a batch; all begin with the tokens of ``prefix``."""
+
+    def __call__(
+        self, model: Any, batch: Any, settings: BeamSettings, prefix: Sequence[int] = (), /
+    ) -> list[list[Hypothesis]]:
+        """The outputs of each input, best first."""
+        ...
+
+
+class Weights(NamedTuple):
+    """Weights of the feature scores: direct model, channel model, language model, length."""
+
+    direct: float = 1.0
+    channel: float = 1.0
+    language_model: float = 1.0
+    length: float = 0.0
+
+    @property
+    def scale(self) -> float:
+        """The largest absolute weight of a model, 1 if all are 0.
+
+        Objectives are divided by it, so that differences between them are about as large as those of a single model.
+        """
+        return max(abs(weight) for weight in self[:3]) or 1.0
+
+
+def trace_outputs(
+    finished: Sequence[Sequence[Sequence[float]]], steps: Sequence[StepLists], K: int
+) -> list[list[Hypothesis]]:
+    """The finished hypotheses of every sentence, each given as a row of ``FINISHED_COLUMNS``; ``K`` slots each."""
+    answers: list[list[Hypothesis]] = []
+    for b, outputs in enumerate(finished):
+        answers.append([])
+        for score, _, log_prob, step, slot, *features in outputs:
+            if score > float("-inf"):
+                tokens, log_probs = trace_path(steps[: int(step)], b, int(slot), K)
+                each = tuple(after - before for before, after in pairwise([0.0, *log_probs, log_prob]))
+                answers[b].append(Hypothesis((*tokens, END), score, log_prob, each, features=tuple(features)))
+    return answers
+
+
+def trace_path(steps: Sequence[StepLists], sentence: int, slot: int, K: int) -> tuple[list[int], list[float]]:
+    """The tokens of a hypothesis, and its log probability after each."""
+    tokens, log_probs = [], []
+    for token, parent, log_prob in reversed(steps):
+        rank = slot - sentence * K
+        tokens.append(token[sentence][rank])
+        log_probs.append(log_prob[sentence][rank])
+        slot = parent[sentence][rank]
+    return tokens[::-1], log_probs[::-1]

@@ -1,71 +1,84 @@
-"""Online decoding with a noisy channel: which outputs are kept, without tensors.
+"""Online decoding with a noisy channel: the policy beam, whose outputs are selected by the objective.
 
-The active outputs form a tree. The channel's lattice (``channel_lattice.py``) has a row for every node of the tree and
-a column for every input token read. A node above what is written is dropped once almost no channel probability passes
-through it, and so is a column that no active output depends on: memory does not grow with the length of the input.
 Outputs of one cell are ranked by the objective; those of different lengths are compared by only the direct model, since
-a language model would always prefer the output that has written less.
+a language model would always prefer the output that has written less. The channel's lattice has a row for every node of
+the tree of outputs and a column for every input token read. A node above what is written is dropped once almost no
+channel probability passes through it, and so is a column that no active output depends on: memory does not grow with
+the length of the input.
 
 Thesis: section 6.2, with a unidirectional proposer.
 """
 
-from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from heapq import nlargest
 from operator import attrgetter
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from antiphon.torch_free.beam_policy import BeamPolicy
-from antiphon.torch_free.beam_row import Candidate
-from antiphon.torch_free.output_tree import OutputTree
+from antiphon.torch_free.hypothesis import BeamSettings
+from antiphon.torch_free.stream_beam import Extension, OutputTree
+from antiphon.torch_free.stream_policies import BeamPolicy, StreamNetwork, StreamPolicy
 
 
-class ScoredTree(OutputTree):
-    """The active outputs of one stream, with their channel and language model scores."""
+class ObjectiveScores(Protocol):
+    """Channel model and language model after every node of the tree of one stream."""
 
-    @abstractmethod
-    def read(self, token: int) -> None:
+    def read(self, token: int, tree: OutputTree) -> None:
         """One more input token, for the channel to write."""
+        ...
 
-    @abstractmethod
-    def values(self, candidates: list[Candidate]) -> list[float]:
-        """The objective of candidates, divided by the largest weight."""
+    def values(self, extensions: list[Extension], lengths: list[int]) -> list[float]:
+        """The objective of extensions, which have these lengths, divided by the largest weight."""
+        ...
 
-    @abstractmethod
+    def step(self, parents: list[int], tokens: list[int]) -> None:
+        """Adds nodes, each after one more token of a parent."""
+        ...
+
+    def keep(self, nodes: list[int]) -> None:
+        """Drops all other nodes."""
+        ...
+
     def passes(self, node: int, below: int) -> bool:
         """Whether channel probability still passes through a node above another one."""
-
-    def levels(self) -> list[list[int]]:
-        """The nodes of each length, shortest first."""
-        by_length: dict[int, list[int]] = {}
-        for node, length in enumerate(self.length):
-            by_length.setdefault(length, []).append(node)
-        return [by_length[length] for length in sorted(by_length)]
+        ...
 
 
 class NoisyChannelPolicy(BeamPolicy):
     """Decodes one stream: the direct model proposes, the objective selects."""
 
-    tree: ScoredTree
+    def __init__(
+        self,
+        network: StreamNetwork,
+        objective: ObjectiveScores,
+        settings: BeamSettings,
+        features: NDArray[np.int64],
+        emit_bias: float = 0.0,
+    ) -> None:
+        super().__init__(network, settings, features, emit_bias)
+        self.objective, self.width = objective, max(settings.proposals, settings.beam)
 
-    def _read(self, streams: list[int], tokens: list[int], copied: list[int] | None = None) -> Any:
-        row = super()._read(streams, tokens, copied)  # type: ignore[safe-super]  # what computes comes after this class
-        self.tree.read(tokens[0])
-        return row
+    def _read(self, streams: list[int], tokens: list[int], copied: list[int] | None) -> Any:
+        self.objective.read(tokens[0], self.tree)
+        return super()._read(streams, tokens, copied)
 
-    def _keep(self, candidates: list[Candidate]) -> list[Candidate]:
+    def _keep(self, extensions: list[Extension]) -> list[Extension]:
         """The proposals with the best objective."""
-        values = self.tree.values(candidates)
-        scored = [candidate._replace(value=value) for candidate, value in zip(candidates, values, strict=True)]
+        lengths = [self.tree.length[each.node] + 1 for each in extensions]
+        values = self.objective.values(extensions, lengths)
+        scored = [each._replace(value=value) for each, value in zip(extensions, values, strict=True)]
         best = nlargest(self.settings.beam, scored, key=attrgetter("value"))
         worst = best[0].value - self.settings.threshold
-        return [candidate for candidate in best if candidate.value >= worst]
+        return [each for each in best if each.value >= worst]
 
-    def _final_score(self, candidate: Candidate) -> float:
-        return candidate.value
+    def _decode(self, nodes: range, parents: list[int], tokens: list[int]) -> None:
+        self.objective.step(parents, tokens)
+        super()._decode(nodes, parents, tokens)
+
+    def _search_score(self, extension: Extension) -> float:
+        return extension.value
 
     def _max_nodes(self) -> int:
         """0: the tree is pruned after every row, so that the channel can drop the columns that no node needs."""
@@ -74,18 +87,25 @@ class NoisyChannelPolicy(BeamPolicy):
     def _needed(self) -> set[int]:
         """Also the nodes above what is written through which channel probability still passes."""
         needed, node = super()._needed(), self.root[0]
-        while (node := self.tree.parent[node]) >= 0 and self.tree.passes(node, self.root[0]):
+        while (node := self.tree.parent[node]) >= 0 and self.objective.passes(node, self.root[0]):
             needed.add(node)
         return needed
 
+    def _keep_nodes(self, nodes: list[int]) -> None:
+        self.objective.keep(nodes)
+        super()._keep_nodes(nodes)
+
 
 class SeparateStreams:
-    """Several streams, each decoded separately; ``start`` gives the decoder of one, from its features and bias."""
+    """Several streams, each decoded by a policy of its own; ``start`` gives that of one, from its features and bias."""
 
     writes_at_once = False
 
     def __init__(
-        self, start: Callable[[NDArray[np.int64], float], Any], features: NDArray[np.int64], emit_bias: float = 0.0
+        self,
+        start: Callable[[NDArray[np.int64], float], StreamPolicy],
+        features: NDArray[np.int64],
+        emit_bias: float = 0.0,
     ) -> None:
         self._start = start
         self._streams = [start(ids[None], emit_bias) for ids in features]
@@ -101,15 +121,14 @@ class SeparateStreams:
         emit_bias: Sequence[float],
         prefixes: Sequence[Sequence[int]],
     ) -> None:
-        """Begins new inputs in the slots of streams; the output of each must begin with the tokens of its prefix."""
+        """Begins new inputs of streams; the output of each must begin with the tokens of its prefix."""
         for stream, ids, bias, prefix in zip(streams, features, emit_bias, prefixes, strict=True):
             self._streams[stream] = self._start(ids[None], bias)
             self._streams[stream].prefixes[0] = tuple(prefix)
 
     def outputs(self, stream: int) -> list[tuple[list[int], float]]:
         """What a stream may write next."""
-        found: list[tuple[list[int], float]] = self._streams[stream].outputs(0)
-        return found
+        return self._streams[stream].outputs(0)
 
     def advance(
         self,

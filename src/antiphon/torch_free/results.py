@@ -1,16 +1,18 @@
-"""Results of a model; ``to_dict()`` of each is what JSON can hold."""
+"""Results of a model, lists of candidates, and listed outputs; ``to_dict()`` of a result is what JSON can hold."""
 
 import json
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import groupby
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, groupby
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from antiphon.torch_free.channel_weights import Weights
+from antiphon.torch_free.codec import PairCodec
+from antiphon.torch_free.hypothesis import Weights
+from antiphon.torch_free.readers import Source
 from antiphon.torch_free.vocab import END, SPECIALS
 
 if TYPE_CHECKING:
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from antiphon.metrics.output_metrics import Score
 
 END_SYMBOL = SPECIALS[END]
+_NEGLIGIBLE = 1e-6
+"""A candidate that adds less probability than this is left out."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,49 @@ class Candidate:
         if self.parts:
             shown["parts"] = Weights(*self.parts)._asdict()
         return shown
+
+
+SearchScore = Callable[[float, int], float]
+"""``BeamSettings.search_score``: what an output is ranked by, given its log probability and its length."""
+
+
+def merge_equal_texts(candidates: Sequence[Candidate], search_score: SearchScore) -> list[Candidate]:
+    """The candidates, best first, each text once.
+
+    Different tokens may make the same text, and so may a word of the vocabulary and its copy. Probabilities of equal
+    texts are added, and tokens, alignment and parts are those of the best. Of a noisy channel, whose scores are not
+    probabilities, the best is kept.
+    """
+    if len({each.text for each in candidates}) == len(candidates):
+        return list(candidates)
+    merged: dict[str, Candidate] = {}
+    for each in sorted(candidates, key=lambda candidate: -candidate.score):
+        best = merged.get(each.text)
+        merged[each.text] = each if best is None else _add(best, each, search_score)
+    return sorted(merged.values(), key=lambda candidate: -candidate.score)
+
+
+def _add(best: Candidate, other: Candidate, search_score: SearchScore) -> Candidate:
+    """The best candidate with the probability of both."""
+    if best.parts or best.log_probability is None or other.log_probability is None:
+        return best
+    total = float(np.logaddexp(best.log_probability, other.log_probability))
+    length = len(best.tokens) + 1
+    gain = search_score(total, length) - search_score(best.log_probability, length)
+    return replace(best, score=best.score + gain, log_probability=total)
+
+
+def total_probability(candidates: Sequence[Candidate]) -> float:
+    """The probability of all candidates together."""
+    return sum(each.probability or 0.0 for each in candidates)
+
+
+def covering(candidates: Sequence[Candidate], mass: float) -> list[Candidate]:
+    """The most probable candidates whose probabilities sum to ``mass``; if the sum is lower, all that add to it."""
+    by_probability = sorted(candidates, key=lambda each: -(each.log_probability or 0.0))
+    before = [0.0, *accumulate(each.probability or 0.0 for each in by_probability)]
+    needed = [each for each, covered in zip(by_probability, before, strict=False) if covered < mass]
+    return [each for n, each in enumerate(needed) if not n or (each.probability or 0.0) > _NEGLIGIBLE]
 
 
 @dataclass(frozen=True)
@@ -229,3 +276,34 @@ class Evaluation:
         unknown = {"source": self.unknown_source, "target": self.unknown_target}
         shown = {"examples": self.examples, "metrics": metrics, "unknown_symbols": unknown}
         return shown | {"groups": [group.to_dict() for group in self.groups]} if self.groups else shown
+
+
+_Key = tuple[tuple[str, ...], tuple[str, ...]]
+
+
+class Lexicon:
+    """The listed outputs of each input, best first.
+
+    Inputs are compared as the model reads them: normalised, as tokens, and with their features.
+    """
+
+    def __init__(self, codec: PairCodec, pairs: Iterable[tuple[Source, str]] = ()) -> None:
+        self._codec = codec
+        self._outputs: dict[_Key, list[str]] = {}
+        for source, output in pairs:
+            listed = self._outputs.setdefault(self._key(source), [])
+            if output not in listed:
+                listed.append(output)
+
+    def __len__(self) -> int:
+        return len(self._outputs)
+
+    def __contains__(self, source: Source) -> bool:
+        return bool(self.outputs(source))
+
+    def outputs(self, source: Source) -> Sequence[str]:
+        """The listed outputs of an input; none if it is not listed or blank."""
+        return self._outputs.get(self._key(source), ()) if self._outputs and source.text.strip() else ()
+
+    def _key(self, source: Source) -> _Key:
+        return tuple(self._codec.source.tokens(source.text)), tuple(sorted(set(source.features)))

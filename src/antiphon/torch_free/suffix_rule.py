@@ -6,17 +6,38 @@ longest suffix that was seen with its tag::
 
     Wort -> Wörtern  under DAT;PL      teaches   ort -> örtern   for  ort, Wort
     Fremdwort        under DAT;PL      longest suffix known is  wort -> wörtern  (from other words on -wort)
+
+Beside a network, outputs are a mixture of the network's and the answer of the rules:
+
+    p(y | x) = (1 - w) p_network(y | x) + w [y is the rules' answer to x]
+
+A mixture of whole outputs: it gives a probability for every output, prefix and token. From few pairs, rules learn more
+than a network, so ``w`` is fitted on held-out pairs: with 0 the answers are the network's, with 1 the rules', and the
+best weight is never worse on those pairs than either of them.
 """
 
+import math
 import re
+import zlib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
 
 from antiphon.exceptions import RunError
+from antiphon.torch_free.codec import PairCodec
 from antiphon.torch_free.files import is_count, read_lines
+from antiphon.torch_free.hypothesis import Hypothesis
+from antiphon.torch_free.readers import Source
+from antiphon.torch_free.vocab import END, UNKNOWN
 
 Tokens = tuple[str, ...]
+Ids = tuple[int, ...]
+ScoreOutputs = Callable[[Sequence[int], Sequence[Ids]], Sequence[Sequence[float]]]
+"""Given the indices of sources in a batch and an output of each: the network's log probabilities of its tokens."""
 _SEPARATOR = "\x1f"
 _COLUMNS = 5
 _ESCAPES = {"\\": "\\\\", "\t": "\\t", _SEPARATOR: "\\u"}
@@ -109,3 +130,155 @@ def _escaped(token: str) -> str:
 def _unescaped(text: str) -> str:
     """The inverse of ``_escaped``."""
     return re.sub(r"\\[\\tu]", lambda found: _CHARACTERS[found[0]], text)
+
+
+@dataclass(frozen=True)
+class RuleMixture:
+    """Suffix rules with their weight beside a network, which may be one that copies unknown tokens."""
+
+    rules: SuffixRules
+    weight: float
+    codec: PairCodec
+    copies_unknown: bool
+
+    def add(
+        self, score: ScoreOutputs, found: Sequence[list[Hypothesis]], sources: Sequence[Source], nbest: int
+    ) -> list[list[Hypothesis]]:
+        """The ``nbest`` best outputs of network and rules together."""
+        return add_rules(score, found, [self._answer(source) for source in sources], self.weight, nbest)
+
+    def draw(
+        self, score: ScoreOutputs, found: Sequence[list[Hypothesis]], sources: Sequence[Source], seed: int
+    ) -> list[list[Hypothesis]]:
+        """Samples of the mixture, given samples of the network."""
+        return draw_rules(score, found, [self._answer(source) for source in sources], self.weight, seed)
+
+    def log_prob(self, log_prob: float, source: Source, target: str) -> float:
+        """The log probability of a target in the mixture, given that of the network."""
+        ids = (*self.codec.target.encode(target).tolist(), END)
+        return mix_log_prob(log_prob, self.weight, is_answer=ids == self._answer(source))
+
+    def _answer(self, source: Source) -> Ids:
+        tokens = self.rules.apply(self.codec.source.tokens(source.text), source.features)
+        return as_answer(self.codec.target.vocab.encode(tokens).tolist(), copies_unknown=self.copies_unknown)
+
+
+class HeldOutAnswers(NamedTuple):
+    """The answers of network and rules to a held-out pair: the network's log probability of each, and who is right."""
+
+    log_prob: float
+    rule_log_prob: float
+    is_right: bool
+    rule_is_right: bool
+
+    @property
+    def break_even(self) -> float:
+        """The weight above which the rules' answer wins: ``d / (1 + d)`` with ``d = p(network's) - p(rules')``.
+
+        ``p`` is the network's probability of an answer. If it prefers the rules' answer, which its search has missed,
+        the weight is 0.
+        """
+        lead = math.exp(self.log_prob) - math.exp(self.rule_log_prob)
+        return max(0.0, lead / (1 + lead))
+
+
+def add_rules(
+    score: ScoreOutputs,
+    found: Sequence[list[Hypothesis]],
+    answers: Sequence[Ids],
+    weight: float,
+    nbest: int,
+) -> list[list[Hypothesis]]:
+    """The ``nbest`` best outputs of network and rules together; ``answers`` are those of the rules to each source."""
+    listed = _with_answers(score, found, answers)
+    mixed = [[_mix(each, answer, weight) for each in some] for some, answer in zip(listed, answers, strict=True)]
+    return [sorted(some, key=lambda each: -each.score)[:nbest] for some in mixed]
+
+
+def draw_rules(
+    score: ScoreOutputs,
+    found: Sequence[list[Hypothesis]],
+    answers: Sequence[Ids],
+    weight: float,
+    seed: int,
+) -> list[list[Hypothesis]]:
+    """Samples of the mixture: samples of the network, some replaced by the rules' answer with the given weight."""
+    drawn = []
+    for listed, own, answer in zip(_with_answers(score, found, answers), found, answers, strict=True):
+        random = np.random.default_rng([seed, zlib.crc32(repr(answer).encode())]).random(len(own))
+        by_rule = next((each for each in listed if each.tokens == answer), None)
+        chosen = [by_rule if by_rule and value < weight else each for each, value in zip(own, random, strict=True)]
+        drawn.append([_mix(each, answer, weight) for each in chosen])
+    return drawn
+
+
+def mix_log_prob(log_prob: float, weight: float, *, is_answer: bool) -> float:
+    """The log probability of an output in the mixture, given whether it is the rules' answer."""
+    from_network = math.log1p(-weight) + log_prob if weight < 1 else -math.inf
+    return float(np.logaddexp(from_network, math.log(weight))) if is_answer and weight else from_network
+
+
+def as_answer(tokens: Sequence[int], *, copies_unknown: bool) -> Ids:
+    """The rules' tokens as an output; empty if they contain an unknown token that the network cannot write."""
+    return () if UNKNOWN in tokens and not copies_unknown else (*tokens, END)
+
+
+def held_out_answers(
+    score: ScoreOutputs, found: Sequence[list[Hypothesis]], answers: Sequence[Ids], references: Sequence[Ids]
+) -> list[HeldOutAnswers]:
+    """The answers of network and rules to the held-out pairs of one batch."""
+    compared = []
+    scored = _with_answers(score, found, answers)
+    for own, listed, answer, wanted in zip(found, scored, answers, references, strict=True):
+        best = own[0] if own else None
+        log_prob = next((each.log_prob for each in listed if each.tokens == answer), -math.inf)
+        is_right = best is not None and best.tokens == wanted
+        compared.append(HeldOutAnswers(best.log_prob if best else -math.inf, log_prob, is_right, answer == wanted))
+    return compared
+
+
+def fit_weight(answers: Iterable[HeldOutAnswers]) -> float:
+    """The weight that gets most held-out pairs right, 0 if none gets more right than 0.
+
+    Between two break-even points all weights do the same: the middle of the best interval is chosen.
+    """
+    pairs = sorted(answers, key=lambda each: each.break_even)
+    ends = np.array([0.0, *(pair.break_even for pair in pairs), 1.0])
+    gained = np.cumsum([0, *(int(pair.rule_is_right) - int(pair.is_right) for pair in pairs)])
+    is_empty = np.diff(ends) <= 0
+    gained = np.where(is_empty, gained.min() - 1, gained)
+    best = int(gained.argmax())
+    return 0.0 if gained[best] <= 0 else float(ends[best] + ends[best + 1]) / 2
+
+
+def _with_answers(
+    score: ScoreOutputs, found: Sequence[list[Hypothesis]], answers: Sequence[Ids]
+) -> list[list[Hypothesis]]:
+    """The hypotheses found and the rules' answers, scored by the network."""
+    missing = [
+        b
+        for b, (hypotheses, answer) in enumerate(zip(found, answers, strict=True))
+        if answer and all(each.tokens != answer for each in hypotheses)
+    ]
+    listed = [list(hypotheses) for hypotheses in found]
+    if missing:
+        rows = score(missing, [answers[b] for b in missing])
+        for b, row in zip(missing, rows, strict=True):
+            log_probs = tuple(row[: len(answers[b])])
+            log_prob = sum(log_probs)
+            listed[b].append(Hypothesis(answers[b], log_prob, log_prob, log_probs))
+    return listed
+
+
+def _mix(hypothesis: Hypothesis, answer: Ids, weight: float) -> Hypothesis:
+    """A hypothesis of the network with its probabilities in the mixture."""
+    before, written, mixed = 0.0, 0.0, []
+    for length, log_prob in enumerate(hypothesis.token_log_probs, 1):
+        written += log_prob
+        agrees = hypothesis.tokens[:length] == answer[:length]
+        prefix = mix_log_prob(written, weight, is_answer=agrees)
+        mixed.append(prefix - before)
+        before = prefix
+    log_prob = mix_log_prob(hypothesis.log_prob, weight, is_answer=hypothesis.tokens == answer)
+    score = hypothesis.score + log_prob - hypothesis.log_prob
+    return replace(hypothesis, score=score, log_prob=log_prob, token_log_probs=tuple(mixed))

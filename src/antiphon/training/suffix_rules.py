@@ -18,8 +18,7 @@ from antiphon.runs.run_folder import RunFolder
 from antiphon.terminal import Say
 from antiphon.torch_free.codec import PairCodec
 from antiphon.torch_free.readers import Pair
-from antiphon.torch_free.rule_mixture import HeldOutAnswers, as_answer, fit_weight, held_out_answers
-from antiphon.torch_free.suffix_rule import SuffixRules
+from antiphon.torch_free.suffix_rule import HeldOutAnswers, SuffixRules, as_answer, fit_weight, held_out_answers
 from antiphon.torch_free.vocab import END, TokenCounts
 from antiphon.training.history import Summary
 from antiphon.training.prepare import dev_pairs, place_sentencepiece_models, training_pairs

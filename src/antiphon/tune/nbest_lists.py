@@ -16,9 +16,9 @@ from antiphon.metrics.output_metrics import Outputs
 from antiphon.metrics.output_statistics import Rows, SelectionStats
 from antiphon.storage.atomic import write_atomically
 from antiphon.terminal import count_of
-from antiphon.torch_free.channel_weights import Weights
 from antiphon.torch_free.codec import PairCodec
 from antiphon.torch_free.files import read_lines
+from antiphon.torch_free.hypothesis import Weights
 from antiphon.torch_free.readers import Pair
 
 Array = NDArray[np.float64]

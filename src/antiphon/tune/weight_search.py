@@ -20,7 +20,7 @@ from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import selection_metrics
 from antiphon.runs.run_folder import RunFolder
 from antiphon.terminal import Say
-from antiphon.torch_free.channel_weights import Weights
+from antiphon.torch_free.hypothesis import Weights
 from antiphon.torch_free.readers import Pair, Source
 from antiphon.tune.nbest_lists import Array, CandidateTable, NBestLists
 

@@ -5,15 +5,15 @@ import torch
 
 from antiphon.decode.allowed_tokens import never_written
 from antiphon.decode.beam_search import search_outputs
-from antiphon.decode.streaming.beam_decoder import BeamDecoder
-from antiphon.decode.streaming.greedy_decoder import GreedyDecoder
+from antiphon.decode.streams import TransducerStreams
+from antiphon.torch_free.stream_policies import BeamPolicy, GreedyPolicy
 from antiphon.torch_free.vocab import END
 from tests.decode.small_models import batch_of, every_output, pair, sources
 from tests.decode.small_models import small_model as any_model
 from tests.networks import beam_settings
 
 WIDE = beam_settings(threshold=float("inf"), max_length_ratio=0.0, max_length_extra=6)
-POLICIES = [GreedyDecoder, BeamDecoder]
+POLICIES = [GreedyPolicy, BeamPolicy]
 COPYING = {"feature_size": 8, "tie": "same"}
 CAUSAL = {"encoder_network": "transformer", **COPYING}
 NO_FEATURES = torch.zeros(1, 0, dtype=torch.long)
@@ -21,6 +21,10 @@ NO_FEATURES = torch.zeros(1, 0, dtype=torch.long)
 
 def small_model(seed=0, target_size=7, **settings):
     return any_model("unidirectional", seed, target_size, **settings)
+
+
+def start(policy, model, features, settings, **options):
+    return policy(TransducerStreams(model), settings, features.numpy(), **options)
 
 
 def stream(streams, source, number=0):
@@ -33,7 +37,7 @@ def whole(written):
     return [token for part in written for token in part]
 
 
-class EveryOutputLives(BeamDecoder):
+class EveryOutputLives(BeamPolicy):
     """A beam stream without a bound on active outputs, as a wide search of whole inputs has none."""
 
     def _best_active(self, outputs):
@@ -49,7 +53,7 @@ def test_a_wide_beam_stream_ends_with_the_most_probable_output_alignments_summed
     (source,) = sources(4, seed=seed)
     settings = replace(WIDE, beam=200, max_length_extra=4)
     batch = batch_of([source])
-    streams = EveryOutputLives(model, batch.features, settings)
+    streams = start(EveryOutputLives, model, batch.features, settings)
     (found,) = search_outputs(model, batch, settings)
     assert [*whole(stream(streams, source)), END] == list(found[0].tokens)
 
@@ -59,12 +63,13 @@ def test_the_score_of_a_finished_output_is_its_probability(settings):
     model, scores = small_model(1, **settings), {}
 
     class Noted(EveryOutputLives):
-        def _final_score(self, candidate):
-            scores[(*self.tree.path(candidate.node, 0), END)] = candidate.log_score
-            return super()._final_score(candidate)
+        def _search_score(self, extension):
+            scores[(*self.tree.path(extension.node, 0), END)] = extension.log_score
+            return super()._search_score(extension)
 
     (source,) = sources(3, seed=1)
-    stream(Noted(model, batch_of([source]).features, replace(WIDE, beam=200, max_length_extra=3)), source)
+    settings = replace(WIDE, beam=200, max_length_extra=3)
+    stream(start(Noted, model, batch_of([source]).features, settings), source)
     listed = every_output(model, source, longest=3, target_size=7)
     assert scores == {tokens: pytest.approx(log_prob, abs=1e-9) for _, log_prob, tokens in listed}
 
@@ -76,7 +81,9 @@ def test_finished_outputs_are_ranked_as_in_the_search_of_whole_inputs(normalisat
         model = small_model(seed)
         (source,) = sources(4, seed=seed)
         (found,) = search_outputs(model, batch_of([source]), settings)
-        assert [*whole(stream(EveryOutputLives(model, NO_FEATURES, settings), source)), END] == list(found[0].tokens)
+        assert [*whole(stream(start(EveryOutputLives, model, NO_FEATURES, settings), source)), END] == list(
+            found[0].tokens
+        )
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -87,7 +94,7 @@ def test_input_not_yet_read_never_changes_what_was_written(policy, network):
         (one,), (other,) = sources(8, seed=seed), sources(8, seed=seed + 100)
         mixed = [*one[:5], *other[5:]]
         settings = beam_settings(beam=4, threshold=4.0)
-        first, second = (stream(policy(model, NO_FEATURES, settings), source) for source in (one, mixed))
+        first, second = (stream(start(policy, model, NO_FEATURES, settings), source) for source in (one, mixed))
         assert first[:5] == second[:5]
 
 
@@ -96,8 +103,8 @@ def test_input_not_yet_read_never_changes_what_was_written(policy, network):
 def test_streams_together_write_what_each_writes_alone(policy, more):
     model, settings = small_model(3, target_size=12, **more), beam_settings(beam=4)
     inputs = sources(6, 1, 9, 0, 4)
-    alone = [stream(policy(model, batch_of([source]).features, settings), source) for source in inputs]
-    together = policy(model, batch_of(inputs).features, settings)
+    alone = [stream(start(policy, model, batch_of([source]).features, settings), source) for source in inputs]
+    together = start(policy, model, batch_of(inputs).features, settings)
     written = [[] for _ in inputs]
     for position in range(10):
         reading = [n for n, source in enumerate(inputs) if position < len(source)]
@@ -111,7 +118,7 @@ def test_streams_together_write_what_each_writes_alone(policy, more):
 def test_a_beam_stream_writes_out_what_all_active_outputs_share():
     amount = 0
     for seed in range(8):
-        streams = BeamDecoder(small_model(seed), NO_FEATURES, beam_settings(beam=3, threshold=1.0))
+        streams = start(BeamPolicy, small_model(seed), NO_FEATURES, beam_settings(beam=3, threshold=1.0))
         (source,) = sources(8, seed=seed)
         written = []
         for token in source:
@@ -128,8 +135,8 @@ def test_a_smaller_margin_writes_sooner():
     for seed in range(12):
         (source,) = sources(8, seed=seed)
         for margin in amounts:
-            streams = BeamDecoder(
-                small_model(seed), NO_FEATURES, beam_settings(beam=3, commit_margin=margin), emit_bias=2.0
+            streams = start(
+                BeamPolicy, small_model(seed), NO_FEATURES, beam_settings(beam=3, commit_margin=margin), emit_bias=2.0
             )
             amounts[margin] += len(whole(stream(streams, source)[:-1]))
     assert amounts[0.0] > amounts[1.0] > amounts[12.0]
@@ -142,16 +149,18 @@ def test_a_bias_towards_writing_writes_sooner(policy):
     for seed in range(8):
         (source,) = sources(8, seed=seed)
         for bias in amounts:
-            before_the_end = stream(policy(small_model(seed), NO_FEATURES, settings, emit_bias=bias), source)[:-1]
+            before_the_end = stream(start(policy, small_model(seed), NO_FEATURES, settings, emit_bias=bias), source)[
+                :-1
+            ]
             amounts[bias] += len(whole(before_the_end))
     assert amounts[-4.0] < amounts[0.0] < amounts[4.0]
 
 
 def test_outputs_that_never_agree_hold_back_a_hundred_tokens_at_most():
-    streams = BeamDecoder(small_model(0), NO_FEATURES, beam_settings())
+    streams = start(BeamPolicy, small_model(0), NO_FEATURES, beam_settings())
     one = other = 0
     for _ in range(150):
-        one, other = streams.tree.grow([one, other], [4, 5])
+        one, other = streams._grow([(one, 4), (other, 5)])
     streams.active = [{one: -1.0, other: -2.0}]
     assert streams._commit(0) == [4] * 50
     assert list(streams.active[0]) == [one]
@@ -162,7 +171,7 @@ def test_greedy_writes_the_most_probable_token_when_writing_is_more_probable(mor
     model = small_model(2, **more)
     (source,) = sources(6, seed=2)
     settings = beam_settings(max_length_extra=3)
-    written = stream(GreedyDecoder(model, batch_of([source]).features, settings), source)
+    written = stream(start(GreedyPolicy, model, batch_of([source]).features, settings), source)
     tokens, rows = [], []
     for row, part in enumerate(written):
         tokens += part
@@ -184,7 +193,7 @@ def test_greedy_writes_the_most_probable_token_when_writing_is_more_probable(mor
 def test_work_and_memory_stay_the_same_however_long_the_input():
     model = small_model(4)
     (source,) = sources(300, seed=4)
-    streams = BeamDecoder(model, NO_FEATURES, beam_settings(beam=3, threshold=6.0))
+    streams = start(BeamPolicy, model, NO_FEATURES, beam_settings(beam=3, threshold=6.0))
     sizes = []
     for token in source:
         streams.read([0], [int(token)])

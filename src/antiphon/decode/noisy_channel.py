@@ -27,17 +27,22 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from antiphon.data.batch import Batch
-from antiphon.decode.beam_hypotheses import Beam, Extensions
-from antiphon.decode.beam_search import BeamSearch, search_outputs
+from antiphon.decode.allowed_tokens import with_prefix
+from antiphon.decode.beam_search import Beam, BeamSearch, Extensions, Pruned, Rescorer, search_outputs
 from antiphon.decode.channel_lattice import ChannelLattice, ChannelRows
-from antiphon.decode.forced_prefix import PrefixModel
 from antiphon.lattice.moves import IMPOSSIBLE
 from antiphon.models.left_to_right import AlignedModel, LeftToRight
 from antiphon.models.noisy_channel import NoisyChannel
 from antiphon.nn.recurrent import LSTMState, select_states
 from antiphon.nn.slots import scatter_to_slots
-from antiphon.torch_free.channel_weights import UNFINISHED_FACTOR
-from antiphon.torch_free.hypothesis import BeamSettings, Hypothesis, merge_outputs, padded_tokens, with_scores
+from antiphon.torch_free.hypothesis import (
+    UNFINISHED_FACTOR,
+    BeamSettings,
+    Hypothesis,
+    merge_outputs,
+    padded_tokens,
+    with_scores,
+)
 from antiphon.torch_free.vocab import END, START
 
 
@@ -77,32 +82,49 @@ def search_noisy_channel(
     model: NoisyChannel,
     batch: Batch,
     settings: BeamSettings,
-    *,
     prefix: Sequence[int] = (),
+    *,
     static_shapes: bool | None = None,
 ) -> list[list[Hypothesis]]:
     """The ``nbest`` best outputs of every source in the batch, each with its four features.
 
     All outputs begin with the tokens of ``prefix``.
     """
-    wide = settings.for_rescoring()
+    direct, wide = with_prefix(cast(LeftToRight, model.direct), prefix), settings.for_rescoring()
     rescorer = NoisyChannelRescorer(model, batch, wide)
-    direct = cast(LeftToRight, PrefixModel(model.direct, prefix) if prefix else model.direct)
-    search = BeamSearch(direct, batch, wide, rescorer, static_shapes=static_shapes)
-    found = search.run()
+    found = BeamSearch(direct, batch, wide, rescorer, static_shapes=static_shapes).run()
     if not settings.direct_outputs:
         return [outputs[: settings.nbest] for outputs in found]
     by_direct = search_outputs(direct, batch, replace(settings, nbest=settings.direct_outputs))
     return merge_outputs(found, rescorer.rescore(by_direct), settings.nbest)
 
 
-class NoisyChannelRescorer:
+@torch.inference_mode()
+def search_with_pruned(
+    model: LeftToRight | NoisyChannel, batch: Batch, settings: BeamSettings, prefix: Sequence[int] = ()
+) -> tuple[list[Hypothesis], list[Pruned]]:
+    """The best outputs of a single source, and the hypotheses that the beam pruned, the most probable first.
+
+    A noisy channel ranks none of its ``direct_outputs`` here: they are found by a search of their own.
+    """
+    searched, rescorer, width = model, None, settings
+    if isinstance(model, NoisyChannel):
+        width = settings.for_rescoring()
+        searched, rescorer = cast(LeftToRight, model.direct), NoisyChannelRescorer(model, batch, width)
+    direct = with_prefix(cast(LeftToRight, searched), prefix)
+    search = BeamSearch(direct, batch, width, rescorer, static_shapes=False)
+    (found,) = search.run()
+    return found[: settings.nbest], search.pruned()
+
+
+class NoisyChannelRescorer(Rescorer):
     """Rescores a beam search of the direct model by channel model, language model and length."""
 
     features = 4
 
     def __init__(self, model: NoisyChannel, batch: Batch, settings: BeamSettings) -> None:
-        self.model, self.settings, self.lengths = model, settings, batch.source_lengths
+        super().__init__(settings)
+        self.model, self.lengths = model, batch.source_lengths
         self.static_shapes = False
         self.device, self.rows = batch.source.device, batch.source.shape[1]
         self.channel: ChannelLattice | None = None
@@ -291,7 +313,7 @@ class NoisyChannelRescorer:
         value = self.model.weigh(*features) / self.model.weights.scale  # type: ignore[arg-type]
         return value.masked_fill(before == IMPOSSIBLE, IMPOSSIBLE)
 
-    def final_score(self, extensions: Extensions, length: Tensor) -> Float[Tensor, "B E"]:
+    def search_score(self, extensions: Extensions, length: Tensor) -> Float[Tensor, "B E"]:
         """The objective."""
         return self.model.objective(extensions.features)
 

@@ -2,21 +2,21 @@
 
 import random
 
+import numpy as np
 import pytest
 import torch
 
-from antiphon.decode.streaming.beam_decoder import BeamDecoder
-from antiphon.decode.streaming.greedy_decoder import GreedyDecoder
+from antiphon.decode.streams import TransducerStreams
 from antiphon.models.transducer import Transducer
 from antiphon.torch_free.codec import Chars, Normalisation, PairCodec, TextCodec
-from antiphon.torch_free.text_streams import StreamGroup
+from antiphon.torch_free.stream_policies import POLICIES
+from antiphon.torch_free.streams import StreamGroup
 from antiphon.torch_free.vocab import SPECIALS, Vocab
 from tests.networks import beam_settings, build_network
 
 LETTERS = "abcde"
 SIDE = TextCodec(Normalisation(False, False, False, False, False), Chars(), Vocab(LETTERS))
 CODEC = PairCodec(SIDE, SIDE, Vocab(("X", "Y")))
-POLICIES = {"greedy": GreedyDecoder, "beam": BeamDecoder}
 
 
 def model():
@@ -26,8 +26,9 @@ def model():
 
 
 def group(policy, network):
-    features = torch.zeros(1, 0, dtype=torch.long)
-    opened = StreamGroup(POLICIES[policy](network, features, beam_settings(beam=3, commit_margin=2.0)), CODEC, 1)
+    features = np.zeros((1, 0), np.int64)
+    settings = beam_settings(beam=3, commit_margin=2.0)
+    opened = StreamGroup(POLICIES[policy](TransducerStreams(network), settings, features), CODEC, 1)
     opened.close(0)
     return opened
 

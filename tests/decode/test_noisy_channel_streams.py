@@ -3,9 +3,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from antiphon.decode.rescoring import search_noisy_channel
-from antiphon.decode.streaming.beam_decoder import BeamDecoder
-from antiphon.decode.streaming.noisy_channel_decoder import NoisyChannelBeamDecoder, NoisyChannelDecoder
+from antiphon.decode.noisy_channel import search_noisy_channel
+from antiphon.decode.streams import NoisyChannelScores, TransducerStreams, stream_noisy_channel
+from antiphon.torch_free.noisy_channel_policy import NoisyChannelPolicy
+from antiphon.torch_free.stream_policies import BeamPolicy
 from antiphon.torch_free.vocab import END
 from tests.decode.small_models import batch_of
 from tests.decode.test_rescoring import CAUSAL, COPYING, combine, components, sources
@@ -21,11 +22,15 @@ def online_components(seed, **settings):
     return components(seed, direct_settings=directly, **settings)
 
 
-class EveryOutputLives(NoisyChannelBeamDecoder):
+class EveryOutputLives(NoisyChannelPolicy):
     """A stream without a bound on the active outputs, as the search of whole inputs has none."""
 
     def _best_active(self, outputs):
         return outputs
+
+
+def start(model, features, settings, policy=NoisyChannelPolicy):
+    return policy(TransducerStreams(model.direct), NoisyChannelScores(model, features), settings, features.numpy())
 
 
 def stream(streams, source):
@@ -45,7 +50,7 @@ def test_a_stream_ends_where_the_search_of_the_whole_input_ends(seed, weights, r
     (source,) = sources(4, seed=seed)
     batch = batch_of([source])
     (found,) = search_noisy_channel(model, batch, WIDE)
-    streamed = stream(EveryOutputLives(model, batch.features, WIDE), source)
+    streamed = stream(start(model, batch.features, WIDE, EveryOutputLives), source)
     assert [*whole(streamed), END] == list(found[0].tokens)
 
 
@@ -55,29 +60,26 @@ def test_without_channel_and_language_model_it_is_the_direct_stream():
     settings = replace(WIDE, proposals=4, threshold=6.0)
     for seed in range(5):
         (source,) = sources(6, seed=seed)
-        alone = stream(BeamDecoder(direct, NO_FEATURES, settings), source)
-        assert stream(NoisyChannelBeamDecoder(model, NO_FEATURES, settings), source) == alone
+        alone = stream(BeamPolicy(TransducerStreams(direct), settings, NO_FEATURES.numpy()), source)
+        assert stream(start(model, NO_FEATURES, settings), source) == alone
 
 
 def test_input_not_yet_read_never_changes_what_was_written():
     model = combine(online_components(3), (1.0, 0.5, 0.5, 0.5))
     settings = beam_settings(beam=3, proposals=6, threshold=1.0)
     (one,), (other,) = sources(9, seed=3), sources(9, seed=4)
-    first, second = (
-        stream(NoisyChannelBeamDecoder(model, NO_FEATURES, settings), source)
-        for source in (one, [*one[:6], *other[6:]])
-    )
+    first, second = (stream(start(model, NO_FEATURES, settings), source) for source in (one, [*one[:6], *other[6:]]))
     assert first[:6] == second[:6]
 
 
 def test_work_and_memory_stay_the_same_however_long_the_input():
     model = combine(online_components(4), (1.0, 0.5, 0.5, 0.5))
     (source,) = sources(200, seed=4)
-    streams = NoisyChannelBeamDecoder(model, NO_FEATURES, beam_settings(beam=3, proposals=6, threshold=4.0))
+    streams = start(model, NO_FEATURES, beam_settings(beam=3, proposals=6, threshold=4.0))
     sizes = []
     for token in source:
         streams.read([0], [int(token)])
-        sizes.append(streams.tree.rows.scores.leave.numel())
+        sizes.append(streams.objective.rows.scores.leave.numel())
     assert max(sizes[100:]) <= 3 * max(sizes[:100])
 
 
@@ -85,8 +87,8 @@ def test_several_streams_are_searched_each_by_itself():
     model = combine(online_components(5), (1.0, 1.0, 1.0, 0.0))
     settings = beam_settings(beam=3, proposals=6)
     inputs = sources(5, 3, seed=5)
-    alone = [stream(NoisyChannelBeamDecoder(model, NO_FEATURES, settings), source) for source in inputs]
-    together = NoisyChannelDecoder(model, NO_FEATURES.expand(len(inputs), -1), settings)
+    alone = [stream(start(model, NO_FEATURES, settings), source) for source in inputs]
+    together = stream_noisy_channel(model, settings, NO_FEATURES.numpy().repeat(len(inputs), 0))
     written = [[], []]
     for position in range(3):
         for n, part in enumerate(together.advance([0, 1], [int(source[position]) for source in inputs])):

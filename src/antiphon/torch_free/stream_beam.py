@@ -1,8 +1,8 @@
-"""One row of the lattices of several streams, filled column by column by online beam search.
+"""What online beam search keeps: the tree of all outputs, and the row of the lattices that is being filled.
 
-A column holds the outputs of one length of each stream, the shortest first. All streams are at their own lengths, but
-they fill their columns at the same time. Numbers of single cells are too few to be worth an operation on a device, so
-everything here is a list or an array.
+A column of the row holds the outputs of one length of each stream, the shortest first. All streams are at their own
+lengths, but they fill their columns at the same time. Numbers of single cells are too few to be worth an operation on
+a device, so everything here is a list or an array.
 """
 
 import math
@@ -12,10 +12,95 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from antiphon.torch_free.vocab import START
+
 IMPOSSIBLE = -math.inf
 
 
-class Candidate(NamedTuple):
+class OutputTree:
+    """The active outputs and their prefixes: a node for each.
+
+    Node ``n`` belongs to the stream ``owner[n]`` and has ``length[n]`` tokens: those of ``parent[n]``, -1 at a root,
+    and ``token[n]``; ``children`` has the node after each parent and token.
+    """
+
+    def __init__(self) -> None:
+        self.owner: list[int] = []
+        self.parent: list[int] = []
+        self.token: list[int] = []
+        self.length: list[int] = []
+        self.children: dict[tuple[int, int], int] = {}
+
+    def add_roots(self, owners: Sequence[int]) -> range:
+        """New nodes without tokens, one for each of these streams."""
+        first = len(self.owner)
+        for owner in owners:
+            self._append(owner, -1, START, 0)
+        return range(first, len(self.owner))
+
+    def add(self, nodes: Sequence[tuple[int, int]]) -> range:
+        """New nodes, each after one more token of a parent."""
+        first = len(self.owner)
+        for parent, token in nodes:
+            self.children[parent, token] = len(self.owner)
+            self._append(self.owner[parent], parent, token, self.length[parent] + 1)
+        return range(first, len(self.owner))
+
+    def levels(self) -> list[list[int]]:
+        """The nodes of each length, shortest first."""
+        by_length: dict[int, list[int]] = {}
+        for node, length in enumerate(self.length):
+            by_length.setdefault(length, []).append(node)
+        return [by_length[length] for length in sorted(by_length)]
+
+    def _append(self, owner: int, parent: int, token: int, length: int) -> None:
+        self.owner.append(owner)
+        self.parent.append(parent)
+        self.token.append(token)
+        self.length.append(length)
+
+    def path(self, node: int, above: int) -> list[int]:
+        """The tokens of ``node`` after those of its ancestor ``above``."""
+        tokens = []
+        while node != above:
+            tokens.append(self.token[node])
+            node = self.parent[node]
+        return tokens[::-1]
+
+    def prefix(self, node: int, length: int) -> int:
+        """The ancestor of a node that has this many tokens; the node itself if it has no more."""
+        while self.length[node] > length:
+            node = self.parent[node]
+        return node
+
+    def shared_prefix(self, nodes: list[int], above: int) -> int:
+        """The longest prefix that all these nodes share; all of them descend from ``above``."""
+        shared = nodes[0]
+        for node in nodes:
+            other = self.prefix(node, self.length[shared])
+            shared = self.prefix(shared, self.length[other])
+            while shared != other:
+                shared, other = self.parent[shared], self.parent[other]
+            if shared == above:
+                break
+        return shared
+
+    def keep(self, nodes: list[int]) -> dict[int, int]:
+        """Drops all other nodes; the new index of each of these."""
+        moved = {node: index for index, node in enumerate(nodes)}
+        self.owner = [self.owner[node] for node in nodes]
+        self.parent = [moved.get(self.parent[node], -1) for node in nodes]
+        self.token = [self.token[node] for node in nodes]
+        self.length = [self.length[node] for node in nodes]
+        self.children = {
+            (parent, token): node
+            for node, (parent, token) in enumerate(zip(self.parent, self.token, strict=True))
+            if parent >= 0
+        }
+        return moved
+
+
+class Extension(NamedTuple):
     """A token that may be written in a cell: its log score, all alignments summed, and the node it follows.
 
     ``position`` is that of its stream in the row. ``value`` is the objective of a noisy channel, if there is one.
@@ -78,7 +163,7 @@ class BeamRow:
         self.leaving: list[dict[int, float]] = [{} for _ in streams]
         self.finished: list[list[int]] = [[] for _ in streams]
         self.best = np.full(len(streams), IMPOSSIBLE)
-        self._final_scores = [IMPOSSIBLE] * len(streams)
+        self._search_scores = [IMPOSSIBLE] * len(streams)
         self._shortest, self._longest = np.array([min(each) for each in lengths]), np.array(longest)
         self._columns: list[Column] = []
         self._index = -1
@@ -135,12 +220,12 @@ class BeamRow:
         """Adds an output to the next column."""
         self._column(self._index + 1).add(node, position, log_score)
 
-    def finish(self, candidate: Candidate, final_score: float, tokens: list[int]) -> None:
+    def finish(self, extension: Extension, search_score: float, tokens: list[int]) -> None:
         """Adds an output that ends; the best of a stream by its final score is kept."""
-        position = candidate.position
-        self.best[position] = max(self.best[position], candidate.log_score)
-        if final_score > self._final_scores[position]:
-            self._final_scores[position], self.finished[position] = final_score, tokens
+        position = extension.position
+        self.best[position] = max(self.best[position], extension.log_score)
+        if search_score > self._search_scores[position]:
+            self._search_scores[position], self.finished[position] = search_score, tokens
 
 
 def _log_add(one: float, other: float) -> float:

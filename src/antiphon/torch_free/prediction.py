@@ -1,22 +1,15 @@
 """Predictions and streams of a model: checks of inputs, batches and lexicons, whatever computes the outputs.
 
-Nothing here needs PyTorch: ``antiphon.lite`` has the same interface. Models with and without PyTorch are two branches
-that share how outputs are found::
-
-    PredictionInterface
-    ├── CandidateSearch, RuleOutputs      how outputs are found: by a search, or by suffix rules
-    ├── Model                             a run with PyTorch, which also evaluates and analyses errors
-    │   ├── NeuralModel                   and CandidateSearch; NoisyChannelModel is one
-    │   ├── RuleModel                     and RuleOutputs
-    │   └── RankingModel
-    └── ExportedModel                     an exported run: LiteModel, LiteNoisyChannel, LiteRules
+Nothing here needs PyTorch: ``antiphon.lite`` has the same interface. A model has a search: ``CandidateSearch`` around a
+network, or ``RuleSearch``, the answers of suffix rules.
 """
 
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+import math
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, Protocol, Unpack
 
 import numpy as np
 
@@ -24,6 +17,7 @@ from antiphon.exceptions import InputError, RunError
 from antiphon.torch_free.batch import plan_batches
 from antiphon.torch_free.codec import PairCodec
 from antiphon.torch_free.frames import Columns, predict_frame
+from antiphon.torch_free.hypothesis import BeamSettings, Hypothesis
 from antiphon.torch_free.inputs import (
     FeaturesLike,
     PairLike,
@@ -40,10 +34,18 @@ from antiphon.torch_free.inputs import (
     check_several,
     check_stream_options,
 )
-from antiphon.torch_free.lexicon import Lexicon
 from antiphon.torch_free.readers import ColumnOrder, NumberedLines, Pair, Source, keep_filled, parse_source
-from antiphon.torch_free.results import END_SYMBOL, Candidate, Prediction
-from antiphon.torch_free.text_streams import Stream, StreamGroup
+from antiphon.torch_free.results import (
+    END_SYMBOL,
+    Candidate,
+    Lexicon,
+    Prediction,
+    covering,
+    merge_equal_texts,
+    total_probability,
+)
+from antiphon.torch_free.streams import Stream, StreamGroup
+from antiphon.torch_free.suffix_rule import SuffixRules
 
 LexiconLike = Lexicon | str | Path | Iterable[PairLike]
 """A lexicon, or its pairs, or a file of pairs."""
@@ -52,54 +54,140 @@ LINES_AT_ONCE = 2048
 """Inputs that are in memory at a time, unless a caller says otherwise."""
 MAX_BATCH_CELLS = 100_000
 """Maximum number of padded lattice cells of a batch; to predict, outputs count as long as inputs."""
+_MAX_CANDIDATES = 1000
+"""A search is not repeated for more candidates than this."""
+
+
+def cannot(kind: str, verb: str, expected: str) -> RunError:
+    """The error of a kind of model that lacks something."""
+    return RunError(f"a run of kind {kind} cannot {verb}, expected {expected}")
+
+
+class OutputSearch(Protocol):
+    """What finds the outputs of a model."""
+
+    def candidates(self, sources: Sequence[Source], options: PredictOptions) -> list[list[Candidate]]:
+        """The outputs for each input of a batch, best first, or samples."""
+        ...
+
+
+@dataclass(frozen=True)
+class RuleSearch:
+    """The outputs of suffix rules: one for every input, and no probabilities."""
+
+    kind: str
+    codec: PairCodec
+    rules: SuffixRules
+
+    def candidates(self, sources: Sequence[Source], options: PredictOptions) -> list[list[Candidate]]:
+        """The output of the rules for each input."""
+        if options.cover is not None or options.sample is not None or options.prefix:
+            raise cannot(self.kind, "give probabilities", "a neural model for cover, sample and prefix")
+        applied = [self.rules.apply(self.codec.source.tokens(source.text), source.features) for source in sources]
+        return [[Candidate(self.codec.target.tokeniser.join(tokens), tokens)] for tokens in applied]
+
+
+@dataclass(frozen=True)
+class CandidateSearch:
+    """The outputs of a network, no text twice; ``find`` gives hypotheses, or samples, for a batch of inputs.
+
+    ``settings`` are those of the search, unless the options of a prediction have others.
+    """
+
+    codec: PairCodec
+    settings: BeamSettings
+    find: Callable[[Sequence[Source], PredictOptions], list[list[Hypothesis]]]
+
+    def candidates(self, sources: Sequence[Source], options: PredictOptions) -> list[list[Candidate]]:
+        """The outputs for each input of a batch, best first, or samples."""
+        if options.sample:
+            return self._found(sources, options)
+        if options.cover is None:
+            return self._distinct(sources, options)
+        return self._covering(sources, options, options.cover)
+
+    def _covering(self, sources: Sequence[Source], options: PredictOptions, mass: float) -> list[list[Candidate]]:
+        """The fewest candidates of each source that have this probability together.
+
+        Unless the beam is given, the search is repeated with one as wide as the list where it has found too little.
+        """
+        found = self._distinct(sources, options)
+        short = [n for n, candidates in enumerate(found) if total_probability(candidates) < mass]
+        if short and options.beam is None and options.max_outputs > self.settings.beam:
+            wide = replace(options, beam=options.max_outputs)
+            for n, candidates in zip(short, self._distinct([sources[n] for n in short], wide), strict=True):
+                found[n] = candidates
+        return [covering(candidates, mass) for candidates in found]
+
+    def _distinct(self, sources: Sequence[Source], options: PredictOptions) -> list[list[Candidate]]:
+        """The best candidates of each source with different texts.
+
+        Where equal texts leave fewer than ``nbest``, the search is repeated for more.
+        """
+        found = self._found(sources, options)
+        distinct = [merge_equal_texts(each, self.settings.search_score) for each in found]
+        counts = zip(map(len, found), map(len, distinct), strict=True)
+        short = [n for n, (all_, different) in enumerate(counts) if different < options.max_outputs <= all_]
+        if short and options.max_outputs < _MAX_CANDIDATES:
+            more = self._distinct([sources[n] for n in short], replace(options, nbest=2 * options.max_outputs))
+            for n, candidates in zip(short, more, strict=True):
+                distinct[n] = candidates[: options.max_outputs]
+        return distinct
+
+    def _found(self, sources: Sequence[Source], options: PredictOptions) -> list[list[Candidate]]:
+        found, tokens = self.find(sources, options), (self.codec.source.tokens(source.text) for source in sources)
+        return [[self._candidate(each, own) for each in some] for some, own in zip(found, tokens, strict=True)]
+
+    def _candidate(self, hypothesis: Hypothesis, source: Sequence[str]) -> Candidate:
+        tokens = tuple(self.codec.decode_copied(hypothesis.tokens, hypothesis.alignment, source))
+        return Candidate(
+            self.codec.target.tokeniser.join(tokens),
+            tokens,
+            score=hypothesis.score,
+            log_probability=hypothesis.log_prob,
+            token_probabilities=tuple(math.exp(min(0.0, log_prob)) for log_prob in hypothesis.token_log_probs),
+            rows=hypothesis.alignment[: len(tokens)],
+            parts=hypothesis.features,
+        )
 
 
 class PredictionInterface:
     """A model that predicts and streams; what it is made of is left to its kind."""
 
     codec: PairCodec
+    search: OutputSearch
+    kind: str
+    """The kind of model."""
+    can_predict: bool
+    """Whether the model writes outputs for inputs, as all but language models and rankers do."""
+    can_score = True
+    """Whether the model has ``log p(target | source)`` of a given pair."""
+    reads_features: bool
+    """Whether the model was trained with features."""
+    swaps_columns: bool
+    """Whether the model maps the targets of its files to their sources."""
+    column_order: ColumnOrder
+    """The columns of files of pairs."""
+    batch_size: int
+    """Inputs decoded at once."""
+
+    def __init__(
+        self,
+        codec: PairCodec,
+        kind: str,
+        *,
+        can_predict: bool,
+        reads_features: bool,
+        swaps_columns: bool,
+        column_order: ColumnOrder,
+        batch_size: int,
+    ) -> None:
+        self.codec, self.kind, self.can_predict = codec, kind, can_predict
+        self.reads_features, self.swaps_columns = reads_features, swaps_columns
+        self.column_order, self.batch_size = column_order, batch_size
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: a {self.kind}{' that reads features' if self.reads_features else ''}>"
-
-    @property
-    def kind(self) -> str:
-        """The kind of model."""
-        raise NotImplementedError
-
-    @property
-    def can_predict(self) -> bool:
-        """Whether the model writes outputs for inputs, as all but language models and rankers do."""
-        raise NotImplementedError
-
-    @property
-    def reads_features(self) -> bool:
-        """Whether the model was trained with features."""
-        raise NotImplementedError
-
-    @property
-    def swaps_columns(self) -> bool:
-        """Whether the model maps the targets of its files to their sources."""
-        raise NotImplementedError
-
-    @property
-    def column_order(self) -> ColumnOrder:
-        """The columns of files of pairs."""
-        raise NotImplementedError
-
-    @property
-    def can_score(self) -> bool:
-        """Whether the model has ``log p(target | source)`` of a given pair."""
-        return True
-
-    @property
-    def batch_size(self) -> int:
-        """Inputs decoded at once."""
-        raise NotImplementedError
-
-    def predict_batch(self, sources: Sequence[Source], options: PredictOptions) -> list[Prediction]:
-        """A prediction for each input of one batch; none of them is blank."""
-        raise NotImplementedError
 
     def predict(
         self,
@@ -155,6 +243,11 @@ class PredictionInterface:
                 predictions = self.predict_batch([some[index] for index in indices], options)
                 found.update(zip(indices, predictions, strict=True))
             yield from self.fill_blank_inputs(some, found, lexicon)
+
+    def predict_batch(self, sources: Sequence[Source], options: PredictOptions) -> list[Prediction]:
+        """A prediction for each input of one batch; none of them is blank."""
+        found = self.search.candidates(sources, options)
+        return [self._prediction(source, candidates) for source, candidates in zip(sources, found, strict=True)]
 
     def lexicon(self, lexicon: LexiconLike) -> Lexicon:
         """The lexicon of pairs, or of a file that is read like training pairs."""
@@ -258,7 +351,7 @@ class PredictionInterface:
         raise NotImplementedError
 
     def _cannot(self, verb: str, expected: str) -> RunError:
-        return RunError(f"a run of kind {self.kind} cannot {verb}, expected {expected}")
+        return cannot(self.kind, verb, expected)
 
     def _pairs(self, pairs: PairsLike, name: str) -> list[tuple[Source, str]]:
         return [as_pair(pair, reads_features=self.reads_features) for pair in self._given_pairs(pairs, name)]

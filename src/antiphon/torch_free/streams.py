@@ -1,9 +1,9 @@
-"""Streams of text, on top of the online decoders: ``stream = antiphon.load("runs/x").stream()``.
+"""Streams of text, on top of policies that stream token ids: ``stream = antiphon.load("runs/x").stream()``.
 
 A model that copies words gives each unknown word of the input an id of its own (``torch_free/vocab.py``): ids
 from the size of the vocabulary on, in the order in which words are first read.
 
-With other models, an unknown token in the output stands for an input token. A decoder that writes at once copies the
+With other models, an unknown token in the output stands for an input token. A policy that writes at once copies the
 token just read. A beam commits later, when the alignment is no longer known: unknown tokens in the output then stand
 for the unknown tokens of the input, in the order in which they were read.
 """
@@ -12,50 +12,14 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from antiphon.torch_free.codec import PairCodec
+from antiphon.torch_free.noisy_channel_policy import SeparateStreams
+from antiphon.torch_free.stream_policies import StreamPolicy
 from antiphon.torch_free.vocab import SPECIALS, UNKNOWN
-
-
-class StreamDecoder(Protocol):
-    """The interface of online decoders: streams of token ids, by index.
-
-    ``writes_at_once``: tokens written after reading a token are always aligned to that token.
-    """
-
-    writes_at_once: bool
-
-    def advance(
-        self,
-        streams: Sequence[int],
-        tokens: Sequence[int],
-        copied: Sequence[int] | None = None,
-        ending: Sequence[int] = (),
-    ) -> list[list[int]]:
-        """One more input token of some streams, and the end of others; the tokens that each of them now writes."""
-        ...
-
-    def add(self, features: NDArray[np.int64]) -> None:
-        """Adds streams, one for each row of ``features``."""
-        ...
-
-    def restart(
-        self,
-        streams: Sequence[int],
-        features: NDArray[np.int64],
-        emit_bias: Sequence[float],
-        prefixes: Sequence[Sequence[int]],
-    ) -> None:
-        """Begins new inputs in the slots of streams."""
-        ...
-
-    def outputs(self, stream: int) -> list[tuple[list[int], float]]:
-        """What a stream may write next: tokens that are not written yet, with their log scores, best first."""
-        ...
 
 
 class CopiedTokens:
@@ -95,7 +59,7 @@ class StreamStart(NamedTuple):
 class StreamGroup:
     """Several streams that are advanced together, at little more than the cost of one."""
 
-    def __init__(self, streams: StreamDecoder, codec: PairCodec, count: int) -> None:
+    def __init__(self, streams: StreamPolicy | SeparateStreams, codec: PairCodec, count: int) -> None:
         self._streams, self._codec = streams, codec
         self._is_open = [True] * count
         self._copied = [CopiedTokens() for _ in range(count)]
@@ -104,7 +68,7 @@ class StreamGroup:
         self._starts: dict[int, StreamStart] = {}
         """Streams that were opened since the last step, to be started together with it."""
         self._added = 0
-        """How many of them need a new slot of the decoder."""
+        """How many of them are new to the policy."""
 
     def __len__(self) -> int:
         return len(self._is_open)
@@ -147,36 +111,6 @@ class StreamGroup:
                 raise ValueError(f"stream {index} has ended already")
         for index in ending:
             self._is_open[index] = False
-        return self._advance(pieces, ending)
-
-    def outputs(self, index: int) -> list[tuple[list[str], float]]:
-        """What a stream may write next: tokens that are not written yet, with their log scores, best first."""
-        self._start_opened()
-        words = list(self._words[index])
-        return [(self._codec.decode_words(ids, words), score) for ids, score in self._streams.outputs(index)]
-
-    def read(self, texts: Sequence[str | None]) -> list[list[str]]:
-        """One more piece of text of each stream, or None; the tokens that each stream now writes."""
-        return self.read_tokens([None if text is None else self._codec.source.tokens(text) for text in texts])
-
-    def read_tokens(self, pieces: Sequence[Sequence[str] | None]) -> list[list[str]]:
-        """The same for text that is tokenised already: tokenising a subword again may give different ones."""
-        if len(pieces) != len(self):
-            raise ValueError(f"{len(pieces)} pieces of text for {len(self)} streams, expected one for each")
-        for index, piece in enumerate(pieces):
-            if piece is not None and not self._is_open[index]:
-                raise ValueError(f"stream {index} has ended, expected None for it")
-        written = self._advance({index: piece for index, piece in enumerate(pieces) if piece is not None})
-        return [written.get(index, []) for index in range(len(self))]
-
-    def finish(self, indices: Sequence[int] | None = None) -> list[list[str]]:
-        """Ends some streams, or all open ones; the remaining tokens of each, in the order given."""
-        ending = [n for n, is_open in enumerate(self._is_open) if is_open] if indices is None else list(indices)
-        written = self.advance({}, ending)
-        return [written[index] for index in ending]
-
-    def _advance(self, pieces: Mapping[int, Sequence[str]], ending: Sequence[int] = ()) -> dict[int, list[str]]:
-        """What ``advance`` gives; streams end together with the first token of the pieces of others."""
         self._start_opened()
         written: dict[int, list[str]] = {index: [] for index in (*pieces, *ending)}
         for position in range(max(map(len, pieces.values()), default=0) or bool(ending)):
@@ -191,6 +125,27 @@ class StreamGroup:
                 written[index] += self._decode(index, new, last)
             ending = ()
         return written
+
+    def outputs(self, index: int) -> list[tuple[list[str], float]]:
+        """What a stream may write next: tokens that are not written yet, with their log scores, best first."""
+        self._start_opened()
+        words = list(self._words[index])
+        return [(self._codec.decode_words(ids, words), score) for ids, score in self._streams.outputs(index)]
+
+    def read(self, texts: Sequence[str | None]) -> list[list[str]]:
+        """One more piece of text of each stream, or None; the tokens that each stream now writes."""
+        if len(texts) != len(self):
+            raise ValueError(f"{len(texts)} pieces of text for {len(self)} streams, expected one for each")
+        written = self.advance(
+            {index: self._codec.source.tokens(text) for index, text in enumerate(texts) if text is not None}
+        )
+        return [written.get(index, []) for index in range(len(self))]
+
+    def finish(self, indices: Sequence[int] | None = None) -> list[list[str]]:
+        """Ends some streams, or all open ones; the remaining tokens of each, in the order given."""
+        ending = [n for n, is_open in enumerate(self._is_open) if is_open] if indices is None else list(indices)
+        written = self.advance({}, ending)
+        return [written[index] for index in ending]
 
     def _decode(self, index: int, ids: Sequence[int], token: str | None) -> list[str]:
         """The tokens that a stream wrote after a token of its input, or None after its end."""
@@ -246,17 +201,10 @@ class Timed:
 def run_streams(group: StreamGroup, sources: Sequence[Sequence[str]]) -> list[Timed]:
     """Streams complete inputs, given as tokens, in parallel; what each wrote, and when."""
     outputs = [Timed([], []) for _ in sources]
-
-    def record(indices: Sequence[int], written: list[list[str]], given: int) -> None:
-        for index, tokens in zip(indices, written, strict=True):
-            outputs[index].tokens.extend(tokens)
-            outputs[index].read.extend([given] * len(tokens))
-
-    everyone = range(len(sources))
-    for given in range(max(map(len, sources), default=0) + 1):
-        if given:
-            arriving = [tokens[given - 1 : given] if given <= len(tokens) else None for tokens in sources]
-            record(everyone, group.read_tokens(arriving), given)
-        ending = [index for index in everyone if len(sources[index]) == given]
-        record(ending, group.finish(ending), given)
+    for given in range(1, max(map(len, sources), default=-1) + 2):
+        pieces = {n: tokens[given - 1 : given] for n, tokens in enumerate(sources) if given <= len(tokens)}
+        ending = [n for n, tokens in enumerate(sources) if len(tokens) == given - 1]
+        for n, written in group.advance(pieces, ending).items():
+            outputs[n].tokens.extend(written)
+            outputs[n].read.extend([min(given, len(sources[n]))] * len(written))
     return outputs

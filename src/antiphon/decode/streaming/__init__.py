@@ -1,1 +1,0 @@
-"""Online decoding: writes outputs while inputs still arrive."""
