@@ -1,4 +1,7 @@
-"""Whether Triton kernels can run, each beside its PyTorch reference in a ``*_triton.py`` file, and what the GPU has."""
+"""What computes: whether Triton kernels can run, what the GPU has, and whether operations become a graph instead.
+
+Kernels are each beside their PyTorch reference in a ``*_triton.py`` file.
+"""
 
 from functools import cache
 from importlib.util import find_spec
@@ -17,6 +20,11 @@ _FIRST_VERSION = 3, 6
 def kernels_can_run(tensor: Tensor) -> bool:
     """Whether kernels can run on a tensor: it is on a GPU, and Triton is installed and new enough."""
     return tensor.is_cuda and has_triton()
+
+
+def is_traced() -> bool:
+    """Whether operations are recorded as a graph, which must suit all inputs: nothing can depend on values of these."""
+    return bool(torch._C._get_tracing_state())
 
 
 @cache
