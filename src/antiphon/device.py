@@ -116,3 +116,8 @@ def has_triton() -> bool:
 def gpu_properties(device: torch.device) -> Any:
     """What a GPU has: compute capability, multiprocessors, shared memory."""
     return torch.cuda.get_device_properties(device)
+
+
+def is_traced() -> bool:
+    """Whether operations are recorded as a graph, which must suit all inputs: nothing can depend on values of these."""
+    return bool(torch._C._get_tracing_state())

@@ -1,6 +1,7 @@
 import math
 from collections import Counter
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -9,7 +10,7 @@ from jaxtyping import config as shape_checks
 
 from antiphon.lattice import best_path, log_marginal, posteriors, sample_alignments
 from antiphon.lattice.moves import from_diagonals, to_diagonals
-from antiphon.lite.summed_transducer import best_path as best_path_of_lite
+from antiphon.lite.graphs import best_path as best_path_of_lite
 from tests.lattice.every_path import every_path, listed_best, listed_log_marginal, path_score, thesis_log_marginal
 
 sizes = st.integers(1, 4)
@@ -104,7 +105,8 @@ def test_among_equal_paths_both_twins_take_the_one_that_reads_sooner(I, J, seed)
     scored = ((path_score(rows, write[0], read[0]).item(), rows[::-1]) for rows in every_path(I, J))
     expected = list(max(scored)[1][::-1])
     assert best_path(write, read, full(I), full(J)).alignment[0].tolist() == expected
-    assert best_path_of_lite(write[0].numpy(), read[0].numpy()) == expected
+    columns = [(write[:, :, j].numpy(), read[:, :, j].numpy()) for j in range(J)]
+    assert best_path_of_lite(columns, np.array([I]), np.array([J])).tolist() == [expected]
 
 
 def test_gradcheck_passes_on_a_ragged_batch():

@@ -172,9 +172,9 @@ def test_a_folder_sealed_again_answers_as_before(exported, tmp_path):
         (
             ("network", "structure"),
             "loop",
-            'network.structure is "loop", not one of rules, steps, transducer, ensemble',
+            'network.structure is "loop", not one of rules, steps, channel, ensemble',
         ),
-        (("network", "transition", "readout"), "x", 'network.transition.readout is "x", not a list of'),
+        (("network", "copies_unknown"), 1, "network.copies_unknown is 1, not true or false"),
     ],
 )
 def test_the_setting_that_is_wrong_is_named(exported, tmp_path, path, value, message):
@@ -194,14 +194,22 @@ def test_the_setting_that_is_wrong_is_named(exported, tmp_path, path, value, mes
 
 def test_swapped_graphs_and_cut_vocabularies_are_refused_before_anything_is_computed(exported, tmp_path):
     folder = shutil.copytree(exported / "unidirectional", tmp_path / "lite")
-    shutil.copyfile(folder / "encode.onnx", folder / "decode.onnx")
+    shutil.copyfile(folder / "start.onnx", folder / "step.onnx")
     seal(folder)
-    with pytest.raises(RunError, match=r"decode\.onnx: its inputs are source, expected tokens, .*; export the run"):
+    with pytest.raises(RunError, match=r"step\.onnx: its inputs are source, .*, expected tokens, .*; export the run"):
         lite.load(folder)
-    shutil.copyfile(exported / "inflection/decode.onnx", folder / "decode.onnx")
+    graphs = ("start", "step", "rows")
+    for name in graphs:
+        shutil.copyfile(exported / f"inflection/{name}.onnx", folder / f"{name}.onnx")
     seal(folder)
-    with pytest.raises(RunError, match=r"decode\.onnx: logits is float of .* 12, expected float of .* 22"):
+    with pytest.raises(RunError, match=r"step\.onnx: log_next is float of .* 12, expected float of .* 22"):
         lite.load(folder)
+    for name in graphs:
+        shutil.copyfile(exported / f"unidirectional/{name}.onnx", folder / f"{name}.onnx")
+    shutil.copyfile(folder / "read.onnx", folder / "write.onnx")
+    seal(folder)
+    with pytest.raises(RunError, match=r"write\.onnx: its inputs are .*, expected .*; export the run again"):
+        lite.load(folder).stream()
     for name in ("source", "target"):
         folder = shutil.copytree(exported / "unidirectional", tmp_path / name)
         lines = (folder / f"{name}.vocab").read_text().splitlines(keepends=True)
@@ -217,9 +225,8 @@ def test_a_graph_that_fails_while_it_runs_is_refused_by_name(exported, tmp_path)
         file.write("z\n")
     settings = json.loads((folder / "lite.json").read_text())
     settings["vocab_sizes"]["source"] += 1
-    settings["network"]["counterparts"].append(0)
     seal(folder, settings)
-    with pytest.raises(RunError, match=r"encode\.onnx: onnxruntime cannot run it"):
+    with pytest.raises(RunError, match=r"start\.onnx: onnxruntime cannot run it"):
         lite.load(folder).predict(["fade", "zebra"])
     done = subprocess.run([sys.executable, "-m", "antiphon.lite", folder], input=b"zebra\n", capture_output=True)
     assert (done.returncode, done.stderr.count(b"\n")) == (2, 1)

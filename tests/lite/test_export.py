@@ -11,8 +11,8 @@ from antiphon.exceptions import InputError, RunError
 from antiphon.export import exported_run, replacement
 from antiphon.export.exported_run import export_run
 from antiphon.export.replacement import replaced_export
-from antiphon.lite import exported_folder
-from antiphon.lite.exported_folder import FORMAT, ExportedFolder
+from antiphon.lite import folder as exported_folder
+from antiphon.lite.folder import FORMAT, ExportedFolder
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.combined_runs import ensemble_runs
 from antiphon.runs.run_folder import RunFolder
@@ -59,7 +59,7 @@ def change(folder, **settings):
 def test_the_command_writes_a_folder_that_can_move(antiphon, made, tmp_path):
     done = antiphon("export", made[0], "--out", tmp_path / "new/lite")
     assert done.status == 0, done.err
-    assert done.out.startswith(f"{tmp_path}/new/lite: {made[0]} for antiphon.lite, 0.0")
+    assert done.out.startswith(f"{tmp_path}/new/lite: {made[0]} for antiphon.lite, 0.1")
     before = lite.load(tmp_path / "new/lite").predict(TEXTS)
     moved = shutil.move(tmp_path / "new/lite", tmp_path / "moved")
     assert lite.load(moved).predict(TEXTS) == before
@@ -70,7 +70,7 @@ def test_an_exported_folder_is_replaced_only_with_force(antiphon, made, exported
     done = antiphon("export", made[0], "--out", exported)
     assert done.status == 2
     assert "holds an exported run already, use --force to replace it, or another --out" in done.err
-    (exported / "decode.onnx").write_bytes(b"damaged")
+    (exported / "step.onnx").write_bytes(b"damaged")
     assert antiphon("export", made[0], "--out", exported, "--force").status == 0
     assert lite.load(exported).predict(["fade"])[0].text
     assert [path.name for path in exported.parent.iterdir()] == ["lite"]
@@ -125,11 +125,11 @@ def test_force_replaces_the_exported_run_and_nothing_else(made, exported):
     export_run(ensemble, exported, force=True)
     assert (exported / "README").read_text() == "mine"
     assert {"member-1", "member-2"} < {path.name for path in exported.iterdir()}
-    (exported / "decode.onnx").write_text("mine")
-    with pytest.raises(RunError, match=r"decode\.onnx: in the way of the exported run, and not listed in .*lite\.json"):
+    (exported / "step.onnx").write_text("mine")
+    with pytest.raises(RunError, match=r"step\.onnx: in the way of the exported run, and not listed in .*lite\.json"):
         export_run(made[0], exported, force=True)
-    assert (exported / "decode.onnx").read_text() == "mine"
-    (exported / "decode.onnx").unlink()
+    assert (exported / "step.onnx").read_text() == "mine"
+    (exported / "step.onnx").unlink()
     export_run(made[0], exported, force=True)
     (exported / "README").unlink()
     assert files_under(exported) == files_under(made[1])
@@ -208,7 +208,7 @@ def test_an_exported_folder_of_a_newer_format_is_refused(exported):
         lite.load(exported)
 
 
-@pytest.mark.parametrize("name", ["decode.onnx", "source.vocab", "lite.json"])
+@pytest.mark.parametrize("name", ["step.onnx", "source.vocab", "lite.json"])
 def test_a_damaged_file_is_refused_by_name(exported, name):
     content = bytearray((exported / name).read_bytes())
     content[len(content) // 2] ^= 1
@@ -218,21 +218,21 @@ def test_a_damaged_file_is_refused_by_name(exported, name):
 
 
 def test_a_missing_file_a_link_and_a_name_outside_are_refused(exported, tmp_path):
-    (exported / "decode.onnx").rename(tmp_path / "decode.onnx")
-    with pytest.raises(RunError, match=r"decode\.onnx: missing, expected it as in"):
+    (exported / "step.onnx").rename(tmp_path / "step.onnx")
+    with pytest.raises(RunError, match=r"step\.onnx: missing, expected it as in"):
         lite.load(exported)
-    (exported / "decode.onnx").symlink_to(tmp_path / "decode.onnx")
-    with pytest.raises(RunError, match=r"decode\.onnx: a symbolic link"):
+    (exported / "step.onnx").symlink_to(tmp_path / "step.onnx")
+    with pytest.raises(RunError, match=r"step\.onnx: a symbolic link"):
         lite.load(exported)
-    change(exported, files={"../decode.onnx": {"bytes": 1, "sha256": ""}})
-    with pytest.raises(RunError, match=r"damaged \(it names '\.\./decode\.onnx'\)"):
+    change(exported, files={"../step.onnx": {"bytes": 1, "sha256": ""}})
+    with pytest.raises(RunError, match=r"damaged \(it names '\.\./step\.onnx'\)"):
         lite.load(exported)
 
 
 def test_graphs_that_onnxruntime_cannot_read_are_refused(exported):
-    (exported / "decode.onnx").write_bytes(b"no graph")
+    (exported / "step.onnx").write_bytes(b"no graph")
     files = json.loads((exported / "lite.json").read_text())["files"]
-    change(exported, files=files | {"decode.onnx": asdict(digest_file(exported / "decode.onnx"))})
+    change(exported, files=files | {"step.onnx": asdict(digest_file(exported / "step.onnx"))})
     with pytest.raises(RunError, match="onnxruntime cannot read it"):
         lite.load(exported)
 
@@ -248,7 +248,7 @@ def test_a_run_folder_is_no_exported_folder(made, tmp_path):
 
 def test_weights_of_8_bits_are_smaller_and_nearly_as_exact(made, tmp_path):
     export_run(made[0], tmp_path / "int8", int8=True)
-    sizes = [(folder / "decode.onnx").stat().st_size for folder in (tmp_path / "int8", made[1])]
+    sizes = [(folder / "step.onnx").stat().st_size for folder in (tmp_path / "int8", made[1])]
     assert sizes[0] != sizes[1]
     exact, rounded = (lite.load(folder).predict(TEXTS[:4]) for folder in (made[1], tmp_path / "int8"))
     for one, other in zip(exact, rounded, strict=True):

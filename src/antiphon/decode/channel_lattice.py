@@ -72,7 +72,7 @@ class ChannelLattice:
         self, model: Transducer, inputs: Int[Tensor, "B I"], features: Int[Tensor, "B F"], *, grows: bool = False
     ) -> None:
         self.model, self.inputs, self.features, self.grows = model, inputs, features, grows
-        start = inputs.new_full((len(inputs), 1), START)
+        start = inputs.new_full((inputs.shape[0], 1), START)
         read = torch.cat([start, inputs], 1)
         columns, self._decoder = model.decode_prefix(read if grows else read[:, :-1], model.target_state(features))
         self.next_column = CellFactors(*(part[:, -1:] for part in columns))

@@ -3,22 +3,20 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
-from torch import nn
 
 from antiphon import __version__
 from antiphon.exceptions import RunError, check_installed
-from antiphon.export.network_graphs import TransformerSteps, step_graphs, transducer_graphs
-from antiphon.export.quantisation import quantise_weights
+from antiphon.export.graphs import GraphSpec, write_graph
+from antiphon.export.network_graphs import ChannelSteps, TransformerSteps, can_stream, step_graphs, stream_graphs
 from antiphon.export.replacement import replaced_export
-from antiphon.export.tracing import GraphSpec, write_graph
-from antiphon.lite.exported_folder import write_settings
-from antiphon.models.left_to_right import LeftToRight
+from antiphon.lite.folder import write_settings
+from antiphon.models.left_to_right import LeftToRight, copies_unknown
 from antiphon.models.transducer import Transducer
 from antiphon.models.transformer import Transformer
-from antiphon.nn.transition import NeuralTransition
+from antiphon.nn.recurrent import SourceEncoder
 from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import build_beam, build_normalisation
@@ -46,10 +44,10 @@ def export_run(run: Path, out: Path, *, int8: bool = False, force: bool = False)
         write_run(folder, new, int8=int8)
 
 
-def write_run(run: RunFolder, out: Path, *, int8: bool) -> None:
-    """Writes a run, or a part of one, into an empty folder."""
+def write_run(run: RunFolder, out: Path, *, int8: bool, write_network: WriteNetwork | None = None) -> None:
+    """Writes a run, or a part of one, into an empty folder; its network as usual for its kind, or as given."""
     recipe = run.recipe()
-    write_network = _network_writer(run, recipe)
+    write_network = write_network or _network_writer(run, recipe)
     network = write_network(run, recipe, out, int8)
     copy_vocabs(run, RunFolder(out))
     rule_weight = _copy_rules(run, recipe, out)
@@ -105,16 +103,15 @@ def _copy_rules(run: RunFolder, recipe: Recipe, out: Path) -> float:
 def _write_network(run: RunFolder, recipe: Recipe, out: Path, int8: bool) -> Network:
     """Writes the graphs of a single network."""
     model = load_network(run, recipe)
-    if isinstance(model, Transducer):
-        _write_graphs(transducer_graphs(model), out, int8)
-        return _transducer_settings(model)
     if isinstance(model, Transformer):
         _refuse_replacing(run, recipe)
         model = TransformerSteps(model)
     if not isinstance(model, LeftToRight):
         raise RunError(f"{run.path}: a run of kind {recipe.model.kind} cannot be exported, expected token by token")
-    _write_graphs(step_graphs(cast(nn.Module, model)), out, int8)
-    return {"structure": "steps"}
+    _write_graphs(step_graphs(model), out, int8)
+    if isinstance(model, Transducer) and can_stream(model):
+        _write_graphs(stream_graphs(model), out, int8)
+    return {"structure": "steps", "copies_unknown": copies_unknown(model)}
 
 
 def _refuse_replacing(run: RunFolder, recipe: Recipe) -> None:
@@ -125,28 +122,7 @@ def _refuse_replacing(run: RunFolder, recipe: Recipe) -> None:
 
 def _write_graphs(graphs: Iterator[GraphSpec], out: Path, int8: bool) -> None:
     for graph in graphs:
-        path = out / f"{graph.name}.onnx"
-        write_graph(graph, path)
-        if int8:
-            quantise_weights(path)
-
-
-def _transducer_settings(model: Transducer) -> Network:
-    """What is not in the graphs of a transducer."""
-    weights, bias = model.transition.readout
-    compares = isinstance(model.transition, NeuralTransition) and model.transition.written is not None
-    return {
-        "structure": "transducer",
-        "copies_unknown": model.copies_unknown,
-        "ties_words": model.ties_words,
-        "counterparts": model.counterparts.tolist(),
-        "transition": {
-            "readout": weights.tolist(),
-            "bias": bias.item(),
-            "compares": compares,
-            "final_emit_forced": model.final_emit_forced,
-        },
-    }
+        write_graph(graph, out / f"{graph.name}.onnx", int8=int8)
 
 
 def _write_rules(run: RunFolder, recipe: Recipe, out: Path, int8: bool) -> Network:
@@ -163,17 +139,24 @@ def _write_noisy_channel(run: RunFolder, recipe: Recipe, out: Path, int8: bool) 
     """Writes the models of a noisy channel into folders of their own."""
     load_noisy_channel(run, recipe)  # refuses parts that do not fit together
     parts = _write_parts(run, out, int8)
-    if "channel" in parts and not (out / "channel/encode_step.onnx").exists():
-        raise RunError(f"{run.path}: a channel that a transformer reads cannot be exported, expected one with an LSTM")
     settings = {"weights": recipe.search.weights, "reading": recipe.search.channel_prefix}
     return {"structure": "noisy_channel", "parts": parts, **settings}
+
+
+def _write_channel(run: RunFolder, recipe: Recipe, out: Path, int8: bool) -> Network:
+    """Writes the graphs of the lattice of a channel model."""
+    model = load_network(run, recipe)
+    if not isinstance(model, Transducer) or not isinstance(model.encoder, SourceEncoder):
+        raise RunError(f"{run.path}: a channel that a transformer reads cannot be exported, expected one with an LSTM")
+    _write_graphs(step_graphs(ChannelSteps(model)), out, int8)
+    return {"structure": "channel"}
 
 
 def _write_parts(run: RunFolder, out: Path, int8: bool) -> list[str]:
     """Writes the runs that another one is made of; their names."""
     for name, part in run.parts().items():
         (out / name).mkdir()
-        write_run(part, out / name, int8=int8)
+        write_run(part, out / name, int8=int8, write_network=_write_channel if name == "channel" else None)
     return list(run.parts())
 
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from antiphon.exceptions import RunError
-from antiphon.lite.exported_folder import EXPORTED_FILES, SETTINGS, read_settings
+from antiphon.lite.folder import EXPORTED_FILES, SETTINGS, read_settings
 from antiphon.storage.atomic import STAGED, is_unfinished, locked, write_atomically
 from antiphon.storage.manifest import holds_run
 from antiphon.storage.staging import commit_staged, discard_staged, put_in_place, staging_folder, synced_files

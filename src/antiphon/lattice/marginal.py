@@ -1,6 +1,8 @@
 """Sums over paths: the log marginal with its analytic gradient, the posteriors of the moves, sums along one line."""
 
 from collections.abc import Callable
+from functools import cache
+from inspect import unwrap
 from typing import Any, NamedTuple
 
 import torch
@@ -9,7 +11,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
 
-from antiphon.device import kernels_can_run
+from antiphon.device import is_traced, kernels_can_run
 from antiphon.lattice.moves import (
     IMPOSSIBLE,
     Moves,
@@ -175,4 +177,23 @@ def forward_along(log_arrive: Float[Tensor, "*M I"], log_move: Float[Tensor, "*M
     - S(r))``. Scores should be doubles: ``S`` may be large.
     """
     moves_before = log_move.cumsum(-1) - log_move
-    return moves_before + torch.logcumsumexp(log_arrive - moves_before, -1)
+    lead = log_arrive - moves_before
+    return moves_before + (_scripted(_log_cumsum)(lead) if is_traced() else torch.logcumsumexp(lead, -1))
+
+
+@cache
+def _scripted(function: Any) -> Any:
+    """The function with its loop, which a trace would unroll."""
+    return torch.jit.script(unwrap(function))  # without the check of shapes, if there is one
+
+
+def _log_cumsum(values: Tensor) -> Tensor:
+    """What ``torch.logcumsumexp`` gives for doubles, in ``log2(I)`` steps: ONNX has no such operator."""
+    lowest = -1e300  # the difference of two infinite values would be none
+    total = values.clamp(min=lowest)
+    reach = 1
+    while reach < values.shape[-1]:
+        before = pad(total, [reach, -reach], value=lowest)
+        total = torch.maximum(total, before) + torch.log1p(torch.exp(-(total - before).abs()))
+        reach *= 2
+    return total.masked_fill(total < lowest / 2, -float("inf"))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from antiphon.exceptions import AntiphonError, InputError
-from antiphon.lite.lite_model import load
+from antiphon.lite.model import load
 from antiphon.terminal import printable
 from antiphon.torch_free.inputs import PredictOptions
 from antiphon.torch_free.readers import numbered_lines

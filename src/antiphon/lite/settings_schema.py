@@ -60,18 +60,8 @@ _TOKENS = _one_of("chars", "words", "sentencepiece")
 _FILE: Schema = {"bytes": _whole(0, 2**60), "sha256": _TEXT}
 _NETWORKS: Mapping[str, Mapping[str, Schema]] = {
     "rules": {},
-    "steps": {},
-    "transducer": {
-        "copies_unknown": _FLAG,
-        "ties_words": _FLAG,
-        "counterparts": _list_of(_whole(-1, _MOST)),
-        "transition": {
-            "readout": _list_of(_number(-_LARGEST, _LARGEST)),
-            "bias": _number(-_LARGEST, _LARGEST),
-            "compares": _FLAG,
-            "final_emit_forced": _FLAG,
-        },
-    },
+    "steps": {"copies_unknown": _FLAG},
+    "channel": {},
     "ensemble": {"mean": _one_of("probabilities", "logs"), "members": _list_of(_one_of(*MEMBERS), 1, len(MEMBERS))},
     "noisy_channel": {
         "parts": _list_of(_one_of("direct", "channel", "lm"), 1, 3),
@@ -111,7 +101,7 @@ _SETTINGS: Mapping[str, Schema] = {
     "weights": _one_of("float32", "int8"),
 }
 """All settings but those of the network and the list of files; ranges are those of recipes."""
-_GRAPHS: Mapping[str, Sequence[str]] = {"steps": ("start", "step"), "transducer": ("encode", "decode")}
+_GRAPHS: Mapping[str, Sequence[str]] = dict.fromkeys(("steps", "channel"), ("start", "step"))
 
 
 def check_settings(settings: Mapping[str, Any]) -> None:

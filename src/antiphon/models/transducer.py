@@ -23,6 +23,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid, pad
 
 from antiphon.data.batch import Batch
+from antiphon.device import is_traced
 from antiphon.lattice import Moves, log_marginal
 from antiphon.lattice.marginal import forward_along
 from antiphon.lattice.moves import IMPOSSIBLE, moves_of_cells
@@ -32,13 +33,12 @@ from antiphon.nn.cell_factors import CellFactors, SideState
 from antiphon.nn.copying import CellCopies, CopyTable, copies_as_unknown
 from antiphon.nn.cuda_streams import run_concurrently
 from antiphon.nn.factored_softmax import has_kernel, log_token_probabilities, smoothing_term
-from antiphon.nn.next_tokens import TokenTable, kernels_fit, next_tokens
+from antiphon.nn.next_tokens import TokenTable, kernels_fit, next_tokens, rows_from
 from antiphon.nn.source_attention import SourceContext
 from antiphon.nn.transition import TransitionTable
+from antiphon.torch_free.hypothesis import LONG_SOURCE
 from antiphon.torch_free.vocab import END, PAD
 
-_BANDED_FROM = 48
-"""Longer inputs are decoded in a band of rows: those in which any prefix has probability."""
 _ROWS_AHEAD = 16
 """Rows added to the band when probability reaches its last row; doubled until it does not."""
 
@@ -72,7 +72,19 @@ class TransducerState(NamedTuple):
     @property
     def rows(self) -> slice:
         """The rows that have weights."""
-        return slice(self.first_row, self.first_row + self.log_weight.shape[1])
+        return rows_from(self.first_row, self.log_weight.shape[1])
+
+
+class ForwardRows(NamedTuple):
+    """Log scores in rows of the column after each prefix, of which a kernel computes only the first.
+
+    They are those of writing next in a row, of having written the last token there, of reaching it, and of reading on.
+    """
+
+    log_ready: Float[Tensor, "N R"]
+    log_arrive: Float[Tensor, "N R"] | None = None
+    log_forward: Float[Tensor, "N R"] | None = None
+    log_shift: Float[Tensor, "N R"] | None = None
 
 
 class Transducer(TransducerNetwork):
@@ -128,7 +140,7 @@ class Transducer(TransducerNetwork):
             context,
             batch.source_lengths,
             factors.logits[torch.arange(B, device=last.device), last, END],
-            int(last.amin()) if last.device.type == "cpu" else 0,
+            int(last.amin()) if last.device.type == "cpu" and not is_traced() else 0,
             CopyTable.of(self.copied_words(batch), self.target_size) if self.copies_words else None,
         )
         log_weight = factors.logits.new_full((B, 1 if self.is_long(memory) else I), IMPOSSIBLE, dtype=torch.float64)
@@ -151,20 +163,27 @@ class Transducer(TransducerNetwork):
 
         Not in the thesis, whose search follows single paths (section 5.4).
         """
+        log_next, after, _ = self.aligning_step(memory, state, tokens, sentence)
+        return log_next, after
+
+    def aligning_step(
+        self, memory: TransducerMemory, state: TransducerState, tokens: Int[Tensor, " N"], sentence: Int[Tensor, " N"]
+    ) -> tuple[Float[Tensor, "N V"], TransducerState, ForwardRows]:
+        """The same, and the scores of the rows, from which a best path can be found."""
         context = None if memory.context is None else memory.context.select(sentence)
         states, keys, decoder = self.read_prefix(tokens[:, None], state.decoder)
         output = self.attend(states, context)
         factors = self.target_factors(output, keys)
         logits, units = factors.logits[:, 0], factors.transition[:, 0]
-        first_row, log_ready = self._log_ready(memory, state, tokens, units, sentence)
-        found = next_tokens(memory.token_table, first_row, logits, sentence, log_ready)
-        after = TransducerState(decoder, log_ready - found.log_z, first_row, self._kept_output(output[:, 0]))
+        first_row, rows = self._forward_rows(memory, state, tokens, units, sentence)
+        found = next_tokens(memory.token_table, first_row, logits, sentence, rows.log_ready)
+        after = TransducerState(decoder, rows.log_ready - found.log_z, first_row, self._kept_output(output[:, 0]))
         found.log_prob[:, END] = self._log_end(memory, after, logits, sentence).to(logits.dtype)
         if memory.copy_table is None:
-            return found.log_prob, after
+            return found.log_prob, after, rows
         log_copy = after.log_weight + self._copy_logits(memory, after, sentence) + logits[:, self.target_size, None]
         tokens_only = found.log_prob[:, : self.target_size]
-        return memory.copy_table.add_copies(tokens_only, log_copy, first_row, sentence), after
+        return memory.copy_table.add_copies(tokens_only, log_copy, first_row, sentence), after, rows
 
     def _kept_output(self, output: Float[Tensor, "N H"]) -> Float[Tensor, "N K"]:
         """What is kept of the states that target logits are computed from: nothing if words are not copied."""
@@ -174,7 +193,7 @@ class Transducer(TransducerNetwork):
         self, memory: TransducerMemory, state: TransducerState, sentence: Int[Tensor, " N"]
     ) -> Float[Tensor, "N R"]:
         """The source's part of the logit of copying in the rows of the band."""
-        return memory.token_table.logits[:, state.rows, self.target_size][sentence]
+        return memory.token_table.logits[:, :, self.target_size][:, state.rows][sentence]
 
     def select(self, state: TransducerState, index: Int[Tensor, " N"]) -> TransducerState:
         """The states of some prefixes."""
@@ -184,11 +203,11 @@ class Transducer(TransducerNetwork):
     def is_long(self, memory: TransducerMemory) -> bool:
         """Whether decoding is limited to a band of rows; shapes then depend on the data."""
         logits = memory.token_table.logits
-        return logits.shape[1] > _BANDED_FROM and not has_kernel(logits)
+        return logits.shape[1] > LONG_SOURCE and not has_kernel(logits)
 
     def long_sources(self, memory: TransducerMemory) -> Bool[Tensor, " B"]:
         """Which sources alone would limit decoding to a band of rows."""
-        return memory.lengths > _BANDED_FROM
+        return memory.lengths > LONG_SOURCE
 
     def next_rows(self, state: TransducerState) -> Int[Tensor, " N"]:
         """The row in which each prefix will most probably write next."""
@@ -205,7 +224,7 @@ class Transducer(TransducerNetwork):
         """``log arrive(i)`` after one more token of each parent."""
         log_weight = state.log_weight[parent]
         known = tokens if memory.copy_table is None else copies_as_unknown(tokens, self.target_size)
-        log_written = log_weight + memory.token_table.logits[:, state.rows][sentence, :, known]
+        log_written = log_weight + memory.token_table.logits_of(known, state.rows, sentence)
         if memory.copy_table is not None:
             copy_logits = self._copy_logits(memory, state, sentence)
             is_copy = memory.copy_table.copied[:, state.rows][sentence] == tokens[:, None]
@@ -221,15 +240,15 @@ class Transducer(TransducerNetwork):
         per_token = weight[self.target_size] - weight[tokens]
         return (output * per_token).sum(1) + bias[self.target_size] - bias[tokens]
 
-    def _log_ready(
+    def _forward_rows(
         self,
         memory: TransducerMemory,
         state: TransducerState,
         tokens: Int[Tensor, " N"],
         units: Float[Tensor, "N T"],
         sentence: Int[Tensor, " N"],
-    ) -> RowBand:
-        """``log ready(i)`` after these tokens; of short sources in all rows."""
+    ) -> tuple[int, ForwardRows]:
+        """The first row after these tokens, and the scores of rows from it on; of short sources of all rows."""
         compares, copies = memory.transition.written.shape[-1] > 0, memory.copy_table is not None
         kernel_suffices = not (compares or copies or memory.transition.is_exponential)
         if kernel_suffices and kernels_fit(units, sentence, len(memory.lengths)):
@@ -238,19 +257,19 @@ class Transducer(TransducerNetwork):
             table, readout = memory.token_table.logits, self.transition.readout
             given = state.log_weight, table, tokens, memory.transition.units, units, readout, memory.lengths
             log_ready = ready_rows_triton.log_ready(*given, final_emit_forced=self.final_emit_forced, padding=PAD)
-            return RowBand(0, log_ready)
+            return 0, ForwardRows(log_ready)
         arrive = self.log_rows(memory, state, slice(None), tokens, sentence)
         if not self.is_long(memory):
-            return RowBand(0, self._log_forward(memory, arrive, units, sentence)[1])
-        return self._log_ready_in_band(memory, arrive, units, sentence)
+            return 0, self._log_forward(memory, arrive, units, sentence)
+        return self._forward_band(memory, arrive, units, sentence)
 
-    def _log_ready_in_band(
+    def _forward_band(
         self,
         memory: TransducerMemory,
         arrive: RowBand,
         units: Float[Tensor, "N T"],
         sentence: Int[Tensor, " N"],
-    ) -> RowBand:
+    ) -> tuple[int, ForwardRows]:
         """The same for long sources, given ``log arrive(i)`` in the band of the step before.
 
         The band grows until a negligible share of the probability reaches its last row; a wide one then loses the rows
@@ -258,17 +277,19 @@ class Transducer(TransducerNetwork):
         """
         negligible = _log_negligible(units.dtype)
         I, ahead = memory.token_table.logits.shape[1], _ROWS_AHEAD
-        log_forward, log_ready = self._log_forward(memory, arrive, units, sentence)
-        while arrive.stop_row < I and log_forward[:, -1].amax() >= negligible:
+        while True:
+            rows = self._log_forward(memory, arrive, units, sentence)
+            assert rows.log_forward is not None
+            if arrive.stop_row >= I or rows.log_forward[:, -1].amax() < negligible:
+                break
             grown = pad(arrive.log_prob, (0, min(ahead, I - arrive.stop_row)), value=IMPOSSIBLE)
             arrive = RowBand(arrive.first_row, grown)
-            log_forward, log_ready = self._log_forward(memory, arrive, units, sentence)
             ahead *= 2
-        if log_ready.shape[1] <= _BANDED_FROM:
-            return RowBand(arrive.first_row, log_ready)
-        has_mass = (log_ready > negligible).any(0).nonzero()[:, 0]
+        if rows.log_ready.shape[1] <= LONG_SOURCE:
+            return arrive.first_row, rows
+        has_mass = (rows.log_ready > negligible).any(0).nonzero()[:, 0]
         first, stop = (int(has_mass[0]), int(has_mass[-1]) + 1) if len(has_mass) else (0, 1)
-        return RowBand(arrive.first_row + first, log_ready[:, first:stop])
+        return arrive.first_row + first, ForwardRows(rows.log_ready[:, first:stop])
 
     def _log_forward(
         self,
@@ -276,20 +297,22 @@ class Transducer(TransducerNetwork):
         arrive: RowBand,
         units: Float[Tensor, "N T"],
         sentence: Int[Tensor, " N"],
-    ) -> tuple[Float[Tensor, "N R"], Float[Tensor, "N R"]]:
-        """``log forward(i)`` of reaching each row after the prefix, and ``log ready(i)`` of writing there next.
+    ) -> ForwardRows:
+        """The scores of the rows of a band.
 
         forward(i) = sum over r <= i of arrive(r) * product of shift(r..i-1),  ready(i) = forward(i) * emit(i)
         """
         (first_row, log_arrive), stop = arrive, arrive.stop_row
-        log_odds = self.transition.log_odds_by_sentence(memory.transition, slice(first_row, stop), units, sentence)
+        rows = rows_from(first_row, log_arrive.shape[1])
+        log_odds = self.transition.log_odds_by_sentence(memory.transition, rows, units, sentence)
         if stop <= memory.first_end:
-            log_forward = forward_along(log_arrive, logsigmoid(-log_odds).double())
-            return log_forward, log_forward + logsigmoid(log_odds)
+            log_shift = logsigmoid(-log_odds).double()
+            log_forward = forward_along(log_arrive, log_shift)
+            return ForwardRows(log_forward + logsigmoid(log_odds), log_arrive, log_forward, log_shift)
         rows_left = memory.lengths[sentence, None] - 1 - torch.arange(first_row, stop, device=units.device)
         log_emit, log_shift = self.split_odds(log_odds, rows_left == 0)
         log_forward = forward_along(log_arrive, log_shift.double()).masked_fill(rows_left < 0, IMPOSSIBLE)
-        return log_forward, log_forward + log_emit
+        return ForwardRows(log_forward + log_emit, log_arrive, log_forward, log_shift)
 
     def _log_end(
         self,

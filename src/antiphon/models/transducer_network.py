@@ -114,13 +114,13 @@ class TransducerNetwork(nn.Module):
         """The source side before its first token; one that grows has room for ``room`` tokens from the start."""
         vectors = self.source_feature_vectors(features)
         if isinstance(self.encoder, TransformerEncoder):
-            return CausalState.initial(self.encoder.initial_cache(len(features), room), vectors)
-        return SideState.initial(self.encoder.initial_state(len(features)), vectors)
+            return CausalState.initial(self.encoder.initial_cache(features.shape[0], room), vectors)
+        return SideState.initial(self.encoder.initial_state(features.shape[0]), vectors)
 
     def target_state(self, features: Int[Tensor, "N F"]) -> SideState:
         """The target side before the start symbol."""
         vectors = self.target_feature_vectors(features)
-        return SideState.initial(self.decoder.initial_state(len(features)), vectors)
+        return SideState.initial(self.decoder.initial_state(features.shape[0]), vectors)
 
     def source_feature_vectors(self, features: Int[Tensor, "N F"]) -> Float[Tensor, "N E"] | None:
         """The vector that the features of each pair add to its source tokens; None if the model reads no features."""

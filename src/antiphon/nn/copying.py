@@ -79,7 +79,7 @@ class CopyTable(NamedTuple):
         """
         rows = slice(first_row, first_row + log_copy.shape[1])
         copy = log_copy.exp().masked_fill((self.copied[:, rows] == NOT_COPIED)[sentence], 0.0)
-        by_word = copy.new_zeros(len(copy), self.copied.shape[1])
+        by_word = copy.new_zeros(copy.shape[0], self.copied.shape[1])
         by_word.scatter_add_(1, self.first_position[:, rows][sentence], copy)
         column = self.column[sentence]
         of_all = torch.cat([log_prob, log_prob.new_full(column.shape, IMPOSSIBLE)], 1)

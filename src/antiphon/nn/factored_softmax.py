@@ -19,7 +19,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from antiphon.device import kernels_can_run
+from antiphon.device import is_traced, kernels_can_run
 from antiphon.nn.copying import CellCopies
 
 _BLOCK_ELEMENTS = 2**22
@@ -202,7 +202,10 @@ def underflows(z: Float[Tensor, "..."], V: int) -> Bool[Tensor, "..."]:
 
 
 def cell_blocks(cells: Bool[Tensor, "..."], V: int) -> Iterator[tuple[Tensor, ...]]:
-    """Indices of the true cells, in blocks whose logits fit a fixed amount of memory."""
+    """Indices of the true cells, in blocks whose logits fit a fixed amount of memory; in a graph, in one block."""
+    if is_traced():
+        yield cells.nonzero().unbind(1)
+        return
     for block in cells.nonzero().split(max(1, _BLOCK_ELEMENTS // V)):
         if len(block):
             yield block.unbind(1)

@@ -13,12 +13,18 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from antiphon.device import is_traced
 from antiphon.nn.factored_softmax import Exponentials, cell_blocks, has_kernel, underflows
 
 _SMALL_GATHER = 2**18
 """Up to this many elements, copying a source for each of its prefixes is cheaper than a loop over sources."""
 _BLOCK = 64
 """Tokens per block: a block is searched only if its maximum is among the best."""
+
+
+def rows_from(first_row: int, count: int) -> slice:
+    """The slice of ``count`` rows; in a graph all rows, which needs no copy."""
+    return slice(None) if is_traced() else slice(first_row, first_row + count)
 
 
 class TokenTable(NamedTuple):
@@ -41,6 +47,14 @@ class TokenTable(NamedTuple):
     def slice_rows(self, rows: slice) -> "TokenTable":
         """Some rows of every sentence."""
         return TokenTable(*(tensor[:, rows] for tensor in self))
+
+    def logits_of(self, tokens: Int[Tensor, " N"], rows: slice, sentence: Int[Tensor, " N"]) -> Float[Tensor, "N R"]:
+        """The logits of one token in some rows of a sentence, for each of ``N`` prefixes."""
+        if not is_traced():
+            return self.logits[:, rows][sentence, :, tokens]
+        _, I, V = self.logits.shape  # ONNX has no such index but for a transposed copy of the table
+        cells = (sentence * I * V + tokens)[:, None] + torch.arange(I) * V
+        return self.logits.flatten()[cells]
 
     def append(self, logits: Float[Tensor, "B 1 V"]) -> "TokenTable":
         """The same with one more row of every sentence."""
@@ -110,16 +124,18 @@ def log_normalisers_by_sentence(
     cells = _factor_cells(source, slice(None), target_logits, sentence)
     V = target_logits.shape[1]
     for n, i in cell_blocks(cells.lost, V):
-        cells.log_z[n, i] = (source.logits[sentence[n], i, :V] + target_logits[n]).logsumexp(1)
+        cells.log_z[n, i] = (source.logits[sentence[n], i][:, :V] + target_logits[n]).logsumexp(1)
     return cells.log_z
 
 
 def _factor_cells(
     source: TokenTable, rows: slice, target_logits: Float[Tensor, "N V"], sentence: Int[Tensor, " N"]
 ) -> _Cells:
-    exp_source = source.exp[:, rows, : target_logits.shape[1]]
+    exp_source = source.exp[:, rows]
+    if not is_traced():  # only kernels have more columns than tokens
+        exp_source = exp_source[:, :, : target_logits.shape[1]]
     exp_target, peak = Exponentials.of(target_logits)
-    z = multiply_by_sentence(exp_target, exp_source.mT, sentence)
+    z = multiply_by_sentence(exp_target, exp_source.transpose(1, 2), sentence)
     log_z = z.log() + source.peak[:, rows].index_select(0, sentence) + peak
     return _Cells(exp_source, exp_target, z, log_z, underflows(z, target_logits.shape[1]))
 
@@ -131,12 +147,12 @@ def _mix_tokens(
     sentence: Int[Tensor, " N"],
     weight: Float[Tensor, "N R"],
 ) -> tuple[Float[Tensor, "N V"], Float[Tensor, "N R"]]:
-    rows = slice(first_row, first_row + weight.shape[1])
+    rows = rows_from(first_row, weight.shape[1])
     cells = _factor_cells(source, rows, target_logits, sentence)
     per_z = (weight / cells.z).masked_fill(cells.lost, 0.0)
     probs = multiply_by_sentence(per_z, cells.exp_source, sentence).mul_(cells.exp_target)
     for n, i in cell_blocks(cells.lost, probs.shape[1]):
-        logits = source.logits[sentence[n], i + first_row, : probs.shape[1]] + target_logits[n]
+        logits = source.logits[sentence[n], i + first_row][:, : probs.shape[1]] + target_logits[n]
         cells.log_z[n, i] = logits.logsumexp(1)
         probs.index_add_(0, n, logits.softmax(1).mul_(weight[n, i][:, None]))
     return probs, cells.log_z
@@ -146,6 +162,8 @@ def multiply_by_sentence(
     left: Float[Tensor, "N X"], right: Float[Tensor, "B X Y"], sentence: Int[Tensor, " N"]
 ) -> Float[Tensor, "N Y"]:
     """``left[n] @ right[sentence[n]]`` for every ``n``; ``sentence`` is sorted."""
+    if is_traced():
+        return _multiply_in_slots(left, right, sentence)
     B, X, Y = right.shape
     if B == 1:
         return left @ right[0]
@@ -158,6 +176,19 @@ def multiply_by_sentence(
             torch.mm(left[done : done + count], right[b], out=result[done : done + count])
             done += count
     return result
+
+
+def _multiply_in_slots(
+    left: Float[Tensor, "N X"], right: Float[Tensor, "B X Y"], sentence: Int[Tensor, " N"]
+) -> Float[Tensor, "N Y"]:
+    """The same without a loop: one product, in which every sentence has as many slots as any has prefixes."""
+    counts = (sentence[:, None] == torch.arange(right.shape[0])).sum(0)
+    first = counts.cumsum(0) - counts
+    slots = torch.arange(counts.amax())  # type: ignore[call-overload]  # a size that is traced
+    prefix = (first[:, None] + slots).clamp(max=left.shape[0] - 1)  # empty slots repeat some prefix
+    products = torch.bmm(left[prefix], right)
+    rank = torch.arange(left.shape[0]) - first[sentence]
+    return products.flatten(0, 1)[sentence * slots.shape[0] + rank]
 
 
 def top_tokens(scores: Float[Tensor, "N V"], width: int) -> tuple[Float[Tensor, "N W"], Int[Tensor, "N W"]]:

@@ -12,6 +12,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from antiphon.device import is_traced
+
 
 class NeuralTransition(nn.Module):
     """``log odds(i, j) = v . tanh(T_h h_i + T_s s_j + c) + d``.  Thesis: transition model 2, the ``+`` models.
@@ -63,7 +65,7 @@ class NeuralTransition(nn.Module):
     def table(self, source: Float[Tensor, "B I T"]) -> "TransitionTable":
         """The source part of every row, prepared once for many prefixes."""
         units = self._units(source)
-        on_cpu = source.device.type == "cpu" and _fits_factors(units)
+        on_cpu = source.device.type == "cpu" and not is_traced() and _fits_factors(units)
         return TransitionTable(torch.exp(2 * units) if on_cpu else units, self._written(source), on_cpu)
 
     def log_odds_by_sentence(
@@ -154,7 +156,7 @@ class GeometricTransition(nn.Module):
         self, table: TransitionTable, rows: slice, target: Float[Tensor, "N 0"], sentence: Int[Tensor, " N"]
     ) -> Float[Tensor, "N R"]:
         """The constant log odds of writing, for every row."""
-        return self.constant_log_odds.expand(len(target), table.units[:, rows].shape[1])
+        return self.constant_log_odds.expand(target.shape[0], table.units[:, rows].shape[1])
 
     def all_log_odds(self, source: Float[Tensor, "B I 0"], target: Float[Tensor, "B J 0"]) -> Float[Tensor, "B I J"]:
         """The constant log odds of writing, for every cell."""

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple, Protocol
 
 from antiphon.torch_free.vocab import END, UNKNOWN
 
+LONG_SOURCE = 48
+"""Inputs of more tokens are long: a transducer decodes them in a band of rows, in which a search can be stuck."""
 STUCK_AFTER = 200
 """A beam search gives up on a long input after this many tokens at one position."""
 UNFINISHED_FACTOR = 0.5

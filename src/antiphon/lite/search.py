@@ -1,14 +1,15 @@
 """Beam search for every model that predicts token by token: ``decode/beam_search.py`` in numpy."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from antiphon.lite.log_space import IMPOSSIBLE, Array, kth_best, top_k, top_tokens
-from antiphon.lite.step_model import RowBand, StepModel
+from antiphon.lite.graphs import IMPOSSIBLE, Array
 from antiphon.torch_free.batch import PaddedPairs
 from antiphon.torch_free.hypothesis import (
     FINISHED_COLUMNS,
+    LONG_SOURCE,
     SCORE,
     STUCK_AFTER,
     VALUE,
@@ -20,6 +21,8 @@ from antiphon.torch_free.vocab import END, PAD, SPECIALS, START, UNKNOWN
 
 _MIN_VALUE = np.finfo(np.float64).min
 """Lower than every possible value."""
+_BLOCK = 64
+"""Tokens per block: a block is searched only if its maximum is among the best."""
 
 
 class Extensions(NamedTuple):
@@ -118,11 +121,37 @@ class LogProbability:
         return np.asarray(self.settings.upper_bound(extensions.log_prob, length, limits))
 
 
-class OutputSearch:
+class PrefixModel:
+    """A model whose outputs all begin with ``prefix``, in one search after another; see ``decode/forced_prefix.py``."""
+
+    def __init__(self, model: Any, prefix: Sequence[int]) -> None:
+        self._model, self._prefix, self._remaining = model, tuple(prefix), list(prefix)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    def start(self, pairs: PaddedPairs) -> tuple[Any, Any]:
+        """Memory and first state of a search, which writes the whole prefix first."""
+        self._remaining = list(self._prefix)
+        memory, state = self._model.start(pairs)
+        return memory, state
+
+    def step(self, memory: Any, state: Any, tokens: Array, sentence: Array) -> tuple[Array, Any]:
+        """Log probabilities of the next token; until the prefix is written, only its next token is possible."""
+        log_next, state = self._model.step(memory, state, tokens, sentence)
+        if self._remaining:
+            token = self._remaining.pop(0)
+            only = np.full_like(log_next, IMPOSSIBLE)
+            only[:, token] = log_next[:, token]
+            log_next = only
+        return log_next, state
+
+
+class BeamSearch:
     """One search over a batch of sentences, token by token."""
 
     def __init__(
-        self, model: StepModel, pairs: PaddedPairs, settings: BeamSettings, rescorer: Rescorer | None = None
+        self, model: Any, pairs: PaddedPairs, settings: BeamSettings, rescorer: Rescorer | None = None
     ) -> None:
         self.model, self.settings = model, settings
         self.rescorer = rescorer or LogProbability(settings)
@@ -133,8 +162,8 @@ class OutputSearch:
         # Lengths in single precision, as PyTorch multiplies them.
         self.limits = settings.length_limits(pairs.source_lengths.astype(np.float32)).astype(np.float64)
         self.width = max(self.K, settings.proposals) if self.rescorer.features else self.K
-        is_long = getattr(model, "is_long", None)
-        self.is_long = is_long is not None and is_long(self.memory)
+        self.long_sources = pairs.source_lengths > LONG_SOURCE
+        self.is_long = model.aligns and hasattr(model, "next_rows") and bool(self.long_sources.any())
 
     def run(self) -> list[list[Hypothesis]]:
         """The best outputs of every sentence."""
@@ -251,26 +280,22 @@ class OutputSearch:
         best, index = top_k(value, min(4 * self.K, value.shape[1]))
         parent, token = (np.take_along_axis(part, index, 1) for part in (extensions.parent, extensions.token))
         sentence = self.sentences.repeat(index.shape[1])
-        band: RowBand = self.model.log_rows(  # type: ignore[attr-defined]
-            self.memory, state, parent.ravel(), token.ravel(), sentence
-        )
-        row = band.log_prob.argmax(1).reshape(index.shape)
+        log_rows = self.model.log_rows(self.memory, state, parent.ravel(), token.ravel(), sentence)
+        row = log_rows.argmax(1).reshape(index.shape)
         before = np.tril(row[:, :, None] == row[:, None], -1).sum(2)
         limited = np.full_like(value, IMPOSSIBLE)
         np.put_along_axis(limited, index, np.where(before >= max(1, self.K // 2), IMPOSSIBLE, best), 1)
-        is_long = self.model.long_sources(self.memory)  # type: ignore[attr-defined]
-        return np.where(is_long[:, None], limited, value)
+        return np.where(self.long_sources[:, None], limited, value)
 
     def _furthest_rows(self, beam: Beam) -> Array:
         """The furthest row in which any hypothesis of each sentence will most probably write next; -1 without any."""
         rows = np.full_like(self.sentences, -1)
-        np.maximum.at(rows, beam.sentence, self.model.next_rows(beam.state))  # type: ignore[attr-defined]
+        np.maximum.at(rows, beam.sentence, self.model.next_rows(beam.state))
         return rows
 
     def _drop_stuck(self, beam: Beam, rows: Array, before: Array) -> Beam:
         """The beam without long inputs that are still in the row of the last check, unless it is their last."""
-        is_long = self.model.long_sources(self.memory)  # type: ignore[attr-defined]
-        stuck = is_long & (rows == before) & (rows < self.last_rows)
+        stuck = self.long_sources & (rows == before) & (rows < self.last_rows)
         kept = np.flatnonzero(~stuck[beam.sentence])
         return beam._replace(
             slot=beam.slot[kept],
@@ -280,3 +305,39 @@ class OutputSearch:
             state=self.model.select(beam.state, kept),
             rescorer_state=self.rescorer.select(beam.rescorer_state, kept),
         )
+
+
+def top_k(values: Array, k: int) -> tuple[Array, Array]:
+    """The ``k`` highest values of every row, best first, and their indices."""
+    size = values.shape[1]
+    if k == 1:
+        index = values.argmax(1)[:, None]
+        return np.take_along_axis(values, index, 1), index
+    some = (
+        np.argpartition(values, size - k, 1)[:, size - k :]
+        if k < size
+        else np.arange(size)[None].repeat(len(values), 0)
+    )
+    found = np.take_along_axis(values, some, 1)
+    order = np.argsort(-found, 1, kind="stable")
+    return np.take_along_axis(found, order, 1), np.take_along_axis(some, order, 1)
+
+
+def kth_best(values: Array, k: int) -> Array:
+    """The ``k``-th highest value of every row."""
+    size = values.shape[1]
+    return values.max(1) if k == 1 else np.partition(values, size - k, 1)[:, size - k]
+
+
+def top_tokens(scores: Array, width: int) -> tuple[Array, Array]:
+    """The same as ``top_k``, found in the ``width`` blocks with the highest maxima if there are many tokens."""
+    N, V = scores.shape
+    count, rest = divmod(V, _BLOCK)
+    if count < 2 * width:
+        return top_k(scores, width)
+    blocks = scores[:, : V - rest].reshape(N, count, _BLOCK)
+    chosen = top_k(blocks.max(2), width)[1]
+    index = (chosen[:, :, None] * _BLOCK + np.arange(_BLOCK)).reshape(N, -1)
+    index = np.concatenate([index, np.arange(V - rest, V)[None].repeat(N, 0)], 1)
+    best, which = top_k(np.take_along_axis(scores, index, 1), width)
+    return best, np.take_along_axis(index, which, 1)

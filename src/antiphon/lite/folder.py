@@ -50,7 +50,7 @@ _FILES = (
     *(f"{side}.{kind}" for side in ("source", "target") for kind in ("vocab", "spm")),
     "features.vocab",
     "rules.tsv",
-    *(f"{graph}.onnx" for graph in ("start", "step", "encode", "decode", "encode_step")),
+    *(f"{graph}.onnx" for graph in ("start", "step", "rows", "open", "read", "write", "cell")),
 )
 """Files that an exported run can list."""
 EXPORTED_FILES = frozenset(

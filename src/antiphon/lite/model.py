@@ -1,22 +1,19 @@
 """Exported models: predictions, scores and streams with numpy and onnxruntime."""
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from antiphon.exceptions import RecipeError
-from antiphon.lite.exported_folder import ExportedFolder, read_at_rest
-from antiphon.lite.loading_networks import load_network, load_noisy_channel
-from antiphon.lite.noisy_channel_search import NoisyChannel, search_noisy_channel
-from antiphon.lite.noisy_channel_streams import stream_noisy_channel
-from antiphon.lite.output_search import OutputSearch
-from antiphon.lite.step_model import PrefixModel, output_log_probs, token_log_probs
-from antiphon.lite.stream_decoders import LiteStreams
+from antiphon.lite.folder import ExportedFolder, read_at_rest
+from antiphon.lite.graphs import token_log_probs
+from antiphon.lite.loading import load_network, load_noisy_channel, load_stream_graphs
+from antiphon.lite.noisy_channel import NoisyChannel, search_noisy_channel
+from antiphon.lite.search import BeamSearch, PrefixModel
+from antiphon.lite.streams import LiteStreams, StreamGraphs
 from antiphon.torch_free.batch import PaddedPairs, plan_batches
 from antiphon.torch_free.hypothesis import BeamSettings, Hypothesis, Weights, have_unknown
 from antiphon.torch_free.inputs import MAX_THREADS, PredictOptions, StreamOptions, as_path, check_whole
@@ -80,15 +77,16 @@ class LiteModel(ExportedModel):
 
     def __init__(self, folder: ExportedFolder, threads: int = 1) -> None:
         super().__init__(folder)
-        self.network: Any = self._load(threads)
+        self.threads = threads
+        self.network: Any = self._load()
         self.mixture: RuleMixture | None = None
         if weight := float(folder.settings["rule_weight"]):
             rules = SuffixRules.load(folder.file("rules.tsv"))
             self.mixture = RuleMixture(rules, weight, self.codec, bool(self.network.copies_unknown))
         self.search = CandidateSearch(self.codec, folder.beam_settings(beam=None, nbest=1), self._find)
 
-    def _load(self, threads: int) -> Any:
-        return load_network(self.folder, threads)
+    def _load(self) -> Any:
+        return load_network(self.folder, self.threads)
 
     def _find(self, sources: Sequence[Source], options: PredictOptions) -> list[list[Hypothesis]]:
         if options.sample is not None:
@@ -96,8 +94,7 @@ class LiteModel(ExportedModel):
         pairs = self.codec.padded(sources)
         found = self._search(pairs, options)
         if self.mixture is not None and not options.prefix:
-            score = partial(output_log_probs, self.network, pairs)
-            found = self.mixture.add(score, found, sources, options.max_outputs)
+            found = self.mixture.add(partial(self._score_outputs, pairs), found, sources, options.max_outputs)
         if options.align or have_unknown(found):
             found = self._add_alignments(pairs, found)
         if self.folder.settings["search"]["replace_unknown"]:
@@ -105,7 +102,7 @@ class LiteModel(ExportedModel):
         return found
 
     def _search(self, pairs: PaddedPairs, options: PredictOptions) -> list[list[Hypothesis]]:
-        return OutputSearch(self._prefixed_writer(options), pairs, self._search_settings(options)).run()
+        return BeamSearch(self._prefixed_writer(options), pairs, self._search_settings(options)).run()
 
     def _search_settings(self, options: PredictOptions) -> BeamSettings:
         return self.folder.beam_settings(beam=options.beam, nbest=options.max_outputs)
@@ -115,28 +112,36 @@ class LiteModel(ExportedModel):
         prefix = self.codec.target.known_ids(options.prefix, "prefix")
         return PrefixModel(self._writer, prefix) if prefix else self._writer
 
+    def _score_outputs(
+        self, pairs: PaddedPairs, sources: Sequence[int], outputs: Sequence[Sequence[int]]
+    ) -> list[list[float]]:
+        """The log probability of each token of outputs, end symbols last, of some sources of a batch."""
+        theirs = pairs.take(np.array(sources)).with_targets([np.array(output[:-1], np.int32) for output in outputs])
+        rows: list[list[float]] = token_log_probs(self.network, theirs).tolist()
+        return rows
+
     def _add_alignments(self, pairs: PaddedPairs, found: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
         """The same hypotheses, each with its best alignment if there is a transducer."""
-        best_rows = getattr(self._writer, "best_rows", None)
-        if best_rows is None or not any(found):
+        if not self._writer.aligns or not any(found):
             return found
-        rows = iter(best_rows(found_pairs(pairs, found)).tolist())
+        rows = iter(self._writer.best_rows(found_pairs(pairs, found)).tolist())
         return [[replace(each, alignment=tuple(next(rows)[: len(each.tokens)])) for each in some] for some in found]
+
+    @cached_property
+    def _stream_graphs(self) -> StreamGraphs | None:
+        return load_stream_graphs(self.folder, self.threads)
 
     def _streams(self, features: Sequence[Sequence[str]], options: StreamOptions) -> StreamGroup:
         """Streams of a transducer with a unidirectional LSTM."""
-        settings = self._stream_settings(options)
-        policy, network = POLICIES[options.get("policy", "beam")], LiteStreams(self._writer.graphs)
-        ids, emit_bias = self.codec.feature_ids(features), options.get("emit_bias", 0.0)
-        return StreamGroup(policy(network, settings, ids, emit_bias), self.codec, len(features))
-
-    def _stream_settings(self, options: StreamOptions) -> BeamSettings:
-        graphs = getattr(self._writer, "graphs", None)
-        if graphs is None or not graphs.can_stream:
+        graphs = self._stream_graphs
+        if graphs is None:
             raise self._cannot("stream without PyTorch", "a transducer with a unidirectional LSTM as encoder")
         settings = self.folder.beam_settings(beam=options.get("beam"), nbest=1)
-        margin = options.get("margin")
-        return settings if margin is None else replace(settings, commit_margin=margin)
+        if (margin := options.get("margin")) is not None:
+            settings = replace(settings, commit_margin=margin)
+        policy = POLICIES[options.get("policy", "beam")]
+        ids, emit_bias = self.codec.feature_ids(features), options.get("emit_bias", 0.0)
+        return StreamGroup(policy(LiteStreams(graphs), settings, ids, emit_bias), self.codec, len(features))
 
     @property
     def _writer(self) -> Any:
@@ -145,12 +150,11 @@ class LiteModel(ExportedModel):
 
     def _replace_unknown(self, pairs: PaddedPairs, found: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
         """The hypotheses with source words instead of unknown tokens, as attention weights link them."""
-        attention = getattr(self._writer, "attention", None)
-        if attention is None or not have_unknown(found):
+        if not self._writer.attends or not have_unknown(found):
             return found
         theirs = found_pairs(pairs, found)
         is_word = np.arange(theirs.source.shape[1]) < theirs.source_lengths[:, None] - 1
-        positions = iter(np.where(is_word[:, :, None], attention(theirs), -1).argmax(1).tolist())
+        positions = iter(np.where(is_word[:, :, None], self._writer.attention(theirs), -1).argmax(1).tolist())
         size = len(self.codec.target.vocab)
         return [[each.with_copies(next(positions), size) for each in some] for some in found]
 
@@ -181,8 +185,8 @@ class LiteNoisyChannel(LiteModel):
         weights: Weights = self.network.weights
         return weights
 
-    def _load(self, threads: int) -> NoisyChannel:
-        return load_noisy_channel(self.folder, threads)
+    def _load(self) -> NoisyChannel:
+        return load_noisy_channel(self.folder, self.threads)
 
     @property
     def _writer(self) -> Any:
@@ -193,17 +197,6 @@ class LiteNoisyChannel(LiteModel):
         if options.cover is not None:
             raise self._cannot("give probabilities of its own", "a single model or an ensemble for cover")
         return search_noisy_channel(self.network, self._prefixed_writer(options), pairs, self._search_settings(options))
-
-    def _streams(self, features: Sequence[Sequence[str]], options: StreamOptions) -> StreamGroup:
-        """Streams of a noisy channel whose direct model is a transducer with a unidirectional LSTM."""
-        if options.get("policy", "beam") != "beam":
-            raise RecipeError("a noisy channel cannot stream with the policy greedy, expected beam")
-        # The margin is in scores of the direct model alone, which must not discard what the others prefer.
-        margin = options.get("margin")
-        settings = self._stream_settings({**options, "margin": math.inf if margin is None else margin})
-        ids, emit_bias = self.codec.feature_ids(features), options.get("emit_bias", 0.0)
-        streams = stream_noisy_channel(self.network, settings, ids, emit_bias)
-        return StreamGroup(streams, self.codec, len(features))
 
 
 def found_pairs(pairs: PaddedPairs, found: Sequence[Sequence[Hypothesis]]) -> PaddedPairs:

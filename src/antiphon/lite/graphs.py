@@ -1,0 +1,257 @@
+"""ONNX graphs, run by onnxruntime with arrays of numpy by name, and models whose steps are graphs.
+
+The interface of models is that of ``models/left_to_right.py``: ``start`` gives memory and the first state of sources,
+``step`` log probabilities of the next token after each prefix and the next state. The tensors of a state are the inputs
+of ``step`` that have an axis of prefixes, the rest is memory. ``export/network_graphs.py`` lists the graphs.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from antiphon.exceptions import RunError, check_installed
+from antiphon.terminal import one_line
+from antiphon.torch_free.batch import PaddedPairs
+from antiphon.torch_free.vocab import NOT_COPIED, START
+
+Array = NDArray[Any]
+State = dict[str, Array]
+"""The tensors of a state by name."""
+IMPOSSIBLE = -np.inf
+MEMORY, STATE, AFTER = "memory", "state", "_after"
+"""How names of tensors of a memory and of a state begin, and how those of the next state end."""
+PREFIXES = "prefixes"
+"""The name of the axis of prefixes in every tensor of a state."""
+SOURCE, TARGET, FACTORS = "source", "target", ("logits", "transition")
+"""The two sides of a cell of a transducer, and what each contributes."""
+_LOG_WEIGHT = "state_log_weight"
+"""In the state of a transducer, the weight of every row for the next token."""
+
+
+class TensorType(NamedTuple):
+    """The element type of an input or output, and its shape: fixed sizes, and names of sizes that vary."""
+
+    element: str
+    shape: tuple[int | str | None, ...]
+
+    def fits(self, other: "TensorType") -> bool:
+        """Whether both can be one tensor."""
+        if self.element != other.element or len(self.shape) != len(other.shape):
+            return False
+        sizes = zip(self.shape, other.shape, strict=True)
+        return all(one == two for one, two in sizes if isinstance(one, int) and isinstance(two, int))
+
+    def __str__(self) -> str:
+        return f"{self.element} of {' x '.join(map(str, self.shape))}"
+
+
+Types = Mapping[str, TensorType]
+
+
+def ids(*shape: str) -> TensorType:
+    """The type of an array of ids."""
+    return TensorType("int64", shape)
+
+
+def numbers(*shape: int | str | None) -> TensorType:
+    """The type of an array of numbers in single precision."""
+    return TensorType("float", shape)
+
+
+def doubles(*shape: int | str | None) -> TensorType:
+    """The type of an array of numbers in double precision."""
+    return TensorType("double", shape)
+
+
+class OnnxGraph:
+    """A graph in a file."""
+
+    def __init__(self, path: Path, threads: int) -> None:
+        check_installed("onnxruntime", "lite", "antiphon.lite")
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+        options.log_severity_level = 4  # what fails is raised, too
+        # Graphs were optimised when they were exported.
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.enable_mem_pattern = False
+        self._path = path
+        try:
+            self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # onnxruntime's own classes have no common base
+            raise self._refusal("read", error) from None
+        self.inputs, self.outputs = _types(self._session.get_inputs()), _types(self._session.get_outputs())
+        self.axes = {name: each.shape.index(PREFIXES) for name, each in self.inputs.items() if PREFIXES in each.shape}
+        """The tensors of the state, each with its axis of prefixes."""
+
+    def __call__(self, **given: Array) -> dict[str, Array]:
+        """The outputs by name; inputs that the graph does not need are ignored."""
+        return self._run([*self.outputs], given)
+
+    def advance(self, state: State, wanted: Sequence[str], **given: Array) -> tuple[dict[str, Array], State]:
+        """Some outputs by name, and the next state."""
+        found = self._run([*wanted, *(f"{name}{AFTER}" for name in self.axes)], given | state)
+        return found, {name: found.pop(f"{name}{AFTER}") for name in self.axes}
+
+    def _run(self, names: Sequence[str], given: Mapping[str, Array]) -> dict[str, Array]:
+        try:
+            found = self._session.run(names, {name: given[name] for name in self.inputs})
+        except Exception as error:
+            raise self._refusal("run", error) from None
+        return dict(zip(names, found, strict=True))
+
+    def select(self, state: State, index: Array) -> State:
+        """The states of some prefixes."""
+        return {name: state[name].take(index, axis) for name, axis in self.axes.items()}
+
+    def join(self, state: State, others: State) -> State:
+        """The states of two lists of prefixes, one after the other."""
+        return {name: np.concatenate([state[name], others[name]], axis) for name, axis in self.axes.items()}
+
+    def put(self, state: State, index: Array, others: State) -> None:
+        """Replaces the states of some prefixes."""
+        for name, axis in self.axes.items():
+            np.moveaxis(state[name], axis, 0)[index] = np.moveaxis(others[name], axis, 0)
+
+    def _refusal(self, verb: str, error: Exception) -> RunError:
+        reason = one_line(str(error))
+        return RunError(f"{self._path}: onnxruntime cannot {verb} it ({reason}), expected a graph that antiphon wrote")
+
+    def check(self, inputs: Types, outputs: Types) -> None:
+        """Refuses a graph that needs other inputs than these, or does not give these outputs and its own next state."""
+        outputs = {**outputs, **{f"{name}{AFTER}": self.inputs[name] for name in self.axes}}
+        self._check("inputs", self.inputs, inputs, self.inputs.keys() <= inputs.keys())
+        self._check("outputs", self.outputs, outputs, self.outputs.keys() >= outputs.keys())
+
+    def _check(self, what: str, found: Types, expected: Types, has_names: bool) -> None:
+        if not has_names:
+            raise self._mismatch(f"its {what} are {', '.join(found)}", ", ".join(expected))
+        for name in expected:
+            if name in found and not found[name].fits(expected[name]):
+                raise self._mismatch(f"{name} is {found[name]}", str(expected[name]))
+
+    def _mismatch(self, found: str, expected: str) -> RunError:
+        return RunError(f"{self._path}: {one_line(found)}, expected {expected}; export the run again")
+
+
+def _types(tensors: Sequence[Any]) -> dict[str, TensorType]:
+    """The types of inputs or outputs, as onnxruntime describes them: ``tensor(float)``."""
+    return {
+        each.name: TensorType(each.type.removeprefix("tensor(").removesuffix(")"), tuple(each.shape))
+        for each in tensors
+    }
+
+
+class GraphModel:
+    """A model with a graph for ``start`` and one for ``step``, and one for ``rows`` if it knows where it writes."""
+
+    def __init__(
+        self, start: OnnxGraph, step: OnnxGraph, rows: OnnxGraph | None, log_next: TensorType, *, copies_unknown: bool
+    ) -> None:
+        self._start, self._step, self._rows, self.copies_unknown = start, step, rows, copies_unknown
+        self.select, self.join = step.select, step.join
+        sources = {"source": ids("B", "I"), "lengths": ids("B"), "features": ids("B", "F"), "copied": ids("B", "I")}
+        start.check(sources, {name: step.inputs[name] for name in step.axes})
+        known = {"tokens": ids("N"), "sentence": ids("N")} | start.outputs
+        self.attends, self.aligns = "attention" in step.outputs, rows is not None
+        extra = {"attention": numbers("N", "I")} if self.attends else {}
+        if rows is not None:
+            extra = {name: doubles("N", "I") for name in ("log_arrive", "log_forward")} | {
+                "log_shift": numbers("N", "I")
+            }
+            rows.check(known | {"parent": ids("M")}, {"log_rows": doubles("M", "I")})
+        step.check(known, {"log_next": log_next} | extra)
+
+    def start(self, pairs: PaddedPairs) -> tuple[State, State]:
+        """Memory by name, and the state before the start symbol of every sentence."""
+        copied = pairs.copied if pairs.copied.shape[1] else np.full_like(pairs.source, NOT_COPIED)
+        given = {"source": pairs.source, "lengths": pairs.source_lengths, "features": pairs.features}
+        found = self._start(**given, copied=copied)
+        return found, {name: found.pop(name) for name in self._step.axes}
+
+    def step(self, memory: State, state: State, tokens: Array, sentence: Array) -> tuple[Array, State]:
+        """Log probabilities of the token after these, and the next state."""
+        found, after = self._step.advance(state, ("log_next",), **memory, tokens=tokens, sentence=sentence)
+        return found["log_next"], after
+
+    def log_rows(self, memory: State, state: State, parent: Array, tokens: Array, sentence: Array) -> Array:
+        """Log probabilities of the row in which one more token after each parent was written."""
+        assert self._rows is not None
+        found = self._rows(**memory, **state, parent=parent, tokens=tokens, sentence=sentence)
+        return found["log_rows"]
+
+    def next_rows(self, state: State) -> Array:
+        """The row in which each prefix will most probably write next."""
+        return np.asarray(state[_LOG_WEIGHT].argmax(1))
+
+    def attention(self, pairs: PaddedPairs) -> Array:
+        """The attention of each target token to each source position."""
+        return np.stack(self._given(pairs, "attention")[0], 2)
+
+    def best_rows(self, pairs: PaddedPairs) -> Array:
+        """The input position of each target token on the best alignment of each pair; the last is that of its end."""
+        arrive, forward, shift = self._given(pairs, "log_arrive", "log_forward", "log_shift")
+        moves = []
+        # The probability of having written a token in a row is that of reaching the row times that of the write.
+        for log_forward, log_shift, log_arrive in zip(forward, shift, [*arrive[1:], arrive[0]], strict=True):
+            with np.errstate(invalid="ignore"):
+                log_write = np.where(log_forward > IMPOSSIBLE, log_arrive - log_forward, IMPOSSIBLE)
+            moves.append((log_write, log_shift.astype(np.float64)))
+        return best_path(moves, pairs.source_lengths, pairs.target_lengths)
+
+    def _given(self, pairs: PaddedPairs, *names: str) -> list[list[Array]]:
+        """Some outputs of ``step`` after each prefix of the targets."""
+        memory, state = self.start(pairs)
+        sentence, tokens = np.arange(len(pairs.target)), np.full(len(pairs.target), START)
+        found = []
+        for following in pairs.target.T:
+            given, state = self._step.advance(state, names, **memory, tokens=tokens, sentence=sentence)
+            found.append([given[name] for name in names])
+            tokens = following
+        return [list(each) for each in zip(*found, strict=True)]
+
+
+def best_path(moves: Sequence[tuple[Array, Array]], source_lengths: Array, target_lengths: Array) -> Array:
+    """The row of each token on the path with the highest product of moves; among equals the one that reads sooner.
+
+    ``moves`` are the log scores of writing each token in each row, up to a constant, and of reading on there::
+
+        best(i, j) = max(best(i, j-1) + write(i, j-1), best(i-1, j) + shift(i-1, j))
+    """
+    best, came_from = np.where(np.arange(len(moves[0][0][0])) == 0, 0.0, IMPOSSIBLE), []
+    best = np.broadcast_to(best, moves[0][0].shape)
+    for log_write, log_shift in moves:
+        reading = log_shift.cumsum(1) - log_shift
+        lead = best - reading
+        reached = np.maximum.accumulate(lead, 1)
+        rows = np.where(lead >= reached, np.arange(lead.shape[1]), 0)
+        came_from.append(np.maximum.accumulate(rows, 1))
+        best = reached + reading + log_write
+    return _trace_back(came_from, source_lengths - 1, target_lengths)
+
+
+def _trace_back(came_from: Sequence[Array], last_row: Array, target_lengths: Array) -> Array:
+    """The row of each token: the last one for the end symbol, and before it the one from which each was reached."""
+    J = len(came_from)
+    found = np.empty((len(last_row), J), np.int64)
+    row = last_row
+    for column in reversed(range(J)):
+        found[:, column] = row = np.where(column >= target_lengths - 1, last_row, row)
+        row = came_from[column][np.arange(len(row)), row]
+    return found
+
+
+def token_log_probs(model: Any, pairs: PaddedPairs) -> Array:
+    """Log probabilities of the tokens of each target, as doubles; 0 at padding."""
+    memory, state = model.start(pairs)
+    sentence = np.arange(len(pairs.target))
+    token, columns = np.full_like(sentence, START), []
+    for position, following in enumerate(pairs.target.T):
+        log_next, state = model.step(memory, state, token, sentence)
+        columns.append(np.where(position < pairs.target_lengths, log_next[sentence, following].astype(np.float64), 0.0))
+        token = following
+    return np.stack(columns, 1)
