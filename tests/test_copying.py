@@ -54,7 +54,7 @@ def predicted(model):
 
 def test_predict_writes_the_unseen_letters_of_the_input(runs):
     model = package.load(runs / "one")
-    assert model.recipe.model.tie
+    assert model.recipe.model.copy_unknown
     assert predicted(model) == [f"{word}n" for word in UNSEEN]
 
 

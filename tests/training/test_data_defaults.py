@@ -18,19 +18,18 @@ def defaults_of(source, target, pairs, **tables):
 
 
 @pytest.mark.parametrize(("pairs", "share"), [(100, 0.5), (400, 0.5), (1_000, 0.2), (4_000, 0.05), (5_000, 0.0)])
-def test_one_alphabet_ties_the_same_letters_and_few_pairs_are_made_up(pairs, share):
+def test_with_one_alphabet_unknown_letters_are_copied_and_few_pairs_are_made_up(pairs, share):
     recipe = defaults_of(LETTERS, LETTERS, pairs)
-    assert recipe.model.tie == "same"
+    assert recipe.model.copy_unknown
     assert recipe.train.hallucination == share
 
 
-def test_two_alphabets_or_lexicons_tie_what_goes_together_unless_the_transition_is_constant():
-    recipe = defaults_of(LETTERS, OTHERS, 800)
-    assert recipe.model.tie == "associated"
-    assert recipe.train.hallucination == 0.0
+def test_with_two_alphabets_or_lexicons_nothing_is_copied_or_made_up():
     words = TextCodec(Normalisation(), Words(), Vocab(f"word{index}" for index in range(200_000)))
-    assert defaults_of(words, LETTERS, 800).model.tie == "associated"
-    assert defaults_of(LETTERS, OTHERS, 800, model={"transition": "geometric"}).model.tie == "none"
+    for source, target in ((LETTERS, OTHERS), (words, LETTERS)):
+        recipe = defaults_of(source, target, 800)
+        assert not recipe.model.copy_unknown
+        assert recipe.train.hallucination == 0.0
 
 
 @pytest.mark.parametrize(("encoder", "context"), [("bidirectional", "attention"), ("unidirectional", "none")])
@@ -56,11 +55,11 @@ def test_many_pairs_need_less_dropout(kind, pairs, dropout):
 
 
 def test_what_a_recipe_says_holds():
-    given = {"model": {"tie": "none"}, "train": {"hallucination": 0.3}}
+    given = {"model": {"copy_unknown": False}, "train": {"hallucination": 0.3}}
     recipe = defaults_of(LETTERS, LETTERS, 100, **given)
-    assert (recipe.model.tie, recipe.train.hallucination) == ("none", 0.3)
+    assert (recipe.model.copy_unknown, recipe.train.hallucination) == (False, 0.3)
     words = defaults_of(LETTERS, LETTERS, 100, data={"target_tokens": "words"})
-    assert (words.model.tie, words.train.hallucination) == ("associated", 0.0)
+    assert (words.model.copy_unknown, words.train.hallucination) == (False, 0.0)
     attention = defaults_of(LETTERS, LETTERS, 100, model={"kind": "attention"})
     assert attention.train.hallucination is None
 

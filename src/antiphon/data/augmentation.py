@@ -22,7 +22,7 @@ from antiphon.data.batch import Batch
 from antiphon.data.corpus import Corpus
 from antiphon.torch_free.copied_words import HIDDEN
 from antiphon.torch_free.padded_pairs import Ids
-from antiphon.torch_free.vocab import SPECIALS, UNKNOWN
+from antiphon.torch_free.vocab import NO_COUNTERPART, SPECIALS, UNKNOWN, Vocab
 
 _MIN_SHARED = 3
 """Consecutive letters that a pair must share; the first and the last of them stay."""
@@ -63,6 +63,14 @@ def hide_word(source: Ids, target: Ids, copied: Ids, random: np.random.Generator
         return source, target, copied
     target, copied = (np.where(side == word, np.int32(HIDDEN), side) for side in (target, copied))
     return np.where(source == token, np.int32(UNKNOWN), source), target, copied
+
+
+def find_counterparts(source: Vocab, target: Vocab) -> NDArray[np.int64]:
+    """The target id of the same token for every source token; unknown maps to unknown, other special ones to none."""
+    ids = target.encode(source.tokens).astype(np.int64)
+    ids[: len(SPECIALS)] = NO_COUNTERPART
+    ids[UNKNOWN] = UNKNOWN
+    return ids
 
 
 class AugmentedPairs:

@@ -106,7 +106,7 @@ class OnlineDecoder(OnlinePolicy):
         if self.model.copies_words:
             words = torch.tensor(copied or [NOT_COPIED] * len(streams), device=self.device)
             self.copied[index] = words
-        side, state = self.model.encode_step(given, self._source.select(index), words)
+        side, state = self.model.encode_step(given, self._source.select(index))
         self._source = self._source.put(index, state)  # type: ignore[arg-type]  # both of one encoder
         for stream in streams:
             self.tokens_read[stream] += 1

@@ -55,8 +55,8 @@ def required_files(data: DataSection, name: str) -> Files:
 def with_model_defaults(recipe: Recipe, codec: PairCodec, pairs: int) -> Recipe:
     """The recipe with defaults that depend on its vocabularies and its number of pairs.
 
-    These are ``model.dropout``, for a transformer ``train.label_smoothing``, for a transducer ``model.tie``,
-    ``model.context``, ``model.copy_words`` and ``train.hallucination``.
+    These are ``model.dropout``, for a transformer ``train.label_smoothing``, for a transducer
+    ``model.context``, ``model.copy_unknown``, ``model.copy_words`` and ``train.hallucination``.
     """
     model, train = recipe.model, recipe.train
     if isinstance(model, TokenModelSection) and model.dropout is None:
@@ -68,7 +68,7 @@ def with_model_defaults(recipe: Recipe, codec: PairCodec, pairs: int) -> Recipe:
     if isinstance(model, TransducerSection):
         model = model.model_copy(update=_transducer_settings(recipe, model, codec))
         if train.hallucination is None:
-            share = _hallucinated_share(pairs) if model.tie == "same" and recipe.data.target_tokens == "chars" else 0.0
+            share = _hallucinated_share(pairs) if model.copy_unknown and recipe.data.target_tokens == "chars" else 0.0
             train = train.model_copy(update={"hallucination": share})
     return recipe.model_copy(update={"model": model, "train": train})
 
@@ -97,20 +97,19 @@ def share_vocabulary(recipe: Recipe, codec: PairCodec) -> bool:
 
 
 def _transducer_settings(recipe: Recipe, model: TransducerSection, codec: PairCodec) -> dict[str, Any]:
-    """Defaults of a transducer: ties and copying by its vocabularies, context by its encoder."""
-    copies = may_copy_words(recipe) and not recipe.data.swap and share_vocabulary(recipe, codec)
+    """Defaults of a transducer: copying by its vocabularies, context by its encoder."""
+    shares = share_vocabulary(recipe, codec)
+    copies = may_copy_words(recipe) and not recipe.data.swap and shares
     return {
         "copy_words": copies if model.copy_words is None else model.copy_words,
-        "tie": model.tie or _choose_tie(recipe, model, codec),
-        "context": model.context or ("attention" if model.encoder == "bidirectional" else "none"),
+        "copy_unknown": shares if model.copy_unknown is None else model.copy_unknown,
+        "context": model.context or ("attention" if _attends(recipe, model) else "none"),
     }
 
 
-def _choose_tie(recipe: Recipe, model: TransducerSection, codec: PairCodec) -> str:
-    """The same tokens where there are such, else associated ones; none for a constant transition."""
-    if share_vocabulary(recipe, codec):
-        return "same"
-    return "associated" if model.transition == "neural" else "none"
+def _attends(recipe: Recipe, model: TransducerSection) -> bool:
+    """Whether the decoder attends to the source: it pays between words, not between letters."""
+    return model.encoder == "bidirectional" and token_kinds(recipe.data)["source"] != "chars"
 
 
 def _hallucinated_share(pairs: int) -> float:
