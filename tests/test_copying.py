@@ -18,7 +18,7 @@ dropout = 0.0
 [train]
 learning_rate = 0.01
 batch_size = 16
-max_epochs = 3
+max_epochs = 8
 passes = 4
 dev_metric = "accuracy"
 [search]
@@ -87,5 +87,6 @@ def test_what_validation_measures_is_what_evaluate_says_of_unseen_letters(runs):
         [tuple(line.split("\t")) for line in (runs / "dev.tsv").read_text(encoding="utf-8").splitlines()]
     )
     assert evaluation.unknown_source >= len(UNSEEN)
-    assert max(measured) == pytest.approx(evaluation.metrics["accuracy"].value)
-    assert max(measured) > 90
+    accuracy = evaluation.metrics["accuracy"].value
+    assert any(accuracy == pytest.approx(each) for each in measured)
+    assert accuracy > 90

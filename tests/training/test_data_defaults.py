@@ -32,9 +32,18 @@ def test_with_two_alphabets_or_lexicons_nothing_is_copied_or_made_up():
         assert recipe.train.hallucination == 0.0
 
 
-@pytest.mark.parametrize(("encoder", "context"), [("bidirectional", "attention"), ("unidirectional", "none")])
-def test_only_what_reads_from_both_ends_attends_to_the_source(encoder, context):
-    assert defaults_of(LETTERS, OTHERS, 800, model={"encoder": encoder}).model.context == context
+@pytest.mark.parametrize(
+    ("tokens", "encoder", "context"),
+    [
+        ("words", "bidirectional", "attention"),
+        ("words", "unidirectional", "none"),
+        ("sentencepiece", "bidirectional", "attention"),
+        ("chars", "bidirectional", "none"),
+    ],
+)
+def test_only_what_reads_words_from_both_ends_attends_to_the_source(tokens, encoder, context):
+    given = {"model": {"encoder": encoder}, "data": {"source_tokens": tokens}}
+    assert defaults_of(LETTERS, OTHERS, 800, **given).model.context == context
 
 
 @pytest.mark.parametrize(("source", "target", "splits"), [("chars", "words", True), ("words", "words", False)])
