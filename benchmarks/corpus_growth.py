@@ -93,7 +93,7 @@ def start(folder):
 def read(folder):
     """Plans an epoch and makes all its batches."""
     from antiphon.data.corpus import Corpus
-    from antiphon.torch_free.batch_plan import plan_batches
+    from antiphon.torch_free.batch import plan_batches
 
     corpus = Corpus(next((folder / "cache").glob("*/corpus/train.arrow")))
     settings, began = recipe(folder).train, time.perf_counter()

@@ -11,13 +11,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from optuna.storages.journal import JournalStorage
-from optuna.study import load_study
+from optuna.study import get_all_study_names, load_study
 from optuna.trial import TrialState
 
 from antiphon.demo import __file__ as demo
 from antiphon.report.plots import plot_curves
-from antiphon.settings_search.shared_journal import Journal
 from antiphon.torch_free.files import read_lines
 from benchmarks.__main__ import table
 
@@ -55,8 +53,8 @@ def search(out, name, options):
     recipe = Path(demo).parent / "pronunciation.toml"
     command = ["grid", recipe, *settings, *options, "--jobs", "1", "--devices", "cpu", "--out", folder]
     subprocess.run([sys.executable, "-m", "antiphon", *map(str, command)], check=True)
-    storage = JournalStorage(Journal(folder / "search.journal"))
-    study = load_study(study_name=storage.get_all_studies()[0].study_name, storage=storage)
+    storage = f"sqlite:///{folder / 'search.db'}"
+    study = load_study(study_name=get_all_study_names(storage)[0], storage=storage)
     return sorted(study.trials, key=lambda trial: trial.datetime_complete)
 
 

@@ -24,8 +24,7 @@ from antiphon.device import keep_freed_memory
 from antiphon.models import transducer
 from antiphon.recipe.kinds import KINDS, resolve
 from antiphon.recipe.schema import TrainSection
-from antiphon.torch_free.copied_words import CopiedWords
-from antiphon.torch_free.vocab import UNKNOWN
+from antiphon.torch_free.vocab import UNKNOWN, CopiedWords
 from antiphon.training.optimisation import Optimisation
 from antiphon.training.step.cuda_graph_step import CudaGraphStep
 from antiphon.training.step.step import Step, negative_log_likelihood

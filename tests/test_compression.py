@@ -8,8 +8,7 @@ import shutil
 import pytest
 
 import antiphon as package
-from antiphon.runs.ensemble_run import ensemble_runs
-from antiphon.runs.noisy_channel_run import combine_runs
+from antiphon.runs.combined_runs import combine_runs, ensemble_runs
 from tests.sealing import seal_again
 from tests.subprocesses import run_python
 
@@ -27,7 +26,7 @@ learning_rate = 0.02
 batch_size = 16
 max_epochs = 3
 passes = 5
-dev_metric = "kept_f1"
+dev_metric = "retained_f1"
 [search]
 beam = 3
 """
@@ -104,16 +103,16 @@ def test_streams_ensembles_and_aligned_outputs_are_the_same_compression(runs, tm
     assert UNSEEN.split()[aligned.nbest[0].rows[0]] == "Quendon"
 
 
-def test_a_noisy_channel_writes_the_same_compression_and_is_tuned_by_kept_tokens(antiphon, runs, tmp_path):
+def test_a_noisy_channel_writes_the_same_compression_and_is_tuned_by_retained_tokens(antiphon, runs, tmp_path):
     out = tmp_path / "combined"
     combine_runs(runs / "one", runs / "channel", None, out, {"weights": (1.0, 0.2, 0.0, 0.0)}, force=False)
     model = package.load(out)
     assert model.predict([UNSEEN])[0].text == KEPT
     stream = model.stream()
     assert [word for token in UNSEEN.split() for word in stream.read(token)] + stream.finish() == KEPT.split()
-    tuned = antiphon("tune", out, runs / "dev.tsv", "--metric", "kept_f1", "--rounds", "1", "--nbest", "4")
+    tuned = antiphon("tune", out, runs / "dev.tsv", "--metric", "retained_f1", "--rounds", "1", "--nbest", "4")
     assert tuned.status == 0, tuned.err
-    assert "kept_f1" in tuned.err
+    assert "retained_f1" in tuned.err
 
 
 def test_a_channel_model_does_not_copy_unless_asked_and_is_then_refused(antiphon, runs, tmp_path):
@@ -137,12 +136,12 @@ def test_a_run_made_before_words_could_be_copied_predicts_the_same(runs, tmp_pat
     assert after.score([(KEPT, UNSEEN)]) == before.score([(KEPT, UNSEEN)])
 
 
-def test_the_epoch_is_selected_by_kept_tokens_as_evaluate_counts_them(runs):
+def test_the_epoch_is_selected_by_retained_tokens_as_evaluate_counts_them(runs):
     with (runs / "one" / "log.csv").open() as log:
-        measured = [float(row["dev_kept_f1"]) for row in csv.DictReader(log)]
+        measured = [float(row["dev_retained_f1"]) for row in csv.DictReader(log)]
     pairs = [tuple(line.split("\t")) for line in (runs / "dev.tsv").read_text(encoding="utf-8").splitlines()]
     evaluation = package.load(runs / "one").evaluate(pairs)
-    assert max(measured) == pytest.approx(evaluation.metrics["kept_f1"].value)
+    assert max(measured) == pytest.approx(evaluation.metrics["retained_f1"].value)
     assert max(measured) > 95
 
 
@@ -150,7 +149,7 @@ def test_compare_has_the_metrics_of_compression(antiphon, runs):
     result = antiphon("compare", runs / "one", runs / "two", runs / "dev.tsv", "--format", "json")
     assert result.status == 0, result.err
     for system in json.loads(result.out)["systems"]:
-        assert system["metrics"].keys() >= {"kept_f1", "compression_rate", "reference_compression_rate"}
+        assert system["metrics"].keys() >= {"retained_f1", "compression_rate", "reference_compression_rate"}
 
 
 def test_copying_is_refused_where_tokens_are_not_words(antiphon, runs, tmp_path):

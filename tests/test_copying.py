@@ -6,8 +6,7 @@ import random
 import pytest
 
 import antiphon as package
-from antiphon.runs.ensemble_run import ensemble_runs
-from antiphon.runs.noisy_channel_run import combine_runs
+from antiphon.runs.combined_runs import combine_runs, ensemble_runs
 from tests.shared_folders import filled_once, run_command
 
 RECIPE = """

@@ -27,6 +27,7 @@ CHAINS = {  # pages that use each other's runs, and how many commands and values
     ("docs/tutorials/summarisation.md",): 4,
     ("docs/tutorials/noisy-channel.md",): 3,
     ("docs/answer-selection.md",): 6,
+    ("docs/lattice.md",): 1,
 }
 SLOW = (
     "docs/online.md",

@@ -17,10 +17,9 @@ from antiphon.models.transformer import Transformer
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import build_beam, build_search
 from antiphon.torch_free.candidate_lists import covering, merge_equal_texts
-from antiphon.torch_free.codec import PairCodec, TextCodec
+from antiphon.torch_free.codec import Normalisation, PairCodec, TextCodec, Words
 from antiphon.torch_free.readers import Pair, Source
 from antiphon.torch_free.results import Candidate
-from antiphon.torch_free.tokenise import Normalisation, Words
 from antiphon.torch_free.vocab import END, UNKNOWN, Vocab
 from antiphon.training.tasks.generation_validation import GenerationValidation, OutputMetrics
 from tests.networks import build_network

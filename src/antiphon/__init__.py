@@ -1,5 +1,6 @@
 """Antiphon maps one sequence to another, with latent monotone alignments that are summed out exactly."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from antiphon.exceptions import AntiphonError, InputError, RecipeError, RunError, check_installed
@@ -24,11 +25,14 @@ __all__ = [
     "Suspect",
     "WordLinks",
     "__version__",
+    "lattice",
     "load",
     "train",
+    "transducer_loss",
 ]
 
 if TYPE_CHECKING:
+    from antiphon import lattice
     from antiphon.api import (
         Alignment,
         Callback,
@@ -45,6 +49,7 @@ if TYPE_CHECKING:
         WordLinks,
         load,
         train,
+        transducer_loss,
     )
 
 
@@ -57,6 +62,8 @@ def __getattr__(name: str) -> Any:
     """Imports torch only when something needs it, so that ``antiphon --help`` answers at once."""
     if name in __all__:
         check_installed("torch", "torch", f"antiphon.{name}")
+        if name == "lattice":
+            return import_module("antiphon.lattice")
         from antiphon import api
 
         return getattr(api, name)

@@ -1,34 +1,24 @@
 """Bits flipped in every file of a run, one at a time: each has to be noticed when the run is opened."""
 
 import random
-from dataclasses import dataclass, field
 
 from antiphon.exceptions import AntiphonError
 from antiphon.runs.run_folder import RunFolder
 from antiphon.training.data.encoded_cache import CacheKey, stale_reason
-
-
-@dataclass
-class Flips:
-    """How many bits were flipped, in how many files, and which went unnoticed."""
-
-    files: int = 0
-    flipped: int = 0
-    problems: list[str] = field(default_factory=list)
+from tests.campaign import Findings
 
 
 def flip_bits(run, per_file, seed=0):
     """Flips bits of every file of a run, the first and the last among them, and looks whether the file is named."""
-    draw, found = random.Random(seed), Flips()
+    draw, found = random.Random(seed), Findings()
     for path in sorted(path for path in run.rglob("*") if path.is_file()):
         content = path.read_bytes()
-        found.files += 1
         bits = {0, 8 * len(content) - 1, *(draw.randrange(8 * len(content)) for _ in range(per_file - 2))}
         for bit in sorted(bits) if content else ():
             damaged = bytearray(content)
             damaged[bit // 8] ^= 1 << bit % 8
             path.write_bytes(damaged)
-            found.flipped += 1
+            found.injected += 1
             if path.name not in _complaint(run):
                 found.problems.append(f"{path.relative_to(run)}: bit {bit}: {_complaint(run) or 'unnoticed'}")
         path.write_bytes(content)

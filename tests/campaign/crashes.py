@@ -10,55 +10,35 @@ import errno
 import hashlib
 import os
 import shutil
-from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.campaign import Findings
 from tests.campaign.forks import call, in_fork, scratch_left
 from tests.campaign.operations import watch
 
 KILLED = 137
 
 
-@dataclass
-class Crashes:
-    """How many crash points there were, how many different states of the disk, and what went wrong."""
-
-    injected: int = 0
-    states: int = 0
-    problems: list[str] = field(default_factory=list)
-
-    def add(self, where, problem):
-        """Counts a state of the disk, and what is wrong with it, if anything."""
-        self.states += 1
-        if problem:
-            self.problems.append(f"{where}: {problem}")
-
-    @property
-    def survived(self):
-        """Crash points after which all was well."""
-        return self.injected - len(self.problems)
-
-
 def snapshot_everywhere(shop, scenario, every=1):
     """Checks the states of the disk that a kill before any operation of a command leaves, or some of them."""
     expected, operations, states = states_of(shop, scenario)
-    found = Crashes(injected=len(operations[::every]))
+    found = Findings(injected=len(operations[::every]))
     for number, state in list(states.items())[::every]:
         shutil.rmtree(shop.work)
         state.rename(shop.work)
-        found.add(f"operation {number} ({operations[number - 1]})", check(shop, scenario, expected))
+        found.problems += problem_at(number, operations, check(shop, scenario, expected))
     return found
 
 
 def kill_everywhere(shop, scenario, every=1):
     """Kills a command before each of its operations, every time from the same start, and checks what is left."""
     expected, operations, _ = states_of(shop, scenario)
-    found = Crashes(injected=len(operations[::every]))
-    for number, operation in list(enumerate(operations, 1))[::every]:
+    found = Findings(injected=len(operations[::every]))
+    for number in range(1, len(operations) + 1, every):
         shop.restore(scenario.before)
         status, said = shop.call(scenario.command, lambda at=number: watch(shop.work, Countdown(at, _die)))
         wrong = "" if status == KILLED else f"ended with {status} instead of being killed: {said}"
-        found.add(f"operation {number} ({operation})", wrong or check(shop, scenario, expected))
+        found.problems += problem_at(number, operations, wrong or check(shop, scenario, expected))
     return found
 
 
@@ -66,14 +46,19 @@ def fill_disk_everywhere(shop, scenario, every=1):
     """Lets a disk be full from each operation of a command on that needs room, and checks what is left."""
     expected, operations, _ = states_of(shop, scenario)
     needy = [number for number, operation in enumerate(operations, 1) if operation.endswith("+")][::every]
-    found = Crashes(injected=len(needy))
+    found = Findings(injected=len(needy))
     for number in needy:
         shop.restore(scenario.before)
         status, said = shop.call(scenario.command, lambda at=number: watch(shop.work, Countdown(at, _refuse_room)))
         one_sentence = "Traceback" not in said and ("disk is full" in said or "no space left" in said)
         wrong = "" if status == 2 and one_sentence else f"ended with {status}: {said}"
-        found.add(f"operation {number} ({operations[number - 1]})", wrong or check(shop, scenario, expected))
+        found.problems += problem_at(number, operations, wrong or check(shop, scenario, expected))
     return found
+
+
+def problem_at(number, operations, problem):
+    """What is wrong, with the operation that it happened at, if anything is."""
+    return [f"operation {number} ({operations[number - 1]}): {problem}"] if problem else []
 
 
 class Countdown:

@@ -4,40 +4,30 @@ import os
 import random
 import signal
 import time
-from dataclasses import dataclass, field
 
+from tests.campaign import Findings
 from tests.campaign.forks import call, in_fork, scratch_left
 
 COMMAND = ["train", "recipe.toml", "--out", "run", "--resume", "--set", "train.max_epochs=6"]
 
 
-@dataclass
-class Kills:
-    """How many times training was killed, in how many runs, and what went wrong."""
-
-    kills: int = 0
-    runs: int = 0
-    problems: list[str] = field(default_factory=list)
-
-
 def kill_at_random(shop, kills, seed=0):
     """Kills trainings at random times, ``kills`` times in all, and compares their ends with an uninterrupted one."""
-    draw, found = random.Random(seed), Kills()
+    draw, found = random.Random(seed), Findings()
     shop.restore("data")
     started = time.monotonic()
     shop.must(COMMAND)
     seconds, expected = time.monotonic() - started, shop.stable_files()
-    while found.kills < kills:
+    while found.injected < kills:
         shop.restore("data")
-        found.runs += 1
         status = -signal.SIGKILL
         while status == -signal.SIGKILL:
             status, said = _start_and_kill(shop, draw.uniform(0, seconds))
-            found.kills += status == -signal.SIGKILL
+            found.injected += status == -signal.SIGKILL
         if status:
-            found.problems.append(f"run {found.runs}: ended with {status}: {said}")
+            found.problems.append(f"after {found.injected} kills: ended with {status}: {said}")
         elif shop.stable_files() != expected or scratch_left(shop.work):
-            found.problems.append(f"run {found.runs}: other files than without kills")
+            found.problems.append(f"after {found.injected} kills: other files than without kills")
     return found
 
 

@@ -10,11 +10,11 @@ from unittest.mock import MagicMock
 
 from antiphon import lite
 from antiphon.api import load
+from antiphon.data.part_files import PartFolder
 from antiphon.report import plots
 from antiphon.runs.run_folder import RunFolder
-from antiphon.settings_search import search_pictures, trial_process, trial_runner
-from antiphon.storage.commit import holds_run
-from antiphon.storage.part_folder import PartFolder
+from antiphon.settings_search import results, search, trials
+from antiphon.storage.manifest import holds_run
 from tests.campaign.forks import ForkedCommand, call, in_fork
 from tests.toy import write_pairs, write_questions, write_vectors
 
@@ -203,8 +203,9 @@ def make_cheap():
     figure.subplots.return_value.__iter__.side_effect = lambda: iter((MagicMock(), MagicMock()))
     figure.savefig.side_effect = lambda path, **_: Path(path).write_bytes(b"a picture")
     plots._figure = lambda *_: figure
-    trial_process.subprocess.Popen = ForkedCommand
-    assert trial_runner, search_pictures  # imported here, not in every forked process
+    trials.subprocess.Popen = ForkedCommand
+    search._GRACE_SECONDS = 1  # until a trial of a killed process is trained again
+    assert results  # imported here, not in every forked process
 
 
 def make_runs_of_every_kind(shop):

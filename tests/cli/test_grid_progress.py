@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from antiphon.cli.grid_progress import GridProgress
-from antiphon.settings_search.shared_search import TrialResult
+from antiphon.cli.grid import GridProgress
+from antiphon.settings_search.results import TrialResult
 
 RUNNING = TrialResult(("train.seed=0",), 2.0, 5, 1.0, state="running", number=0, max_epochs=10)
 OTHERS = [

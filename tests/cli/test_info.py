@@ -5,7 +5,7 @@ import shutil
 from antiphon import Evaluation
 from antiphon.cli.info import applicable_settings
 from antiphon.console import PlainConsole
-from antiphon.metrics import Score
+from antiphon.metrics.output_metrics import Score
 from antiphon.recipe.schema import Recipe
 from antiphon.report.comparison import ComparedSystems, System, as_markdown, as_table
 from antiphon.report.tables import format_metric, info_table, metrics_table

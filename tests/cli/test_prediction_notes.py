@@ -4,7 +4,7 @@ import io
 import itertools
 
 from antiphon.api import Candidate, Prediction
-from antiphon.cli.prediction_notes import Progress, UnknownSymbols, count_lines
+from antiphon.cli.prediction_job import Progress, UnknownSymbols, count_lines
 
 NOTHING = (Candidate("", 0.0, (), ()),)
 

@@ -7,7 +7,7 @@ import pytest
 from antiphon import load
 from antiphon.exceptions import InputError, RecipeError
 from antiphon.recipe.schema import Recipe
-from antiphon.runs.noisy_channel_run import combine_runs
+from antiphon.runs.combined_runs import combine_runs
 from antiphon.runs.run_folder import RunFolder
 from tests.lite.drawn_runs import write_run
 from tests.sealing import seal_again

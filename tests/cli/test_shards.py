@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from antiphon.storage.part_folder import PartFolder
+from antiphon.data.part_files import PartFolder
 from tests.shared_folders import filled_once, run_command
 from tests.toy import words, write_pairs
 

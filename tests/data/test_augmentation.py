@@ -3,9 +3,8 @@ import pytest
 
 from antiphon.data.augmentation import AugmentedPairs, Shared, find_counterparts, longest_shared
 from antiphon.data.corpus import Corpus, LengthLimits, write_corpus
-from antiphon.torch_free.codec import PairCodec, TextCodec
+from antiphon.torch_free.codec import Chars, Normalisation, PairCodec, TextCodec
 from antiphon.torch_free.readers import Pair
-from antiphon.torch_free.tokenise import Chars, Normalisation
 from antiphon.torch_free.vocab import NO_COUNTERPART, UNKNOWN, Vocab
 
 SOURCE = TextCodec(Normalisation(), Chars(), Vocab("abcdefghijklmn"))

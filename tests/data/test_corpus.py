@@ -7,12 +7,10 @@ from hypothesis import strategies as st
 from antiphon.data import corpus as corpus_module
 from antiphon.data.batch import Batch
 from antiphon.data.corpus import Corpus, LengthLimits, remap_corpus_ids, write_corpus, write_counted_corpus
-from antiphon.torch_free.batch_plan import plan_batches
-from antiphon.torch_free.codec import PairCodec, TextCodec
-from antiphon.torch_free.copied_words import WordIds
+from antiphon.torch_free.batch import plan_batches
+from antiphon.torch_free.codec import Chars, Normalisation, PairCodec, TextCodec, Words
 from antiphon.torch_free.readers import Pair, Source
-from antiphon.torch_free.tokenise import Chars, Normalisation, Words
-from antiphon.torch_free.vocab import END, PAD, START, UNKNOWN, Vocab
+from antiphon.torch_free.vocab import END, PAD, START, UNKNOWN, Vocab, WordIds
 
 SIDE = TextCodec(Normalisation(), Chars(), Vocab("abcdefgh"))
 CODEC = PairCodec(SIDE, SIDE)

@@ -2,9 +2,17 @@ import pytest
 
 from antiphon.data.batch import Batch
 from antiphon.exceptions import InputError
-from antiphon.torch_free.codec import PairCodec, TextCodec, TextTokeniser
+from antiphon.torch_free.codec import (
+    Chars,
+    Normalisation,
+    PairCodec,
+    SentencePiece,
+    TextCodec,
+    TextTokeniser,
+    Words,
+    train_sentencepiece,
+)
 from antiphon.torch_free.readers import Source
-from antiphon.torch_free.tokenise import Chars, Normalisation, SentencePiece, Words, train_sentencepiece
 from antiphon.torch_free.vocab import END, PAD, SPECIALS, UNKNOWN, TokenCounts, Vocab
 
 

@@ -30,7 +30,7 @@ def test_incremental_channel_scores_equal_a_fresh_forward_pass_for_every_prefix(
     anywhere = torch.full((6,), float("-inf"), dtype=torch.float64)
     for j, token in enumerate(batch.source[0]):
         rows = channel.append_rows(rows, only, token[None], only)
-        forward = slow_row(forward, moves.log_write[0, j], None if j == 0 else moves.log_shift[0, j - 1])
+        forward = slow_row(forward, moves.log_write[0, j], None if j == 0 else moves.log_read[0, j - 1])
         last = forward + moves.log_write[0, j]
         anywhere = torch.logaddexp(anywhere, last)
         torch.testing.assert_close(rows.scores.last[0], last)

@@ -23,10 +23,9 @@ from antiphon.models.token_likelihood import token_log_probs
 from antiphon.models.transducer import Transducer
 from antiphon.serve.lattice_view import LatticeInput, LatticeView
 from antiphon.torch_free.channel_weights import Weights
-from antiphon.torch_free.codec import PairCodec, TextCodec
+from antiphon.torch_free.codec import Normalisation, PairCodec, TextCodec, Words
 from antiphon.torch_free.readers import Source
 from antiphon.torch_free.text_streams import StreamGroup
-from antiphon.torch_free.tokenise import Normalisation, Words
 from antiphon.torch_free.vocab import END, Vocab
 from tests.lattice.every_path import listed_best, listed_log_marginal
 from tests.networks import beam_settings, build_network

@@ -4,6 +4,7 @@ import argparse
 import faulthandler
 import os
 import resource
+import shlex
 import sys
 import tempfile
 import time
@@ -29,8 +30,9 @@ def main() -> int:
         prepare(template)
         outcomes, bad = campaign(options, template, Path(folder) / "scratch")
         os.chdir("/")
-    print_table(outcomes)
-    print(f"{sum(outcomes.values())} cases of seed {options.seed}, {bad} ended badly")
+    command = shlex.join(["python", "-m", "tests.fuzz", *sys.argv[1:]])
+    print(f"`{command}`, {time.strftime('%-d %B %Y')}: {sum(outcomes.values()):,} cases, {bad} ended badly\n")
+    print(table_of(outcomes))
     return 1 if bad else 0
 
 
@@ -47,7 +49,7 @@ def parse() -> argparse.Namespace:
 
 def prepare(template: Path) -> None:
     """Makes the sandbox, and keeps cases from waiting, drawing, or starting other processes."""
-    import antiphon.settings_search.trial_runner
+    import antiphon.settings_search.trials
     import antiphon.torch_free.files
     import antiphon.training.fit
     from antiphon.exceptions import RunError
@@ -63,7 +65,7 @@ def prepare(template: Path) -> None:
     os.chdir(template)
     sandbox.build(template)
     antiphon.torch_free.files.WRITER_SECONDS = 0.05
-    antiphon.settings_search.trial_runner.run_trials = no_grid
+    antiphon.settings_search.trials.run_trials = no_grid
 
 
 def campaign(options: argparse.Namespace, template: Path, folder: Path) -> tuple[Counter[tuple[str, str]], int]:
@@ -81,7 +83,7 @@ def campaign(options: argparse.Namespace, template: Path, folder: Path) -> tuple
         case = draw_case(scratch, options.area)
         Path(folder.parent, "current").write_text(f"{number} {case}", encoding="utf-8", errors="backslashreplace")
         verdict = judge(case, [template, folder])
-        outcomes[case.area, str(verdict.status)] += 1
+        outcomes[case.area, "badly" if verdict.faults else str(verdict.status)] += 1
         slow = f", {verdict.seconds:.0f} s" if verdict.seconds > 10 else ""
         if verdict.faults or slow or options.case is not None:
             bad += bool(verdict.faults)
@@ -90,12 +92,15 @@ def campaign(options: argparse.Namespace, template: Path, folder: Path) -> tuple
     return outcomes, bad
 
 
-def print_table(outcomes: "Counter[tuple[str, str]]") -> None:
-    """Areas down, exit statuses across."""
-    statuses = sorted({status for _, status in outcomes})
-    print(f"{'':12}" + "".join(f"{status:>12}" for status in statuses))
-    for area in sorted({area for area, _ in outcomes}):
-        print(f"{area:12}" + "".join(f"{outcomes[area, status]:>12}" for status in statuses))
+def table_of(outcomes: "Counter[tuple[str, str]]") -> str:
+    """Areas down, exit statuses across, as the table of docs/reliability.md."""
+    from tests.fuzz.cases import AREAS
+
+    statuses = sorted({status for _, status in outcomes} | {"0", "2", "badly"})
+    lines = ["| | " + " | ".join(statuses) + " |", "|---" * (len(statuses) + 1) + "|"]
+    for area in (each for each in AREAS if any((each, status) in outcomes for status in statuses)):
+        lines.append(f"| {area} | " + " | ".join(f"{outcomes[area, status]:,}" for status in statuses) + " |")
+    return "\n".join(lines)
 
 
 def indent(text: str) -> str:

@@ -12,7 +12,7 @@ import pytest
 import antiphon as package
 from antiphon.exceptions import InputError, RunError
 from antiphon.integrations.batch import Predictor
-from antiphon.runs.packing import pack_run
+from antiphon.runs.copies import pack_run
 from tests.toy import words
 
 WORDS = [*words(20, seed=3), "", *words(20, seed=4)]

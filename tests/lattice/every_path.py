@@ -13,32 +13,32 @@ def every_path(I: int, J: int) -> Iterator[tuple[int, ...]]:
         yield (*rows, I - 1)
 
 
-def path_score(rows: tuple[int, ...], log_write: Tensor, log_shift: Tensor) -> Tensor:
+def path_score(rows: tuple[int, ...], log_write: Tensor, log_read: Tensor) -> Tensor:
     total = log_write.new_zeros(())
     at = 0
     for j, row in enumerate(rows):
-        total = total + log_shift[at:row, j].sum() + log_write[row, j]
+        total = total + log_read[at:row, j].sum() + log_write[row, j]
         at = row
     return total
 
 
-def listed_log_marginal(log_write: Tensor, log_shift: Tensor) -> Tensor:
+def listed_log_marginal(log_write: Tensor, log_read: Tensor) -> Tensor:
     I, J = log_write.shape
-    return torch.logsumexp(torch.stack([path_score(rows, log_write, log_shift) for rows in every_path(I, J)]), 0)
+    return torch.logsumexp(torch.stack([path_score(rows, log_write, log_read) for rows in every_path(I, J)]), 0)
 
 
-def listed_best(log_write: Tensor, log_shift: Tensor) -> float:
+def listed_best(log_write: Tensor, log_read: Tensor) -> float:
     I, J = log_write.shape
-    return max(float(path_score(rows, log_write, log_shift)) for rows in every_path(I, J))
+    return max(float(path_score(rows, log_write, log_read)) for rows in every_path(I, J))
 
 
-def thesis_log_marginal(log_write: Tensor, log_shift: Tensor) -> Tensor:
+def thesis_log_marginal(log_write: Tensor, log_read: Tensor) -> Tensor:
     """The thesis's own recursion, O(I^2 J): alpha(i, j) sums over every row k of the token before."""
     I, J = log_write.shape
-    write, shift = log_write.exp(), log_shift.exp()
+    write, read = log_write.exp(), log_read.exp()
 
     def jump(k: int, i: int, j: int) -> Tensor:
-        return shift[k:i, j].prod() * write[i, j]
+        return read[k:i, j].prod() * write[i, j]
 
     alpha = torch.stack([jump(0, i, 0) for i in range(I)])
     for j in range(1, J):

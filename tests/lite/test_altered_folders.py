@@ -12,10 +12,8 @@ import pytest
 from antiphon import lite
 from antiphon.exceptions import AntiphonError, RunError
 from antiphon.export.exported_run import export_run
-from antiphon.runs.ensemble_run import ensemble_runs
-from antiphon.runs.noisy_channel_run import combine_runs
-from antiphon.storage.regular_files import digest_file
-from antiphon.storage.sealed_json import parse_sealed, render_sealed
+from antiphon.runs.combined_runs import combine_runs, ensemble_runs
+from antiphon.storage.verified_files import digest_file, parse_sealed, render_sealed
 from tests.lite.drawn_runs import inputs, write_run
 
 ALONE = [

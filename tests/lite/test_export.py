@@ -11,12 +11,12 @@ from antiphon.exceptions import InputError, RunError
 from antiphon.export import exported_run, replacement
 from antiphon.export.exported_run import export_run
 from antiphon.export.replacement import replaced_export
+from antiphon.lite import exported_folder
 from antiphon.lite.exported_folder import FORMAT, ExportedFolder
 from antiphon.recipe.schema import Recipe
-from antiphon.runs.ensemble_run import ensemble_runs
+from antiphon.runs.combined_runs import ensemble_runs
 from antiphon.runs.run_folder import RunFolder
-from antiphon.storage.regular_files import digest_file
-from antiphon.storage.sealed_json import parse_sealed, render_sealed
+from antiphon.storage.verified_files import digest_file, parse_sealed, render_sealed
 from tests.lite.drawn_runs import TEXTS, inputs, write_run
 from tests.sealing import seal_again
 
@@ -99,18 +99,18 @@ def test_a_folder_that_is_replaced_while_it_is_read_is_read_again(made, exported
     calls = 0
 
     def replacing_before(find):
-        def replace_then_find(self, name):
+        def replace_then_find(*arguments):
             nonlocal calls
             calls += 1
             if calls == moment:
                 with replaced_export(exported, force=True) as stage:
                     shutil.copytree(exported.with_name("new"), stage, dirs_exist_ok=True)
-            return find(self, name)
+            return find(*arguments)
 
         return replace_then_find
 
-    for method in ("file", "_digest"):
-        monkeypatch.setattr(ExportedFolder, method, replacing_before(getattr(ExportedFolder, method)))
+    monkeypatch.setattr(ExportedFolder, "file", replacing_before(ExportedFolder.file))
+    monkeypatch.setattr(exported_folder, "digest_listed", replacing_before(exported_folder.digest_listed))
     for moment in range(1, 10):
         calls = 0
         assert lite.load(exported).predict(TEXTS) == expected

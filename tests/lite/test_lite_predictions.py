@@ -5,8 +5,7 @@ import pytest
 import antiphon as package
 from antiphon import lite
 from antiphon.export.exported_run import export_run
-from antiphon.runs.ensemble_run import ensemble_runs
-from antiphon.runs.noisy_channel_run import combine_runs
+from antiphon.runs.combined_runs import combine_runs, ensemble_runs
 from tests.lite.drawn_runs import PREDICTING, TEXTS, inputs, write_run
 
 CLOSE = 1e-4

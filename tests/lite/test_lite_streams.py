@@ -6,7 +6,7 @@ import antiphon as package
 from antiphon import lite
 from antiphon.exceptions import InputError, RecipeError, RunError
 from antiphon.export.exported_run import export_run
-from antiphon.runs.noisy_channel_run import combine_runs
+from antiphon.runs.combined_runs import combine_runs
 from antiphon.torch_free.inputs import as_source
 from antiphon.torch_free.text_streams import run_streams
 from tests.lite.drawn_runs import STREAMING, inputs, write_run

@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rapidfuzz.distance import Levenshtein
 
-from antiphon.metrics.breakdown import Traits, break_down
-from antiphon.metrics.edits import count_edits, edits_between
+from antiphon.metrics.breakdown import Traits, break_down, count_edits, edits_between
 from antiphon.metrics.output_metrics import Outputs, score_outputs
 
 TRAITS = [

@@ -4,8 +4,7 @@ import pytest
 import sacrebleu
 
 from antiphon.exceptions import how_to_install
-from antiphon.metrics import Outputs, missing_metrics_note, perplexity, score_outputs
-from antiphon.metrics.output_metrics import RATIO_METRICS
+from antiphon.metrics.output_metrics import RATIO_METRICS, Outputs, missing_metrics_note, perplexity, score_outputs
 
 
 def outputs(predicted, *references):

@@ -1,7 +1,7 @@
 import pytest
 
-from antiphon.metrics import Outputs, score_outputs
-from antiphon.metrics.output_statistics import statistics_of
+from antiphon.metrics.output_metrics import Outputs, score_outputs
+from antiphon.metrics.output_statistics import SelectionStats
 
 PREDICTED = ["the cat sat on the mat", "a dog", "", "green owls fly by night over the old house"]
 WANTED = ["the cat sat on a mat", "a dog barks", "nothing", "green owls fly at night over the old house"]
@@ -12,7 +12,7 @@ OUTPUTS = Outputs(
 
 @pytest.mark.parametrize("name", ["bleu", "accuracy", "edit_distance", "word_error_rate", "rouge1", "rougeL"])
 def test_the_metric_of_summed_statistics_is_the_metric_of_the_corpus(name):
-    statistics = statistics_of(name, OUTPUTS)
+    statistics = SelectionStats.of(name, OUTPUTS)
     value = score_outputs(OUTPUTS, [name])[name].value
     sign = -1 if name in ("edit_distance", "word_error_rate") else 1
     assert statistics.value(statistics.rows.sum(0)) == pytest.approx(sign * value)
@@ -20,5 +20,5 @@ def test_the_metric_of_summed_statistics_is_the_metric_of_the_corpus(name):
 
 
 def test_chrf_is_taken_as_a_mean_of_sentences():
-    statistics = statistics_of("chrf", OUTPUTS)
+    statistics = SelectionStats.of("chrf", OUTPUTS)
     assert statistics.value(statistics.rows.sum(0)) == pytest.approx(statistics.gain.mean())

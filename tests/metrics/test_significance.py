@@ -4,8 +4,9 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from antiphon.metrics import Outputs, RatioStats, score_outputs, significance
-from antiphon.metrics.significance import bootstrap, compare_systems
+from antiphon.metrics import output_statistics
+from antiphon.metrics.output_metrics import Outputs, RatioStats, score_outputs
+from antiphon.metrics.output_statistics import bootstrap, compare_systems
 
 WORDS = ["the", "a", "cat", "dog", "sat", "ran", "on", "under", "mat", "tree"]
 
@@ -65,7 +66,7 @@ def drawn_shares(number, seed):
 def test_samples_drawn_in_blocks_are_those_drawn_at_once(monkeypatch):
     shares = [drawn_shares(37, seed) for seed in (1, 2)]
     at_once = bootstrap(shares)
-    monkeypatch.setattr(significance, "_MAX_DRAWN", 37 * 7)
+    monkeypatch.setattr(output_statistics, "_MAX_DRAWN", 37 * 7)
     assert bootstrap(shares) == at_once
 
 

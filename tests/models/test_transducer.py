@@ -7,8 +7,7 @@ from antiphon.data.batch import Batch
 from antiphon.lattice import log_marginal, posteriors
 from antiphon.models.transducer import Transducer
 from antiphon.nn import token_logits
-from antiphon.torch_free.copied_words import CopiedWords
-from antiphon.torch_free.vocab import END, UNKNOWN
+from antiphon.torch_free.vocab import END, UNKNOWN, CopiedWords
 from tests.lattice.every_path import listed_log_marginal
 from tests.networks import build_network
 
@@ -44,7 +43,7 @@ def test_log_prob_of_a_batch_equals_listing_every_path_of_each_pair(choice):
     together = model.log_prob(Batch.of(*zip(*triples, strict=True)))
     for b, triple in enumerate(triples):
         moves = model.moves(Batch.of(*([part] for part in triple)))
-        torch.testing.assert_close(together[b], listed_log_marginal(moves.log_write[0], moves.log_shift[0]))
+        torch.testing.assert_close(together[b], listed_log_marginal(moves.log_write[0], moves.log_read[0]))
 
 
 @pytest.mark.parametrize("choice", [*CHOICES[::3], {"context": "attention"}])
@@ -60,7 +59,7 @@ def test_label_smoothing_mixes_the_token_of_each_cell_with_the_mean_of_all(choic
     of_token = cells.gather(3, batch.target[:, None, :, None].expand(-1, cells.shape[1], -1, -1))[..., 0]
     moves = model.moves(batch)
     smoothed = moves.log_write + share * (cells.mean(3) - of_token)
-    expected = log_marginal(smoothed, moves.log_shift, batch.source_lengths, batch.target_lengths)
+    expected = log_marginal(smoothed, moves.log_read, batch.source_lengths, batch.target_lengths)
     torch.testing.assert_close(model.log_prob(batch, share), expected)
     torch.testing.assert_close(model.log_prob(batch.padded(3, 8, 8), share)[:2], expected)
 
@@ -113,7 +112,7 @@ def _mass_of_outputs(model, length):
 def test_geometric_transition_is_its_closed_form_and_fixed():
     model = model_of(transition="geometric", emit_probability=0.3)
     moves = model.moves(Batch.of([ids(4, 5)], [ids(6, 6)]))
-    torch.testing.assert_close(moves.log_shift, torch.full((1, 3, 3), math.log(0.7), dtype=torch.float64))
+    torch.testing.assert_close(moves.log_read, torch.full((1, 3, 3), math.log(0.7), dtype=torch.float64))
     assert not any(name.startswith("transition") for name, _ in model.named_parameters())
     assert "transition.constant_log_odds" in model.state_dict()
 

@@ -4,7 +4,7 @@ import random
 from itertools import product
 
 from antiphon.api import train
-from antiphon.runs.noisy_channel_run import combine_runs
+from antiphon.runs.combined_runs import combine_runs
 from tests.toy import inflect, words, write_pairs, write_questions, write_vectors
 
 SMALL = {"model": {"hidden_size": 32, "dropout": 0.1}, "search": {"beam": 4}}

@@ -4,7 +4,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from antiphon.report.sections import Section, as_markdown, as_text, as_tsv
+from antiphon.report.tables import Section, as_markdown, as_text, as_tsv
 from antiphon.terminal import one_line
 
 CELLS = st.text(st.characters(codec="utf-8"), max_size=12) | st.text("|\\`*_[]<>~$&#-+\t\n\r: a", max_size=8)

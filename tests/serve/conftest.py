@@ -3,7 +3,7 @@
 import pytest
 
 import antiphon as package
-from antiphon.runs.noisy_channel_run import combine_runs
+from antiphon.runs.combined_runs import combine_runs
 from tests.serve.processes import start
 from tests.toy import inflect, words, write_pairs, write_questions, write_vectors
 

@@ -8,10 +8,16 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from antiphon.data.part_files import PartFolder
 from antiphon.exceptions import RunError
-from antiphon.storage.atomic import atomic_replacement, new_scratch_folder, scratch_name, sweep, write_atomically
-from antiphon.storage.folder_lock import locked
-from antiphon.storage.part_folder import PartFolder
+from antiphon.storage.atomic import (
+    atomic_replacement,
+    locked,
+    new_scratch_folder,
+    scratch_name,
+    sweep,
+    write_atomically,
+)
 from antiphon.storage.staging import staging_folder
 from tests.subprocesses import run_python
 
@@ -172,7 +178,7 @@ def test_the_lock_of_a_killed_process_does_not_block(tmp_path):
     program = """
 import os, sys
 from pathlib import Path
-from antiphon.storage.folder_lock import locked
+from antiphon.storage.atomic import locked
 from antiphon.storage.staging import staging_folder
 if os.fork() == 0:
     with locked(Path(sys.argv[1])):

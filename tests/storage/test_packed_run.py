@@ -11,9 +11,8 @@ import pytest
 
 import antiphon as package
 from antiphon.exceptions import RunError
-from antiphon.runs.ensemble_run import ensemble_runs
-from antiphon.runs.noisy_channel_run import combine_runs
-from antiphon.runs.packing import pack_run
+from antiphon.runs.combined_runs import combine_runs, ensemble_runs
+from antiphon.runs.copies import pack_run
 from antiphon.runs.run_folder import RunFolder, open_for_writing
 from antiphon.storage.atomic import is_unfinished
 from antiphon.storage.packed_run import pack_folder

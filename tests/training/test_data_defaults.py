@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from antiphon.recipe.recipe_file import parse_recipe
-from antiphon.torch_free.codec import PairCodec, TextCodec
-from antiphon.torch_free.tokenise import Chars, Normalisation, Words
+from antiphon.torch_free.codec import Chars, Normalisation, PairCodec, TextCodec, Words
 from antiphon.torch_free.vocab import Vocab
 from antiphon.training.data.data_defaults import with_data_defaults, with_model_defaults, with_search_defaults
 

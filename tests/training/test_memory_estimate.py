@@ -15,8 +15,7 @@ from antiphon.ranking.question_batches import MatchBatch
 from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.model_sections import MatcherSection, TransducerSection
 from antiphon.runs.build import build_model
-from antiphon.torch_free.codec import PairCodec, TextCodec
-from antiphon.torch_free.tokenise import Chars, Normalisation
+from antiphon.torch_free.codec import Chars, Normalisation, PairCodec, TextCodec
 from antiphon.torch_free.vocab import SPECIALS, Vocab
 from antiphon.training.step.ema import EMA
 from antiphon.training.step.memory_estimate import estimate_memory

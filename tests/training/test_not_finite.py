@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file
 
 from antiphon.exceptions import RunError
-from antiphon.metrics import perplexity
+from antiphon.metrics.output_metrics import perplexity
 from antiphon.recipe.recipe_file import load_recipe
 from antiphon.training.data.epoch_batches import EpochBatches
 from antiphon.training.fit import train

@@ -1,8 +1,7 @@
 """Lists of candidates that grow over several searches."""
 
-from antiphon.torch_free.codec import PairCodec, TextCodec
+from antiphon.torch_free.codec import Chars, Normalisation, PairCodec, TextCodec
 from antiphon.torch_free.readers import Pair
-from antiphon.torch_free.tokenise import Chars, Normalisation
 from antiphon.torch_free.vocab import Vocab
 from antiphon.tune.nbest_lists import NBestLists
 

@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from antiphon.tune.weight_search import CandidateTable, find_weights
+from antiphon.tune.nbest_lists import CandidateTable
+from antiphon.tune.weight_search import find_weights
 
 
 def table_of(weights, sentences=200, candidates=12, seed=0):

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from antiphon.api.ranking_model import RankingModel
     from antiphon.api.train_recipe import train
     from antiphon.api.word_links import LinkOptions, WordLinks
-    from antiphon.data.gold_links import GoldLinks
+    from antiphon.metrics.gold_links import GoldLinks
+    from antiphon.nn.transducer_loss import transducer_loss
     from antiphon.report.error_report import ErrorReport, Suspect
     from antiphon.torch_free.inputs import PredictOptions, SourceLike, StreamOptions
     from antiphon.torch_free.lexicon import Lexicon
@@ -44,6 +45,7 @@ __all__ = [
     "load",
     "load_planner",
     "train",
+    "transducer_loss",
 ]
 
 _MODULES = {
@@ -53,7 +55,7 @@ _MODULES = {
     "Candidate": "antiphon.torch_free.results",
     "ErrorReport": "antiphon.report.error_report",
     "Evaluation": "antiphon.torch_free.results",
-    "GoldLinks": "antiphon.data.gold_links",
+    "GoldLinks": "antiphon.metrics.gold_links",
     "Lexicon": "antiphon.torch_free.lexicon",
     "LinkOptions": "antiphon.api.word_links",
     "Model": "antiphon.api.model",
@@ -69,6 +71,7 @@ _MODULES = {
     "load": "antiphon.api.load_model",
     "load_planner": "antiphon.api.load_model",
     "train": "antiphon.api.train_recipe",
+    "transducer_loss": "antiphon.nn.transducer_loss",
 }
 """Where each name is."""
 

@@ -7,8 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from antiphon.exceptions import InputError
-from antiphon.metrics.breakdown import EVERY_BREAKDOWN, By, Traits, break_down
-from antiphon.metrics.edits import count_edits
+from antiphon.metrics.breakdown import EVERY_BREAKDOWN, By, Traits, break_down, count_edits
 from antiphon.metrics.output_metrics import Outputs, accuracy
 from antiphon.report.error_report import Difference, ErrorReport, Mistake, ModelDifferences, Suspect
 from antiphon.torch_free.inputs import check_choices

@@ -5,13 +5,12 @@ from typing import TYPE_CHECKING
 
 from antiphon.api.error_analysis import traits_of
 from antiphon.exceptions import InputError
-from antiphon.metrics import Outputs, Score, deletion_metrics, perplexity, score_outputs
 from antiphon.metrics.breakdown import By, Group, break_down
+from antiphon.metrics.output_metrics import Outputs, Score, deletion_metrics, perplexity, score_outputs
 from antiphon.runs.build import task_metrics
-from antiphon.torch_free.codec import PairCodec
+from antiphon.torch_free.codec import PairCodec, Words
 from antiphon.torch_free.readers import Source
 from antiphon.torch_free.results import Evaluation
-from antiphon.torch_free.tokenise import Words
 
 if TYPE_CHECKING:
     from antiphon.api.model import Model

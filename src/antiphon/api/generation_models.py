@@ -31,7 +31,7 @@ from antiphon.recipe.kinds import KINDS, resolve
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import build_beam, build_search
 from antiphon.runs.run_folder import RunFolder, load_any_network
-from antiphon.torch_free.batch_plan import plan_batches
+from antiphon.torch_free.batch import plan_batches
 from antiphon.torch_free.candidate_search import CandidateSearch
 from antiphon.torch_free.channel_weights import Weights
 from antiphon.torch_free.codec import PairCodec

@@ -9,10 +9,10 @@ from torch import nn
 from antiphon.api.error_analysis import LocatedPair, check_breakdowns, find_errors, find_suspicious
 from antiphon.api.evaluation import evaluate_outputs, evaluation_of, score_task, with_references
 from antiphon.api.word_links import LinkOptions, WordLinker, WordLinks
-from antiphon.data.gold_links import GoldLinks
-from antiphon.metrics import Outputs
 from antiphon.metrics.breakdown import EVERY_BREAKDOWN, By
 from antiphon.metrics.delay import Delays, score_delays
+from antiphon.metrics.gold_links import GoldLinks
+from antiphon.metrics.output_metrics import Outputs
 from antiphon.ranking.question_files import Judgements, Question, QuestionSet
 from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.schema import Recipe

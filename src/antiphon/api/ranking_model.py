@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from antiphon.api.model import Model
 from antiphon.exceptions import InputError
-from antiphon.metrics import RatioStats
+from antiphon.metrics.output_metrics import RatioStats
 from antiphon.ranking.question_files import Answer, Judgements, Question, QuestionSet, judgements_of, select_questions
 from antiphon.ranking.rankers import LogOddsRanker, WordWeights, rankings_of
 from antiphon.ranking.ranking_metrics import compute_ranking_metrics
@@ -13,10 +13,9 @@ from antiphon.ranking.saved_rankers import load_ranker
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import build_normalisation
 from antiphon.runs.run_folder import RunFolder
-from antiphon.torch_free.codec import PairCodec, TextCodec
+from antiphon.torch_free.codec import PairCodec, TextCodec, Words
 from antiphon.torch_free.inputs import check_several
 from antiphon.torch_free.results import Evaluation, Ranked
-from antiphon.torch_free.tokenise import Words
 from antiphon.torch_free.vocab import Vocab
 
 

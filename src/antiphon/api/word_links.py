@@ -6,17 +6,15 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
-from antiphon.data.gold_links import GoldLinks, Link
 from antiphon.decode.symmetrisation import COMBINATIONS
 from antiphon.exceptions import InputError
-from antiphon.metrics import Score
-from antiphon.metrics.alignment_metrics import score_links
+from antiphon.metrics.gold_links import GoldLinks, Link, score_links
+from antiphon.metrics.output_metrics import Score
 from antiphon.terminal import one_line
-from antiphon.torch_free.codec import TextCodec
+from antiphon.torch_free.codec import Chars, TextCodec
 from antiphon.torch_free.inputs import check_choices, check_model, check_probability
 from antiphon.torch_free.readers import Source
 from antiphon.torch_free.results import Alignment
-from antiphon.torch_free.tokenise import Chars
 
 if TYPE_CHECKING:
     from antiphon.api.model import Model

@@ -32,14 +32,13 @@ import typer
 
 from antiphon.cli.evaluate import show
 from antiphon.cli.loading import load_run
-from antiphon.cli.options import Device, Run, Threads, finite
-from antiphon.cli.picture_file import PictureFile, check_picture
+from antiphon.cli.options import Device, PictureFile, Run, Threads, check_picture, finite
 from antiphon.exceptions import InputError
 from antiphon.terminal import count_of, print_note, printable
 
 if TYPE_CHECKING:
     from antiphon.api import Alignment, LinkOptions, Model, WordLinks
-    from antiphon.data.gold_links import GoldPairs
+    from antiphon.metrics.gold_links import GoldPairs
     from antiphon.torch_free.readers import Pair
 
 
@@ -70,22 +69,16 @@ class Combine(StrEnum):
 
 
 OptionalFiles = Annotated[
-    list[Path] | None,
-    typer.Argument(
-        metavar="FILE", help="Pairs: one TSV, or two parallel files; GOLD may have them.", show_default=False
-    ),
+    list[Path] | None, typer.Argument(metavar="FILE", help="Pairs: one TSV, or two parallel files; GOLD may have them.")
 ]
 FormatOption = Annotated[Format, typer.Option(help="i-j pairs, JSON lines with posteriors, or a picture per pair.")]
 Folder = Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the pictures of --format.")]
 Limit = Annotated[int, typer.Option(metavar="N", min=1, max=10_000, help="Maximum number of pictures.")]
 Gold = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="GOLD", help="Print alignment error rate, precision and recall on gold links.", show_default=False
-    ),
+    Path | None, typer.Option(metavar="GOLD", help="Print alignment error rate, precision and recall on gold links.")
 ]
 GoldFormatOption = Annotated[
-    GoldFormat | None, typer.Option(help="Format of GOLD; default: recognised by its first line.", show_default=False)
+    GoldFormat | None, typer.Option(help="Format of GOLD; default: recognised by its first line.")
 ]
 Threshold = Annotated[
     float | None,
@@ -95,16 +88,10 @@ Threshold = Annotated[
         max=1.0,
         callback=finite,
         help="Link words with a posterior (or attention weight) above P, which is more than 0.",
-        show_default=False,
     ),
 ]
-Reverse = Annotated[
-    Path | None,
-    typer.Option(metavar="RUN", help="A run of the other direction, to combine with.", show_default=False),
-]
-CombineOption = Annotated[
-    Combine | None, typer.Option(help="How --reverse is combined; default: grow-diag.", show_default=False)
-]
+Reverse = Annotated[Path | None, typer.Option(metavar="RUN", help="A run of the other direction, to combine with.")]
+CombineOption = Annotated[Combine | None, typer.Option(help="How --reverse is combined; default: grow-diag.")]
 
 SwapOption = Annotated[
     bool, typer.Option("--swap", help="FILE and GOLD have the target first, unlike the training pairs.")
@@ -144,7 +131,9 @@ def command(
         options["reverse"] = load_run(reverse, device, threads)
     as_json = format is Format.jsonl
     if evaluate is None:
-        write_links(model.word_links(read_files(model, file, swap=swap), **options), as_json=as_json)
+        methods = write(model.word_links(read_files(model, file, swap=swap), **options), as_json=as_json)
+        if any("attention" in method for method in methods):
+            print_note("these links come from attention weights, which are not an alignment")
     else:
         gold = read_gold_pairs(model, file, evaluate, gold_format)
         gold = gold.swapped() if swap else gold
@@ -179,7 +168,7 @@ def read_gold_pairs(
     model: "Model", files: list[Path] | None, gold: Path, gold_format: GoldFormat | None
 ) -> "GoldPairs":
     """Pairs with gold links, as in the files; a note on standard error counts pairs without links."""
-    from antiphon.data.gold_links import read_gold
+    from antiphon.metrics.gold_links import read_gold
 
     pairs = list(read_files(model, files, swap=False)) if files else None
     found = read_gold(gold, pairs, None if gold_format is None else gold_format.value)
@@ -199,14 +188,13 @@ def check_gold(found: "GoldPairs", gold: Path, *, has_features: bool) -> None:
         )
 
 
-def write_links(found: "Iterable[WordLinks]", *, as_json: bool) -> None:
-    """Prints the links of each pair; a note on standard error says if they are of attention."""
+def write(found: "Iterable[Alignment | WordLinks]", *, as_json: bool) -> set[str]:
+    """Prints one line for each pair; the methods that the links come from."""
     methods = set()
     for each in found:
         methods.add(each.method)
         print(json.dumps(each.to_dict(), ensure_ascii=False) if as_json else each.pharaoh())
-    if any("attention" in method for method in methods):
-        print_note("these links come from attention weights, which are not an alignment")
+    return methods
 
 
 def show_alignments(
@@ -221,12 +209,6 @@ def show_alignments(
         first = list(islice(alignments, 1))  # what cannot be aligned is refused before a folder is made
         out.mkdir(parents=True, exist_ok=True)
         draw(chain(first, alignments), [out / f"{number:04d}.{format.value}" for number in range(1, limit + 1)])
-
-
-def write(alignments: "Iterable[Alignment]", *, as_json: bool) -> None:
-    """Prints one line for each pair."""
-    for alignment in alignments:
-        print(json.dumps(alignment.to_dict(), ensure_ascii=False) if as_json else alignment.pharaoh())
 
 
 def draw(alignments: "Iterable[Alignment]", paths: Iterable[Path]) -> None:

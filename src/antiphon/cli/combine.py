@@ -29,22 +29,14 @@ class Reading(StrEnum):
     anywhere = "anywhere"
 
 
-Direct = Annotated[Path, typer.Option(metavar="RUN", help="Run that maps inputs to outputs.", show_default=False)]
+Direct = Annotated[Path, typer.Option(metavar="RUN", help="Run that maps inputs to outputs.")]
 Channel = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="RUN", help="Run of a unidirectional transducer trained with data.swap=true.", show_default=False
-    ),
+    Path | None, typer.Option(metavar="RUN", help="Run of a unidirectional transducer trained with data.swap=true.")
 ]
-LanguageModel = Annotated[
-    Path | None, typer.Option(metavar="RUN", help="Run of a language model over outputs.", show_default=False)
-]
-Out = Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the combined run.", show_default=False)]
+LanguageModel = Annotated[Path | None, typer.Option(metavar="RUN", help="Run of a language model over outputs.")]
+Out = Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the combined run.")]
 WeightsOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="L1,L2,L3,L4", help="Weights of direct, channel, language model and length.", show_default=False
-    ),
+    str | None, typer.Option(metavar="L1,L2,L3,L4", help="Weights of direct, channel, language model and length.")
 ]
 Proposals = Annotated[
     int | None,
@@ -53,7 +45,6 @@ Proposals = Annotated[
         min=1,
         max=MAX_HYPOTHESES,
         help="Proposals of the direct model per hypothesis; default: that of the recipe.",
-        show_default=False,
     ),
 ]
 ChannelPrefix = Annotated[
@@ -74,7 +65,7 @@ def command(
     force: Force = False,
 ) -> None:
     """Combines trained runs into a noisy channel."""
-    from antiphon.runs.noisy_channel_run import combine_runs
+    from antiphon.runs.combined_runs import combine_runs
     from antiphon.runs.run_folder import RunFolder
     from antiphon.terminal import printable
 

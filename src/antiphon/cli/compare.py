@@ -25,8 +25,8 @@ from antiphon.torch_free.files import is_pipe
 
 if TYPE_CHECKING:
     from antiphon.api import Model
-    from antiphon.cli.test_set import TestSet
-    from antiphon.metrics import Outputs
+    from antiphon.cli.loading import TestSet
+    from antiphon.metrics.output_metrics import Outputs
     from antiphon.report.comparison import ComparedSystems, System
 
 
@@ -81,7 +81,7 @@ def compare_outputs(
     runs: list[Path], file: Path, references: list[Path], beam: int | None, device: str, threads: int | None
 ) -> "ComparedSystems":
     """Compares the outputs of runs on the same pairs."""
-    from antiphon.cli.test_set import read_test_set
+    from antiphon.cli.loading import read_test_set
     from antiphon.report.comparison import compare
     from antiphon.runs.build import task_metrics
 
@@ -113,7 +113,7 @@ def check_same_vocabulary(other: "tuple[Path, Model]", first: "tuple[Path, Model
 
 def predict_all(run: Path, model: "Model", test: "TestSet", beam: int | None) -> "tuple[System, Outputs]":
     """The outputs of a run, with their speed and the perplexity of the references."""
-    from antiphon.metrics import perplexity
+    from antiphon.metrics.output_metrics import perplexity
     from antiphon.report.comparison import System
     from antiphon.runs.run_folder import RunFolder
     from antiphon.torch_free.readers import Source

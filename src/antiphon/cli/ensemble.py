@@ -30,8 +30,8 @@ class Mean(StrEnum):
 
 
 def command(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN RUN ...", help="Runs to combine.", show_default=False)],
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the ensemble.", show_default=False)],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN RUN ...", help="Runs to combine.")],
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the ensemble.")],
     mean: Annotated[
         Mean, typer.Option(help="Average probabilities, or their logarithms (of answers: log odds).")
     ] = Mean.probabilities,
@@ -40,7 +40,7 @@ def command(
     """Combines runs into one that averages their probabilities."""
     from antiphon.ranking.ensemble_rankers import ensemble_rankers
     from antiphon.recipe.kinds import KINDS
-    from antiphon.runs.ensemble_run import ensemble_runs
+    from antiphon.runs.combined_runs import ensemble_runs
     from antiphon.runs.run_folder import RunFolder
     from antiphon.terminal import printable
 

@@ -25,8 +25,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from antiphon.cli.loading import load_predicting_run, load_run, writes_no_outputs
-from antiphon.cli.options import Beam, ByOption, Device, PairFiles, Run, Threads, parse_breakdowns
-from antiphon.cli.output_file import check_new
+from antiphon.cli.options import Beam, ByOption, Device, PairFiles, Run, Threads, check_new, parse_breakdowns
 from antiphon.exceptions import InputError, RunError
 
 if TYPE_CHECKING:
@@ -43,19 +42,14 @@ class Format(StrEnum):
 
 
 Against = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="RUN", help="Also list the pairs that only one of the two runs gets right.", show_default=False
-    ),
+    Path | None, typer.Option(metavar="RUN", help="Also list the pairs that only one of the two runs gets right.")
 ]
 Suspicious = Annotated[
     bool, typer.Option("--suspicious", help="List the pairs that the run finds improbable instead of its mistakes.")
 ]
 Most = Annotated[int, typer.Option(metavar="N", min=0, max=10**9, help="Maximum number of pairs to list; 0: all.")]
 FormatOption = Annotated[Format, typer.Option(help="For a terminal, a spreadsheet, a document or a program.")]
-Out = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Write the report to this new file.", show_default=False)
-]
+Out = Annotated[Path | None, typer.Option(metavar="FILE", help="Write the report to this new file.")]
 
 
 def command(
@@ -73,7 +67,7 @@ def command(
 ) -> None:
     """Reports what a run gets wrong."""
     from antiphon.api import RankingModel
-    from antiphon.cli.test_set import note_unknown_features, read_test_set
+    from antiphon.cli.loading import note_unknown_features, read_test_set
     from antiphon.report.error_formats import write_errors, write_suspects
 
     breakdowns = parse_breakdowns(by)

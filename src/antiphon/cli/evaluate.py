@@ -14,7 +14,6 @@ Examples:
 
 import json
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -29,6 +28,7 @@ from antiphon.cli.options import (
     Device,
     EmitBias,
     Margin,
+    PictureFile,
     Policy,
     Qrels,
     Questions,
@@ -38,32 +38,27 @@ from antiphon.cli.options import (
     SearchSettings,
     StreamPolicy,
     Threads,
+    check_picture,
     parse_breakdowns,
     parse_numbers,
     refuse_options,
 )
-from antiphon.cli.picture_file import PictureFile, check_picture
 from antiphon.exceptions import InputError, RecipeError
 from antiphon.terminal import one_line, print_note
 from antiphon.torch_free.inputs import MAX_BIAS
 
 if TYPE_CHECKING:
     from antiphon.api import Evaluation, Model, StreamOptions
-    from antiphon.cli.test_set import TestSet
+    from antiphon.cli.loading import TestSet
 
 TestFiles = Annotated[
-    list[Path],
-    typer.Argument(metavar="FILE", help="Pairs: one TSV, or two parallel files. For rankers: questions."),
+    list[Path], typer.Argument(metavar="FILE", help="Pairs: one TSV, or two parallel files. For rankers: questions.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, or one per bias of --sweep.")]
 Online = Annotated[bool, typer.Option("--online", help="Feed inputs token by token, and measure the delay too.")]
 Sweep = Annotated[
     str | None,
-    typer.Option(
-        metavar="B1,B2,...",
-        help="Evaluate online with each of these emit biases, and draw RUN/online.png.",
-        show_default=False,
-    ),
+    typer.Option(metavar="B1,B2,...", help="Evaluate online with each of these emit biases, and draw RUN/online.png."),
 ]
 
 
@@ -133,8 +128,8 @@ def check_stream_options(given: Mapping[str, object], *, online: bool, sweep: st
 
 def read_pairs(model: "Model", files: list[Path], references: list[Path]) -> "TestSet":
     """The test pairs; notes on unknown features and on metrics that cannot be computed go to standard error."""
-    from antiphon.cli.test_set import note_unknown_features, read_test_set
-    from antiphon.metrics import has_fourgrams, missing_metrics_note
+    from antiphon.cli.loading import note_unknown_features, read_test_set
+    from antiphon.metrics.output_metrics import has_fourgrams, missing_metrics_note
     from antiphon.runs.build import task_metrics
 
     test = read_test_set(model.recipe, files, references)
@@ -151,8 +146,7 @@ def show(evaluation: "Evaluation", *, as_json: bool) -> None:
     """Prints a table of metrics and one for each kind of group, or one JSON object."""
     from antiphon.console import PlainConsole
     from antiphon.report.error_formats import group_sections
-    from antiphon.report.sections import print_sections
-    from antiphon.report.tables import metrics_table
+    from antiphon.report.tables import metrics_table, print_sections
 
     if as_json:
         print(json.dumps(evaluation.to_dict(), ensure_ascii=False))
@@ -181,6 +175,7 @@ def run_sweep(
     as_json: bool,
 ) -> None:
     """Evaluates online with every bias, prints the results, and draws them into ``plot`` or into the run."""
+    from antiphon.report.plots import optional_picture
     from antiphon.runs.run_folder import open_for_writing
 
     if plot is not None:
@@ -192,7 +187,7 @@ def run_sweep(
         found = evaluate_biases(model, test, biases, options)
         show_sweep(found, as_json=as_json)
         picture = folder.path / "online.png"
-        with _optional_picture(picture), folder.changed() as new:
+        with optional_picture(picture, print_note), folder.changed() as new:
             draw_sweep(found, new.path / picture.name)
 
 
@@ -217,13 +212,6 @@ def show_sweep(evaluations: "dict[float, Evaluation]", *, as_json: bool) -> None
             print(json.dumps(evaluation.to_dict() | {"emit_bias": bias}, ensure_ascii=False))
     else:
         PlainConsole().print(sweep_table(evaluations))
-
-
-def _optional_picture(picture: Path) -> AbstractContextManager[None]:
-    """Inside, a missing drawing library is a note on standard error, not an error."""
-    from antiphon.report.plots import optional_picture
-
-    return optional_picture(picture, print_note)
 
 
 def draw_sweep(evaluations: "dict[float, Evaluation]", path: Path) -> None:

@@ -20,7 +20,7 @@ import typer
 
 from antiphon.cli.options import Run
 
-Out = Annotated[Path, typer.Option(metavar="FOLDER", help="A new folder for the exported run.", show_default=False)]
+Out = Annotated[Path, typer.Option(metavar="FOLDER", help="A new folder for the exported run.")]
 Int8 = Annotated[bool, typer.Option("--int8", help="Store weights with 8 bits: a smaller folder, less exact.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace the exported run in the folder, if there is one.")]
 

@@ -15,20 +15,18 @@ from typing import Annotated
 
 import typer
 
-from antiphon.cli.output_file import refuse_run_file
+from antiphon.cli.options import refuse_run_file
 from antiphon.exceptions import InputError
 
-Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder of part files.", show_default=False)]
-Out = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Where to write; default: standard output.", show_default=False)
-]
+Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder of part files.")]
+Out = Annotated[Path | None, typer.Option(metavar="FILE", help="Where to write; default: standard output.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace the file, if there is one.")]
 
 
 def command(folder: Folder, out: Out = None, force: Force = False) -> None:
     """Writes all parts of a folder as one file."""
+    from antiphon.data.part_files import PartFolder
     from antiphon.storage.atomic import atomic_replacement
-    from antiphon.storage.part_folder import PartFolder
 
     parts = PartFolder.open(folder)
     parts.refuse_missing()

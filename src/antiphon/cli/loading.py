@@ -1,15 +1,20 @@
-"""Loading of runs by verbs, which choose the number of threads for the whole process."""
+"""What commands load: runs, for which they choose the number of threads of the whole process, and test sets."""
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from antiphon.exceptions import RunError
-from antiphon.terminal import print_note
+from antiphon.exceptions import InputError, RunError
+from antiphon.terminal import count_of, one_line, print_note
 
 if TYPE_CHECKING:
     from antiphon.api import Model
+    from antiphon.recipe.schema import Recipe
     from antiphon.runs.run_folder import RunFolder
+    from antiphon.torch_free.readers import Pair
+
+_FEATURES_SHOWN = 5
 
 
 def load_run(run: Path, device: str, threads: int | None, settings: Sequence[str] | None = None) -> "Model":
@@ -72,3 +77,56 @@ def note_unfinished(folder: "RunFolder", run: Path) -> None:
     """Says that a run is used before its training has ended, if it is."""
     if not folder.metrics() and folder.checkpoint.exists():
         print_note(f"{run}: its training has not ended; this is its best epoch so far")
+
+
+class TestSet(NamedTuple):
+    """Pairs with text in them, and the further references of each."""
+
+    pairs: "list[Pair]"
+    more_references: list[list[str]]
+
+
+def read_test_set(recipe: "Recipe", files: Sequence[Path], references: Sequence[Path] = ()) -> TestSet:
+    """The pairs of a file as a run reads them; a note on standard error counts skipped lines without text."""
+    from antiphon.runs.build import reads_source
+    from antiphon.torch_free.readers import is_filled, no_pairs, pair_files
+    from antiphon.training.data.prepare import pairs_of
+
+    indices: list[int] = []
+    filled: list[Pair] = []
+    lines = 0
+    for pair in pairs_of(recipe, pair_files(files)):
+        if is_filled(pair, targets_only=not reads_source(recipe)):
+            indices.append(lines)
+            filled.append(pair)
+        lines += 1
+    if not filled:
+        raise no_pairs(files[0])
+    if len(filled) < lines:
+        print_note(f"{count_of(lines - len(filled), 'line')} without a source or a target skipped")
+    further = [_reference_lines(path, lines, files[0]) for path in references]
+    return TestSet(filled, [[references[index] for references in further] for index in indices])
+
+
+def note_unknown_features(model: "Model", pairs: "Sequence[Pair]") -> None:
+    """Prints on standard error the features that training never saw, each with the nearest known one."""
+    from antiphon.torch_free.inputs import nearest_feature
+
+    known = model.codec.known_features
+    unknown = Counter(feature for pair in pairs for feature in set(pair.features) - known)
+    if unknown:
+        named = ", ".join(
+            f"{one_line(feature)} ({times:,}; nearest: {one_line(nearest_feature(feature, known)) or 'none'})"
+            for feature, times in unknown.most_common(_FEATURES_SHOWN)
+        )
+        more = ", ..." if len(unknown) > _FEATURES_SHOWN else ""
+        print_note(f"features never seen in training: {named}{more}")
+
+
+def _reference_lines(path: Path, wanted: int, file: Path) -> list[str]:
+    from antiphon.torch_free.files import read_lines
+
+    lines = list(read_lines(path))
+    if len(lines) != wanted:
+        raise InputError(f"{path}: {count_of(len(lines), 'line')}, expected {wanted:,} as in {file}")
+    return lines

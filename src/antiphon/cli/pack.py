@@ -21,17 +21,14 @@ from antiphon.cli.options import Run
 from antiphon.terminal import printable
 
 Out = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE", help="Where to write; default: NAME-OF-RUN.zip in the current folder.", show_default=False
-    ),
+    Path | None, typer.Option(metavar="FILE", help="Where to write; default: NAME-OF-RUN.zip in the current folder.")
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace the file, if there is one.")]
 
 
 def command(run: Run, out: Out = None, force: Force = False) -> None:
     """Packs a run into one file."""
-    from antiphon.runs.packing import pack_run
+    from antiphon.runs.copies import pack_run
     from antiphon.runs.run_folder import RunFolder
 
     folder = RunFolder.open(run)

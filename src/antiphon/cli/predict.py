@@ -47,8 +47,7 @@ from antiphon.cli.options import (
     Threads,
     refuse_options,
 )
-from antiphon.cli.prediction_job import OutputFormat, PredictionJob
-from antiphon.cli.prediction_notes import Notes, Progress, count_lines
+from antiphon.cli.prediction_job import Notes, OutputFormat, PredictionJob, Progress, count_lines
 from antiphon.cli.shards import predict_shard
 
 Inputs = Annotated[
@@ -56,31 +55,17 @@ Inputs = Annotated[
 ]
 NBest = Annotated[
     int | None,
-    typer.Option(
-        metavar="N",
-        min=1,
-        max=MAX_HYPOTHESES,
-        help="Outputs per input; default: 1, with --cover 100.",
-        show_default=False,
-    ),
+    typer.Option(metavar="N", min=1, max=MAX_HYPOTHESES, help="Outputs per input; default: 1, with --cover 100."),
 ]
 Cover = Annotated[
     float | None,
     typer.Option(
-        metavar="P",
-        help="The fewest outputs whose probabilities add up to this, such as 0.9; at most --nbest.",
-        show_default=False,
+        metavar="P", help="The fewest outputs whose probabilities add up to this, such as 0.9; at most --nbest."
     ),
 ]
 Sample = Annotated[
     int | None,
-    typer.Option(
-        metavar="N",
-        min=1,
-        max=MAX_HYPOTHESES,
-        help="Draw this many outputs per input at random instead.",
-        show_default=False,
-    ),
+    typer.Option(metavar="N", min=1, max=MAX_HYPOTHESES, help="Draw this many outputs per input at random instead."),
 ]
 Seed = Annotated[int, typer.Option(metavar="N", help="Random seed of --sample.")]
 Explain = Annotated[
@@ -88,10 +73,7 @@ Explain = Annotated[
 ]
 FormatOption = Annotated[Format, typer.Option(help="One output per line, or one JSON object per line.")]
 LexiconFile = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE", help="Pairs as for training; their inputs get the outputs listed there.", show_default=False
-    ),
+    Path | None, typer.Option(metavar="FILE", help="Pairs as for training; their inputs get the outputs listed there.")
 ]
 AllowUnknown = Annotated[
     bool,
@@ -109,19 +91,13 @@ Processes = Annotated[
 ShardOption = Annotated[
     str,
     typer.Option(
-        metavar="I/N",
-        help="Predict one of N shards, counted from 1; needs --out. Default: 1/1, all of the file.",
-        show_default=False,
+        metavar="I/N", help="Predict one of N shards, counted from 1; needs --out. Default: 1/1, all of the file."
     ),
 ]
 Out = Annotated[
-    Path | None,
-    typer.Option(metavar="FOLDER", help="Write part files into this folder, for antiphon join.", show_default=False),
+    Path | None, typer.Option(metavar="FOLDER", help="Write part files into this folder, for antiphon join.")
 ]
-PartLines = Annotated[
-    int | None,
-    typer.Option(metavar="N", min=1, help="Lines of input of each part; default: 4096.", show_default=False),
-]
+PartLines = Annotated[int | None, typer.Option(metavar="N", min=1, help="Lines of input of each part; default: 4096.")]
 
 
 def command(

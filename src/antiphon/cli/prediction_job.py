@@ -1,15 +1,27 @@
-"""A prediction job: the run and options that predict lines of text, and the format of the outputs."""
+"""A prediction job: the run and options that predict lines of text, the format of the outputs, and notes meanwhile."""
 
-from collections.abc import Generator
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from antiphon.cli.loading import load_run
+from antiphon.terminal import count_of, duration, print_note
 
 if TYPE_CHECKING:
     from antiphon.api import Prediction, PredictOptions
     from antiphon.torch_free.readers import NumberedLines
+
+_SHOWN = 5
+_FIRST_AFTER = {True: 2.0, False: 20.0}
+"""Seconds before the first note on progress, on a terminal or elsewhere."""
+_EVERY = {True: 0.5, False: 60.0}
+"""Seconds between notes on progress."""
+_PAUSE, _LONGEST_BURST = 0.1, 1.0
+"""Predictions come in bursts, one for each window of inputs: seconds of waiting that end one, and its longest time."""
 
 
 @dataclass(frozen=True)
@@ -71,3 +83,129 @@ class OutputFormat(NamedTuple):
         """Writes a JSON object, or one line for every output, or the best output; by default on standard output."""
         for text in prediction.lines(line, as_json=self.as_json, as_list=self.as_list):
             print(text, file=file)
+
+
+class Progress:
+    """Number of inputs done, rate and time left: on a terminal one line that is rewritten, elsewhere a line a minute.
+
+    Nothing is shown if the outputs go to the same terminal.
+    """
+
+    def __init__(
+        self,
+        total: int | None = None,
+        stream: TextIO | None = None,
+        *,
+        silent: bool | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.total, self.stream, self.clock = total, stream or sys.stderr, clock
+        self.is_terminal = self.stream.isatty()
+        self.silent = self.is_terminal and sys.stdout.isatty() if silent is None else silent
+        self.started = clock()
+        self._next, self._shows_line = self.started + _FIRST_AFTER[self.is_terminal], False
+        self._last = self._burst = self.started
+
+    def follow(self, predictions: "Iterable[Prediction]") -> "Iterator[Prediction]":
+        """The same predictions, while progress is shown."""
+        try:
+            for done, prediction in enumerate(predictions):
+                self._note(done)
+                yield prediction
+        finally:
+            if self._shows_line:
+                self.stream.write("\r\x1b[K")
+                self.stream.flush()
+
+    def _note(self, done: int) -> None:
+        """Shows progress if it is time, as it was at the end of a burst: inside one, the rate would be far too low."""
+        now = self.clock()
+        begins_burst = now - self._last >= _PAUSE
+        if begins_burst:
+            self._burst = now
+        if done and not self.silent and now >= self._next and (begins_burst or now - self._burst >= _LONGEST_BURST):
+            self._show(done, self._last - self.started)
+            self._next = now + _EVERY[self.is_terminal]
+        self._last = now
+
+    def _show(self, done: int, seconds: float) -> None:
+        inputs = f"{done:,} of {self.total:,} inputs" if self.total else count_of(done, "input")
+        left = f", {duration(seconds / done * (self.total - done))} left" if self.total and self.total >= done else ""
+        line = f"{inputs}, {done / seconds:,.1f} per second{left}"
+        self._shows_line = self.is_terminal
+        self.stream.write(f"\r{line}\x1b[K" if self.is_terminal else f"antiphon: {line}\n")
+        self.stream.flush()
+
+
+class UnknownSymbols:
+    """Counts the source symbols that training never saw; of very many different ones, the rarest are forgotten."""
+
+    def __init__(self, kept: int = 10_000) -> None:
+        self.counts, self.inputs, self.total, self.kept = Counter[str](), 0, 0, kept
+
+    def follow(self, predictions: "Iterable[Prediction]") -> "Iterator[Prediction]":
+        """The same predictions, while they are counted."""
+        for prediction in predictions:
+            self.add(prediction.unknown)
+            yield prediction
+
+    def add(self, symbols: Sequence[str]) -> None:
+        """Counts the unknown symbols of one input."""
+        self.counts.update(symbols)
+        self.inputs += bool(symbols)
+        self.total += len(symbols)
+        if len(self.counts) > 2 * self.kept:
+            self.counts = Counter(dict(self.counts.most_common(self.kept)))
+
+    def print_summary(self) -> None:
+        """Prints the sentence on standard error, if there is one."""
+        if self.counts:
+            print_note(str(self))
+
+    def __str__(self) -> str:
+        """One sentence; nothing if every symbol is known."""
+        if not self.counts:
+            return ""
+        shown = ", ".join(f"{symbol!r} ({count:,})" for symbol, count in self.counts.most_common(_SHOWN))
+        more = ", ..." if len(self.counts) > _SHOWN else ""
+        inputs, symbols = count_of(self.inputs, "input"), count_of(self.total, "symbol")
+        return f"{symbols} in {inputs} that training never saw: {shown}{more}"
+
+
+class Notes:
+    """Counts unknown symbols, inputs that were found in a lexicon, and lists with less probability than asked for."""
+
+    def __init__(self, lexicon: Path | None, cover: float | None) -> None:
+        self.unknown, self.listed, self.short = UnknownSymbols(), 0, 0
+        self.lexicon, self.cover = lexicon, cover
+
+    def follow(self, predictions: "Iterable[Prediction]") -> "Iterator[Prediction]":
+        """The same predictions, while they are counted."""
+        for prediction in self.unknown.follow(predictions):
+            self.listed += prediction.origin == "lexicon"
+            self.short += self._is_short(prediction)
+            yield prediction
+
+    def _is_short(self, prediction: "Prediction") -> bool:
+        from antiphon.torch_free.candidate_lists import total_probability
+
+        if self.cover is None or prediction.origin == "lexicon" or not prediction.nbest:
+            return False
+        return total_probability(prediction.nbest) < self.cover
+
+    def print_summary(self) -> None:
+        """Prints what was counted on standard error."""
+        self.unknown.print_summary()
+        if self.lexicon is not None:
+            print_note(f"{count_of(self.listed, 'input')} answered from {self.lexicon}")
+        if self.short:
+            inputs = count_of(self.short, "input")
+            print_note(f"{inputs}: outputs have less than {self.cover:g} together; raise --nbest or --beam for more")
+
+
+def count_lines(file: Path) -> int | None:
+    """The number of lines of a plain file; None where counting would mean decompressing it, or consuming a pipe."""
+    if file.suffix == ".gz" or not file.is_file():
+        return None
+    with file.open("rb") as content:
+        return sum(block.count(b"\n") for block in iter(lambda: content.read(2**20), b""))

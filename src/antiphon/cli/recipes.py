@@ -22,12 +22,10 @@ if TYPE_CHECKING:
 
 
 def command(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Print this recipe.", show_default=False)] = None,
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Print this recipe.")] = None,
     copy: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FOLDER", help="Copy the recipe NAME and its data, if any, to this folder.", show_default=False
-        ),
+        typer.Option(metavar="FOLDER", help="Copy the recipe NAME and its data, if any, to this folder."),
     ] = None,
 ) -> None:
     """Lists, prints or copies the recipes of the package."""

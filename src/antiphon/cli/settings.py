@@ -22,11 +22,7 @@ if TYPE_CHECKING:
 def command(
     key: Annotated[
         str | None,
-        typer.Argument(
-            metavar="[KEY]",
-            help="One setting, such as train.seed, one section, or a part of a key.",
-            show_default=False,
-        ),
+        typer.Argument(metavar="[KEY]", help="One setting, such as train.seed, one section, or a part of a key."),
     ] = None,
 ) -> None:
     """Lists settings with type, default and meaning."""

@@ -11,14 +11,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from antiphon.cli.prediction_job import OutputFormat, PredictionJob
-from antiphon.cli.prediction_notes import Notes, Progress
+from antiphon.cli.prediction_job import Notes, OutputFormat, PredictionJob, Progress
 from antiphon.exceptions import InputError
 from antiphon.terminal import count_of, one_line, print_note
 
 if TYPE_CHECKING:
-    from antiphon.data.cut_file import CutFile
-    from antiphon.storage.part_folder import PartFolder
+    from antiphon.data.part_files import CutFile, PartFolder
 
 PART_LINES = 4096
 """Lines of a part by default: a multiple of the window, small enough to be lost, and few files for many lines."""
@@ -55,7 +53,7 @@ def predict_shard(
     job: PredictionJob, output_format: OutputFormat, file: Path, shard: str, out: Path | None, part_lines: int | None
 ) -> None:
     """Writes the parts of a shard that are not in the folder yet."""
-    from antiphon.data.cut_file import cut_file
+    from antiphon.data.part_files import cut_file
 
     mine = parse_shard(shard)
     if out is None:
@@ -83,10 +81,10 @@ def _check(file: Path, part_lines: int | None) -> None:
 
 def _start(job: PredictionJob, output_format: OutputFormat, cut: "CutFile", out: Path) -> "PartFolder":
     """The folder of the parts; one with parts of another run, another file or other settings is refused."""
-    from antiphon.runs.run_digest import run_digest
+    from antiphon.data.part_files import PartFolder
+    from antiphon.runs.copies import run_digest
     from antiphon.runs.run_folder import RunFolder
-    from antiphon.storage.part_folder import PartFolder
-    from antiphon.storage.regular_files import digest_file
+    from antiphon.storage.verified_files import digest_file
 
     options = {
         f"setting {name}": value for name, value in asdict(job.options).items() if name not in ("align", "prefix")

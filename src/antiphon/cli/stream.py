@@ -32,10 +32,10 @@ from antiphon.cli.options import (
     StreamPolicy,
     Threads,
 )
-from antiphon.cli.prediction_notes import UnknownSymbols
+from antiphon.cli.prediction_job import UnknownSymbols
 from antiphon.exceptions import InputError
+from antiphon.torch_free.codec import Chars
 from antiphon.torch_free.files import MAX_LINE_BYTES, STANDARD_INPUT, named_errors
-from antiphon.torch_free.tokenise import Chars
 
 if TYPE_CHECKING:
     from antiphon.torch_free.codec import TextCodec
@@ -47,9 +47,7 @@ _BYTES_AT_ONCE = 4096
 
 Features = Annotated[
     str | None,
-    typer.Option(
-        metavar="TAG", help="Features of every input, such as N;DAT;PL, if the run reads features.", show_default=False
-    ),
+    typer.Option(metavar="TAG", help="Features of every input, such as N;DAT;PL, if the run reads features."),
 ]
 FormatOption = Annotated[Format, typer.Option(help="Text, or one JSON object for every token read or written.")]
 

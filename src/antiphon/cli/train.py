@@ -30,10 +30,7 @@ if TYPE_CHECKING:
     from antiphon.runs.run_folder import RunFolder
 
 
-Out = Annotated[
-    Path | None,
-    typer.Option(metavar="FOLDER", help="Folder for the run; default: runs/NAME-OF-RECIPE.", show_default=False),
-]
+Out = Annotated[Path | None, typer.Option(metavar="FOLDER", help="Folder for the run; default: runs/NAME-OF-RECIPE.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Resume a run that was stopped, or make it longer.")]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Only read the data and estimate memory and time; write nothing.")
@@ -106,9 +103,9 @@ def run_training(
 ) -> "RunFolder":
     """The trained run; Ctrl-C ends the command with one line that names the command to resume it."""
     from antiphon.device import prepare_allocators
-    from antiphon.settings_search.trial_report import trial_callbacks
     from antiphon.training.fit import Interrupted, train
     from antiphon.training.progress_bar import ProgressBar
+    from antiphon.training.trial_report import trial_callbacks
 
     reports = trial_callbacks()
     prepare_allocators(options["device"])

@@ -1,8 +1,8 @@
 """Find the weights of a noisy channel on held-out pairs.
 
 Searches for candidates, finds weights on their n-best lists, and searches again
-with these weights until the metric stops improving (MERT). The weights are
-written into the run. A model whose weight is 0 stays out.
+with these weights until the metric stops improving (n-best weight search). The
+weights are written into the run. A model whose weight is 0 stays out.
 
 Examples:
   antiphon tune runs/noisy dev.tsv
@@ -15,39 +15,28 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from antiphon.cli.loading import load_run
-from antiphon.cli.options import MAX_HYPOTHESES, Device, Run, Threads
-from antiphon.cli.output_file import check_new
+from antiphon.cli.options import MAX_HYPOTHESES, Device, Run, Threads, check_new
 from antiphon.exceptions import RunError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from antiphon.api import NoisyChannelModel
-    from antiphon.tune.mert import Tuning
+    from antiphon.tune.weight_search import Tuning
 
 
 DevFiles = Annotated[list[Path], typer.Argument(metavar="DEV", help="Held-out pairs: one TSV, or two parallel files.")]
 Metric = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME", help="Metric to improve; default: accuracy for characters, else bleu.", show_default=False
-    ),
+    str | None, typer.Option(metavar="NAME", help="Metric to improve; default: accuracy for characters, else bleu.")
 ]
 Rounds = Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="Maximum number of search rounds.")]
 NBest = Annotated[int, typer.Option(metavar="N", min=2, max=MAX_HYPOTHESES, help="Candidates per input in each round.")]
 SaveLists = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="Write all candidates and their four scores to this new file, as JSON lines.",
-        show_default=False,
-    ),
+    typer.Option(metavar="FILE", help="Write all candidates and their four scores to this new file, as JSON lines."),
 ]
 Lists = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE", help="Use the candidates of a --save-lists file instead of searching.", show_default=False
-    ),
+    Path | None, typer.Option(metavar="FILE", help="Use the candidates of a --save-lists file instead of searching.")
 ]
 
 
@@ -63,10 +52,10 @@ def command(
     threads: Threads = None,
 ) -> None:
     """Finds the weights of a noisy channel."""
-    from antiphon.cli.test_set import read_test_set
+    from antiphon.cli.loading import read_test_set
     from antiphon.console import PlainConsole
     from antiphon.runs.run_folder import open_for_writing
-    from antiphon.tune.mert import save_tuning, start_lists, tune, tune_on_lists
+    from antiphon.tune.weight_search import save_tuning, start_lists, tune, tune_on_lists
 
     check_new(save_lists)
     console = PlainConsole(stderr=True)

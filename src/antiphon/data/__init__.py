@@ -1,1 +1,4 @@
-"""From text files to batches of token ids: readers, tokenise, vocab, corpus, batch."""
+"""Training data: ``corpus`` (encoded pairs on disk), ``batch`` (padded, of PyTorch), ``augmentation``, ``association``.
+
+``part_files`` has large inputs cut into parts. How text is read and becomes ids is in ``torch_free``.
+"""

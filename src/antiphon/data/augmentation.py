@@ -20,9 +20,7 @@ from numpy.typing import NDArray
 
 from antiphon.data.batch import Batch
 from antiphon.data.corpus import Corpus
-from antiphon.torch_free.copied_words import HIDDEN
-from antiphon.torch_free.padded_pairs import Ids
-from antiphon.torch_free.vocab import NO_COUNTERPART, SPECIALS, UNKNOWN, Vocab
+from antiphon.torch_free.vocab import HIDDEN, NO_COUNTERPART, SPECIALS, UNKNOWN, Ids, Vocab
 
 _MIN_SHARED = 3
 """Consecutive letters that a pair must share; the first and the last of them stay."""

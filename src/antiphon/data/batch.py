@@ -8,11 +8,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from antiphon.torch_free.batch import PaddedPairs
 from antiphon.torch_free.codec import PairCodec
-from antiphon.torch_free.copied_words import NOT_COPIED, CopiedWords
-from antiphon.torch_free.padded_pairs import Ids, PaddedPairs
 from antiphon.torch_free.readers import Source
-from antiphon.torch_free.vocab import PAD, START, UNKNOWN
+from antiphon.torch_free.vocab import NOT_COPIED, PAD, START, UNKNOWN, CopiedWords, Ids
 
 
 class Batch(NamedTuple):
@@ -20,7 +19,7 @@ class Batch(NamedTuple):
 
     ``features`` are the ids of each pair's features, a set, padded as well. For models that copy words, ``copied`` has
     the target id of every source token; unknown words, there and in ``target``, have ids from the size of the target
-    vocabulary on (``torch_free/copied_words.py``). For other models it has no columns.
+    vocabulary on (``torch_free/vocab.py``). For other models it has no columns.
     """
 
     source: Tensor

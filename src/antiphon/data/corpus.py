@@ -19,13 +19,11 @@ from numpy.typing import NDArray
 from antiphon.data.batch import Batch
 from antiphon.terminal import count_of
 from antiphon.torch_free.codec import PairCodec, PairTokeniser
-from antiphon.torch_free.copied_words import CopiedWords, WordIds
-from antiphon.torch_free.padded_pairs import Ids
 from antiphon.torch_free.readers import Pair
-from antiphon.torch_free.vocab import UNKNOWN, TokenCounts
+from antiphon.torch_free.vocab import UNKNOWN, CopiedWords, Ids, TokenCounts, WordIds
 
 _COLUMNS = ("source", "target", "features", "copied")
-"""Columns of a corpus; the last one only if words may be copied (``torch_free/copied_words.py``)."""
+"""Columns of a corpus; the last one only if words may be copied (``torch_free/vocab.py``)."""
 _ROWS_PER_CHUNK = 20_000
 _CHARACTERS_PER_CHUNK = 2**24
 
@@ -136,7 +134,7 @@ class PairIds(NamedTuple):
     """Token ids of some pairs, without end symbols.
 
     If words are copied, ``copied`` has the words of the sources as target ids; unknown words, there and in ``targets``,
-    then have negative ids of their own (``torch_free/copied_words.py``). Otherwise it is None.
+    then have negative ids of their own (``torch_free/vocab.py``). Otherwise it is None.
     """
 
     sources: list[Ids]
@@ -199,9 +197,6 @@ class Corpus:
         if self._copied is None:
             return targets
         return [np.where(target < 0, np.int32(UNKNOWN), target) for target in targets]
-
-    def __getitem__(self, indices: Iterable[int]) -> Batch:
-        return self.batch(indices)
 
 
 class _Column:

@@ -21,8 +21,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from antiphon.lattice.marginal import forward_along
 from antiphon.lattice.moves import IMPOSSIBLE
-from antiphon.lattice.recurrence import forward_along
 from antiphon.models.transducer import Transducer
 from antiphon.models.transducer_network import SourceState
 from antiphon.nn.cell_factors import CellFactors

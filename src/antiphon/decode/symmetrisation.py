@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection
 
-from antiphon.data.gold_links import Link
+from antiphon.metrics.gold_links import Link
 
 _NEIGHBOURS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))
 

@@ -12,7 +12,7 @@ from rich.table import Table
 from antiphon.api import Model, load
 from antiphon.demo import pairs_of
 from antiphon.demo.learning import learn
-from antiphon.metrics import Outputs, score_outputs
+from antiphon.metrics.output_metrics import Outputs, score_outputs
 from antiphon.report.plots import optional_picture, plot_alignment
 from antiphon.runs.run_folder import open_for_writing
 from antiphon.torch_free.readers import Pair

@@ -9,7 +9,7 @@ from rich.table import Table
 from antiphon.api import Model, load
 from antiphon.demo import pairs_of
 from antiphon.demo.learning import learn
-from antiphon.runs.noisy_channel_run import combine_runs
+from antiphon.runs.combined_runs import combine_runs
 from antiphon.torch_free.readers import Pair
 
 PARTS = {

@@ -22,8 +22,8 @@ from antiphon.nn.transition import NeuralTransition
 from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import build_beam, build_normalisation
-from antiphon.runs.noisy_channel_run import load_noisy_channel
-from antiphon.runs.run_copies import copy_files, copy_vocabs
+from antiphon.runs.combined_runs import load_noisy_channel
+from antiphon.runs.copies import copy_files, copy_vocabs
 from antiphon.runs.run_folder import RunFolder, load_network, refuse_inside
 
 Network = dict[str, Any]

@@ -12,12 +12,10 @@ from pathlib import Path
 
 from antiphon.exceptions import RunError
 from antiphon.lite.exported_folder import EXPORTED_FILES, SETTINGS, read_settings
-from antiphon.storage.atomic import STAGED, is_unfinished, write_atomically
-from antiphon.storage.commit import holds_run
-from antiphon.storage.folder_lock import locked
-from antiphon.storage.regular_files import refuse_links
-from antiphon.storage.sealed_json import render_sealed
+from antiphon.storage.atomic import STAGED, is_unfinished, locked, write_atomically
+from antiphon.storage.manifest import holds_run
 from antiphon.storage.staging import commit_staged, discard_staged, put_in_place, staging_folder, synced_files
+from antiphon.storage.verified_files import refuse_links, render_sealed
 
 
 @contextmanager

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from simuleval.agents import Action, AgentStates, ReadAction, TextToTextAgent, WriteAction
 
 from antiphon.api import STREAMS, load
+from antiphon.torch_free.codec import Chars, SentencePiece, Tokeniser, Words
 from antiphon.torch_free.text_streams import Stream
-from antiphon.torch_free.tokenise import Chars, SentencePiece, Tokeniser, Words
 
 UNITS: dict[type[Tokeniser], str] = {Words: "word", Chars: "char", SentencePiece: "spm"}
 """What SimulEval's ``--eval-latency-unit`` calls each kind of target token."""

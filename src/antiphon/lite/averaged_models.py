@@ -10,8 +10,8 @@ from antiphon.lite.copied_positions import copies_as_unknown
 from antiphon.lite.log_space import IMPOSSIBLE, Array, log_of, log_softmax, log_sum
 from antiphon.lite.step_model import RowBand, StepModel
 from antiphon.lite.summed_transducer import SummedTransducer
+from antiphon.torch_free.batch import PaddedPairs
 from antiphon.torch_free.codec import PairCodec
-from antiphon.torch_free.padded_pairs import PaddedPairs
 
 
 class Member(NamedTuple):

@@ -5,8 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from antiphon.lite.log_space import IMPOSSIBLE, Array, log_of
-from antiphon.torch_free.copied_words import NOT_COPIED
-from antiphon.torch_free.vocab import UNKNOWN
+from antiphon.torch_free.vocab import NOT_COPIED, UNKNOWN
 
 
 def copies_as_unknown(tokens: Array, size: int) -> Array:

@@ -13,7 +13,6 @@ inside the folder until they are moved into place (``storage/staging.py``).
 
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
@@ -21,13 +20,24 @@ from typing import Any, TypeVar
 
 from antiphon.exceptions import RunError
 from antiphon.lite.settings_schema import check_settings
-from antiphon.storage.layout import MANIFEST, MEMBERS, PARTS
-from antiphon.storage.regular_files import Entry, digest_file, digest_inside, open_regular, parse_entries
-from antiphon.storage.sealed_json import parse_sealed, render_sealed
-from antiphon.storage.staging import is_being_moved, staged_folder
-from antiphon.torch_free.codec import NO_FEATURES, PairCodec, TextCodec
+from antiphon.storage.manifest import MANIFEST, MEMBERS, PARTS
+from antiphon.storage.staging import digest_listed, is_being_moved, staged_folder
+from antiphon.storage.verified_files import (
+    check_format,
+    digest_file,
+    open_regular,
+    parse_entries,
+    parse_sealed,
+    render_sealed,
+)
+from antiphon.torch_free.codec import (
+    NO_FEATURES,
+    Normalisation,
+    PairCodec,
+    TextCodec,
+    open_tokeniser,
+)
 from antiphon.torch_free.hypothesis import BeamSettings
-from antiphon.torch_free.tokenise import Chars, Normalisation, SentencePiece, Tokeniser, Words
 from antiphon.torch_free.vocab import Vocab
 
 Read = TypeVar("Read")
@@ -78,20 +88,13 @@ class ExportedFolder:
         for name, expected in parse_entries(self.settings["files"]).items():
             file = self.path / name
             try:
-                found = self._digest(name)
+                found = digest_listed(self.path, self._staged, name)
             except FileNotFoundError:
                 raise RunError(
                     f"{file}: missing, expected it as in {self.path / SETTINGS}; export the run again"
                 ) from None
             if found != expected:
                 raise RunError(f"{file}: damaged, or changed by hand, expected the file that antiphon wrote")
-
-    def _digest(self, name: str) -> Entry:
-        """Size and SHA-256 of a file in the staging folder, or in its place."""
-        if self._staged is not None:
-            with suppress(FileNotFoundError):
-                return digest_inside(self._staged, name)
-        return digest_inside(self.path, name)
 
     @property
     def kind(self) -> str:
@@ -125,7 +128,7 @@ class ExportedFolder:
         text = self.settings["text"]
         steps = Normalisation(**text["normalisation"])
         source, target = (
-            TextCodec(steps, self._tokeniser(side, text[f"{side}_tokens"]), self._vocab(side))
+            TextCodec(steps, open_tokeniser(text[f"{side}_tokens"], self.file(f"{side}.spm")), self._vocab(side))
             for side in ("source", "target")
         )
         return PairCodec(source, target, self._vocab("features"), text["copies_words"])
@@ -137,11 +140,6 @@ class ExportedFolder:
         if len(vocab) != size:
             raise RunError(f"{path}: {len(vocab)} tokens, expected {size}, as in {self.path / SETTINGS}")
         return vocab
-
-    def _tokeniser(self, side: str, kind: str) -> Tokeniser:
-        if kind == "sentencepiece":
-            return SentencePiece(self.file(f"{side}.spm"))
-        return Chars() if kind == "chars" else Words()
 
     def beam_settings(self, *, beam: int | None, nbest: int) -> BeamSettings:
         """The settings of the search; ``beam`` overrides the setting of the run."""
@@ -178,7 +176,7 @@ def read_settings(folder: Path) -> dict[str, Any]:
         content = file.read(_MAX_BYTES)
     try:
         settings = parse_sealed(content)
-        _check_format(settings["format"], folder)
+        check_format(settings["format"], FORMAT, f"{folder}: an exported run")
         _check_names(settings)
         own = ("format", "sha256", "staged", "removed")
         check_settings({name: value for name, value in settings.items() if name not in own})
@@ -187,16 +185,6 @@ def read_settings(folder: Path) -> dict[str, Any]:
             f"{path}: damaged ({error}), expected what antiphon export wrote; export the run again"
         ) from None
     return settings
-
-
-def _check_format(version: Any, folder: Path) -> None:
-    if not isinstance(version, int) or version < 1:
-        raise ValueError(f"format {version!r}")
-    if version > FORMAT:
-        raise RunError(
-            f"{folder}: an exported run of format {version}, expected at most {FORMAT}; it was written by a newer "
-            "antiphon: install that one"
-        )
 
 
 def _check_names(settings: Mapping[str, Any]) -> None:

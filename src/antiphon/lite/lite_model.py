@@ -17,13 +17,12 @@ from antiphon.lite.noisy_channel_streams import LiteNoisyChannelDecoder
 from antiphon.lite.output_search import OutputSearch
 from antiphon.lite.step_model import PrefixModel, output_log_probs, token_log_probs
 from antiphon.lite.stream_decoders import LiteBeamDecoder, LiteGreedyDecoder
-from antiphon.torch_free.batch_plan import plan_batches
+from antiphon.torch_free.batch import PaddedPairs, plan_batches
 from antiphon.torch_free.candidate_search import CandidateSearch
 from antiphon.torch_free.channel_weights import Weights
 from antiphon.torch_free.hypothesis import BeamSettings, Hypothesis, have_unknown
 from antiphon.torch_free.inputs import MAX_THREADS, PredictOptions, StreamOptions, as_path, check_whole
 from antiphon.torch_free.noisy_channel_policy import SeparateStreams
-from antiphon.torch_free.padded_pairs import PaddedPairs
 from antiphon.torch_free.prediction_interface import MAX_BATCH_CELLS, PredictionInterface
 from antiphon.torch_free.readers import ColumnOrder, Pair, Source, read_pairs, read_targets
 from antiphon.torch_free.results import Candidate

@@ -36,7 +36,7 @@ def log_of(values: Array) -> Array:
 def forward_along(log_arrive: Array, log_move: Array) -> Array:
     """``forward(i) = logaddexp(log_arrive(i), forward(i-1) + log_move(i-1))`` along the last axis, as doubles.
 
-    The same as ``lattice/recurrence.py``.
+    The same as ``lattice/marginal.py``.
     """
     moves = log_move.astype(np.float64)
     before = moves.cumsum(-1) - moves

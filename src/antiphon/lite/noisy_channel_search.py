@@ -12,10 +12,10 @@ from antiphon.lite.log_space import IMPOSSIBLE, Array, top_k
 from antiphon.lite.output_search import Beam, Extensions, OutputSearch
 from antiphon.lite.step_model import GraphModel
 from antiphon.lite.transducer_graphs import TransducerGraphs
+from antiphon.torch_free.batch import PaddedPairs
 from antiphon.torch_free.channel_weights import UNFINISHED_FACTOR, Weights
 from antiphon.torch_free.codec import PairCodec
 from antiphon.torch_free.hypothesis import BeamSettings, Hypothesis, merge_outputs, padded_tokens, with_scores
-from antiphon.torch_free.padded_pairs import PaddedPairs
 from antiphon.torch_free.vocab import END, START
 
 

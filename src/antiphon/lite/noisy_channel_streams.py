@@ -9,10 +9,10 @@ from antiphon.lite.growing_channel import GrowingLattice
 from antiphon.lite.log_space import Array
 from antiphon.lite.noisy_channel_search import Language, NoisyChannel
 from antiphon.lite.stream_decoders import LiteBeamDecoder, LiteTree
+from antiphon.torch_free.batch import PaddedPairs
 from antiphon.torch_free.beam_row import Candidate
 from antiphon.torch_free.hypothesis import BeamSettings
 from antiphon.torch_free.noisy_channel_policy import NoisyChannelPolicy, ScoredTree
-from antiphon.torch_free.padded_pairs import PaddedPairs
 from antiphon.torch_free.vocab import END, START
 
 

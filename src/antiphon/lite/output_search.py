@@ -6,8 +6,8 @@ import numpy as np
 
 from antiphon.lite.log_space import IMPOSSIBLE, Array, kth_best, top_k, top_tokens
 from antiphon.lite.step_model import RowBand, StepModel
+from antiphon.torch_free.batch import PaddedPairs
 from antiphon.torch_free.hypothesis import STUCK_AFTER, BeamSettings, Hypothesis
-from antiphon.torch_free.padded_pairs import PaddedPairs
 from antiphon.torch_free.traced_outputs import FINISHED_COLUMNS, SCORE, VALUE, trace_outputs
 from antiphon.torch_free.vocab import END, PAD, SPECIALS, START, UNKNOWN
 

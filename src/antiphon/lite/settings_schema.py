@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, NamedTuple, get_args
 
-from antiphon.storage.layout import MEMBERS
+from antiphon.storage.manifest import MEMBERS
 from antiphon.terminal import one_line
+from antiphon.torch_free.codec import Normalisation
 from antiphon.torch_free.readers import ColumnOrder
-from antiphon.torch_free.tokenise import Normalisation
 from antiphon.torch_free.vocab import SPECIALS
 
 _LARGEST = 3e38

@@ -10,7 +10,7 @@ import numpy as np
 
 from antiphon.lite.log_space import IMPOSSIBLE, Array
 from antiphon.lite.onnx_graph import OnnxGraph, ids, numbers
-from antiphon.torch_free.padded_pairs import PaddedPairs
+from antiphon.torch_free.batch import PaddedPairs
 from antiphon.torch_free.vocab import START
 
 

@@ -11,11 +11,10 @@ from antiphon.lite.log_space import IMPOSSIBLE, Array, log_softmax, top_k
 from antiphon.lite.transducer_graphs import CellFactors, SideState, TransducerGraphs
 from antiphon.torch_free.beam_policy import BeamPolicy
 from antiphon.torch_free.beam_row import BeamRow, CellScores
-from antiphon.torch_free.copied_words import NOT_COPIED
 from antiphon.torch_free.hypothesis import BeamSettings
 from antiphon.torch_free.online_policy import GreedyPolicy, OnlinePolicy
 from antiphon.torch_free.output_tree import OutputTree
-from antiphon.torch_free.vocab import END, PAD, START, UNKNOWN
+from antiphon.torch_free.vocab import END, NOT_COPIED, PAD, START, UNKNOWN
 
 
 class LiteDecoder(OnlinePolicy):

@@ -11,7 +11,7 @@ from antiphon.lite.step_model import RowBand
 from antiphon.lite.token_table import TokenTable, log_normalisers, next_tokens
 from antiphon.lite.transducer_graphs import CellFactors, Context, SideState, TransducerGraphs
 from antiphon.lite.transition_odds import TransitionTable
-from antiphon.torch_free.padded_pairs import PaddedPairs
+from antiphon.torch_free.batch import PaddedPairs
 from antiphon.torch_free.vocab import END, START
 
 _BANDED_FROM = 48

@@ -9,8 +9,8 @@ from antiphon.lite.copied_positions import copies_as_unknown
 from antiphon.lite.log_space import Array
 from antiphon.lite.onnx_graph import OnnxGraph, TensorType, ids, numbers
 from antiphon.lite.transition_odds import Transition, no_keys, run_keys
-from antiphon.torch_free.copied_words import NOT_COPIED
-from antiphon.torch_free.padded_pairs import PaddedPairs
+from antiphon.torch_free.batch import PaddedPairs
+from antiphon.torch_free.vocab import NOT_COPIED
 
 _LSTM_AXES = 3
 """Layers, sequences and units."""

@@ -1,27 +1,6 @@
-"""Metrics of outputs against references; a value always comes with the signature of its settings."""
+"""Metrics of outputs against references; a value always comes with the signature of its settings.
 
-from antiphon.metrics.output_metrics import (
-    BLEU_ORDER,
-    LOWER_IS_BETTER,
-    Outputs,
-    RatioStats,
-    Score,
-    deletion_metrics,
-    has_fourgrams,
-    missing_metrics_note,
-    perplexity,
-    score_outputs,
-)
-
-__all__ = [
-    "BLEU_ORDER",
-    "LOWER_IS_BETTER",
-    "Outputs",
-    "RatioStats",
-    "Score",
-    "deletion_metrics",
-    "has_fourgrams",
-    "missing_metrics_note",
-    "perplexity",
-    "score_outputs",
-]
+``output_metrics`` has every metric of outputs, ``output_statistics`` what each output adds to one (significance,
+selections of candidates), ``breakdown`` groups of a test set and wrong tokens, ``gold_links`` word alignments of
+annotators and their metrics, ``delay`` the metrics of streams.
+"""

@@ -1,11 +1,16 @@
-"""Metrics of parts of a test set: by feature and tag, by length of the source, by symbols not seen in training."""
+"""Where outputs are wrong: metrics of groups of a test set, and counts of token errors.
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+Groups are by feature and tag, by length of the source, and by symbols not seen in training.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
-from antiphon.metrics.output_metrics import Outputs, score_outputs
+from rapidfuzz.distance import Levenshtein
+
+from antiphon.metrics.output_metrics import Outputs, nfc, score_outputs
 
 By = Literal["features", "length", "unseen"]
 EVERY_BREAKDOWN: tuple[By, ...] = get_args(By)
@@ -36,7 +41,7 @@ class Group:
 
     def to_dict(self) -> dict[str, Any]:
         """The group as a JSON-serialisable dictionary."""
-        return {"by": self.by, "name": self.name, "pairs": self.pairs, "metrics": self.metrics}
+        return asdict(self)
 
 
 def break_down(outputs: Outputs, traits: Sequence[Traits], by: Sequence[By], metrics: Sequence[str]) -> list[Group]:
@@ -108,3 +113,47 @@ def _by_unseen(traits: Sequence[Traits]) -> Members:
 
 
 _GROUPINGS = {"features": _by_features, "length": _by_length, "unseen": _by_unseen}
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A token of a reference, what was written instead, and how often.
+
+    ``wanted`` is empty for an insertion, ``written`` for a deletion. ``example`` is the
+    first source whose output has this edit.
+    """
+
+    wanted: str
+    written: str
+    count: int
+    example: str
+
+    @property
+    def kind(self) -> str:
+        """substitution, insertion or deletion."""
+        return "substitution" if self.wanted and self.written else "deletion" if self.wanted else "insertion"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The edit as a JSON-serialisable dictionary."""
+        return {"edit": self.kind, **asdict(self)}
+
+
+def count_edits(outputs: Outputs, sources: Sequence[str]) -> list[Edit]:
+    """The edits of Levenshtein alignments to first references, the most frequent first."""
+    counts, examples = Counter[tuple[str, str]](), dict[tuple[str, str], str]()
+    for ours, references, source in zip(outputs.predicted_tokens, outputs.reference_tokens, sources, strict=True):
+        for edit in edits_between(references[0], ours):
+            counts[edit] += 1
+            examples.setdefault(edit, source)
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return [Edit(*edit, count, examples[edit]) for edit, count in ordered]
+
+
+def edits_between(wanted: Sequence[str], written: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Pairs of a wanted and a written token, one of them empty for a deletion or insertion."""
+    wanted, written = list(map(nfc, wanted)), list(map(nfc, written))
+    for operation in Levenshtein.editops(wanted, written):
+        yield (
+            "" if operation.tag == "insert" else wanted[operation.src_pos],
+            "" if operation.tag == "delete" else written[operation.dest_pos],
+        )

@@ -1,12 +1,18 @@
-"""Exact match, edit distance, error rates, BLEU, chrF, ROUGE and perplexity.
+"""Exact match, edit distance, error rates, BLEU, chrF, ROUGE, perplexity, and metrics of compression by deletion.
 
 Every metric takes references as lists, one list per output, since a file may have several for each; a metric that
 compares with one reference uses the best of them.
+
+Published results of compression by deletion count the source positions that are retained, since their models label
+tokens. A text that is written freely has no such labels, so its positions are found again: those of a longest common
+subsequence with the source. Where several are equally long, a reference takes the earliest positions, and an output
+those that it shares with the reference, so that a repeated word is not an error. A token that is not in this
+subsequence counts as retained and wrong. (F1 over the bags of tokens, whatever their positions, is ROUGE-1.)
 """
 
 import math
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import cast
@@ -17,7 +23,6 @@ from numpy.typing import NDArray
 from rapidfuzz.distance import Levenshtein
 
 from antiphon.exceptions import how_to_install
-from antiphon.metrics.kept_tokens import is_subsequence, shared_kept
 from antiphon.torch_free.codec import TextCodec
 
 LOWER_IS_BETTER = frozenset({"perplexity", "edit_distance", "phoneme_error_rate", "word_error_rate"})
@@ -88,6 +93,11 @@ class RatioStats:
     scale: float
     signature: str
 
+    @classmethod
+    def mean(cls, values: Sequence[float], scale: float, signature: str) -> "RatioStats":
+        """The mean of a value of each output."""
+        return cls(np.array(values, float), np.ones(len(values)), scale, signature)
+
     def score(self) -> Score:
         """The metric over all outputs."""
         return Score(float(self.scale * self.parts.sum() / max(1.0, self.wholes.sum())), self.signature)
@@ -102,17 +112,49 @@ class RatioStats:
         return len(self.parts)
 
 
+@dataclass(frozen=True)
+class CorpusStats:
+    """BLEU or chrF: what each output adds to the counts that sacrebleu computes it from."""
+
+    rows: NDArray[np.float64]
+    metric: sacrebleu.BLEU | sacrebleu.CHRF
+
+    @classmethod
+    def of(cls, name: str, outputs: Outputs) -> "CorpusStats":
+        """The counts of ``bleu``, for text that is tokenised already, or of ``chrf``."""
+        metric = sacrebleu.BLEU(tokenize="none", force=True) if name == "bleu" else sacrebleu.CHRF()
+        most = max((len(references) for references in outputs.references), default=1)
+        # As sacrebleu expects them: all first references, all second ones, and so on; a missing one is None.
+        streams = [[refs[n] if n < len(refs) else None for refs in outputs.references] for n in range(most)]
+        rows = metric._extract_corpus_statistics(outputs.predicted, cast(list[list[str]], streams))
+        return cls(np.array(rows, float), metric)
+
+    def score(self) -> Score:
+        """The metric over all outputs."""
+        return Score(self.value(self.rows.sum(0)), str(self.metric.get_signature()))
+
+    def resample(self, drawn: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The metric of each row of indices of outputs."""
+        return np.array([self.value(self.rows[indices].sum(0)) for indices in drawn])
+
+    def value(self, counts: NDArray[np.float64]) -> float:
+        """The metric of a sum of rows."""
+        return float(self.metric._compute_score_from_stats(counts.astype(np.int64).tolist()).score)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
 def accuracy(outputs: Outputs) -> RatioStats:
     """Percentage of outputs that equal a reference after Unicode NFC."""
     pairs = zip(outputs.predicted, outputs.references, strict=True)
     right = [any(nfc(ours) == nfc(theirs) for theirs in references) for ours, references in pairs]
-    return RatioStats(np.array(right, float), np.ones(len(right)), 100.0, "exact match|nfc|percent")
+    return RatioStats.mean(right, 100.0, "exact match|nfc|percent")
 
 
 def edit_distance(outputs: Outputs) -> RatioStats:
     """Mean number of token insertions, deletions and substitutions between output and closest reference."""
-    edits, _ = _edits(outputs)
-    return RatioStats(edits, np.ones(len(edits)), 1.0, "levenshtein|tokens|mean per pair")
+    return RatioStats.mean(_edits(outputs)[0].tolist(), 1.0, "levenshtein|tokens|mean per pair")
 
 
 def phoneme_error_rate(outputs: Outputs) -> RatioStats:
@@ -134,23 +176,21 @@ def rouge(name: str) -> Callable[[Outputs], RatioStats]:
         scorer = RougeScorer([name], tokenizer=_Spaces())
         pairs = zip(outputs.predicted, outputs.references, strict=True)
         values = [scorer.score_multi(list(references), ours)[name].fmeasure for ours, references in pairs]
-        return RatioStats(
-            np.array(values), np.ones(len(values)), 100.0, f"{name}|f1|rouge-score|tokens between spaces|mean"
-        )
+        return RatioStats.mean(values, 100.0, f"{name}|f1|rouge-score|tokens between spaces|mean")
 
     return compute
 
 
-def kept_f1(outputs: Outputs) -> RatioStats:
-    """Mean over sentences of the F1 of kept source tokens, with the reference that is matched best."""
-    values = np.array([2 * both / max(1, whole) for both, whole in _kept(outputs)])
-    return RatioStats(values, np.ones(len(values)), 100.0, "f1|kept source tokens|mean per sentence|percent")
+def retained_f1(outputs: Outputs) -> RatioStats:
+    """Retained-token F1: of the source tokens that an output and its best reference retain, a mean over sentences."""
+    values = [2 * both / max(1, whole) for both, whole in _retained(outputs)]
+    return RatioStats.mean(values, 100.0, "f1|retained source tokens|mean per sentence|percent")
 
 
-def kept_f1_micro(outputs: Outputs) -> RatioStats:
-    """F1 of the kept source tokens of all sentences together."""
-    both, wholes = np.array(_kept(outputs), float).reshape(-1, 2).T
-    return RatioStats(2 * both, wholes, 100.0, "f1|kept source tokens|all sentences together|percent")
+def retained_f1_micro(outputs: Outputs) -> RatioStats:
+    """Retained-token F1 of all sentences together."""
+    both, wholes = np.array(_retained(outputs), float).reshape(-1, 2).T
+    return RatioStats(2 * both, wholes, 100.0, "f1|retained source tokens|all sentences together|percent")
 
 
 def compression_rate(outputs: Outputs) -> RatioStats:
@@ -170,6 +210,12 @@ def compression_rate_chars(outputs: Outputs) -> RatioStats:
     return _rate(replace(outputs, source_tokens=texts[1]), texts[0], "output characters / source characters")
 
 
+def is_subsequence(text: Sequence[str], source: Sequence[str]) -> bool:
+    """Whether a text is made from its source by deleting tokens."""
+    remaining = iter(source)
+    return all(token in remaining for token in text)
+
+
 def deletion_metrics(outputs: Outputs) -> list[str]:
     """The names of the metrics of compression by deletion, if that is the task; else none.
 
@@ -180,11 +226,6 @@ def deletion_metrics(outputs: Outputs) -> list[str]:
     pairs = zip(outputs.reference_tokens, outputs.source_tokens, strict=True)
     deleted = [is_subsequence(references[0], source) for references, source in pairs]
     return list(COMPRESSION_METRICS) if sum(deleted) >= 0.9 * len(deleted) else []
-
-
-def corpus_metric(name: str) -> sacrebleu.BLEU | sacrebleu.CHRF:
-    """sacrebleu's ``bleu``, for text that is tokenised already, or ``chrf``."""
-    return sacrebleu.BLEU(tokenize="none", force=True) if name == "bleu" else sacrebleu.CHRF()
 
 
 def has_fourgrams(targets: Iterable[str]) -> bool:
@@ -203,8 +244,8 @@ def perplexity(log_probability: float, tokens: int) -> Score:
 
 
 COMPRESSION_METRICS: dict[str, Callable[[Outputs], RatioStats]] = {
-    "kept_f1": kept_f1,
-    "kept_f1_micro": kept_f1_micro,
+    "retained_f1": retained_f1,
+    "retained_f1_micro": retained_f1_micro,
     "compression_rate": compression_rate,
     "compression_rate_chars": compression_rate_chars,
     "reference_compression_rate": reference_compression_rate,
@@ -230,19 +271,12 @@ def missing_metrics_note(names: Sequence[str]) -> str | None:
 
 def score_outputs(outputs: Outputs, names: Sequence[str]) -> dict[str, Score]:
     """The value of each named metric that is installed."""
-    scores = {}
-    for name in names:
-        if name in RATIO_METRICS:
-            scores[name] = RATIO_METRICS[name](outputs).score()
-        elif name in CORPUS_METRICS:
-            scores[name] = _corpus_score(corpus_metric(name), outputs)
-    return scores
+    return {name: statistics_of(name, outputs).score() for name in names if name in (*RATIO_METRICS, *CORPUS_METRICS)}
 
 
-def reference_streams(outputs: Outputs) -> list[list[str | None]]:
-    """References transposed, as sacrebleu expects them: all first ones, all second ones, and so on."""
-    most = max((len(references) for references in outputs.references), default=1)
-    return [[refs[n] if n < len(refs) else None for refs in outputs.references] for n in range(most)]
+def statistics_of(name: str, outputs: Outputs) -> RatioStats | CorpusStats:
+    """What each output adds to a metric."""
+    return RATIO_METRICS[name](outputs) if name in RATIO_METRICS else CorpusStats.of(name, outputs)
 
 
 class _Spaces:
@@ -252,29 +286,61 @@ class _Spaces:
         return text.split()
 
 
-def _corpus_score(metric: sacrebleu.BLEU | sacrebleu.CHRF, outputs: Outputs) -> Score:
-    streams = cast(list[list[str]], reference_streams(outputs))  # a missing reference is None there
-    result = metric.corpus_score(list(outputs.predicted), streams)
-    return Score(float(result.score), str(metric.get_signature()))
-
-
-def _kept(outputs: Outputs) -> list[tuple[int, int]]:
-    """For each output, the kept tokens that it shares with its best reference, and the tokens of both together."""
+def _retained(outputs: Outputs) -> list[tuple[int, int]]:
+    """For each output, the retained tokens that it shares with its best reference, and the tokens of both together."""
     triples = zip(outputs.predicted_tokens, outputs.reference_tokens, outputs.source_tokens or (), strict=True)
     return [
         max(
-            ((shared_kept(ours, theirs, source), len(ours) + len(theirs)) for theirs in references),
+            ((shared_retained(ours, theirs, source), len(ours) + len(theirs)) for theirs in references),
             key=lambda counts: counts[0] / max(1, counts[1]),
         )
         for ours, references, source in triples
     ]
 
 
+def shared_retained(output: Sequence[str], reference: Sequence[str], source: Sequence[str]) -> int:
+    """The number of source positions that both an output and its reference retain."""
+    of_reference = retained_positions(reference, source)
+    return len(of_reference & retained_positions(output, source, of_reference))
+
+
+def retained_positions(text: Sequence[str], source: Sequence[str], preferred: Collection[int] = ()) -> frozenset[int]:
+    """The positions of a longest common subsequence of a text and its source.
+
+    Of several, the one with most ``preferred`` positions, then the one that matches early. ``best[t][s]`` is the weight
+    of the common subsequence of ``text[t:]`` and ``source[s:]``: a match is worth more than all preferences together.
+    """
+    weights = [len(source) + 1 + (position in preferred) for position in range(len(source))]
+    best = [[0] * (len(source) + 1) for _ in range(len(text) + 1)]
+    for t in reversed(range(len(text))):
+        for s in reversed(range(len(source))):
+            matched = best[t + 1][s + 1] + weights[s] if text[t] == source[s] else 0
+            best[t][s] = max(matched, best[t + 1][s], best[t][s + 1])
+    return _traced(text, source, weights, best)
+
+
+def _traced(
+    text: Sequence[str], source: Sequence[str], weights: Sequence[int], best: Sequence[Sequence[int]]
+) -> frozenset[int]:
+    """The positions on the path through ``best`` that matches as early as possible."""
+    kept: list[int] = []
+    t = s = 0
+    while t < len(text) and s < len(source):
+        if text[t] == source[s] and best[t][s] == best[t + 1][s + 1] + weights[s]:
+            kept.append(s)
+            t, s = t + 1, s + 1
+        elif best[t][s] == best[t + 1][s]:
+            t += 1
+        else:
+            s += 1
+    return frozenset(kept)
+
+
 def _rate(outputs: Outputs, written: Sequence[Sequence[str]], signature: str) -> RatioStats:
     """Mean over sentences of ``length of what is written / length of the source``, in percent."""
     pairs = zip(written, outputs.source_tokens or (), strict=True)
-    values = np.array([len(tokens) / max(1, len(source)) for tokens, source in pairs])
-    return RatioStats(values, np.ones(len(values)), 100.0, f"{signature}|mean per sentence|percent")
+    values = [len(tokens) / max(1, len(source)) for tokens, source in pairs]
+    return RatioStats.mean(values, 100.0, f"{signature}|mean per sentence|percent")
 
 
 def _edits(outputs: Outputs) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -4,7 +4,7 @@
     s_j               state of the target prefix y_1..y_{j-1}; it may attend to all h_i (``nn/source_attention.py``)
     token(i, j)       softmax(W_h h_i + W_s s_j + b) at y_j
     emit(i, j)        sigmoid(v . tanh(T_h h_i + T_s s_j + c) + d), or one constant (geometric)
-    shift(i, j)       1 - emit(i, j)
+    read(i, j)        1 - emit(i, j)
 
 What source and target contribute to a cell is computed by ``models/transducer_network.py``, features included. If
 both sides share their tokens, unknown tokens can be copied (``models/left_to_right.py``). With
@@ -23,9 +23,9 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid, pad
 
 from antiphon.data.batch import Batch
-from antiphon.lattice import log_marginal
-from antiphon.lattice.moves import IMPOSSIBLE
-from antiphon.lattice.recurrence import forward_along
+from antiphon.lattice import Moves, log_marginal
+from antiphon.lattice.marginal import forward_along
+from antiphon.lattice.moves import IMPOSSIBLE, moves_of_cells
 from antiphon.models.left_to_right import RowBand
 from antiphon.models.transducer_network import TransducerNetwork
 from antiphon.nn.cell_factors import CellFactors, SideState
@@ -41,13 +41,6 @@ _BANDED_FROM = 48
 """Longer inputs are decoded in a band of rows: those in which any prefix has probability."""
 _ROWS_AHEAD = 16
 """Rows added to the band when probability reaches its last row; doubled until it does not."""
-
-
-class Moves(NamedTuple):
-    """Log scores of the two moves of the lattice, ``write = emit * token``."""
-
-    log_write: Float[Tensor, "B I J"]
-    log_shift: Float[Tensor, "B I J"]
 
 
 class TransducerMemory(NamedTuple):
@@ -105,9 +98,7 @@ class Transducer(TransducerNetwork):
         if label_smoothing:
             log_token = log_token + label_smoothing * self._smoothing(source, target, batch.target)
         log_odds = self.emit_log_odds(source.transition, target.transition).to(log_token.dtype)
-        rows = torch.arange(log_odds.shape[1], device=log_odds.device)
-        log_emit, log_shift = self.split_odds(log_odds, rows[:, None] == batch.source_lengths[:, None, None] - 1)
-        return Moves(log_emit + log_token, log_shift)
+        return moves_of_cells(log_token, log_odds, batch.source_lengths, final_write_forced=self.final_emit_forced)
 
     def _log_token(self, source: CellFactors, target: CellFactors, batch: Batch) -> Float[Tensor, "B I J"]:
         """The log probability of every cell's token."""

@@ -15,9 +15,9 @@ from typing import Literal, cast
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.nn.functional import logsigmoid
 
 from antiphon.data.batch import Batch
+from antiphon.lattice.moves import split_odds
 from antiphon.nn.cell_factors import CausalState, CellFactors, SideState
 from antiphon.nn.copying import copies_as_unknown
 from antiphon.nn.recurrent import FeatureEmbedding, LSTMSizes, LSTMState, PrefixEncoder, SourceEncoder, valid_positions
@@ -27,7 +27,7 @@ from antiphon.nn.transformer_encoder import TransformerEncoder
 from antiphon.nn.transformer_layers import LayerSizes
 from antiphon.nn.transition import GeometricTransition, NeuralTransition
 from antiphon.pause_points import pause
-from antiphon.torch_free.copied_words import NOT_COPIED
+from antiphon.torch_free.vocab import NOT_COPIED
 
 _CPU_ELEMENTS, _GPU_ELEMENTS = 2**23, 2**26
 """Elements of the hidden transition units that are computed at once when no gradient is needed.
@@ -186,11 +186,8 @@ class TransducerNetwork(nn.Module):
     def split_odds(
         self, log_odds: Float[Tensor, "*cells"], in_last_row: Bool[Tensor, "..."]
     ) -> tuple[Float[Tensor, "*cells"], Float[Tensor, "*cells"]]:
-        """Log probabilities of emit and shift; emit is certain in the last row if it is forced there."""
-        log_emit, log_shift = logsigmoid(log_odds), logsigmoid(-log_odds)
-        if self.final_emit_forced:
-            log_emit = log_emit.masked_fill(in_last_row, 0.0)
-        return log_emit, log_shift
+        """Log probabilities of emit and read; emit is certain in the last row if it is forced there."""
+        return split_odds(log_odds, in_last_row if self.final_emit_forced else None)
 
     def emit_log_odds(self, source: Float[Tensor, "B I T"], target: Float[Tensor, "B J T"]) -> Float[Tensor, "B I J"]:
         """Log odds of every cell; without gradients, some columns at a time."""

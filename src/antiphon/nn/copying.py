@@ -6,7 +6,7 @@ target part like all others, so the softmax stays factored (``factored_softmax.p
     token'(y | i, j) = token(y | i, j) + token(copy | i, j) [x_i = y]          y in the vocabulary
     token'(y | i, j) =                   token(copy | i, j) [x_i = y]          y outside of it
 
-A word outside the vocabulary has an id from ``V`` on (``torch_free/copied_words.py``). Its probability is the sum over
+A word outside the vocabulary has an id from ``V`` on (``torch_free/vocab.py``). Its probability is the sum over
 all positions that have this very word, and nothing over cells and vocabulary is stored. Not in the thesis.
 """
 
@@ -17,8 +17,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from antiphon.lattice.moves import IMPOSSIBLE
-from antiphon.torch_free.copied_words import NOT_COPIED
-from antiphon.torch_free.vocab import UNKNOWN
+from antiphon.torch_free.vocab import NOT_COPIED, UNKNOWN
 
 
 class CellCopies(NamedTuple):

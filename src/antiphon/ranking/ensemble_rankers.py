@@ -16,9 +16,10 @@ from antiphon.ranking.saved_rankers import load_ranker
 from antiphon.recipe.model_sections import MatcherSection, RankingEnsembleSection
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import count_parameters
-from antiphon.runs.ensemble_run import new_ensemble, open_members
-from antiphon.runs.run_copies import copy_files
+from antiphon.runs.combined_runs import combined_run, open_members
+from antiphon.runs.copies import copy_files
 from antiphon.runs.run_folder import RunFolder
+from antiphon.storage.manifest import MEMBERS
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def ensemble_rankers(runs: Sequence[Path], out: Path, mean: Mean, *, force: bool
     folders = open_members(runs)
     _refuse_others(dict(zip(map(str, runs), folders, strict=True)))
     recipe = Recipe.model_validate(folders[0].recipe().model_dump() | {"model": RankingEnsembleSection(mean=mean)})
-    with new_ensemble(folders, recipe, out, force=force) as run:
+    with combined_run(dict(zip(MEMBERS, folders, strict=False)), recipe, out, force=force) as run:
         copy_files(folders[0], ("words.vocab",), run.path)
         run.save_metrics({"parameters": count_parameters(load_ensemble_ranker(run, recipe).module)})
     return RunFolder(out)

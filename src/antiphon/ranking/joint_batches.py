@@ -12,8 +12,7 @@ from torch import Tensor
 from antiphon.nn.recurrent import valid_positions
 from antiphon.ranking.question_batches import pad_texts
 from antiphon.ranking.question_files import Question
-from antiphon.torch_free.padded_pairs import Ids
-from antiphon.torch_free.vocab import UNKNOWN
+from antiphon.torch_free.vocab import UNKNOWN, Ids
 
 
 class JointIds(NamedTuple):

@@ -22,7 +22,7 @@ from antiphon.ranking.joint_batches import JointIds
 from antiphon.ranking.pooling import Pooling
 from antiphon.terminal import one_line
 from antiphon.torch_free.files import read_text
-from antiphon.torch_free.padded_pairs import Ids
+from antiphon.torch_free.vocab import Ids
 
 _WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
 _TOKENISERS = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")

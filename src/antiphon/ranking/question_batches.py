@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from antiphon.ranking.question_files import Question
-from antiphon.torch_free.padded_pairs import Ids
-from antiphon.torch_free.vocab import PAD, UNKNOWN
+from antiphon.torch_free.vocab import PAD, UNKNOWN, Ids
 
 
 class MatchBatch(NamedTuple):

@@ -16,7 +16,7 @@ from antiphon.ranking.matcher import PairModel
 from antiphon.ranking.question_batches import PairCorpus
 from antiphon.ranking.question_files import Question
 from antiphon.ranking.word_overlap import Overlap
-from antiphon.torch_free.batch_plan import plan_batches
+from antiphon.torch_free.batch import plan_batches
 
 Scores = NDArray[np.float64]
 SplitWords = Callable[[str], list[str]]

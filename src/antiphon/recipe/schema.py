@@ -29,7 +29,7 @@ MetricName = Literal[
     "rouge1",
     "rouge2",
     "rougeL",
-    "kept_f1",
+    "retained_f1",
     "map",
     "mrr",
     "p_at_1",

@@ -1,1 +1,1 @@
-"""Tables and pictures: metrics, comparisons, errors, alignments, training curves."""
+"""What is shown to people: ``tables``, ``comparison`` of runs, ``error_report`` and its formats, and ``plots``."""

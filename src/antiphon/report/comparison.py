@@ -7,8 +7,8 @@ from typing import Any
 
 from rich.table import Table
 
-from antiphon.metrics import Outputs, deletion_metrics
-from antiphon.metrics.significance import ComparedScore, compare_systems
+from antiphon.metrics.output_metrics import Outputs, deletion_metrics
+from antiphon.metrics.output_statistics import ComparedScore, compare_systems
 from antiphon.report.tables import format_metric
 
 

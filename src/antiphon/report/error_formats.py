@@ -4,11 +4,9 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal
 
-from antiphon.metrics.breakdown import By, Group
-from antiphon.metrics.edits import Edit
+from antiphon.metrics.breakdown import By, Edit, Group
 from antiphon.report.error_report import ErrorReport, ModelDifferences, ReportedPair, Suspect
-from antiphon.report.sections import Cell, Section, as_markdown, as_text, as_tsv
-from antiphon.report.tables import format_metric
+from antiphon.report.tables import Cell, Section, as_markdown, as_text, as_tsv, format_metric
 from antiphon.terminal import count_of
 
 ErrorFormat = Literal["text", "tsv", "markdown", "jsonl"]

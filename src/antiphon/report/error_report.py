@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from antiphon.metrics.breakdown import Group
-from antiphon.metrics.edits import Edit
+from antiphon.metrics.breakdown import Edit, Group
 
 
 @dataclass(frozen=True)

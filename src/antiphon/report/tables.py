@@ -1,19 +1,142 @@
-"""Tables for the terminal."""
+"""Tables: sections as text, Markdown and TSV, well-formed for any text; and tables of metrics and facts."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from io import StringIO
+from typing import TYPE_CHECKING, Any, Literal
 
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 
+from antiphon.console import WIDTH_OF_FILES, PlainConsole
 from antiphon.ranking.ranking_metrics import RANKING_METRICS
-from antiphon.terminal import count_of
+from antiphon.terminal import count_of, one_line
 
 if TYPE_CHECKING:
     from antiphon.api import Evaluation
 
-
+_MARKDOWN_PUNCTUATION = re.compile(r"([\\`*_\[\]<>|~$&])")
+_NUMBER = re.compile(r"(-?[\d.]+(e[-+]?\d+)?)?")
+_TSV_ESCAPES = str.maketrans({"\t": "\\t", "\n": "\\n", "\r": "\\r"})
 _HUGE = 1e7
 _DECIMALS = {"perplexity": 3, "edit_distance": 3, "AP": 3} | dict.fromkeys(RANKING_METRICS, 4)
+_UNLIMITED = 100_000
+"""A width that no table has."""
+
+Cell = str | int | float | None
+
+
+@dataclass(frozen=True)
+class Section:
+    """A table with its title; ``note`` is printed below it.
+
+    ``optional`` columns are left out, in this order, where the table is too wide for a terminal.
+    """
+
+    title: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    note: str = ""
+    optional: Sequence[str] = ()
+
+    def without(self, name: str) -> "Section":
+        """The section without a column."""
+        kept = [column for column, each in enumerate(self.header) if each != name]
+        rows = [[row[column] for column in kept] for row in self.rows]
+        return replace(self, header=[self.header[column] for column in kept], rows=rows)
+
+
+def as_text(lines: Sequence[str], sections: Iterable[Section], width: int | None = None) -> str:
+    """The lines, then every section as a table for a terminal of a width; without one, with all columns."""
+    console = PlainConsole()
+    console.file, console.width = StringIO(), width or WIDTH_OF_FILES
+    for line in lines:
+        console.print(line, soft_wrap=True)
+    print_sections(console, sections if width else (replace(section, optional=()) for section in sections))
+    return console.file.getvalue()
+
+
+def print_sections(console: Console, sections: Iterable[Section]) -> None:
+    """Prints every section as its title, a table and its note."""
+    for section in sections:
+        console.print(f"\n{section.title}", soft_wrap=True)
+        shown = _fitted(console, section)
+        console.print(_text_table(shown))
+        for note in filter(None, (section.note, _missing_note(section, shown))):
+            console.print(note)
+
+
+def _fitted(console: Console, section: Section) -> Section:
+    """The section without as many of its optional columns as the console has no room for."""
+    for name in (each for each in section.optional if each in section.header):
+        if (
+            Measurement.get(console, console.options.update(width=_UNLIMITED), _text_table(section)).maximum
+            <= console.width
+        ):
+            break
+        section = section.without(name)
+    return section
+
+
+def _missing_note(section: Section, shown: Section) -> str:
+    missing = [name for name in section.header if name not in shown.header]
+    return f"no room for {', '.join(missing)}; --format tsv has all columns" if missing else ""
+
+
+def as_markdown(lines: Sequence[str], sections: Iterable[Section]) -> str:
+    """The lines as a paragraph, then every section as a heading and a table."""
+    parts = ["  \n".join(map(escape_markdown, lines))]
+    for section in sections:
+        parts += [f"## {escape_markdown(section.title)}", "\n".join(_markdown_rows(section))]
+        parts += [escape_markdown(section.note)] if section.note else []
+    return "\n\n".join(parts) + "\n"
+
+
+def as_tsv(header: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
+    """One table with a header line."""
+    return "".join("\t".join(map(escape_tsv, row)) + "\n" for row in (header, *rows))
+
+
+def escape_markdown(cell: Cell) -> str:
+    """A cell on one line with Markdown markup escaped."""
+    return _MARKDOWN_PUNCTUATION.sub(r"\\\1", _on_one_line(cell))
+
+
+def escape_tsv(cell: Cell) -> str:
+    """A cell in which tabs and line ends, and nothing else, are written as ``\\t``, ``\\n`` and ``\\r``."""
+    return _shown(cell).translate(_TSV_ESCAPES)
+
+
+def _text_table(section: Section) -> Table:
+    table = Table(box=SIMPLE_HEAD, show_edge=False)
+    for column, name in enumerate(section.header):
+        are_numbers = all(_NUMBER.fullmatch(_shown(row[column])) for row in section.rows)
+        justify: Literal["left", "right"] = "right" if are_numbers else "left"
+        table.add_column(name, justify=justify, overflow="fold", min_width=max(map(len, name.split()), default=None))
+    for row in section.rows:
+        table.add_row(*map(_on_one_line, row))
+    return table
+
+
+def _markdown_rows(section: Section) -> Iterator[str]:
+    yield f"| {' | '.join(map(escape_markdown, section.header))} |"
+    yield "|" + "---|" * len(section.header)
+    for row in section.rows:
+        yield f"| {' | '.join(map(escape_markdown, row))} |"
+
+
+def _shown(cell: Cell) -> str:
+    if isinstance(cell, float):
+        return f"{cell:.4g}"
+    return "" if cell is None else str(cell)
+
+
+def _on_one_line(cell: Cell) -> str:
+    text = _shown(cell)
+    return one_line(text, limit=len(text))
 
 
 def format_metric(metric: str, value: float) -> str:

@@ -1,1 +1,1 @@
-"""Run folders and the models in them."""
+"""Runs: ``run_folder`` (what one holds), ``build`` (from a recipe to objects), ``combined_runs`` and ``copies``."""

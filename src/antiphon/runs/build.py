@@ -8,9 +8,8 @@ from antiphon.exceptions import RecipeError
 from antiphon.recipe.kinds import KINDS, resolve
 from antiphon.recipe.model_sections import ModelSection, TransducerSection
 from antiphon.recipe.schema import DataSection, Recipe, SearchSection, token_kinds
-from antiphon.torch_free.codec import NO_FEATURES, PairCodec
+from antiphon.torch_free.codec import NO_FEATURES, Normalisation, PairCodec
 from antiphon.torch_free.hypothesis import BeamSettings, Search
-from antiphon.torch_free.tokenise import Normalisation
 from antiphon.torch_free.vocab import Vocab
 
 LENGTH_RATIO, LENGTH_EXTRA = 2.0, 10
@@ -115,5 +114,5 @@ def task_metrics(data: DataSection) -> list[str]:
 
 
 def selection_metrics(data: DataSection) -> list[str]:
-    """The names of the metrics that can select an epoch or weights: also F1 of kept words, from words to words."""
-    return task_metrics(data) + ["kept_f1"] * is_between_words(data)
+    """The names of the metrics that can select an epoch or weights: also retained-token F1, from words to words."""
+    return task_metrics(data) + ["retained_f1"] * is_between_words(data)

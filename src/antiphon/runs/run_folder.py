@@ -29,23 +29,20 @@ from antiphon.recipe.model_sections import TransducerSection
 from antiphon.recipe.recipe_file import parse_recipe, parse_toml, save_recipe
 from antiphon.recipe.recipe_paths import paths_in_run
 from antiphon.recipe.schema import Recipe, TokenKind, token_kinds
-from antiphon.storage.atomic import final_location
-from antiphon.storage.commit import (
-    changed_run,
-    check_new_run,
-    commit_new_run,
-    holds_run,
-    recover,
-    replaced_run,
-)
-from antiphon.storage.folder_lock import locked, resolved
-from antiphon.storage.layout import MANIFEST, PARTS
-from antiphon.storage.manifest import read_verified
+from antiphon.storage.atomic import final_location, locked, resolved
+from antiphon.storage.commit import changed_run, check_new_run, commit_new_run, recover
+from antiphon.storage.manifest import MANIFEST, PARTS, holds_run, read_verified
 from antiphon.storage.packed_run import UnpackedRun, unpacked_run
 from antiphon.storage.staging import staged_folder, staging_folder
-from antiphon.torch_free.codec import NO_FEATURES, PairCodec, PairTokeniser, TextCodec, TextTokeniser
+from antiphon.torch_free.codec import (
+    NO_FEATURES,
+    PairCodec,
+    PairTokeniser,
+    TextCodec,
+    TextTokeniser,
+    open_tokeniser,
+)
 from antiphon.torch_free.suffix_rule import SuffixRules
-from antiphon.torch_free.tokenise import Chars, SentencePiece, Tokeniser, Words
 from antiphon.torch_free.vocab import Vocab
 
 if TYPE_CHECKING:  # PyTorch, which takes seconds to import, only where a network is made
@@ -111,12 +108,10 @@ class RunFolder:
 
     def parts(self) -> dict[str, "RunFolder"]:
         """The runs that a noisy channel or an ensemble is made of."""
-        parts = {name: self._part(name) for name in PARTS}
+        parts = {
+            name: RunFolder(self.path / name, self._staged and self._staged / name, self._unpacked) for name in PARTS
+        }
         return {name: part for name, part in parts.items() if part.file("recipe.toml").exists()}
-
-    def _part(self, name: str) -> "RunFolder":
-        staged = self._staged and self._staged / name
-        return RunFolder(self.path / name, staged=staged, unpacked=self._unpacked)
 
     @contextmanager
     def changed(self, remove: Iterable[str] = ()) -> Iterator["RunFolder"]:
@@ -155,10 +150,9 @@ class RunFolder:
         """Text to tokens, before the run has vocabularies."""
         from antiphon.runs.build import build_normalisation
 
-        steps = build_normalisation(recipe.data)
-        kinds = self.token_kinds(recipe)
-        source, target = (TextTokeniser(steps, self.tokeniser(side, kind)) for side, kind in kinds.items())
-        return PairTokeniser(source, target)
+        steps, kinds = build_normalisation(recipe.data), self.token_kinds(recipe)
+        tokenisers = (open_tokeniser(kind, self.sentencepiece_path(side)) for side, kind in kinds.items())
+        return PairTokeniser(*(TextTokeniser(steps, tokeniser) for tokeniser in tokenisers))
 
     def token_kinds(self, recipe: Recipe) -> dict[str, TokenKind]:
         """The kind of token of each side; the source of a language model, which is empty, needs no SentencePiece."""
@@ -170,13 +164,9 @@ class RunFolder:
 
     def codec(self, recipe: Recipe) -> PairCodec:
         """Text to ids and back, as the run was trained."""
-        from antiphon.runs.build import build_normalisation
-
-        steps = build_normalisation(recipe.data)
-        source, target = (
-            TextCodec(steps, self.tokeniser(side, kind), self.vocab(side))
-            for side, kind in self.token_kinds(recipe).items()
-        )
+        pair = self.pair_tokeniser(recipe)
+        source = TextCodec(pair.source.normalisation, pair.source.tokeniser, self.vocab("source"))
+        target = TextCodec(pair.target.normalisation, pair.target.tokeniser, self.vocab("target"))
         features = self.vocab("features") if self.file("features.vocab").exists() else NO_FEATURES
         return PairCodec(source, target, features, self._copies_words(recipe))
 
@@ -189,12 +179,6 @@ class RunFolder:
     def sentencepiece_path(self, side: str) -> Path:
         """Where a side keeps its SentencePiece model."""
         return self.file(f"{side}.spm")
-
-    def tokeniser(self, side: str, kind: str) -> Tokeniser:
-        """The tokeniser of one side."""
-        if kind == "sentencepiece":
-            return SentencePiece(self.sentencepiece_path(side))
-        return Chars() if kind == "chars" else Words()
 
     def save_weights(self, weights: "Mapping[str, Tensor]") -> None:
         """Writes the weights."""
@@ -298,9 +282,8 @@ def open_locked(path: Path, *, checkpoint: bool = False) -> RunFolder:
 
 def _runs_inside(folder: Path) -> str:
     """Names the runs in a folder that is none itself, for a message."""
-    inside = (
-        sorted(str(each) for each in folder.iterdir() if each.is_dir() and holds_run(each)) if folder.is_dir() else []
-    )
+    folders = folder.iterdir() if folder.is_dir() else ()
+    inside = sorted(str(each) for each in folders if each.is_dir() and holds_run(each))
     more = ", ..." if len(inside) > _RUNS_SHOWN else ""
     return f"; runs in it: {', '.join(inside[:_RUNS_SHOWN])}{more}" if inside else ""
 
@@ -335,8 +318,9 @@ def new_run(path: Path, *, force: bool = False) -> Iterator[RunFolder]:
     If preparing it fails, nothing has changed. A run that is in ``path`` already is refused, or with ``force`` replaced
     at the end; other files there stay. The caller must hold the folder's lock.
     """
-    with replaced_run(path, force=force) as stage:
-        yield RunFolder(stage)
+    with waiting_run(path, force=force) as run:
+        yield run
+        publish(run, path)
 
 
 @contextmanager

@@ -23,10 +23,9 @@ from torch.nn.functional import pad
 from antiphon.api import Model
 from antiphon.data.batch import Batch
 from antiphon.decode.allowed_tokens import never_written
-from antiphon.lattice import best_path, log_marginal, posteriors
-from antiphon.lattice.marginal import Posteriors
+from antiphon.lattice import Posteriors, best_path, log_marginal, posteriors
+from antiphon.lattice.marginal import forward_along
 from antiphon.lattice.moves import IMPOSSIBLE
-from antiphon.lattice.recurrence import forward_along
 from antiphon.models.transducer import Transducer
 from antiphon.nn.cell_factors import CellFactors
 from antiphon.nn.copying import add_row_copy
@@ -106,7 +105,7 @@ class LatticeView:
     def posterior(self) -> Posteriors:
         """Posteriors of both moves, ``(I, J)`` each."""
         found = posteriors(*self.moves)
-        return Posteriors(found.write[0], found.shift[0])
+        return Posteriors(found.write[0], found.read[0])
 
     @cached_property
     def rows(self) -> list[int]:
@@ -167,7 +166,7 @@ class LatticeView:
         write = self.log_emit[row, column].exp().item()
         leaves = not self.given.ended and row == len(self.log_emit) - 1 and column == self.log_emit.shape[1] - 1
         posterior = 0.0 if leaves else self.posterior.write[row, column].item()
-        reached = self.posterior.write[row, column] + self.posterior.shift[row, column]
+        reached = self.posterior.write[row, column] + self.posterior.read[row, column]
         return {
             "row": row,
             "column": column,

@@ -20,7 +20,7 @@ from antiphon.serve.service import Service
 from antiphon.serve.stream_history import StreamHistory
 from antiphon.serve.stream_pool import OpenStream, StreamPool, StreamSearch, StreamStep, StreamStepResult
 from antiphon.serve.validation_errors import describe_errors
-from antiphon.torch_free.tokenise import Chars
+from antiphon.torch_free.codec import Chars
 
 TOKENS_AT_ONCE = 8
 """Tokens that are read in one step, so that other streams need not wait for all of a long text or a long piece."""

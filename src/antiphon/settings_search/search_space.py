@@ -14,11 +14,14 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.trial import Trial
 
 from antiphon.exceptions import RecipeError
 from antiphon.recipe.recipe_file import load_recipe
 from antiphon.recipe.schema import Recipe
+
+Distribution = CategoricalDistribution | FloatDistribution | IntDistribution
 
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _RANGE = re.compile(rf"({_NUMBER})\.\.({_NUMBER})(?::(log)|:step=({_NUMBER}))?")
@@ -31,7 +34,7 @@ class Axis:
 
     key: str
     text: str
-    distribution: BaseDistribution
+    distribution: Distribution
 
     @property
     def is_range(self) -> bool:
@@ -43,8 +46,17 @@ class Axis:
         """The values of a list, or both ends of a range: what can be checked before anything is drawn."""
         if isinstance(self.distribution, CategoricalDistribution):
             return self.distribution.choices
-        assert isinstance(self.distribution, FloatDistribution | IntDistribution)
         return self.distribution.low, self.distribution.high
+
+    def suggest(self, trial: Trial) -> None:
+        """Gives a trial the value that its sampler suggests."""
+        tried = self.distribution
+        if isinstance(tried, CategoricalDistribution):
+            trial.suggest_categorical(self.key, tried.choices)
+        elif isinstance(tried, IntDistribution):
+            trial.suggest_int(self.key, tried.low, tried.high, step=tried.step, log=tried.log)
+        else:
+            trial.suggest_float(self.key, tried.low, tried.high, step=tried.step, log=tried.log)
 
 
 @dataclass(frozen=True)
@@ -57,7 +69,7 @@ class SearchSpace:
     out: Path
 
     @cached_property
-    def distributions(self) -> dict[str, BaseDistribution]:
+    def distributions(self) -> dict[str, Distribution]:
         """The distribution of every key."""
         return {axis.key: axis.distribution for axis in self.axes}
 
@@ -129,7 +141,7 @@ def _parse_axis(given: str) -> Axis:
     return Axis(key, ",".join(values), CategoricalDistribution(values))
 
 
-def _range(given: str, low: str, high: str, log: str | None, step: str | None) -> BaseDistribution:
+def _range(given: str, low: str, high: str, log: str | None, step: str | None) -> Distribution:
     """The distribution of a range, whose parts are given as text."""
     try:
         if all(re.fullmatch(r"[-+]?\d+", each) for each in (low, high, step or "1")):

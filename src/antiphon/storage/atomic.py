@@ -1,7 +1,10 @@
-"""Atomic writes: a file is replaced completely or not at all.
+"""Atomic writes, of a file completely or not at all, and one writer at a time in a folder.
 
 The name of an unfinished file or folder says which process on which machine writes it. So leftovers of killed processes
 are recognised without locks, which some network file systems do not have, or give to every machine.
+
+A lock is an advisory one (``flock``) on the folder itself: no lock file stays behind, nothing inside a folder from
+elsewhere is opened for it, and the system releases it however the process ends. The library ``filelock`` makes a file.
 """
 
 import errno
@@ -12,11 +15,14 @@ import platform
 import re
 import secrets
 import shutil
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
+
+from antiphon.exceptions import RunError
 
 STAGED = ".antiphon-staged"
 """The folder inside a run or an exported run whose files are being moved into place."""
@@ -64,7 +70,7 @@ def atomic_replacement(path: Path) -> Iterator[Path]:
             raise
         finally:
             os.close(descriptor)
-        sync_folder(path.parent)
+        sync_path(path.parent)
 
 
 @contextmanager
@@ -108,8 +114,8 @@ def remove_tree(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def sync_folder(path: Path) -> None:
-    """Syncs the directory entries of a folder, if the file system can."""
+def sync_path(path: Path) -> None:
+    """Syncs a file, or the directory entries of a folder."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         sync_descriptor(descriptor)
@@ -118,47 +124,13 @@ def sync_folder(path: Path) -> None:
 
 
 def sync_descriptor(descriptor: int) -> None:
-    """Syncs the directory entries of an open folder, if the file system can."""
+    """Syncs an open file, or the directory entries of an open folder if the file system can."""
     try:
         os.fsync(descriptor)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EBADF):
+        is_folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)
+        if not is_folder or error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EBADF):
             raise
-
-
-def sync_path(path: Path) -> None:
-    """Syncs a file, or the directory entries of a folder."""
-    if path.is_dir():
-        sync_folder(path)
-        return
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def lock_descriptor(descriptor: int, *, wait: bool = False) -> bool:
-    """Whether this process got an exclusive lock on the file; it ends with the process.
-
-    On network file systems without locks every process succeeds.
-    """
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        if error.errno not in (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
-            raise
-    return True
-
-
-def is_same_file(descriptor: int, path: Path) -> bool:
-    """Whether an open file is still the one at ``path``."""
-    try:
-        return os.path.samestat(os.fstat(descriptor), path.stat())
-    except FileNotFoundError:
-        return False
 
 
 @cache
@@ -187,5 +159,84 @@ def _is_alive(process: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:  # a process of another user
-        return True
+        pass
     return True
+
+
+def lock_descriptor(descriptor: int, *, wait: bool = False) -> bool:
+    """Whether this process got an exclusive lock on the file; it ends with the process.
+
+    On network file systems without locks every process succeeds.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
+            raise
+    return True
+
+
+@contextmanager
+def locked(path: Path, *, wait: bool = False) -> Iterator[None]:
+    """Locks the folder for this process; it is created if it does not exist.
+
+    A folder locked by another process is an error, or with ``wait`` waited for. Folders created here are removed again
+    on failure if they are empty.
+    """
+    while True:
+        made = _make_folders(path)
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        except FileNotFoundError:  # another process made the folder and removed it again
+            continue
+        try:
+            if not lock_descriptor(descriptor, wait=wait):
+                raise RunError(
+                    f"{path}: another antiphon process is writing into this folder, expected no other; wait until it "
+                    "has ended, or choose another folder"
+                )
+            if not _is_same_file(descriptor, path):
+                continue
+            yield
+            return
+        except BaseException:
+            _remove_empty(made)
+            raise
+        finally:
+            os.close(descriptor)
+
+
+def _make_folders(path: Path) -> list[Path]:
+    """Creates a folder and its parents; those that were created, the innermost first."""
+    if path.exists() and not path.is_dir():
+        raise RunError(f"{path}: a file, expected a folder")
+    if ".." in path.parts and not path.parent.exists():  # the path depends on a folder that does not exist
+        raise RunError(f"{path}: goes through a folder that does not exist, expected a path without '..'")
+    missing = [folder for folder in (resolved(path), *resolved(path).parents) if not folder.exists()]
+    for folder in reversed(missing):
+        folder.mkdir(exist_ok=True)
+    return missing
+
+
+def resolved(path: Path) -> Path:
+    """The absolute path without symbolic links; a loop of links is refused."""
+    try:
+        return path.resolve()
+    except RuntimeError:
+        raise RunError(f"{path}: a loop of symbolic links, expected a path without one") from None
+
+
+def _remove_empty(folders: list[Path]) -> None:
+    with suppress(OSError):
+        for folder in folders:
+            folder.rmdir()
+
+
+def _is_same_file(descriptor: int, path: Path) -> bool:
+    """Whether an open file is still the one at ``path``."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False

@@ -11,15 +11,18 @@ from pathlib import Path
 
 from antiphon.exceptions import RunError
 from antiphon.storage.atomic import STAGED, sweep
-from antiphon.storage.layout import FOLDERS, MANIFEST, PARTS, RUN_FILES
-from antiphon.storage.manifest import Manifest, read_manifest, write_manifest
-from antiphon.storage.regular_files import Entry, digest_file, refuse_links
+from antiphon.storage.manifest import (
+    FOLDERS,
+    MANIFEST,
+    PARTS,
+    RUN_FILES,
+    Manifest,
+    holds_run,
+    read_manifest,
+    write_manifest,
+)
 from antiphon.storage.staging import commit_staged, discard_staged, put_in_place, staging_folder, synced_files
-
-
-def holds_run(folder: Path) -> bool:
-    """Whether there is a run in the folder, intact or damaged."""
-    return (folder / MANIFEST).is_symlink() or (folder / MANIFEST).exists()
+from antiphon.storage.verified_files import Entry, digest_file, refuse_links
 
 
 def recover(folder: Path) -> None:
@@ -64,18 +67,6 @@ def commit_new_run(folder: Path, stage: Path) -> None:
 
 
 @contextmanager
-def replaced_run(folder: Path, *, force: bool) -> Iterator[Path]:
-    """An empty folder for a new run that replaces the run in ``folder``, if any, at the end.
-
-    An existing run is refused, or replaced with ``force``; the caller must hold the lock of the folder.
-    """
-    check_new_run(folder, force=force)
-    with staging_folder(folder) as stage:
-        yield stage
-        commit_new_run(folder, stage)
-
-
-@contextmanager
 def changed_run(folder: Path, remove: Iterable[str] = ()) -> Iterator[Path]:
     """An empty folder for files that are added to the run in ``folder``, or replaced in it, at the end.
 
@@ -86,11 +77,10 @@ def changed_run(folder: Path, remove: Iterable[str] = ()) -> Iterator[Path]:
         yield stage
         old = read_manifest(folder)
         files, folders = _seal(stage)
-        removed = {name for name in remove if name in old.files or name in old.folders}
+        removed = {*remove} & {*old.files, *old.folders}
         kept = {name: entry for name, entry in old.files.items() if name not in removed}
-        kept_folders = {name for name in old.folders if name not in removed}
-        manifest = Manifest(kept | files, tuple(sorted(kept_folders | {*folders})), tuple(sorted(removed)))
-        _commit(folder, stage, manifest)
+        every_folder = {*old.folders} - removed | {*folders}
+        _commit(folder, stage, Manifest(kept | files, tuple(sorted(every_folder)), tuple(sorted(removed))))
 
 
 def seal_run(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""The manifest of a run folder: its format version, and size and SHA-256 of every file.
+"""The files that a run may hold, and its manifest: format version, and size and SHA-256 of every file.
 
     {"files": {"recipe.toml": {"bytes": 1234, "sha256": "..."}, ...}, "folders": ["corpus"],
      "removed": null, "format": 1, "sha256": "..."}
@@ -16,10 +16,60 @@ from typing import Any
 
 from antiphon.exceptions import RunError
 from antiphon.storage.atomic import write_atomically
-from antiphon.storage.layout import CHECKPOINT, FOLDERS, MANIFEST, REPORTS, RUN_FILES
-from antiphon.storage.regular_files import Entry, digest_inside, open_regular, parse_entries
-from antiphon.storage.sealed_json import parse_sealed, render_sealed
-from antiphon.storage.staging import is_being_moved, staged_folder
+from antiphon.storage.staging import digest_listed, is_being_moved, staged_folder
+from antiphon.storage.verified_files import (
+    Entry,
+    check_format,
+    open_regular,
+    parse_entries,
+    parse_sealed,
+    render_sealed,
+)
+
+MANIFEST = "manifest.json"
+CHECKPOINT = "last.ckpt"
+"""Read only when training is resumed."""
+MEMBERS = tuple(f"member-{index}" for index in range(1, 17))
+"""Folders of the runs that an ensemble is made of."""
+PARTS = ("direct", "channel", "lm", *MEMBERS)
+"""Folders of the runs that a noisy channel or an ensemble is made of; its direct model may be an ensemble."""
+FOLDERS = ("corpus", "tensorboard")
+"""Folders without digests in the manifest: no prediction reads them, and encoded corpora are checked by themselves."""
+
+PREDICTION_FILES = (
+    "recipe.toml",
+    "source.vocab",
+    "target.vocab",
+    "features.vocab",
+    "source.spm",
+    "target.spm",
+    "model.safetensors",
+    "rules.tsv",
+    "words.vocab",
+    "vectors.safetensors",
+    "encoder/config.json",
+    "encoder/tokenizer.json",
+    "encoder/pooling.json",
+    "overlap.tsv",
+    "logistic.json",
+    "metrics.json",
+)
+"""Files that prediction needs."""
+REPORTS = ("log.csv", "training.png", "online.png", "alignment.png")
+"""Logs and pictures, which no command reads; they may be deleted."""
+RUN_FILES = frozenset(
+    [
+        *PREDICTION_FILES,
+        *REPORTS,
+        CHECKPOINT,
+        *(
+            f"{part}/{name}"
+            for part in (*PARTS, *(f"direct/{member}" for member in MEMBERS))
+            for name in (*PREDICTION_FILES, *REPORTS, MANIFEST)
+        ),
+    ]
+)
+"""Every file that a manifest can list."""
 
 FORMAT = 1
 """The format that is written, and the newest that can be read."""
@@ -45,6 +95,11 @@ class Manifest:
         return self.removed is None
 
 
+def holds_run(folder: Path) -> bool:
+    """Whether there is a run in the folder, intact or damaged."""
+    return (folder / MANIFEST).is_symlink() or (folder / MANIFEST).exists()
+
+
 def read_manifest(folder: Path) -> Manifest:
     """The manifest of a run folder; one that is damaged, or of a newer format, is refused."""
     path = folder / MANIFEST
@@ -56,7 +111,7 @@ def parse_manifest(content: bytes, path: Path) -> Manifest:
     """The manifest in the bytes of the file ``path``."""
     try:
         table = parse_sealed(content)
-        _check_format(table["format"], path.parent)
+        check_format(table["format"], FORMAT, f"{path.parent}: a run")
         return _parse(table)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunError(
@@ -101,15 +156,17 @@ def verify(folder: Path, manifest: Manifest, skipped: Collection[str] = ()) -> N
 def _verify_file(folder: Path, staged: Path | None, name: str, expected: Entry) -> None:
     path = folder / name
     try:
-        found = _digest_listed(folder, staged, name)
+        found = digest_listed(folder, staged, name)
     except FileNotFoundError:
         if name in REPORTS:
             return
         raise RunError(f"{path}: missing, expected it as in {folder / MANIFEST}") from None
     if found != expected:
+        is_size = found.bytes != expected.bytes
+        difference = f"{found.bytes:,} bytes instead of {expected.bytes:,}" if is_size else "its SHA-256 differs"
         raise RunError(
-            f"{path}: damaged, or changed by hand ({_difference(found, expected)}), expected the file that "
-            "antiphon wrote; restore it from a copy, or train again with --force"
+            f"{path}: damaged, or changed by hand ({difference}), expected the file that antiphon wrote; restore it "
+            "from a copy, or train again with --force"
         )
 
 
@@ -118,32 +175,6 @@ def _refuse_unlisted(folder: Path, manifest: Manifest) -> None:
     for name in sorted(RUN_FILES - manifest.files.keys() - {*(manifest.removed or ()), *REPORTS}):
         if Path(name).name not in (*REPORTS, MANIFEST) and (folder / name).exists():
             raise RunError(f"{folder / name}: not listed in {folder / MANIFEST}, expected no such file in this run")
-
-
-def _digest_listed(folder: Path, staged: Path | None, name: str) -> Entry:
-    """Size and SHA-256 of a file in the staging folder, or in its final location."""
-    if staged is not None:
-        try:
-            return digest_inside(staged, name)
-        except FileNotFoundError:
-            pass
-    return digest_inside(folder, name)
-
-
-def _difference(found: Entry, expected: Entry) -> str:
-    if found.bytes != expected.bytes:
-        return f"{found.bytes:,} bytes instead of {expected.bytes:,}"
-    return "its SHA-256 differs"
-
-
-def _check_format(version: Any, folder: Path) -> None:
-    if not isinstance(version, int) or version < 1:
-        raise ValueError(f"format {version!r}")
-    if version > FORMAT:
-        raise RunError(
-            f"{folder}: a run of format {version}, expected at most {FORMAT}; it was written by a newer antiphon: "
-            "install that one"
-        )
 
 
 def _parse(table: Mapping[str, Any]) -> Manifest:

@@ -20,10 +20,8 @@ from typing import IO
 
 from antiphon.exceptions import RunError
 from antiphon.storage.atomic import atomic_replacement, final_name_in_errors, new_scratch_folder, remove_tree, sweep
-from antiphon.storage.commit import holds_run
-from antiphon.storage.layout import MANIFEST
-from antiphon.storage.manifest import MAX_MANIFEST_BYTES, Manifest, parse_manifest
-from antiphon.storage.regular_files import Entry
+from antiphon.storage.manifest import MANIFEST, MAX_MANIFEST_BYTES, Manifest, holds_run, parse_manifest
+from antiphon.storage.verified_files import Entry
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 """The time of every file in a packed run: the earliest that a zip file can hold."""
@@ -79,8 +77,11 @@ class UnpackedRun:
         held = ExitStack()
         weakref.finalize(self, held.close)
         self.folder = held.enter_context(temporary_folder())
-        with final_name_in_errors(self.folder.parent):
-            _unpack(packed, self.folder)
+        try:
+            with final_name_in_errors(self.folder.parent):
+                _unpack(packed, self.folder)
+        except _UNREADABLE as error:
+            raise RunError(f"{packed}: not a packed run, or damaged ({error}), {_EXPECTED}") from None
 
 
 _unpacked: "weakref.WeakValueDictionary[tuple[object, ...], UnpackedRun]" = weakref.WeakValueDictionary()
@@ -96,7 +97,7 @@ def unpacked_run(packed: Path) -> UnpackedRun:
 
 
 def _unpack(packed: Path, folder: Path) -> None:
-    with _explained(packed), packed.open("rb") as file, zipfile.ZipFile(file) as archive:
+    with packed.open("rb") as file, zipfile.ZipFile(file) as archive:
         entries = _entries(archive, packed)
         if MANIFEST not in entries:
             raise RunError(f"{packed}: no {MANIFEST} in it, {_EXPECTED}")
@@ -108,15 +109,6 @@ def _unpack(packed: Path, folder: Path) -> None:
         for name, expected in manifest.files.items():
             with archive.open(entries[name]) as content:
                 _extract(content, folder / name, expected, packed / name)
-
-
-@contextmanager
-def _explained(packed: Path) -> Iterator[None]:
-    """Inside, what ``zipfile`` raises becomes one sentence that names the file."""
-    try:
-        yield
-    except _UNREADABLE as error:
-        raise RunError(f"{packed}: not a packed run, or damaged ({error}), {_EXPECTED}") from None
 
 
 def _entries(archive: zipfile.ZipFile, packed: Path) -> dict[str, zipfile.ZipInfo]:

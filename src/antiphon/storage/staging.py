@@ -24,10 +24,9 @@ from antiphon.storage.atomic import (
     remove_tree,
     sweep,
     sync_descriptor,
-    sync_folder,
     sync_path,
 )
-from antiphon.storage.regular_files import open_folder, parent_of, refuse_links
+from antiphon.storage.verified_files import Entry, digest_inside, open_folder, parent_of, refuse_links
 
 
 @contextmanager
@@ -51,7 +50,7 @@ def synced_files(stage: Path) -> dict[str, Path]:
         if path.is_file() and path.stat().st_mode & 0o777 != mode:
             path.chmod(mode)
         sync_path(path)
-    sync_folder(stage)
+    sync_path(stage)
     return {str(path.relative_to(stage)): path for path in paths if path.is_file()}
 
 
@@ -91,6 +90,14 @@ def staged_folder(folder: Path) -> Path | None:
     """The folder of staged files, if there is one; a symbolic link is refused."""
     refuse_links(folder, [STAGED])
     return folder / STAGED if (folder / STAGED).is_dir() else None
+
+
+def digest_listed(folder: Path, staged: Path | None, name: str) -> Entry:
+    """Size and SHA-256 of a file, which is in the folder of staged files or in its place."""
+    if staged is not None:
+        with suppress(FileNotFoundError):
+            return digest_inside(staged, name)
+    return digest_inside(folder, name)
 
 
 def is_being_moved(folder: Path) -> bool:

@@ -23,9 +23,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from antiphon.torch_free.copied_words import NOT_COPIED
 from antiphon.torch_free.hypothesis import BeamSettings
-from antiphon.torch_free.vocab import END
+from antiphon.torch_free.vocab import END, NOT_COPIED
 
 
 class OnlinePolicy(ABC):

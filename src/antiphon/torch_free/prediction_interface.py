@@ -21,7 +21,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from antiphon.exceptions import InputError, RunError
-from antiphon.torch_free.batch_plan import plan_batches
+from antiphon.torch_free.batch import plan_batches
 from antiphon.torch_free.codec import PairCodec
 from antiphon.torch_free.frames import Columns, predict_frame
 from antiphon.torch_free.inputs import (

@@ -14,8 +14,8 @@ from antiphon.torch_free.channel_weights import Weights
 from antiphon.torch_free.vocab import END, SPECIALS
 
 if TYPE_CHECKING:
-    from antiphon.metrics import Score
     from antiphon.metrics.breakdown import Group
+    from antiphon.metrics.output_metrics import Score
 
 END_SYMBOL = SPECIALS[END]
 

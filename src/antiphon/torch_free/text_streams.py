@@ -1,6 +1,6 @@
 """Streams of text, on top of the online decoders: ``stream = antiphon.load("runs/x").stream()``.
 
-A model that copies words gives each unknown word of the input an id of its own (``torch_free/copied_words.py``): ids
+A model that copies words gives each unknown word of the input an id of its own (``torch_free/vocab.py``): ids
 from the size of the vocabulary on, in the order in which words are first read.
 
 With other models, an unknown token in the output stands for an input token. A decoder that writes at once copies the

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from math import sqrt
 from pathlib import Path
 
-from antiphon.metrics import LOWER_IS_BETTER
+from antiphon.metrics.output_metrics import LOWER_IS_BETTER
 from antiphon.ranking.ranking_metrics import RANKING_METRICS
 
 PERFECT_EPOCHS = 3

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 
 from antiphon.exceptions import InputError, RecipeError, how_to_install
-from antiphon.metrics import missing_metrics_note
+from antiphon.metrics.output_metrics import missing_metrics_note
 from antiphon.ranking.question_files import read_questions, select_questions
 from antiphon.ranking.ranking_metrics import RANKING_METRICS
 from antiphon.recipe.kinds import KINDS, Kind

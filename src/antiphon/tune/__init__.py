@@ -1,1 +1,1 @@
-"""Tuning of the weights of a noisy channel on n-best lists (``antiphon tune``)."""
+"""N-best weight search for a noisy channel (``antiphon tune``): its lists of candidates, and the search."""

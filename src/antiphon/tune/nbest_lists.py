@@ -1,25 +1,68 @@
-"""N-best lists: candidates with all their scores, collected over searches, and saved for tuning."""
+"""N-best lists: candidates with all their scores, collected over searches, and saved; and one table of them all."""
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from antiphon.api import Prediction
 from antiphon.exceptions import InputError
-from antiphon.metrics import Outputs
-from antiphon.metrics.output_statistics import Rows, Statistics, statistics_of
+from antiphon.metrics.output_metrics import Outputs
+from antiphon.metrics.output_statistics import Rows, SelectionStats
 from antiphon.storage.atomic import write_atomically
 from antiphon.terminal import count_of
 from antiphon.torch_free.channel_weights import Weights
 from antiphon.torch_free.codec import PairCodec
 from antiphon.torch_free.files import read_lines
 from antiphon.torch_free.readers import Pair
-from antiphon.tune.weight_search import CandidateTable
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class CandidateTable:
+    """The candidates of every sentence: four scores, -inf where a list is shorter, statistics of a metric, and gain.
+
+    ``metric`` is the value of a sum of statistics (``metrics/output_statistics.py``), ``gain`` the quality of each
+    alone.
+    """
+
+    scores: Array
+    statistics: Array
+    gain: Array
+    metric: Callable[[Array], float]
+
+    def pick(self, weights: Array) -> NDArray[np.int64]:
+        """The index of the candidate that the weights choose from every list."""
+        chosen: NDArray[np.int64] = self._totals(weights).argmax(1)
+        return chosen
+
+    def value(self, weights: Array) -> float:
+        """The metric of the chosen candidates."""
+        chosen = np.take_along_axis(self.statistics, self.pick(weights)[:, None, None], 1)
+        return self.metric(chosen.sum((0, 1)))
+
+    def expected_gain(self, weights: Array) -> float:
+        """The mean gain if candidates were drawn in proportion to their exponentiated scores."""
+        totals = self._totals(weights)
+        peak = totals.max(1, keepdims=True)
+        mass = np.exp(totals - np.where(np.isfinite(peak), peak, 0.0))
+        return float(((mass * self.gain).sum(1) / np.maximum(mass.sum(1), 1e-9)).mean())
+
+    def _totals(self, weights: Array) -> Array:
+        """The weighted sums, without scores that weigh nothing: 0 times -inf, of what a model cannot write, is NaN.
+
+        The last score, of length, is -inf only where there is no candidate.
+        """
+        exists = np.isfinite(self.scores[:, :, -1])
+        weighs = exists[:, :, None] & (weights != 0)
+        weighed: Array = np.where(weighs, self.scores, 0.0) @ weights
+        return np.where(exists, weighed, -np.inf)
 
 
 @dataclass
@@ -37,7 +80,7 @@ class NBestLists:
     def __init__(self, pairs: Sequence[Pair], codec: PairCodec, metric: str) -> None:
         self.pairs, self.codec, self.metric = pairs, codec, metric
         self.lists = [Candidates() for _ in pairs]
-        self._value = statistics_of(metric, self.outputs([])).value
+        self._value = SelectionStats.of(metric, self.outputs([])).value
 
     def add(self, found: Iterable[Sequence[tuple[tuple[str, ...], tuple[float, ...]]]]) -> int:
         """Adds tokens and scores for every pair; how many of the candidates were new.
@@ -63,8 +106,8 @@ class NBestLists:
         """Adds the candidates of a noisy channel's predictions."""
         return self.add([[(each.tokens, each.parts) for each in prediction.nbest] for prediction in predictions])
 
-    def _statistics(self, outputs: Sequence[tuple[int, tuple[str, ...]]]) -> Statistics:
-        return statistics_of(self.metric, self.outputs(outputs))
+    def _statistics(self, outputs: Sequence[tuple[int, tuple[str, ...]]]) -> SelectionStats:
+        return SelectionStats.of(self.metric, self.outputs(outputs))
 
     def outputs(self, found: Sequence[tuple[int, Sequence[str]]]) -> Outputs:
         """Outputs for some of the pairs, by index, with their references and sources."""

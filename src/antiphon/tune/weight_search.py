@@ -1,60 +1,152 @@
-"""Random search for the weights of feature scores on n-best lists.
+"""N-best weight search: finds candidates with the weights of a noisy channel, better weights on them, and so on.
 
-Weights pick from every list the candidate with the highest weighted sum. The search draws weights at random around the
-best so far, all or one at a time, in ever smaller steps, and at first also evenly within reach; among weights that
-pick equally good outputs, those that give good candidates a higher probability win, since they generalise better.
+Weights pick from every list the candidate with the highest weighted sum. ``find_weights`` draws weights at random
+around the best so far, all or one at a time, in ever smaller steps, and at first also evenly within reach; among
+weights that pick equally good outputs, those that give good candidates a higher probability win, since they generalise
+better.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from antiphon.api import NoisyChannelModel
+from antiphon.exceptions import RecipeError
+from antiphon.metrics.output_metrics import LOWER_IS_BETTER, score_outputs
+from antiphon.recipe.schema import Recipe
+from antiphon.runs.build import selection_metrics
+from antiphon.runs.run_folder import RunFolder
+from antiphon.terminal import Say
+from antiphon.torch_free.channel_weights import Weights
+from antiphon.torch_free.readers import Pair, Source
+from antiphon.tune.nbest_lists import Array, CandidateTable, NBestLists
+
+_TIE_BREAK_WEIGHT = 0.001
+"""A weight so small that it only breaks ties."""
+_FIRST_REACH = 0.5
+"""How far the first weights found on lists may be from those tried, whose largest is 1."""
+_MIN_WEIGHT = 0.0001
+"""The lowest weight that rounding keeps above 0, so that it can grow again in the next round."""
+
+_IS_LENGTH = np.array([False, False, False, True])
+"""Which of the four weights is that of the length."""
 _DRAWS, _ROUNDS = 400, 6
 """Weights drawn in each round, and the number of rounds; the spread of the draws halves from round to round."""
 
 
 @dataclass(frozen=True)
-class CandidateTable:
-    """The candidates of every sentence: four scores, -inf where a list is shorter, statistics of a metric, and gain.
+class Tuning:
+    """The result: the metric before and after, measured by searching, or on the lists if ``rounds`` is 0."""
 
-    ``metric`` is the value of a sum of statistics (``metrics/output_statistics.py``), ``gain`` the quality of each
-    alone.
+    metric: str
+    before: float
+    after: float
+    weights_before: Weights
+    weights: Weights
+    rounds: int
+
+    def as_json(self) -> dict[str, Any]:
+        """The result as JSON, for the run's metrics."""
+        return asdict(self) | {"weights": list(self.weights), "weights_before": list(self.weights_before)}
+
+
+def start_lists(model: NoisyChannelModel, pairs: Sequence[Pair], metric: str | None) -> NBestLists:
+    """Empty lists of candidates for a metric of the task; unset: accuracy for characters, else BLEU."""
+    possible = selection_metrics(model.recipe.data)
+    name = metric or ("bleu" if "bleu" in possible else "accuracy")
+    if name not in possible:
+        raise RecipeError(f"--metric {name}: expected one of {', '.join(possible)}")
+    return NBestLists(pairs, model.codec, name)
+
+
+def tune(
+    model: NoisyChannelModel,
+    lists: NBestLists,
+    *,
+    rounds: int = 6,
+    nbest: int = 50,
+    say: Say = print,
+) -> Tuning:
+    """Optimises the weights on growing lists of candidates and sets the best ones in the model.
+
+    Every round searches with the current weights and adds its candidates to the lists; the second one is led by the
+    direct model, so that the result is not worse than it. After it, weights are optimised near those whose own search
+    scored best, and nearer whenever a search is worse: lists hold candidates that a search would miss. It ends when a
+    search finds nothing new, or weights repeat.
     """
+    sign = -1 if lists.metric in LOWER_IS_BETTER else 1
+    tried: list[tuple[float, Weights]] = []
+    weights, reach = model.weights, _FIRST_REACH
+    for round_ in range(1, rounds + 1):
+        model.weights = weights
+        value, added = _search(model, lists, nbest)
+        tried.append((value, weights))
+        say(f"round {round_}: {lists.metric} {value:.2f} with {_format_weights(weights)}, {added:,} new candidates")
+        if not added or round_ == rounds:
+            break
+        best = max(tried, key=lambda pair: sign * pair[0])[1]
+        if round_ == 1 and weights.direct:
+            weights = _led_by_direct(lists, weights)
+        else:
+            reach /= 2 if round_ > 2 and weights != best else 1
+            weights = _best_weights(lists, best, reach)
+        if weights in (before for _, before in tried):
+            break
+    after, model.weights = max(tried, key=lambda pair: sign * pair[0])
+    return Tuning(lists.metric, tried[0][0], after, tried[0][1], model.weights, len(tried))
 
-    scores: Array
-    statistics: Array
-    gain: Array
-    metric: Callable[[Array], float]
 
-    def pick(self, weights: Array) -> NDArray[np.int64]:
-        """The index of the candidate that the weights choose from every list."""
-        chosen: NDArray[np.int64] = self._totals(weights).argmax(1)
-        return chosen
+def tune_on_lists(model: NoisyChannelModel, lists: NBestLists) -> Tuning:
+    """Optimises the weights on existing lists, without a search, and sets them in the model."""
+    table, before = lists.table(), model.weights
+    sign = -1 if lists.metric in LOWER_IS_BETTER else 1
+    model.weights = _best_weights(lists, before)
+    value_before, value = (sign * table.value(np.array(weights)) for weights in (before, model.weights))
+    return Tuning(lists.metric, value_before, value, before, model.weights, rounds=0)
 
-    def value(self, weights: Array) -> float:
-        """The metric of the chosen candidates."""
-        chosen = np.take_along_axis(self.statistics, self.pick(weights)[:, None, None], 1)
-        return self.metric(chosen.sum((0, 1)))
 
-    def expected_gain(self, weights: Array) -> float:
-        """The mean gain if candidates were drawn in proportion to their exponentiated scores."""
-        totals = self._totals(weights)
-        peak = totals.max(1, keepdims=True)
-        mass = np.exp(totals - np.where(np.isfinite(peak), peak, 0.0))
-        return float(((mass * self.gain).sum(1) / np.maximum(mass.sum(1), 1e-9)).mean())
+def save_tuning(found: Tuning, recipe: Recipe, run: RunFolder) -> None:
+    """Writes the weights and the tuning result into the run, in one change."""
+    search = recipe.search.model_copy(update={"weights": tuple(found.weights)})
+    with run.changed() as new:
+        new.save_recipe(recipe.model_copy(update={"search": search}))
+        new.save_metrics(run.metrics() | {"tuned": found.as_json()})
 
-    def _totals(self, weights: Array) -> Array:
-        """The weighted sums, without scores that weigh nothing: 0 times -inf, of what a model cannot write, is NaN.
 
-        The last score, of length, is -inf only where there is no candidate.
-        """
-        exists = np.isfinite(self.scores[:, :, -1])
-        weighs = exists[:, :, None] & (weights != 0)
-        weighed: Array = np.where(weighs, self.scores, 0.0) @ weights
-        return np.where(exists, weighed, -np.inf)
+def _search(model: NoisyChannelModel, lists: NBestLists, nbest: int) -> tuple[float, int]:
+    """The metric of a search with the model's weights, and how many candidates it adds to the lists."""
+    sources = [Source(pair.source, pair.features) for pair in lists.pairs]
+    predictions = model.predict(sources, nbest=nbest, allow_unknown_features=True)
+    outputs = lists.outputs([(index, each.tokens) for index, each in enumerate(predictions)])
+    return score_outputs(outputs, [lists.metric])[lists.metric].value, lists.add_predictions(predictions)
+
+
+def _led_by_direct(lists: NBestLists, weights: Weights) -> Weights:
+    """Weights with which direct model and length decide, and other parts that have a weight only break ties."""
+    channel, language_model = (
+        _TIE_BREAK_WEIGHT if weight else 0.0 for weight in (weights.channel, weights.language_model)
+    )
+    start = Weights(1.0, channel, language_model, 0.0)
+    return _rounded(find_weights(lists.table(), np.array(start), free=_IS_LENGTH), start)
+
+
+def _best_weights(lists: NBestLists, weights: Weights, reach: float = np.inf) -> Weights:
+    """The best weights on the lists within reach of others."""
+    return _rounded(find_weights(lists.table(), np.array(weights), reach=reach), weights)
+
+
+def _rounded(found: NDArray[np.float64], start: Weights) -> Weights:
+    """The weights, rounded; a part that had a weight keeps one, however small."""
+    lowest = np.where(np.array(start) > 0, _MIN_WEIGHT, -np.inf)
+    lowest[-1] = -np.inf
+    return Weights(*(round(float(weight), 4) for weight in np.maximum(found, lowest)))
+
+
+def _format_weights(weights: Weights) -> str:
+    return ", ".join(f"{weight:g}" for weight in weights)
 
 
 def find_weights(

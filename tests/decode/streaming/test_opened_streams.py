@@ -8,9 +8,8 @@ import torch
 from antiphon.decode.streaming.beam_decoder import BeamDecoder
 from antiphon.decode.streaming.greedy_decoder import GreedyDecoder
 from antiphon.models.transducer import Transducer
-from antiphon.torch_free.codec import PairCodec, TextCodec
+from antiphon.torch_free.codec import Chars, Normalisation, PairCodec, TextCodec
 from antiphon.torch_free.text_streams import StreamGroup
-from antiphon.torch_free.tokenise import Chars, Normalisation
 from antiphon.torch_free.vocab import SPECIALS, Vocab
 from tests.networks import beam_settings, build_network
 

@@ -1,8 +1,7 @@
 """Text in and out of streams."""
 
-from antiphon.torch_free.codec import PairCodec, TextCodec
+from antiphon.torch_free.codec import Chars, Normalisation, PairCodec, SentencePiece, TextCodec, train_sentencepiece
 from antiphon.torch_free.text_streams import StreamGroup, run_streams
-from antiphon.torch_free.tokenise import Chars, Normalisation, SentencePiece, train_sentencepiece
 from antiphon.torch_free.vocab import UNKNOWN, Vocab
 
 

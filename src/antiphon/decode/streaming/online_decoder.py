@@ -14,10 +14,9 @@ from antiphon.lattice.moves import IMPOSSIBLE
 from antiphon.models.transducer import Transducer
 from antiphon.nn.cell_factors import CellFactors, SideState
 from antiphon.nn.copying import add_row_copy
-from antiphon.torch_free.copied_words import NOT_COPIED
 from antiphon.torch_free.hypothesis import BeamSettings
 from antiphon.torch_free.online_policy import OnlinePolicy
-from antiphon.torch_free.vocab import END, START
+from antiphon.torch_free.vocab import END, NOT_COPIED, START
 
 _STARTS_KEPT = 64
 """Sets of features whose first decoder state is kept."""

@@ -17,7 +17,7 @@ from typing import Any
 from antiphon.api import Model, PredictOptions, load, load_planner
 from antiphon.device import choose_device
 from antiphon.exceptions import RunError
-from antiphon.runs.run_digest import run_digest
+from antiphon.runs.copies import run_digest
 from antiphon.runs.run_folder import RunFolder
 from antiphon.torch_free.frames import Columns, predict_frame
 from antiphon.torch_free.inputs import as_path, check_threads

@@ -18,10 +18,8 @@ from antiphon.exceptions import RecipeError, is_disk_full
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import build_limits, may_copy_words, reads_source
 from antiphon.runs.run_folder import RunFolder
-from antiphon.storage.atomic import new_scratch_folder, remove_tree, sweep, sync_folder, write_atomically
-from antiphon.storage.folder_lock import locked
-from antiphon.storage.regular_files import digest_file
-from antiphon.storage.sealed_json import parse_sealed, render_sealed
+from antiphon.storage.atomic import locked, new_scratch_folder, remove_tree, sweep, sync_path, write_atomically
+from antiphon.storage.verified_files import digest_file, parse_sealed, render_sealed
 from antiphon.terminal import Say, silent
 from antiphon.torch_free.files import read_text
 
@@ -131,7 +129,7 @@ def staged_entry(cache: Path, key: CacheKey) -> Iterator[RunFolder]:
             if not is_current(entry, key):
                 remove_tree(entry.path)
                 stage.rename(entry.path)
-                sync_folder(cache)
+                sync_path(cache)
 
 
 def _hash(known: Any) -> str:

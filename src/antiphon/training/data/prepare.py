@@ -8,15 +8,14 @@ from pathlib import Path
 
 from antiphon.data.corpus import Corpus, FilterStats, LengthLimits, remap_corpus_ids, write_corpus, write_counted_corpus
 from antiphon.exceptions import InputError, RecipeError
-from antiphon.metrics import BLEU_ORDER
+from antiphon.metrics.output_metrics import BLEU_ORDER
 from antiphon.recipe.schema import Recipe, token_kinds
 from antiphon.runs.build import build_limits, build_normalisation, may_copy_words, reads_source
 from antiphon.runs.run_folder import RunFolder
 from antiphon.terminal import Say
-from antiphon.torch_free.codec import NO_FEATURES, PairCodec
-from antiphon.torch_free.copied_words import WordIds
+from antiphon.torch_free.codec import NO_FEATURES, PairCodec, SentencePiece, train_sentencepiece
 from antiphon.torch_free.readers import Files, Pair, read_pairs, read_targets, read_unpaired
-from antiphon.torch_free.tokenise import SentencePiece, train_sentencepiece
+from antiphon.torch_free.vocab import WordIds
 from antiphon.training.data.data_defaults import (
     required_files,
     with_data_defaults,

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from antiphon.exceptions import InputError
-from antiphon.metrics import Outputs, score_outputs
+from antiphon.metrics.output_metrics import Outputs, score_outputs
 from antiphon.ranking.rankers import rankings_of
 from antiphon.ranking.saved_rankers import load_ranker
 from antiphon.recipe.schema import Recipe

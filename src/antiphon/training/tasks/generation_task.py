@@ -13,7 +13,7 @@ from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import build_beam, build_model, build_search, task_metrics
 from antiphon.runs.run_folder import RunFolder
 from antiphon.terminal import Say
-from antiphon.torch_free.batch_plan import plan_batches
+from antiphon.torch_free.batch import plan_batches
 from antiphon.training.data.epoch_batches import EpochBatches, Indices
 from antiphon.training.data.prepare import Prepared, encoded_dev_pairs, prepare, prepare_again
 from antiphon.training.step.step import negative_log_likelihood, smoothed_loss

@@ -10,7 +10,7 @@ from antiphon.data.batch import Batch
 from antiphon.data.corpus import Corpus
 from antiphon.decode.best_alignments import add_alignments
 from antiphon.decode.unknown_words import replace_unknown
-from antiphon.metrics import Outputs, perplexity, score_outputs
+from antiphon.metrics.output_metrics import Outputs, perplexity, score_outputs
 from antiphon.models.sequence_model import log_prob
 from antiphon.torch_free.codec import PairCodec
 from antiphon.torch_free.hypothesis import BeamSettings, Hypothesis, Search, have_unknown

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from antiphon.exceptions import InputError
-from antiphon.metrics import perplexity
+from antiphon.metrics.output_metrics import perplexity
 from antiphon.ranking.joint_batches import JointBatch
 from antiphon.ranking.listwise import ListwiseLoss, QuestionBatch, plan_question_batches
 from antiphon.ranking.logistic import Logistic

@@ -1,0 +1,246 @@
+"""Runs whose folder holds copies of other runs: noisy channels and ensembles."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import cast
+
+from torch import Tensor
+
+from antiphon.exceptions import RunError
+from antiphon.models.ensemble_model import Ensemble, Mean, MemberIds
+from antiphon.models.language_model import LanguageModel
+from antiphon.models.noisy_channel import NoisyChannel
+from antiphon.models.transducer import Transducer
+from antiphon.recipe.kinds import KINDS
+from antiphon.recipe.model_sections import (
+    EnsembleSection,
+    LanguageModelSection,
+    ModelSection,
+    NoisyChannelSection,
+    TransducerSection,
+)
+from antiphon.recipe.schema import Recipe, SearchSection, token_kinds
+from antiphon.runs.build import build_normalisation, count_parameters, map_ids
+from antiphon.runs.copies import copy_files, copy_part, copy_vocabs
+from antiphon.runs.run_folder import RunFolder, load_any_network, locked_folder, new_run, refuse_inside
+from antiphon.storage.manifest import MEMBERS
+from antiphon.terminal import count_of
+from antiphon.torch_free.channel_weights import Weights
+from antiphon.torch_free.codec import PairCodec
+from antiphon.torch_free.vocab import SPECIALS, Vocab
+
+
+@contextmanager
+def combined_run(parts: Mapping[str, RunFolder], recipe: Recipe, out: Path, *, force: bool) -> Iterator[RunFolder]:
+    """A folder with a recipe and copies of other runs, which becomes the run ``out`` at the end."""
+    refuse_inside(out, parts.values())
+    with locked_folder(out), new_run(out, force=force) as run:
+        for name, part in parts.items():
+            copy_part(part, run.path / name)
+        run.save_recipe(recipe)
+        yield run
+
+
+def combine_runs(
+    direct: Path,
+    channel: Path | None,
+    language_model: Path | None,
+    out: Path,
+    search: dict[str, object],
+    *,
+    force: bool,
+) -> RunFolder:
+    """Writes a run of kind ``noisy_channel`` that holds copies of its parts."""
+    runs = {"direct": direct, "channel": channel, "lm": language_model}
+    folders = {name: RunFolder.open(path) for name, path in runs.items() if path is not None}
+    recipe = _channel_recipe(_part_recipes(folders), search)
+    with combined_run(folders, recipe, out, force=force) as run:
+        copy_vocabs(folders["direct"], run)
+        run.save_metrics({"parameters": count_parameters(load_noisy_channel(run, recipe))})
+    return RunFolder(out)
+
+
+def load_noisy_channel(run: RunFolder, recipe: Recipe) -> NoisyChannel:
+    """The models of a noisy channel; parts that do not fit together are refused by name."""
+    parts = run.parts()
+    if "direct" not in parts:
+        raise RunError(f"{run.path}: no direct model in it, expected one in {run.path / 'direct'}")
+    recipes = _part_recipes(parts)
+    modules = {name: load_any_network(part, recipes[name]) for name, part in parts.items()}
+    codecs = {name: part.codec(recipes[name]) for name, part in parts.items()}
+    direct = codecs["direct"]
+    if run.codec(recipe).vocabs != direct.vocabs:
+        raise RunError(f"{run.path}: its vocabularies differ from those of its direct model, expected the same")
+    # A missing part has the ids of the direct model.
+    channel = codecs.get("channel", PairCodec(direct.target, direct.source, direct.features))
+    language = codecs.get("lm", PairCodec(direct.source, direct.target))
+    inputs, outputs = direct.source.vocab, direct.target.vocab
+    return NoisyChannel(
+        modules["direct"],
+        cast(Transducer | None, modules.get("channel")),
+        cast(LanguageModel | None, modules.get("lm")),
+        output_in_channel=_map_all(outputs, channel.source.vocab, "channel", "output"),
+        input_in_channel=_map_all(inputs, channel.target.vocab, "channel", "input"),
+        output_in_language_model=_map_all(outputs, language.target.vocab, "language", "output"),
+        features_in_channel=_map_all(direct.features, channel.features, "channel", "feature"),
+        features_in_language_model=map_ids(direct.features, language.features),
+        weights=Weights(*recipe.search.weights),
+        reading=recipe.search.channel_prefix,
+    )
+
+
+def _part_recipes(parts: dict[str, RunFolder]) -> dict[str, Recipe]:
+    """The recipe of each part; parts that do not fit together are refused by name."""
+    recipes = {name: part.recipe() for name, part in parts.items()}
+    _check_kinds(parts, recipes)
+    _check_tokens(recipes)
+    return recipes
+
+
+def _channel_recipe(parts: dict[str, Recipe], search: dict[str, object]) -> Recipe:
+    """The direct model's recipe as that of a noisy channel; missing parts get weight 0."""
+    recipe = parts["direct"]
+    given = {name: value for name, value in search.items() if value is not None}
+    weights = list(cast(tuple[float, ...], given.get("weights", SearchSection().weights)))
+    for index, name in ((1, "channel"), (2, "lm")):
+        if name not in parts:
+            weights[index] = 0.0
+    table = recipe.model_dump()
+    table["model"] = NoisyChannelSection()
+    table["search"] |= given | {"weights": tuple(weights), "rule_weight": 0.0}
+    return Recipe.model_validate(table)
+
+
+_PART_KINDS: dict[str, tuple[type[ModelSection], ...]] = {
+    "direct": (TransducerSection, EnsembleSection),
+    "channel": (TransducerSection,),
+    "lm": (LanguageModelSection,),
+}
+"""What each part of a noisy channel can be."""
+
+
+def _check_kinds(parts: dict[str, RunFolder], recipes: dict[str, Recipe]) -> None:
+    """Refuses parts of a wrong kind, and an ensemble that does not know how far it has read."""
+    for name, part in parts.items():
+        model, expected = recipes[name].model, _PART_KINDS[name]
+        if not isinstance(model, expected):
+            first = expected[0].model_fields["kind"].default
+            raise RunError(f"{name}: a run of kind {model.kind}, expected a {first}")
+        members = [member.recipe().model for member in part.parts().values()]
+        if isinstance(model, EnsembleSection) and not any(isinstance(each, TransducerSection) for each in members):
+            raise RunError(f"{name}: an ensemble without a transducer, expected one that knows how far it has read")
+    if "channel" in recipes:
+        _check_channel(recipes["channel"], recipes["direct"])
+
+
+def _check_channel(channel: Recipe, direct: Recipe) -> None:
+    """Refuses a channel that does not read from the left, or maps what the direct model does not."""
+    if not isinstance(channel.model, TransducerSection) or channel.model.encoder != "unidirectional":
+        raise RunError("channel: a bidirectional encoder, expected one trained with model.encoder=unidirectional")
+    if channel.model.copy_words:
+        raise RunError("channel: copies words, expected one trained with model.copy_words=false")
+    if channel.data.swap == direct.data.swap:
+        raise RunError("channel: maps in the same direction as the direct model, expected data.swap the other way")
+    if channel.data.features != direct.data.features:
+        raise RunError(
+            "channel: reads features and the direct model does not, or the reverse, expected both to read them, or none"
+        )
+
+
+def _check_tokens(recipes: dict[str, Recipe]) -> None:
+    """Refuses parts that tokenise inputs or outputs differently."""
+    direct = recipes["direct"].data
+    ours = token_kinds(direct)
+    expected = {"channel": {"source": ours["target"], "target": ours["source"]}, "lm": {"target": ours["target"]}}
+    for name, recipe in recipes.items():
+        if build_normalisation(recipe.data) != build_normalisation(direct):
+            raise RunError(
+                f"{name}: different normalisation ({build_normalisation(recipe.data)}), expected that of the direct "
+                "model"
+            )
+        found = token_kinds(recipe.data)
+        for side, kind in expected.get(name, {}).items():
+            if found[side] != kind:
+                raise RunError(f"{name}: {found[side]} as {side} tokens, expected {kind} as in the direct model")
+
+
+def _map_all(ours: Vocab, theirs: Vocab, name: str, what: str) -> Tensor:
+    """The id of each of our tokens in another vocabulary, which must have all of them."""
+    missing = [token for token in ours.tokens[len(SPECIALS) :] if token not in theirs]
+    if missing:
+        shown = ", ".join(repr(token) for token in missing[:3])
+        raise RunError(
+            f"{name} model: {len(missing)} {what} tokens of the direct model are not in its vocabulary ({shown}), "
+            "expected models trained with one vocabulary; see data.vocab_from"
+        )
+    return map_ids(ours, theirs)
+
+
+_TEXT_SETTINGS = (
+    *("source_tokens", "target_tokens", "swap", "features"),
+    *("nfc", "lowercase", "digits_to_hash", "split_punctuation", "split_hangul"),
+)
+"""What members of an ensemble must have in common."""
+
+
+def ensemble_runs(runs: Sequence[Path], out: Path, mean: Mean, *, force: bool) -> RunFolder:
+    """Writes a run of kind ``ensemble`` that holds copies of its members."""
+    folders = open_members(runs)
+    recipe = _ensemble_recipe(dict(zip(map(str, runs), folders, strict=True)), mean)
+    with combined_run(dict(zip(MEMBERS, folders, strict=False)), recipe, out, force=force) as run:
+        copy_vocabs(folders[0], run)
+        copy_files(folders[0], ("rules.tsv",), run.path)
+        run.save_metrics({"parameters": count_parameters(load_ensemble(run, recipe))})
+    return RunFolder(out)
+
+
+def load_ensemble(run: RunFolder, recipe: Recipe) -> Ensemble:
+    """The members of an ensemble as one model."""
+    codec = run.codec(recipe)
+    members, ids = [], []
+    for name, part in run.parts().items():
+        own = part.recipe()
+        theirs = part.codec(own)
+        members.append(load_any_network(part, own))
+        if set(codec.target.vocab.tokens) != set(theirs.target.vocab.tokens):
+            raise RunError(f"{name}: its target vocabulary differs from the ensemble's, expected the same")
+        ids.append(MemberIds(*map(map_ids, codec.vocabs, theirs.vocabs)))
+    if not members:
+        raise RunError(f"{run.path}: no members in it, expected one in {run.path / 'member-1'}")
+    return Ensemble(members, ids, recipe.search.ensemble)
+
+
+def open_members(runs: Sequence[Path]) -> list[RunFolder]:
+    """The runs that an ensemble is to be made of."""
+    if not 2 <= len(runs) <= len(MEMBERS):
+        raise RunError(f"ensemble: {count_of(len(runs), 'run')}, expected 2 to {len(MEMBERS)}")
+    return [RunFolder.open(path) for path in runs]
+
+
+def _ensemble_recipe(folders: dict[str, RunFolder], mean: Mean) -> Recipe:
+    """The first member's recipe as that of an ensemble; members that do not fit together are refused by name."""
+    recipes = {name: folder.recipe() for name, folder in folders.items()}
+    for name, each in recipes.items():
+        kind = KINDS[each.model.kind]
+        if kind.made_by:
+            raise RunError(f"{name}: a run of kind {kind.name}, expected a single model; name its members instead")
+        if kind.search is None:
+            raise RunError(f"{name}: a run of kind {kind.name}, expected one that predicts token by token")
+    first, *others = folders
+    recipe, tokens = recipes[first], set(folders[first].vocab("target").tokens)
+    for name in others:
+        if set(folders[name].vocab("target").tokens) != tokens:
+            raise RunError(
+                f"{name}: its target vocabulary differs from that of {first}, expected one; see data.vocab_from"
+            )
+        for key in _TEXT_SETTINGS:
+            ours, theirs = (getattr(each.data, key) for each in (recipe, recipes[name]))
+            if ours != theirs:
+                raise RunError(f"{name}: data.{key} = {theirs}, expected {ours} as in {first}")
+    table = recipe.model_dump()
+    table["model"] = EnsembleSection()
+    weights = [each.search.rule_weight or 0.0 for each in recipes.values()]
+    rule_weight = sum(weights) / len(weights) if recipe.search.rule_weight else 0.0
+    table["search"] |= {"ensemble": mean, "over": "outputs", "rule_weight": rule_weight}
+    return Recipe.model_validate(table)

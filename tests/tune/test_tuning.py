@@ -1,0 +1,33 @@
+"""N-best weight search for a noisy channel."""
+
+from antiphon.torch_free.channel_weights import Weights
+from antiphon.tune.nbest_lists import NBestLists
+from antiphon.tune.weight_search import tune_on_lists
+from tests.tune.test_nbest_lists import CODEC, PAIR
+
+
+class Combination:
+    """A model that has nothing but weights."""
+
+    def __init__(self, *weights):
+        self.weights = Weights(*weights)
+
+
+def lists_in_which_the_direct_model_is_wrong():
+    lists = NBestLists([PAIR], CODEC, "accuracy")
+    lists.add([[(("a", "b"), (-900.0, -1.0, 0.0, 2.0)), (("a", "c"), (-1.0, -2.0, 0.0, 2.0))]])
+    return lists
+
+
+def test_a_part_that_only_misleads_keeps_a_weight_that_can_grow_again():
+    model = Combination(1.0, 1.0, 0.0, 0.0)
+    tuning = tune_on_lists(model, lists_in_which_the_direct_model_is_wrong())
+    assert tuning.after > tuning.before
+    assert 0 < model.weights.direct < 0.002
+    assert model.weights.channel == 1
+
+
+def test_a_part_without_a_weight_gets_none():
+    model = Combination(1.0, 1.0, 0.0, 0.0)
+    tune_on_lists(model, lists_in_which_the_direct_model_is_wrong())
+    assert model.weights.language_model == 0
