@@ -12,7 +12,7 @@ from tests.shared_folders import filled_once, run_command
 RECIPE = """
 [model]
 encoder = "unidirectional"
-hidden_size = 24
+hidden_size = 48
 dropout = 0.0
 [train]
 learning_rate = 0.01

@@ -133,7 +133,7 @@ class TransducerSection(TokenModelSection):
     final_emit: Literal["learned", "forced"] = "learned"
     """Probability of writing once the source is read: the network's, or 1."""
     context: Literal["none", "attention"] | None = None
-    """What of the source each output position sees besides its row; unset: all, if words are read in both directions."""
+    """What of the source each output position sees besides its row; unset: all, if words are read both ways."""
     copy_unknown: bool | None = None
     """Copy source tokens that training never saw; unset: if most target tokens are source tokens too."""
     copy_words: bool | None = None
