@@ -18,7 +18,7 @@ from pathlib import Path
 
 from antiphon.api import load
 from antiphon.demo import FOLDER
-from antiphon.demo.spelling import WEIGHTS
+from antiphon.demo.lessons import WEIGHTS
 from antiphon.torch_free.readers import read_pairs
 
 ROOT = Path(__file__).parent.parent

@@ -3,7 +3,8 @@
 A unidirectional transducer of the demo's size, trained for two epochs on the embedded pairs, is served. Streams: 200
 open ones, each fed five letters a second; the time of a letter is from sending it to the event that it was read, after
 which what it caused to be written is on its way too. Requests: 32 clients, each with one request at a time, against one
-call of ``predict`` after another in this process. Memory: of the server, after the first 1,000 requests and after all.
+call of ``predict`` after another in this process. Long inputs: ten streams, alone and beside a client that asks for the
+outputs of a text of 1,500 letters again and again. Memory: of the server, after the first 1,000 requests and after all.
 Answers under load are compared with those that ``predict`` gives alone: outputs, tokens and alignments have to be
 identical; log probabilities may differ by the rounding of floats, and their largest difference is shown.
 
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from itertools import cycle
 from pathlib import Path
 
 import torch
@@ -30,6 +32,8 @@ from benchmarks.streaming import trained
 STREAMS, TOKENS_A_SECOND, STREAM_SECONDS = 200, 5, float(os.environ.get("ANTIPHON_STREAM_SECONDS", 20))
 CLIENTS, REQUESTS = 32, int(os.environ.get("ANTIPHON_REQUESTS", 10_000))
 FIRST = 1000
+FEW = 10
+LONG = ("knighthoodphonemeantiphon" * 60)[:1500]
 HEAD = "\r\n".join(
     ("POST /api/predict HTTP/1.1", "Host: 127.0.0.1", "Content-Type: application/json", "Content-Length: {}", "", "")
 )
@@ -42,6 +46,7 @@ def measure():
         run = Path(os.environ.get("ANTIPHON_RUN") or Path(folder) / "run")
         model = load_run(run)
         rows = [of_streams(run, model, policy) for policy in ("greedy", "beam")]
+        rows += [beside(run, inputs) for inputs in ([], [LONG])]
         return [*rows, *of_requests(run, model)]
 
 
@@ -99,6 +104,31 @@ def of_streams(run, model, policy):
         "outputs": sum(len(client.outputs) for client in streams),
         "outputs_unlike_alone": wrong,
     }
+
+
+def beside(run, inputs):
+    """The times of a few streams while a client asks for the outputs of inputs one after another."""
+    with Server(run) as server:
+        streams = [Client(server, "beam", index) for index in range(FEW)]
+        answered = asyncio.run(run_beside(server, streams, inputs))
+    times = sorted(1000 * seconds for client in streams for seconds in client.times)
+    return {
+        "task": f"{FEW} streams beside {max(map(len, inputs), default=0):,} letters",
+        "tokens": len(times),
+        "p50_ms": statistics.median(times),
+        "p99_ms": times[int(0.99 * len(times))],
+        "longest_ms": times[-1],
+        "answered": answered,
+    }
+
+
+async def run_beside(server, streams, inputs):
+    """Runs the streams; how many requests were answered meanwhile."""
+    times = []
+    asking = asyncio.ensure_future(ask(server, cycle(inputs), times, {}))
+    await run_all(client.run() for client in streams)
+    asking.cancel()
+    return len(times)
 
 
 async def run_all(coroutines):

@@ -12,13 +12,13 @@ import antiphon
 
 SOURCE = Path(antiphon.__file__).parent
 LAYERS = [
-    {"child_processes", "exceptions", "pause_points", "terminal", "triton_support"},
-    {"console"},
+    {"child_processes", "exceptions", "terminal"},
+    {"console", "device"},
     {"storage"},
     {"torch_free"},
     {"data", "lattice"},
     {"nn", "recipe"},
-    {"device", "metrics", "models"},
+    {"metrics", "models"},
     {"decode"},
     {"runs"},
     {"ranking"},

@@ -8,8 +8,7 @@ from rich.console import Console
 
 from antiphon.cli.demo import program_name
 from antiphon.demo import FOLDER, pairs_of
-from antiphon.demo.pronunciation import closest_pronunciations, learn_to_pronounce
-from antiphon.demo.spelling import accuracies, words_won
+from antiphon.demo.lessons import accuracies, closest_pronunciations, learn_to_pronounce, words_won
 from antiphon.recipe.recipe_file import load_recipe
 from antiphon.serve.run_info import SUGGESTIONS
 
@@ -60,8 +59,8 @@ def test_the_demo_works_without_matplotlib_and_shows_samples_after_every_epoch(t
     (tmp_path / "pairs.tsv").write_text("".join(f"{pair.source}\t{pair.target}\n" for pair in some))
     files = [f"data.{part}={tmp_path / 'pairs.tsv'}" for part in ("train", "dev", "test")]
     recipe = load_recipe(FOLDER / "pronunciation.toml", [*files, "model.hidden_size=8", "train.max_epochs=2"])
-    monkeypatch.setattr("antiphon.demo.learning.load_recipe", lambda _: recipe)
-    monkeypatch.setattr("antiphon.demo.pronunciation.pairs_of", lambda _: some)
+    monkeypatch.setattr("antiphon.demo.lessons.load_recipe", lambda _: recipe)
+    monkeypatch.setattr("antiphon.demo.lessons.pairs_of", lambda _: some)
     monkeypatch.setattr("antiphon.training.fit.plot_training", plot_training)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     out = io.StringIO()

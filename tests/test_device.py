@@ -5,8 +5,17 @@ import sys
 
 import pytest
 import torch
+import triton
 
-from antiphon.device import available_cores, choose_device, choose_threads, limit_onednn_cache, use_expandable_segments
+from antiphon.device import (
+    available_cores,
+    choose_device,
+    choose_threads,
+    has_triton,
+    kernels_can_run,
+    limit_onednn_cache,
+    use_expandable_segments,
+)
 from antiphon.exceptions import RecipeError
 
 
@@ -95,3 +104,20 @@ def test_the_cache_of_primitives_is_bounded_unless_it_is_configured(monkeypatch)
     monkeypatch.setenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "7")
     limit_onednn_cache()
     assert os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] == "7"
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"), [("3.2.0", False), ("3.5.1", False), ("3.6.0+git1", True), ("4.0", True)]
+)
+def test_an_old_triton_is_as_good_as_none(version, expected, monkeypatch):
+    monkeypatch.setattr(triton, "__version__", version)
+    assert has_triton.__wrapped__() is expected
+
+
+def test_without_triton_there_are_no_kernels(monkeypatch):
+    monkeypatch.setattr("antiphon.device.find_spec", lambda _: None)
+    assert not has_triton.__wrapped__()
+
+
+def test_tensors_in_host_memory_have_no_kernels():
+    assert not kernels_can_run(torch.zeros(1))

@@ -1,10 +1,14 @@
-"""Chooses the device and the number of threads, and configures memory allocation."""
+"""Chooses the device and the number of threads, configures memory allocation, and says if Triton kernels can run."""
 
 import ctypes
 import os
 import sys
+from functools import cache
+from importlib.util import find_spec
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from antiphon.exceptions import RecipeError
 
@@ -14,6 +18,10 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 """glibc's mallopt parameters: M_TRIM_THRESHOLD and M_MMAP_THRESHOLD."""
 _MAX_KEPT, _LARGEST_BLOCK = 2**28, 2**25
 """Bytes of freed memory to keep, and of the largest block to keep: larger ones would fragment memory."""
+AMPERE = 8
+"""Compute capability of Ampere GPUs, the first that multiply in TF32 and bfloat16."""
+_FIRST_VERSION = 3, 6
+"""The first version of Triton that kernels are tested with; they use tensor descriptors and products in bfloat16."""
 
 
 def choose_device(name: str) -> str:
@@ -86,3 +94,25 @@ def available_cores() -> int:
     """Number of cores that this process may use, or of all cores if the system does not say."""
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+
+
+def kernels_can_run(tensor: Tensor) -> bool:
+    """Whether kernels can run on a tensor: it is on a GPU, and Triton is installed and new enough."""
+    return tensor.is_cuda and has_triton()
+
+
+@cache
+def has_triton() -> bool:
+    """Whether Triton is installed, in a version that has all that kernels use."""
+    if find_spec("triton") is None:
+        return False
+    import triton
+
+    major, minor = triton.__version__.split(".")[:2]
+    return (int(major), int(minor)) >= _FIRST_VERSION
+
+
+@cache
+def gpu_properties(device: torch.device) -> Any:
+    """What a GPU has: compute capability, multiprocessors, shared memory."""
+    return torch.cuda.get_device_properties(device)

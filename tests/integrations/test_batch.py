@@ -120,7 +120,7 @@ def test_an_iterator_of_frames_gives_an_iterator_of_frames(toy_run):
 def test_a_run_is_loaded_once_in_a_process(toy_run, monkeypatch):
     loads, load = [], package.load
     monkeypatch.setattr(
-        "antiphon.integrations.batch.predictor.load", lambda *given, **more: loads.append(1) or load(*given, **more)
+        "antiphon.integrations.batch.load", lambda *given, **more: loads.append(1) or load(*given, **more)
     )
     predictor = pickle.dumps(Predictor(toy_run, prefix="other_", threads=2))
     for _ in range(3):

@@ -21,7 +21,7 @@ from pathlib import Path
 import torch
 from antiphon.api import load
 from antiphon.serve.server import TimedProtocol, serve
-from antiphon.serve.service_settings import Access, Limits, ServiceSettings
+from antiphon.serve.settings import Access, Limits, ServiceSettings
 given = json.loads(sys.argv[1])
 torch.set_num_threads(1)
 TimedProtocol.head_seconds = given.get("head_seconds", TimedProtocol.head_seconds)

@@ -6,10 +6,9 @@ import threading
 import pytest
 
 from antiphon.exceptions import InputError
-from antiphon.pause_points import pause
-from antiphon.serve.batcher import MAX_BATCH, MAX_STREAMS, Batcher, Job, Lane
+from antiphon.serve.batcher import MAX_BATCH, PART, Batcher, Job, Lane
 from antiphon.serve.guards import RefusedError
-from antiphon.serve.service_metrics import ServiceMetrics
+from antiphon.serve.monitoring import ServiceMetrics
 
 
 class Gate:
@@ -34,7 +33,6 @@ def run(scenario, **settings):
     async def main():
         metrics = ServiceMetrics()
         batcher = Batcher(**{"wait_seconds": 0.0, "max_queue": 100, "metrics": metrics} | settings)
-        batcher.start()
         gate = Gate()
         try:
             return await scenario(batcher, gate)
@@ -117,7 +115,7 @@ def test_a_full_queue_refuses_with_a_time_to_come_back():
         with pytest.raises(RefusedError) as refused:
             await batcher.submit("k", ["c", "d"], gate.compute)
         assert refused.value.status == 429
-        assert dict(refused.value.headers)[b"retry-after"]
+        assert refused.value.headers["Retry-After"]
         assert batcher.waiting == 2
         gate.is_open.set()
         assert await waiting == ["A", "B"]
@@ -139,26 +137,35 @@ def test_a_job_whose_client_has_gone_is_not_computed():
     run(scenario)
 
 
-def test_steps_of_streams_and_other_jobs_take_turns():
+def test_a_request_with_many_or_long_items_is_computed_in_parts():
     async def scenario(batcher, gate):
-        await begun(batcher, gate)
-        full = {"o": [MAX_BATCH, False], "s": [MAX_STREAMS, True]}
-        jobs = [
-            asyncio.ensure_future(batcher.submit(name, [name] * size, gate.compute, of_stream=of_stream))
-            for name in ("o1", "o2", "s1", "s2")
-            for size, of_stream in [full[name[0]]]
-        ]
-        await asyncio.sleep(0)
         gate.is_open.set()
-        await asyncio.gather(*jobs)
-        assert [call[0][0] for call in gate.calls[1:]] in (["s", "o", "s", "o"], ["o", "s", "o", "s"])
+        many = await batcher.submit_parts("k", ["a"] * (PART + 1), gate.compute, lambda _: 1)
+        assert (many, [len(call) for call in gate.calls]) == (["A"] * (PART + 1), [PART + 1])
+        gate.calls.clear()
+        long = await batcher.submit_parts("k", ["a"] * 4 + ["b"] * 4, gate.compute, lambda item: PART - (item == "b"))
+        assert long == ["A"] * 4 + ["B"] * 4
+        assert [len(call) for call in gate.calls] == [2] * 4
 
-    run(scenario, max_queue=4 * MAX_STREAMS)
+    run(scenario)
+
+
+def test_the_parts_of_a_request_that_no_client_waits_for_are_not_computed():
+    async def scenario(batcher, gate):
+        request = asyncio.ensure_future(batcher.submit_parts("k", [*"abcdef"], gate.compute, lambda _: MAX_BATCH))
+        while not gate.calls:
+            await asyncio.sleep(0.001)
+        request.cancel()
+        gate.is_open.set()
+        assert await batcher.submit("other", ["x"], gate.compute) == ["X"]
+        assert gate.calls == [["a"], ["x"]]
+
+    run(scenario)
 
 
 def waiting_since(lane, *times):
     for arrived in times:
-        lane.add(Job("k", ["a"], list, None, arrived))
+        lane.add(Job("k", ["a"], list, None, 1, arrived))
     return lane
 
 
@@ -178,50 +185,12 @@ def test_jobs_gather_no_longer_than_the_batch_took_or_the_lane_allows():
     assert waiting_since(Lane(64, 0.02, finished=10.0, seconds=0.05, expected=30), *times[:4]).due(0.004) == 10.02
 
 
-def test_a_long_computation_lets_steps_of_streams_go_first():
+def test_a_long_computation_never_holds_steps_of_streams_up():
     async def scenario(batcher, gate):
+        first = await begun(batcher, gate)
+        assert await batcher.submit("pool", ["step"], list, of_stream=True) == ["step"]
         gate.is_open.set()
-        begun, order = threading.Event(), []
-
-        def long(items):
-            begun.set()
-            while not order:
-                pause()
-            order.append("long")
-            return items
-
-        def step(items):
-            order.append("step")
-            return items
-
-        first = asyncio.ensure_future(batcher.submit("long", ["a"], long))
-        while not begun.is_set():
-            await asyncio.sleep(0.001)
-        await asyncio.gather(first, batcher.submit("pool", ["b"], step, of_stream=True))
-        assert order == ["step", "long"]
-
-    run(scenario)
-
-
-def test_a_computation_that_no_one_waits_for_ends_at_its_next_pause():
-    async def scenario(batcher, gate):
-        begun, ended = threading.Event(), threading.Event()
-
-        def endless(items):
-            begun.set()
-            try:
-                while True:
-                    pause()
-            finally:
-                ended.set()
-
-        job = asyncio.ensure_future(batcher.submit("k", ["a"], endless))
-        while not begun.is_set():
-            await asyncio.sleep(0.001)
-        job.cancel()
-        gate.is_open.set()
-        assert await batcher.submit("k", ["b"], gate.compute) == ["B"]
-        assert ended.is_set()
+        assert await first == ["FIRST"]
 
     run(scenario)
 
@@ -236,33 +205,17 @@ def test_the_first_job_waits_a_moment_for_others():
     run(scenario, wait_seconds=0.5)
 
 
-def test_a_stopped_batcher_finishes_what_waits_and_takes_nothing_new(monkeypatch):
+def test_a_stopped_batcher_finishes_what_waits_and_takes_nothing_new():
     async def scenario(batcher, gate):
-        begun, goes_on, join = threading.Event(), threading.Event(), batcher._thread.join
-
-        def long(items):
-            begun.set()
-            assert goes_on.wait(30)
-            pause()
-            return items
-
-        def end_long_and_join():
-            """All that waits was handed to the thread before: the pause comes after the stop."""
-            goes_on.set()
-            join(30)
-
-        monkeypatch.setattr(batcher._thread, "join", end_long_and_join)
-        gate.is_open.set()
-        first = asyncio.ensure_future(batcher.submit("long", ["first"], long))
-        while not begun.is_set():
-            await asyncio.sleep(0.001)
+        first = await begun(batcher, gate)
         waiting = [asyncio.ensure_future(batcher.submit(key, [key], gate.compute)) for key in "abc"]
         await asyncio.sleep(0)
+        threading.Timer(0.05, gate.is_open.set).start()  # after the stop, which waits for the thread
         batcher.stop()
         with pytest.raises(RefusedError) as refused:
             await batcher.submit("k", ["b"], gate.compute)
         assert refused.value.status == 503
         found = asyncio.gather(first, *waiting)
-        assert await asyncio.wait_for(found, 30) == [["first"], ["A"], ["B"], ["C"]]
+        assert await asyncio.wait_for(found, 30) == [["FIRST"], ["A"], ["B"], ["C"]]
 
     run(scenario)

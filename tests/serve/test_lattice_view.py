@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from antiphon.data.batch import Batch
-from antiphon.serve.lattice_view import LatticeInput, LatticeView
-from antiphon.serve.run_info import transducer_of
-from antiphon.serve.stream_history import StreamHistory
+from antiphon.serve.lattice_view import LatticeInput, LatticeView, transducer_of
+from antiphon.serve.streams import StreamHistory
 
 
 def view(model, source, target, **more):

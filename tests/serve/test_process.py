@@ -92,7 +92,7 @@ def test_a_token_file_that_is_no_text_or_no_file_is_refused_and_one_that_all_can
 def test_a_log_that_nobody_reads_never_holds_the_service_up(is_closed):
     from prometheus_client import CollectorRegistry, Counter
 
-    from antiphon.serve.service_log import UnblockedHandler
+    from antiphon.serve.monitoring import UnblockedHandler
 
     reader, writer = os.pipe()
     dropped = Counter("dropped", "", registry=CollectorRegistry())

@@ -186,7 +186,7 @@ def test_the_description_of_all_endpoints_has_examples_that_fit_and_loads_nothin
 
 
 def test_the_examples_of_answers_have_the_keys_of_real_ones(server):
-    from antiphon.serve.response_examples import EXAMPLES
+    from antiphon.serve.schemas import EXAMPLES
 
     asked = {
         "predict": {"run": "offline", "inputs": ["dagi"]},

@@ -1,13 +1,15 @@
 """Streams that advance together keep what they had read if a step fails, and leave no places behind."""
 
+import threading
 from itertools import chain
 
 import pytest
 
-from antiphon.serve.stream_pool import OpenStream, StreamPool, StreamSearch, StreamStep
+from antiphon.decode.captured_step import CAPTURING
 from antiphon.serve.stream_socket import TOKENS_AT_ONCE, steps_of
+from antiphon.serve.streams import OpenStream, StreamPool, StreamSearch, StreamStep
 
-SEARCH = StreamSearch("online", "beam", None, None)
+SEARCH = StreamSearch()
 
 
 def output_of(model, *texts):
@@ -59,6 +61,17 @@ def test_a_stream_that_is_closed_while_its_step_is_computed_leaves_no_place(mode
     pool.close(stream)
     pool.advance([StreamStep(stream, "da")])
     assert stream.group is None
+
+
+def test_streams_compute_nothing_while_a_step_of_a_search_is_captured(models):
+    pool, stream = StreamPool(models["online"], SEARCH), OpenStream()
+    advancing = threading.Thread(target=pool.advance, args=([StreamStep(stream, "da")],))
+    with CAPTURING:
+        advancing.start()
+        advancing.join(0.05)
+        assert not stream.read
+    advancing.join(30)
+    assert stream.read == ["d", "a"]
 
 
 def test_a_step_reads_few_tokens_however_long_a_piece_is():

@@ -28,8 +28,7 @@ def command(
 ) -> None:
     """Trains on the embedded data and shows the result."""
     from antiphon.console import PlainConsole
-    from antiphon.demo.pronunciation import learn_to_pronounce
-    from antiphon.demo.spelling import learn_to_spell
+    from antiphon.demo.lessons import learn_to_pronounce, learn_to_spell
     from antiphon.device import prepare_allocators
 
     prepare_allocators("cpu")

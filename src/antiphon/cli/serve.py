@@ -58,7 +58,7 @@ def command(
     try:
         from antiphon.device import limit_onednn_cache
         from antiphon.serve.server import serve
-        from antiphon.serve.service_settings import Access, Limits, ServiceSettings
+        from antiphon.serve.settings import Access, Limits, ServiceSettings
     except ImportError as error:
         raise InputError(f"serve: {error.name} is missing, expected it installed: {how_to_install('serve')}") from None
     if not is_text(host):

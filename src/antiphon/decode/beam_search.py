@@ -35,7 +35,6 @@ from antiphon.nn.cuda_streams import run_concurrently
 from antiphon.nn.factored_softmax import has_kernel
 from antiphon.nn.next_tokens import top_tokens
 from antiphon.nn.slots import scatter_to_slots
-from antiphon.pause_points import pause
 from antiphon.torch_free.hypothesis import STUCK_AFTER, BeamSettings, Hypothesis
 from antiphon.torch_free.traced_outputs import trace_outputs
 from antiphon.torch_free.vocab import END, PAD, SPECIALS, START, UNKNOWN
@@ -94,7 +93,6 @@ class BeamSearch:
         for length in range(1, int(self.limits.max()) + 1):
             beam, record = step(beam)
             history.append(record)
-            pause()
             if self.is_long and length % STUCK_AFTER == 0:
                 before, rows = rows, self._furthest_rows(beam)
                 beam = self._drop_stuck(beam, rows, before)

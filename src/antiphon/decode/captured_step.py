@@ -1,5 +1,6 @@
 """Captures a search step as a CUDA graph and replays it, which launches all kernels of a step at once."""
 
+import threading
 from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any, Generic, TypeVar
@@ -9,6 +10,8 @@ from torch import Tensor
 
 State = TypeVar("State")
 Record = TypeVar("Record")
+CAPTURING = threading.Lock()
+"""Held while a step is captured; another thread that uses the GPU has to hold it, or the capture fails."""
 
 
 class CapturedStep(Generic[State, Record]):
@@ -45,7 +48,7 @@ class CapturedStep(Generic[State, Record]):
     def _capture(self, state: State, stream: torch.cuda.Stream) -> None:
         """A graph that reads the state from fixed addresses and leaves the next one there."""
         self._graph, self._state = torch.cuda.CUDAGraph(), _clone(state)
-        with torch.cuda.graph(self._graph, stream=stream):
+        with CAPTURING, torch.cuda.graph(self._graph, stream=stream):
             after, record = self.step(self._state)
             self._record = _clone(record)
             for buffer, value in zip(_tensors(self._state), _tensors(after), strict=True):

@@ -36,7 +36,6 @@ from antiphon.models.left_to_right import AlignedModel, LeftToRight
 from antiphon.models.noisy_channel import NoisyChannel
 from antiphon.nn.recurrent import LSTMState, select_states
 from antiphon.nn.slots import scatter_to_slots
-from antiphon.pause_points import pause
 from antiphon.torch_free.channel_weights import UNFINISHED_FACTOR
 from antiphon.torch_free.hypothesis import BeamSettings, Hypothesis, merge_outputs, padded_tokens, with_scores
 from antiphon.torch_free.vocab import END, START
@@ -145,7 +144,6 @@ class NoisyChannelRescorer:
             if state.rows is not None:
                 log_channel[unfinished[ends]] = self._whole_inputs(state.rows, sentence)[prefix[ends]]
             unfinished, prefix = unfinished[~ends], prefix[~ends]
-            pause()
             if not len(unfinished):
                 break
         return log_channel.view(B, K), log_language.view(B, K)

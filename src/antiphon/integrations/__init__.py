@@ -1,1 +1,1 @@
-"""Lets other programs use runs. Each module needs a package that antiphon does not install."""
+"""Lets other programs use runs: ``batch`` (Ray Data, Spark) and ``simuleval``. Each needs packages of its own."""

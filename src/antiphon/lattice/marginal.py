@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
 
+from antiphon.device import kernels_can_run
 from antiphon.lattice.moves import (
     IMPOSSIBLE,
     Moves,
@@ -19,7 +20,6 @@ from antiphon.lattice.moves import (
     has_path,
     to_diagonals,
 )
-from antiphon.triton_support import kernels_can_run
 
 
 class Posteriors(NamedTuple):

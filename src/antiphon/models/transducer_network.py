@@ -26,14 +26,10 @@ from antiphon.nn.token_logits import TokenLogits
 from antiphon.nn.transformer_encoder import TransformerEncoder
 from antiphon.nn.transformer_layers import LayerSizes
 from antiphon.nn.transition import GeometricTransition, NeuralTransition
-from antiphon.pause_points import pause
 from antiphon.torch_free.vocab import NOT_COPIED
 
 _CPU_ELEMENTS, _GPU_ELEMENTS = 2**23, 2**26
-"""Elements of the hidden transition units that are computed at once when no gradient is needed.
-
-A CPU takes about ten milliseconds for that many; there is a pause point after them (``pause_points.py``).
-"""
+"""Elements of the hidden transition units that are computed at once when no gradient is needed."""
 
 SourceState = SideState | CausalState
 """The source side of a unidirectional transducer after some tokens, read by an LSTM or by a transformer."""
@@ -195,8 +191,4 @@ class TransducerNetwork(nn.Module):
         elements = _CPU_ELEMENTS if source.device.type == "cpu" else _GPU_ELEMENTS
         at_once = target.shape[1] if torch.is_grad_enabled() else elements // max(1, B * I * T)
         parts = target.split(max(1, at_once), dim=1)
-        odds = []
-        for part in parts:
-            odds.append(self.transition.all_log_odds(source, part))
-            pause()
-        return torch.cat(odds, 2)
+        return torch.cat([self.transition.all_log_odds(source, part) for part in parts], 2)

@@ -19,8 +19,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from antiphon.device import kernels_can_run
 from antiphon.nn.copying import CellCopies
-from antiphon.triton_support import kernels_can_run
 
 _BLOCK_ELEMENTS = 2**22
 """Elements of one block of recomputed cells."""

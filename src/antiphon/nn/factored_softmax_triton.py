@@ -21,9 +21,9 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from antiphon.device import AMPERE, gpu_properties
 from antiphon.nn.copying import CellCopies
 from antiphon.nn.factored_softmax import CopyShare, divide_gradient, read_tokens
-from antiphon.triton_support import AMPERE, gpu_properties
 
 _PROGRAMS = 512
 """Programs of a launch at least, so that every multiprocessor of a large GPU has several."""

@@ -20,7 +20,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from antiphon.triton_support import AMPERE, gpu_properties
+from antiphon.device import AMPERE, gpu_properties
 
 _UNITS = 16
 """Units of the state per program; a product of tiles needs at least sixteen."""

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torch.nn.functional import dropout, embedding, linear
 from torch.nn.utils.rnn import pack_padded_sequence
 
+from antiphon.device import kernels_can_run
 from antiphon.nn.cuda_streams import run_concurrently
 from antiphon.nn.dropout import Dropout
 from antiphon.torch_free.vocab import SPECIALS
-from antiphon.triton_support import kernels_can_run
 
 LSTMState = tuple[Tensor, Tensor]
 """Hidden and cell values, both ``(layers, B, H)``."""

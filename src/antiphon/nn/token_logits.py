@@ -4,7 +4,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import linear, pad
 
-from antiphon.triton_support import kernels_can_run
+from antiphon.device import kernels_can_run
 
 _UNIT = 8
 """GPUs multiply and read rows fastest whose length is a multiple of this."""

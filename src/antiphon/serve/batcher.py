@@ -1,13 +1,10 @@
-"""Dynamic batching: a worker thread computes jobs that are waiting, all those with the same key in one call.
+"""Dynamic batching: jobs that wait are computed in worker threads, all those with the same key in one call.
 
-Steps of streams and all other jobs wait in two lanes, each with at most one batch in progress, so that the lanes take
-turns. In an idle lane, the first job waits a few milliseconds for others. After a batch, the lane waits until as many
-items have arrived as were in progress before, as long as more keep coming, and no longer than the batch took: a large
-batch costs little more than a single item, and while it gathers, the event loop has the interpreter to itself. A job
-whose client has gone is dropped before it is computed.
-
-The event loop decides what is computed next; the thread only computes. At the pauses of a long computation
-(``pause_points.py``) the steps of streams that wait go first, and it ends there if no client waits for it.
+Steps of streams and all other jobs wait in two lanes, each with a thread of its own and at most one batch in progress,
+so that a long computation never holds a stream up. In an idle lane, the first job waits a few milliseconds for others.
+After a batch, the lane waits until as many items have arrived as were in progress before, as long as more keep coming,
+and no longer than the batch took: a large batch costs little more than a single item, and while it gathers, the event
+loop has the interpreter to itself. A job whose client has gone is dropped before it is computed.
 
 If a batch fails, its jobs are computed again one by one, so that only the bad one fails. Steps of streams are not: a
 step changes its stream, so it is computed once or refused, and all steps of the batch are refused together.
@@ -16,33 +13,32 @@ step changes its stream, so it is computed once or refused, and all steps of the
 import asyncio
 import logging
 import math
-import threading
 import time
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, TypeVar, cast
 
 from antiphon.exceptions import AntiphonError
-from antiphon.pause_points import pausing
 from antiphon.serve.guards import RefusedError
-from antiphon.serve.service_metrics import ServiceMetrics
+from antiphon.serve.monitoring import ServiceMetrics
 
 T = TypeVar("T")
 Compute = Callable[[list[Any]], Sequence[Any]]
 """From the items of several jobs to one result for each item."""
 MAX_BATCH = 64
-"""Items that are computed in one call; a single job may have more."""
+"""Items that are computed in one call, long ones counted as several."""
+PART = 32
+"""Items of one request that are computed in one call, long ones counted as several."""
 MAX_STREAMS = 256
 """Streams that advance in one call."""
 _STREAMS_GATHER = 0.010
 """Maximum number of seconds that steps of streams gather: open streams never stop sending them."""
 _LONGEST_PAUSE = 0.01
 """Jobs stop gathering after this many seconds without a new one, or a quarter of the last batch's time if shorter."""
-_RETRY_AFTER = [(b"retry-after", b"1")]
 _log = logging.getLogger(__name__)
 
 
@@ -50,7 +46,7 @@ class StoppingError(RefusedError):
     """The service stops and takes no new work."""
 
     def __init__(self) -> None:
-        super().__init__(503, "the service is stopping, expected a request to another one", [(b"retry-after", b"5")])
+        super().__init__(503, "the service is stopping, expected a request to another one", {"Retry-After": "5"})
 
 
 class StepError(RefusedError):
@@ -60,8 +56,17 @@ class StepError(RefusedError):
         super().__init__(500, "the service failed on this step, and its log says why; nothing of the step was read")
 
 
-class AbandonedError(Exception):
-    """No client waits for what is computed."""
+def packed(items: Iterable[T], size: Callable[[T], int], most: int) -> Iterator[list[T]]:
+    """Consecutive items in groups of at most this size; one that is larger is a group of its own."""
+    group, total = list[T](), 0
+    for item in items:
+        if group and total + size(item) > most:
+            yield group
+            group, total = [], 0
+        group.append(item)
+        total += size(item)
+    if group:
+        yield group
 
 
 @dataclass(eq=False)
@@ -72,6 +77,8 @@ class Job:
     items: Sequence[Any]
     compute: Compute
     future: "asyncio.Future[Sequence[Any]]"
+    size: int
+    """The number of items, long ones counted as several."""
     arrived: float = field(default_factory=time.monotonic)
 
 
@@ -82,12 +89,15 @@ Outcome = Sequence[Any] | BaseException
 class Lane:
     """Jobs that wait, and what is known of the last batch: when it was finished, and how long it took.
 
-    At most ``most`` items are computed in one call; jobs gather for at most ``gather_seconds``. ``expected`` items were
-    on their way when the last batch was finished: those in it, whose clients may go on with others, and those waiting.
+    Jobs of at most the size ``most`` are computed in one call, or a single larger one; jobs gather for at most
+    ``gather_seconds``. ``expected`` items were on their way when the last batch was finished: those in it, whose
+    clients may go on with others, and those waiting.
     """
 
     most: int
     gather_seconds: float = math.inf
+    can_repeat: bool = True
+    thread: ThreadPoolExecutor = field(default_factory=partial(ThreadPoolExecutor, 1, "antiphon-worker"))
     jobs: deque[Job] = field(default_factory=deque)
     waiting: int = 0
     is_busy: bool = False
@@ -120,31 +130,23 @@ class Lane:
         picked, others, size = list[Job](), deque[Job](), 0
         key = self.jobs[0].key
         for job in self.jobs:
-            if job.key == key and (not picked or size + len(job.items) <= self.most):
+            if job.key == key and (not picked or size + job.size <= self.most):
                 picked.append(job)
-                size += len(job.items)
+                size += job.size
+                self.waiting -= len(job.items)
             else:
                 others.append(job)
         self.jobs, self.is_busy = others, True
-        self.waiting -= size
         return picked
 
 
 class Batcher:
-    """Runs jobs of an event loop in a thread of its own."""
+    """Runs the jobs of an event loop in the threads of its lanes."""
 
     def __init__(self, *, wait_seconds: float, max_queue: int, metrics: ServiceMetrics) -> None:
         self.wait_seconds, self.max_queue, self.metrics = wait_seconds, max_queue, metrics
-        self._streams, self._others = Lane(MAX_STREAMS, _STREAMS_GATHER), Lane(MAX_BATCH)
-        self._batches = deque[tuple[Lane, list[Job]]]()
+        self._streams, self._others = Lane(MAX_STREAMS, _STREAMS_GATHER, can_repeat=False), Lane(MAX_BATCH)
         self._is_stopping = False
-        self._changed = threading.Condition()
-        """Notified when batches are added, and when the batcher stops."""
-        self._thread = threading.Thread(target=self._work, name="antiphon-worker", daemon=True)
-
-    def start(self) -> None:
-        """Starts the thread."""
-        self._thread.start()
 
     @property
     def waiting(self) -> int:
@@ -152,17 +154,22 @@ class Batcher:
         return self._streams.waiting + self._others.waiting
 
     async def submit(
-        self, key: Hashable, items: Sequence[Any], compute: Compute, *, of_stream: bool = False
+        self,
+        key: Hashable,
+        items: Sequence[Any],
+        compute: Compute,
+        *,
+        size: int | None = None,
+        of_stream: bool = False,
     ) -> Sequence[Any]:
         """The results of the items, computed together with others of the same key; a full queue refuses them."""
         if self._is_stopping:
             raise StoppingError
         if self.waiting + len(items) > self.max_queue:
             self.metrics.refused.labels("queue").inc()
-            raise RefusedError(
-                429, f"{self.waiting:,} inputs are waiting already, expected a request later", _RETRY_AFTER
-            )
-        job = Job(key, items, compute, asyncio.get_running_loop().create_future())
+            message = f"{self.waiting:,} inputs are waiting already, expected a request later"
+            raise RefusedError(429, message, {"Retry-After": "1"})
+        job = Job(key, items, compute, asyncio.get_running_loop().create_future(), size or len(items))
         lane = self._streams if of_stream else self._others
         lane.add(job)
         self._schedule(lane)
@@ -173,34 +180,32 @@ class Batcher:
         (result,) = await self.submit(object(), [None], lambda _: [compute()])
         return cast(T, result)
 
+    async def submit_parts(
+        self, key: Hashable, items: Sequence[Any], compute: Compute, size: Callable[[Any], int]
+    ) -> list[Any]:
+        """The results of items that are computed in parts, so that others need not wait for all of them."""
+        parts = list(packed(items, size, PART))
+        jobs = [asyncio.ensure_future(self.submit(key, part, compute, size=sum(map(size, part)))) for part in parts]
+        try:
+            return list(chain.from_iterable(await asyncio.gather(*jobs)))
+        finally:  # if one fails or the caller is cancelled, so are the others
+            for job in jobs:
+                job.cancel()
+
     async def drain(self, seconds: float) -> None:
         """Waits until no job waits or runs, for at most this many seconds."""
         deadline = time.monotonic() + seconds
-        while self._is_active() and time.monotonic() < deadline:
+        while any(lane.jobs or lane.is_busy for lane in (self._streams, self._others)) and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
 
-    def _is_active(self) -> bool:
-        return any(lane.jobs or lane.is_busy for lane in (self._streams, self._others))
-
     def stop(self) -> None:
-        """Takes no more jobs and ends the thread after those that wait."""
+        """Takes no more jobs and ends the threads after those that wait."""
+        self._is_stopping = True
         for lane in (self._streams, self._others):
             while lane.jobs:
                 self._hand_over(lane)
-        with self._changed:
-            self._is_stopping = True
-            self._changed.notify()
-        self._thread.join()
-
-    def _interrupt(self, jobs: list[Job]) -> None:
-        """Computes the steps of streams that wait, at a pause of other jobs; ends these if no client waits for them."""
-        if all(job.future.done() for job in jobs):
-            raise AbandonedError
-        with self._changed:
-            steps_wait = bool(self._batches) and self._batches[0][0] is self._streams
-            batch = self._batches.popleft() if steps_wait else None
-        if batch is not None:
-            self._run(*batch)
+        for lane in (self._streams, self._others):
+            lane.thread.shutdown()
 
     def _schedule(self, lane: Lane) -> None:
         """Schedules the jobs of a lane for when they are due, unless they are scheduled already."""
@@ -209,7 +214,7 @@ class Batcher:
             lane.timer = asyncio.get_running_loop().call_later(delay, self._dispatch, lane)
 
     def _dispatch(self, lane: Lane) -> None:
-        """Hands the next jobs of a lane to the thread, or waits for more."""
+        """Hands the next jobs of a lane to its thread, or waits for more."""
         lane.timer = None
         if lane.jobs and lane.due(self.wait_seconds) <= time.monotonic():
             self._hand_over(lane)
@@ -217,39 +222,16 @@ class Batcher:
             self._schedule(lane)
 
     def _hand_over(self, lane: Lane) -> None:
-        """Hands the next jobs of a lane to the thread."""
-        with self._changed:
-            self._batches.append((lane, lane.take()))
-            self._changed.notify()
+        """Hands the next jobs of a lane to its thread."""
+        jobs, started = lane.take(), time.monotonic()
+        done = asyncio.get_running_loop().run_in_executor(lane.thread, self._compute_wanted, jobs, lane.can_repeat)
+        done.add_done_callback(partial(self._finish, lane, jobs, started))
 
-    def _work(self) -> None:
-        while (batch := self._next_batch()) is not None:
-            if not self._run(*batch):
-                return
-
-    def _next_batch(self) -> tuple[Lane, list[Job]] | None:
-        """The oldest batch, once there is one; None after the last."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._batches or self._is_stopping)
-            return self._batches.popleft() if self._batches else None
-
-    def _run(self, lane: Lane, jobs: list[Job]) -> bool:
-        """Computes a batch and hands its results to the event loop; False if that is closed."""
-        started = time.monotonic()
-        with nullcontext() if lane is self._streams else pausing(partial(self._interrupt, jobs)):
-            outcomes = self._compute(jobs, can_repeat=lane is not self._streams)
-        seconds = time.monotonic() - started
-        try:
-            jobs[0].future.get_loop().call_soon_threadsafe(self._finish, lane, jobs, outcomes, seconds)
-        except RuntimeError:  # the event loop is closed: the results have no receiver
-            return False
-        return True
-
-    def _finish(self, lane: Lane, jobs: list[Job], outcomes: list[Outcome], seconds: float) -> None:
-        """Sets the results of jobs, and schedules the next ones; runs in the event loop."""
-        lane.finish(sum(len(job.items) for job in jobs), seconds)
+    def _finish(self, lane: Lane, jobs: list[Job], started: float, done: "asyncio.Future[dict[Job, Outcome]]") -> None:
+        """Sets the results of jobs, and schedules the next ones."""
+        lane.finish(sum(len(job.items) for job in jobs), time.monotonic() - started)
         self._schedule(lane)
-        for job, outcome in zip(jobs, outcomes, strict=True):
+        for job, outcome in done.result().items():
             if job.future.done():
                 continue
             if isinstance(outcome, BaseException):
@@ -257,34 +239,26 @@ class Batcher:
             else:
                 job.future.set_result(outcome)
 
-    def _compute(self, jobs: list[Job], *, can_repeat: bool) -> list[Outcome]:
-        """The results of each job; if one fails, each is computed by itself if that is possible, or all fail."""
+    def _compute_wanted(self, jobs: list[Job], can_repeat: bool) -> dict[Job, Outcome]:
+        """The results of the jobs that a client still waits for; runs in the thread of a lane."""
         wanted = [job for job in jobs if not job.future.done()]
         self.metrics.dropped.inc(len(jobs) - len(wanted))
-        outcomes = dict(zip(wanted, self._compute_wanted(wanted, can_repeat=can_repeat), strict=True))
-        return [outcomes.get(job, ()) for job in jobs]
+        return dict(zip(wanted, self._compute(wanted, can_repeat), strict=True)) if wanted else {}
 
-    def _compute_wanted(self, jobs: list[Job], *, can_repeat: bool) -> Iterable[Outcome]:
-        if not jobs:
-            return []
+    def _compute(self, jobs: list[Job], can_repeat: bool) -> list[Outcome]:
+        """The results of each job; if one fails, each is computed by itself if that is possible, or all fail."""
         started = time.monotonic()
         try:
             items = list(chain.from_iterable(job.items for job in jobs))
             results = list(jobs[0].compute(items))
-        except AbandonedError:
-            self.metrics.dropped.inc(len(jobs))
-            return [() for _ in jobs]
         except BaseException as error:
             if not can_repeat:
                 _log.exception("%d steps of streams failed", len(jobs))
                 return [StepError() for _ in jobs]
             if len(jobs) == 1:
-                return [RefusedError.of(error) if isinstance(error, AntiphonError) else error]
-            return [outcome for job in jobs for outcome in self._compute_wanted([job], can_repeat=True)]
+                return [RefusedError(400, str(error)) if isinstance(error, AntiphonError) else error]
+            return [outcome for job in jobs for outcome in self._compute([job], can_repeat)]
         self.metrics.batch_items.observe(len(items))
         self.metrics.batch_seconds.observe(time.monotonic() - started)
-        parts, start = [], 0
-        for job in jobs:
-            parts.append(results[start : start + len(job.items)])
-            start += len(job.items)
-        return parts
+        remaining = iter(results)
+        return [list(islice(remaining, len(job.items))) for job in jobs]

@@ -1,4 +1,4 @@
-"""The lattice of one input, or of its first part, with one output, as the page shows it.
+"""The lattice of one input, or of its first part, with one output, as the page shows it; and which outputs there are.
 
 Rows are source symbols, columns output tokens. Where the input has not ended, there is no end symbol on either side;
 the last column then stands for the token that comes next, and a path ends by leaving the last row in it::
@@ -9,10 +9,11 @@ the last column then stands for the token that comes next, and a path ends by le
     next(y, j)     = sum_i ready(i, j) token(y | i, j) / sum_i arrive(i, j)
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -20,19 +21,38 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import pad
 
-from antiphon.api import Model
+from antiphon.api import Model, PredictOptions
+from antiphon.api.generation_models import NeuralModel
 from antiphon.data.batch import Batch
 from antiphon.decode.allowed_tokens import never_written
+from antiphon.decode.dropped_hypotheses import search_with_dropped
+from antiphon.exceptions import InputError
 from antiphon.lattice import Posteriors, best_path, log_marginal, posteriors
 from antiphon.lattice.marginal import forward_along
 from antiphon.lattice.moves import IMPOSSIBLE
+from antiphon.models.noisy_channel import NoisyChannel
 from antiphon.models.transducer import Transducer
 from antiphon.nn.cell_factors import CellFactors
 from antiphon.nn.copying import add_row_copy
+from antiphon.runs.build import build_beam
+from antiphon.serve.answers import candidate_answer
+from antiphon.serve.schemas import CellBody, LatticeBody, ShownBody
+from antiphon.serve.streams import OpenStream, StreamHistory, StreamPool, StreamSearch, StreamStep
+from antiphon.torch_free.readers import Source
 from antiphon.torch_free.results import END_SYMBOL
 from antiphon.torch_free.vocab import END
 
 _DIGITS = 6
+_CANDIDATE_KEYS = ("text", "tokens", "probability", "log_probability", "score", "parts")
+Features = tuple[str, ...]
+
+
+def transducer_of(model: Model) -> Transducer | None:
+    """The transducer whose lattice a run has: its own network, or the direct model of a noisy channel."""
+    module = model.module if isinstance(model, NeuralModel) else None
+    if isinstance(module, NoisyChannel):
+        module = module.direct
+    return module if isinstance(module, Transducer) else None
 
 
 @dataclass(frozen=True)
@@ -49,30 +69,24 @@ class LatticeInput:
 class LatticeView:
     """Probabilities of one lattice."""
 
+    @torch.inference_mode()
     def __init__(self, model: Model, transducer: Transducer, given: LatticeInput) -> None:
         self.codec, self.given = model.codec, given
         self.never = [*never_written(transducer), *([] if given.ended else [END])]
-        with torch.inference_mode():
-            self._compute(transducer)
-
-    def _compute(self, transducer: Transducer) -> None:
-        batch = self._batch().to(transducer.target_logits.weight.device)
+        batch = Batch.of_tokens(self.codec, [given.source], [given.target], [given.features])
+        batch = batch.to(transducer.target_logits.weight.device)
         source, context = transducer.encode(batch)
         target, _ = transducer.decode_prefix(batch.shifted_target, transducer.target_state(batch.features), context)
-        rows = source.logits.shape[1] - (not self.given.ended)
+        rows = source.logits.shape[1] - (not given.ended)  # no end symbols where the input has not ended
         self.copied = transducer.copied_words(batch)[0, :rows] if transducer.copies_words else None
         self.source = CellFactors(source.logits[0, :rows], source.transition[0, :rows])
         self.target = CellFactors(target.logits[0], target.transition[0])
-        log_odds = transducer.emit_log_odds(source.transition[:, :rows], target.transition)[0] + self.given.emit_bias
-        in_last_row = (torch.arange(rows, device=log_odds.device) == rows - 1)[:, None] & self.given.ended
+        log_odds = transducer.emit_log_odds(source.transition[:, :rows], target.transition)[0] + given.emit_bias
+        in_last_row = (torch.arange(rows, device=log_odds.device) == rows - 1)[:, None] & given.ended
         log_emit, log_shift = (each.double() for each in transducer.split_odds(log_odds, in_last_row))
         self.log_emit, self.log_shift = log_emit, log_shift
         self.target_ids: list[int] = batch.target[0].tolist()
         self.log_token = self._log_token_probs()
-
-    def _batch(self) -> Batch:
-        """The pair as ids; its end symbols are not used where the input has not ended."""
-        return Batch.of_tokens(self.codec, [self.given.source], [self.given.target], [self.given.features])
 
     def _log_token_probs(self) -> Float[Tensor, "I J"]:
         """Log probability of each column's own token in every row."""
@@ -211,3 +225,105 @@ def _rounded(value: float) -> float:
 def _table(values: Float[Tensor, "I J"]) -> list[list[float]]:
     rows: list[list[float]] = np.round(values.cpu().numpy(), _DIGITS).tolist()
     return rows
+
+
+class _Found(NamedTuple):
+    """The tokens of the best output of a search, and the keys of the answer about what the search found."""
+
+    best: Sequence[str]
+    answer: dict[str, Any]
+
+
+class Lattices:
+    """The lattices of one run."""
+
+    def __init__(self, model: Model, max_cells: int) -> None:
+        self.model, self.max_cells = cast(NeuralModel, model), max_cells
+        self.transducer = cast(Transducer, transducer_of(model))
+        self.target = model.codec.target
+
+    def show(self, body: LatticeBody, features: Features) -> dict[str, Any]:
+        """The lattice of an input with its best output, or with a given one; with candidates and dropped ones."""
+        source = self._source(body)
+        prefix = self.target.known_ids(body.prefix, "prefix")
+        search = self._search_whole if body.ended else self._search_part
+        found = search(body, features, source, prefix)
+        target = found.best if body.target is None else body.target
+        return {**self._view(body, features, source, target).to_dict(body.top), **found.answer}
+
+    def cell(self, body: CellBody, features: Features) -> dict[str, Any]:
+        """One cell of a lattice."""
+        view = self._view(body, features, self._source(body), body.target)
+        I, J = view.log_emit.shape
+        if body.row >= I or body.column >= J:
+            raise InputError(f"cell ({body.row}, {body.column}): outside, expected at most ({I - 1}, {J - 1})")
+        return view.cell(body.row, body.column, body.top)
+
+    def of_stream(self, history: StreamHistory, stream: OpenStream, top: int = 5) -> dict[str, Any]:
+        """The lattice of a stream so far."""
+        given = LatticeInput(history.source, history.best, stream.features, ended=False, emit_bias=stream.emit_bias)
+        return {**self._bounded(given).to_dict(top), **self._outputs_of(history, most=8)}
+
+    def _source(self, body: ShownBody) -> list[str]:
+        """The tokens of an input; an empty one is refused, and a part of one if the model can only read it whole."""
+        source = self.model.codec.source.tokens(body.input)
+        if not source:
+            raise InputError("input: empty, expected at least one symbol")
+        if not body.ended and self.transducer.encoder.bidirectional:
+            raise InputError("ended = false: the run has a bidirectional encoder, expected the whole input")
+        return source
+
+    def _view(self, body: ShownBody, features: Features, source: Sequence[str], target: Sequence[str]) -> LatticeView:
+        emit_bias = 0.0 if body.ended else body.emit_bias
+        return self._bounded(LatticeInput(source, target, features, body.ended, emit_bias))
+
+    def _bounded(self, given: LatticeInput) -> LatticeView:
+        """The lattice; one that is too large is refused."""
+        cells = (len(given.source) + 1) * (len(given.target) + 1)
+        if cells > self.max_cells:
+            raise InputError(f"a lattice of {cells:,} cells, expected at most {self.max_cells:,}: a shorter input")
+        return LatticeView(self.model, self.transducer, given)
+
+    def _search_whole(self, body: LatticeBody, features: Features, source: list[str], prefix: list[int]) -> _Found:
+        """The candidates of a whole input, and what the beam dropped."""
+        options = PredictOptions(nbest=body.nbest, align=False, prefix=tuple(body.prefix))
+        (prediction,) = self.model.predict_lazily([Source(body.input, features)], options)
+        candidates = [candidate_answer(candidate) for candidate in prediction.nbest]
+        batch = Batch.of_tokens(self.model.codec, [source], None, [features]).to(self.model.device)
+        settings = build_beam(self.model.recipe.search, nbest=body.nbest)
+        _, dropped = search_with_dropped(self.model.module, batch, settings, prefix)  # type: ignore[arg-type]
+        answer = {
+            "candidates": [{key: candidate[key] for key in _CANDIDATE_KEYS} for candidate in candidates],
+            "dropped": [self._dropped(each.tokens, each.log_prob, source) for each in dropped[: body.nbest]],
+            "written": len(prediction.tokens),
+        }
+        return _Found(prediction.tokens, answer)
+
+    def _dropped(self, ids: Sequence[int], log_prob: float, source: Sequence[str]) -> dict[str, Any]:
+        tokens = self.model.codec.decode_words(ids, source)
+        return {
+            "text": self.target.tokeniser.join(tokens),
+            "tokens": tokens,
+            "probability": math.exp(log_prob),
+            "log_probability": log_prob,
+            "step": len(ids),
+        }
+
+    def _search_part(self, body: LatticeBody, features: Features, source: list[str], prefix: list[int]) -> _Found:
+        """The candidates of the first part of an input, by a stream that reads it."""
+        stream = OpenStream(features, body.emit_bias, tuple(prefix), watch=True)
+        step = StreamStep(stream, [[token] for token in source])
+        (result,) = StreamPool(self.model, StreamSearch()).advance([step])
+        history = StreamHistory()
+        for token, written, outputs in zip(source, result.written, result.outputs, strict=True):
+            history.read([token])
+            history.write(written)
+            history.watch(outputs)
+        return _Found(history.best, self._outputs_of(history, body.nbest))
+
+    def _outputs_of(self, history: StreamHistory, most: int) -> dict[str, Any]:
+        """The candidates of a stream, what it dropped, and how much it has written, with which delay."""
+        shown = {"candidates": history.candidates(), "dropped": history.latest_dropped(most)}
+        for each in (*shown["candidates"], *shown["dropped"]):
+            each["text"] = self.target.tokeniser.join(each["tokens"])
+        return {**shown, "written": len(history.written), "AL": history.average_lagging}

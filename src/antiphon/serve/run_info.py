@@ -1,20 +1,22 @@
-"""The description of each run for clients: capabilities, settings, and example inputs."""
+"""What each run can do: its description for clients, with example inputs, and a first use of all of it."""
 
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from antiphon.api import Model, NoisyChannelModel, RankingModel
+from antiphon.api import Model, NoisyChannelModel, PredictOptions, RankingModel
 from antiphon.api.generation_models import NeuralModel
 from antiphon.exceptions import AntiphonError
-from antiphon.models.noisy_channel import NoisyChannel
-from antiphon.models.transducer import Transducer
-from antiphon.ranking.question_files import read_questions
+from antiphon.ranking.question_files import Answer, Question, read_questions
 from antiphon.ranking.rankers import LogOddsRanker
 from antiphon.recipe.schema import TokenKind, token_kinds
+from antiphon.serve.answers import tokens_answer
+from antiphon.serve.lattice_view import transducer_of
+from antiphon.serve.streams import OpenStream, StreamPool, StreamSearch, StreamStep
 from antiphon.terminal import silent
-from antiphon.torch_free.readers import Pair
+from antiphon.torch_free.readers import Pair, Source
+from antiphon.torch_free.vocab import SPECIALS
 from antiphon.training.data.prepare import pairs_of
 
 MAX_FEATURES = 500
@@ -24,25 +26,13 @@ _EXAMPLES, _TRIED, _LINES = 4, 20, 400
 """Examples of a run, pairs predicted to find those that it gets right, and lines read to choose these from."""
 _SHORTEST, _LONGEST = 4, 80
 """Characters of an example."""
-
-
-def transducer_of(model: Model) -> Transducer | None:
-    """The transducer whose lattice a run has: its own network, or the direct model of a noisy channel."""
-    module = model.module if isinstance(model, NeuralModel) else None
-    if isinstance(module, NoisyChannel):
-        module = module.direct
-    return module if isinstance(module, Transducer) else None
+_WARM_UP_SYMBOLS, _WARM_UP_TIMES = 6, 3
 
 
 def can_explain(model: Model) -> bool:
     """Whether a run has weights of the words that it ranks by."""
     ranker = model.ranker if isinstance(model, RankingModel) else None
     return isinstance(ranker, LogOddsRanker) and ranker.explain is not None
-
-
-def is_language_model(model: Model) -> bool:
-    """Whether a run has probabilities of tokens without an input."""
-    return model.kind == "language_model"
 
 
 def why_no_stream(model: Model) -> str | None:
@@ -58,12 +48,14 @@ def describe(name: str, model: Model) -> dict[str, Any]:
     """All that the page and programs need to know about a run."""
     reason = why_no_stream(model)
     transducer = transducer_of(model)
-    tokens = _token_kinds(model)
+    # A ranker reads words, whatever its recipe says.
+    kinds: dict[str, TokenKind] = {"source": "words", "target": "words"}
+    tokens = kinds if isinstance(model, RankingModel) else token_kinds(model.recipe.data)
     encoder = None
     if transducer is not None:
         encoder = "bidirectional" if transducer.encoder.bidirectional else "unidirectional"
+    is_noisy = isinstance(model, NoisyChannelModel)
     features = sorted(model.codec.known_features) if model.reads_features else []
-    noisy = isinstance(model, NoisyChannelModel)
     return {
         "name": name,
         "kind": model.kind,
@@ -75,8 +67,8 @@ def describe(name: str, model: Model) -> dict[str, Any]:
         "reads_features": model.reads_features,
         "features": features[:MAX_FEATURES],
         "beam": model.recipe.search.beam,
-        "policies": [] if reason is not None else ["beam"] if noisy else ["greedy", "beam"],
-        "margin": None if noisy else model.recipe.search.commit_margin,
+        "policies": [] if reason is not None else ["beam"] if is_noisy else ["greedy", "beam"],
+        "margin": None if is_noisy else model.recipe.search.commit_margin,
         "why_no_stream": reason,
         "weights": model.weights._asdict() if isinstance(model, NoisyChannelModel) else None,
         "examples": examples_of(model),
@@ -93,13 +85,8 @@ def capabilities(model: Model, *, streams: bool) -> dict[str, bool]:
         "stream": streams,
         "rank": isinstance(model, RankingModel),
         "explain": can_explain(model),
-        "tokens": is_language_model(model),
+        "tokens": model.kind == "language_model",
     }
-
-
-def _token_kinds(model: Model) -> dict[str, TokenKind]:
-    """The kinds of ``source`` and ``target`` tokens; a ranker reads words, whatever its recipe says."""
-    return {"source": "words", "target": "words"} if isinstance(model, RankingModel) else token_kinds(model.recipe.data)
 
 
 def examples_of(model: Model) -> list[dict[str, Any]]:
@@ -141,7 +128,7 @@ def _suggested(path: Path | tuple[Path, Path]) -> frozenset[str]:
 
 def _read(model: Model, pair: Pair) -> str:
     """What a model reads of a pair."""
-    return pair.target if is_language_model(model) else pair.source
+    return pair.target if model.kind == "language_model" else pair.source
 
 
 def _spread(pairs: list[Pair], count: int) -> list[Pair]:
@@ -156,3 +143,21 @@ def _right_first(model: Model, pairs: list[Pair]) -> list[Pair]:
     tokens = model.codec.target.tokens
     is_right = [list(each.tokens) == tokens(pair.target) for each, pair in zip(found, pairs, strict=True)]
     return [pair for wanted in (True, False) for pair, right in zip(pairs, is_right, strict=True) if right is wanted]
+
+
+def warm_up(model: Model, run: dict[str, Any]) -> None:
+    """Uses a run, as ``describe`` describes it, so that the first request is as fast as those after it."""
+    symbols = list(model.codec.source.vocab.tokens[len(SPECIALS) :][:_WARM_UP_SYMBOLS])
+    text = model.codec.source.tokeniser.join(symbols) or "a"
+    options = PredictOptions(nbest=2 if run["can"]["score"] else 1, align=True)
+    for _ in range(_WARM_UP_TIMES):
+        if run["can"]["predict"]:
+            list(model.predict_lazily([Source(text), Source(text[:2])], options))
+        if isinstance(model, RankingModel):
+            model.rank_questions([Question("", text, (Answer("0", text),))], explain=run["can"]["explain"])
+        if run["can"]["tokens"]:
+            assert isinstance(model, NeuralModel)
+            tokens_answer(model, model.codec.target.tokeniser.join(symbols), (), 1)
+        for policy in run["policies"]:
+            step = StreamStep(OpenStream(), [[symbol] for symbol in symbols], ends=True)
+            StreamPool(model, StreamSearch(policy)).advance([step])

@@ -13,15 +13,28 @@ from antiphon.api import Model
 from antiphon.child_processes import Terminated, raise_on_signals
 from antiphon.exceptions import InputError
 from antiphon.serve.app import create_app
+from antiphon.serve.monitoring import start_log
 from antiphon.serve.service import Service
-from antiphon.serve.service_log import start_log
-from antiphon.serve.service_settings import Access, ServiceSettings
+from antiphon.serve.settings import Access, ServiceSettings
 
 _BACKLOG = 1024
 _SWITCH_SECONDS = 0.0005
 """Interpreter switch interval: the event loop and the worker thread alternate in short turns."""
 _CONNECTIONS = 1000
 """Connections besides those of streams."""
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; font-src 'self'; connect-src 'self'; "
+    "manifest-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+_SECURITY_HEADERS = [
+    ("content-security-policy", _POLICY),
+    ("x-content-type-options", "nosniff"),
+    ("referrer-policy", "same-origin"),
+    ("cross-origin-opener-policy", "same-origin"),
+    ("cross-origin-resource-policy", "same-origin"),
+    ("permissions-policy", "camera=(), geolocation=(), microphone=()"),
+]
+"""Headers of every answer, which keep a browser from loading or leaking anything."""
 
 
 class TimedProtocol(H11Protocol):
@@ -87,7 +100,7 @@ class GracefulServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Refuses new work, finishes what is running, then closes all connections."""
-        self.service.stop()
+        self.service.stopping.set()
         await self.service.batcher.drain(self.service.limits.grace_seconds)
         await super().shutdown(sockets)
 
@@ -107,6 +120,7 @@ def serve(models: Mapping[str, Model], settings: ServiceSettings) -> None:
         log_config=None,
         access_log=False,
         server_header=False,
+        headers=_SECURITY_HEADERS,
         limit_concurrency=settings.limits.streams + _CONNECTIONS,
         timeout_graceful_shutdown=int(settings.limits.grace_seconds),
         forwarded_allow_ips=None,

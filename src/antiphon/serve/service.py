@@ -1,25 +1,22 @@
-"""The service behind its endpoints: validates requests, submits them to the batcher, and builds the responses."""
+"""The service: checks requests, submits them to the batcher, and builds the answers."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, cast
+from weakref import WeakValueDictionary
 
 from antiphon import __version__
 from antiphon.api import Model, Prediction, PredictOptions, RankingModel
 from antiphon.api.generation_models import NeuralModel
 from antiphon.ranking.question_files import Answer, Question
+from antiphon.serve.answers import alignment_answer, features_of, prediction_answer, score_answers, tokens_answer
 from antiphon.serve.batcher import Batcher, Compute, StoppingError
 from antiphon.serve.guards import RefusedError
-from antiphon.serve.operations import (
-    Lattices,
-    alignment_answer,
-    features_of,
-    prediction_answer,
-    score_answers,
-    token_answers,
-)
-from antiphon.serve.request_bodies import (
+from antiphon.serve.lattice_view import Lattices
+from antiphon.serve.monitoring import ServiceMetrics
+from antiphon.serve.run_info import describe
+from antiphon.serve.schemas import (
     AlignBody,
     CellBody,
     LatticeBody,
@@ -27,84 +24,61 @@ from antiphon.serve.request_bodies import (
     PredictBody,
     RankBody,
     ScoreBody,
-    TextInput,
     TokensBody,
 )
-from antiphon.serve.run_info import describe
-from antiphon.serve.service_metrics import ServiceMetrics
-from antiphon.serve.service_settings import ServiceSettings
-from antiphon.serve.stream_pool import StreamPools
+from antiphon.serve.settings import ServiceSettings
+from antiphon.serve.streams import StreamPool, StreamSearch
 from antiphon.torch_free.inputs import as_source
 from antiphon.torch_free.readers import Source
 
-T = TypeVar("T")
 Json = dict[str, Any]
-JOB_ITEMS = 32
-"""A request with more inputs is computed in parts, so that others need not wait for all of it."""
-
-
-class StreamSocketLike(Protocol):
-    """What the service needs to know of an open socket."""
-
-    def is_idle(self) -> bool:
-        """Whether the client has been silent for too long."""
-        ...
-
-    def wake(self) -> None:
-        """Makes the stream check whether it has to close."""
-        ...
+_LONG = 64
+"""Characters of a text that counts as two where a request is computed in parts."""
 
 
 class Service:
-    """Loaded runs, and all that is needed to answer requests about them."""
+    """Loaded runs, and all that is needed to answer requests about them.
+
+    Methods with the names of endpoints return the keys of their answers besides ``run``.
+    """
 
     def __init__(self, models: Mapping[str, Model], settings: ServiceSettings) -> None:
         self.models, self.settings, self.limits = dict(models), settings, settings.limits
         self.metrics = ServiceMetrics()
         self.batcher = Batcher(wait_seconds=settings.wait_seconds, max_queue=self.limits.queue, metrics=self.metrics)
-        self.pools = StreamPools(self.models)
         self.runs = {name: describe(name, model) for name, model in self.models.items()}
         self.lattices = {
-            name: Lattices(self.models[name], self.limits.cells)
-            for name, run in self.runs.items()
-            if run["can"]["lattice"]
+            name: Lattices(model, self.limits.cells)
+            for name, model in self.models.items()
+            if self.runs[name]["can"]["lattice"]
         }
         self.ready, self.stopping = False, asyncio.Event()
-        self.sockets: set[StreamSocketLike] = set()
-        """Open sockets."""
+        """Whether requests are taken; ``stopping`` is set once no new work is, and streams close."""
+        self.open_streams = 0
+        self._pools = WeakValueDictionary[tuple[str, StreamSearch], StreamPool]()
         self.metrics.queue.set_function(lambda: self.batcher.waiting)
-        self.metrics.streams.set_function(lambda: len(self.sockets))
+        self.metrics.streams.set_function(lambda: self.open_streams)
 
-    async def watch_sockets(self) -> None:
-        """Wakes sockets that have been silent for too long, so that they close."""
-        while True:
-            await asyncio.sleep(min(1.0, self.limits.idle_seconds / 4))
-            for socket in [each for each in self.sockets if each.is_idle()]:
-                socket.wake()
-
-    def stop(self) -> None:
-        """Takes no new work; streams close."""
-        self.stopping.set()
-        for socket in self.sockets:
-            socket.wake()
+    def pool(self, run: str, search: StreamSearch) -> StreamPool:
+        """The streams of a run with the same search; forgotten with the last of them."""
+        pool = self._pools.get((run, search)) or StreamPool(self.models[run], search)
+        self._pools[run, search] = pool
+        return pool
 
     def about(self) -> Json:
         """What is served, and within which limits."""
-        limits = self.limits
+        names = ("inputs", "characters", "body_bytes", "cells", "candidates", "streams", "seconds")
         return {
             "version": __version__,
             "needs_token": self.settings.access.token is not None,
             "runs": list(self.runs.values()),
-            "limits": {
-                "inputs": limits.inputs,
-                "characters": limits.characters,
-                "body_bytes": limits.body_bytes,
-                "cells": limits.cells,
-                "candidates": limits.candidates,
-                "streams": limits.streams,
-                "seconds": limits.seconds,
-            },
+            "limits": {name: getattr(self.limits, name) for name in names},
         }
+
+    def check_running(self) -> None:
+        """Refuses all requests once the service stops."""
+        if self.stopping.is_set():
+            raise StoppingError
 
     def run_name(self, name: str) -> str:
         """The name of a run that a request names; it may leave it out where only one run is served."""
@@ -137,108 +111,93 @@ class Service:
             prefix=tuple(body.prefix),
         )
         model.codec.target.known_ids(options.prefix, "prefix")
-        sources = [self.source(model, given, f"inputs[{n}]", options) for n, given in enumerate(body.inputs)]
+        sources, lexicon = list[Source](), model.lexicon(())
+        for number, given in enumerate(body.inputs):
+            where, unchecked = f"inputs[{number}]", given if isinstance(given, str) else (given.text, given.features)
+            self.check_texts(where, *([unchecked] if isinstance(unchecked, str) else unchecked))
+            sources.append(as_source(unchecked, reads_features=model.reads_features))
+            model.check_source(sources[-1], where, options, lexicon)
 
         def compute(sources: list[Source]) -> Sequence[Prediction]:
             return list(model.predict_lazily(sources, options))
 
-        found = await self.compute(("predict", body.run, options), sources, compute)
-        return {"run": body.run, "predictions": [prediction_answer(prediction) for prediction in found]}
-
-    def source(self, model: Model, given: str | TextInput, where: str, options: PredictOptions) -> Source:
-        """A checked input."""
-        for text in [given] if isinstance(given, str) else [given.text, given.features]:
-            self.check_text(where, text)
-        unchecked = given if isinstance(given, str) else (given.text, given.features)
-        source = as_source(unchecked, reads_features=model.reads_features)
-        model.check_source(source, where, options, model.lexicon(()))
-        return source
+        found = await self.compute(("predict", body.run, options), sources, compute, lambda source: len(source.text))
+        return {"predictions": [prediction_answer(prediction) for prediction in found]}
 
     def pairs(self, model: Model, given: Sequence[PairInput]) -> list[tuple[Source, str]]:
         """Checked pairs."""
         self.check_count("pairs", given)
         pairs = []
-        for index, pair in enumerate(given):
-            where = f"pairs[{index}]"
-            for text in (pair.source, pair.target, pair.features):
-                self.check_text(where, text)
+        for number, pair in enumerate(given):
+            where = f"pairs[{number}]"
+            self.check_texts(where, pair.source, pair.target, pair.features)
             pairs.append((Source(pair.source, features_of(model, pair.features, where)), pair.target))
         return pairs
 
     async def score(self, body: ScoreBody) -> Json:
         """Probabilities of pairs."""
         model = self.model(body.run, "score")
-        found = await self.compute(("score", body.run), self.pairs(model, body.pairs), partial(score_answers, model))
-        return {"run": body.run, "scores": list(found)}
+        pairs = self.pairs(model, body.pairs)
+        return {"scores": await self.compute(("score", body.run), pairs, partial(score_answers, model), length_of)}
 
     async def align(self, body: AlignBody) -> Json:
         """Alignments of pairs."""
         model = self.model(body.run, "align")
         pairs = self.pairs(model, body.pairs)
-        for index, (source, target) in enumerate(pairs):
-            self.check_cells(model, source.text, target, f"pairs[{index}]")
+        for number, (source, target) in enumerate(pairs):
+            cells = (len(model.codec.source.tokens(source.text)) + 1) * (len(model.codec.target.tokens(target)) + 1)
+            if cells > self.limits.cells:
+                most = self.limits.cells
+                raise RefusedError(413, f"pairs[{number}]: {cells:,} cells, expected at most {most:,}")
 
         def compute(pairs: list[tuple[Source, str]]) -> list[Json]:
             return [alignment_answer(alignment) for alignment in model.align(pairs)]
 
-        return {"run": body.run, "alignments": list(await self.compute(("align", body.run), pairs, compute))}
+        return {"alignments": await self.compute(("align", body.run), pairs, compute, length_of)}
 
     async def rank(self, body: RankBody) -> Json:
         """Ranked sentences."""
         model = cast(RankingModel, self.model(body.run, "explain" if body.explain else "rank"))
         self.check_count("sentences", body.sentences)
-        for text in (body.question, *body.sentences):
-            self.check_text("question or sentence", text)
+        self.check_texts("question or sentence", body.question, *body.sentences)
         answers = tuple(Answer(str(index), text) for index, text in enumerate(body.sentences))
-        compute = partial(model.rank_questions, explain=body.explain)
-        (ranked,) = await self.compute(
-            ("rank", body.run, body.explain), [Question("", body.question, answers)], compute
-        )
-        return {"run": body.run, "ranking": [each.to_dict() for each in ranked]}
+        question, compute = Question("", body.question, answers), partial(model.rank_questions, explain=body.explain)
+        (ranked,) = await self.batcher.submit(("rank", body.run, body.explain), [question], compute)
+        return {"ranking": [each.to_dict() for each in ranked]}
 
     async def tokens(self, body: TokensBody) -> Json:
         """Probabilities of tokens."""
-        model = self.model(body.run, "tokens")
+        model = cast(NeuralModel, self.model(body.run, "tokens"))
         self.check_count("texts", body.texts)
-        for text in body.texts:
-            self.check_text("texts", text)
+        self.check_texts("texts", *body.texts)
         features = features_of(model, body.features, "features")
-        compute = partial(token_answers, cast(NeuralModel, model), features=features, top=body.top)
-        found = await self.compute(("tokens", body.run, features, body.top), body.texts, compute)
-        return {"run": body.run, "texts": list(found)}
+
+        def compute(texts: list[str]) -> list[Json]:
+            return [tokens_answer(model, text, features, body.top) for text in texts]
+
+        return {"texts": await self.compute(("tokens", body.run, features, body.top), body.texts, compute, len)}
 
     async def lattice(self, body: LatticeBody) -> Json:
         """A lattice."""
         model = self.model(body.run, "lattice")
-        self.check_shown(body.input, body.target or [], body.prefix)
-        model.codec.target.known_ids(body.prefix, "prefix")
+        self.check_texts("input", body.input)
+        self.check_texts("target or prefix", "".join(body.target or []), "".join(body.prefix))
         features = features_of(model, body.features, "features")
-        shown = await self.compute_alone(partial(self.lattices[body.run].show, body, features))
-        return {"run": body.run, **shown}
+        return await self.batcher.submit_alone(lambda: self.lattices[body.run].show(body, features))
 
     async def cell(self, body: CellBody) -> Json:
         """A cell of a lattice."""
         model = self.model(body.run, "lattice")
-        self.check_shown(body.input, body.target, [])
+        self.check_texts("input", body.input)
+        self.check_texts("target", "".join(body.target))
         features = features_of(model, body.features, "features")
-        shown = await self.compute_alone(partial(self.lattices[body.run].cell, body, features))
-        return {"run": body.run, **shown}
+        return await self.batcher.submit_alone(lambda: self.lattices[body.run].cell(body, features))
 
-    async def compute(self, key: Hashable, items: Sequence[Any], compute: Compute) -> Sequence[Any]:
-        """The results of items, in parts if there are many."""
-        self._check_running()
-        parts = [items[start : start + JOB_ITEMS] for start in range(0, len(items), JOB_ITEMS)]
-        found = await gather_all([self.batcher.submit(key, part, compute) for part in parts])
-        return [result for part in found for result in part]
-
-    async def compute_alone(self, compute: Callable[[], T]) -> T:
-        """The result of a computation that is never batched with others."""
-        self._check_running()
-        return await self.batcher.submit_alone(compute)
-
-    def _check_running(self) -> None:
-        if self.stopping.is_set():
-            raise StoppingError
+    async def compute(
+        self, key: Hashable, items: Sequence[Any], compute: Compute, length: Callable[[Any], int]
+    ) -> list[Any]:
+        """The results of items, in parts if there are many or long ones; ``length`` counts the characters of each."""
+        return await self.batcher.submit_parts(key, items, compute, lambda item: 1 + length(item) // _LONG)
 
     def check_count(self, name: str, given: Sequence[Any]) -> None:
         """Refuses an empty list, and one with too many entries."""
@@ -252,30 +211,14 @@ class Service:
         if max(count or 1 for count in counts) > self.limits.candidates:
             raise RefusedError(413, f"nbest or beam: too large, expected at most {self.limits.candidates:,}")
 
-    def check_text(self, where: str, text: str) -> None:
+    def check_texts(self, where: str, *texts: str) -> None:
         """Refuses a text that is too long."""
-        if len(text) > self.limits.characters:
-            most = self.limits.characters
-            raise RefusedError(413, f"{where}: a text of {len(text):,} characters, expected at most {most:,}")
-
-    def check_shown(self, text: str, target: Sequence[str], prefix: Sequence[str]) -> None:
-        """Refuses too long an input, or too many tokens."""
-        self.check_text("input", text)
-        self.check_text("target", "".join(target))
-        self.check_text("prefix", "".join(prefix))
-
-    def check_cells(self, model: Model, source: str, target: str, where: str) -> None:
-        """Refuses a pair whose lattice is too large to show."""
-        cells = (len(model.codec.source.tokens(source)) + 1) * (len(model.codec.target.tokens(target)) + 1)
-        if cells > self.limits.cells:
-            raise RefusedError(413, f"{where}: {cells:,} cells, expected at most {self.limits.cells:,}")
+        most, longest = self.limits.characters, max(map(len, texts))
+        if longest > most:
+            raise RefusedError(413, f"{where}: a text of {longest:,} characters, expected at most {most:,}")
 
 
-async def gather_all(tasks: Sequence[Awaitable[T]]) -> list[T]:
-    """The results of all; if one fails or the caller is cancelled, so are the others."""
-    running = [asyncio.ensure_future(task) for task in tasks]
-    try:
-        return await asyncio.gather(*running)
-    finally:
-        for task in running:
-            task.cancel()
+def length_of(pair: tuple[Source, str]) -> int:
+    """The number of characters of a pair."""
+    source, target = pair
+    return len(source.text) + len(target)

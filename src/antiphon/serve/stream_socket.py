@@ -3,7 +3,6 @@
 import asyncio
 import json
 import time
-from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -12,14 +11,14 @@ from fastapi import WebSocket
 from pydantic import ValidationError
 from starlette.websockets import WebSocketDisconnect, WebSocketState
 
+from antiphon.api import Model
 from antiphon.exceptions import AntiphonError
+from antiphon.serve.answers import features_of
+from antiphon.serve.batcher import packed
 from antiphon.serve.guards import RefusedError
-from antiphon.serve.operations import features_of
-from antiphon.serve.request_bodies import StreamStart, check_characters
+from antiphon.serve.schemas import StreamStart, check_characters, describe_errors
 from antiphon.serve.service import Service
-from antiphon.serve.stream_history import StreamHistory
-from antiphon.serve.stream_pool import OpenStream, StreamPool, StreamSearch, StreamStep, StreamStepResult
-from antiphon.serve.validation_errors import describe_errors
+from antiphon.serve.streams import OpenStream, StreamHistory, StreamPool, StreamSearch, StreamStep, StreamStepResult
 from antiphon.torch_free.codec import Chars
 
 TOKENS_AT_ONCE = 8
@@ -41,28 +40,31 @@ class CloseError(Exception):
 class StreamSocket:
     """One connection."""
 
+    model: Model
+    """That of ``options.run``."""
+
     def __init__(self, service: Service, socket: WebSocket) -> None:
         self.service, self.socket, self.limits = service, socket, service.limits
         self.options: StreamStart | None = None
-        self.search: StreamSearch | None = None
         self.pool: StreamPool | None = None
         self.stream = OpenStream()
-        self.messages = deque[str]()
-        self._woken, self._has_room = asyncio.Event(), asyncio.Event()
-        self._is_gone = False
-        self._last_message = time.monotonic()
+        self.messages = asyncio.Queue[str | None](_MAX_PENDING)
+        """What the client sent; None after the last message."""
         self._begin()
 
     def _begin(self) -> None:
-        self.history, self.started = StreamHistory(), time.perf_counter()
-        self.has_ended = False
+        self.history, self.started, self.has_ended = StreamHistory(), time.perf_counter(), False
 
     async def run(self) -> None:
         """Serves the connection until one of both sides closes it."""
-        if not await self._accepted():
+        service = self.service
+        await self.socket.accept()
+        if service.stopping.is_set() or service.open_streams >= self.limits.streams:
+            service.metrics.refused.labels("streams").inc()
+            await self._close(CloseError(1013, "too many streams are open, expected a connection later"))
             return
-        reader = asyncio.ensure_future(self._receive())
-        self.service.sockets.add(self)
+        service.open_streams += 1
+        helpers = [asyncio.ensure_future(self._receive()), asyncio.ensure_future(self._stop_with_service())]
         try:
             await self._serve()
         except CloseError as close:
@@ -70,64 +72,39 @@ class StreamSocket:
         except WebSocketDisconnect:
             pass
         finally:
-            reader.cancel()
-            self.service.sockets.discard(self)
+            for helper in helpers:
+                helper.cancel()
+            service.open_streams -= 1
             self._leave()
-
-    async def _accepted(self) -> bool:
-        """Whether there is room for a stream; otherwise the client is told to come back later."""
-        if self.service.stopping.is_set() or len(self.service.sockets) >= self.limits.streams:
-            self.service.metrics.refused.labels("streams").inc()
-            await self.socket.accept()
-            await self._close(CloseError(1013, "too many streams are open, expected a connection later"))
-            return False
-        await self.socket.accept()
-        return True
 
     async def _receive(self) -> None:
         """Puts messages where ``_serve`` finds them; a client that sends too many has to wait."""
         with suppress(WebSocketDisconnect, RuntimeError):
             while (message := await self.socket.receive())["type"] != "websocket.disconnect":
-                self.messages.append(message.get("text") or "")
-                self._last_message = time.monotonic()
-                self._woken.set()
-                while len(self.messages) >= _MAX_PENDING:
-                    self._has_room.clear()
-                    await self._has_room.wait()
-        self._is_gone = True
-        self._woken.set()
+                await self.messages.put(message.get("text") or "")
+        await self.messages.put(None)
+
+    async def _stop_with_service(self) -> None:
+        """Ends the messages once the service stops."""
+        await self.service.stopping.wait()
+        await self.messages.put(None)
 
     async def _serve(self) -> None:
-        while True:
-            message = await self._next_message()
-            if message is None:
-                return
+        while (message := await self._next_message()) is not None:
             try:
                 await self._handle(message)
             except (AntiphonError, RefusedError) as error:
                 await self._send({"event": "error", "error": str(error)})
+        if self.service.stopping.is_set():
+            raise CloseError(1012, "the service stops")
 
     async def _next_message(self) -> str | None:
-        """The next message, None after the last; a silent client is closed, and everyone when the service stops."""
-        while not self.messages:
-            if self._is_gone:
-                return None
-            if self.service.stopping.is_set():
-                raise CloseError(1012, "the service stops")
-            if self.is_idle():
-                raise CloseError(4408, f"nothing was sent for {self.limits.idle_seconds:g} seconds")
-            self._woken.clear()
-            await self._woken.wait()
-        self._has_room.set()
-        return self.messages.popleft()
-
-    def is_idle(self) -> bool:
-        """Whether the client has been silent for too long."""
-        return not self.messages and time.monotonic() - self._last_message > self.limits.idle_seconds
-
-    def wake(self) -> None:
-        """Makes the stream check whether it has to close."""
-        self._woken.set()
+        """The next message; a silent client is closed."""
+        try:
+            async with asyncio.timeout(self.limits.idle_seconds):
+                return await self.messages.get()
+        except TimeoutError:
+            raise CloseError(4408, f"nothing was sent for {self.limits.idle_seconds:g} seconds") from None
 
     async def _handle(self, message: str) -> None:
         event = parse_event(message)
@@ -151,57 +128,52 @@ class StreamSocket:
         except ValidationError as error:
             raise RefusedError(422, describe_errors(error.errors())) from None
         options.run = self.service.run_name(options.run)
-        stream = self._stream_of(options)
-        self._enter(StreamSearch(options.run, options.policy, options.beam, options.margin))
-        self.options, self.stream = options, stream
+        model = self.service.model(options.run, "stream")
+        stream = self._stream_of(options, model)
+        self._leave()
+        search = StreamSearch(options.policy, options.beam, options.margin)
+        self.pool = self.service.pool(options.run, search)
+        self.options, self.model, self.stream = options, model, stream
         self._begin()
         await self._send({"event": "started", **options.model_dump(exclude={"beam"})})
 
-    def _enter(self, search: StreamSearch) -> None:
-        """Joins the streams that are searched in the same way; the stream so far is given up."""
-        pool = self.service.pools.enter(search)
-        self._leave()
-        self.search, self.pool = search, pool
-
-    def _stream_of(self, options: StreamStart) -> OpenStream:
+    def _stream_of(self, options: StreamStart, model: Model) -> OpenStream:
         """A stream with checked options."""
-        model = self.service.model(options.run, "stream")
         if options.policy not in self.service.runs[options.run]["policies"]:
             raise RefusedError(422, f"policy: {options.run} has no policy {options.policy}, expected beam")
         self.service.check_candidates(options.beam)
-        for text in (options.features, "".join(options.prefix)):
-            self.service.check_text("features or prefix", text)
+        self.service.check_texts("features or prefix", options.features, "".join(options.prefix))
         features = features_of(model, options.features, "features")
-        return OpenStream(
-            features, options.emit_bias, tuple(model.codec.target.known_ids(options.prefix, "prefix")), options.watch
-        )
+        prefix = tuple(model.codec.target.known_ids(options.prefix, "prefix"))
+        return OpenStream(features, options.emit_bias, prefix, options.watch)
 
     async def _read(self, event: Event) -> None:
         """Reads a token, or a text piece by piece."""
-        options = self._open_options()
+        self._check_open()
         text = event.get("token", event.get("text"))
         if not isinstance(text, str) or set(event) not in ({"token"}, {"text"}):
             raise RefusedError(422, "read: expected either a token or a text")
         if len(text) > self.limits.characters:
             raise CloseError(4413, f"a text of more than {self.limits.characters:,} characters")
-        source = self.service.models[options.run].codec.source
-        pieces = [text] if "token" in event else split_pieces(text, by_character=isinstance(source.tokeniser, Chars))
+        source = self.model.codec.source
+        pieces = [text]
+        if "text" in event:
+            pieces = list(text) if isinstance(source.tokeniser, Chars) else text.split()
         tokens = [source.tokens(piece) for piece in pieces]
         if len(self.history.source) + sum(max(1, len(each)) for each in tokens) > self.limits.stream_tokens:
             raise CloseError(4413, f"an input of more than {self.limits.stream_tokens:,} tokens")
         for parts in steps_of(pieces, tokens):
             await self._read_parts(parts)
-        if options.watch and not self.messages and self.history.source:
+        if self.stream.watch and self.messages.empty() and self.history.source:
             await self._send_lattice()
 
     async def _read_parts(self, parts: "list[Part]") -> None:
         """Reads what is read in one step; the event of a piece comes with its first part."""
-        vocab = self.service.models[self._open_options().run].codec.source.vocab
         result = await self._step(StreamStep(self.stream, [part.tokens for part in parts]))
         events: list[Event] = []
         for index, (part, written) in enumerate(zip(parts, result.written, strict=True)):
             if part.piece is not None:
-                unknown = [token for token in part.piece_tokens if token not in vocab]
+                unknown = [token for token in part.piece_tokens if token not in self.model.codec.source.vocab]
                 position = len(self.history.source) + len(part.piece_tokens)
                 events.append(self._event("read", part.piece, position) | {"unknown": unknown})
             self.history.read(part.tokens)
@@ -217,16 +189,16 @@ class StreamSocket:
         return [self._event("write", token, position) for position, token in enumerate(tokens, first)]
 
     async def _end(self, event: Event) -> None:
-        options = self._open_options()
+        self._check_open()
         if event:
             raise RefusedError(422, "end: expected no other key")
         result = await self._step(StreamStep(self.stream, ends=True))
         events = self._write(result.rest)
         self.has_ended = True
-        history, join = self.history, self.service.models[options.run].codec.target.tokeniser.join
+        history = self.history
         ended: Event = {
             "event": "end",
-            "text": join(history.written),
+            "text": self.model.codec.target.tokeniser.join(history.written),
             "tokens": history.written,
             "read": history.read_before,
             "AL": history.average_lagging,
@@ -235,12 +207,13 @@ class StreamSocket:
         await self._send(*events, ended)
 
     async def _send_lattice(self) -> None:
-        options, history, stream = self._open_options(), self.history, self.stream
-        lattices = self.service.lattices[options.run]
+        run, history, stream = self._check_open().run, self.history, self.stream
+        lattices = self.service.lattices[run]
         shown = await self.service.batcher.submit_alone(lambda: lattices.of_stream(history, stream))
-        await self._send({"event": "lattice", "run": options.run, **shown})
+        await self._send({"event": "lattice", "run": run, **shown})
 
-    def _open_options(self) -> StreamStart:
+    def _check_open(self) -> StreamStart:
+        """The options of the input; refuses what comes before its start or after its end."""
         if self.options is None:
             raise RefusedError(422, "start: expected before anything else")
         if self.has_ended:
@@ -283,10 +256,9 @@ class StreamSocket:
 
     def _leave(self) -> None:
         """Leaves the other streams, and frees the place of this one."""
-        if self.search is not None and self.pool is not None:
+        if self.pool is not None:
             self.pool.close(self.stream)
-            self.service.pools.leave(self.search)
-            self.pool = self.search = None
+            self.pool = None
 
 
 def parse_event(message: str) -> Event:
@@ -317,17 +289,4 @@ def steps_of(pieces: Sequence[str], tokens: Sequence[Sequence[str]]) -> Iterator
         for piece, read in zip(pieces, tokens, strict=True)
         for start in range(0, max(1, len(read)), TOKENS_AT_ONCE)
     ]
-    step, size = list[Part](), 0
-    for part in parts:
-        if step and size + max(1, len(part.tokens)) > TOKENS_AT_ONCE:
-            yield step
-            step, size = [], 0
-        step.append(part)
-        size += max(1, len(part.tokens))
-    if step:
-        yield step
-
-
-def split_pieces(text: str, *, by_character: bool) -> list[str]:
-    """The pieces in which a text is read: its characters, or its words."""
-    return list(text) if by_character else text.split()
+    return packed(parts, lambda part: max(1, len(part.tokens)), TOKENS_AT_ONCE)

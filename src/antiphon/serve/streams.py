@@ -1,29 +1,33 @@
 """Streams that advance together: those of one run with the same search are a group, whatever their bias and features.
 
-All but ``StreamPool.close`` runs in the worker thread. A step brings pieces of input to one stream; the steps of one
-call are done piece by piece for all streams at once. If a call fails, no stream knows which of its pieces the group has
-read: the group is dropped, and each stream reads again what it had read before the call, in a new group.
+All but ``StreamPool.close`` runs in the thread of streams. A step brings pieces of input to one stream; the steps of
+one call are done piece by piece for all streams at once. If a call fails, no stream knows which of its pieces the group
+has read: the group is dropped, and each stream reads again what it had read before the call, in a new group.
 """
 
+import math
 from collections import deque
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
 
-from antiphon.api import Model, StreamOptions
+from antiphon.api import Model
+from antiphon.decode.captured_step import CAPTURING
+from antiphon.metrics.delay import Delays, average_lagging
 from antiphon.torch_free.text_streams import StreamGroup
 
+_MAX_SHOWN = 8
+_MAX_DROPPED = 50
 Output = tuple[list[str], float]
 """Tokens that are not written yet, and their log score."""
 
 
-@dataclass(frozen=True)
-class StreamSearch:
-    """How streams of a group are searched."""
+class StreamSearch(NamedTuple):
+    """How the streams of a group are searched."""
 
-    run: str
-    policy: str
-    beam: int | None
-    margin: float | None
+    policy: Literal["greedy", "beam"] = "beam"
+    beam: int | None = None
+    margin: float | None = None
 
 
 @dataclass(eq=False)
@@ -62,12 +66,7 @@ class StreamPool:
     """The streams of one group."""
 
     def __init__(self, model: Model, search: StreamSearch) -> None:
-        self.model = model
-        self.options: StreamOptions = {
-            "policy": search.policy,  # type: ignore[typeddict-item]
-            "beam": search.beam,
-            "margin": search.margin,
-        }
+        self.model, self.search = model, search
         self.group: StreamGroup | None = None
         self._closed = deque[OpenStream]()
 
@@ -80,7 +79,8 @@ class StreamPool:
         results = [StreamStepResult() for _ in steps]
         try:
             for position in range(max((len(step.pieces) + step.ends for step in steps), default=0)):
-                self._advance_once(position, list(zip(steps, results, strict=True)))
+                with CAPTURING:
+                    self._advance_once(position, list(zip(steps, results, strict=True)))
         except BaseException:
             self.group = None
             raise
@@ -115,7 +115,7 @@ class StreamPool:
     def _open(self, stream: OpenStream) -> int:
         """The place of a stream in the group, which it gets with its first piece, or when the group is a new one."""
         if self.group is None:
-            self.group = self.model.streams([()], **self.options)
+            self.group = self.model.streams([()], **self.search._asdict())
             self.group.close(0)
         if stream.group is not self.group:
             index = self.group.open(stream.features, emit_bias=stream.emit_bias, prefix=stream.prefix)
@@ -130,23 +130,56 @@ class StreamPool:
         stream.group = None
 
 
-class StreamPools:
-    """The pools of all searches that have open streams; a pool is dropped with its last stream."""
+class StreamHistory:
+    """What one input has led to so far: what was read and written and when, and which outputs the beam dropped."""
 
-    def __init__(self, models: dict[str, Model]) -> None:
-        self.models = models
-        self._pools: dict[Hashable, tuple[StreamPool, int]] = {}
+    def __init__(self) -> None:
+        self.source: list[str] = []
+        self.written: list[str] = []
+        self.read_before: list[int] = []
+        self.outputs: list[Output] = []
+        self.dropped: list[dict[str, Any]] = []
+        self._alive: list[tuple[tuple[str, ...], float]] = []
 
-    def enter(self, search: StreamSearch) -> StreamPool:
-        """The pool of a search, with one stream more."""
-        pool, count = self._pools.get(search) or (StreamPool(self.models[search.run], search), 0)
-        self._pools[search] = pool, count + 1
-        return pool
+    def read(self, tokens: Sequence[str]) -> None:
+        """Adds the tokens of a piece of input, or of a part of a long one."""
+        self.source += tokens
 
-    def leave(self, search: StreamSearch) -> None:
-        """Takes one stream out of its pool."""
-        pool, count = self._pools[search]
-        if count > 1:
-            self._pools[search] = pool, count - 1
-        else:
-            del self._pools[search]
+    def write(self, tokens: Sequence[str]) -> None:
+        """Adds tokens that were written after the input read so far."""
+        self.written += tokens
+        self.read_before += [len(self.source)] * len(tokens)
+
+    def watch(self, outputs: Sequence[Output]) -> None:
+        """Compares the active outputs with those before, after a piece was read and tokens were written."""
+        alive = [((*self.written, *tokens), score) for tokens, score in outputs]
+        for tokens, score in self._alive:
+            if tokens and not any(other[: len(tokens)] == tokens for other, _ in alive):
+                self.dropped.insert(0, {**_output(tokens, score), "step": len(self.source)})
+        del self.dropped[_MAX_DROPPED:]
+        self._alive = alive[:_MAX_SHOWN]
+        self.outputs = list(outputs)
+
+    @property
+    def best(self) -> list[str]:
+        """The best output so far, with the tokens that are not written yet."""
+        return [*self.written, *(self.outputs[0][0] if self.outputs else ())]
+
+    @property
+    def average_lagging(self) -> float | None:
+        """AL of what is written so far; None while there is nothing."""
+        if not self.written or not self.source:
+            return None
+        return average_lagging(Delays(self.read_before, len(self.source), len(self.written)))
+
+    def candidates(self) -> list[dict[str, Any]]:
+        """The most probable active outputs."""
+        return [{**_output(tokens, score), "score": score, "parts": None} for tokens, score in self._alive]
+
+    def latest_dropped(self, most: int) -> list[dict[str, Any]]:
+        """What was dropped, the latest first."""
+        return [dict(each) for each in self.dropped[:most]]
+
+
+def _output(tokens: Sequence[str], score: float) -> dict[str, Any]:
+    return {"tokens": list(tokens), "log_probability": score, "probability": math.exp(score)}
