@@ -12,12 +12,13 @@ from tests.shared_folders import filled_once, run_command
 RECIPE = """
 [model]
 encoder = "unidirectional"
-hidden_size = 48
+hidden_size = 24
 dropout = 0.0
 [train]
 learning_rate = 0.01
 batch_size = 16
-max_epochs = 8
+max_epochs = 6
+final_learning_rate_ratio = 0.05
 passes = 4
 dev_metric = "accuracy"
 [search]
