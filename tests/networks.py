@@ -18,7 +18,7 @@ _TRANSDUCER = {
     "encoder_feedforward_size": 10,
     "transition": "neural",
     "final_emit": "learned",
-    "tie": "none",
+    "copy_unknown": False,
     "context": "none",
     "copy_words": False,
     "tie_output": False,

@@ -17,7 +17,8 @@ dropout = 0.0
 [train]
 learning_rate = 0.01
 batch_size = 16
-max_epochs = 3
+max_epochs = 6
+final_learning_rate_ratio = 0.05
 passes = 4
 dev_metric = "accuracy"
 [search]
@@ -53,7 +54,7 @@ def predicted(model):
 
 def test_predict_writes_the_unseen_letters_of_the_input(runs):
     model = package.load(runs / "one")
-    assert model.recipe.model.tie
+    assert model.recipe.model.copy_unknown
     assert predicted(model) == [f"{word}n" for word in UNSEEN]
 
 
@@ -86,5 +87,6 @@ def test_what_validation_measures_is_what_evaluate_says_of_unseen_letters(runs):
         [tuple(line.split("\t")) for line in (runs / "dev.tsv").read_text(encoding="utf-8").splitlines()]
     )
     assert evaluation.unknown_source >= len(UNSEEN)
-    assert max(measured) == pytest.approx(evaluation.metrics["accuracy"].value)
-    assert max(measured) > 90
+    accuracy = evaluation.metrics["accuracy"].value
+    assert any(accuracy == pytest.approx(each) for each in measured)
+    assert accuracy > 90

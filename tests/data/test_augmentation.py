@@ -1,9 +1,8 @@
 import numpy as np
 import pytest
 
-from antiphon.data.augmentation import AugmentedPairs, Shared, longest_shared
+from antiphon.data.augmentation import AugmentedPairs, Shared, find_counterparts, longest_shared
 from antiphon.data.corpus import Corpus, LengthLimits, write_corpus
-from antiphon.runs.build import find_counterparts
 from antiphon.torch_free.codec import Chars, Normalisation, PairCodec, TextCodec
 from antiphon.torch_free.readers import Pair
 from antiphon.torch_free.vocab import NO_COUNTERPART, UNKNOWN, Vocab

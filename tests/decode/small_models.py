@@ -20,10 +20,10 @@ MODELS = {
     "unidirectional": (Transducer, {"encoder": "unidirectional"}),
     "geometric": (Transducer, {"transition": "geometric"}),
     "forced": (Transducer, {"final_emit": "forced", "layers": 2}),
-    "copying": (Transducer, {"feature_size": 8, "tie": "same"}),
+    "copying": (Transducer, {"feature_size": 8, "copy_unknown": True}),
     "context": (Transducer, {"feature_size": 8, "context": "attention"}),
     "transformer_encoder": (Transducer, {**_TRANSFORMER, "feature_size": 8, "context": "attention"}),
-    "causal": (Transducer, {**_TRANSFORMER, "feature_size": 8, "tie": "same", "encoder": "unidirectional"}),
+    "causal": (Transducer, {**_TRANSFORMER, "feature_size": 8, "copy_unknown": True, "encoder": "unidirectional"}),
     "tied_output": (Transducer, {"tie_output": True, "embedding_size": 6, "context": "attention"}),
     "attention": (Attention, {}),
     "encoder_decoder": (EncoderDecoder, {}),
@@ -36,8 +36,6 @@ ALIGNED = [name for name, (kind, _) in MODELS.items() if kind is Transducer]
 def small_model(name="transducer", seed=0, target_size=6, scale=4.0, **more):
     kind, settings = MODELS[name]
     settings = settings | more
-    if settings.get("tie") == "same":
-        settings["counterparts"] = torch.tensor([-1, UNKNOWN, -1, -1, *range(4, target_size), *[UNKNOWN] * 9][:9])
     torch.manual_seed(seed)
     model = build_network(kind, 9, target_size, **settings).double()
     with torch.no_grad():

@@ -12,7 +12,7 @@ CHANNELS = [
     {"final_emit": "forced"},
     {"transition": "geometric"},
     {"layers": 2},
-    {"tie": "same", "feature_size": 8},
+    {"copy_unknown": True, "feature_size": 8},
 ]
 FEATURES = np.array([5, 7], np.int32)
 

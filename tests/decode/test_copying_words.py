@@ -43,7 +43,6 @@ SOURCE = "lynx saw Zoe Zoe the Yan"
 WIDE = {"threshold": math.inf, "max_length_ratio": 0.0, "max_length_extra": 4}
 MODELS = {
     "bidirectional": {},
-    "tied": {"tie": "same", "counterparts": torch.tensor([-1, 1, -1, -1, 1, 4, 1])},
     "unidirectional": {"encoder": "unidirectional"},
     "geometric": {"transition": "geometric", "final_emit": "forced"},
     "context": {"context": "attention"},
@@ -223,10 +222,9 @@ def read_all(decoder, source):
     return [word for token in source.split() for word in stream.read([token])[0]] + stream.finish()[0]
 
 
-@pytest.mark.parametrize("tie", [{}, MODELS["tied"]])
 @pytest.mark.parametrize("seed", range(4))
-def test_a_stream_that_holds_back_what_is_undecided_writes_what_the_search_finds(seed, tie):
-    model = model_of("unidirectional", seed, **tie)
+def test_a_stream_that_holds_back_what_is_undecided_writes_what_the_search_finds(seed):
+    model = model_of("unidirectional", seed)
     settings = beam_settings(beam=60, threshold=50.0, max_length_ratio=1.0, max_length_extra=1)
     decoder = BeamPolicy(TransducerStreams(model), settings, NO_FEATURES)
     source = "Zoe saw Yan Zoe"

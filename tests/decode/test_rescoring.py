@@ -13,13 +13,13 @@ from antiphon.models.left_to_right import copies_unknown
 from antiphon.models.noisy_channel import NoisyChannel
 from antiphon.models.transducer import Transducer
 from antiphon.torch_free.hypothesis import Weights
-from antiphon.torch_free.vocab import END, NO_COUNTERPART, UNKNOWN
+from antiphon.torch_free.vocab import END, UNKNOWN
 from tests.decode.small_models import batch_of, features_of
 from tests.decode.test_beam_search import STATIC, assert_no_device_sync, assert_same_answers
 from tests.networks import beam_settings, build_network
 
 SOURCE_SIZE, TARGET_SIZE = 9, 6
-COPYING = {"feature_size": 8, "direct_settings": {"tie": "same"}, "tie": "same"}
+COPYING = {"feature_size": 8, "direct_settings": {"copy_unknown": True}, "copy_unknown": True}
 CAUSAL = {"encoder_network": "transformer", "direct_settings": {"encoder_network": "transformer"}, "feature_size": 8}
 CHANNEL_FEATURES = torch.tensor([0, 1, 2, 3, 7, 6, 5, 4])
 LANGUAGE_FEATURES = torch.tensor([0, 1, 2, 3, 5, UNKNOWN, 4, 6])
@@ -36,29 +36,17 @@ def enlarge(model):
 def components(seed=0, target_size=TARGET_SIZE, feature_size=0, direct_settings=None, **channel_settings):
     torch.manual_seed(seed)
     sizes = {"hidden_size": 6, "embedding_size": 5, "feature_size": feature_size}
-    direct = build_network(
-        Transducer, SOURCE_SIZE, target_size, **sizes, **tied(direct_settings or {}, SOURCE_SIZE, target_size)
-    )
+    direct = build_network(Transducer, SOURCE_SIZE, target_size, **sizes, **(direct_settings or {}))
     channel = build_network(
         Transducer,
         target_size,
         SOURCE_SIZE,
         encoder="unidirectional",
         **sizes,
-        **tied(channel_settings, target_size, SOURCE_SIZE),
+        **channel_settings,
     )
     language_model = build_network(LanguageModel, SOURCE_SIZE, target_size, layers=2, **sizes)
     return enlarge(direct), enlarge(channel), enlarge(language_model)
-
-
-def tied(settings, source_size, target_size):
-    """Settings of a transducer, with the tokens that both sides have if it copies; both have the same ids here."""
-    if settings.get("tie") != "same":
-        return settings
-    ids = torch.arange(source_size)
-    counterparts = torch.where(ids < target_size, ids, UNKNOWN)
-    counterparts[[0, 2, 3]] = NO_COUNTERPART
-    return settings | {"counterparts": counterparts}
 
 
 def combine(parts, weights, reading="last"):

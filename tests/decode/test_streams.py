@@ -14,7 +14,7 @@ from tests.networks import beam_settings
 
 WIDE = beam_settings(threshold=float("inf"), max_length_ratio=0.0, max_length_extra=6)
 POLICIES = [GreedyPolicy, BeamPolicy]
-COPYING = {"feature_size": 8, "tie": "same"}
+COPYING = {"feature_size": 8, "copy_unknown": True}
 CAUSAL = {"encoder_network": "transformer", **COPYING}
 NO_FEATURES = torch.zeros(1, 0, dtype=torch.long)
 

@@ -17,13 +17,13 @@ BETWEEN_WORDS = {"source_tokens": "words", "target_tokens": "words"}
 INFLECTION = {"source_tokens": "chars", "target_tokens": "chars", "features": True}
 KINDS = {
     "transducer": {"model": {"layers": 2}},
-    "unidirectional": {"model": {"encoder": "unidirectional", "tie": "none"}},
+    "unidirectional": {"model": {"encoder": "unidirectional"}},
     "geometric": {"model": {"transition": "geometric", "final_emit": "forced"}},
-    "inflection": {"data": INFLECTION, "model": {"tie": "same", "encoder": "unidirectional"}},
-    "rules_beside": {"data": INFLECTION, "model": {"tie": "same"}, "search": {"rule_weight": 0.3}},
+    "inflection": {"data": INFLECTION, "model": {"copy_unknown": True, "encoder": "unidirectional"}},
+    "rules_beside": {"data": INFLECTION, "model": {"copy_unknown": True}, "search": {"rule_weight": 0.3}},
     "context": {"model": {"context": "attention"}, "search": {"length_normalisation": 0.7, "length_bias": 0.2}},
     "transformer_encoder": {"model": {"encoder_network": "transformer", "encoder_heads": 2}, "scale": 1.5},
-    "copied_words": {"data": BETWEEN_WORDS, "model": {"copy_words": True, "tie": "same"}},
+    "copied_words": {"data": BETWEEN_WORDS, "model": {"copy_words": True, "copy_unknown": True}},
     "copied_words_online": {"data": BETWEEN_WORDS, "model": {"copy_words": True, "encoder": "unidirectional"}},
     "attention": {"model": {"kind": "attention"}},
     "replaced_words": {"data": BETWEEN_WORDS, "model": {"kind": "attention"}, "search": {"replace_unknown": True}},

@@ -17,7 +17,7 @@ CHOICES = [
     for transition in ("geometric", "neural")
     for final_emit in ("learned", "forced")
 ]
-COPYING = {"feature_size": 8, "tie": "same", "counterparts": torch.tensor([-1, UNKNOWN, -1, -1, 4, 5, 6, UNKNOWN])}
+COPYING = {"feature_size": 8, "copy_unknown": True}
 TRANSFORMER = {"encoder_network": "transformer", "feature_size": 8}
 TRANSFORMERS = [TRANSFORMER | {"encoder": "unidirectional"}, TRANSFORMER | {"context": "attention"}]
 
@@ -50,11 +50,11 @@ def test_log_prob_of_a_batch_equals_listing_every_path_of_each_pair(choice):
 def test_label_smoothing_mixes_the_token_of_each_cell_with_the_mean_of_all(choice):
     model, share = model_of(**choice), 0.3
     batch = Batch.of([ids(4, 5, 6), ids(7)], [ids(4, 5), ids(UNKNOWN, 6, 5, 4)])
-    (source, context), (states, keys, _) = (
+    (source, context), (states, _) = (
         model.encode(batch),
         model.read_prefix(batch.shifted_target, model.target_state(batch.features)),
     )
-    target = model.target_factors(model.attend(states, context), keys)
+    target = model.target_factors(model.attend(states, context))
     cells = (source.logits[:, :, None] + target.logits[:, None]).log_softmax(3)
     of_token = cells.gather(3, batch.target[:, None, :, None].expand(-1, cells.shape[1], -1, -1))[..., 0]
     moves = model.moves(batch)
@@ -165,17 +165,6 @@ def test_features_are_a_set_to_which_unseen_ones_and_padding_add_nothing():
     assert one_more == pytest.approx(one, abs=1e-12)
     assert reverse == pytest.approx(two, abs=1e-12)
     assert len({round(value, 6) for value in (none, one, two, other)}) == 4
-
-
-@torch.no_grad()
-def test_the_number_for_what_was_just_written_is_added_to_its_cells_alone():
-    model = model_of(**COPYING)
-    batch = Batch.of([ids(4, 5, 5, UNKNOWN)], [ids(4, 4, 5, 5, UNKNOWN, 6)])
-    before = model.moves(batch).log_read
-    model.transition.written.bias += 1.0
-    changed = (model.moves(batch).log_read - before).abs()[0] > 1e-9
-    # After the start symbol and each token: 4 is the run of one 4, then 44, 5, 55, unknown, 6; the end is no token.
-    assert changed.nonzero().tolist() == [[0, 1], [1, 3], [2, 4], [3, 5]]
 
 
 def test_parameters_keep_their_order_since_seeds_and_saved_optimisers_depend_on_it():

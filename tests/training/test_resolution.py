@@ -20,24 +20,32 @@ def defaults_of(source, target, pairs, **tables):
 
 
 @pytest.mark.parametrize(("pairs", "share"), [(100, 0.5), (400, 0.5), (1_000, 0.2), (4_000, 0.05), (5_000, 0.0)])
-def test_one_alphabet_ties_the_same_letters_and_few_pairs_are_made_up(pairs, share):
+def test_with_one_alphabet_unknown_letters_are_copied_and_few_pairs_are_made_up(pairs, share):
     recipe = defaults_of(LETTERS, LETTERS, pairs)
-    assert recipe.model.tie == "same"
+    assert recipe.model.copy_unknown
     assert recipe.train.hallucination == share
 
 
-def test_two_alphabets_or_lexicons_tie_what_goes_together_unless_the_transition_is_constant():
-    recipe = defaults_of(LETTERS, OTHERS, 800)
-    assert recipe.model.tie == "associated"
-    assert recipe.train.hallucination == 0.0
+def test_with_two_alphabets_or_lexicons_nothing_is_copied_or_made_up():
     words = TextCodec(Normalisation(), Words(), Vocab(f"word{index}" for index in range(200_000)))
-    assert defaults_of(words, LETTERS, 800).model.tie == "associated"
-    assert defaults_of(LETTERS, OTHERS, 800, model={"transition": "geometric"}).model.tie == "none"
+    for source, target in ((LETTERS, OTHERS), (words, LETTERS)):
+        recipe = defaults_of(source, target, 800)
+        assert recipe.model.copy_unknown is False
+        assert recipe.train.hallucination == 0.0
 
 
-@pytest.mark.parametrize(("encoder", "context"), [("bidirectional", "attention"), ("unidirectional", "none")])
-def test_only_what_reads_from_both_ends_attends_to_the_source(encoder, context):
-    assert defaults_of(LETTERS, OTHERS, 800, model={"encoder": encoder}).model.context == context
+@pytest.mark.parametrize(
+    ("tokens", "encoder", "context"),
+    [
+        ("words", "bidirectional", "attention"),
+        ("words", "unidirectional", "none"),
+        ("sentencepiece", "bidirectional", "attention"),
+        ("chars", "bidirectional", "none"),
+    ],
+)
+def test_only_what_reads_words_from_both_ends_attends_to_the_source(tokens, encoder, context):
+    given = {"model": {"encoder": encoder}, "data": {"source_tokens": tokens}}
+    assert defaults_of(LETTERS, OTHERS, 800, **given).model.context == context
 
 
 @pytest.mark.parametrize(("source", "target", "splits"), [("chars", "words", True), ("words", "words", False)])
@@ -56,11 +64,11 @@ def test_many_pairs_need_less_dropout(kind, pairs, dropout):
 
 
 def test_what_a_recipe_says_holds():
-    given = {"model": {"tie": "none"}, "train": {"hallucination": 0.3}}
+    given = {"model": {"copy_unknown": False}, "train": {"hallucination": 0.3}}
     recipe = defaults_of(LETTERS, LETTERS, 100, **given)
-    assert (recipe.model.tie, recipe.train.hallucination) == ("none", 0.3)
+    assert (recipe.model.copy_unknown, recipe.train.hallucination) == (False, 0.3)
     words = defaults_of(LETTERS, LETTERS, 100, data={"target_tokens": "words"})
-    assert (words.model.tie, words.train.hallucination) == ("associated", 0.0)
+    assert (words.model.copy_unknown, words.train.hallucination) == (False, 0.0)
     attention = defaults_of(LETTERS, LETTERS, 100, model={"kind": "attention"})
     assert attention.train.hallucination is None
 
@@ -146,18 +154,18 @@ def test_an_unset_learning_rate_and_warm_up_suit_the_model(model, updates, expec
 
 
 TABLE = """
-data.features            false      data.train has no third column
-data.split_hangul        true       tokens are characters
-model.dropout            0.5        800 training pairs, fewer than 5,000
-model.copy_words         false      tokens are not words on both sides
-model.tie                same       most target tokens are source tokens too
-model.context            attention  the encoder is bidirectional
-train.hallucination      0.25       800 training pairs with letters in common are few
-search.max_length_extra  10         enough for all training targets
-train.passes             4          a pass has 25 updates, an epoch at least 100
-train.patience           10         20% of the epochs, at least 10
-train.learning_rate      0.001      usual
-train.warmup_updates     0          no transformer
+data.features            false  data.train has no third column
+data.split_hangul        true   tokens are characters
+model.dropout            0.5    800 training pairs, fewer than 5,000
+model.copy_words         false  tokens are not words on both sides
+model.copy_unknown       true   most target tokens are source tokens too
+model.context            none   letters are read
+train.hallucination      0.25   800 training pairs with letters in common are few
+search.max_length_extra  10     enough for all training targets
+train.passes             4      a pass has 25 updates, an epoch at least 100
+train.patience           10     20% of the epochs, at least 10
+train.learning_rate      0.001  usual
+train.warmup_updates     0      no transformer
 """
 
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from antiphon.data.batch import Batch
 from antiphon.data.corpus import Corpus
-from antiphon.torch_free.vocab import HIDDEN, SPECIALS, UNKNOWN, Ids
+from antiphon.torch_free.vocab import HIDDEN, NO_COUNTERPART, SPECIALS, UNKNOWN, Ids, Vocab
 
 _MIN_SHARED = 3
 """Consecutive letters that a pair must share; the first and the last of them stay."""
@@ -61,6 +61,14 @@ def hide_word(source: Ids, target: Ids, copied: Ids, random: np.random.Generator
         return source, target, copied
     target, copied = (np.where(side == word, np.int32(HIDDEN), side) for side in (target, copied))
     return np.where(source == token, np.int32(UNKNOWN), source), target, copied
+
+
+def find_counterparts(source: Vocab, target: Vocab) -> NDArray[np.int64]:
+    """The target id of the same token for every source token; unknown maps to unknown, other special ones to none."""
+    ids = target.encode(source.tokens).astype(np.int64)
+    ids[: len(SPECIALS)] = NO_COUNTERPART
+    ids[UNKNOWN] = UNKNOWN
+    return ids
 
 
 class AugmentedPairs:

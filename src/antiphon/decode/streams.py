@@ -71,11 +71,10 @@ class TransducerStreams:
     @torch.inference_mode()
     def read(self, streams: list[int], tokens: list[int], copied: list[int] | None) -> CellFactors:
         """The source's contribution to the row of each token."""
-        index, words = self._tensor(streams), None
+        index = self._tensor(streams)
         if self.model.copies_words:
-            words = self._tensor(copied or [NOT_COPIED] * len(streams))
-            self.copied[index] = words
-        row, state = self.model.encode_step(self._tensor(tokens), self._source.select(index), words)
+            self.copied[index] = self._tensor(copied or [NOT_COPIED] * len(streams))
+        row, state = self.model.encode_step(self._tensor(tokens), self._source.select(index))
         self._source = self._source.put(index, state)
         return row
 

@@ -91,7 +91,7 @@ def _unchecked_shapes() -> Iterator[None]:
 
 def _register_missing_operators() -> None:
     """Operators of PyTorch that the exporter does not know, or not as exactly: ``log(sigmoid(x))`` can be infinite."""
-    functions: dict[str, Any] = {"log_sigmoid": _log_sigmoid, "logaddexp": _logaddexp, "cummax": _running_maximum}
+    functions: dict[str, Any] = {"log_sigmoid": _log_sigmoid, "logaddexp": _logaddexp}
     for name, function in functions.items():
         register_custom_op_symbolic(f"aten::{name}", function, _OPSET)
 
@@ -106,15 +106,6 @@ def _logaddexp(g: Any, one: Any, other: Any) -> Any:
     distance = g.op("Abs", g.op("Sub", *finite))
     gain = g.op("Log", g.op("Add", first, g.op("Exp", g.op("Neg", distance))))
     return g.op("Add", g.op("Max", one, other), gain)
-
-
-def _running_maximum(g: Any, values: Any, axis: Any) -> tuple[Any, Any]:
-    """Along the last of two axes of whole numbers, in steps that reach twice as far each."""
-    lowest = g.op("Constant", value_t=torch.tensor(torch.iinfo(torch.int64).min))
-    for reach in (2**step for step in range(_LOG2_LONGEST)):
-        before = g.op("Pad", values, g.op("Constant", value_t=torch.tensor([0, reach, 0, -reach])), lowest)
-        values = g.op("Max", values, before)
-    return values, values
 
 
 def _quantise_weights(path: Path) -> None:

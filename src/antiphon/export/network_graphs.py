@@ -230,9 +230,8 @@ def stream_graphs(model: Transducer) -> Iterator[GraphSpec]:
     opening = Traced(model, (), lambda ids: tuple(side(ids) for side in sides))
     yield GraphSpec("open", opening, [*names[0], *names[1]], features)
     tokens = [{"tokens": _tokens(N, 1)[:, 0]} for N, _, _ in _SIZES]
-    copied = [{"copied": each["tokens"]} for each in tokens]
-    read = Traced(model, opened[0][:1], lambda state, ids, words: model.encode_step(ids, state, words))
-    examples = [state[0] | ids | words for state, ids, words in zip(states, tokens, copied, strict=True)]
+    read = Traced(model, opened[0][:1], lambda state, ids: model.encode_step(ids, state))
+    examples = [state[0] | ids for state, ids in zip(states, tokens, strict=True)]
     yield GraphSpec("read", read, [*FACTORS, *(f"{name}{AFTER}" for name in names[0])], examples, axes[0])
     write = Traced(model, opened[0][1:], lambda state, ids: _decode_step(model, ids, state))
     examples = [state[1] | ids for state, ids in zip(states, tokens, strict=True)]

@@ -37,7 +37,7 @@ class StreamGraphs(NamedTuple):
         classes = self.size + self.copies_words
         units = self.write.outputs.get("transition", numbers("N", None)).shape[-1]
         factors = dict(zip(FACTORS, (numbers("N", classes), numbers("N", units)), strict=True))
-        self.read.check(source | {"tokens": tokens, "copied": tokens}, factors)
+        self.read.check(source | {"tokens": tokens}, factors)
         self.write.check(target | {"tokens": tokens}, factors)
         both = {f"{side}_{name}": each for side in (SOURCE, TARGET) for name, each in factors.items()}
         moves = {"log_emit": numbers("N"), "log_shift": numbers("N"), "log_probs": factors["logits"]}
@@ -84,7 +84,7 @@ class LiteStreams:
         index = np.array(streams)
         self.copied[index] = copied or NOT_COPIED
         state = self.graphs.read.select(self._source, index)
-        found, state = self.graphs.read.advance(state, FACTORS, tokens=np.array(tokens), copied=self.copied[index])
+        found, state = self.graphs.read.advance(state, FACTORS, tokens=np.array(tokens))
         self.graphs.read.put(self._source, index, state)
         return found["logits"], found["transition"]
 

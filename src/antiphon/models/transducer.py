@@ -6,8 +6,8 @@
     emit(i, j)        sigmoid(v . tanh(T_h h_i + T_s s_j + c) + d), or one constant (geometric)
     read(i, j)        1 - emit(i, j)
 
-What source and target contribute to a cell is computed by ``models/transducer_network.py``, features and ties included.
-If source tokens are tied to the same target tokens, unknown tokens can be copied (``models/left_to_right.py``). With
+What source and target contribute to a cell is computed by ``models/transducer_network.py``, features included. If
+both sides share their tokens, unknown tokens can be copied (``models/left_to_right.py``). With
 ``copy_words`` the token of a cell may be a copy of ``x_i``, whether the vocabulary has it or not (``nn/copying.py``).
 
 Thesis: chapter 5. The four models it names are the choices of ``encoder`` (uni, bi) and ``transition`` (geometric;
@@ -100,12 +100,12 @@ class Transducer(TransducerNetwork):
 
     def moves(self, batch: Batch, label_smoothing: float = 0.0) -> Moves:
         """The log scores of both moves in every cell; with label smoothing, they are not probabilities."""
-        (source, context), (states, keys, _) = run_concurrently(
+        (source, context), (states, _) = run_concurrently(
             lambda: self.encode(batch),
             lambda: self.read_prefix(batch.shifted_target, self.target_state(batch.features)),
             side_stream=0,
         )
-        target = self.target_factors(self.attend(states, context), keys)
+        target = self.target_factors(self.attend(states, context))
         log_token = self._log_token(source, target, batch)
         if label_smoothing:
             log_token = log_token + label_smoothing * self._smoothing(source, target, batch.target)
@@ -171,9 +171,9 @@ class Transducer(TransducerNetwork):
     ) -> tuple[Float[Tensor, "N V"], TransducerState, ForwardRows]:
         """The same, and the scores of the rows, from which a best path can be found."""
         context = None if memory.context is None else memory.context.select(sentence)
-        states, keys, decoder = self.read_prefix(tokens[:, None], state.decoder)
+        states, decoder = self.read_prefix(tokens[:, None], state.decoder)
         output = self.attend(states, context)
-        factors = self.target_factors(output, keys)
+        factors = self.target_factors(output)
         logits, units = factors.logits[:, 0], factors.transition[:, 0]
         first_row, rows = self._forward_rows(memory, state, tokens, units, sentence)
         found = next_tokens(memory.token_table, first_row, logits, sentence, rows.log_ready)
@@ -249,8 +249,7 @@ class Transducer(TransducerNetwork):
         sentence: Int[Tensor, " N"],
     ) -> tuple[int, ForwardRows]:
         """The first row after these tokens, and the scores of rows from it on; of short sources of all rows."""
-        compares, copies = memory.transition.written.shape[-1] > 0, memory.copy_table is not None
-        kernel_suffices = not (compares or copies or memory.transition.is_exponential)
+        kernel_suffices = memory.copy_table is None and not memory.transition.is_exponential
         if kernel_suffices and kernels_fit(units, sentence, len(memory.lengths)):
             from antiphon.models import ready_rows_triton
 

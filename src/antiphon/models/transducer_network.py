@@ -7,9 +7,7 @@
 
 With a tied output ``W_s`` is also the table of target embeddings, and ``W_h = W_s P``: one vector for each word.
 
-If there are features, their vector is added to the embedding of every token of both sides. Source tokens can be tied
-to target tokens: to the same ones, or to those that they occur with most often. The transition model then sees whether
-the token that ``x_i`` is tied to has just been written (``nn/transition.py``).
+If there are features, their vector is added to the embedding of every token of both sides.
 """
 
 from typing import Literal, cast
@@ -20,7 +18,7 @@ from torch import Tensor, nn
 
 from antiphon.data.batch import Batch
 from antiphon.lattice.moves import split_odds
-from antiphon.nn.cell_factors import CausalState, CellFactors, SideState, no_keys, repeat_keys
+from antiphon.nn.cell_factors import CausalState, CellFactors, SideState
 from antiphon.nn.copying import copies_as_unknown
 from antiphon.nn.recurrent import FeatureEmbedding, LSTMSizes, LSTMState, PrefixEncoder, SourceEncoder, valid_positions
 from antiphon.nn.source_attention import SourceAttention, SourceContext
@@ -28,7 +26,7 @@ from antiphon.nn.token_logits import TokenLogits
 from antiphon.nn.transformer_encoder import TransformerEncoder
 from antiphon.nn.transformer_layers import LayerSizes
 from antiphon.nn.transition import GeometricTransition, NeuralTransition
-from antiphon.torch_free.vocab import NO_COUNTERPART, NOT_COPIED
+from antiphon.torch_free.vocab import NOT_COPIED
 
 _CPU_ELEMENTS, _GPU_ELEMENTS = 2**23, 2**26
 """Elements of the hidden transition units that are computed at once when no gradient is needed."""
@@ -39,8 +37,6 @@ SourceState = SideState | CausalState
 
 class TransducerNetwork(nn.Module):
     """Encoder, decoder, token logits and transition of a transducer."""
-
-    counterparts: Tensor
 
     def __init__(
         self,
@@ -55,9 +51,9 @@ class TransducerNetwork(nn.Module):
         encoder_feedforward_size: int,
         transition: Literal["geometric", "neural"],
         final_emit: Literal["learned", "forced"],
-        tie: Literal["none", "same", "associated"],
         context: Literal["none", "attention"],
         copy_words: bool,
+        copy_unknown: bool,
         tie_output: bool,
         hidden_size: int,
         embedding_size: int,
@@ -65,11 +61,8 @@ class TransducerNetwork(nn.Module):
         dropout: float,
         forget_bias: float,
         emit_probability: float = 0.5,
-        counterparts: Int[Tensor, " S"] | None = None,
     ) -> None:
-        """``counterparts`` has the target id that every source token is tied to, or ``NO_COUNTERPART``.
-
-        ``encoder_layers``, ``encoder_heads`` and ``encoder_feedforward_size`` are used if the encoder is a transformer.
+        """``encoder_layers``, ``encoder_heads`` and ``encoder_feedforward_size`` are of a transformer as encoder.
         With ``tie_output`` one vector per target token is its embedding and its output weights for both sides.
         """
         super().__init__()
@@ -87,12 +80,8 @@ class TransducerNetwork(nn.Module):
         source_width = self.encoder.output_size
         self.attention = SourceAttention(hidden_size, source_width, dropout) if context == "attention" else None
         self.target_size, self.copies_words = target_size, copy_words
-        self.copies_unknown = tie == "same" and not copy_words
+        self.copies_unknown = copy_unknown and not copy_words
         """Whether an unknown token in the output stands for the source token at its position."""
-        self.ties_words = tie == "same" and copy_words
-        """Whether a source token is tied to the word that is its copy, rather than to its counterpart."""
-        untied = torch.full((source_size,), NO_COUNTERPART)
-        self.register_buffer("counterparts", untied if counterparts is None else counterparts, persistent=tie != "none")
         classes = target_size + 1 if copy_words else target_size  # the last is *copy* (``nn/copying.py``)
         self.source_logits = None if tie_output else TokenLogits(source_width, classes, bias=False)
         self.source_projection = nn.Linear(source_width, hidden_size, bias=False) if tie_output else None
@@ -101,7 +90,7 @@ class TransducerNetwork(nn.Module):
             nn.init.normal_(self.target_logits.weight, std=hidden_size**-0.5)
         self.final_emit_forced = final_emit == "forced"
         self.transition: NeuralTransition | GeometricTransition = (
-            NeuralTransition(source_width, hidden_size, units=hidden_size, compares=tie != "none")
+            NeuralTransition(source_width, hidden_size, units=hidden_size)
             if transition == "neural"
             else GeometricTransition(emit_probability)
         )
@@ -133,31 +122,22 @@ class TransducerNetwork(nn.Module):
     def encode(self, batch: Batch) -> tuple[CellFactors, SourceContext | None]:
         """The source's contribution to every cell, and what the decoder attends to, if it does."""
         states = self.encoder(batch.source, batch.source_lengths, self.source_feature_vectors(batch.features))
-        tied = self.copied_words(batch) if self.ties_words else self.counterparts[batch.source]
-        keys = repeat_keys(tied, no_keys(batch.source_lengths))
-        factors = self.source_factors(states, keys)
+        factors = self.source_factors(states)
         if self.attention is None:
             return factors, None
         return factors, SourceContext(states, valid_positions(batch.source_lengths, states.shape[1]))
 
-    def encode_step(
-        self, tokens: Int[Tensor, " N"], state: SourceState, copied: Int[Tensor, " N"] | None = None
-    ) -> tuple[CellFactors, SourceState]:
-        """The contribution of one more source token, and the state to continue from; for unidirectional encoders.
-
-        ``copied`` has the target id of each, for models that copy words.
-        """
-        tied = copied if self.ties_words and copied is not None else self.counterparts[tokens]
-        key = repeat_keys(tied[:, None], state.key)[:, 0]
+    def encode_step(self, tokens: Int[Tensor, " N"], state: SourceState) -> tuple[CellFactors, SourceState]:
+        """The contribution of one more source token, and the state to continue from; for unidirectional encoders."""
         after: SourceState
         if isinstance(state, CausalState):
             states, cache = cast(TransformerEncoder, self.encoder).step(tokens, state.cache, state.features)
-            after = CausalState(cache, key, state.features)
+            after = CausalState(cache, state.features)
         else:
             before = state.hidden, state.cell
             states, (hidden, cell) = cast(SourceEncoder, self.encoder).step(tokens, before, state.features)
-            after = SideState(hidden, cell, key, state.features)
-        return self.source_factors(states, key), after
+            after = SideState(hidden, cell, state.features)
+        return self.source_factors(states), after
 
     def decode_prefix(
         self, prefix: Int[Tensor, "N J"], state: SideState, context: SourceContext | None = None
@@ -166,17 +146,14 @@ class TransducerNetwork(nn.Module):
 
         ``context`` is the source of each prefix, for models that attend to it.
         """
-        states, keys, after = self.read_prefix(prefix, state)
-        return self.target_factors(self.attend(states, context), keys), after
+        states, after = self.read_prefix(prefix, state)
+        return self.target_factors(self.attend(states, context)), after
 
-    def read_prefix(
-        self, prefix: Int[Tensor, "N J"], state: SideState
-    ) -> tuple[Float[Tensor, "N J H"], Int[Tensor, "N J"], SideState]:
-        """The decoder's state and the key after each token of the prefix, and the state to continue from."""
+    def read_prefix(self, prefix: Int[Tensor, "N J"], state: SideState) -> tuple[Float[Tensor, "N J H"], SideState]:
+        """The decoder's state after each token of the prefix, and the state to continue from."""
         known = copies_as_unknown(prefix, self.target_size) if self.copies_words else prefix
         states, (hidden, cell) = self.decode_tokens(known, (state.hidden, state.cell), state.features)
-        keys = repeat_keys(prefix, state.key)
-        return states, keys, SideState(hidden, cell, keys[:, -1], state.features)
+        return states, SideState(hidden, cell, state.features)
 
     def decode_tokens(
         self, tokens: Int[Tensor, "N J"], state: LSTMState, features: Float[Tensor, "N E"] | None
@@ -190,17 +167,17 @@ class TransducerNetwork(nn.Module):
         """The states of the target after attention to the source, if there is any."""
         return states if self.attention is None else self.attention(states, context)
 
-    def source_factors(self, states: Float[Tensor, "*N S"], keys: Int[Tensor, "*N"]) -> CellFactors:
+    def source_factors(self, states: Float[Tensor, "*N S"]) -> CellFactors:
         """The source's contribution to every cell."""
         if self.source_logits is not None:
             logits = self.source_logits(states)
         else:
             logits = self.target_logits(cast(nn.Linear, self.source_projection)(states), add_bias=False)
-        return CellFactors(logits, self.transition.source_part(states, keys))
+        return CellFactors(logits, self.transition.source_part(states))
 
-    def target_factors(self, states: Float[Tensor, "N J H"], keys: Int[Tensor, "N J"]) -> CellFactors:
+    def target_factors(self, states: Float[Tensor, "N J H"]) -> CellFactors:
         """The target's contribution to every cell."""
-        return CellFactors(self.target_logits(states), self.transition.target_part(states, keys))
+        return CellFactors(self.target_logits(states), self.transition.target_part(states))
 
     def split_odds(
         self, log_odds: Float[Tensor, "*cells"], in_last_row: Bool[Tensor, "..."]

@@ -18,107 +18,77 @@ from antiphon.device import is_traced
 class NeuralTransition(nn.Module):
     """``log odds(i, j) = v . tanh(T_h h_i + T_s s_j + c) + d``.  Thesis: transition model 2, the ``+`` models.
 
-    With ``compares``, ``w . h_i + e`` is added where the token that ``x_i`` is tied to was written last. This is where
-    the ``repeat_keys`` of both sides are equal. Whether there is still something to write at position ``i`` is hard to
-    learn from a sum of two vectors, and training that does not learn it stays on a plateau. Not in the thesis.
-
-    The part of a side is its units, ``T_h h_i`` or ``T_s s_j + c``, and with ``compares`` two more columns, *written*:
-    ``w . h_i + e`` (0 for the target) and the key. Both sides have the same layout, so either can be the table.
+    The part of a side is its units, ``T_h h_i`` or ``T_s s_j + c``.
     """
 
-    def __init__(self, source_size: int, target_size: int, units: int, *, compares: bool = False) -> None:
+    def __init__(self, source_size: int, target_size: int, units: int) -> None:
         super().__init__()
         self.source = nn.Linear(source_size, units, bias=False)
         self.target = nn.Linear(target_size, units)
         self.output = nn.Linear(units, 1)
-        self.written = _constant_linear(source_size, _WRITTEN_BIAS) if compares else None
 
-    def source_part(self, states: Float[Tensor, "... H"], keys: Int[Tensor, "..."]) -> Float[Tensor, "... T"]:
+    def source_part(self, states: Float[Tensor, "... H"]) -> Float[Tensor, "... U"]:
         """The source part of the log odds."""
         units: Tensor = self.source(states)
-        return units if self.written is None else _side(units, self.written(states), keys)
+        return units
 
-    def target_part(self, states: Float[Tensor, "... H"], keys: Int[Tensor, "..."]) -> Float[Tensor, "... T"]:
+    def target_part(self, states: Float[Tensor, "... H"]) -> Float[Tensor, "... U"]:
         """The target part of the log odds."""
         units: Tensor = self.target(states)
-        return units if self.written is None else _side(units, torch.zeros_like(units[..., :1]), keys)
+        return units
 
-    def log_odds(self, source: Float[Tensor, "... T"], target: Float[Tensor, "... T"]) -> Float[Tensor, "..."]:
+    def log_odds(self, source: Float[Tensor, "... U"], target: Float[Tensor, "... U"]) -> Float[Tensor, "..."]:
         """Log odds of writing."""
-        odds: Tensor = self.output(torch.tanh(self._units(source) + self._units(target)))
-        return self._add_written(odds.squeeze(-1), self._written(source), self._written(target))
+        odds: Tensor = self.output(torch.tanh(source + target))
+        return odds.squeeze(-1)
 
     @property
-    def readout(self) -> tuple[Float[Tensor, " T"], Float[Tensor, " 1"]]:
+    def readout(self) -> tuple[Float[Tensor, " U"], Float[Tensor, " 1"]]:
         """``v`` and ``d``."""
         return self.output.weight[0], self.output.bias
 
-    def all_log_odds(self, source: Float[Tensor, "B I T"], target: Float[Tensor, "B J T"]) -> Float[Tensor, "B I J"]:
+    def all_log_odds(self, source: Float[Tensor, "B I U"], target: Float[Tensor, "B J U"]) -> Float[Tensor, "B I J"]:
         """Log odds of writing in every cell."""
         weight, bias = self.output.weight[0], self.output.bias
-        units = self._units(source), self._units(target)
-        if source.device.type == "cpu" and source.dtype == weight.dtype and _fits_factors(*units):
-            odds: Tensor = _FactoredTanh.apply(*units, weight)  # type: ignore[no-untyped-call]
-            return self._add_written(odds + bias, self._written(source)[:, :, None], self._written(target)[:, None])
+        if source.device.type == "cpu" and source.dtype == weight.dtype and _fits_factors(source, target):
+            odds: Tensor = _FactoredTanh.apply(source, target, weight)  # type: ignore[no-untyped-call]
+            return odds + bias
         return self.log_odds(source[:, :, None], target[:, None])
 
-    def table(self, source: Float[Tensor, "B I T"]) -> "TransitionTable":
+    def table(self, source: Float[Tensor, "B I U"]) -> "TransitionTable":
         """The source part of every row, prepared once for many prefixes."""
-        units = self._units(source)
-        on_cpu = source.device.type == "cpu" and not is_traced() and _fits_factors(units)
-        return TransitionTable(torch.exp(2 * units) if on_cpu else units, self._written(source), on_cpu)
+        on_cpu = source.device.type == "cpu" and not is_traced() and _fits_factors(source)
+        return TransitionTable(torch.exp(2 * source) if on_cpu else source, on_cpu)
 
     def log_odds_by_sentence(
-        self, table: "TransitionTable", rows: slice, target: Float[Tensor, "N T"], sentence: Int[Tensor, " N"]
+        self, table: "TransitionTable", rows: slice, target: Float[Tensor, "N U"], sentence: Int[Tensor, " N"]
     ) -> Float[Tensor, "N R"]:
         """Log odds of writing in some rows of the sentence of each prefix; no gradient."""
-        source, written = (part[:, rows].index_select(0, sentence) for part in (table.units, table.written))
-        units, weight = self._units(target)[:, None], self.output.weight[0]
-        if table.is_exponential:
-            # tanh(a + c) = 1 - 2 / (1 + exp(2 a) exp(2 c)); an overflow gives the limit, 1.
-            r = source.mul_(torch.exp(2 * units)).add_(1.0).reciprocal_()
-            odds = torch.matmul(r, weight).mul_(-2.0).add_(weight.sum() + self.output.bias)
-        else:
-            odds = self.output(torch.tanh(source + units)).squeeze(-1)
-        return self._add_written(odds, written, self._written(target)[:, None])
-
-    def _units(self, part: Float[Tensor, "... T"]) -> Float[Tensor, "... U"]:
-        return part[..., : self.output.in_features]
-
-    def _written(self, part: Float[Tensor, "... T"]) -> Float[Tensor, "... R"]:
-        """The columns after the units: the number to add where keys are equal, and the key; none if not compared."""
-        return part[..., self.output.in_features :]
-
-    def _add_written(
-        self, odds: Float[Tensor, "..."], one: Float[Tensor, "... R"], other: Float[Tensor, "... R"]
-    ) -> Float[Tensor, "..."]:
-        """``log odds(i, j) + (w . h_i + e) [key of i = key of j]``, given the columns *written* of both sides."""
-        if self.written is None:
-            return odds
-        return odds + (one[..., 0] + other[..., 0]) * (one[..., 1] == other[..., 1])
+        source = table.units[:, rows].index_select(0, sentence)
+        units, weight = target[:, None], self.output.weight[0]
+        if not table.is_exponential:
+            return self.log_odds(source, units)
+        # tanh(a + c) = 1 - 2 / (1 + exp(2 a) exp(2 c)); an overflow gives the limit, 1.
+        r = source.mul_(torch.exp(2 * units)).add_(1.0).reciprocal_()
+        return torch.matmul(r, weight).mul_(-2.0).add_(weight.sum() + self.output.bias)
 
 
 class TransitionTable(NamedTuple):
-    """The source part of every row: its units, and the columns *written*.
-
-    On a CPU units are stored as ``exp(2 a)``, from which ``tanh`` is computed faster.
-    """
+    """The units of every row; on a CPU they are stored as ``exp(2 a)``, from which ``tanh`` is computed faster."""
 
     units: Float[Tensor, "B I U"]
-    written: Float[Tensor, "... R"]
     is_exponential: bool
 
     def slice_rows(self, rows: slice) -> "TransitionTable":
         """Some rows of every sentence."""
-        return TransitionTable(self.units[:, rows], self.written[:, rows], self.is_exponential)
+        return TransitionTable(self.units[:, rows], self.is_exponential)
 
     def append(self, row: "TransitionTable") -> "TransitionTable":
         """The same with one more row of every sentence; if one of them has no exponentials, the result has none."""
-        written = torch.cat([self.written, row.written], 1)
         if self.is_exponential == row.is_exponential or not self.units.shape[1]:
-            return TransitionTable(torch.cat([self.units, row.units], 1), written, row.is_exponential)
+            return TransitionTable(torch.cat([self.units, row.units], 1), row.is_exponential)
         one, other = (table.units.log() / 2 if table.is_exponential else table.units for table in (self, row))
-        return TransitionTable(torch.cat([one, other], 1), written, is_exponential=False)
+        return TransitionTable(torch.cat([one, other], 1), is_exponential=False)
 
 
 class GeometricTransition(nn.Module):
@@ -131,11 +101,11 @@ class GeometricTransition(nn.Module):
         log_odds = math.log(emit_probability) - math.log1p(-emit_probability)
         self.register_buffer("constant_log_odds", torch.tensor(log_odds))
 
-    def source_part(self, states: Float[Tensor, "... H"], keys: Int[Tensor, "..."]) -> Float[Tensor, "... 0"]:
+    def source_part(self, states: Float[Tensor, "... H"]) -> Float[Tensor, "... 0"]:
         """Nothing: the probability does not depend on the source."""
         return states[..., :0]
 
-    def target_part(self, states: Float[Tensor, "... H"], keys: Int[Tensor, "..."]) -> Float[Tensor, "... 0"]:
+    def target_part(self, states: Float[Tensor, "... H"]) -> Float[Tensor, "... 0"]:
         """Nothing: the probability does not depend on the target."""
         return states[..., :0]
 
@@ -150,7 +120,7 @@ class GeometricTransition(nn.Module):
 
     def table(self, source: Float[Tensor, "B I 0"]) -> TransitionTable:
         """A table of empty rows."""
-        return TransitionTable(source, source, is_exponential=False)
+        return TransitionTable(source, is_exponential=False)
 
     def log_odds_by_sentence(
         self, table: TransitionTable, rows: slice, target: Float[Tensor, "N 0"], sentence: Int[Tensor, " N"]
@@ -163,27 +133,12 @@ class GeometricTransition(nn.Module):
         return self.log_odds(source[:, :, None], target[:, None])
 
 
-_WRITTEN_BIAS = -2.0
-"""Initial value added to the log odds of writing where the last token written is the source token."""
 _LARGEST_UNIT = 40.0
 """Up to this value ``exp`` of twice a unit fits single precision, and so does the product of two or its limit."""
 
 
 def _fits_factors(*sides: Tensor) -> bool:
     return all(bool(side.abs().amax() < _LARGEST_UNIT) for side in sides if side.numel())
-
-
-def _constant_linear(size: int, bias: float) -> nn.Linear:
-    """A linear layer that starts as a constant."""
-    layer = nn.Linear(size, 1)
-    nn.init.zeros_(layer.weight)
-    nn.init.constant_(layer.bias, bias)
-    return layer
-
-
-def _side(units: Float[Tensor, "... U"], added: Float[Tensor, "... 1"], keys: Int[Tensor, "..."]) -> Tensor:
-    """The part of a side: units, the number to add, and the key, in a precision that can hold the key."""
-    return torch.cat([units, added, keys[..., None].to(torch.promote_types(units.dtype, torch.float32))], -1)
 
 
 class _FactoredTanh(torch.autograd.Function):

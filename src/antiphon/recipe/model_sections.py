@@ -132,10 +132,10 @@ class TransducerSection(TokenModelSection):
     """Probability of writing: a constant estimated from lengths, or predicted by a network."""
     final_emit: Literal["learned", "forced"] = "learned"
     """Probability of writing once the source is read: the network's, or 1."""
-    tie: Literal["none", "same", "associated"] | None = None
-    """Target token that a source token is tied to: none, the same, or the one it goes with most; unset: by the data."""
     context: Literal["none", "attention"] | None = None
-    """What of the source each output position sees besides its row; unset: all, if ``encoder`` is bidirectional."""
+    """What of the source each output position sees besides its row; unset: all, if words are read both ways."""
+    copy_unknown: bool | None = None
+    """Copy source tokens that training never saw; unset: if most target tokens are source tokens too."""
     copy_words: bool | None = None
     """Copy source words, also those outside the vocabulary; unset: if most target words are source words too."""
     tie_output: bool = False
@@ -147,11 +147,11 @@ class TransducerSection(TokenModelSection):
         return self.encoder_network == "transformer"
 
     def arguments(self) -> dict[str, Any]:
-        """All settings; what is unset is tied to nothing, sees nothing else and copies nothing."""
+        """All settings; what is unset sees nothing else and copies nothing."""
         return super().arguments() | {
-            "tie": self.tie or "none",
             "context": self.context or "none",
             "copy_words": bool(self.copy_words),
+            "copy_unknown": bool(self.copy_unknown),
             "encoder_layers": self._encoder_layers(),
             "encoder_heads": self.encoder_heads or default_heads(self.hidden_size),
             "encoder_feedforward_size": self._inner_size(),

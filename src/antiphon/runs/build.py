@@ -10,7 +10,7 @@ from antiphon.recipe.model_sections import ModelSection, TransducerSection
 from antiphon.recipe.schema import DataSection, Recipe, SearchSection, token_kinds
 from antiphon.torch_free.codec import NO_FEATURES, Normalisation, PairCodec
 from antiphon.torch_free.hypothesis import BeamSettings, Search
-from antiphon.torch_free.vocab import NO_COUNTERPART, SPECIALS, UNKNOWN, Vocab
+from antiphon.torch_free.vocab import Vocab
 
 LENGTH_RATIO, LENGTH_EXTRA = 2.0, 10
 """Limits on the length of outputs, unless the training pairs need higher ones."""
@@ -19,26 +19,15 @@ LENGTH_RATIO, LENGTH_EXTRA = 2.0, 10
 def build_model(settings: ModelSection, codec: PairCodec, *, emit_probability: float = 0.5) -> nn.Module:
     """An untrained model of the recipe's kind for the codec's vocabularies, with all settings that the kind has.
 
-    Associated ties are set later, from the training pairs or from trained weights.
-
     ``emit_probability`` is the initial value of a constant transition.
     """
     given = settings.arguments()
     if isinstance(settings, TransducerSection):
         given["emit_probability"] = emit_probability
-        given["counterparts"] = find_counterparts(codec.source.vocab, codec.target.vocab)
     feature_size = 0 if codec.features == NO_FEATURES else len(codec.features)
     network = KINDS[settings.kind].network
     assert network is not None
     return network()(len(codec.source.vocab), len(codec.target.vocab), feature_size, **given)
-
-
-def find_counterparts(source: Vocab, target: Vocab) -> Tensor:
-    """The target id of the same token for every source token; unknown maps to unknown, other special ones to none."""
-    ids = torch.from_numpy(target.encode(source.tokens).astype("int64"))
-    ids[: len(SPECIALS)] = NO_COUNTERPART
-    ids[UNKNOWN] = UNKNOWN
-    return ids
 
 
 def map_ids(ours: Vocab, theirs: Vocab) -> Tensor:

@@ -4,14 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-import torch
 from torch import nn
 
-from antiphon.data.association import associate
-from antiphon.data.augmentation import AugmentedPairs
+from antiphon.data.augmentation import AugmentedPairs, find_counterparts
 from antiphon.data.batch import Batch
 from antiphon.models.transducer import Transducer
-from antiphon.recipe.model_sections import TransducerSection
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import build_beam, build_model, build_search, task_metrics
 from antiphon.runs.run_folder import RunFolder
@@ -88,7 +85,8 @@ class GenerationTask:
         """A function that makes training batches."""
         corpus, share = self.prepared.train, self.recipe.train.hallucination or 0.0
         if isinstance(model, Transducer) and (model.copies_unknown or model.copies_words):
-            return AugmentedPairs(corpus, model.counterparts.numpy(), share).batch
+            codec = self.prepared.codec
+            return AugmentedPairs(corpus, find_counterparts(codec.source.vocab, codec.target.vocab), share).batch
         return lambda indices, _: corpus.batch(indices)
 
     def finish(self, run: RunFolder, new: RunFolder, device: str) -> dict[str, float]:
@@ -101,12 +99,7 @@ class GenerationTask:
         written, read = (
             int(lengths.sum()) for lengths in (self.prepared.train.target_lengths, self.prepared.train.source_lengths)
         )
-        model = build_model(recipe.model, codec, emit_probability=written / (written + read))
-        if isinstance(recipe.model, TransducerSection) and recipe.model.tie == "associated":
-            assert isinstance(model, Transducer)
-            sizes = len(codec.source.vocab), len(codec.target.vocab)
-            model.counterparts.copy_(torch.from_numpy(associate(self.prepared.train, *sizes)))
-        return model
+        return build_model(recipe.model, codec, emit_probability=written / (written + read))
 
     def _validate_best(self, model: nn.Module, in_micro_batches: InMicroBatches) -> dict[str, float]:
         """The dev metrics of outputs with the beam of ``evaluate``, and the beam that epochs were validated with."""

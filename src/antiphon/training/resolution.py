@@ -159,20 +159,18 @@ def _copy_words(recipe: Recipe, facts: Facts) -> Choice:
     return Choice(facts.shares_tokens, f"{_most(facts)} target words are source words too")
 
 
-def _tie(recipe: Recipe, facts: Facts) -> Choice:
-    """The same tokens where there are such, else associated ones; none for a constant transition."""
-    assert isinstance(recipe.model, TransducerSection)
-    reason = f"{_most(facts)} target tokens are source tokens too"
-    if facts.shares_tokens:
-        return Choice("same", reason)
-    is_neural = recipe.model.transition == "neural"
-    return Choice("associated", reason) if is_neural else Choice("none", f"{reason}, and the transition is constant")
+def _copy_unknown(_: Recipe, facts: Facts) -> Choice:
+    return Choice(facts.shares_tokens, f"{_most(facts)} target tokens are source tokens too")
 
 
 def _context(recipe: Recipe, _: Facts) -> Choice:
+    """All of the source where words are read from both ends; between letters it does not pay."""
     assert isinstance(recipe.model, TransducerSection)
-    is_bidirectional = recipe.model.encoder == "bidirectional"
-    return Choice("attention" if is_bidirectional else "none", f"the encoder is {recipe.model.encoder}")
+    if recipe.model.encoder == "unidirectional":
+        return Choice("none", "the encoder is unidirectional")
+    if token_kinds(recipe.data)["source"] == "chars":
+        return Choice("none", "letters are read")
+    return Choice("attention", "the encoder is bidirectional and reads words")
 
 
 def _label_smoothing(recipe: Recipe, _: Facts) -> Choice | None:
@@ -183,8 +181,8 @@ def _hallucination(recipe: Recipe, facts: Facts) -> Choice | None:
     """Half of 100 inflected words, a fifth of 1,000, nothing of more than 4,000."""
     if not isinstance(recipe.model, TransducerSection):
         return None
-    if recipe.model.tie != "same":
-        return Choice(0.0, f"model.tie is {recipe.model.tie}")
+    if not recipe.model.copy_unknown:
+        return Choice(0.0, "model.copy_unknown is false")
     if recipe.data.target_tokens != "chars":
         return Choice(0.0, "targets are not characters")
     share = min(_MAX_HALLUCINATED, _HALLUCINATED_PAIRS / facts.pairs)
@@ -266,7 +264,7 @@ def _warmup(recipe: Recipe, facts: Facts) -> Choice:
 _RULES: Mapping[str, Callable[[Recipe, Facts], Choice | None]] = {
     "model.dropout": _dropout,
     "model.copy_words": _copy_words,
-    "model.tie": _tie,
+    "model.copy_unknown": _copy_unknown,
     "model.context": _context,
     "train.label_smoothing": _label_smoothing,
     "train.hallucination": _hallucination,
