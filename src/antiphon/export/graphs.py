@@ -22,8 +22,6 @@ from antiphon.exceptions import check_installed
 Named = Mapping[str, Tensor]
 _OPSET = 17
 """The version of ONNX's operators: read by every onnxruntime since 1.13."""
-_LOG2_LONGEST = 16
-"""Running maxima are those of at most two to the power of this many positions."""
 
 
 class GraphSpec(NamedTuple):
