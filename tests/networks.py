@@ -3,8 +3,11 @@
 import math
 from dataclasses import replace
 
+import torch
+
 from antiphon.models.transducer import Transducer
 from antiphon.models.transformer import Transformer
+from antiphon.nn.recurrent import Embedding
 from antiphon.recipe.schema import SearchSection, TrainSection
 from antiphon.runs.build import build_beam
 from antiphon.training.optimisation import Optimisation
@@ -47,3 +50,12 @@ def beam_settings(**changes):
 def optimisation(**changes):
     """Adam with a learning rate of 0.1 in single precision."""
     return replace(Optimisation.of(TrainSection(precision="float32", learning_rate=0.1)), **changes)
+
+
+@torch.no_grad()
+def enlarge(model, scale):
+    """The model with larger weights, so that it has preferences; embeddings of LSTMs are large enough as they are."""
+    embeddings = {id(module.weight) for module in model.modules() if isinstance(module, Embedding)}
+    for parameter in model.parameters():
+        parameter.mul_(scale / 5 if id(parameter) in embeddings else scale)
+    return model

@@ -12,7 +12,7 @@ from antiphon.models.left_to_right import copies_unknown
 from antiphon.models.transducer import Transducer
 from antiphon.models.transformer import Transformer
 from antiphon.torch_free.vocab import END, SPECIALS, UNKNOWN
-from tests.networks import build_network
+from tests.networks import build_network, enlarge
 
 _TRANSFORMER = {"encoder_network": "transformer", "hidden_size": 8}
 MODELS = {
@@ -38,10 +38,7 @@ def small_model(name="transducer", seed=0, target_size=6, scale=4.0, **more):
     settings = settings | more
     torch.manual_seed(seed)
     model = build_network(kind, 9, target_size, **settings).double()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.mul_(scale)
-    return model.eval()
+    return enlarge(model, scale).eval()
 
 
 def sources(*lengths, seed=0):

@@ -8,6 +8,7 @@ from antiphon.runs.run_folder import RunFolder
 from antiphon.storage.commit import seal_run
 from antiphon.torch_free.suffix_rule import SuffixRules
 from antiphon.torch_free.vocab import Vocab
+from tests.networks import enlarge
 
 LETTERS, PHONEMES = "abcdefgh", ["A", "B", "K", "D", "E", "F"]
 WORDS = [f"w{n}" for n in range(12)]
@@ -83,10 +84,7 @@ def vocabulary(kind):
 def drawn_weights(recipe, run, seed, scale):
     torch.manual_seed(seed)
     model = build_model(recipe.model, run.codec(recipe))
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.mul_(scale)
-    return model.state_dict()
+    return enlarge(model, scale).state_dict()
 
 
 def inputs(name):
