@@ -10,7 +10,7 @@ What source and target contribute to a cell is computed by ``models/transducer_n
 both sides share their tokens, unknown tokens can be copied (``models/left_to_right.py``). With
 ``copy_words`` the token of a cell may be a copy of ``x_i``, whether the vocabulary has it or not (``nn/copying.py``).
 
-Thesis: chapter 5. The four models it names are the choices of ``encoder`` (uni, bi) and ``transition`` (geometric;
+Thesis: chapter 4. The four models it names are the choices of ``encoder`` (uni, bi) and ``transition`` (geometric;
 neural, there marked ``+``).
 """
 
@@ -161,7 +161,7 @@ class Transducer(TransducerNetwork):
         ready(i)   = emit(i) * sum over r <= i of arrive(r) * product of shift(r..i-1)
         P(y)       = sum_i ready(i) token(y | i),  the end symbol only in the last row
 
-        Not in the thesis, whose search follows single paths (section 5.4).
+        Not in the thesis, whose search follows single paths (section 4.5).
         """
         log_next, after, _ = self.aligning_step(memory, state, tokens, sentence)
         return log_next, after
