@@ -5,7 +5,7 @@ import torch
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import build_model
 from antiphon.runs.run_folder import RunFolder
-from antiphon.storage.commit import seal_run
+from antiphon.storage.manifest import seal_run
 from antiphon.torch_free.suffix_rule import SuffixRules
 from antiphon.torch_free.vocab import Vocab
 from tests.networks import enlarge

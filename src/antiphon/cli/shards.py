@@ -84,7 +84,7 @@ def _start(job: PredictionJob, output_format: OutputFormat, cut: "CutFile", out:
     from antiphon.data.part_files import PartFolder
     from antiphon.runs.copies import run_digest
     from antiphon.runs.run_folder import RunFolder
-    from antiphon.storage.verified_files import digest_file
+    from antiphon.storage.staging import digest_file
 
     options = {
         f"setting {name}": value for name, value in asdict(job.options).items() if name not in ("align", "prefix")

@@ -19,7 +19,7 @@ from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import build_limits, may_copy_words, reads_source
 from antiphon.runs.run_folder import RunFolder
 from antiphon.storage.atomic import locked, new_scratch_folder, remove_tree, sweep, sync_path, write_atomically
-from antiphon.storage.verified_files import digest_file, parse_sealed, render_sealed
+from antiphon.storage.staging import digest_file, parse_sealed, render_sealed
 from antiphon.terminal import Say, silent
 from antiphon.torch_free.files import read_text
 
