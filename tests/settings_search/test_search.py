@@ -13,7 +13,7 @@ from antiphon.settings_search import search as search_module
 from antiphon.settings_search.results import importances, results_of
 from antiphon.settings_search.search import SearchOptions, SettingsSearch
 from antiphon.settings_search.search_space import parse_space
-from antiphon.training.trial_report import EpochReport
+from antiphon.training.callback import EpochReport
 from tests.settings_search.databases import silence
 
 GRID = ["train.seed=1,2", "model.layers=1,2"]

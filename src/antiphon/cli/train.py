@@ -102,10 +102,9 @@ def run_training(
 ) -> "RunFolder":
     """The trained run; Ctrl-C ends the command with one line that names the command to resume it."""
     from antiphon.device import prepare_allocators
-    from antiphon.training.callback import ProgressBar
+    from antiphon.training.callback import ProgressBar, trial_callbacks
     from antiphon.training.fit import train
     from antiphon.training.loop import Interrupted
-    from antiphon.training.trial_report import trial_callbacks
 
     reports = trial_callbacks()
     prepare_allocators(options["device"])

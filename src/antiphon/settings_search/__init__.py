@@ -2,5 +2,5 @@
 
 ``search_space`` has the lists and ranges of values, ``search`` the state that all processes share in a database of
 Optuna, ``trials`` the trainings of one process, and ``results`` what was found. A training that is a trial reports its
-epochs by ``training/trial_report.py``.
+epochs by ``training/callback.py``.
 """

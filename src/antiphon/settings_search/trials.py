@@ -27,7 +27,7 @@ from antiphon.recipe.recipe_file import save_recipe
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.run_folder import RunFolder
 from antiphon.settings_search.search import SettingsSearch
-from antiphon.training.trial_report import TRIAL_VARIABLE, EpochReport
+from antiphon.training.callback import TRIAL_VARIABLE, EpochReport
 
 _JOBS = 2
 """Trials at the same time if nothing says how many."""
