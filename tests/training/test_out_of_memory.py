@@ -18,8 +18,7 @@ from antiphon.training.distributed import BatchShard
 from antiphon.training.fit import train
 from antiphon.training.generation_task import GenerationValidation
 from antiphon.training.optimisation import EMA
-from antiphon.training.out_of_memory import MicroBatchLimit, OutOfMemoryRetry
-from antiphon.training.step import negative_log_likelihood
+from antiphon.training.step import MicroBatchLimit, OutOfMemoryRetry, negative_log_likelihood
 from tests.toy import write_pairs
 from tests.training.test_fit import KilledError, kill_in_epoch
 

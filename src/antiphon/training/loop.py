@@ -18,7 +18,6 @@ from antiphon.recipe.schema import TrainSection
 from antiphon.runs.run_folder import RunFolder, publish
 from antiphon.storage.tensors import load_finite
 from antiphon.training.callback import Callback, UpdateProgress
-from antiphon.training.cuda_graph_step import CudaGraphStep
 from antiphon.training.distributed import (
     all_reduce_sum,
     broadcast,
@@ -29,9 +28,8 @@ from antiphon.training.distributed import (
 )
 from antiphon.training.history import History, Row
 from antiphon.training.optimisation import Optimisation, Schedule
-from antiphon.training.out_of_memory import OutOfMemoryRetry, is_out_of_memory
 from antiphon.training.state import TrainingState, save_checkpoint
-from antiphon.training.step import Step
+from antiphon.training.step import CudaGraphStep, OutOfMemoryRetry, Step, is_out_of_memory
 from antiphon.training.task import DevResult, TrainingSetup
 
 T = TypeVar("T")

@@ -19,7 +19,7 @@ from antiphon.terminal import Say
 from antiphon.training.distributed import all_gather, all_reduce_sum, rank, world_size
 from antiphon.training.history import History
 from antiphon.training.optimisation import EMA, Optimisation, restore_optimiser
-from antiphon.training.out_of_memory import MicroBatchLimit
+from antiphon.training.step import MicroBatchLimit
 
 
 class RankState(TypedDict):
