@@ -49,7 +49,7 @@ def command(
 ) -> None:
     """Trains a recipe and prints the result."""
     from antiphon.console import PlainConsole
-    from antiphon.recipe.recipe_paths import spooled
+    from antiphon.recipe.recipe_file import spooled
     from antiphon.training.distributed import from_rank_zero, is_rank_zero, on_rank_zero, process_group
     from antiphon.training.dry_run import dry_run
 

@@ -26,8 +26,7 @@ from typing import TYPE_CHECKING, Any
 from antiphon.exceptions import RunError, is_disk_full
 from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.model_sections import TransducerSection
-from antiphon.recipe.recipe_file import parse_recipe, parse_toml, save_recipe
-from antiphon.recipe.recipe_paths import paths_in_run
+from antiphon.recipe.recipe_file import parse_recipe, parse_toml, paths_in_run, save_recipe
 from antiphon.recipe.schema import Recipe, TokenKind, token_kinds
 from antiphon.storage.atomic import final_location, locked, resolved
 from antiphon.storage.manifest import (
