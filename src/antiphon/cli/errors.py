@@ -68,7 +68,7 @@ def command(
     """Reports what a run gets wrong."""
     from antiphon.api import RankingModel
     from antiphon.cli.loading import note_unknown_features, read_test_set
-    from antiphon.report.error_formats import write_errors, write_suspects
+    from antiphon.report.error_report import write_errors, write_suspects
 
     breakdowns = parse_breakdowns(by)
     if suspicious and (breakdowns or against is not None):

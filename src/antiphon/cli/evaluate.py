@@ -145,7 +145,7 @@ def read_pairs(model: "Model", files: list[Path], references: list[Path]) -> "Te
 def show(evaluation: "Evaluation", *, as_json: bool) -> None:
     """Prints a table of metrics and one for each kind of group, or one JSON object."""
     from antiphon.console import PlainConsole
-    from antiphon.report.error_formats import group_sections
+    from antiphon.report.error_report import group_sections
     from antiphon.report.tables import metrics_table, print_sections
 
     if as_json:
