@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from antiphon.exceptions import InputError, RecipeError
-from antiphon.metrics.ranking_metrics import Rankings, compute_ranking_metrics
+from antiphon.metrics.output_metrics import Rankings, compute_ranking_metrics
 from antiphon.ranking.question_files import Question, QuestionSet, judgements_of, read_questions, select_questions
 from antiphon.recipe.model_sections import MatcherSection, OverlapSection
 from antiphon.recipe.schema import DataSection, Recipe

@@ -16,8 +16,7 @@ from statistics import fmean
 import torch
 
 from antiphon import __version__
-from antiphon.metrics.output_metrics import LOWER_IS_BETTER
-from antiphon.metrics.ranking_metrics import RANKING_METRICS
+from antiphon.metrics.output_metrics import LOWER_IS_BETTER, RANKING_METRICS
 from antiphon.runs.run_folder import RunFolder
 
 PERFECT_EPOCHS = 3
