@@ -1,8 +1,8 @@
 """The command line: one module per verb, registered here.
 
-Beside them: ``options`` of several verbs and checks of the files that they name, ``loading`` of runs and test sets,
-``prediction_job`` (what is predicted, how it is written, notes meanwhile) and its ``shards``, ``answer_selection`` for
-runs that rank, ``failures`` (errors as a sentence and an exit status).
+Beside them: ``options`` of several verbs, and the runs and test sets that these name; ``prediction_job`` (what is
+predicted, how it is written, in one piece or in shards, notes meanwhile); ``answer_selection`` for runs that rank;
+``failures`` (errors as a sentence and an exit status).
 """
 
 import sys

@@ -31,8 +31,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from antiphon.cli.evaluate import show
-from antiphon.cli.loading import load_run
-from antiphon.cli.options import Device, PictureFile, Run, Threads, check_picture, finite
+from antiphon.cli.options import Device, PictureFile, Run, Threads, check_picture, finite, load_run
 from antiphon.exceptions import InputError
 from antiphon.terminal import count_of, print_note, printable
 

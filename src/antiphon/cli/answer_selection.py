@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from antiphon.cli.loading import load_run
+from antiphon.cli.options import load_run
 from antiphon.console import PlainConsole
 from antiphon.exceptions import RunError
 from antiphon.ranking.question_files import (

@@ -16,8 +16,7 @@ from typing import Annotated
 
 import typer
 
-from antiphon.cli.loading import note_unfinished
-from antiphon.cli.options import MAX_HYPOTHESES, Beam, Force, parse_numbers
+from antiphon.cli.options import MAX_HYPOTHESES, Beam, Force, note_unfinished, parse_numbers
 from antiphon.exceptions import RecipeError
 from antiphon.terminal import one_line
 

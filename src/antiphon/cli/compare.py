@@ -18,14 +18,23 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from antiphon.cli import answer_selection
-from antiphon.cli.loading import load_predicting_run
-from antiphon.cli.options import Beam, Device, Qrels, Questions, QuestionsOption, References, Threads, refuse_options
+from antiphon.cli.options import (
+    Beam,
+    Device,
+    Qrels,
+    Questions,
+    QuestionsOption,
+    References,
+    Threads,
+    load_predicting_run,
+    refuse_options,
+)
 from antiphon.exceptions import InputError, RunError
 from antiphon.torch_free.files import is_pipe
 
 if TYPE_CHECKING:
     from antiphon.api import Model
-    from antiphon.cli.loading import TestSet
+    from antiphon.cli.options import TestSet
     from antiphon.metrics.output_metrics import Outputs
     from antiphon.report.comparison import ComparedSystems, System
 
@@ -81,7 +90,7 @@ def compare_outputs(
     runs: list[Path], file: Path, references: list[Path], beam: int | None, device: str, threads: int | None
 ) -> "ComparedSystems":
     """Compares the outputs of runs on the same pairs."""
-    from antiphon.cli.loading import read_test_set
+    from antiphon.cli.options import read_test_set
     from antiphon.report.comparison import compare
     from antiphon.runs.build import task_metrics
 

@@ -18,8 +18,7 @@ from typing import Annotated
 
 import typer
 
-from antiphon.cli.loading import note_unfinished
-from antiphon.cli.options import Force
+from antiphon.cli.options import Force, note_unfinished
 
 
 class Mean(StrEnum):

@@ -24,8 +24,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from antiphon.cli.loading import load_predicting_run, load_run, writes_no_outputs
-from antiphon.cli.options import Beam, ByOption, Device, PairFiles, Run, Threads, check_new, parse_breakdowns
+from antiphon.cli.options import (
+    Beam,
+    ByOption,
+    Device,
+    PairFiles,
+    Run,
+    Threads,
+    check_new,
+    load_predicting_run,
+    load_run,
+    parse_breakdowns,
+    writes_no_outputs,
+)
 from antiphon.exceptions import InputError, RunError
 
 if TYPE_CHECKING:
@@ -67,7 +78,7 @@ def command(
 ) -> None:
     """Reports what a run gets wrong."""
     from antiphon.api import RankingModel
-    from antiphon.cli.loading import note_unknown_features, read_test_set
+    from antiphon.cli.options import note_unknown_features, read_test_set
     from antiphon.report.error_report import write_errors, write_suspects
 
     breakdowns = parse_breakdowns(by)

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from antiphon.cli import answer_selection
-from antiphon.cli.loading import load_run
 from antiphon.cli.options import (
     BREAKDOWNS,
     Beam,
@@ -39,6 +38,7 @@ from antiphon.cli.options import (
     StreamPolicy,
     Threads,
     check_picture,
+    load_run,
     parse_breakdowns,
     parse_numbers,
     refuse_options,
@@ -49,7 +49,7 @@ from antiphon.torch_free.inputs import MAX_BIAS
 
 if TYPE_CHECKING:
     from antiphon.api import Evaluation, Model, StreamOptions
-    from antiphon.cli.loading import TestSet
+    from antiphon.cli.options import TestSet
 
 TestFiles = Annotated[
     list[Path], typer.Argument(metavar="FILE", help="Pairs: one TSV, or two parallel files. For rankers: questions.")
@@ -128,7 +128,7 @@ def check_stream_options(given: Mapping[str, object], *, online: bool, sweep: st
 
 def read_pairs(model: "Model", files: list[Path], references: list[Path]) -> "TestSet":
     """The test pairs; notes on unknown features and on metrics that cannot be computed go to standard error."""
-    from antiphon.cli.loading import note_unknown_features, read_test_set
+    from antiphon.cli.options import note_unknown_features, read_test_set
     from antiphon.metrics.output_metrics import has_fourgrams, missing_metrics_note
     from antiphon.runs.build import task_metrics
 

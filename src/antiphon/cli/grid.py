@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 import typer
 
 from antiphon.child_processes import interrupt_status
-from antiphon.cli.options import MAX_PARALLEL, Recipe, Settings
+from antiphon.cli.options import MAX_PARALLEL, RecipeName, Settings
 from antiphon.exceptions import InputError, RunError, check_installed
 from antiphon.terminal import duration, printable
 
@@ -94,7 +94,7 @@ Seed = Annotated[int, typer.Option(metavar="N", min=0, help="Seed of --sampler r
 
 
 def command(
-    recipe: Recipe,
+    recipe: RecipeName,
     grid: Grid,
     settings: Settings = None,
     out: Out = None,

@@ -16,8 +16,7 @@ from typing import Annotated
 
 import typer
 
-from antiphon.cli.loading import note_unfinished
-from antiphon.cli.options import Run
+from antiphon.cli.options import Run, note_unfinished
 from antiphon.terminal import printable
 
 Out = Annotated[

@@ -47,8 +47,7 @@ from antiphon.cli.options import (
     Threads,
     refuse_options,
 )
-from antiphon.cli.prediction_job import Notes, OutputFormat, PredictionJob, Progress, count_lines
-from antiphon.cli.shards import predict_shard
+from antiphon.cli.prediction_job import Notes, OutputFormat, PredictionJob, Progress, count_lines, predict_shard
 
 Inputs = Annotated[
     Path, typer.Argument(metavar="[FILE]", help="One input per line; - is standard input.", show_default=False)

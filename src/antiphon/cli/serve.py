@@ -15,8 +15,7 @@ from typing import Annotated
 
 import typer
 
-from antiphon.cli.loading import load_runs
-from antiphon.cli.options import Device, Threads
+from antiphon.cli.options import Device, Threads, load_runs
 from antiphon.exceptions import InputError, RunError, how_to_install
 from antiphon.terminal import print_note
 

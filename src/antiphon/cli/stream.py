@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Annotated, Protocol, cast
 
 import typer
 
-from antiphon.cli.loading import load_run
 from antiphon.cli.options import (
     Beam,
     Device,
@@ -31,6 +30,7 @@ from antiphon.cli.options import (
     SearchSettings,
     StreamPolicy,
     Threads,
+    load_run,
 )
 from antiphon.cli.prediction_job import UnknownSymbols
 from antiphon.exceptions import InputError

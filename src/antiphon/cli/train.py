@@ -19,14 +19,13 @@ from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import typer
 
-from antiphon.cli.loading import load_run
-from antiphon.cli.options import Device, Force, Recipe, Settings, Threads
+from antiphon.cli.options import Device, Force, RecipeName, Settings, Threads, load_run
 from antiphon.terminal import Say
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from antiphon.recipe import schema
+    from antiphon.recipe.schema import Recipe
     from antiphon.runs.run_folder import RunFolder
 
 
@@ -38,7 +37,7 @@ DryRun = Annotated[
 
 
 def command(
-    recipe: Recipe,
+    recipe: RecipeName,
     settings: Settings = None,
     out: Out = None,
     resume: Resume = False,
@@ -79,7 +78,7 @@ class Options(TypedDict):
     threads: int | None
 
 
-def read_recipe(name: str, settings: list[str] | None, say: Say) -> "schema.Recipe":
+def read_recipe(name: str, settings: list[str] | None, say: Say) -> "Recipe":
     """The recipe of a name or a path with settings on top."""
     from antiphon.recipe.recipe_file import find_recipe, load_recipe
 
@@ -93,7 +92,7 @@ def resume_command(recipe: str, settings: Sequence[str], folder: Path) -> str:
 
 
 def run_training(
-    recipe: "schema.Recipe",
+    recipe: "Recipe",
     folder: Path,
     console: "Console",
     say: Say,
@@ -167,7 +166,7 @@ def next_steps(run: Path, kind: str) -> str:
     return "\n".join(f"  antiphon {verb}" for verb in verbs)
 
 
-def report_training(run: "RunFolder", recipe: "schema.Recipe", console: "Console") -> None:
+def report_training(run: "RunFolder", recipe: "Recipe", console: "Console") -> None:
     """Prints the best dev metric and how long training took."""
     metrics = run.metrics()
     name, beam = recipe.train.dev_metric, recipe.search.beam

@@ -14,15 +14,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from antiphon.cli.loading import load_run
-from antiphon.cli.options import MAX_HYPOTHESES, Device, Run, Threads, check_new
+from antiphon.cli.options import MAX_HYPOTHESES, Device, Run, Threads, check_new, load_run
 from antiphon.exceptions import RunError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from antiphon.api import NoisyChannelModel
-    from antiphon.tune.weight_search import Tuning
+    from antiphon.tune import Tuning
 
 
 DevFiles = Annotated[list[Path], typer.Argument(metavar="DEV", help="Held-out pairs: one TSV, or two parallel files.")]
@@ -52,10 +51,10 @@ def command(
     threads: Threads = None,
 ) -> None:
     """Finds the weights of a noisy channel."""
-    from antiphon.cli.loading import read_test_set
+    from antiphon.cli.options import read_test_set
     from antiphon.console import PlainConsole
     from antiphon.runs.run_folder import open_for_writing
-    from antiphon.tune.weight_search import save_tuning, start_lists, tune, tune_on_lists
+    from antiphon.tune import save_tuning, start_lists, tune, tune_on_lists
 
     check_new(save_lists)
     console = PlainConsole(stderr=True)

@@ -1,4 +1,4 @@
-"""Exact match, edit distance, error rates, BLEU, chrF, ROUGE, perplexity, and metrics of compression by deletion.
+"""Exact match, error rates, BLEU, chrF, ROUGE, perplexity, metrics of compression by deletion, and of rankings.
 
 Every metric takes references as lists, one list per output, since a file may have several for each; a metric that
 compares with one reference uses the best of them.
@@ -8,6 +8,9 @@ tokens. A text that is written freely has no such labels, so its positions are f
 subsequence with the source. Where several are equally long, a reference takes the earliest positions, and an output
 those that it shares with the reference, so that a repeated word is not an error. A token that is not in this
 subsequence counts as retained and wrong. (F1 over the bags of tokens, whatever their positions, is ROUGE-1.)
+
+Rankings are measured by the official ``trec_eval`` through ir-measures. Equal scores are ordered by candidate id
+descending, so the order of a file does not matter. A judged question without a ranking counts 0.
 """
 
 import math

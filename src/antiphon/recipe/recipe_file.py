@@ -2,6 +2,10 @@
 
 Every ``*.toml`` in ``shipped/`` comes with the package: ``antiphon train g2p ...``. Its first comment line says what
 it is for.
+
+Paths of data are absolute while a recipe is used, relative to the run folder once it is saved in one. Nothing that a
+saved path names is read when a run is loaded; only ``--resume`` and the examples of the service use it, if the file is
+there. If a project is moved as a whole, such paths stay valid, and none reveals where it was.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Error reports: mistakes, accuracy of groups, frequent edits, and the difference to another model."""
+"""Error reports: mistakes, accuracy of groups, frequent edits, differences; as text, Markdown, TSV and JSON lines."""
 
 import json
 import math
