@@ -1,13 +1,4 @@
-"""Evaluate runs side by side on the same pairs.
-
-Every metric comes with its signature, a 95 % confidence interval and the
-p-value of a paired bootstrap against the first run. The table also shows
-parameters, training time and outputs per second; "-" means unknown.
-
-Examples:
-  antiphon compare runs/one runs/other test.tsv
-  antiphon compare runs/one runs/other test.tsv --format markdown
-"""
+"""``antiphon compare``: evaluates runs side by side on the same file."""
 
 import json
 import time
@@ -47,7 +38,7 @@ class Format(StrEnum):
     json = "json"
 
 
-def command(
+def compare(
     paths: Annotated[list[Path], typer.Argument(metavar="RUN RUN... FILE", help="Runs, then a file of pairs.")],
     format: Annotated[Format, typer.Option(help="For a terminal, a document or a program.")] = Format.table,
     reference: References = None,
@@ -57,7 +48,16 @@ def command(
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
-    """Evaluates runs side by side on the same file."""
+    """Evaluate runs side by side on the same pairs.
+
+    Every metric comes with its signature, a 95 % confidence interval and the
+    p-value of a paired bootstrap against the first run. The table also shows
+    parameters, training time and outputs per second; "-" means unknown.
+
+    Examples:
+      antiphon compare runs/one runs/other test.tsv
+      antiphon compare runs/one runs/other test.tsv --format markdown
+    """
     from antiphon.console import PlainConsole
     from antiphon.recipe.kinds import KINDS
     from antiphon.report.comparison import as_json, as_markdown, as_table, notes

@@ -1,16 +1,4 @@
-"""Print all metrics of the task, each with its signature.
-
-Features that training never saw are read as unknown; a note names them.
-
-In answer selection, --questions keeps the questions with a correct candidate
-(answerable) or with correct and wrong ones (mixed), by the labels of the file.
---qrels replaces those labels; its questions that were not ranked count as 0.
-
-Examples:
-  antiphon evaluate runs/g2p test.tsv
-  antiphon evaluate runs/inflection test.tsv --by features
-  antiphon evaluate runs/online test.tsv --sweep 0,2,4 --plot delay.pdf
-"""
+"""``antiphon evaluate``: prints all metrics of a run on a test file."""
 
 import json
 from collections.abc import Mapping
@@ -62,7 +50,7 @@ Sweep = Annotated[
 ]
 
 
-def command(
+def evaluate(
     run: Run,
     file: TestFiles,
     as_json: AsJson = False,
@@ -81,7 +69,19 @@ def command(
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
-    """Prints all metrics of a run on a test file."""
+    """Print all metrics of the task, each with its signature.
+
+    Features that training never saw are read as unknown; a note names them.
+
+    In answer selection, --questions keeps the questions with a correct candidate
+    (answerable) or with correct and wrong ones (mixed), by the labels of the file.
+    --qrels replaces those labels; its questions that were not ranked count as 0.
+
+    Examples:
+      antiphon evaluate runs/g2p test.tsv
+      antiphon evaluate runs/inflection test.tsv --by features
+      antiphon evaluate runs/online test.tsv --sweep 0,2,4 --plot delay.pdf
+    """
     from antiphon.api import RankingModel
 
     breakdowns, biases = parse_breakdowns(by), None if sweep is None else parse_biases(sweep)

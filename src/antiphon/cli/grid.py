@@ -1,16 +1,4 @@
-"""Search for good settings: train a recipe with many values.
-
-The dev metric decides which one is best. --grid gives values or, to draw from,
-a range: 64..512, 0.1..0.5:step=0.1, 1e-4..1e-2:log. Each combination is a run in
-the folder --out. The same command resumes a search that was stopped; started
-several times, all processes work on one search, with --storage also those of
-several machines. The results are written to grid.tsv, the best recipe to
-best.toml, and pictures to history.png and importance.png.
-
-Examples:
-  antiphon grid toy --grid model.layers=1,2 --grid train.seed=1,2
-  antiphon grid toy --sampler tpe --grid train.learning_rate=1e-3..1e-1:log
-"""
+"""``antiphon grid``: searches the best settings of a recipe."""
 
 import time
 from collections.abc import Callable
@@ -93,7 +81,7 @@ Storage = Annotated[
 Seed = Annotated[int, typer.Option(metavar="N", min=0, help="Seed of --sampler random and tpe.")]
 
 
-def command(
+def grid(
     recipe: RecipeName,
     grid: Grid,
     settings: Settings = None,
@@ -106,7 +94,19 @@ def command(
     seed: Seed = 1,
     storage: Storage = None,
 ) -> None:
-    """Searches the best settings of a recipe."""
+    """Search for good settings: train a recipe with many values.
+
+    The dev metric decides which one is best. --grid gives values or, to draw from,
+    a range: 64..512, 0.1..0.5:step=0.1, 1e-4..1e-2:log. Each combination is a run in
+    the folder --out. The same command resumes a search that was stopped; started
+    several times, all processes work on one search, with --storage also those of
+    several machines. The results are written to grid.tsv, the best recipe to
+    best.toml, and pictures to history.png and importance.png.
+
+    Examples:
+      antiphon grid toy --grid model.layers=1,2 --grid train.seed=1,2
+      antiphon grid toy --sampler tpe --grid train.learning_rate=1e-3..1e-1:log
+    """
     check_installed("optuna", "search", "a search")
     from antiphon.console import PlainConsole
     from antiphon.recipe.recipe_file import find_recipe

@@ -1,14 +1,4 @@
-"""Train a recipe and write the model to a run folder.
-
-torchrun trains one model on several processes, and restarts those that are lost:
-torchrun --nproc-per-node N --max-restarts 3 -m antiphon train ... --resume
-
-Examples:
-  antiphon train toy
-  antiphon train g2p --set data.train=a.tsv --set data.dev=b.tsv
-  antiphon train toy --set model.layers=2 --out runs/two-layers
-  antiphon train toy --dry-run
-"""
+"""``antiphon train``: trains a recipe and prints the result."""
 
 import shlex
 from collections.abc import Sequence
@@ -36,7 +26,7 @@ DryRun = Annotated[
 ]
 
 
-def command(
+def train(
     recipe: RecipeName,
     settings: Settings = None,
     out: Out = None,
@@ -46,7 +36,17 @@ def command(
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
-    """Trains a recipe and prints the result."""
+    """Train a recipe and write the model to a run folder.
+
+    torchrun trains one model on several processes, and restarts those that are lost:
+    torchrun --nproc-per-node N --max-restarts 3 -m antiphon train ... --resume
+
+    Examples:
+      antiphon train toy
+      antiphon train g2p --set data.train=a.tsv --set data.dev=b.tsv
+      antiphon train toy --set model.layers=2 --out runs/two-layers
+      antiphon train toy --dry-run
+    """
     from antiphon.console import PlainConsole
     from antiphon.recipe.recipe_file import spooled
     from antiphon.training.distributed import from_rank_zero, is_rank_zero, on_rank_zero, process_group

@@ -1,13 +1,4 @@
-"""Find the weights of a noisy channel on held-out pairs.
-
-Searches for candidates, finds weights on their n-best lists, and searches again
-with these weights until the metric stops improving (n-best weight search). The
-weights are written into the run. A model whose weight is 0 stays out.
-
-Examples:
-  antiphon tune runs/noisy dev.tsv
-  antiphon tune runs/noisy dev.tsv --metric accuracy --nbest 100
-"""
+"""``antiphon tune``: finds the weights of a noisy channel."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -39,7 +30,7 @@ Lists = Annotated[
 ]
 
 
-def command(
+def tune(
     run: Run,
     file: DevFiles,
     metric: Metric = None,
@@ -50,7 +41,16 @@ def command(
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
-    """Finds the weights of a noisy channel."""
+    """Find the weights of a noisy channel on held-out pairs.
+
+    Searches for candidates, finds weights on their n-best lists, and searches again
+    with these weights until the metric stops improving (n-best weight search). The
+    weights are written into the run. A model whose weight is 0 stays out.
+
+    Examples:
+      antiphon tune runs/noisy dev.tsv
+      antiphon tune runs/noisy dev.tsv --metric accuracy --nbest 100
+    """
     from antiphon.cli.options import read_test_set
     from antiphon.console import PlainConsole
     from antiphon.runs.run_folder import open_for_writing
