@@ -20,7 +20,7 @@ _TRANSDUCER = {
     "encoder_heads": 2,
     "encoder_feedforward_size": 10,
     "transition": "neural",
-    "final_emit": "learned",
+    "final_write": "learned",
     "copy_unknown": False,
     "context": "none",
     "copy_words": False,

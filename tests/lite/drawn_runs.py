@@ -19,7 +19,7 @@ INFLECTION = {"source_tokens": "chars", "target_tokens": "chars", "features": Tr
 KINDS = {
     "transducer": {"model": {"layers": 2}},
     "unidirectional": {"model": {"encoder": "unidirectional"}},
-    "geometric": {"model": {"transition": "geometric", "final_emit": "forced"}},
+    "geometric": {"model": {"transition": "geometric", "final_write": "forced"}},
     "inflection": {"data": INFLECTION, "model": {"copy_unknown": True, "encoder": "unidirectional"}},
     "rules_beside": {"data": INFLECTION, "model": {"copy_unknown": True}, "search": {"rule_weight": 0.3}},
     "context": {"model": {"context": "attention"}, "search": {"length_normalisation": 0.7, "length_bias": 0.2}},

@@ -24,7 +24,7 @@ def recipe(tmp_path):
 
 @pytest.mark.parametrize("kind", [name for name, kind in KINDS.items() if kind.network is not None])
 def test_a_section_has_the_settings_that_its_model_is_built_with(kind):
-    from_data = {"source_size", "target_size", "feature_size", "emit_probability"}
+    from_data = {"source_size", "target_size", "feature_size", "write_probability"}
     assert set(arguments_of(KINDS[kind].network())) - from_data == settings_in(kind)
 
 
@@ -57,7 +57,7 @@ def test_every_mark_of_the_kinds_that_have_a_setting_is_found():
             "model.forget_bias=1",
             "kind transformer has no such setting; it has hidden_size, layers, heads",
         ),
-        ("language_model", "model.final_emit=forced", "kind language_model has no such setting"),
+        ("language_model", "model.final_write=forced", "kind language_model has no such setting"),
         ("suffix_rule", "model.hidden_size=9", "kind suffix_rule has no such setting; it has none in the section"),
         ("suffix_rule", "data.max_cells=9", "it belongs to transducer, encoder_decoder"),
         ("noisy_channel", "model.sentence=lstm", "kind noisy_channel has no such setting; it has none"),

@@ -110,7 +110,7 @@ class Transducer(TransducerNetwork):
         if label_smoothing:
             log_token = log_token + label_smoothing * self._smoothing(source, target, batch.target)
         log_odds = self.emit_log_odds(source.transition, target.transition).to(log_token.dtype)
-        return moves_of_cells(log_token, log_odds, batch.source_lengths, final_write_forced=self.final_emit_forced)
+        return moves_of_cells(log_token, log_odds, batch.source_lengths, final_write_forced=self.final_write_forced)
 
     def _log_token(self, source: CellFactors, target: CellFactors, batch: Batch) -> Float[Tensor, "B I J"]:
         """The log probability of every cell's token."""
@@ -255,7 +255,7 @@ class Transducer(TransducerNetwork):
 
             table, readout = memory.token_table.logits, self.transition.readout
             given = state.log_weight, table, tokens, memory.transition.units, units, readout, memory.lengths
-            log_ready = ready_rows_triton.log_ready(*given, final_emit_forced=self.final_emit_forced, padding=PAD)
+            log_ready = ready_rows_triton.log_ready(*given, final_write_forced=self.final_write_forced, padding=PAD)
             return 0, ForwardRows(log_ready)
         arrive = self.log_rows(memory, state, slice(None), tokens, sentence)
         if not self.is_long(memory):

@@ -130,7 +130,7 @@ class TransducerSection(TokenModelSection):
     """Hidden size of a transformer's feed-forward networks; unset: 4 times ``hidden_size``."""
     transition: Literal["geometric", "neural"] = "neural"
     """Probability of writing: a constant estimated from lengths, or predicted by a network."""
-    final_emit: Literal["learned", "forced"] = "learned"
+    final_write: Literal["learned", "forced"] = "learned"
     """Probability of writing once the source is read: the network's, or 1."""
     context: Literal["none", "attention"] | None = None
     """What of the source each output position sees besides its row; unset: all, if words are read both ways."""

@@ -181,7 +181,7 @@ class GenerationTask:
         written, read = (
             int(lengths.sum()) for lengths in (self.prepared.train.target_lengths, self.prepared.train.source_lengths)
         )
-        return build_model(recipe.model, codec, emit_probability=written / (written + read))
+        return build_model(recipe.model, codec, write_probability=written / (written + read))
 
     def _validate_best(self, model: nn.Module, in_micro_batches: InMicroBatches) -> dict[str, float]:
         """The dev metrics of outputs with the beam of ``evaluate``, and the beam that epochs were validated with."""
