@@ -75,11 +75,8 @@ def test_a_setting_that_the_kind_does_not_have_is_refused_by_name(recipe, kind, 
     name, _, value = assignment.partition("=")
     quoted = value if value[0].isdigit() or value == "true" else f'"{value}"'
     text = f'[model]\nkind = "{kind}"\n{"" if section == "model" else "[data]" + chr(10)}{name} = {quoted}\n'
-    if "bidirectional" not in setting:
-        with pytest.raises(RecipeError, match=message):
-            load_recipe(recipe(text))
-    else:
-        load_recipe(recipe(text))  # a default that is spelt out is what the kind does anyway
+    with pytest.raises(RecipeError, match=message):
+        load_recipe(recipe(text))
 
 
 def test_a_change_of_kind_drops_the_settings_of_the_other_kind_and_says_so(recipe):

@@ -13,12 +13,12 @@ from antiphon.models.sequence_model import log_prob
 from antiphon.ranking.question_batches import MatchCorpus
 from antiphon.recipe.recipe_file import load_recipe
 from antiphon.torch_free.vocab import PAD
-from antiphon.training import generation_task
+from antiphon.training import task
 from antiphon.training.distributed import BatchShard
 from antiphon.training.fit import train
-from antiphon.training.generation_task import GenerationValidation
 from antiphon.training.optimisation import EMA
 from antiphon.training.step import MicroBatchLimit, OutOfMemoryRetry, negative_log_likelihood
+from antiphon.training.task import GenerationValidation
 from tests.toy import write_pairs
 from tests.training.test_fit import KilledError, kill_in_epoch
 
@@ -44,7 +44,7 @@ def recipe(tmp_path):
 @pytest.fixture
 def set_loss(monkeypatch):
     """Replaces the loss of models that generate."""
-    return lambda loss: monkeypatch.setattr(generation_task, "negative_log_likelihood", loss)
+    return lambda loss: monkeypatch.setattr(task, "negative_log_likelihood", loss)
 
 
 class Memory:
@@ -166,7 +166,7 @@ def test_validation_in_micro_batches_gives_the_same_metrics(recipe, tmp_path, mo
             raise torch.OutOfMemoryError("CUDA out of memory")
         return log_prob(model, batch)
 
-    monkeypatch.setattr(generation_task, "log_prob", limited)
+    monkeypatch.setattr(task, "log_prob", limited)
     parts = train(settings, tmp_path / "parts", say=(said := []).append)
     assert "\n".join(said).count("out of memory") <= 4
     assert "out of memory at 20 pairs" in "\n".join(said)

@@ -142,8 +142,8 @@ def report_stop(run: "RunFolder", console: "Console") -> None:
 
 def report_improving(run: "RunFolder", recipe: str, settings: Sequence[str], console: "Console") -> None:
     """Prints how to train a run longer whose best epoch is among its last, unless its dev metric is perfect."""
-    from antiphon.training.history import is_perfect
     from antiphon.training.optimisation import longer_than
+    from antiphon.training.state import is_perfect
 
     metrics, train = run.metrics(), run.recipe().train
     epochs = longer_than(train, metrics["best_epoch"], metrics["epochs"])

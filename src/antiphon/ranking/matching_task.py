@@ -45,10 +45,9 @@ from antiphon.ranking.saved_rankers import (
 from antiphon.recipe.schema import DataSection, Recipe
 from antiphon.runs.run_folder import RunFolder
 from antiphon.terminal import Say
-from antiphon.training.history import Summary
 from antiphon.training.optimisation import TrainingLength
 from antiphon.training.resolution import Facts, Resolution, resolve
-from antiphon.training.state import RunningMean
+from antiphon.training.state import RunningMean, Summary
 from antiphon.training.task import DevResult, EpochBatches, Indices, InMicroBatches, TrainingSetup
 
 _DEV_BATCH_SIZE = 256

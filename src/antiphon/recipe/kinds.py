@@ -193,7 +193,7 @@ def _load_ensemble() -> "Load":
 
 
 def _generation() -> "type[Task]":
-    from antiphon.training.generation_task import GenerationTask
+    from antiphon.training.task import GenerationTask
 
     return GenerationTask
 

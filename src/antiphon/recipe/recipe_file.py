@@ -29,7 +29,6 @@ from antiphon.recipe.model_sections import MatcherSection
 from antiphon.recipe.schema import DEFAULT_KIND, DataSection, Recipe, kind_in
 from antiphon.recipe.section import explain, show_value
 from antiphon.recipe.settings import (
-    drop_defaults,
     drop_lstm_rates,
     drop_unused,
     refuse_other_searches,
@@ -186,7 +185,6 @@ def make_recipe(
     table, lstm_rates = drop_lstm_rates(table, changes)
     table, dropped = drop_unused(table, changes)
     kind = kind_in(_merge(table, changes).get("model"))
-    table = drop_defaults(kind, table)
     changed_by = "settings" if isinstance(settings, Mapping) else "--set"
     changed: dict[tuple[str, ...], str] = {
         (section, name): "--grid" if f"{section}.{name}" in grid else changed_by

@@ -77,11 +77,6 @@ def drop_lstm_rates(table: Mapping[str, Any], changes: Mapping[str, Any]) -> tup
     return without(table, dropped), [f"{section}.{name}" for section, name in dropped]
 
 
-def drop_defaults(kind: Any, table: Mapping[str, Any]) -> dict[str, Any]:
-    """A nested table without defaults of other kinds, which some files spell out although they have no effect."""
-    return without(table, [key for key in unused_settings(kind, table) if _is_default(key, table)])
-
-
 def unused_settings(kind: object, table: Mapping[str, Any]) -> list[Key]:
     """The keys of a nested table that other kinds have and this one does not; empty for an unknown kind."""
     if not isinstance(kind, str) or kind not in KINDS:
@@ -147,12 +142,6 @@ def _has(kind: Kind, key: Key) -> bool:
 
 def _is_used(field: FieldInfo, kind: Kind) -> bool:
     return all(mark.group in kind.uses for mark in field.metadata if isinstance(mark, UsedBy))
-
-
-def _is_default(key: Key, table: Mapping[str, Any]) -> bool:
-    """Whether a key has the default of the kinds that it belongs to."""
-    section, name = key
-    return any(table[section][name] == section_fields(section, KINDS[kind])[name].default for kind in kinds_with(key))
 
 
 def _hint(kind: str, key: Key) -> str:

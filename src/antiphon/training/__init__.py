@@ -5,8 +5,8 @@
 
 * settings: ``resolution`` decides what a recipe leaves unset, with reasons
 * data: ``prepare`` encodes files to corpora, or reuses them
-* tasks: ``generation_task``; ``suffix_rules``, alone or beside a network. Answer selection brings its own
-  (``antiphon.ranking``)
+* tasks: that of models which write is in ``task``; ``suffix_rules``, alone or beside a network. Answer selection brings
+  its own (``antiphon.ranking``)
 * an update: ``step``; ``optimisation`` has the optimiser, the learning-rate schedule and the EMA
-* over epochs: ``state`` with its checkpoints, ``history``, ``callback``; ``distributed`` for several processes
+* over epochs: ``state`` with its checkpoints, ``callback``; ``distributed`` for several processes
 """

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from torch import nn
 
 from antiphon.terminal import duration
-from antiphon.training.history import History
+from antiphon.training.state import History
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter

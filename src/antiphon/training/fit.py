@@ -30,11 +30,10 @@ from antiphon.training.distributed import (
     rank,
     world_size,
 )
-from antiphon.training.history import History
 from antiphon.training.loop import Interrupted, TrainingLoop
 from antiphon.training.optimisation import Optimisation, TrainingLength
 from antiphon.training.resolution import patience_of
-from antiphon.training.state import TrainingState, load_checkpoint, refuse_other_shapes
+from antiphon.training.state import History, TrainingState, load_checkpoint, refuse_other_shapes
 from antiphon.training.task import Task, prepare_task, resolved_again, resume_task, train_by_counting
 
 __all__ = ["Interrupted", "train"]

@@ -26,9 +26,8 @@ from antiphon.training.distributed import (
     on_rank_zero,
     world_size,
 )
-from antiphon.training.history import History, Row
 from antiphon.training.optimisation import Optimisation, Schedule
-from antiphon.training.state import TrainingState, save_checkpoint
+from antiphon.training.state import History, Row, TrainingState, save_checkpoint
 from antiphon.training.step import CudaGraphStep, OutOfMemoryRetry, Step, is_out_of_memory
 from antiphon.training.task import DevResult, TrainingSetup
 
