@@ -16,9 +16,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from antiphon.settings_search.results import TrialResult
     from antiphon.settings_search.search import SettingsSearch
-    from antiphon.settings_search.trials import Slot
+    from antiphon.settings_search.trials import Slot, TrialResult
 
 _MAX_TRIALS = 100_000
 _TRIALS = 20
@@ -136,8 +135,7 @@ def check_sampler(sampler: str, trials: int | None, ranges: list[str]) -> None:
 
 def run_search(search: "SettingsSearch", slots: "list[Slot]", console: "Console") -> None:
     """Trains all trials and shows their progress; Ctrl-C ends the command with one line."""
-    from antiphon.settings_search.results import results_of
-    from antiphon.settings_search.trials import run_trials
+    from antiphon.settings_search.trials import results_of, run_trials
 
     folder = search.space.out
     name = "combinations" if search.options.sampler == "grid" else "trials"
@@ -153,7 +151,7 @@ def run_search(search: "SettingsSearch", slots: "list[Slot]", console: "Console"
 def print_results(search: "SettingsSearch", console: "Console") -> None:
     """Writes and prints the table, draws the search, and says where the best recipe is; failed trials are an error."""
     from antiphon.console import PlainConsole
-    from antiphon.settings_search.results import draw_search, results_of, save_results
+    from antiphon.settings_search.trials import draw_search, results_of, save_results
 
     results = results_of(search)
     best = save_results(results, search.space)
