@@ -261,16 +261,16 @@ def predict_shard(
     if out is None:
         option = "--shard" if part_lines is None else "--part-lines"
         raise InputError(f"{option}: no --out, expected a folder for the parts")
-    _check(file, part_lines)
+    _check_parts(file, part_lines)
     cut = cut_file(file, part_lines or PART_LINES)
-    folder = _start(job, output_format, cut, out)
+    folder = _start_folder(job, output_format, cut, out)
     missing = {*folder.missing()}
     parts = mine.parts(folder.count)
-    _write(job, output_format, cut, folder, [part for part in parts if part in missing])
-    _report_progress(folder, len(parts), len(missing.intersection(parts)))
+    _write_parts(job, output_format, cut, folder, [part for part in parts if part in missing])
+    _note_missing(folder, len(parts), len(missing.intersection(parts)))
 
 
-def _check(file: Path, part_lines: int | None) -> None:
+def _check_parts(file: Path, part_lines: int | None) -> None:
     """Refuses an input that can be read only once, and parts whose batches would depend on the shard."""
     from antiphon.torch_free.files import is_pipe
     from antiphon.torch_free.prediction import LINES_AT_ONCE
@@ -281,7 +281,7 @@ def _check(file: Path, part_lines: int | None) -> None:
         raise InputError(f"--part-lines {part_lines}: expected at most {LINES_AT_ONCE}, or a multiple of it")
 
 
-def _start(job: PredictionJob, output_format: OutputFormat, cut: "CutFile", out: Path) -> "PartFolder":
+def _start_folder(job: PredictionJob, output_format: OutputFormat, cut: "CutFile", out: Path) -> "PartFolder":
     """The folder of the parts; one with parts of another run, another file or other settings is refused."""
     from antiphon.data.part_files import PartFolder
     from antiphon.runs.copies import run_digest
@@ -309,7 +309,7 @@ def _start(job: PredictionJob, output_format: OutputFormat, cut: "CutFile", out:
     return folder
 
 
-def _write(
+def _write_parts(
     job: PredictionJob, output_format: OutputFormat, cut: "CutFile", folder: "PartFolder", parts: Sequence[int]
 ) -> None:
     """Predicts the lines of some parts and writes each part, with notes on standard error."""
@@ -329,7 +329,7 @@ def _write(
     notes.print_summary()
 
 
-def _report_progress(folder: "PartFolder", parts: int, written: int) -> None:
+def _note_missing(folder: "PartFolder", parts: int, written: int) -> None:
     left = len(folder.missing())
     done = f"{folder.path}: {count_of(written, 'part')} written, {parts - written:,} there before"
     print_note(

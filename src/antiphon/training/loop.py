@@ -1,6 +1,6 @@
 """The training loop: from the start or from a checkpoint to the last epoch, early stopping, or an interrupt.
 
-Each update is one ``Step`` (``step/step.py``), which calls the loss of the model.
+Each update is one ``Step`` (``step.py``), which calls the loss of the model.
 """
 
 import math
