@@ -23,7 +23,7 @@ from antiphon.data.batch import Batch
 from antiphon.device import keep_freed_memory
 from antiphon.models import transducer
 from antiphon.recipe.kinds import KINDS
-from antiphon.recipe.schema import TrainSection
+from antiphon.recipe.sections import TrainSection
 from antiphon.torch_free.vocab import UNKNOWN, CopiedWords
 from antiphon.training.optimisation import Optimisation
 from antiphon.training.step import CudaGraphStep, Step, negative_log_likelihood

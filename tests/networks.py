@@ -8,7 +8,7 @@ import torch
 from antiphon.models.transducer import Transducer
 from antiphon.models.transformer import Transformer
 from antiphon.nn.recurrent import Embedding
-from antiphon.recipe.schema import SearchSection, TrainSection
+from antiphon.recipe.sections import SearchSection, TrainSection
 from antiphon.runs.build import build_beam
 from antiphon.training.optimisation import Optimisation
 

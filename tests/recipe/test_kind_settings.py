@@ -9,8 +9,7 @@ import pytest
 from antiphon.exceptions import RecipeError
 from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.recipe_file import find_recipe, load_recipe, recipe_names, save_recipe
-from antiphon.recipe.schema import Recipe
-from antiphon.recipe.settings import section_fields
+from antiphon.recipe.schema import Recipe, section_fields
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ def info(
     """
     from antiphon.console import PlainConsole
     from antiphon.recipe.recipe_file import as_table
-    from antiphon.recipe.settings import changed_settings
+    from antiphon.recipe.schema import changed_settings
     from antiphon.report.tables import info_table
     from antiphon.runs.run_folder import RunFolder
 
@@ -53,7 +53,7 @@ def applicable_settings(recipe: "Recipe") -> dict[str, dict[str, Any]]:
     """The settings that apply to the kind of model; the kind itself is left out."""
     from antiphon.recipe.kinds import KINDS
     from antiphon.recipe.recipe_file import as_table
-    from antiphon.recipe.settings import settings_of
+    from antiphon.recipe.schema import settings_of
 
     used = {key for key, _ in settings_of(KINDS[recipe.model.kind])} - {("model", "kind")}
     return {

@@ -10,8 +10,7 @@ from antiphon.exceptions import RecipeError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from antiphon.recipe.schema import Recipe
-    from antiphon.recipe.settings import Setting
+    from antiphon.recipe.schema import Recipe, Setting
 
 
 def recipes(
@@ -88,7 +87,7 @@ def settings(
       antiphon settings dropout
     """
     from antiphon.console import PlainConsole
-    from antiphon.recipe.settings import all_settings, find_settings
+    from antiphon.recipe.schema import all_settings, find_settings
 
     PlainConsole().print(settings_table(list(all_settings()) if key is None else find_settings(key)))
 

@@ -42,7 +42,8 @@ from antiphon.ranking.saved_rankers import (
     question_encoder,
     word_splitter,
 )
-from antiphon.recipe.schema import DataSection, Recipe
+from antiphon.recipe.schema import Recipe
+from antiphon.recipe.sections import DataSection
 from antiphon.runs.run_folder import RunFolder
 from antiphon.terminal import Say
 from antiphon.training.optimisation import TrainingLength

@@ -24,7 +24,7 @@ from antiphon.recipe.model_sections import (
     TransducerSection,
     TransformerSection,
 )
-from antiphon.recipe.section import SettingGroup
+from antiphon.recipe.sections import SettingGroup
 
 if TYPE_CHECKING:
     from torch import nn

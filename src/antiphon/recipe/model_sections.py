@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from antiphon.recipe.section import Section, Width
+from antiphon.recipe.sections import Section, Width
 
 Dropout = Annotated[float, Field(ge=0, le=0.99)]
 Heads = Annotated[int, Field(gt=0, le=256)]

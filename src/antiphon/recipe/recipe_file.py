@@ -26,17 +26,19 @@ from pydantic import ValidationError
 from antiphon.exceptions import RecipeError
 from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.model_sections import MatcherSection
-from antiphon.recipe.schema import DEFAULT_KIND, DataSection, Recipe, kind_in
-from antiphon.recipe.section import explain, show_value
-from antiphon.recipe.settings import (
+from antiphon.recipe.schema import (
+    DEFAULT_KIND,
+    Recipe,
     drop_lstm_rates,
     drop_unused,
+    kind_in,
     refuse_other_searches,
     refuse_unused,
     section_fields,
     unused_settings,
     without,
 )
+from antiphon.recipe.sections import DataSection, explain, show_value
 from antiphon.storage.atomic import write_atomically
 from antiphon.terminal import Say, one_line, silent
 from antiphon.torch_free.files import is_pipe, read_lines, read_text

@@ -7,7 +7,8 @@ from antiphon.data.corpus import LengthLimits
 from antiphon.exceptions import RecipeError
 from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.model_sections import ModelSection, TransducerSection
-from antiphon.recipe.schema import DataSection, Recipe, SearchSection, token_kinds
+from antiphon.recipe.schema import Recipe, token_kinds
+from antiphon.recipe.sections import DataSection, SearchSection
 from antiphon.torch_free.codec import NO_FEATURES, Normalisation, PairCodec
 from antiphon.torch_free.hypothesis import BeamSettings, Search
 from antiphon.torch_free.vocab import Vocab

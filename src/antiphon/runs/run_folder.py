@@ -27,7 +27,8 @@ from antiphon.exceptions import RunError, is_disk_full
 from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.model_sections import TransducerSection
 from antiphon.recipe.recipe_file import parse_recipe, parse_toml, paths_in_run, save_recipe
-from antiphon.recipe.schema import Recipe, TokenKind, token_kinds
+from antiphon.recipe.schema import Recipe, token_kinds
+from antiphon.recipe.sections import TokenKind
 from antiphon.storage.atomic import final_location, locked, resolved
 from antiphon.storage.manifest import (
     MANIFEST,

@@ -11,7 +11,8 @@ from antiphon.device import choose_device, choose_threads
 from antiphon.exceptions import RecipeError, RunError
 from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.recipe_file import with_moved_paths
-from antiphon.recipe.schema import Recipe, TrainSection
+from antiphon.recipe.schema import Recipe
+from antiphon.recipe.sections import TrainSection
 from antiphon.report.plots import optional_picture, plot_training
 from antiphon.runs.build import count_parameters
 from antiphon.runs.run_folder import RunFolder, locked_folder, open_locked, publish, waiting_run

@@ -14,7 +14,7 @@ import torch
 
 from antiphon.child_processes import interrupt_status
 from antiphon.exceptions import RunError, is_disk_full
-from antiphon.recipe.schema import TrainSection
+from antiphon.recipe.sections import TrainSection
 from antiphon.runs.run_folder import RunFolder, publish
 from antiphon.storage.tensors import load_finite
 from antiphon.training.callback import Callback, UpdateProgress

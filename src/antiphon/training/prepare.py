@@ -22,7 +22,8 @@ from antiphon import __version__
 from antiphon.data.corpus import Corpus, FilterStats, LengthLimits, remap_corpus_ids, write_corpus, write_counted_corpus
 from antiphon.exceptions import InputError, RecipeError, is_disk_full
 from antiphon.metrics.output_metrics import BLEU_ORDER
-from antiphon.recipe.schema import Recipe, TrainSection, token_kinds
+from antiphon.recipe.schema import Recipe, token_kinds
+from antiphon.recipe.sections import TrainSection
 from antiphon.runs.build import build_limits, build_normalisation, may_copy_words, reads_source
 from antiphon.runs.run_folder import RunFolder
 from antiphon.storage.atomic import locked, new_scratch_folder, remove_tree, sweep, sync_path, write_atomically
