@@ -31,13 +31,11 @@ from antiphon.training.distributed import (
     rank,
     world_size,
 )
-from antiphon.training.loop import Interrupted, TrainingLoop
+from antiphon.training.loop import TrainingLoop
 from antiphon.training.optimisation import Optimisation, TrainingLength
 from antiphon.training.resolution import patience_of
 from antiphon.training.state import History, TrainingState, load_checkpoint, refuse_other_shapes
 from antiphon.training.task import Task, prepare_task, resolved_again, resume_task, train_by_counting
-
-__all__ = ["Interrupted", "train"]
 
 
 def train(
@@ -118,7 +116,7 @@ def _resume(recipe: Recipe, out: Path, say: Say) -> _Started | None:
     """The task of the run in the folder ``out``; None if training has ended."""
     run = open_locked(out, checkpoint=True)
     refuse_links(out, REPORTS)  # which the end of training writes
-    stored = stored_recipe(run, recipe)
+    stored = with_moved_paths(run.recipe(), recipe)
     settings = settings_to_resume(stored, recipe, out)
     if run.metrics() and (settings == stored or is_shorter(settings, stored)):
         say(f"{out}: training has ended already, nothing to resume")
@@ -139,7 +137,7 @@ def _begin_on_other_ranks(recipe: Recipe, run: RunFolder, say: Say) -> Task:
         raise RunError(
             f"{run.path}: not found by the process of rank {rank()}, expected a disk that all machines share"
         )
-    return resume_task(stored_recipe(run, recipe), run, say)
+    return resume_task(with_moved_paths(run.recipe(), recipe), run, say)
 
 
 @contextmanager
@@ -226,11 +224,6 @@ def _check_device(name: str) -> None:
 
 _RAISED = ("max_updates", "min_passes")
 """Settings that may be raised when a run is resumed; ``max_epochs`` may also be lowered."""
-
-
-def stored_recipe(run: RunFolder, asked: Recipe) -> Recipe:
-    """The recipe of a run, with the paths that are asked for where it or its data were moved."""
-    return with_moved_paths(run.recipe(), asked)
 
 
 def settings_to_resume(stored: Recipe, asked: Recipe, out: Path) -> Recipe:
