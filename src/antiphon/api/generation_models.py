@@ -16,10 +16,8 @@ from antiphon.decode.alignments import add_alignments, replace_unknown
 from antiphon.decode.sampling import sample_outputs
 from antiphon.decode.streams import start_streams
 from antiphon.exceptions import RecipeError, RunError
-from antiphon.models.left_to_right import LeftToRight, copies_unknown
+from antiphon.models.left_to_right import LeftToRight, copies_unknown, log_prob, output_log_probs
 from antiphon.models.noisy_channel import NoisyChannel
-from antiphon.models.sequence_model import log_prob
-from antiphon.models.token_likelihood import output_log_probs
 from antiphon.models.transducer import Transducer
 from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.schema import Recipe

@@ -26,10 +26,17 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from antiphon.data.batch import Batch
-from antiphon.decode.allowed_tokens import with_prefix
 from antiphon.decode.captured_step import CapturedStep
 from antiphon.lattice.moves import IMPOSSIBLE
-from antiphon.models.left_to_right import BandedModel, LeftToRight, copies_unknown, is_long, reserve, static_fits
+from antiphon.models.left_to_right import (
+    BandedModel,
+    LeftToRight,
+    copies_unknown,
+    is_long,
+    reserve,
+    static_fits,
+    with_prefix,
+)
 from antiphon.nn.cuda_streams import run_concurrently
 from antiphon.nn.factored_softmax import has_kernel
 from antiphon.nn.next_tokens import top_tokens

@@ -27,11 +27,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from antiphon.data.batch import Batch
-from antiphon.decode.allowed_tokens import with_prefix
 from antiphon.decode.beam_search import Beam, BeamSearch, Extensions, Pruned, Rescorer, search_outputs
 from antiphon.decode.channel_lattice import ChannelLattice, ChannelRows
 from antiphon.lattice.moves import IMPOSSIBLE
-from antiphon.models.left_to_right import AlignedModel, LeftToRight
+from antiphon.models.left_to_right import AlignedModel, LeftToRight, with_prefix
 from antiphon.models.noisy_channel import NoisyChannel
 from antiphon.nn.recurrent import LSTMState, select_states
 from antiphon.nn.slots import scatter_to_slots

@@ -21,9 +21,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from antiphon.data.batch import Batch
-from antiphon.decode.allowed_tokens import is_no_end, never_written
 from antiphon.exceptions import RecipeError
 from antiphon.lattice.moves import IMPOSSIBLE
+from antiphon.models.left_to_right import is_no_end, never_written
 from antiphon.models.transducer import Transducer
 from antiphon.nn.cell_factors import CellFactors, SideState
 from antiphon.nn.copying import add_row_copy

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from antiphon.data.batch import Batch
-from antiphon.decode.allowed_tokens import is_no_end, never_written
 from antiphon.decode.channel_lattice import ChannelLattice, ChannelRows
 from antiphon.lattice.moves import IMPOSSIBLE
+from antiphon.models.left_to_right import is_no_end, never_written
 from antiphon.models.noisy_channel import NoisyChannel
 from antiphon.models.transducer import Transducer
 from antiphon.nn.cell_factors import CellFactors, SideState

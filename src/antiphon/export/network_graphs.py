@@ -21,12 +21,12 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from antiphon.data.batch import Batch
-from antiphon.decode.allowed_tokens import never_written
 from antiphon.decode.channel_lattice import ChannelLattice, ChannelRows
 from antiphon.device import is_traced
 from antiphon.export.graphs import GraphSpec
 from antiphon.lattice.moves import IMPOSSIBLE
 from antiphon.lite.graphs import AFTER, FACTORS, MEMORY, PREFIXES, SOURCE, STATE, TARGET
+from antiphon.models.left_to_right import never_written
 from antiphon.models.transducer import Transducer
 from antiphon.models.transformer import Transformer, TransformerMemory
 from antiphon.nn.attention_cache import AttentionCache, KeysValues

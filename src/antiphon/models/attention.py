@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from antiphon.data.batch import Batch
-from antiphon.models.sequence_model import LSTMSettings, TokenModel
+from antiphon.models.left_to_right import LSTMSettings, TokenModel
 from antiphon.nn.dropout import Dropout
 from antiphon.nn.recurrent import Embedding, FeatureEmbedding, LSTMSizes, SourceEncoder, valid_positions
 

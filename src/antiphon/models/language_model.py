@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from antiphon.data.batch import Batch
-from antiphon.models.sequence_model import LSTMSettings, TokenModel
+from antiphon.models.left_to_right import LSTMSettings, TokenModel
 from antiphon.nn.recurrent import FeatureEmbedding, LSTMSizes, LSTMState, PrefixEncoder, select_states
 
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding
 
 from antiphon.data.batch import Batch
-from antiphon.models.sequence_model import TokenModel
+from antiphon.models.left_to_right import TokenModel
 from antiphon.nn.attention_cache import AttentionCache, KeysValues
 from antiphon.nn.dropout import Dropout
 from antiphon.nn.recurrent import FeatureEmbedding, valid_positions

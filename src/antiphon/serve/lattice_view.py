@@ -24,12 +24,12 @@ from torch.nn.functional import pad
 from antiphon.api import Model, PredictOptions
 from antiphon.api.generation_models import NeuralModel
 from antiphon.data.batch import Batch
-from antiphon.decode.allowed_tokens import never_written
 from antiphon.decode.noisy_channel import search_with_pruned
 from antiphon.exceptions import InputError
 from antiphon.lattice import Posteriors, best_path, log_marginal, posteriors
 from antiphon.lattice.marginal import forward_along
 from antiphon.lattice.moves import IMPOSSIBLE
+from antiphon.models.left_to_right import never_written
 from antiphon.models.noisy_channel import NoisyChannel
 from antiphon.models.transducer import Transducer
 from antiphon.nn.cell_factors import CellFactors

@@ -10,7 +10,7 @@ from antiphon.data.batch import Batch
 from antiphon.data.corpus import Corpus
 from antiphon.decode.alignments import add_alignments, replace_unknown
 from antiphon.metrics.output_metrics import Outputs, perplexity, score_outputs
-from antiphon.models.sequence_model import log_prob
+from antiphon.models.left_to_right import log_prob
 from antiphon.torch_free.codec import PairCodec
 from antiphon.torch_free.hypothesis import BeamSettings, Hypothesis, Search, have_unknown
 from antiphon.torch_free.readers import Pair
