@@ -16,9 +16,9 @@ from antiphon.decode.sampling import sample_outputs
 from antiphon.decode.streams import TransducerStreams, stream_noisy_channel
 from antiphon.lattice import best_path
 from antiphon.models.ensemble_model import Ensemble, MemberIds
-from antiphon.models.language_model import LanguageModel
 from antiphon.models.left_to_right import token_log_probs
 from antiphon.models.noisy_channel import NoisyChannel
+from antiphon.models.recurrent import LanguageModel
 from antiphon.models.transducer import Transducer
 from antiphon.serve.lattice_view import LatticeInput, LatticeView
 from antiphon.torch_free.codec import Normalisation, PairCodec, TextCodec, Words

@@ -24,8 +24,7 @@ from torch import Tensor
 from antiphon.lattice.marginal import forward_along
 from antiphon.lattice.moves import IMPOSSIBLE
 from antiphon.models.transducer import Transducer
-from antiphon.models.transducer_network import SourceState
-from antiphon.nn.cell_factors import CellFactors
+from antiphon.models.transducer_network import CellFactors, SourceState
 from antiphon.nn.next_tokens import TokenTable, log_normalisers_by_sentence
 from antiphon.torch_free.vocab import END, START
 

@@ -25,9 +25,8 @@ from antiphon.exceptions import RecipeError
 from antiphon.lattice.moves import IMPOSSIBLE
 from antiphon.models.left_to_right import is_no_end, never_written
 from antiphon.models.transducer import Transducer
-from antiphon.nn.cell_factors import CellFactors, SideState
+from antiphon.models.transducer_network import CellFactors, SideState, SourceContext
 from antiphon.nn.copying import add_row_copy
-from antiphon.nn.source_attention import SourceContext
 from antiphon.torch_free.hypothesis import BeamSettings, Hypothesis
 from antiphon.torch_free.vocab import END, START
 

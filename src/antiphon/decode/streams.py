@@ -18,7 +18,7 @@ from antiphon.lattice.moves import IMPOSSIBLE
 from antiphon.models.left_to_right import is_no_end, never_written
 from antiphon.models.noisy_channel import NoisyChannel
 from antiphon.models.transducer import Transducer
-from antiphon.nn.cell_factors import CellFactors, SideState
+from antiphon.models.transducer_network import CellFactors, SideState
 from antiphon.nn.copying import add_row_copy
 from antiphon.nn.recurrent import LSTMState, join_states, select_states
 from antiphon.torch_free.hypothesis import BeamSettings

@@ -28,11 +28,11 @@ from antiphon.lattice.moves import IMPOSSIBLE
 from antiphon.lite.graphs import AFTER, FACTORS, MEMORY, PREFIXES, SOURCE, STATE, TARGET
 from antiphon.models.left_to_right import never_written
 from antiphon.models.transducer import Transducer
+from antiphon.models.transducer_network import CellFactors, SideState
 from antiphon.models.transformer import Transformer, TransformerMemory
-from antiphon.nn.attention_cache import AttentionCache, KeysValues
-from antiphon.nn.cell_factors import CellFactors, SideState
 from antiphon.nn.copying import add_row_copy
 from antiphon.nn.recurrent import SourceEncoder
+from antiphon.nn.transformer_layers import AttentionCache, KeysValues
 from antiphon.torch_free.vocab import END, SPECIALS, START
 
 Example = dict[str, Tensor]

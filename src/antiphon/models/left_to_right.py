@@ -6,7 +6,7 @@ model is here too: which tokens are never written, outputs that begin with a giv
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol, TypedDict, cast, runtime_checkable
+from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 import numpy as np
 import torch
@@ -125,16 +125,6 @@ class SequenceModel(Protocol):
     def log_prob(self, batch: Batch) -> Tensor:
         """``log p(y | x)`` of each pair."""
         ...
-
-
-class LSTMSettings(TypedDict):
-    """The keyword arguments that models made of LSTMs have in common."""
-
-    hidden_size: int
-    embedding_size: int
-    layers: int
-    dropout: float
-    forget_bias: float
 
 
 class TokenModel(nn.Module):

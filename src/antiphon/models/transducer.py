@@ -1,7 +1,7 @@
 """Segment-to-segment neural transduction: a latent monotone alignment, summed out exactly.
 
     h_i               state of the source at position i, unidirectional or bidirectional: of an LSTM or a transformer
-    s_j               state of the target prefix y_1..y_{j-1}; it may attend to all h_i (``nn/source_attention.py``)
+    s_j               state of the target prefix y_1..y_{j-1}; it may attend to all h_i
     token(i, j)       softmax(W_h h_i + W_s s_j + b) at y_j
     emit(i, j)        sigmoid(v . tanh(T_h h_i + T_s s_j + c) + d), or one constant (geometric)
     read(i, j)        1 - emit(i, j)
@@ -28,13 +28,11 @@ from antiphon.lattice import Moves, log_marginal
 from antiphon.lattice.marginal import forward_along
 from antiphon.lattice.moves import IMPOSSIBLE, moves_of_cells
 from antiphon.models.left_to_right import RowBand
-from antiphon.models.transducer_network import TransducerNetwork
-from antiphon.nn.cell_factors import CellFactors, SideState
+from antiphon.models.transducer_network import CellFactors, SideState, SourceContext, TransducerNetwork
 from antiphon.nn.copying import CellCopies, CopyTable, copies_as_unknown
 from antiphon.nn.cuda_streams import run_concurrently
 from antiphon.nn.factored_softmax import has_kernel, log_token_probabilities, smoothing_term
 from antiphon.nn.next_tokens import TokenTable, kernels_fit, next_tokens, rows_from
-from antiphon.nn.source_attention import SourceContext
 from antiphon.nn.transition import TransitionTable
 from antiphon.torch_free.hypothesis import LONG_SOURCE
 from antiphon.torch_free.vocab import END, PAD

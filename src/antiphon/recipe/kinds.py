@@ -157,13 +157,13 @@ def _transducer() -> "Network":
 
 
 def _encoder_decoder() -> "Network":
-    from antiphon.models.encoder_decoder import EncoderDecoder
+    from antiphon.models.recurrent import EncoderDecoder
 
     return EncoderDecoder
 
 
 def _attention() -> "Network":
-    from antiphon.models.attention import Attention
+    from antiphon.models.recurrent import Attention
 
     return Attention
 
@@ -175,7 +175,7 @@ def _transformer() -> "Network":
 
 
 def _language_model() -> "Network":
-    from antiphon.models.language_model import LanguageModel
+    from antiphon.models.recurrent import LanguageModel
 
     return LanguageModel
 

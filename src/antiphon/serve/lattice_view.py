@@ -32,7 +32,7 @@ from antiphon.lattice.moves import IMPOSSIBLE
 from antiphon.models.left_to_right import never_written
 from antiphon.models.noisy_channel import NoisyChannel
 from antiphon.models.transducer import Transducer
-from antiphon.nn.cell_factors import CellFactors
+from antiphon.models.transducer_network import CellFactors
 from antiphon.nn.copying import add_row_copy
 from antiphon.runs.build import build_beam
 from antiphon.serve.answers import candidate_answer
