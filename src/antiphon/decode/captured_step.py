@@ -1,12 +1,13 @@
 """Captures a search step as a CUDA graph and replays it, which launches all kernels of a step at once."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 State = TypeVar("State")
 Record = TypeVar("Record")
@@ -28,7 +29,7 @@ class CapturedStep(Generic[State, Record]):
 
     def __call__(self, state: State) -> tuple[State, Record]:
         """The state after one more step, and its record."""
-        device = next(_tensors(state)).device
+        device = _tensors(state)[0].device
         stream, outer_stream = _stream(device), torch.cuda.current_stream(device)
         stream.wait_stream(outer_stream)
         with torch.cuda.stream(stream):
@@ -62,18 +63,9 @@ def _stream(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)
 
 
-def _tensors(tree: Any) -> Iterator[Tensor]:
-    if isinstance(tree, Tensor):
-        yield tree
-    elif isinstance(tree, tuple):
-        for branch in tree:
-            yield from _tensors(branch)
+def _tensors(tree: Any) -> list[Tensor]:
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
 
 
 def _clone(tree: Any) -> Any:
-    if isinstance(tree, Tensor):
-        return tree.clone()
-    if isinstance(tree, tuple):
-        branches = map(_clone, tree)
-        return type(tree)(*branches) if hasattr(tree, "_fields") else tuple(branches)
-    return tree
+    return tree_map_only(Tensor, Tensor.clone, tree)

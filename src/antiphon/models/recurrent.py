@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from antiphon.data.batch import Batch
 from antiphon.models.left_to_right import TokenModel
-from antiphon.nn.dropout import Dropout
 from antiphon.nn.recurrent import (
     LSTM,
+    Dropout,
     Embedding,
     FeatureEmbedding,
     LSTMSizes,

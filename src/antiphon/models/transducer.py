@@ -23,14 +23,13 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid, pad
 
 from antiphon.data.batch import Batch
-from antiphon.device import is_traced
+from antiphon.device import is_traced, run_concurrently
 from antiphon.lattice import Moves, log_marginal
 from antiphon.lattice.marginal import forward_along
 from antiphon.lattice.moves import IMPOSSIBLE, moves_of_cells
 from antiphon.models.left_to_right import RowBand
 from antiphon.models.transducer_network import CellFactors, SideState, SourceContext, TransducerNetwork
 from antiphon.nn.copying import CellCopies, CopyTable, copies_as_unknown
-from antiphon.nn.cuda_streams import run_concurrently
 from antiphon.nn.factored_softmax import has_kernel, log_token_probabilities, smoothing_term
 from antiphon.nn.next_tokens import TokenTable, kernels_fit, next_tokens, rows_from
 from antiphon.nn.transition import TransitionTable
@@ -249,11 +248,11 @@ class Transducer(TransducerNetwork):
         """The first row after these tokens, and the scores of rows from it on; of short sources of all rows."""
         kernel_suffices = memory.copy_table is None and not memory.transition.is_exponential
         if kernel_suffices and kernels_fit(units, sentence, len(memory.lengths)):
-            from antiphon.models import ready_rows_triton
+            from antiphon.nn import next_tokens_triton
 
             table, readout = memory.token_table.logits, self.transition.readout
             given = state.log_weight, table, tokens, memory.transition.units, units, readout, memory.lengths
-            log_ready = ready_rows_triton.log_ready(*given, final_emit_forced=self.final_emit_forced, padding=PAD)
+            log_ready = next_tokens_triton.log_ready(*given, final_emit_forced=self.final_emit_forced, padding=PAD)
             return 0, ForwardRows(log_ready)
         arrive = self.log_rows(memory, state, slice(None), tokens, sentence)
         if not self.is_long(memory):

@@ -18,8 +18,7 @@ from torch.nn.functional import embedding
 
 from antiphon.data.batch import Batch
 from antiphon.models.left_to_right import TokenModel
-from antiphon.nn.dropout import Dropout
-from antiphon.nn.recurrent import FeatureEmbedding, valid_positions
+from antiphon.nn.recurrent import Dropout, FeatureEmbedding, valid_positions
 from antiphon.nn.transformer_layers import (
     AttentionCache,
     DecoderLayer,

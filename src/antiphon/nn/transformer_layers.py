@@ -16,8 +16,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import linear, pad, scaled_dot_product_attention
 
-from antiphon.nn.dropout import Dropout
-from antiphon.nn.recurrent import valid_positions, with_features
+from antiphon.nn.recurrent import Dropout, valid_positions, with_features
 
 
 class KeysValues(NamedTuple):

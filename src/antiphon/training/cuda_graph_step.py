@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from antiphon.data.batch import Batch
-from antiphon.nn.cuda_streams import join_side_streams
+from antiphon.device import join_side_streams
 from antiphon.training.step import Step, StepResult, Update
 
 _MAX_GRAPHS = 128
