@@ -23,7 +23,7 @@ from antiphon.metrics.breakdown import EVERY_BREAKDOWN, By
 from antiphon.metrics.delay import Delays, score_delays
 from antiphon.metrics.gold_links import GoldLinks
 from antiphon.metrics.output_metrics import Outputs
-from antiphon.ranking.question_files import Judgements, Question, QuestionSet
+from antiphon.ranking.questions import Judgements, Question, QuestionSet
 from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.recipe_file import Settings, change_search
 from antiphon.recipe.schema import Recipe

@@ -38,7 +38,7 @@ def command(
     force: Force = False,
 ) -> None:
     """Combines runs into one that averages their probabilities."""
-    from antiphon.ranking.ensemble_rankers import ensemble_rankers
+    from antiphon.ranking.saved_rankers import ensemble_rankers
     from antiphon.recipe.kinds import KINDS
     from antiphon.runs.combined_runs import ensemble_runs
     from antiphon.runs.run_folder import RunFolder

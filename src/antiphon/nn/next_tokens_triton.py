@@ -7,13 +7,13 @@ One launch sums ``Z`` over parts of the vocabulary, one adds up the parts and di
 positions and takes the logarithm. Cells whose ``Z`` underflows are recomputed token by token, so the result is exact
 for any logits. Products are in single precision, without tensor cores: a tile has few rows and is read once.
 
-Before that, one program for each prefix finds in which row its next token is written, with all rows in double precision::
+Before that, one program for each prefix, in double precision, finds in which row its next token is written::
 
     odds(i)     = v . tanh(a_i + c) + d                                  of writing in row i
     arrive(i)   in proportion to exp(log_weight(i) + A[i, y])            y, the last token, was written in row i
     ready(i)    = emit(i) * sum over r <= i of arrive(r) * product of shift(r..i-1)
 
-``N = B * K`` prefixes are sorted by source, ``K`` for each. References: ``nn/next_tokens.py`` and ``models/transducer.py``.
+``N = B * K`` prefixes are sorted by source, ``K`` each. References: ``nn/next_tokens.py`` and ``models/transducer.py``.
 """
 
 import torch

@@ -13,12 +13,10 @@ from torch import Tensor, nn
 
 from antiphon.exceptions import InputError
 from antiphon.metrics.output_metrics import perplexity
-from antiphon.ranking.listwise import ListwiseLoss, QuestionBatch, plan_question_batches
-from antiphon.ranking.matchers import PairModel
+from antiphon.ranking.matchers import ListwiseLoss, PairModel
 from antiphon.ranking.overlap import Logistic, Overlap, read_stop_words
-from antiphon.ranking.question_batches import JointBatch, MatchBatch, PairCorpus
-from antiphon.ranking.question_files import Question, select_questions
-from antiphon.ranking.question_sets import dev_questions, ranking_values, training_questions
+from antiphon.ranking.question_batches import JointBatch, MatchBatch, PairCorpus, QuestionBatch, plan_question_batches
+from antiphon.ranking.questions import Question, dev_questions, ranking_values, select_questions, training_questions
 from antiphon.ranking.rankers import (
     FEATURES,
     MAX_TOKENS,

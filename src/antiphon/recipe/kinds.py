@@ -217,7 +217,7 @@ def _count_overlap() -> "Count":
 
 
 def _check_questions() -> "Check":
-    from antiphon.ranking.question_sets import check_questions
+    from antiphon.ranking.questions import check_questions
 
     return check_questions
 
@@ -265,7 +265,7 @@ def _overlap_ranker() -> "Rank":
 
 
 def _ensemble_ranker() -> "Rank":
-    from antiphon.ranking.ensemble_rankers import load_ensemble_ranker
+    from antiphon.ranking.saved_rankers import load_ensemble_ranker
 
     return load_ensemble_ranker
 

@@ -8,7 +8,7 @@ from typing import Any
 from antiphon.api import Model, NoisyChannelModel, PredictOptions, RankingModel
 from antiphon.api.generation_models import NeuralModel
 from antiphon.exceptions import AntiphonError
-from antiphon.ranking.question_files import Answer, Question, read_questions
+from antiphon.ranking.questions import Answer, Question, read_questions
 from antiphon.ranking.rankers import LogOddsRanker
 from antiphon.recipe.schema import TokenKind, token_kinds
 from antiphon.serve.answers import tokens_answer
