@@ -7,16 +7,8 @@ from typing import Unpack
 import torch
 from torch import nn
 
-from antiphon.api.evaluation import (
-    LocatedPair,
-    check_breakdowns,
-    evaluate_outputs,
-    evaluation_of,
-    find_errors,
-    find_suspicious,
-    score_task,
-    with_references,
-)
+from antiphon.api import evaluation
+from antiphon.api.evaluation import LocatedPair
 from antiphon.api.word_links import LinkOptions, WordLinker, WordLinks
 from antiphon.device import choose_device
 from antiphon.metrics.breakdown import EVERY_BREAKDOWN, By
@@ -29,19 +21,9 @@ from antiphon.recipe.recipe_file import Settings, change_search
 from antiphon.recipe.schema import Recipe
 from antiphon.report.error_report import ErrorReport, Suspect
 from antiphon.runs.run_folder import RunFolder
+from antiphon.torch_free import inputs
 from antiphon.torch_free.codec import PairCodec
-from antiphon.torch_free.inputs import (
-    PairsLike,
-    StreamOptions,
-    as_pair,
-    as_path,
-    check_model,
-    check_not_empty,
-    check_positive,
-    check_settings,
-    check_stream_options,
-    check_threads,
-)
+from antiphon.torch_free.inputs import PairsLike, StreamOptions
 from antiphon.torch_free.prediction import PredictionInterface
 from antiphon.torch_free.readers import Pair, Source
 from antiphon.torch_free.results import Alignment, Evaluation, Ranked
@@ -90,7 +72,7 @@ class Model(PredictionInterface):
         """The most probable alignment of each pair, with posteriors; for an attention model, its weights."""
         self.check_can_align()
         given = self._given_pairs(pairs, "align")
-        return (self._align(*as_pair(pair, reads_features=self.reads_features)) for pair in given)
+        return (self._align(*inputs.as_pair(pair, reads_features=self.reads_features)) for pair in given)
 
     def rank(self, question: str, sentences: Sequence[str], *, explain: bool = False) -> list[Ranked]:
         """The sentences, the most probable answer first; with ``explain``, with attention weights of their words."""
@@ -116,23 +98,23 @@ class Model(PredictionInterface):
         ``by`` chooses the groups: features, length, unseen; None means all. At most ``most`` mistakes are listed.
         With ``against``, another model with the same inputs, pairs that only one of the two gets right are listed too.
         """
-        check_positive("most", most)
-        check_model("against", against)
+        inputs.check_positive("most", most)
+        inputs.check_model("against", against)
         self.check_can_predict()
         given = self._located(pairs, "errors")
         by = self._breakdowns(by)
-        return find_errors(self, given, against=against, by=by, most=most, beam=beam)
+        return evaluation.find_errors(self, given, against=against, by=by, most=most, beam=beam)
 
     def suspicious(self, pairs: PairsLike, *, most: int | None = None, beam: int | None = None) -> list[Suspect]:
         """Pairs with improbable targets, the least probable per token first; at most ``most``."""
-        check_positive("most", most)
-        return find_suspicious(self, self._located(pairs, "suspicious"), most=most, beam=beam)
+        inputs.check_positive("most", most)
+        return evaluation.find_suspicious(self, self._located(pairs, "suspicious"), most=most, beam=beam)
 
     def _located(self, pairs: PairsLike, name: str) -> list[LocatedPair]:
         """The pairs with their file and line, if known."""
         return [
             LocatedPair(
-                *as_pair(pair, reads_features=self.reads_features), pair.where if isinstance(pair, Pair) else ""
+                *inputs.as_pair(pair, reads_features=self.reads_features), pair.where if isinstance(pair, Pair) else ""
             )
             for pair in self._given_pairs(pairs, name)
         ]
@@ -141,7 +123,7 @@ class Model(PredictionInterface):
         """The requested groups, or all that apply to the model."""
         if by is None:
             return [each for each in EVERY_BREAKDOWN if each != "features" or self.reads_features]
-        return check_breakdowns(self, by)
+        return evaluation.check_breakdowns(self, by)
 
     def evaluate(
         self,
@@ -159,13 +141,13 @@ class Model(PredictionInterface):
         if not self.can_predict and not self.can_score:
             raise self._cannot("evaluate pairs", "evaluate_questions")
         given = self._pairs(pairs, "evaluate")
-        check_not_empty(given, "evaluate")
+        inputs.check_not_empty(given, "evaluate")
         if by:
             self.check_can_predict()
-            check_breakdowns(self, by)
+            evaluation.check_breakdowns(self, by)
         outputs = self.outputs(given, beam=beam, more_references=more_references) if self.can_predict else None
         scored = self._score(given) if self.can_score else None
-        return evaluate_outputs(self, given, outputs, scored, by)
+        return evaluation.evaluate_outputs(self, given, outputs, scored, by)
 
     def word_links(self, pairs: PairsLike, **options: Unpack[LinkOptions]) -> Iterator[WordLinks]:
         """The links between the words of each pair.
@@ -182,7 +164,7 @@ class Model(PredictionInterface):
         Links given as text count words from 0: ``i-j`` is a sure link and ``ipj`` a possible one.
         """
         given = self._pairs(pairs, "evaluate_alignments")
-        return evaluation_of(self, given, WordLinker(self, **options).scores(given, gold))
+        return evaluation.evaluation_of(self, given, WordLinker(self, **options).scores(given, gold))
 
     def outputs(
         self,
@@ -194,7 +176,7 @@ class Model(PredictionInterface):
         """The outputs of the model with all their references."""
         sources = [source for source, _ in given]
         predictions = self.predict(sources, beam=beam, align=False, allow_unknown_features=True)
-        return with_references(self.codec, [each.tokens for each in predictions], given, more_references)
+        return evaluation.with_references(self.codec, [each.tokens for each in predictions], given, more_references)
 
     def evaluate_online(
         self,
@@ -205,20 +187,20 @@ class Model(PredictionInterface):
     ) -> Evaluation:
         """The metrics and the delay of outputs that are written while inputs are read token by token."""
         given = self._pairs(pairs, "evaluate_online")
-        check_not_empty(given, "evaluate_online")
+        inputs.check_not_empty(given, "evaluate_online")
         sources = [self.codec.source.tokens(source.text) for source, _ in given]
-        check_stream_options(options)
+        inputs.check_stream_options(options)
         timed: list[Timed] = []
         for start in range(0, len(given), self.batch_size):
             some = slice(start, start + self.batch_size)
             group = self._streams([source.features for source, _ in given[some]], options)
             timed += run_streams(group, sources[some])
-        outputs = with_references(self.codec, [each.tokens for each in timed], given, more_references)
+        outputs = evaluation.with_references(self.codec, [each.tokens for each in timed], given, more_references)
         delays = [
             Delays(each.read, len(source), len(wanted[0]))
             for each, source, wanted in zip(timed, sources, outputs.reference_tokens, strict=True)
         ]
-        return evaluation_of(self, given, score_task(self, outputs) | score_delays(delays))
+        return evaluation.evaluation_of(self, given, evaluation.score_task(self, outputs) | score_delays(delays))
 
     def target_tokens(self, given: Sequence[tuple[Source, str]]) -> int:
         """The number of target tokens, end symbols included."""
@@ -238,9 +220,9 @@ def load(run: str | Path, *, device: str = "auto", threads: int | None = None, s
     ``device`` is "auto", "cpu" or "cuda". ``threads`` sets PyTorch's number of threads for the whole process; None
     leaves it as it is. ``settings`` change how outputs are searched: ``{"search.length_normalisation": 0.7}``.
     """
-    check_threads(threads)
-    check_settings(settings, "search.beam", 20)
-    folder = RunFolder.open(as_path("run", run))
+    inputs.check_threads(threads)
+    inputs.check_settings(settings, "search.beam", 20)
+    folder = RunFolder.open(inputs.as_path("run", run))
     if threads is not None:
         torch.set_num_threads(threads)
     return load_opened(folder, Path(run), device=device, settings=settings)

@@ -13,18 +13,10 @@ from torch import Tensor, nn
 
 from antiphon.exceptions import RecipeError, RunError
 from antiphon.models.ensemble_model import Mean
+from antiphon.ranking import pretrained_encoder
 from antiphon.ranking.matchers import CrossEncoder, Matcher, PairModel, build_matcher
 from antiphon.ranking.overlap import Logistic, Overlap, read_stop_words
-from antiphon.ranking.pretrained_encoder import (
-    WordPieces,
-    check_pooling,
-    find_encoder,
-    load_published,
-    new_encoder,
-    read_encoder_config,
-    read_pooling,
-    save_tokeniser,
-)
+from antiphon.ranking.pretrained_encoder import WordPieces
 from antiphon.ranking.question_batches import JointCorpus, MatchCorpus
 from antiphon.ranking.questions import Question
 from antiphon.ranking.rankers import (
@@ -115,7 +107,7 @@ def load_matcher(run: RunFolder, recipe: Recipe) -> PairModel:
     """The trained network of a run."""
     layers, weights = recipe.model.depth, run.trained_weights()
     if matcher_settings(recipe).sentence == "pretrained":
-        layers = read_encoder_config(run.encoder_config).num_hidden_layers
+        layers = pretrained_encoder.read_encoder_config(run.encoder_config).num_hidden_layers
     elif matcher_settings(recipe).sentence in ("bag_of_words", "bigram"):
         layers = 1
     return cast(PairModel, load_into(lambda: new_matcher(run, recipe), weights, layers))
@@ -136,7 +128,7 @@ def question_encoder(run: RunFolder, recipe: Recipe) -> EncodeQuestions:
 
 def word_pieces(run: RunFolder) -> WordPieces:
     """The tokeniser of the run's encoder."""
-    return WordPieces(run.encoder_tokeniser, read_encoder_config(run.encoder_config))
+    return WordPieces(run.encoder_tokeniser, pretrained_encoder.read_encoder_config(run.encoder_config))
 
 
 def word_splitter(data: DataSection) -> SplitWords:
@@ -181,7 +173,11 @@ def _load_vectors(run: RunFolder) -> Tensor:
 
 
 def _new_pretrained_matcher(run: RunFolder, recipe: Recipe) -> PairModel:
-    settings, encoder, pooling = matcher_settings(recipe), new_encoder(run.encoder_config), _pooling_of(run)
+    settings, encoder, pooling = (
+        matcher_settings(recipe),
+        pretrained_encoder.new_encoder(run.encoder_config),
+        _pooling_of(run),
+    )
     if settings.reading == "joint":
         return CrossEncoder(encoder, pooling)
     return Matcher(PretrainedSentence(encoder, pooling, frozen=settings.frozen))
@@ -191,7 +187,7 @@ def _pooling_of(run: RunFolder) -> Pooling:
     """The pooling of the run's encoder."""
     path = run.encoder_pooling
     try:
-        return check_pooling(json.loads(path.read_text(encoding="utf-8"))["pooling"], path)
+        return pretrained_encoder.check_pooling(json.loads(path.read_text(encoding="utf-8"))["pooling"], path)
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise RunError(f"{path}: missing or damaged ({error}), expected the pooling of an encoder") from None
 
@@ -211,18 +207,20 @@ def copy_vectors(recipe: Recipe, run: RunFolder, questions: Iterable[Question]) 
 
 def copy_encoder(recipe: Recipe, run: RunFolder) -> None:
     """Copies all but the weights of a pretrained encoder into the run; its weights are saved with the model."""
-    folder = find_encoder(matcher_settings(recipe).pretrained)
-    load_published(folder)  # an encoder that cannot be loaded is refused before training
+    folder = pretrained_encoder.find_encoder(matcher_settings(recipe).pretrained)
+    pretrained_encoder.load_published(folder)  # an encoder that cannot be loaded is refused before training
     run.encoder_config.parent.mkdir()
     shutil.copyfile(folder / "config.json", run.encoder_config)
-    save_tokeniser(folder, run.encoder_tokeniser)
-    WordPieces(run.encoder_tokeniser, read_encoder_config(run.encoder_config))
-    run.encoder_pooling.write_text(json.dumps({"pooling": read_pooling(folder)}) + "\n", encoding="utf-8")
+    pretrained_encoder.save_tokeniser(folder, run.encoder_tokeniser)
+    WordPieces(run.encoder_tokeniser, pretrained_encoder.read_encoder_config(run.encoder_config))
+    run.encoder_pooling.write_text(
+        json.dumps({"pooling": pretrained_encoder.read_pooling(folder)}) + "\n", encoding="utf-8"
+    )
 
 
 def load_encoder(matcher: PairModel, recipe: Recipe) -> None:
     """Puts the published weights into a network's encoder."""
-    published = load_published(find_encoder(matcher_settings(recipe).pretrained))
+    published = pretrained_encoder.load_published(pretrained_encoder.find_encoder(matcher_settings(recipe).pretrained))
     encoder = matcher.encoder if isinstance(matcher, CrossEncoder) else cast(Matcher, matcher).sentence.encoder
     cast(nn.Module, encoder).load_state_dict(published.state_dict())
 
