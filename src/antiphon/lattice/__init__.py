@@ -25,12 +25,10 @@ Axes: ``B`` batch, ``I`` input rows, ``J`` output columns, ``D = I + J`` anti-di
 * Wrong shapes, types and devices raise ``ValueError``, as do lengths out of range, where looking at them costs no wait
   for a GPU.
 
-Modules: ``moves`` (the two moves, anti-diagonals), ``marginal`` (sums, with ``marginal_triton`` on a GPU), ``paths``
-(the best path, draws).
+Modules: ``moves`` (the two moves, anti-diagonals), ``paths`` (sums, the best path, draws), ``marginal_triton`` (sums on a GPU).
 """
 
-from antiphon.lattice.marginal import Posteriors, log_marginal, posteriors
 from antiphon.lattice.moves import Moves
-from antiphon.lattice.paths import BestPath, best_path, sample_alignments
+from antiphon.lattice.paths import BestPath, Posteriors, best_path, log_marginal, posteriors, sample_alignments
 
 __all__ = ["BestPath", "Moves", "Posteriors", "best_path", "log_marginal", "posteriors", "sample_alignments"]

@@ -3,7 +3,7 @@
 A program holds one lane for every input row and sweeps the anti-diagonals ``d = i + j``: lane ``i`` works on cell
 ``(i, d - i)``, and a barrier separates the diagonals. Scores are read where they are, so nothing is copied into
 diagonals, and cells outside a sequence are never touched. Lengths beyond the tensors, which are not looked at before,
-count as those of the tensors. Reference: ``lattice/marginal.py``.
+count as those of the tensors. Reference: ``lattice/paths.py``.
 """
 
 from typing import Any
