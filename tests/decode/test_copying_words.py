@@ -81,8 +81,8 @@ def listed_moves(model, source, target):
         log_token[i, j] = torch.logsumexp(torch.stack(ways), 0) if ways else -math.inf
     log_odds = model.emit_log_odds(factors.transition, columns.transition)[0]
     in_last_row = torch.arange(len(words))[:, None] == len(words) - 1
-    log_emit, log_shift = model.split_odds(log_odds, in_last_row)
-    return log_emit + log_token, log_shift
+    log_emit, log_read = model.split_odds(log_odds, in_last_row)
+    return log_emit + log_token, log_read
 
 
 @pytest.mark.parametrize("name", MODELS)

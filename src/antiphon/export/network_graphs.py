@@ -155,7 +155,7 @@ def _step_function(model: Any) -> tuple[Callable[..., Any], list[str]]:
 
         def aligning_step(*given: Any) -> tuple[Any, ...]:
             log_next, after, rows = model.aligning_step(*given)
-            return log_next, after, rows.log_arrive, rows.log_forward, rows.log_shift
+            return log_next, after, rows.log_arrive, rows.log_forward, rows.log_read
 
         return aligning_step, ["log_arrive", "log_forward", "log_shift"]
     return (model.attending_step, ["attention"]) if hasattr(model, "attending_step") else (model.step, [])

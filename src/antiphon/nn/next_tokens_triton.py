@@ -11,7 +11,7 @@ Before that, one program for each prefix, in double precision, finds in which ro
 
     odds(i)     = v . tanh(a_i + c) + d                                  of writing in row i
     arrive(i)   in proportion to exp(log_weight(i) + A[i, y])            y, the last token, was written in row i
-    ready(i)    = emit(i) * sum over r <= i of arrive(r) * product of shift(r..i-1)
+    write(i)    = emit(i) * sum over r <= i of arrive(r) * product of read(r..i-1)
 
 ``N = B * K`` prefixes are sorted by source, ``K`` each. References: ``nn/next_tokens.py`` and ``models/transducer.py``.
 """
@@ -361,7 +361,7 @@ def _best_of_blocks(
     tl.store(index + n * width + rank, indices.to(tl.int64), rank < width)
 
 
-def log_ready(
+def log_write(
     log_weight: Float[Tensor, "N I"],
     logits: Float[Tensor, "B I V"],
     tokens: Int[Tensor, " N"],
@@ -373,14 +373,14 @@ def log_ready(
     final_emit_forced: bool,
     padding: int,
 ) -> Float[Tensor, "N I"]:
-    """``log ready(n, i)`` after one more token of each prefix; prefixes are sorted by source, the same number for each.
+    """``log write(n, i)`` after one more token of each prefix; prefixes are sorted by source, the same number for each.
 
     A prefix whose token is ``padding`` is empty and gets ``-inf``.
     """
     B, I, V = logits.shape
     N, T = target_units.shape
     result, rows = torch.empty_like(log_weight), triton.next_power_of_2(I)
-    _log_ready[(N,)](
+    _log_write[(N,)](
         log_weight, logits, tokens, source_units.contiguous(), target_units.contiguous(), *readout, lengths, result,
         N // B, I, V, T, padding, FORCED=final_emit_forced, ROWS=rows, UNITS=max(1, _TILE // rows),
     )  # fmt: skip
@@ -388,7 +388,7 @@ def log_ready(
 
 
 @triton.jit(do_not_specialize=["K", "I", "V", "T", "padding"])
-def _log_ready(
+def _log_write(
     log_weight,
     logits,
     tokens,
@@ -407,7 +407,7 @@ def _log_ready(
     ROWS: tl.constexpr,
     UNITS: tl.constexpr,
 ):
-    """log ready(i) of one prefix; tanh(x) = 1 - 2 / (1 + exp(2 x))."""
+    """log write(i) of one prefix; tanh(x) = 1 - 2 / (1 + exp(2 x))."""
     n = tl.program_id(0).to(tl.int64)
     b = n // K
     i = tl.arange(0, ROWS)
@@ -422,7 +422,7 @@ def _log_ready(
     odds = (product + tl.load(bias)).to(tl.float64)
     softplus = tl.log(1.0 + tl.exp(-tl.abs(odds)))
     log_emit = tl.minimum(odds, 0.0) - softplus
-    log_shift = tl.where(inside, -tl.maximum(odds, 0.0) - softplus, 0.0)
+    log_read = tl.where(inside, -tl.maximum(odds, 0.0) - softplus, 0.0)
     length = tl.load(lengths + b)
     if FORCED:
         log_emit = tl.where(i == length - 1, 0.0, log_emit)
@@ -431,7 +431,7 @@ def _log_ready(
     written = tl.load(log_weight + n * I + i, inside, float("-inf")) + row_logits
     peak = tl.max(written, 0)
     log_arrive = written - peak - tl.log(tl.sum(tl.exp(written - peak), 0))
-    before = tl.cumsum(log_shift, 0) - log_shift
+    before = tl.cumsum(log_read, 0) - log_read
     log_forward = before + tl.associative_scan(log_arrive - before, 0, log_add)
     exists = (i < length) & (token != padding)
     tl.store(result + n * I + i, tl.where(exists, log_forward + log_emit, float("-inf")), inside)
