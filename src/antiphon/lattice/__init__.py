@@ -28,7 +28,7 @@ Axes: ``B`` batch, ``I`` input rows, ``J`` output columns, ``D = I + J`` anti-di
 * Wrong shapes, types and devices raise ``ValueError``, as do lengths out of range, where looking at them costs no wait
   for a GPU.
 
-Modules: ``moves`` (the two moves, anti-diagonals), ``paths`` (sums, best path, draws), and ``marginal_triton`` for GPUs.
+Modules: ``moves`` (the two moves, anti-diagonals), ``paths`` (sums, best path, draws), ``marginal_triton`` for GPUs.
 """
 
 from antiphon.lattice.moves import Moves
