@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 import torch
 
-from antiphon.api.generation_models import NeuralModel
+from antiphon.api.model import NeuralModel
 from antiphon.data.batch import Batch
 from antiphon.data.corpus import Corpus
 from antiphon.decode.alignments import attended_positions

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from antiphon.api.generation_models import NeuralModel
+from antiphon.api.model import NeuralModel
 from antiphon.decode.beam_search import search_outputs
 from antiphon.exceptions import RecipeError
 from antiphon.models.left_to_right import log_likelihood

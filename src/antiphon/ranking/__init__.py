@@ -1,6 +1,6 @@
 """Answer selection: ranks given answers to questions, and brings the task that trains such rankers.
 
-* data: ``questions`` (formats, which questions are used, their metrics), ``question_batches`` (encoded pairs, or whole
+* data: ``questions`` (formats, and which of them are used), ``question_batches`` (encoded pairs, or whole
   questions)
 * networks: ``matchers`` and their losses over ``sentence_models`` with ``word_vectors``, or a ``pretrained_encoder``
 * rankers: ``rankers`` with ``overlap`` (words in common), ``saved_rankers`` in run folders, and ensembles of them

@@ -1,7 +1,7 @@
 """Training for answer selection."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, log
 from typing import Any, cast
@@ -11,18 +11,28 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from antiphon.exceptions import InputError
+from antiphon.exceptions import InputError, RecipeError
 from antiphon.metrics.output_metrics import perplexity
+from antiphon.metrics.ranking_metrics import Rankings, compute_ranking_metrics
 from antiphon.ranking import rankers, saved_rankers
 from antiphon.ranking.matchers import ListwiseLoss, PairModel
 from antiphon.ranking.overlap import Logistic, Overlap, read_stop_words
 from antiphon.ranking.question_batches import JointBatch, MatchBatch, PairCorpus, QuestionBatch, plan_question_batches
-from antiphon.ranking.questions import Question, dev_questions, ranking_values, select_questions, training_questions
+from antiphon.ranking.questions import (
+    Question,
+    dev_questions,
+    judgements_of,
+    read_questions,
+    select_questions,
+    training_questions,
+)
 from antiphon.ranking.rankers import Scores
 from antiphon.ranking.saved_rankers import matcher_settings
+from antiphon.recipe.model_sections import MatcherSection, OverlapSection
 from antiphon.recipe.schema import DataSection, Recipe
 from antiphon.runs.run_folder import RunFolder
-from antiphon.terminal import Say
+from antiphon.terminal import Say, silent
+from antiphon.training.checks import require_library
 from antiphon.training.history import Summary
 from antiphon.training.optimisation import TrainingLength
 from antiphon.training.resolution import Facts, Resolution, resolve
@@ -212,6 +222,26 @@ def learn_overlap(data: DataSection, questions: Iterable[Question]) -> Overlap:
     return Overlap.learn(
         (words(answer.text) for question in questions for answer in question.answers), read_stop_words()
     )
+
+
+def ranking_values(questions: Sequence[Question], rankings: Rankings) -> dict[str, float]:
+    """The value of every ranking metric on questions."""
+    metrics = compute_ranking_metrics(judgements_of(questions), rankings)
+    return {name: ratio.score().value for name, ratio in metrics.items()}
+
+
+def check_questions(recipe: Recipe) -> None:
+    """Refuses a recipe that ranks where a library is missing, or the test file has no questions to rank."""
+    model, test = recipe.model, recipe.data.test
+    require_library(f"model.kind = {model.kind}", "ir_measures", "qa")
+    if isinstance(model, OverlapSection) and model.baseline == "bm25":
+        require_library("model.baseline = bm25", "bm25s", "qa")
+    if isinstance(model, MatcherSection) and model.sentence == "pretrained":
+        require_library("model.sentence = pretrained", "transformers", "pretrained")
+    if isinstance(test, tuple):
+        raise RecipeError("data.test: two files, expected one file of questions and candidates")
+    if test is not None and not select_questions(read_questions(test, silent, labelled=True), "mixed"):
+        raise InputError(f"{test}: no question has both a right and a wrong candidate, expected at least one")
 
 
 def train_overlap(recipe: Recipe, run: RunFolder, say: Say) -> None:

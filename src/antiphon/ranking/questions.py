@@ -1,4 +1,4 @@
-"""Questions with candidate answers: files of published formats, which questions are trained on, and their metrics.
+"""Questions with candidate answers: files of published formats, and which of them are used.
 
 * a TSV whose first line names its columns: ``question_id question candidate_id sentence label``, or WikiQA's
   ``QuestionID Question DocumentID DocumentTitle SentenceID Sentence Label``; the label is optional if it is not
@@ -11,15 +11,14 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from antiphon.exceptions import InputError, RecipeError
-from antiphon.metrics.ranking_metrics import Rankings, compute_ranking_metrics
-from antiphon.recipe.model_sections import MatcherSection, OverlapSection
-from antiphon.recipe.schema import DataSection, Recipe
-from antiphon.terminal import Say, count_of, silent
+from antiphon.terminal import Say, count_of
 from antiphon.torch_free.files import read_lines
-from antiphon.training.checks import require_library
+
+if TYPE_CHECKING:
+    from antiphon.recipe.schema import DataSection
 
 QuestionSet = Literal["all", "answerable", "mixed"]
 """Every question, those with a right candidate, or those with both a right and a wrong one."""
@@ -221,21 +220,7 @@ _SETS: dict[QuestionSet, str] = {
 }
 
 
-def check_questions(recipe: Recipe) -> None:
-    """Refuses a recipe that ranks where a library is missing, or the test file has no questions to rank."""
-    model, test = recipe.model, recipe.data.test
-    require_library(f"model.kind = {model.kind}", "ir_measures", "qa")
-    if isinstance(model, OverlapSection) and model.baseline == "bm25":
-        require_library("model.baseline = bm25", "bm25s", "qa")
-    if isinstance(model, MatcherSection) and model.sentence == "pretrained":
-        require_library("model.sentence = pretrained", "transformers", "pretrained")
-    if isinstance(test, tuple):
-        raise RecipeError("data.test: two files, expected one file of questions and candidates")
-    if test is not None and not select_questions(read_questions(test, silent, labelled=True), "mixed"):
-        raise InputError(f"{test}: no question has both a right and a wrong candidate, expected at least one")
-
-
-def training_questions(data: DataSection, say: Say) -> list[Question]:
+def training_questions(data: "DataSection", say: Say) -> list[Question]:
     """The training questions of the set ``data.questions``; both right and wrong candidates are needed."""
     read = _read(data, "train", say)
     questions = select_questions(read, data.questions)
@@ -248,7 +233,7 @@ def training_questions(data: DataSection, say: Say) -> list[Question]:
     return questions
 
 
-def dev_questions(data: DataSection, say: Say) -> list[Question]:
+def dev_questions(data: "DataSection", say: Say) -> list[Question]:
     """The dev questions that have both right and wrong candidates, so that their ranking matters."""
     read = _read(data, "dev", say)
     questions = select_questions(read, "mixed")
@@ -266,13 +251,7 @@ def _describe(name: str, questions: Sequence[Question], read: Sequence[Question]
     return f"{name}: {counted}{_SETS[which]}, {count_of(_pairs(questions), 'pair')}"
 
 
-def ranking_values(questions: Sequence[Question], rankings: Rankings) -> dict[str, float]:
-    """The value of every ranking metric on questions."""
-    metrics = compute_ranking_metrics(judgements_of(questions), rankings)
-    return {name: ratio.score().value for name, ratio in metrics.items()}
-
-
-def _read(data: DataSection, name: str, say: Say) -> list[Question]:
+def _read(data: "DataSection", name: str, say: Say) -> list[Question]:
     path = getattr(data, name)
     if path is None:
         raise RecipeError(f"data.{name}: unset, expected a file of questions; give one with --set data.{name}=FILE")

@@ -127,19 +127,19 @@ def register(kind: Kind) -> None:
 
 
 def _neural_model() -> "type[Model]":
-    from antiphon.api.generation_models import NeuralModel
+    from antiphon.api.model import NeuralModel
 
     return NeuralModel
 
 
 def _rule_model() -> "type[Model]":
-    from antiphon.api.generation_models import RuleModel
+    from antiphon.api.model import RuleModel
 
     return RuleModel
 
 
 def _noisy_channel_model() -> "type[Model]":
-    from antiphon.api.generation_models import NoisyChannelModel
+    from antiphon.api.model import NoisyChannelModel
 
     return NoisyChannelModel
 
@@ -217,7 +217,7 @@ def _count_overlap() -> "Count":
 
 
 def _check_questions() -> "Check":
-    from antiphon.ranking.questions import check_questions
+    from antiphon.ranking.matching_task import check_questions
 
     return check_questions
 

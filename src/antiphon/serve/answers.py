@@ -7,7 +7,7 @@ from typing import Any, cast
 import torch
 
 from antiphon.api import Alignment, Candidate, Model, Prediction
-from antiphon.api.generation_models import NeuralModel
+from antiphon.api.model import NeuralModel
 from antiphon.data.batch import Batch
 from antiphon.exceptions import InputError
 from antiphon.models.recurrent import LanguageModel

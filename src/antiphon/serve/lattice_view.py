@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from antiphon.api import Model, PredictOptions
-from antiphon.api.generation_models import NeuralModel
+from antiphon.api.model import NeuralModel
 from antiphon.data.batch import Batch
 from antiphon.decode.noisy_channel import search_with_pruned
 from antiphon.exceptions import InputError

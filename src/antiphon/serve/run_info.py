@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from antiphon.api import Model, NoisyChannelModel, PredictOptions, RankingModel
-from antiphon.api.generation_models import NeuralModel
+from antiphon.api.model import NeuralModel
 from antiphon.exceptions import AntiphonError
 from antiphon.ranking.questions import Answer, Question, read_questions
 from antiphon.ranking.rankers import LogOddsRanker

@@ -6,10 +6,10 @@ network, or ``RuleSearch``, the answers of suffix rules.
 
 import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol, Unpack
+from typing import Any, ClassVar, Protocol, Unpack
 
 import numpy as np
 
@@ -137,17 +137,16 @@ class CandidateSearch:
         )
 
 
+@dataclass(eq=False, repr=False)
 class PredictionInterface:
     """A model that predicts and streams; what it is made of is left to its kind."""
 
     codec: PairCodec
-    search: OutputSearch
     kind: str
     """The kind of model."""
+    _: KW_ONLY
     can_predict: bool
     """Whether the model writes outputs for inputs, as all but language models and rankers do."""
-    can_score = True
-    """Whether the model has ``log p(target | source)`` of a given pair."""
     reads_features: bool
     """Whether the model was trained with features."""
     swaps_columns: bool
@@ -156,21 +155,9 @@ class PredictionInterface:
     """The columns of files of pairs."""
     batch_size: int
     """Inputs decoded at once."""
-
-    def __init__(
-        self,
-        codec: PairCodec,
-        kind: str,
-        *,
-        can_predict: bool,
-        reads_features: bool,
-        swaps_columns: bool,
-        column_order: ColumnOrder,
-        batch_size: int,
-    ) -> None:
-        self.codec, self.kind, self.can_predict = codec, kind, can_predict
-        self.reads_features, self.swaps_columns = reads_features, swaps_columns
-        self.column_order, self.batch_size = column_order, batch_size
+    search: OutputSearch = field(init=False)
+    can_score: ClassVar[bool] = True
+    """Whether the model has ``log p(target | source)`` of a given pair."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: a {self.kind}{' that reads features' if self.reads_features else ''}>"
