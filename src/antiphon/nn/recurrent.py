@@ -1,4 +1,4 @@
-"""LSTMs over padded batches, whose results do not depend on the padding."""
+"""Embeddings, dropout, and LSTMs over padded batches, whose results do not depend on the padding."""
 
 import warnings
 from collections.abc import Iterator
