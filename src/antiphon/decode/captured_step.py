@@ -1,13 +1,12 @@
 """Captures a search step as a CUDA graph and replays it, which launches all kernels of a step at once."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves, tree_map_only
 
 State = TypeVar("State")
 Record = TypeVar("Record")
@@ -29,7 +28,7 @@ class CapturedStep(Generic[State, Record]):
 
     def __call__(self, state: State) -> tuple[State, Record]:
         """The state after one more step, and its record."""
-        device = _tensors(state)[0].device
+        device = next(_tensors(state)).device
         stream, outer_stream = _stream(device), torch.cuda.current_stream(device)
         stream.wait_stream(outer_stream)
         with torch.cuda.stream(stream):
@@ -63,9 +62,18 @@ def _stream(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)
 
 
-def _tensors(tree: Any) -> list[Tensor]:
-    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
+def _tensors(tree: Any) -> Iterator[Tensor]:
+    if isinstance(tree, Tensor):
+        yield tree
+    elif isinstance(tree, tuple):
+        for branch in tree:
+            yield from _tensors(branch)
 
 
 def _clone(tree: Any) -> Any:
-    return tree_map_only(Tensor, Tensor.clone, tree)
+    if isinstance(tree, Tensor):
+        return tree.clone()
+    if isinstance(tree, tuple):
+        branches = map(_clone, tree)
+        return type(tree)(*branches) if hasattr(tree, "_fields") else tuple(branches)
+    return tree
