@@ -5,7 +5,7 @@ For listwise learning, a batch holds whole questions.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -56,31 +56,6 @@ class MatchBatch(NamedTuple):
     def to(self, device: torch.device | str) -> "MatchBatch":
         """The same batch on another device."""
         return MatchBatch(*(tensor.to(device, non_blocking=True) for tensor in self))
-
-
-class PairCorpus(Protocol):
-    """Every pair of a question and a candidate, encoded."""
-
-    @property
-    def labels(self) -> NDArray[np.float32]:
-        """Which candidates are right."""
-        ...
-
-    @property
-    def question_lengths(self) -> NDArray[np.int64]:
-        """Tokens of the question of each pair."""
-        ...
-
-    @property
-    def sentence_lengths(self) -> NDArray[np.int64]:
-        """Tokens of the sentence of each pair."""
-        ...
-
-    def __len__(self) -> int: ...
-
-    def batch(self, indices: NDArray[np.int64]) -> Any:
-        """The pairs at these indices, as the network reads them."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -222,6 +197,10 @@ class JointCorpus:
         chosen = [self.pairs[index] for index in indices]
         firsts = torch.tensor([pair.first for pair in chosen])
         return JointBatch(*pad_texts([pair.ids for pair in chosen]), firsts, torch.from_numpy(self.labels[indices]))
+
+
+PairCorpus = MatchCorpus | JointCorpus
+"""Every pair of a question and a candidate, as the network reads them."""
 
 
 _BATCHES_PER_POOL = 50
