@@ -6,9 +6,8 @@ import numpy as np
 import torch
 
 from antiphon.data.batch import Batch
-from antiphon.models.attention import Attention
-from antiphon.models.encoder_decoder import EncoderDecoder
 from antiphon.models.left_to_right import copies_unknown
+from antiphon.models.recurrent import Attention, EncoderDecoder
 from antiphon.models.transducer import Transducer
 from antiphon.models.transformer import Transformer
 from antiphon.torch_free.vocab import END, SPECIALS, UNKNOWN

@@ -3,9 +3,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from antiphon.decode.allowed_tokens import never_written
 from antiphon.decode.beam_search import search_outputs
 from antiphon.decode.streams import TransducerStreams
+from antiphon.models.left_to_right import never_written
 from antiphon.torch_free.stream_policies import BeamPolicy, GreedyPolicy
 from antiphon.torch_free.vocab import END
 from tests.decode.small_models import batch_of, every_output, pair, sources

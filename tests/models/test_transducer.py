@@ -5,8 +5,8 @@ import torch
 
 from antiphon.data.batch import Batch
 from antiphon.lattice import log_marginal, posteriors
+from antiphon.models import transducer_network
 from antiphon.models.transducer import Transducer
-from antiphon.nn import token_logits
 from antiphon.torch_free.vocab import END, UNKNOWN, CopiedWords
 from tests.lattice.every_path import listed_log_marginal
 from tests.networks import build_network
@@ -67,7 +67,7 @@ def test_label_smoothing_mixes_the_token_of_each_cell_with_the_mean_of_all(choic
 def test_tokens_that_a_gpu_pads_the_vocabulary_with_are_not_smoothed(monkeypatch):
     model, batch = model_of(), Batch.of([ids(4, 5, 6)], [ids(4, 5)])
     expected = model.log_prob(batch, 0.3)
-    monkeypatch.setattr(token_logits, "kernels_can_run", lambda tensor: True)
+    monkeypatch.setattr(transducer_network, "kernels_can_run", lambda tensor: True)
     assert model.train().encode(batch)[0].logits.shape[2] == 8
     torch.testing.assert_close(model.log_prob(batch, 0.3), expected)
 

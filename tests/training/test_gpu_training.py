@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from antiphon.data.batch import Batch
-from antiphon.models.language_model import LanguageModel
+from antiphon.models.recurrent import LanguageModel
 from antiphon.recipe.recipe_file import find_recipe, load_recipe
 from antiphon.training.distributed import BatchShard
 from antiphon.training.fit import train

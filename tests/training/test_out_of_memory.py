@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 
 from antiphon.data.batch import Batch
 from antiphon.exceptions import RunError
-from antiphon.models.sequence_model import log_prob
+from antiphon.models.left_to_right import log_prob
 from antiphon.ranking.question_batches import MatchCorpus
 from antiphon.recipe.recipe_file import load_recipe
 from antiphon.torch_free.vocab import PAD

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from antiphon.cli.options import load_run
 from antiphon.console import PlainConsole
 from antiphon.exceptions import RunError
-from antiphon.ranking.question_files import (
+from antiphon.ranking.questions import (
     Judgements,
     Question,
     QuestionSet,

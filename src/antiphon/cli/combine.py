@@ -119,7 +119,7 @@ def ensemble(
     Examples:
       antiphon ensemble runs/seed1 runs/seed2 runs/seed3 --out runs/three
     """
-    from antiphon.ranking.ensemble_rankers import ensemble_rankers
+    from antiphon.ranking.saved_rankers import ensemble_rankers
     from antiphon.recipe.kinds import KINDS
     from antiphon.runs.combined_runs import ensemble_runs
     from antiphon.runs.run_folder import RunFolder

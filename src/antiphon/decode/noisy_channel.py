@@ -27,14 +27,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from antiphon.data.batch import Batch
-from antiphon.decode.allowed_tokens import with_prefix
-from antiphon.decode.beam_search import Beam, BeamSearch, Extensions, Pruned, Rescorer, search_outputs
+from antiphon.decode.beam_search import Beam, BeamSearch, Extensions, Pruned, Rescorer, scatter_to_slots, search_outputs
 from antiphon.decode.channel_lattice import ChannelLattice, ChannelRows
 from antiphon.lattice.moves import IMPOSSIBLE
-from antiphon.models.left_to_right import AlignedModel, LeftToRight
+from antiphon.models.left_to_right import AlignedModel, LeftToRight, with_prefix
 from antiphon.models.noisy_channel import NoisyChannel
 from antiphon.nn.recurrent import LSTMState, select_states
-from antiphon.nn.slots import scatter_to_slots
 from antiphon.torch_free.hypothesis import (
     UNFINISHED_FACTOR,
     BeamSettings,

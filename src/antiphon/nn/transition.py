@@ -1,4 +1,4 @@
-"""The transition model of the transducer: log odds of writing, rather than reading on, in each cell.
+"""The transition model of the transducer: log odds of writing, rather than reading, in each cell.
 
 Both kinds split a cell into a source part and a target part, which broadcast against each other, so that a search can
 compute each part only once.

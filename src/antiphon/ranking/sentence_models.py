@@ -11,8 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from antiphon.nn.dropout import Dropout
-from antiphon.nn.recurrent import LSTM, mirror_index, take_flat, valid_positions
+from antiphon.nn.recurrent import LSTM, Dropout, mirror_index, take_flat, valid_positions
 
 Pooling = Literal["mean", "cls", "max"]
 """The mean of all states, the first state, or the maximum of each of their elements."""

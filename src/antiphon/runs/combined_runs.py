@@ -9,8 +9,8 @@ from torch import Tensor
 
 from antiphon.exceptions import RunError
 from antiphon.models.ensemble_model import Ensemble, Mean, MemberIds
-from antiphon.models.language_model import LanguageModel
 from antiphon.models.noisy_channel import NoisyChannel
+from antiphon.models.recurrent import LanguageModel
 from antiphon.models.transducer import Transducer
 from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.model_sections import (

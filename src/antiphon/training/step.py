@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
 from antiphon.data.batch import Batch
+from antiphon.device import join_side_streams
 from antiphon.exceptions import RunError
-from antiphon.nn.cuda_streams import join_side_streams
 from antiphon.terminal import Say
 from antiphon.training.distributed import BatchShard, average_gradients
 from antiphon.training.optimisation import EMA

@@ -9,8 +9,7 @@ from typing import NamedTuple, cast
 from antiphon.data.batch import Batch
 from antiphon.exceptions import InputError, RecipeError
 from antiphon.metrics.output_metrics import Outputs, score_outputs
-from antiphon.models.left_to_right import LeftToRight, copies_unknown
-from antiphon.models.token_likelihood import output_log_probs
+from antiphon.models.left_to_right import LeftToRight, copies_unknown, output_log_probs
 from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import build_beam, build_search, task_metrics

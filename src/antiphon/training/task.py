@@ -14,7 +14,7 @@ from antiphon.data.batch import Batch
 from antiphon.data.corpus import Corpus
 from antiphon.decode.alignments import add_alignments, replace_unknown
 from antiphon.metrics.output_metrics import Outputs, perplexity, score_outputs
-from antiphon.models.sequence_model import log_prob
+from antiphon.models.left_to_right import log_prob
 from antiphon.models.transducer import Transducer
 from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.schema import Recipe
