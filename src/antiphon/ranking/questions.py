@@ -18,7 +18,7 @@ from antiphon.terminal import Say, count_of
 from antiphon.torch_free.files import read_lines
 
 if TYPE_CHECKING:
-    from antiphon.recipe.schema import DataSection
+    from antiphon.recipe.sections import DataSection
 
 QuestionSet = Literal["all", "answerable", "mixed"]
 """Every question, those with a right candidate, or those with both a right and a wrong one."""
