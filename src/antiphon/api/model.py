@@ -1,6 +1,8 @@
 """Trained models: how they are loaded, and what every kind has; a kind refuses what it cannot do."""
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Unpack
 
@@ -19,6 +21,7 @@ from antiphon.api.evaluation import (
 )
 from antiphon.api.word_links import LinkOptions, WordLinker, WordLinks
 from antiphon.device import choose_device
+from antiphon.exceptions import AntiphonError
 from antiphon.metrics.breakdown import EVERY_BREAKDOWN, By
 from antiphon.metrics.delay import Delays, score_delays
 from antiphon.metrics.gold_links import GoldLinks
@@ -47,6 +50,32 @@ from antiphon.torch_free.readers import Pair, Source
 from antiphon.torch_free.results import Alignment, Evaluation, Ranked
 from antiphon.torch_free.streams import Timed, run_streams
 from antiphon.training.prepare import pairs_of
+
+_IN_PYTHON = {
+    "antiphon train --resume": "resume=True",
+    r"--(resume|force)\b": r"\1=True",
+    r"--set ([\w.]+)=(\w+)": r'settings={"\1": "\2"}',
+    r"another --out\b": "another folder",
+    r"--(out|device)\b": r"\1",
+}
+"""Options of commands in messages, and what they are called in Python."""
+
+
+def in_python(message: str) -> str:
+    """A message in the words of Python instead of those of commands."""
+    for option, argument in _IN_PYTHON.items():
+        message = re.sub(option, argument, message)
+    return message
+
+
+@contextmanager
+def errors_in_python() -> Iterator[None]:
+    """Inside, errors speak of arguments instead of options."""
+    try:
+        yield
+    except AntiphonError as error:
+        error.args = (in_python(str(error)),)
+        raise
 
 
 class Model(PredictionInterface):
@@ -231,6 +260,7 @@ class Model(PredictionInterface):
         raise NotImplementedError
 
 
+@errors_in_python()
 def load(run: str | Path, *, device: str = "auto", threads: int | None = None, settings: Settings = ()) -> Model:
     """The trained model of a run, to predict, score, align, rank and evaluate.
 
