@@ -31,7 +31,7 @@ from antiphon.recipe.recipe_paths import paths_in_run
 from antiphon.recipe.schema import Recipe, TokenKind, token_kinds
 from antiphon.storage.atomic import final_location, locked, resolved
 from antiphon.storage.commit import changed_run, check_new_run, commit_new_run, recover
-from antiphon.storage.manifest import MANIFEST, PARTS, holds_run, read_verified
+from antiphon.storage.manifest import LITE_SETTINGS, MANIFEST, PARTS, holds_run, read_verified
 from antiphon.storage.packed_run import UnpackedRun, unpacked_run
 from antiphon.storage.staging import staged_folder, staging_folder
 from antiphon.torch_free.codec import (
@@ -87,6 +87,10 @@ class RunFolder:
             return cls(unpacked.folder, unpacked=unpacked)
         if not path.exists():
             raise RunError(f"{path}: no such folder, expected a run folder")
+        if (path / LITE_SETTINGS).is_file() and not holds_run(path):
+            raise RunError(
+                f"{path}: an exported run, expected a run folder; python -m antiphon.lite {path} FILE predicts with it"
+            )
         if not holds_run(path):
             raise RunError(f"{path}: not a run folder, expected one with a {MANIFEST} in it{_runs_inside(path)}")
         manifest = read_verified(path, checkpoint=checkpoint)
