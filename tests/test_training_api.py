@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -76,6 +77,83 @@ def test_callbacks_hear_of_every_epoch(data, tmp_path):
     epochs = Epochs()
     antiphon.train("toy", tmp_path / "run", settings=SMALL | data, callbacks=[epochs])
     assert epochs.heard == ((1, True), (2, True))
+
+
+def test_a_callback_ends_training_and_keeps_the_best_epoch(data, tmp_path):
+    class Enough(antiphon.Callback):
+        def on_epoch_end(self, epoch, metrics, model):
+            self.stop_training = epoch == 2
+
+    settings = SMALL | data | {"train.max_epochs": 4}
+    model = antiphon.train("toy", tmp_path / "run", settings=settings, callbacks=[Enough()])
+    metrics = json.loads((tmp_path / "run/metrics.json").read_text())
+    assert metrics["epochs"] == 2
+    assert model.predict(["badu"])[0].text is not None
+    longer = antiphon.train("toy", tmp_path / "run", settings=settings | {"train.max_epochs": 5}, resume=True)
+    assert json.loads((tmp_path / "run/metrics.json").read_text())["epochs"] == 5
+    assert_same_weights(longer, antiphon.train("toy", tmp_path / "whole", settings=settings | {"train.max_epochs": 5}))
+
+
+def rows_of(file):
+    return [line.split("\t") for line in file.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("form", ["lists", "tuples", "pandas", "polars", "mapping"])
+def test_pairs_train_what_their_file_trains(trained, data, tmp_path, form):
+    pairs = {}
+    for name in ("train", "dev"):
+        rows = rows_of(data[f"data.{name}"])
+        columns = dict(zip(("source", "target"), map(list, zip(*rows, strict=True)), strict=True))
+        if form in ("pandas", "polars"):
+            columns = pytest.importorskip(form).DataFrame(columns)
+        pairs[f"{name}_pairs"] = {"lists": rows, "tuples": list(map(tuple, rows))}.get(form, columns)
+    assert_same_weights(antiphon.train("toy", tmp_path / "run", settings=SMALL, **pairs), trained)
+    assert not list(Path(tempfile.gettempdir()).glob("antiphon-pairs-*"))
+
+
+def test_pairs_with_features_are_written_in_the_columns_of_the_recipe(tmp_path):
+    pairs = [(word, f"{word}{tag[-1].lower()}", tag) for word in words(20) for tag in ("N;SG", "N;PL")]
+    settings = {"model.kind": "suffix_rule", "data.columns": "features source target"}
+    model = antiphon.train("inflection", tmp_path / "run", settings=settings, train_pairs=pairs, dev_pairs=pairs[:4])
+    assert model.evaluate(pairs).metrics["accuracy"].value == 100
+
+
+@pytest.mark.parametrize(
+    ("pairs", "message"),
+    [
+        ([], "train_pairs: no pairs, expected at least one"),
+        ("pairs", "train_pairs: a single input 'pairs', expected a list"),
+        ([("a\tb", "c")], "train_pairs: pair .*: a tab or a line break, expected none"),
+        ([("a", "\ud800")], "train_pairs: .* is no character, expected text"),
+        ([("a", "b", "N"), ("a", "b")], "no features, but the run was trained with them"),
+        ([5], "pair 5: expected"),
+        ({"source": ["a"]}, "frame: no column 'target', expected it among source"),
+    ],
+)
+def test_pairs_that_cannot_be_trained_on_are_refused_in_a_sentence(data, tmp_path, pairs, message):
+    with pytest.raises(antiphon.AntiphonError, match=message):
+        antiphon.train("toy", tmp_path / "run", settings=SMALL | data, train_pairs=pairs)
+    assert not (tmp_path / "run").exists()
+
+
+def test_errors_speak_of_arguments_instead_of_options(trained, data, tmp_path):
+    out = tmp_path / "run"
+    antiphon.train("toy", out, settings=SMALL | data)
+    for call in (
+        lambda: antiphon.train("toy", out, settings=SMALL | data),
+        lambda: antiphon.train("g2p", tmp_path / "other"),
+        lambda: antiphon.train("toy", tmp_path / "other", settings=data, device="cuda:x"),
+        lambda: antiphon.load(out, device="tpu"),
+    ):
+        with pytest.raises(antiphon.AntiphonError) as caught:
+            call()
+        assert "--" not in str(caught.value)
+    with pytest.raises(antiphon.RunError, match="resume=True continues a training, force=True replaces the run"):
+        antiphon.train("toy", out, settings=SMALL | data)
+
+
+def test_lists_are_pairs_too(trained):
+    assert trained.evaluate([["badu", "baaduun"]]).to_dict() == trained.evaluate([("badu", "baaduun")]).to_dict()
 
 
 def test_a_run_can_be_made_longer_and_is_replaced_only_by_force(trained, data, tmp_path):

@@ -3,19 +3,24 @@
 import sys
 
 from antiphon.child_processes import end_silently_on_ctrl_c, follow_parent
-from antiphon.exceptions import InstallError, check_installed
+from antiphon.exceptions import InstallError, check_installed, lacks_memory
 
 
 def main() -> None:
-    """Runs a verb; without PyTorch, says what to install and exits with status 2."""
+    """Runs a verb; without PyTorch or memory to import commands, says so and exits with status 2."""
     end_silently_on_ctrl_c()
     try:
         check_installed("torch", "torch", "the command antiphon")
     except InstallError as error:
         print(f"antiphon: {error}; exported models need only antiphon.lite", file=sys.stderr)
         sys.exit(2)
-    from antiphon.cli import main as run
-
+    try:
+        from antiphon.cli import main as run
+    except ImportError as error:
+        if not lacks_memory(error):
+            raise
+        print("antiphon: out of memory, expected more, or a higher ulimit -v", file=sys.stderr)
+        sys.exit(2)
     run()
 
 

@@ -45,6 +45,11 @@ def how_to_install(extra: str) -> str:
     return f"pip install -e '.[{extra}]' in a checkout of Antiphon"
 
 
+def lacks_memory(error: ImportError) -> bool:
+    """Whether a library could not be mapped into memory."""
+    return any(text in str(error).lower() for text in ("failed to map segment", "cannot allocate memory"))
+
+
 def is_disk_full(error: OSError) -> bool:
     """Whether the disk is full."""
     return error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)

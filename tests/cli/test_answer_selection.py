@@ -80,7 +80,10 @@ def test_every_sentence_model_learns_toy_questions(antiphon, toy, sentence):
 
 
 def test_attention_learns_toy_questions_and_says_what_it_looks_at(antiphon, toy, attentive):
-    assert evaluate(antiphon, attentive, toy / "test.tsv")["map"]["value"] > 0.9
+    metrics = evaluate(antiphon, attentive, toy / "test.tsv")
+    assert metrics["map"]["value"] > 0.9
+    piped = antiphon("evaluate", attentive, "-", "--json", stdin=(toy / "test.tsv").read_bytes())
+    assert json.loads(piped.out)["metrics"] == metrics
     explained = antiphon("predict", attentive, toy / "test.tsv", "--explain")
     best = json.loads(explained.out.splitlines()[0])["ranking"][0]
     assert [word for word, _ in best["attention"]] == best["sentence"].split()

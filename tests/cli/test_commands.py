@@ -61,10 +61,28 @@ def test_predict_gives_json_lines_with_nbest_and_alignment(toy_run, antiphon):
     assert len(scores) == 3
     assert scores == sorted(scores, reverse=True)
     assert [column for _, column in first["alignment"]] == list(range(len(first["tokens"])))
-    assert all(0 <= row < len(first["source_symbols"]) for row, _ in first["alignment"])
     assert empty["prediction"] is None
     assert empty["probability"] is None
     assert empty["reason"] == "the input is empty"
+
+
+def test_predict_and_align_link_the_same_positions(toy_run, antiphon):
+    prediction = json.loads(antiphon("predict", toy_run, "--format", "jsonl", stdin=b"kito\n").out)
+    last = len(prediction["source_symbols"]) - 1
+    assert package.load(toy_run).predict(["kito"])[0].nbest[0].rows[-1] == last  # "n" is written at the end symbol
+    pair = f"kito\t{prediction['prediction']}\n".encode()
+    aligned = json.loads(antiphon("align", toy_run, "-", "--format", "jsonl", stdin=pair).out)
+    assert prediction["alignment"] == aligned["alignment"]
+    assert max(row for row, _ in prediction["alignment"]) == last - 1
+
+
+def test_pairs_come_from_standard_input_too(toy_run, antiphon, tmp_path):
+    file = write_pairs(tmp_path / "pairs.tsv", 5)
+    for command in (["evaluate", "--json"], ["errors", "--format", "jsonl"]):
+        wanted = antiphon(command[0], toy_run, file, *command[1:]).out.replace(str(file), "standard input")
+        assert antiphon(command[0], toy_run, "-", *command[1:], stdin=file.read_bytes()).out == wanted
+    assert "standard input:1: 1 column" in antiphon("evaluate", toy_run, "-", stdin=b"alone\n").err
+    assert "expected a regular file" in antiphon("compare", toy_run, toy_run, "-", stdin=file.read_bytes()).err
 
 
 def test_align_writes_pharaoh_json_and_pictures(toy_run, antiphon, tmp_path):

@@ -8,6 +8,7 @@ import sys
 import tempfile
 import threading
 from contextlib import suppress
+from types import SimpleNamespace
 
 import pytest
 
@@ -124,6 +125,24 @@ def test_a_lack_of_memory_is_one_sentence(antiphon, toy_run, monkeypatch):
     monkeypatch.setattr("antiphon.data.batch.Batch.from_padded", exhausted)
     for verb in (["predict", toy_run], ["align", toy_run, "src/antiphon/recipe/shipped/toy/dev.tsv"]):
         assert_refused(antiphon(*verb, stdin=b"badu\n"), "out of memory")
+
+
+def test_libraries_that_do_not_fit_into_memory_are_one_sentence(monkeypatch, capsys):
+    from antiphon import __main__, cli
+
+    def import_large_library(*_):
+        raise ImportError("libtorch_cpu.so: failed to map segment from shared object")
+
+    monkeypatch.setattr("sys.argv", ["antiphon", "--version"])
+    monkeypatch.setattr(cli, "_run", import_large_library)
+    with pytest.raises(SystemExit, match="2"):
+        cli.main()
+    monkeypatch.delitem(sys.modules, "antiphon.cli")
+    monkeypatch.setattr(sys, "meta_path", [SimpleNamespace(find_spec=import_large_library), *sys.meta_path])
+    with pytest.raises(SystemExit, match="2"):
+        __main__.main()
+    refused = capsys.readouterr().err.splitlines()
+    assert [line.split(",")[0].split(" (")[0] for line in refused] == ["antiphon: out of memory"] * 2
 
 
 def test_a_mistake_of_the_program_keeps_its_traceback(monkeypatch):

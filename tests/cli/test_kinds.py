@@ -161,11 +161,23 @@ def test_compare_refuses_what_cannot_be_compared(antiphon, runs, tmp_path):
     language_model = antiphon("compare", runs / "attention", runs / "language_model", runs / "dev.tsv")
     assert language_model.status == 2
     assert "a run of kind language_model writes no outputs" in language_model.err
-    settings = ["--set", "data.min_count=300", "--set", "model.kind=suffix_rule"]
+    settings = ["--set", "data.target_tokens=words", "--set", "model.kind=suffix_rule"]
     assert antiphon("train", "toy", *settings, "--out", tmp_path / "other").status == 0
     other = antiphon("compare", runs / "attention", tmp_path / "other", runs / "dev.tsv")
     assert other.status == 2
-    assert "its target vocabulary" in other.err
+    assert "as other tokens than" in other.err
+
+
+def test_compare_leaves_out_the_perplexity_of_another_vocabulary(antiphon, runs, tmp_path):
+    settings = ["model.hidden_size=8", "train.max_epochs=1", "train.passes=1", "data.min_count=300"]
+    options = [part for setting in settings for part in ("--set", setting)]
+    assert antiphon("train", "toy", *options, "--out", tmp_path / "other").status == 0
+    compared = antiphon("compare", runs / "attention", tmp_path / "other", runs / "dev.tsv", "--format", "json")
+    assert "other: its target vocabulary differs" in compared.err
+    known, other = json.loads(compared.out)["systems"]
+    assert known["perplexity"] > 1
+    assert other["perplexity"] is None
+    assert 0 <= other["metrics"]["accuracy"]["value"] <= 100
 
 
 def test_further_references_count_and_must_have_as_many_lines(antiphon, runs, tmp_path):

@@ -192,6 +192,14 @@ def test_what_shards_cannot_read_or_write_is_refused(antiphon, rules, file, part
     assert not parts.exists()
 
 
+def test_a_folder_for_parts_has_no_name_of_a_file(antiphon, rules, file, tmp_path):
+    refused = antiphon("predict", rules, file, "--out", tmp_path / "x.txt")
+    assert (refused.status, list(tmp_path.glob("x*"))) == (2, [])
+    assert "x.txt: the name of a file, expected a folder" in refused.err
+    (tmp_path / "x.txt").mkdir()
+    assert antiphon("predict", rules, file, "--out", tmp_path / "x.txt").status == 0
+
+
 def test_folders_that_are_no_parts_are_not_joined(antiphon, rules, parts, tmp_path):
     assert "no parts.json in it, expected a folder of antiphon predict --out" in antiphon("join", rules).err
     assert antiphon("join", tmp_path / "none").status == 2

@@ -212,3 +212,5 @@ def test_a_file_of_blank_lines_is_not_read_to_its_end(tmp_path, monkeypatch, rea
     with pytest.raises(InputError, match=r"pairs\.tsv:5: 4 blank lines, expected fewer than lines with pairs"):
         list(read(file))
     assert len(list(read(write(tmp_path / "more.tsv", "a\tb\n\n" * 5)))) == 10
+    assert has_features(write(tmp_path / "two.tsv", "\n" * 2 + "a\tb\tN\n"))
+    assert not has_features(write(tmp_path / "three.tsv", "\n" * 3 + "a\tb\tN\n"))

@@ -49,7 +49,7 @@ def parse() -> argparse.Namespace:
 
 def prepare(template: Path) -> None:
     """Makes the sandbox, and keeps cases from waiting, drawing, or starting other processes."""
-    import antiphon.settings_search.trials
+    import antiphon.settings_search.search
     import antiphon.torch_free.files
     import antiphon.training.fit
     from antiphon.exceptions import RunError
@@ -65,7 +65,7 @@ def prepare(template: Path) -> None:
     os.chdir(template)
     sandbox.build(template)
     antiphon.torch_free.files.WRITER_SECONDS = 0.05
-    antiphon.settings_search.trials.run_trials = no_grid
+    antiphon.settings_search.search.SettingsSearch.joined = no_grid
 
 
 def campaign(options: argparse.Namespace, template: Path, folder: Path) -> tuple[Counter[tuple[str, str]], int]:

@@ -26,3 +26,13 @@ def test_rows_are_padded_to_a_multiple_of_eight_only_in_training(monkeypatch):
     layer = transducer_network.TokenLogits(3, 5)
     assert layer(torch.ones(2, 3)).shape == (2, 8)
     assert layer.eval()(torch.ones(2, 3)).shape == (2, 5)
+
+
+def test_computing_logits_changes_no_precision_of_other_threads(monkeypatch):
+    def refuse(_):
+        raise AssertionError("the precision of products belongs to the process")
+
+    monkeypatch.setattr(transducer_network, "kernels_can_run", lambda _: True)
+    monkeypatch.setattr(torch, "set_float32_matmul_precision", refuse)
+    layer = transducer_network.TokenLogits(3, 5)
+    layer(torch.ones(2, 3))[:, :5].sum().backward()

@@ -147,6 +147,8 @@ def test_a_setting_may_be_as_strange_as_a_recipe(tmp_path):
         ("data.train=3", "data.train = 3: input should be a path, or a list of two for parallel files"),
         ("data.nfc=maybe", "data.nfc = 'maybe': input should be true or false"),
         ("search.BEAM=3", "search.BEAM: unknown key, did you mean beam?"),
+        ("train.lr=0.1", "train.lr: unknown key, did you mean learning_rate?"),
+        ("model.type=attention", "model.type: unknown key, did you mean kind?"),
         ("search.xyzzy=3", "search.xyzzy: unknown key, expected one of antiphon settings"),
     ],
 )

@@ -67,6 +67,8 @@ def test_a_word_lists_all_settings_whose_key_contains_it(antiphon):
     [
         ("train.sed", "did you mean train.seed"),
         ("model.hiden_size", "did you mean model.hidden_size or model.embedding_size"),
+        ("train.lr", "did you mean train.learning_rate?"),
+        ("model.type", "did you mean model.kind?"),
         ("x", "expected a key"),
     ],
 )

@@ -3,13 +3,14 @@
 import json
 import os
 import shutil
+from dataclasses import asdict
 
 import pytest
 
 from antiphon import lite
 from antiphon.exceptions import RunError
 from antiphon.storage.atomic import STAGED, scratch_name
-from antiphon.storage.staging import render_sealed
+from antiphon.storage.staging import digest_file, render_sealed
 from tests.campaign.crashes import fingerprint
 
 OLD_NAME = ".antiphon-0123456789abcdef"
@@ -113,6 +114,22 @@ def test_odd_lists_of_files_are_one_sentence(antiphon, toy_run, exported, tmp_pa
     assert (result.status, result.err.count("\n")) == (2, 1), result.err
     with pytest.raises(RunError, match="damaged"):
         lite.load(folder)
+
+
+@pytest.mark.parametrize("listed", ["files", "removed"])
+def test_an_exported_run_that_names_files_elsewhere_is_refused_and_they_stay(
+    antiphon, toy_run, exported, tmp_path, listed
+):
+    folder, mine = shutil.copytree(exported, tmp_path / "lite"), tmp_path / "mine"
+    mine.write_text("mine")
+    for name in ("../mine", str(mine)):
+        files = json.loads((exported / "lite.json").read_text())["files"]
+        entry = {name: asdict(digest_file(mine))}
+        reseal(folder / "lite.json", **{"removed": [name]} if listed == "removed" else {"files": files | entry})
+        with pytest.raises(RunError, match="it names"):
+            lite.load(folder)
+        assert antiphon("export", toy_run, "--out", folder, "--force").status == 0
+        assert mine.read_text() == "mine"
 
 
 def test_a_loop_of_links_as_out_is_one_sentence(antiphon, toy_run, tmp_path):

@@ -94,6 +94,9 @@ def test_damaged_metrics_are_one_sentence(antiphon, run, content):
     assert result.status == 2
     assert "metrics.json: " in result.err
     assert result.err.count("\n") == 1
+    for combined in (["combine", "--direct", run], ["ensemble", run, run]):
+        assert antiphon(*combined, "--out", run.parent / "combined").status == 2
+        assert not (run.parent / "combined").exists()
 
 
 def test_a_checkpoint_of_another_model_is_refused(tmp_path):

@@ -1,6 +1,7 @@
 import csv
 import errno
 import json
+import shutil
 import subprocess
 import sys
 
@@ -18,6 +19,7 @@ from antiphon.torch_free.readers import Pair
 from antiphon.training.fit import train
 from antiphon.training.loop import Interrupted
 from antiphon.training.task import EpochBatches
+from tests.campaign.crashes import fingerprint
 from tests.sealing import seal_again
 from tests.shared_folders import filled_once
 from tests.toy import write_pairs
@@ -338,9 +340,12 @@ def test_a_damaged_checkpoint_is_named(recipe, tmp_path, kill_in_epoch):
     (tmp_path / "run" / "last.ckpt").write_bytes(b"nonsense")
     with pytest.raises(RunError, match=r"last\.ckpt: damaged, or changed by hand .* --force"):
         train(recipe(), tmp_path / "run", resume=True)
+    shutil.rmtree(tmp_path / "run" / "corpus")  # which would be written again
     seal_again(tmp_path / "run")
+    before = fingerprint(tmp_path)
     with pytest.raises(RunError, match=r"last\.ckpt: damaged .* --force starts again"):
         train(recipe(), tmp_path / "run", resume=True)
+    assert fingerprint(tmp_path) == before
 
 
 def test_what_training_leaves_out_is_reported(recipe, tmp_path):

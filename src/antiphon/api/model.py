@@ -4,7 +4,9 @@ A kind refuses what it cannot do. Models that rank are in ``ranking_model.py``.
 """
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,7 +23,7 @@ from antiphon.decode.alignments import add_alignments, replace_unknown
 from antiphon.decode.sampling import sample_outputs
 from antiphon.decode.streams import start_streams
 from antiphon.device import choose_device
-from antiphon.exceptions import RecipeError, RunError
+from antiphon.exceptions import AntiphonError, RecipeError, RunError
 from antiphon.metrics.breakdown import By
 from antiphon.metrics.gold_links import GoldLinks
 from antiphon.metrics.output_metrics import Outputs
@@ -46,6 +48,32 @@ from antiphon.torch_free.results import END_SYMBOL, Alignment, Evaluation, Ranke
 from antiphon.torch_free.streams import StreamGroup, Timed, run_streams
 from antiphon.torch_free.suffix_rule import RuleMixture, SuffixRules
 from antiphon.training.prepare import pairs_of
+
+_IN_PYTHON = {
+    "antiphon train --resume": "resume=True",
+    r"--(resume|force)\b": r"\1=True",
+    r"--set ([\w.]+)=(\w+)": r'settings={"\1": "\2"}',
+    r"another --out\b": "another folder",
+    r"--(out|device)\b": r"\1",
+}
+"""Options of commands in messages, and what they are called in Python."""
+
+
+def in_python(message: str) -> str:
+    """A message in the words of Python instead of those of commands."""
+    for option, argument in _IN_PYTHON.items():
+        message = re.sub(option, argument, message)
+    return message
+
+
+@contextmanager
+def errors_in_python() -> Iterator[None]:
+    """Inside, errors speak of arguments instead of options."""
+    try:
+        yield
+    except AntiphonError as error:
+        error.args = (in_python(str(error)),)
+        raise
 
 
 class Model(PredictionInterface):
@@ -350,6 +378,7 @@ class NoisyChannelModel(NeuralModel):
         return super()._streams(features, options)
 
 
+@errors_in_python()
 def load(run: str | Path, *, device: str = "auto", threads: int | None = None, settings: Settings = ()) -> Model:
     """The trained model of a run, to predict, score, align, rank and evaluate.
 

@@ -49,11 +49,11 @@ def predict(run: Path, file: Path, *, as_json: bool, explain: bool, device: str,
         print(json.dumps(as_object(question, candidates), ensure_ascii=False))
 
 
-def _read(file: Path) -> list[Question]:
+def _read(file: Path, *, labelled: bool = False) -> list[Question]:
     """The questions of a file, or of standard input."""
     if file != Path("-"):
-        return read_questions(file, print_note)
-    return parse_questions(read_standard_input(), STANDARD_INPUT, print_note)
+        return read_questions(file, print_note, labelled=labelled)
+    return parse_questions(read_standard_input(), STANDARD_INPUT, print_note, labelled=labelled)
 
 
 def trec_lines(rankings: Mapping[str, Mapping[str, float]], name: str) -> Iterator[str]:
@@ -141,7 +141,7 @@ def note_unmixed(questions: Sequence[Question], which: QuestionSet) -> None:
 
 def read_judged(file: Path, qrels: Path | None) -> tuple[list[Question], Judgements | None]:
     """Labelled questions, and the judgements that override their labels in the metrics."""
-    questions = read_questions(file, print_note, labelled=True)
+    questions = _read(file, labelled=True)
     judged = None if qrels is None else read_qrels(qrels)
     if judged is not None and qrels is not None:
         check_judgements(judged, questions, qrels)

@@ -21,6 +21,7 @@ from antiphon.cli.options import (
     refuse_options,
 )
 from antiphon.exceptions import InputError, RunError
+from antiphon.terminal import one_line, print_note
 from antiphon.torch_free.files import is_pipe
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def compare(
     *runs, file = paths
     if len(runs) < 2:
         raise InputError("compare: fewer than two runs, expected RUN RUN... FILE")
-    if is_pipe(file):
+    if file == Path("-") or is_pipe(file):
         raise InputError(f"{file}: a pipe or a device, expected a regular file, since every run reads it")
     kind = KINDS[RunFolder.open(runs[0]).recipe().model.kind]
     if kind.ranks:
@@ -96,7 +97,7 @@ def compare_outputs(
 
     first = load_predicting_run(runs[0], device, threads)
     test = read_test_set(first.recipe, [file], references)
-    results = [predict_all(runs[0], first, test, beam)]
+    results = [predict_all(runs[0], first, test, beam, first)]
     for run in runs[1:]:
         other = load_predicting_run(run, device, threads)
         if read_test_set(other.recipe, [file], references).pairs != test.pairs:
@@ -104,32 +105,44 @@ def compare_outputs(
                 f"{run}: reads {file} differently from {runs[0]} (columns, features or direction), expected runs that "
                 "read it the same way"
             )
-        check_same_vocabulary((run, other), (runs[0], first))
-        results.append(predict_all(run, other, test, beam))
+        check_same_tokens((run, other), (runs[0], first), test)
+        results.append(predict_all(run, other, test, beam, first))
     systems, outputs = zip(*results, strict=True)
     return compare(systems, outputs, task_metrics(first.recipe.data))
 
 
-def check_same_vocabulary(other: "tuple[Path, Model]", first: "tuple[Path, Model]") -> None:
-    """Refuses to compare two runs, each with its model, whose target vocabularies differ."""
-    (run, theirs), (first_run, vocab) = ((run, model.codec.target.vocab) for run, model in (other, first))
-    if theirs != vocab:
-        raise RunError(
-            f"{run}: its target vocabulary ({len(theirs):,} tokens) differs from that of {first_run} "
-            f"({len(vocab):,}), expected runs that share one; data.vocab_from takes that of another run"
-        )
+def check_same_tokens(other: "tuple[Path, Model]", first: "tuple[Path, Model]", test: "TestSet") -> None:
+    """Refuses to compare two runs, each with its model, whose metrics count different tokens; notes their vocabularies.
+
+    Vocabularies may differ: metrics are of text. Only perplexity depends on which tokens are known.
+    """
+    (run, theirs), (first_run, ours) = ((run, model.codec.target) for run, model in (other, first))
+    for pair in test.pairs:
+        if theirs.tokens(pair.target) != ours.tokens(pair.target):
+            raise RunError(
+                f"{run}: reads the target {one_line(pair.target)} as other tokens than {first_run}, expected runs with "
+                "the same target tokens and normalisation"
+            )
+    if theirs.vocab != ours.vocab:
+        print_note(f"{run}: its target vocabulary differs from that of {first_run}, so its perplexity is left out")
 
 
-def predict_all(run: Path, model: "Model", test: "TestSet", beam: int | None) -> "tuple[System, Outputs]":
-    """The outputs of a run, with their speed and the perplexity of the references."""
+def predict_all(
+    run: Path, model: "Model", test: "TestSet", beam: int | None, first: "Model"
+) -> "tuple[System, Outputs]":
+    """The outputs of a run, with their speed, and the perplexity of the references if it has the vocabulary of another.
+
+    Perplexities with other vocabularies cannot be compared.
+    """
     from antiphon.metrics.output_metrics import perplexity
     from antiphon.report.comparison import System
     from antiphon.runs.run_folder import RunFolder
     from antiphon.torch_free.readers import Source
 
     given = [(Source(pair.source, pair.features), pair.target) for pair in test.pairs]
+    can_score = model.can_score and model.codec.target.vocab == first.codec.target.vocab
     started = time.perf_counter()
     outputs = model.outputs(given, beam=beam, more_references=test.more_references)
     per_second = len(given) / (time.perf_counter() - started)
-    value = perplexity(sum(model.score(given)), model.target_tokens(given)).value if model.can_score else None
+    value = perplexity(sum(model.score(given)), model.target_tokens(given)).value if can_score else None
     return System(str(run), model.kind, RunFolder.open(run).metrics(), per_second, value), outputs

@@ -40,7 +40,10 @@ if TYPE_CHECKING:
     from antiphon.cli.options import TestSet
 
 TestFiles = Annotated[
-    list[Path], typer.Argument(metavar="FILE", help="Pairs: one TSV, or two parallel files. For rankers: questions.")
+    list[Path],
+    typer.Argument(
+        metavar="FILE", help="Pairs: a TSV, - for standard input, or two parallel files. For rankers: questions."
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, or one per bias of --sweep.")]
 Online = Annotated[bool, typer.Option("--online", help="Feed inputs token by token, and measure the delay too.")]

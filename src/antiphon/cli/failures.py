@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import typer
 
 from antiphon.child_processes import interrupt_status
-from antiphon.exceptions import AntiphonError
+from antiphon.exceptions import AntiphonError, lacks_memory
 from antiphon.storage.atomic import final_location
 from antiphon.terminal import in_whole_words, printable
 
@@ -182,8 +182,7 @@ def _discard_output() -> None:
 
 def _of_import(error: Any) -> Failure | None:
     """A library that cannot be mapped into memory; another import error is a bug."""
-    lacks_memory = any(text in str(error).lower() for text in ("failed to map segment", "cannot allocate memory"))
-    return Failure(2, f"out of memory ({error}), expected more, or a higher ulimit -v") if lacks_memory else None
+    return Failure(2, f"out of memory ({error}), expected more, or a higher ulimit -v") if lacks_memory(error) else None
 
 
 def _of_memory(_: Any) -> Failure:

@@ -220,6 +220,8 @@ def count_lines(file: Path) -> int | None:
         return sum(block.count(b"\n") for block in iter(lambda: content.read(2**20), b""))
 
 
+_FILE_SUFFIXES = {".txt", ".tsv", ".csv", ".json", ".jsonl", ".gz"}
+"""How names of text files end."""
 PART_LINES = 4096
 """Lines of a part by default: a multiple of the window, small enough to be lost, and few files for many lines."""
 
@@ -262,6 +264,7 @@ def predict_shard(
         option = "--shard" if part_lines is None else "--part-lines"
         raise InputError(f"{option}: no --out, expected a folder for the parts")
     _check_parts(file, part_lines)
+    _check_folder(out)
     cut = cut_file(file, part_lines or PART_LINES)
     folder = _start_folder(job, output_format, cut, out)
     missing = {*folder.missing()}
@@ -279,6 +282,15 @@ def _check_parts(file: Path, part_lines: int | None) -> None:
         raise InputError(f"{file}: standard input or a pipe, expected a file, which every shard can read")
     if part_lines is not None and part_lines > LINES_AT_ONCE and part_lines % LINES_AT_ONCE:
         raise InputError(f"--part-lines {part_lines}: expected at most {LINES_AT_ONCE}, or a multiple of it")
+
+
+def _check_folder(out: Path) -> None:
+    """Refuses a new folder with the name of a text file, which is probably meant to be one."""
+    if out.suffix.lower() in _FILE_SUFFIXES and not out.is_dir():
+        raise InputError(
+            f"{out}: the name of a file, expected a folder for the parts of a large file; without --out, outputs go "
+            f"to standard output: > {out}"
+        )
 
 
 def _start_folder(job: PredictionJob, output_format: OutputFormat, cut: "CutFile", out: Path) -> "PartFolder":

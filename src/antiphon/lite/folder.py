@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from antiphon.exceptions import RunError
 from antiphon.lite.settings_schema import check_settings
-from antiphon.storage.manifest import MANIFEST, MEMBERS, PARTS
+from antiphon.storage.manifest import LITE_SETTINGS, MANIFEST, MEMBERS, PARTS
 from antiphon.storage.staging import (
     check_format,
     digest_file,
@@ -45,7 +45,7 @@ from antiphon.torch_free.vocab import Vocab
 Read = TypeVar("Read")
 FORMAT = 1
 """The format that is written; the newest that can be read."""
-SETTINGS = "lite.json"
+SETTINGS = LITE_SETTINGS
 _MAX_BYTES = 2**26
 """Far larger than the settings of any run."""
 _FILES = (

@@ -5,7 +5,6 @@ The section ``model`` has a class for each kind; settings of other sections are 
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from operator import attrgetter
 from pathlib import Path
 from types import NoneType, UnionType
@@ -18,7 +17,16 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from antiphon.exceptions import RecipeError
 from antiphon.recipe.kinds import KINDS, Kind
 from antiphon.recipe.model_sections import ModelSection, TransducerSection
-from antiphon.recipe.sections import DataSection, SearchSection, Section, TokenKind, TrainSection, UsedBy, check_texts
+from antiphon.recipe.sections import (
+    DataSection,
+    SearchSection,
+    Section,
+    TokenKind,
+    TrainSection,
+    UsedBy,
+    check_texts,
+    nearest_names,
+)
 
 DEFAULT_KIND = TransducerSection().kind
 """The kind of a recipe that names none."""
@@ -254,7 +262,7 @@ def find_settings(key: str) -> list[Setting]:
     found = found or [each for each in settings if len(key) >= _SHORTEST_WORD and key.lower() in each.key]
     if found:
         return found
-    near = get_close_matches(key, dict.fromkeys(each.key for each in settings), n=3)
+    near = nearest_names(key, list(dict.fromkeys(each.key for each in settings)), most=3)
     hint = (
         f"did you mean {' or '.join(near)}?" if near else f"expected a key or one of {', '.join(Recipe.model_fields)}"
     )

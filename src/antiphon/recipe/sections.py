@@ -42,6 +42,19 @@ SettingGroup = Literal[
 """Settings that go together. Each kind of model says which groups it uses."""
 _LONGEST_SHOWN = 100
 """Maximum number of characters shown of a wrong value."""
+_OTHER_NAMES = {
+    "lr": "learning_rate",
+    "type": "kind",
+    "architecture": "kind",
+    "epochs": "max_epochs",
+    "steps": "max_updates",
+    "updates": "max_updates",
+    "bs": "batch_size",
+    "beam_size": "beam",
+    "metric": "dev_metric",
+    "ema": "ema_decay",
+}
+"""Usual names of settings elsewhere, and theirs here, which spelling alone does not find."""
 _PLAIN = {
     "tuple_type": "input should be a list",
     "list_type": "input should be a list",
@@ -286,11 +299,19 @@ def _explain(path: Sequence[str], problem: Mapping[str, Any], names: Mapping[str
     key = one_line(".".join(path))
     if problem["type"] == "extra_forbidden":
         beside = names if len(path) == 1 else names[path[0]]
-        near = get_close_matches(path[-1][:_LONGEST_SHOWN].lower(), list(beside), n=1)
+        near = nearest_names(path[-1], list(beside), most=1)
         return f"{key}: unknown key, " + (f"did you mean {near[0]}?" if near else "expected one of antiphon settings")
     if problem["type"] == "value_error":
         return str(problem["msg"]).removeprefix("Value error, ")
     return f"{key} = {show_value(problem['input'])}: {_expected(problem)}"
+
+
+def nearest_names(name: str, known: Sequence[str], *, most: int) -> list[str]:
+    """The names that are probably meant: the one that others call so, or the nearest; in a section or alone."""
+    name = name[:_LONGEST_SHOWN].lower()
+    section, dot, own = name.rpartition(".")
+    meant = f"{section}{dot}{_OTHER_NAMES.get(own, own)}"
+    return [meant] if meant in known else get_close_matches(name, known, n=most)
 
 
 def _texts(given: Any, key: str, depth: int) -> Iterator[tuple[str, str]]:

@@ -36,6 +36,8 @@ from antiphon.torch_free.vocab import SPECIALS, Vocab
 def combined_run(parts: Mapping[str, RunFolder], recipe: Recipe, out: Path, *, force: bool) -> Iterator[RunFolder]:
     """A folder with a recipe and copies of other runs, which becomes the run ``out`` at the end."""
     refuse_inside(out, parts.values())
+    for part in parts.values():
+        part.metrics()  # damaged ones are refused before anything is written
     with locked_folder(out), new_run(out, force=force) as run:
         for name, part in parts.items():
             copy_part(part, run.path / name)

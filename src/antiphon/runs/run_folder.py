@@ -31,6 +31,7 @@ from antiphon.recipe.schema import Recipe, token_kinds
 from antiphon.recipe.sections import TokenKind
 from antiphon.storage.atomic import final_location, locked, resolved
 from antiphon.storage.manifest import (
+    LITE_SETTINGS,
     MANIFEST,
     PARTS,
     changed_run,
@@ -95,6 +96,10 @@ class RunFolder:
             return cls(unpacked.folder, unpacked=unpacked)
         if not path.exists():
             raise RunError(f"{path}: no such folder, expected a run folder")
+        if (path / LITE_SETTINGS).is_file() and not holds_run(path):
+            raise RunError(
+                f"{path}: an exported run, expected a run folder; python -m antiphon.lite {path} FILE predicts with it"
+            )
         if not holds_run(path):
             raise RunError(f"{path}: not a run folder, expected one with a {MANIFEST} in it{_runs_inside(path)}")
         manifest = read_verified(path, checkpoint=checkpoint)

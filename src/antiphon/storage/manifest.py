@@ -38,6 +38,8 @@ from antiphon.storage.staging import (
 )
 
 MANIFEST = "manifest.json"
+LITE_SETTINGS = "lite.json"
+"""The file that lists those of an exported run, for ``antiphon.lite``."""
 CHECKPOINT = "last.ckpt"
 """Read only when training is resumed."""
 MEMBERS = tuple(f"member-{index}" for index in range(1, 17))

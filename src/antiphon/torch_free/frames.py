@@ -55,6 +55,24 @@ def predict_frame(model: "PredictionInterface", frame: Any, columns: Columns, op
     return kind.add(frame, columns.prefix, found)
 
 
+def is_frame(given: object) -> bool:
+    """Whether something is a frame and not a list of inputs."""
+    return isinstance(given, Mapping) or type(given).__module__.partition(".")[0] in _LIBRARIES
+
+
+def frame_pairs(frame: Any) -> list[tuple[str, str] | tuple[str, str, FeaturesLike]]:
+    """The pairs of a frame: its columns ``source`` and ``target``, and ``features`` if it has them."""
+    kind = _frame_kind(frame)
+    names = list(kind.names(frame))
+    for name in ("source", "target"):
+        if name not in names:
+            raise InputError(f"frame: no column {name!r}, expected it among {one_line(', '.join(map(str, names)))}")
+    source, target = (_texts(kind.read(frame, name), name) for name in ("source", "target"))
+    if "features" not in names:
+        return list(zip(source, target, strict=True))
+    return list(zip(source, target, _features(kind.read(frame, "features")), strict=True))
+
+
 def _added(predictions: "Iterable[Prediction]", names: Sequence[str]) -> Added:
     found: dict[str, list[Any]] = {name: [] for name in names}
     for prediction in predictions:

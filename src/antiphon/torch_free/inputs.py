@@ -16,8 +16,8 @@ FeaturesLike = str | Sequence[str]
 """Features as in a file (``"N;DAT;PL"``), or as a list."""
 SourceLike = str | tuple[str, FeaturesLike] | Source
 """A text, or a text with its features."""
-PairLike = Pair | tuple[SourceLike, str] | tuple[str, str, FeaturesLike]
-"""A source with its target: ``(source, target)`` or ``(text, target, features)``."""
+PairLike = Pair | tuple[SourceLike, str] | tuple[str, str, FeaturesLike] | list[str]
+"""A source with its target: ``(source, target)`` or ``(text, target, features)``; lists are taken too."""
 PairsLike = Iterable[PairLike] | str | Path
 """Pairs, or the path of a file of them."""
 Policy = Literal["greedy", "beam"]
@@ -136,7 +136,7 @@ def as_pair(pair: PairLike, *, reads_features: bool) -> tuple[Source, str]:
     """The source and the target of a pair: ``(source, target)`` or ``(text, target, features)``."""
     if isinstance(pair, Pair):
         return Source(pair.source, pair.features), pair.target
-    if not isinstance(pair, tuple) or len(pair) not in (2, 3) or not isinstance(pair[1], str):
+    if not isinstance(pair, tuple | list) or len(pair) not in (2, 3) or not isinstance(pair[1], str):
         raise InputError(
             f"pair {pair!r}: expected (source, target), or with features (source, target, features) or "
             "((source, features), target)"

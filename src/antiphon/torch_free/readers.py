@@ -227,8 +227,9 @@ def _cells(cells: Sequence[str], columns: ColumnOrder) -> tuple[str, str, str]:
 
 def _read_tsv(path: Path, features: bool | None, columns: ColumnOrder) -> Iterator[Pair]:
     width = 0
-    for line_number, line in enumerate(read_lines(path), 1):
-        where = f"{path}:{line_number}"
+    lines, name = numbered_lines(path)
+    for line_number, line in lines:
+        where = f"{name}:{line_number}"
         if not line.strip():
             yield Pair("", "", (), where)
             continue
@@ -247,9 +248,10 @@ def _read_tsv(path: Path, features: bool | None, columns: ColumnOrder) -> Iterat
 
 
 def _read_targets(path: Path, features: bool, swap: bool, columns: ColumnOrder) -> Iterator[Pair]:
-    for line_number, line in enumerate(read_lines(path), 1):
+    lines, name = numbered_lines(path)
+    for line_number, line in lines:
         cells = line.split("\t")
-        where = f"{path}:{line_number}"
+        where = f"{name}:{line_number}"
         if len(cells) > 3:
             raise InputError(f"{where}: {count_of(len(cells), 'column')}, expected text or source<TAB>target")
         source, target, tag = _cells(cells, columns) if len(cells) > 1 else (line, line, "")

@@ -177,8 +177,8 @@ class Prediction:
 
     @property
     def alignment(self) -> list[tuple[int, int]]:
-        """Pairs of a position in ``source_symbols`` and a position in the output, both from 0."""
-        return [(row, column) for column, row in enumerate(self.nbest[0].rows)] if self.nbest else []
+        """Pairs of positions in input and output, both from 0, as ``align`` has them."""
+        return _links(self.nbest[0].rows, self.source_symbols) if self.nbest else []
 
     @property
     def segments(self) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
@@ -212,9 +212,8 @@ class Alignment:
     method: str = "alignment"
 
     def links(self) -> list[tuple[int, int]]:
-        """Pairs of source and target positions without end symbols; tokens written at the end go to the last symbol."""
-        last = max(0, len(self.source_symbols) - 2)
-        return [(min(row, last), column) for column, row in enumerate(self.rows[:-1])]
+        """Pairs of positions in source and target, both from 0, without end symbols."""
+        return _links(self.rows[:-1], self.source_symbols)
 
     def to_dict(self) -> dict[str, Any]:
         """The object that ``antiphon align --format jsonl`` writes."""
@@ -231,6 +230,12 @@ class Alignment:
     def pharaoh(self) -> str:
         """The links as ``i-j`` pairs from 0, as word aligners write them."""
         return " ".join(f"{row}-{column}" for row, column in self.links())
+
+
+def _links(rows: Sequence[int], source_symbols: Sequence[str]) -> list[tuple[int, int]]:
+    """Input and output positions of every token; one that was written at the end of the input has its last symbol."""
+    last = max(0, len(source_symbols) - 2)
+    return [(min(row, last), column) for column, row in enumerate(rows)]
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,9 @@ class UpdateProgress:
 class Callback:
     """Called during training, on rank 0 alone; every method does nothing unless it is overridden."""
 
+    stop_training: bool = False
+    """Set to True by a method, it ends training after the epoch; the run is complete, with its best epoch so far."""
+
     def on_train_begin(self, history: History, max_epochs: int) -> None:
         """Called before the first epoch; ``history`` has the epochs before a resume, and grows during training."""
 

@@ -121,6 +121,7 @@ def _resume(recipe: Recipe, out: Path, say: Say) -> _Started | None:
     if run.metrics() and (settings == stored or is_shorter(settings, stored)):
         say(f"{out}: training has ended already, nothing to resume")
         return None
+    load_checkpoint(run.checkpoint)  # a damaged one is refused before anything is written
     if settings == stored:
         return _Started(resume_task(stored, run, say), run)
     refuse_stopped(run)

@@ -73,7 +73,7 @@ class TrainingLoop:
             try:
                 self._call(lambda callback: callback.on_train_begin(self.history, max_epochs))
                 while self.state.epoch < max_epochs and not self.history.has_converged:
-                    if not self._run_epoch():
+                    if not self._run_epoch() or self._is_stopped():
                         return
             finally:
                 self._call(lambda callback: callback.on_train_end())
@@ -169,6 +169,10 @@ class TrainingLoop:
 
         on_rank_zero(write)
         self._saved = time.monotonic()
+
+    def _is_stopped(self) -> bool:
+        """Whether a callback, which only rank 0 has, wants training to end."""
+        return broadcast(any(callback.stop_training for callback in self.callbacks))
 
     @property
     def is_waiting(self) -> bool:
