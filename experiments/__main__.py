@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from antiphon.exceptions import AntiphonError
-from experiments.records import RECORDS, append_record, format_table, read_records
+from experiments.records import RECORDS, Found, append_record, format_table, read_records
 from experiments.runner import Runner
 from experiments.table import load_table
 
@@ -48,7 +48,7 @@ def measure(given: argparse.Namespace) -> None:
             name = f"{job.row.name} / {job.set} / seed {job.seed}"
             print(f"{done}/{len(missing)} {name}: {value:.2f}, {record['cpu_seconds']:.0f} s", file=sys.stderr)
     print(f"{table.title}\n")
-    print(format_table(table, [(job, records[key]) for job, key in keys if key in records]))
+    print(format_table(table, [Found(job, records[key]) for job, key in keys if key in records]))
 
 
 if __name__ == "__main__":

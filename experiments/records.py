@@ -5,15 +5,37 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from experiments.table import Job, Row, Table
 
 RECORDS = Path(__file__).parent / "records.jsonl"
 
 Record = dict[str, Any]
+
+
+class Found(NamedTuple):
+    """A job and its record; not current if the recipe, or the data, have changed since it was measured."""
+
+    job: Job
+    record: Record
+    is_current: bool = True
+
+    @property
+    def value(self) -> float:
+        """The value of the table's metric."""
+        return float(self.record["metrics"][self.job.table.metric]["value"])
+
+
+def find_records(table: Table, name: str, records: Iterable[Record]) -> Iterator[Found]:
+    """The last record of each job of a table, whatever the data are that are here now."""
+    last = {(each["row"], each["set"], each["seed"]): each for each in records if each["table"] == name}
+    for job in table.jobs():
+        if record := last.get((job.row.name, job.set, job.seed)):
+            digests = {role: file["sha256"] for role, file in record["files"].items()}
+            yield Found(job, record, job.key(digests) == record["key"])
 
 
 def read_records(path: Path = RECORDS) -> dict[str, Record]:
@@ -61,29 +83,35 @@ def machine() -> str:
     return f"{platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__}"
 
 
-def format_table(table: Table, records: Iterable[tuple[Job, Record]]) -> str:
-    """The table in Markdown: means over seeds, their average over all sets, and the CPU seconds of a training."""
-    cells: dict[tuple[str, str], list[float]] = {}
-    seconds: dict[str, list[float]] = {}
-    for job, record in records:
-        value = record["metrics"][table.metric]["value"]
-        cells.setdefault((job.row.name, job.set), []).append(100 - value if table.show == "error" else value)
-        seconds.setdefault(job.row.name, []).append(record["cpu_seconds"])
+def format_table(table: Table, found: Iterable[Found]) -> str:
+    """The table in Markdown: means over seeds, their average over all sets, and the CPU seconds of a training.
+
+    A figure with ``*`` is of a recipe that has changed since.
+    """
+    cells: dict[tuple[str, str], list[Found]] = {}
+    for each in found:
+        cells.setdefault((each.job.row.name, each.job.set), []).append(each)
     lines = [f"| | {' | '.join(table.sets)} | average | seeds | CPU s |", "|---" * (len(table.sets) + 4) + "|"]
-    for row in table.row:
-        if not row.hidden:
-            lines.append(_line(table, row, cells, seconds.get(row.name, [])))
+    measured = {name for name, _ in cells}
+    lines += [_line(table, row, cells) for row in table.row if not row.hidden and row.name in measured]
     lines += [_published(table, system, figures) for system, figures in table.published.items()]
     return "\n".join(lines)
 
 
-def _line(table: Table, row: Row, cells: Mapping[tuple[str, str], list[float]], seconds: list[float]) -> str:
-    means = {name: sum(found) / len(found) for name in table.sets if (found := cells.get((row.name, name)))}
-    shown = [f"{means[name]:.1f}" if name in means else "" for name in table.sets]
-    average = f"**{sum(means.values()) / len(means):.2f}**" if len(means) == len(table.sets) else ""
-    seeds = max((len(cells.get((row.name, name), [])) for name in table.sets), default=0)
-    time = f"{sum(seconds) / len(seconds):.0f}" if seconds else ""
+def _line(table: Table, row: Row, cells: Mapping[tuple[str, str], list[Found]]) -> str:
+    columns = {name: found for name in table.sets if (found := cells.get((row.name, name)))}
+    means = {name: _mean([table.shown(each.value) for each in found]) for name, found in columns.items()}
+    all_found = [each for found in columns.values() for each in found]
+    mark = "" if all(each.is_current for each in all_found) else "*"
+    shown = [f"{means[name]:.1f}{mark}" if name in means else "" for name in table.sets]
+    average = f"**{_mean(means.values()):.2f}**{mark}" if len(means) == len(table.sets) else ""
+    seeds = max(map(len, columns.values()), default=0)
+    time = f"{_mean([each.record['cpu_seconds'] for each in all_found]):.0f}" if all_found else ""
     return f"| {row.name} | {' | '.join(shown)} | {average} | {seeds} | {time} |"
+
+
+def _mean(values: Collection[float]) -> float:
+    return sum(values) / len(values)
 
 
 def _published(table: Table, system: str, figures: Mapping[str, float]) -> str:

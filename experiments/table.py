@@ -63,6 +63,8 @@ class Table(_Section):
     """Rows of systems by columns of data sets."""
 
     title: str
+    text: str = ""
+    """A paragraph for docs/results.md: data, protocol, what the table says."""
     metric: str
     show: Literal["value", "error"] = "value"
     """``error`` shows 100 minus the value."""
@@ -86,6 +88,10 @@ class Table(_Section):
             if unknown := set(row.combine or ()) - set(names):
                 raise ValueError(f"row {row.name!r} combines rows that are not there: {', '.join(sorted(unknown))}")
         return self
+
+    def shown(self, value: float) -> float:
+        """A value of the metric as the table shows it."""
+        return 100 - value if self.show == "error" else value
 
     def find(self, name: str) -> Row:
         """The row of a name."""

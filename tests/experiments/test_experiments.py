@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 from experiments.made_data import make, spell_number
-from experiments.records import format_table, read_records
+from experiments.page import PAGE, write_page
+from experiments.records import Found, find_records, format_table, read_records
 from experiments.table import FOLDER, Table, load_table
 
 from antiphon.exceptions import AntiphonError
@@ -86,9 +87,25 @@ def test_averages_are_over_all_sets_or_missing() -> None:
     jobs = table.jobs()
     records = [{"metrics": {"accuracy": {"value": value}}, "cpu_seconds": 10.0} for value in (90.0, 80.0, 92.0, 84.0)]
     by_set = dict(zip([(job.seed, job.set) for job in jobs], records, strict=True))
-    found = [(job, by_set[job.seed, job.set]) for job in jobs]
+    found = [Found(job, by_set[job.seed, job.set]) for job in jobs]
     assert "| x | 9.0 | 18.0 | **13.50** | 2 | 10 |" in format_table(table, found)
-    assert "| x | 9.0 |  |  | 2 | 10 |" in format_table(table, [pair for pair in found if pair[0].set == "a"])
+    assert "| x | 9.0 |  |  | 2 | 10 |" in format_table(table, [each for each in found if each.job.set == "a"])
+
+
+def test_a_figure_whose_recipe_has_changed_since_is_marked(tmp_path: Path) -> None:
+    assert measure(tmp_path).returncode == 0
+    records = list(read_records(tmp_path / "records.jsonl").values())
+    table = load_table(str(tmp_path / "table.toml"))
+    (found,) = find_records(table, "table", records)
+    assert found.is_current
+    (tmp_path / "table.toml").write_text(TABLE.replace('"model.hidden_size" = 8', '"model.hidden_size" = 9'))
+    (changed,) = find_records(load_table(str(tmp_path / "table.toml")), "table", records)
+    assert not changed.is_current
+    assert f"{changed.value:.1f}* |" in format_table(changed.job.table, [changed])
+
+
+def test_the_page_of_results_says_what_the_records_say() -> None:
+    assert PAGE.read_text(encoding="utf-8") == write_page()
 
 
 @pytest.mark.parametrize(

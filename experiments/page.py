@@ -1,0 +1,56 @@
+"""Writes docs/results.md, which has a table for each table of experiments, and nothing without a record.
+
+``python -m experiments.page`` writes the page; a test keeps it equal to the records.
+"""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from experiments.records import RECORDS, Found, find_records, format_table, read_records
+from experiments.table import FOLDER, Table, load_table
+
+PAGE = Path(__file__).parents[1] / "docs/results.md"
+_HEAD = """<!-- not run: the data do not come with the package; written by python -m experiments.page -->
+
+# Results
+
+Every figure on this page has a record in `experiments/records.jsonl`: the commands, the settings as resolved, the
+seed, the digests of the data, the commit, the date and the machine. The command above a table measures what is
+missing of it; `DIR` is a folder of public data sets, whose layout the table's file in `experiments/tables` names.
+Accuracy is exact match after NFC. Values are means over the seeds; times are CPU seconds of one training with one
+thread. A figure with `*` is of a recipe that has changed since. Published figures of others are as they print them.
+What was tried on the way, and did not stay, is under [What was tried](experiments.md); figures of earlier code,
+without records, are under [Earlier figures](earlier-figures.md).
+"""
+
+
+def write_page(records: Path = RECORDS) -> str:
+    """The text of the page."""
+    return "\n".join([_HEAD, *_sections(list(read_records(records).values()))])
+
+
+def _sections(records: list[dict[str, object]]) -> Iterator[str]:
+    for path in sorted(FOLDER.glob("*.toml")):
+        table = load_table(str(path))
+        if found := list(find_records(table, path.stem, records)):
+            yield f"## {table.title}\n"
+            yield from ([table.text.strip() + "\n"] if table.text else [])
+            yield f"`python -m experiments {path.stem} --data DIR`\n"
+            yield format_table(table, found) + "\n"
+            yield _origin(table, found)
+
+
+def _origin(table: Table, found: Iterable[Found]) -> str:
+    """With what the figures of a table were measured."""
+    records = [each.record for each in found]
+    signature = records[0]["metrics"][table.metric]["signature"]
+    commits, machines, dates = (sorted({record[key] for record in records}) for key in ("commit", "machine", "date"))
+    days = sorted({date.split()[0] for date in dates})
+    return (
+        f"{table.metric}, `{signature}`; commit {', '.join(commits)}; {', '.join(days)}; {'; '.join(machines)}; "
+        f"{len(records)} runs.\n"
+    )
+
+
+if __name__ == "__main__":
+    PAGE.write_text(write_page(), encoding="utf-8")
