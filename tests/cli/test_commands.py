@@ -140,7 +140,7 @@ def test_a_run_with_features_has_a_vocabulary_of_them(antiphon, tmp_path):
     rows = [f"{word}\t{word + ending}\t{tag}\n" for word in words(150) for ending, tag in (("s", "N;PL"), ("", "N;SG"))]
     train.write_text("".join(rows))
     (tmp_path / "recipe.toml").write_text(
-        "[model]\nhidden_size = 32\ndropout = 0.0\n[train]\nlearning_rate = 0.01\nmax_epochs = 12\npasses = 1\n"
+        "[model]\nhidden_size = 32\ndropout = 0.0\n[train]\nlearning_rate = 0.01\nmax_epochs = 24\npasses = 1\n"
     )
     run = tmp_path / "run"
     settings = ["--set", f"data.train={train}", "--set", f"data.dev={train}", "--set", f"data.test={train}"]
