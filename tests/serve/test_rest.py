@@ -356,6 +356,18 @@ def test_the_access_log_is_one_json_object_per_request_without_what_was_asked(se
     assert "dagisecret" not in "".join(server.output)
 
 
+def test_every_answer_has_an_id_that_the_access_log_repeats(server):
+    def ids():
+        return [json.loads(line)["id"] for line in list(server.output)]
+
+    given = server.http.get("/missing", headers={"X-Request-Id": "of-the-proxy.7"}).headers["x-request-id"]
+    made = {server.http.get("/missing", headers={"X-Request-Id": name}).headers["x-request-id"] for name in ("", "a b")}
+    assert given == "of-the-proxy.7"
+    assert {len(name) for name in made} == {32}
+    assert len(made) == 2
+    assert eventually(lambda: made | {given} <= set(ids()))
+
+
 def test_the_access_log_counts_pairs_and_texts_as_inputs(server):
     server.ask("score", run="offline", pairs=[{"source": "da", "target": "k"}] * 3)
     server.ask("tokens", run="lm", texts=["k"] * 4)

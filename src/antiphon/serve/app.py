@@ -84,7 +84,7 @@ def create_app(service: Service) -> ASGIApp:
             allow_origins=access.origins,
             allow_methods=["GET", "POST"],
             allow_headers=["Authorization", "Content-Type"],
-            expose_headers=["Retry-After"],
+            expose_headers=["Retry-After", "X-Request-Id"],
         )
     return AccessLog(guarded, service.metrics, routes)
 
