@@ -12,7 +12,7 @@ from playwright.sync_api import sync_playwright
 
 import antiphon
 from antiphon.recipe.recipe_file import load_recipe
-from antiphon.recipe.settings import all_settings
+from antiphon.recipe.schema import all_settings
 from tests.page.chromium import find_chromium
 
 ROOT = Path(__file__).parent.parent

@@ -8,9 +8,9 @@ import torch
 from antiphon.data.batch import Batch
 from antiphon.decode.beam_search import BeamSearch, search_outputs
 from antiphon.decode.noisy_channel import NoisyChannelRescorer, search_noisy_channel, search_with_pruned
-from antiphon.models.language_model import LanguageModel
 from antiphon.models.left_to_right import copies_unknown
 from antiphon.models.noisy_channel import NoisyChannel
+from antiphon.models.recurrent import LanguageModel
 from antiphon.models.transducer import Transducer
 from antiphon.torch_free.hypothesis import Weights
 from antiphon.torch_free.vocab import END, UNKNOWN
