@@ -28,10 +28,10 @@ check: setup  ## format, lint and types
 	$(BIN)/mypy
 
 test: check  ## check, then every test that takes seconds
-	$(BIN)/pytest -n 2 --dist worksteal
+	$(BIN)/pytest -n 2 --dist worksteal --durations 25
 
 test-all: check  ## check, then every test
-	$(BIN)/pytest -n 2 --dist worksteal -m ''
+	$(BIN)/pytest -n 2 --dist worksteal --durations 25 -m ''
 
 test-gpu: setup  ## every test that needs a GPU, and all kernels on it
 	$(BIN)/pytest -v -m 'gpu or kernel'

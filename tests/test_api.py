@@ -183,7 +183,7 @@ def test_a_lexicon_answers_before_the_model(with_features):
     assert [candidate.text for candidate in found[1].nbest] == ["eins", "ein"]
     assert found[0].probability is None
     assert found[0].unknown == ()
-    assert found[0].to_dict()["from"] == "lexicon"
+    assert found[0].to_dict()["origin"] == "lexicon"
     again = with_features.predict([("badu", "N;SG")], lexicon=with_features.lexicon(listed))
     assert again[0].text == "eins"
 
@@ -215,11 +215,11 @@ def test_mistakes_and_improbable_pairs_come_as_objects(model, with_features):
 def test_what_comes_back_can_be_written_as_json(model):
     (prediction,) = model.predict(["baXdu"], nbest=2)
     shown = json.loads(json.dumps(prediction.to_dict()))
-    assert shown["prediction"] == prediction.text
+    assert shown["text"] == prediction.text
     assert shown["unknown"] == ["X"]
     assert len(shown["nbest"]) == 2
     (alignment,) = model.align([("badu", "baaduun")])
-    assert json.loads(json.dumps(alignment.to_dict()))["log_prob"] == alignment.log_prob
+    assert json.loads(json.dumps(alignment.to_dict()))["log_probability"] == alignment.log_probability
     assert json.loads(json.dumps(model.evaluate([("badu", "baaduun")]).to_dict()))["examples"] == 1
 
 

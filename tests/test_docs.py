@@ -8,10 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import sync_playwright
 
 import antiphon
 from antiphon.recipe.recipe_file import load_recipe
 from antiphon.recipe.schema import all_settings
+from tests.page.chromium import find_chromium
 
 ROOT = Path(__file__).parent.parent
 
@@ -42,6 +44,18 @@ def test_the_site_loads_nothing_from_elsewhere(site):
     for page in site.rglob("*.html"):
         for tag in re.findall(r"<(?:script|link|img|iframe)[^>]*>", page.read_text(encoding="utf-8")):
             assert not re.search(r"(?:src|href)=[\"']?(?:https?:)?//", tag), (page, tag)
+
+
+@pytest.mark.browser
+def test_the_site_is_searched_from_the_disk(site):
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=find_chromium(), args=["--no-sandbox"])
+        page = browser.new_page()
+        page.goto((site / "tutorials/inflection.html").as_uri())
+        page.get_by_placeholder("Search").press_sequentially("alignment")
+        page.locator(".md-search-result__link").first.wait_for()
+        assert page.locator(".md-search-result__link").first.get_attribute("href").startswith("file://")
+        browser.close()
 
 
 def test_the_files_of_the_tutorials_are_what_their_script_writes():

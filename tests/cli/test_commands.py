@@ -54,14 +54,15 @@ def test_predict_reads_files_of_pairs_and_gzip(toy_run, antiphon, tmp_path):
 def test_predict_gives_json_lines_with_nbest_and_alignment(toy_run, antiphon):
     result = antiphon("predict", toy_run, "--format", "jsonl", "--nbest", "3", "--beam", "5", stdin=b"badu\n\n")
     first, empty = map(json.loads, result.out.splitlines())
-    assert first.keys() >= {"source", "prediction", "score", "probability", "log_probability", "alignment", "nbest"}
+    assert first.keys() >= {"source", "text", "score", "probability", "log_probability", "alignment", "nbest"}
     assert sum(candidate["probability"] for candidate in first["nbest"]) <= 1.0 + 1e-6
     assert first["source"] == "badu"
     scores = [candidate["score"] for candidate in first["nbest"]]
     assert len(scores) == 3
     assert scores == sorted(scores, reverse=True)
     assert [column for _, column in first["alignment"]] == list(range(len(first["tokens"])))
-    assert empty["prediction"] is None
+    assert all(0 <= row < len(first["source_symbols"]) for row, _ in first["alignment"])
+    assert empty["text"] is None
     assert empty["probability"] is None
     assert empty["reason"] == "the input is empty"
 
@@ -130,7 +131,7 @@ def test_the_same_in_python(toy_run):
     assert len(best.token_probabilities) == len(best.tokens) + 1
     (alignment,) = model.align([("badu", prediction.text)])
     assert alignment.rows[:-1] == prediction.nbest[0].rows
-    assert alignment.log_prob == pytest.approx(log_prob, abs=1e-4)
+    assert alignment.log_probability == pytest.approx(log_prob, abs=1e-4)
     assert math.isfinite(alignment.posterior.sum())
     assert model.module.training is False
 

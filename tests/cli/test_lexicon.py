@@ -34,9 +34,9 @@ def test_listed_inputs_are_answered_from_the_file_and_marked(toy_run, lexicon, a
     assert result.err == f"antiphon: 2 inputs answered from {lexicon}\n"
     found = antiphon("predict", toy_run, "--lexicon", lexicon, "--format", "jsonl", stdin=b"badu\ndagi\n").out
     listed, asked = map(json.loads, found.splitlines())
-    assert (listed["from"], listed["probability"], listed["log_probability"]) == ("lexicon", None, None)
-    assert [candidate["prediction"] for candidate in listed["nbest"]] == ["One", "three"]
-    assert asked["from"] == "model"
+    assert (listed["origin"], listed["probability"], listed["log_probability"]) == ("lexicon", None, None)
+    assert [candidate["text"] for candidate in listed["nbest"]] == ["One", "three"]
+    assert asked["origin"] == "model"
     assert asked["probability"] > 0
     lines = antiphon("predict", toy_run, "--lexicon", lexicon, "--nbest", "1", stdin=b"badu\n").out
     assert lines == "1\t\tOne\n1\t\tthree\n"

@@ -19,7 +19,7 @@ def test_nbest_as_text_has_line_probability_and_output(toy_run, antiphon):
     assert all(float(probability) <= 1.0 for _, probability, _ in found)
     as_json = antiphon("predict", toy_run, "--nbest", "3", "--format", "jsonl", stdin=b"badu\n").out
     listed = json.loads(as_json)["nbest"]
-    assert [text for _, _, text in found[:3]] == [candidate["prediction"] for candidate in listed]
+    assert [text for _, _, text in found[:3]] == [candidate["text"] for candidate in listed]
     assert float(found[0][1]) == pytest.approx(listed[0]["probability"], rel=1e-4)
 
 

@@ -186,7 +186,7 @@ def test_an_input_without_text_has_no_score(online_run, antiphon):
         for line in antiphon("predict", online_run, "--format", "jsonl", stdin=b"da\n \n").out.splitlines()
     ]
     assert rows[0]["score"] < 0
-    assert (rows[1]["prediction"], rows[1]["score"], rows[1]["nbest"]) == (None, None, [])
+    assert (rows[1]["text"], rows[1]["score"], rows[1]["nbest"]) == (None, None, [])
     assert package.load(online_run).predict([" "])[0].probability is None
 
 

@@ -116,6 +116,14 @@ def test_the_slider_says_what_it_changes(call):
     assert call("delay", "delayOf", "beam", {"bias": 0, "margin": 2}, None)["value"] == "margin 2.0"
 
 
+def test_the_last_number_of_the_explanation_is_on_the_staircase_or_at_the_largest_attention(call):
+    lattice = {"source": ["a", "b", "c"], "rows": [0, 2], "method": "alignment"}
+    assert call("geometry", "badgePlaces", lattice, {"cellWidth": 100})[2:] == [[0.25, 0.15], [1.5, 1]]
+    attention = {**lattice, "rows": [2, 0], "method": "attention"}
+    assert call("geometry", "badgePlaces", attention, {"cellWidth": 100})[2:] == [[2.25, 0.15], [0.25, 1.15]]
+    assert len(call("geometry", "badgePlaces", {**lattice, "rows": []}, {"cellWidth": 100})) == 4
+
+
 def test_a_large_lattice_paints_only_what_is_seen(page):
     painted = page.evaluate(
         """async () => {

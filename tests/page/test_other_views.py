@@ -29,6 +29,18 @@ def test_an_emptied_form_has_no_ranking(screen):
     screen.wait("() => document.querySelectorAll('.ranking').length === 0")
 
 
+@pytest.mark.parametrize(
+    ("run", "field", "shown"), [("answers", "#sentences", ".ranking"), ("lm", "#language-text", ".reading")]
+)
+def test_what_is_refused_has_a_sentence_in_the_place_of_the_answer_before(screen, run, field, shown):
+    page = screen.open(run=run, text="daag")
+    screen.wait("shown => document.querySelectorAll(shown).length > 0", shown)
+    page.locator(field).fill("da" * 1001)
+    screen.wait("shown => document.querySelectorAll(shown).length === 0", shown)
+    assert "2,002 characters" in page.locator(".error:visible").inner_text()
+    screen.problems = [problem for problem in screen.problems if "status of 413" not in problem]
+
+
 def test_examples_of_questions_can_be_clicked(screen):
     page = screen.open(run="answers")
     page.locator("#answer-examples button").nth(1).click()

@@ -301,7 +301,7 @@ def test_what_the_page_asked_can_be_copied_as_curl_and_as_python(screen):
     answer = json.loads(
         subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     )
-    assert [each["text"] for each in answer["predictions"][0]["candidates"]] == screen.candidates
+    assert [each["text"] for each in answer["predictions"][0]["nbest"]] == screen.candidates
     page.get_by_role("button", name="Close").click()
     page.locator("#copy-curl").click()
     screen.wait("() => document.querySelector('#copied-text').value.startsWith('curl')")

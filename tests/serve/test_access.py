@@ -96,11 +96,17 @@ def test_the_login_form_refuses_many_fields_and_many_attempts(stranger):
     assert eventually(lambda: stranger.post("/login", data={"token": TOKEN}).status_code == 303)
 
 
-@pytest.mark.parametrize("origin", ["*", "null", "https://example.org/", "example.org", "https://a b", "https://A.org"])
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "*", "null", "https://example.org/", "example.org", "https://a b", "https://A.org", "https://a.org:443",
+        "http://a.org:80", "http://a.org:65536", "http://a.org:0", "http://[::1:8]:1:", "http://[:::]",
+    ],
+)  # fmt: skip
 def test_origins_that_no_browser_sends_are_refused(origin):
     with pytest.raises(InputError, match="--allow-origin"):
         Access(origins=(origin,))
-    assert Access(origins=("https://example.org", "http://[::1]:80")).origins
+    assert Access(origins=("https://example.org", "http://[::1]:8080", "http://a.org:443")).origins
 
 
 def test_where_one_run_is_served_requests_need_not_name_it(runs):

@@ -61,7 +61,7 @@ def test_a_token_file_is_read_and_an_empty_one_refused(tmp_path):
         read_token(None, file)
     assert read_token(None, None) is None
     file.write_text("secret", encoding="utf-16")
-    with pytest.raises(InputError, match="not UTF-8"):
+    with pytest.raises(InputError, match="one line of UTF-8"):
         read_token(None, file)
     file.unlink()
     os.mkfifo(file)
@@ -77,7 +77,12 @@ def test_a_token_file_that_is_no_text_or_no_file_is_refused_and_one_that_all_can
     file.write_bytes("secret".encode("utf-16"))
     file.chmod(0o600)
     os.mkfifo(pipe)
-    for given, said in (((None, file), "UTF-8"), ((None, pipe), "regular file"), (("\udcff", None), "UTF-8")):
+    for given, said in (
+        ((None, file), "UTF-8"),
+        ((None, pipe), "regular file"),
+        (("\udcff", None), "UTF-8"),
+        (("a\nb", None), "one line"),
+    ):
         with pytest.raises(InputError, match=said):
             read_token(*given)
     file.write_text("secret")

@@ -34,9 +34,10 @@ def same(answer, prediction):
     assert answer["text"] == prediction.text
     assert tuple(answer["tokens"]) == prediction.tokens
     assert [tuple(link) for link in answer["alignment"]] == prediction.alignment
-    is_noisy = bool(prediction.nbest[0].parts)
-    assert answer["probability"] == (None if is_noisy else pytest.approx(prediction.probability, rel=1e-4))
-    for found, wanted in zip(answer["candidates"], prediction.nbest, strict=True):
+    assert answer["probability"] == (prediction.probability and pytest.approx(prediction.probability, rel=1e-4))
+    assert answer.keys() == prediction.to_dict().keys()
+    assert answer["nbest"][0].keys() >= prediction.nbest[0].to_dict().keys()
+    for found, wanted in zip(answer["nbest"], prediction.nbest, strict=True):
         assert (found["text"], tuple(found["rows"])) == (wanted.text, wanted.rows)
         assert found["token_probabilities"] == pytest.approx(list(wanted.token_probabilities), rel=1e-4)
         assert found["score"] == pytest.approx(wanted.score, rel=1e-4)
@@ -58,14 +59,15 @@ def test_a_single_request_gives_the_very_numbers_of_predict(server, models):
 def test_the_parts_of_a_noisy_channel_add_up_to_its_score(server):
     weights = next(run for run in server.http.get("/api/runs").json()["runs"] if run["name"] == "noisy")["weights"]
     for prediction in server.ask("predict", run="noisy", inputs=WORDS, nbest=3)["predictions"]:
-        for candidate in prediction["candidates"]:
+        assert prediction["probability"] is None
+        for candidate in prediction["nbest"]:
             parts = candidate["parts"]
             assert sum(weights[name] * parts[name] for name in weights) == pytest.approx(candidate["score"], abs=1e-6)
 
 
 def test_outputs_begin_with_the_prefix_that_is_asked_for(server, models):
     (answer,) = server.ask("predict", run="offline", inputs=WORDS[:1], prefix=["k", "k"], nbest=2)["predictions"]
-    assert all(candidate["text"].startswith("kk") for candidate in answer["candidates"])
+    assert all(candidate["text"].startswith("kk") for candidate in answer["nbest"])
     (log_prob,) = models["offline"].score([(WORDS[0], answer["text"])])
     assert answer["log_probability"] == pytest.approx(log_prob, abs=1e-4)
 
@@ -185,11 +187,11 @@ def test_the_description_of_all_endpoints_has_examples_that_fit_and_loads_nothin
     assert server.http.get("/docs.css").headers["content-type"].startswith("text/css")
 
 
-def test_the_examples_of_answers_have_the_keys_of_real_ones(server):
-    from antiphon.serve.schemas import EXAMPLES
+def test_answers_have_the_schema_that_is_described_and_the_keys_of_its_example(server):
+    from antiphon.serve.schemas import EXAMPLES, schema_of
 
     asked = {
-        "predict": {"run": "offline", "inputs": ["dagi"]},
+        "predict": {"run": "offline", "inputs": ["dagi", " "]},
         "score": {"run": "offline", "pairs": [{"source": "da", "target": "daan"}]},
         "align": {"run": "offline", "pairs": [{"source": "da", "target": "daan"}]},
         "rank": {"run": "answers", "question": "which colour ?", "sentences": ["red"]},
@@ -197,9 +199,36 @@ def test_the_examples_of_answers_have_the_keys_of_real_ones(server):
         "lattice": {"run": "offline", "input": "dagi"},
         "cell": {"run": "offline", "input": "dagi", "target": ["d"], "row": 0, "column": 0},
     }
-    assert set(asked) == set(EXAMPLES)
-    for name, body in asked.items():
-        assert shape(server.ask(name, **body)) == shape(EXAMPLES[name]), name
+    answers = {name: server.ask(name, **body) for name, body in asked.items()}
+    answers["runs"] = server.http.get("/api/runs").json()
+    assert set(answers) == set(EXAMPLES)
+    described = server.http.get("/openapi.json").json()["paths"]
+    for name, answer in answers.items():
+        (route,) = described[f"/api/{name}"].values()
+        assert list(mismatches(answer, route["responses"]["200"]["content"]["application/json"]["schema"])) == []
+        assert shape(answer) == shape(EXAMPLES[name]), name
+    noisy = server.ask("predict", run="noisy", inputs=["dagi"])
+    assert list(mismatches(noisy, schema_of([EXAMPLES["predict"]]))) == []
+
+
+JSON_TYPES = {
+    "object": dict, "array": list, "string": str, "boolean": bool, "integer": int, "number": (int, float),
+    "null": type(None),
+}  # fmt: skip
+
+
+def mismatches(value, schema, where=""):
+    """The places in an answer that are not as the schema says."""
+    types = [schema.get("type", [])] if isinstance(schema.get("type"), str) else schema.get("type", [])
+    if types and not any(isinstance(value, JSON_TYPES[name]) for name in types):
+        yield f"{where}: {value!r}, described as {types}"
+    elif isinstance(value, dict):
+        yield from (f"{where}.{key}: missing" for key in schema.get("required", ()) if key not in value)
+        for key, each in value.items():
+            yield from mismatches(each, schema.get("properties", {}).get(key, {}), f"{where}.{key}")
+    elif isinstance(value, list):
+        for index, each in enumerate(value):
+            yield from mismatches(each, schema.get("items", {}), f"{where}[{index}]")
 
 
 def shape(value):
@@ -257,9 +286,8 @@ def test_answers_and_refusals_are_described_as_they_are(server):
             assert "422" not in route["responses"]
             refused = route["responses"]["4XX"]["content"]["application/json"]["schema"]
             assert list(refused["properties"]) == ["error"]
-            if path != "/api/runs":
-                schema = route["responses"]["200"]["content"]["application/json"]["schema"]
-                assert "run" in schema["properties"]
+            schema = route["responses"]["200"]["content"]["application/json"]["schema"]
+            assert {"run", "runs"} & set(schema["properties"])
 
 
 def test_the_page_is_served_from_memory_with_etags(server):
@@ -326,6 +354,18 @@ def test_the_access_log_is_one_json_object_per_request_without_what_was_asked(se
     assert entry["method"] == "POST"
     assert entry["seconds"] > 0
     assert "dagisecret" not in "".join(server.output)
+
+
+def test_every_answer_has_an_id_that_the_access_log_repeats(server):
+    def ids():
+        return [json.loads(line)["id"] for line in list(server.output)]
+
+    given = server.http.get("/missing", headers={"X-Request-Id": "of-the-proxy.7"}).headers["x-request-id"]
+    made = {server.http.get("/missing", headers={"X-Request-Id": name}).headers["x-request-id"] for name in ("", "a b")}
+    assert given == "of-the-proxy.7"
+    assert {len(name) for name in made} == {32}
+    assert len(made) == 2
+    assert eventually(lambda: made | {given} <= set(ids()))
 
 
 def test_the_access_log_counts_pairs_and_texts_as_inputs(server):

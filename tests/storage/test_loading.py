@@ -177,3 +177,14 @@ for save in (save_tensors, save_checkpoint):
         raise AssertionError(save)
 """
     run_python(program, tmp_path)
+
+
+def test_a_run_is_loaded_without_the_compiler_of_pytorch(toy_run):
+    program = """
+import sys
+import antiphon
+antiphon.load(sys.argv[1])
+assert "torch" in sys.modules
+assert "torch._dynamo" not in sys.modules
+"""
+    run_python(program, toy_run)

@@ -345,7 +345,7 @@ class NeuralModel(Model):
             target_symbols=(*self.codec.target.tokens(target), END_SYMBOL),
             rows=tuple(explanation.alignment.tolist()),
             posterior=explanation.weights.float().cpu().numpy(),
-            log_prob=log_prob(self.module, batch).item(),
+            log_probability=log_prob(self.module, batch).item(),
             method=kind.explanation,
         )
 

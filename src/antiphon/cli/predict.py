@@ -107,7 +107,7 @@ def predict(
     of its input, its probability and its text, separated by tabs.
 
     An input listed in --lexicon gets the outputs that are listed for it, in their
-    order and without probabilities; in JSON lines, "from" is "lexicon" for them.
+    order and without probabilities; in JSON lines, "origin" is "lexicon" for them.
 
     With --out, outputs are written as part files into a folder, which antiphon join
     puts together. Existing parts are skipped, so a command that was killed loses at

@@ -81,8 +81,10 @@ def read_token(token: str | None, file: Path | None) -> str | None:
         token = read_token_file(file)
     if token is not None and not token.strip():
         raise InputError(f"{file or '--token'}: empty, expected a token; openssl rand -hex 32 makes one")
-    if token is not None and not is_text(token):
-        raise InputError(f"{file or '--token'}: not UTF-8 text, expected a token; openssl rand -hex 32 makes one")
+    if token is not None and not token.isprintable():  # lone surrogates, as of bytes that are no UTF-8, are not either
+        raise InputError(
+            f"{file or '--token'}: not one line of UTF-8 text, expected a token; openssl rand -hex 32 makes one"
+        )
     return token
 
 

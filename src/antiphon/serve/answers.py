@@ -23,35 +23,15 @@ def finite(value: float | None) -> float | None:
 
 
 def candidate_answer(candidate: Candidate) -> dict[str, Any]:
-    """The JSON object of one output; one of a noisy channel has no probability: ``parts`` has the direct model's."""
-    is_noisy = bool(candidate.parts)
-    return {
-        "text": candidate.text,
-        "tokens": candidate.tokens,
-        "probability": None if is_noisy else candidate.probability,
-        "log_probability": None if is_noisy else candidate.log_probability,
-        "score": finite(candidate.score),
-        "token_probabilities": candidate.token_probabilities,
-        "rows": candidate.rows,
-        "parts": Weights(*candidate.parts)._asdict() if candidate.parts else None,
-    }
+    """The JSON object of one output."""
+    parts = Weights(*candidate.parts)._asdict() if candidate.parts else None
+    return {**candidate.to_dict(), "score": finite(candidate.score), "rows": candidate.rows, "parts": parts}
 
 
 def prediction_answer(prediction: Prediction) -> dict[str, Any]:
     """The JSON object of the outputs of one input."""
-    candidates = [candidate_answer(candidate) for candidate in prediction.nbest]
-    best = candidates[0] if candidates else {}
-    return {
-        "source": prediction.source,
-        "text": prediction.text,
-        **{key: best.get(key) for key in ("probability", "log_probability", "score")},
-        "reason": prediction.reason,
-        "source_symbols": prediction.source_symbols,
-        "tokens": prediction.tokens,
-        "alignment": prediction.alignment,
-        "unknown": prediction.unknown,
-        "candidates": candidates,
-    }
+    nbest = [candidate_answer(candidate) for candidate in prediction.nbest]
+    return {**prediction.to_dict(), "score": finite(prediction.score), "nbest": nbest}
 
 
 def score_answers(model: Model, pairs: Sequence[tuple[Source, str]]) -> list[dict[str, Any]]:
@@ -76,9 +56,7 @@ def _perplexity(log_prob: float, tokens: int) -> float | None:
 
 def alignment_answer(alignment: Alignment) -> dict[str, Any]:
     """The JSON object of an alignment."""
-    shown = alignment.to_dict()
-    shown["log_probability"] = finite(shown.pop("log_prob"))
-    return shown
+    return {**alignment.to_dict(), "log_probability": finite(alignment.log_probability)}
 
 
 @torch.inference_mode()

@@ -21,7 +21,6 @@ from antiphon.serve.monitoring import CONTENT_TYPE, AccessLog
 from antiphon.serve.pages import add_pages
 from antiphon.serve.run_info import warm_up
 from antiphon.serve.schemas import (
-    REFUSALS,
     AlignBody,
     CellBody,
     LatticeBody,
@@ -85,7 +84,7 @@ def create_app(service: Service) -> ASGIApp:
             allow_origins=access.origins,
             allow_methods=["GET", "POST"],
             allow_headers=["Authorization", "Content-Type"],
-            expose_headers=["Retry-After"],
+            expose_headers=["Retry-After", "X-Request-Id"],
         )
     return AccessLog(guarded, service.metrics, routes)
 
@@ -125,7 +124,7 @@ def add_state(app: FastAPI, service: Service) -> None:
         """Metrics in the text format of Prometheus."""
         return Response(service.metrics.text(), media_type=CONTENT_TYPE)
 
-    @app.get("/api/runs", tags=["runs"], responses=REFUSALS)
+    @app.get("/api/runs", tags=["runs"], responses=documented("runs"))
     async def runs() -> Json:
         """What is served, and what each run can do."""
         return service.about()

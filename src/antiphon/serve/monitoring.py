@@ -8,15 +8,20 @@ takes is dropped and counted.
 import json
 import logging
 import os
+import re
 import select
 import sys
 import time
 from datetime import UTC, datetime
 from typing import Any, TextIO
+from uuid import uuid4
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+REQUEST_ID = b"x-request-id"
+"""The header that names a request, in its answer too."""
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _ITEMS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -68,13 +73,14 @@ class AccessLog:
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
             return
-        started, status, size = time.perf_counter(), 0, 0
+        started, status, size, request_id = time.perf_counter(), 0, 0, id_of(scope)
 
         async def send_noted(message: Message) -> None:
             nonlocal status, size
             match message["type"]:
                 case "http.response.start" | "websocket.http.response.start":
                     status = message["status"]
+                    message = {**message, "headers": [*message["headers"], (REQUEST_ID, request_id.encode())]}
                 case "websocket.accept":
                     status = 101
                 case "websocket.close":
@@ -89,9 +95,9 @@ class AccessLog:
             status = 500
             raise  # to uvicorn, which logs it
         finally:
-            self._log(scope, status, size, time.perf_counter() - started)
+            self._log(scope, request_id, status, size, time.perf_counter() - started)
 
-    def _log(self, scope: Scope, status: int, size: int, seconds: float) -> None:
+    def _log(self, scope: Scope, request_id: str, status: int, size: int, seconds: float) -> None:
         route = scope["path"] if scope["path"] in self.routes else "page"
         self.metrics.requests.labels(route, str(status)).inc()
         if scope["type"] == "http" and route != "page":
@@ -100,6 +106,7 @@ class AccessLog:
             return
         entry: dict[str, Any] = {
             "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "id": request_id,
             "client": scope["client"][0] if scope.get("client") else None,
             "method": scope.get("method", "SOCKET"),
             "path": scope["path"][:200],
@@ -109,6 +116,12 @@ class AccessLog:
             **scope.get("antiphon", {}),
         }
         _access.info(json.dumps(entry))
+
+
+def id_of(scope: Scope) -> str:
+    """The id that a request brings along, such as that of a reverse proxy, or a new one."""
+    given = dict(scope["headers"]).get(REQUEST_ID, b"").decode("latin-1")
+    return given if _REQUEST_ID.fullmatch(given) else uuid4().hex
 
 
 class UnblockedHandler(logging.Handler):

@@ -1,6 +1,7 @@
 """What requests carry and answers have, with examples; unknown keys and wrong types are refused."""
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat
@@ -68,7 +69,7 @@ def _example(**keys: Any) -> ConfigDict:
 class PredictBody(RunBody):
     """Inputs to predict."""
 
-    model_config = _example(run="demo", inputs=["knight", "phoneme"], nbest=2)
+    model_config = _example(run="demo", inputs=["knight", ""])
     inputs: list[Text | TextInput] = Field(description="Texts, or texts with features.")
     nbest: Count | None = Field(
         default=None, description="Maximum number of candidates per input; null: 1, with cover as many as allowed."
@@ -177,19 +178,64 @@ _CANDIDATE = {
     "score": -0.122,
 }
 _NEXT = {"summed": [["N", 0.892], ["K", 0.06]], "best_path": [["N", 0.95], ["EY", 0.033]], "read_on": 0.0}
+_ABILITIES = ("predict", "score", "align", "lattice", "stream", "rank", "explain", "tokens")
+_RUN = {
+    "name": "demo",
+    "kind": "transducer",
+    "encoder": "bidirectional",
+    "can": {name: name in ("predict", "score", "align", "lattice") for name in _ABILITIES},
+    "source_tokens": "chars",
+    "target_tokens": "words",
+    "join": " ",
+    "reads_features": False,
+    "features": [],
+    "beam": 4,
+    "policies": [],
+    "margin": None,
+    "why_no_stream": "this run has a bidirectional encoder and cannot write before its input has ended",
+    "weights": None,
+    "examples": [{"input": "knight", "features": ""}],
+}
+_RANKING_RUN = {
+    "name": "answers",
+    "kind": "matcher",
+    "encoder": None,
+    "can": {name: name in ("rank", "explain") for name in _ABILITIES},
+    "source_tokens": "words",
+    "why_no_stream": None,
+    "examples": [{"question": "which colour ?", "sentences": ["the house was red", "the owl"]}],
+}
 EXAMPLES: dict[str, dict[str, Any]] = {
+    "runs": {
+        "version": "0.1.0",
+        "needs_token": False,
+        "runs": [_RUN, {**_RUN, **_RANKING_RUN}],
+        "limits": {
+            "inputs": 256,
+            "characters": 2000,
+            "body_bytes": 1000000,
+            "cells": 300000,
+            "candidates": 100,
+            "streams": 256,
+            "seconds": 30.0,
+        },
+    },
     "predict": {
         "run": "demo",
         "predictions": [
             {
                 "source": "knight",
-                **{key: _CANDIDATE[key] for key in ("text", "probability", "log_probability", "score")},
+                "text": "N AY T",
                 "reason": None,
-                "source_symbols": _SYMBOLS,
-                "tokens": ["N", "AY", "T"],
+                "origin": "model",
+                "probability": 0.885,
+                "log_probability": -0.122,
+                "score": -0.122,
                 "alignment": [[1, 0], [2, 1], [5, 2]],
+                "source_symbols": _SYMBOLS,
                 "unknown": [],
-                "candidates": [
+                "tokens": ["N", "AY", "T"],
+                "nbest": [
                     {
                         **_CANDIDATE,
                         "token_probabilities": [0.892, 0.997, 0.995, 0.999],
@@ -197,7 +243,21 @@ EXAMPLES: dict[str, dict[str, Any]] = {
                         "parts": None,
                     }
                 ],
-            }
+            },
+            {
+                "source": "",
+                "text": None,
+                "reason": "the input is empty",
+                "origin": "model",
+                "probability": None,
+                "log_probability": None,
+                "score": None,
+                "alignment": [],
+                "source_symbols": ["</s>"],
+                "unknown": [],
+                "tokens": [],
+                "nbest": [],
+            },
         ],
     },
     "score": {
@@ -281,22 +341,34 @@ def documented(name: str) -> dict[int | str, dict[str, Any]]:
 def _described(description: str, example: dict[str, Any]) -> dict[str, Any]:
     return {
         "description": description,
-        "content": {"application/json": {"schema": schema_of(example), "example": example}},
+        "content": {"application/json": {"schema": schema_of([example]), "example": example}},
     }
 
 
-def schema_of(example: Any) -> dict[str, Any]:
-    """The JSON schema of answers like this one; what is null here may be anything."""
-    if isinstance(example, dict):
-        properties = {key: schema_of(value) for key, value in example.items()}
-        return {"type": "object", "properties": properties, "required": list(properties)}
-    if isinstance(example, list):
-        kinds = [schema_of(value) for value in example]
-        one_kind = bool(kinds) and all(kind == kinds[0] for kind in kinds)
-        return {"type": "array", "items": kinds[0] if one_kind else {}}
-    types = {bool: "boolean", int: "integer", str: "string"}
-    # Other numbers and some texts may be null, as that of an input without an output.
-    return {} if example is None else {"type": types.get(type(example), ["number", "null"])}
+_TYPES: dict[type, tuple[str, ...]] = {
+    bool: ("boolean",),
+    int: ("integer",),
+    float: ("number", "null"),  # JSON has no infinite numbers
+    str: ("string",),
+    list: ("array",),
+    dict: ("object",),
+    type(None): ("null",),
+}
+
+
+def schema_of(examples: Sequence[Any]) -> dict[str, Any]:
+    """The JSON schema of values like all of these; what is null in each of them may be anything."""
+    types = sorted({name for each in examples for name in _TYPES[type(each)]})
+    if types in ([], ["null"]):
+        return {}
+    schema: dict[str, Any] = {"type": types[0] if len(types) == 1 else types}
+    if objects := [each for each in examples if isinstance(each, dict)]:
+        keys = dict.fromkeys(chain.from_iterable(objects))
+        schema["properties"] = {key: schema_of([each[key] for each in objects if key in each]) for key in keys}
+        schema["required"] = [key for key in keys if all(key in each for each in objects)]
+    if lists := [each for each in examples if isinstance(each, list)]:
+        schema["items"] = schema_of(list(chain.from_iterable(lists)))
+    return schema
 
 
 _ERROR = {"error": "inputs: empty, expected at least one"}

@@ -3,11 +3,12 @@
 import re
 from dataclasses import dataclass, field
 from ipaddress import ip_address
+from urllib.parse import urlsplit
 
 from antiphon.exceptions import InputError
 
-_ORIGIN = re.compile(r"https?://([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
-"""An origin as browsers send it: in lower case, without a path."""
+_ORIGIN = re.compile(r"https?://([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[1-9][0-9]{0,4})?")
+_DEFAULT_PORTS = {"http": 80, "https": 443}
 LOOPBACK_NAMES = frozenset(("localhost", "127.0.0.1", "::1"))
 
 
@@ -58,10 +59,10 @@ class Access:
                 "--token-file FILE with it"
             )
         for origin in self.origins:
-            if not _ORIGIN.fullmatch(origin):
+            if not is_origin(origin):
                 raise InputError(
-                    f"--allow-origin {origin!r}: no origin, expected scheme, host and port alone, such as "
-                    "https://example.org"
+                    f"--allow-origin {origin!r}: no browser sends this, expected scheme and host in lower case, with "
+                    "a port only if it is not the default one, such as https://example.org"
                 )
 
     @property
@@ -82,6 +83,15 @@ class ServiceSettings:
     """How long the first of several requests waits for others to be decoded with it."""
     access_log: bool = True
     """Whether every request is written to standard output, as JSON."""
+
+
+def is_origin(text: str) -> bool:
+    """Whether a browser may send this as an origin: in lower case, without a path, without the port of the scheme."""
+    try:
+        parts = urlsplit(text)
+        return _ORIGIN.fullmatch(text) is not None and parts.port != _DEFAULT_PORTS[parts.scheme]
+    except ValueError:  # no IPv6 address, or no port
+        return False
 
 
 def is_loopback(host: str) -> bool:

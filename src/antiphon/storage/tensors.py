@@ -4,11 +4,13 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import safetensors
 import safetensors.torch
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from antiphon.exceptions import RunError
 
@@ -65,11 +67,23 @@ def load_into(build: Callable[[], nn.Module], path: Path, layers: int) -> nn.Mod
 def _shapes_of(build: Callable[[], nn.Module], path: Path) -> Shapes:
     """The shapes of a module's tensors, without memory for any of them."""
     try:
-        with torch.device("meta"):
+        with torch.device("meta"), _Undrawn():
             module = build()
     except (RuntimeError, OverflowError) as error:
         raise RunError(f"{path}: not the weights of this run's recipe, whose model cannot be built ({error})") from None
     return {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
+
+
+class _Undrawn(TorchFunctionMode):
+    """Leaves out initial values: for tensors without memory, drawing some of them imports all of PyTorch's compiler."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        given = kwargs or {}
+        if getattr(func, "__module__", None) == nn.init.__name__:
+            return given["tensor"]
+        return func(*args, **given)
 
 
 def _compare(found: Shapes, expected: Shapes, path: Path) -> None:

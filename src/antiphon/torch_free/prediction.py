@@ -130,7 +130,7 @@ class CandidateSearch:
             self.codec.target.tokeniser.join(tokens),
             tokens,
             score=hypothesis.score,
-            log_probability=hypothesis.log_prob,
+            log_probability=None if hypothesis.features else hypothesis.log_prob,
             token_probabilities=tuple(math.exp(min(0.0, log_prob)) for log_prob in hypothesis.token_log_probs),
             rows=hypothesis.alignment[: len(tokens)],
             parts=hypothesis.features,

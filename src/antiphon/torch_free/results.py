@@ -34,8 +34,8 @@ class Candidate:
     last symbol read when token ``j`` of ``tokens`` was written, on the most probable alignment. Where different tokens
     make the same text, the probability is that of all of them, and tokens and alignment are those of the best.
 
-    For a noisy channel, ``score`` is the objective, probabilities are those of the direct model, and ``parts`` are the
-    feature scores: direct, channel, language model, length. Suffix rules have no probabilities.
+    For a noisy channel, ``score`` is the objective, ``parts`` are the feature scores (direct, channel, language model,
+    length), and ``token_probabilities`` are the direct model's. It and suffix rules give outputs no probability.
     """
 
     text: str
@@ -54,7 +54,7 @@ class Candidate:
     def to_dict(self) -> dict[str, Any]:
         """Text, probability, score and tokens; for a noisy channel also the feature scores."""
         shown: dict[str, Any] = {
-            "prediction": self.text,
+            "text": self.text,
             "probability": self.probability,
             "log_probability": self.log_probability,
             "score": self.score,
@@ -127,9 +127,9 @@ class Prediction:
         best = self.nbest[0] if self.nbest else None
         return {
             "source": self.source,
-            "prediction": self.text,
+            "text": self.text,
             "reason": self.reason,
-            "from": self.origin,
+            "origin": self.origin,
             "probability": best and best.probability,
             "log_probability": best and best.log_probability,
             "score": best and best.score,
@@ -208,7 +208,7 @@ class Alignment:
     target_symbols: tuple[str, ...]
     rows: tuple[int, ...]
     posterior: NDArray[np.float32]
-    log_prob: float
+    log_probability: float
     method: str = "alignment"
 
     def links(self) -> list[tuple[int, int]]:
@@ -224,7 +224,7 @@ class Alignment:
             "rows": self.rows,
             "posterior": [[round(float(value), 6) for value in row] for row in self.posterior],
             "method": self.method,
-            "log_prob": self.log_prob,
+            "log_probability": self.log_probability,
         }
 
     def pharaoh(self) -> str:

@@ -94,6 +94,7 @@ export class AnswersView {
       this.page.announce(`Best answer: ${answers[0].ranking[0].sentence}`);
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
+      fill(byId("rankings"));
       this.error.textContent = error.message;
     }
   }

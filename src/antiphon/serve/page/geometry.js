@@ -108,3 +108,23 @@ export function staircase(rows, { left, top, cellWidth, cellHeight }, lastRow) {
 function clamp(value, least, most) {
   return Math.min(most, Math.max(least, value));
 }
+
+/**
+ * Where the numbers of the explanation stand, as rows and columns with fractions: at a symbol, at a token, in the cell
+ * in which the first token is written, and on the staircase; attention has none, so at the last token's largest weight.
+ * A negative row or column is that of the labels.
+ * @param {import("./lattice.js").Lattice} lattice
+ * @param {Geometry} geometry
+ * @returns {[number, number][]}
+ */
+export function badgePlaces({ rows, source, method }, { cellWidth }) {
+  const last = rows.length - 1;
+  /** @type {[number, number][]} */
+  const labels = [
+    [Math.min(1, source.length - 1) + 0.5, -1],
+    [-1, 0.5 + Math.min(26, cellWidth / 2 - 9) / cellWidth],
+  ];
+  if (last < 0) return [...labels, [0.3, 0.15], [0.9, 0]];
+  const stair = (rows[Math.max(0, last - 1)] + rows[last] + 1) / 2;
+  return [...labels, [rows[0] + 0.25, 0.15], method === "attention" ? [rows[last] + 0.25, last + 0.15] : [stair, last]];
+}

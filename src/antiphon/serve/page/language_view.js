@@ -70,6 +70,7 @@ export class LanguageView {
       if (isWanted()) fill(byId("readings"), ...answers.map((answer, index) => reading(runs[index], answer.texts[0])));
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
+      fill(byId("readings"));
       this.error.textContent = error.message;
     }
   }

@@ -4,7 +4,7 @@
  */
 
 import { shadeOf } from "./colours.js";
-import { staircase, visibleRange } from "./geometry.js";
+import { badgePlaces, staircase, visibleRange } from "./geometry.js";
 import { visible } from "./numbers.js";
 
 /** @typedef {import("./colours.js").Colours} Colours */
@@ -261,23 +261,11 @@ function paintHeaders(context, scene) {
  * @param {Scene} scene
  */
 function paintBadges(context, { lattice, geometry, colours, view }) {
-  const { left, top, cellWidth, cellHeight } = geometry;
-  const at = (/** @type {number} */ row, /** @type {number} */ column) => ({
-    x: left + column * cellWidth - view.x,
-    y: top + row * cellHeight - view.y,
-  });
-  const row = Math.min(1, lattice.source.length - 1);
-  const last = lattice.rows.length - 1;
-  const stair = () => at((lattice.rows[Math.max(0, last - 1)] + lattice.rows[last] + 1) / 2, last);
-  const badges = [
-    { x: 12, y: at(row + 0.5, 0).y },
-    { x: at(0, 0.5).x + Math.min(26, cellWidth / 2 - 9), y: top - 17 },
-    last < 0 ? at(0.3, 0.15) : at(lattice.rows[0] + 0.25, 0.15),
-    last < 0 ? at(0.9, 0) : lattice.method === "attention" ? at(lattice.rows[last] + 0.25, last + 0.15) : stair(),
-  ];
   context.font = `bold ${VALUE_FONT}`;
   context.textAlign = "center";
-  badges.forEach(({ x, y }, index) => {
+  badgePlaces(lattice, geometry).forEach(([row, column], index) => {
+    const x = column < 0 ? 12 : geometry.left + column * geometry.cellWidth - view.x;
+    const y = row < 0 ? geometry.top - 17 : geometry.top + row * geometry.cellHeight - view.y;
     context.fillStyle = colours.ink;
     context.beginPath();
     context.arc(x, y, 9, 0, 2 * Math.PI);

@@ -219,9 +219,9 @@ export class Pane {
     if (!answer) return;
     const [prediction] = answer.predictions;
     const { list } = this.frame;
-    this.predicted = prediction.candidates;
-    if (!prediction.candidates.length) this.frame.showError(`No output: ${prediction.reason}.`);
-    list.show(prediction.candidates, list.dropped, this.session ? list.selected : prediction.text);
+    this.predicted = prediction.nbest;
+    if (!prediction.nbest.length) this.frame.showError(`No output: ${prediction.reason}.`);
+    list.show(prediction.nbest, list.dropped, this.session ? list.selected : prediction.text);
     if (this.session) this.showNotes(this.session.state);
     else this.showPrediction(prediction, state);
   }
@@ -231,10 +231,10 @@ export class Pane {
    * @param {PageState} state
    */
   showPrediction(prediction, state) {
-    const { source_symbols, tokens, unknown, candidates } = prediction;
+    const { source_symbols, tokens, unknown, nbest } = prediction;
     if (unknown.length) this.frame.showNote(unknownSentence(unknown));
     this.frame.showProgress(`read all ${source_symbols.length - 1}, then wrote ${tokens.length}`, null);
-    if (candidates.length) this.showCandidate(candidates[0], state);
+    if (nbest.length) this.showCandidate(nbest[0], state);
     else this.frame.showWritten([], 0);
   }
 
