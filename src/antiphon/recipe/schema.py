@@ -109,6 +109,8 @@ class TrainSection(Section):
     """Updates of a run if ``max_epochs`` is unset; more for large data, see ``min_passes``."""
     min_passes: Positive = 40
     """Minimum number of passes over the training pairs, if ``max_epochs`` is unset."""
+    minutes: Annotated[float, Field(gt=0, le=10**6)] | None = None
+    """Minutes that training may take: fewer epochs, and fewer units where those are too few; unset: no limit."""
     passes: Positive | None = None
     """Passes over the training pairs in an epoch; unset: as few as give it 100 updates, for many pairs 1."""
     patience: Positive | None = None

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import torch
 
-from antiphon.device import choose_device, choose_threads
+from antiphon.device import choose_device
 from antiphon.exceptions import RecipeError, RunError
 from antiphon.recipe.schema import Recipe
 from antiphon.report.plots import optional_picture, plot_training
@@ -41,7 +41,15 @@ from antiphon.training.resume import (
     stored_recipe,
 )
 from antiphon.training.state import TrainingState, load_checkpoint, refuse_other_shapes
-from antiphon.training.task import Task, prepare_task, resolved_again, resume_task, train_by_counting
+from antiphon.training.task import (
+    Task,
+    choose_threads_of,
+    prepare_task,
+    resolved_again,
+    resume_task,
+    train_by_counting,
+)
+from antiphon.training.time_limit import fit_to_minutes
 
 __all__ = ["Interrupted", "train"]
 
@@ -63,21 +71,17 @@ def train(
     If another process writes into the folder, that is an error, or with ``wait`` waited for.
     """
     say = say if is_rank_zero() else silent
-    options = _StartOptions(resume, force, wait, device)
+    options = _StartOptions(resume, force, wait, device, threads)
     with ExitStack() as held:
         started = on_rank_zero(lambda: _begin(recipe, out, say, held, options))
         if broadcast(started is None):
             return RunFolder(out)
         run = RunFolder(broadcast(out if started is None else started.run.path))
         task = started.task if started is not None else _begin_on_other_ranks(recipe, run, say)
-        settings = task.settings.recipe
-        threads = threads or choose_threads(
-            settings.train.batch_size, settings.model.width, task.target_size, local_world_size()
-        )
         where = local_device(choose_device(device))
-        if settings.train.log == "tensorboard":
+        if task.settings.recipe.train.log == "tensorboard":
             callbacks = [TensorBoardLog(run.tensorboard), *callbacks]
-        with _own_threads_and_random_numbers(threads, where):
+        with _own_threads_and_random_numbers(choose_threads_of(task, threads), where):
             _run_to_the_end(task, run, out, say, where, callbacks if is_rank_zero() else ())
     return RunFolder(out)
 
@@ -89,6 +93,7 @@ class _StartOptions(NamedTuple):
     force: bool
     wait: bool
     device: str
+    threads: int | None
 
 
 class _Started(NamedTuple):
@@ -113,11 +118,20 @@ def _begin(recipe: Recipe, out: Path, say: Say, held: ExitStack, options: _Start
     if train_by_counting(recipe, run, say):
         publish(run, out)
         return None
-    task = prepare_task(recipe, run, say)
+    task = _fit_to_minutes(prepare_task(recipe, run, say), run, say, options)
     if not holds_run(out):  # with --resume, training then continues from its first checkpoint
         return _Started(task, publish(run, out))
     seal_run(run.path)
     return _Started(task, run)
+
+
+def _fit_to_minutes(task: Task, run: RunFolder, say: Say, options: _StartOptions) -> Task:
+    """The task with a length that fits ``train.minutes``; the recipe of its run records it."""
+    where = local_device(choose_device(options.device))
+    with _own_threads_and_random_numbers(choose_threads_of(task, options.threads), where):
+        fitted = fit_to_minutes(task, run, say, where.type, options.threads)
+    run.save_recipe(fitted.settings.recipe)
+    return fitted
 
 
 def _resume(recipe: Recipe, out: Path, say: Say) -> _Started | None:

@@ -11,6 +11,7 @@ from antiphon.runs.run_folder import RunFolder
 from antiphon.terminal import Say, count_of
 from antiphon.training.optimisation import TrainingLength
 from antiphon.training.resolution import patience_of
+from antiphon.training.time_limit import FITTED
 
 _RAISED = ("max_updates", "min_passes")
 """Settings that may be raised when a run is resumed; ``max_epochs`` may also be lowered."""
@@ -24,15 +25,17 @@ def stored_recipe(run: RunFolder, asked: Recipe) -> Recipe:
 def settings_to_resume(stored: Recipe, asked: Recipe, out: Path) -> Recipe:
     """The settings of a run, with another length if asked for; other changes are refused by name.
 
-    What is unset now is as it was when the run started. Epochs and patience that follow from a new length stay unset.
+    What is unset now, or was fitted to the same ``train.minutes``, is as it was when the run started. Epochs and
+    patience that follow from a new length stay unset.
     """
     before, now = stored.model_dump(mode="json"), asked.model_dump(mode="json")
-    if KINDS[stored.model.kind].task is not None:
+    fitted = FITTED if asked.train.minutes is not None and asked.train.minutes == stored.train.minutes else ()
+    if KINDS[stored.model.kind].task is not None and not fitted:
         before["train"] |= _other_length(stored.train, asked.train)
     for section, values in before.items():
         for name, value in values.items():
             wanted = now[section].get(name)
-            if wanted is not None and wanted != value:
+            if wanted is not None and wanted != value and name not in fitted:
                 raise RecipeError(
                     f"{out}: {section}.{name} is {value!r} in the run, expected the same but {wanted!r} was asked for; "
                     "only train.max_epochs may change, and train.max_updates be higher; give the same settings, or use "

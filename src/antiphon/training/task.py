@@ -8,11 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
+from antiphon.device import choose_threads
 from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.run_folder import RunFolder
 from antiphon.terminal import Say, count_of
-from antiphon.training.distributed import BatchShard, shard_indices
+from antiphon.training.distributed import BatchShard, local_world_size, shard_indices
 from antiphon.training.optimisation import TrainingLength
 from antiphon.training.resolution import Facts, Resolution, resolve
 from antiphon.training.step import LossFunction
@@ -153,6 +154,12 @@ def prepare_task(recipe: Recipe, run: RunFolder, say: Say) -> Task:
 def resume_task(recipe: Recipe, run: RunFolder, say: Say) -> Task:
     """The task of an existing run folder."""
     return _task_of(recipe).resume(recipe, run, say)
+
+
+def choose_threads_of(task: Task, threads: int | None) -> int:
+    """The number of threads asked for, or one that suits the model of a task."""
+    recipe = task.settings.recipe
+    return threads or choose_threads(recipe.train.batch_size, recipe.model.width, task.target_size, local_world_size())
 
 
 def resolved_again(task: Task) -> Task:
