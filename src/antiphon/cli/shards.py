@@ -115,7 +115,7 @@ def _write(
 
     if not parts:
         return
-    notes = Notes(job.lexicon, job.options.cover)
+    notes = Notes(job)
     progress = Progress(sum(len(cut.line_numbers(part)) for part in parts))
     window = min(cut.lines_per_part, LINES_AT_ONCE)
     with closing(job.predictions(cut.read(parts), str(cut.path), window)) as predictions:

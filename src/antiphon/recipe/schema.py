@@ -139,6 +139,8 @@ class TrainSection(Section):
     """Weight of a softmax over the candidates of a question, added to the loss of each pair (listwise); 0: none."""
     hallucination: Annotated[float, Field(ge=0, le=1)] | None = None
     """Fraction of the pairs whose shared letters are made up; unset: up to a half, for few inflected words."""
+    hidden_sources: Annotated[Annotated[float, Field(ge=0, le=1)] | None, UsedBy("pairs")] = None
+    """Fraction of the pairs in which source tokens become unknown; unset: 0.05 where unknown ones are not copied."""
     clip: Annotated[float, Field(gt=0, le=1e9)] = 5.0
     """Maximum gradient norm."""
     precision: Literal["float32", "tf32", "bfloat16"] = "tf32"

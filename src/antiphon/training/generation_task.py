@@ -6,7 +6,7 @@ from functools import partial
 
 from torch import nn
 
-from antiphon.data.augmentation import AugmentedPairs, find_counterparts
+from antiphon.data.augmentation import AugmentedPairs, HiddenSources, find_counterparts
 from antiphon.data.batch import Batch
 from antiphon.models.transducer import Transducer
 from antiphon.recipe.schema import Recipe
@@ -87,6 +87,8 @@ class GenerationTask:
         if isinstance(model, Transducer) and (model.copies_unknown or model.copies_words):
             codec = self.prepared.codec
             return AugmentedPairs(corpus, find_counterparts(codec.source.vocab, codec.target.vocab), share).batch
+        if hidden := self.recipe.train.hidden_sources:
+            return HiddenSources(corpus, hidden).batch
         return lambda indices, _: corpus.batch(indices)
 
     def finish(self, run: RunFolder, new: RunFolder, device: str) -> dict[str, float]:

@@ -80,6 +80,14 @@ class GenerationValidation:
         source = codec.source.tokens(self.outputs.pairs[pair].source)
         return codec.decode_copied(best.tokens, best.alignment, source)
 
+    def _without_runaway(self, tokens: list[str], reference: str) -> list[str]:
+        """An output, or nothing instead of one more than twice as long as its reference.
+
+        So its edits are those of a missing output at most, and a single endless output cannot choose the epoch.
+        """
+        assert self.outputs is not None
+        return tokens if len(tokens) <= 2 * len(self.outputs.codec.target.tokens(reference)) else []
+
     def _score(self, written: Sequence[tuple[int, list[str]]]) -> dict[str, float]:
         """The metrics of the outputs of all processes."""
         if self.outputs is None:
@@ -87,5 +95,6 @@ class GenerationValidation:
         found, pairs = all_gather(written), self.outputs.pairs
         references = [[pairs[index].target] for index, _ in found]
         sources = [self.outputs.codec.source.tokens(pairs[index].source) for index, _ in found]
-        outputs = Outputs.of(self.outputs.codec.target, [tokens for _, tokens in found], references, sources)
+        ended = [self._without_runaway(tokens, pairs[index].target) for index, tokens in found]
+        outputs = Outputs.of(self.outputs.codec.target, ended, references, sources)
         return {name: score.value for name, score in score_outputs(outputs, self.outputs.metrics).items()}
