@@ -20,7 +20,7 @@ from antiphon.torch_free.codec import Normalisation, PairCodec, TextCodec, Words
 from antiphon.torch_free.readers import Pair, Source
 from antiphon.torch_free.results import Candidate, covering, merge_equal_texts
 from antiphon.torch_free.vocab import END, UNKNOWN, Vocab
-from antiphon.training.generation_validation import GenerationValidation, OutputMetrics
+from antiphon.training.task import GenerationValidation, OutputMetrics
 from tests.networks import beam_settings, build_network
 
 STEPS = Normalisation()

@@ -134,7 +134,7 @@ def test_both_formats_have_one_order_of_equal_scores_and_the_name_of_a_run_is_on
 def test_questions_that_training_skips_are_counted_and_named(tmp_path, capsys):
     from antiphon.cli.answer_selection import note_unmixed, read_judged
     from antiphon.ranking.question_sets import dev_questions, training_questions
-    from antiphon.recipe.schema import DataSection
+    from antiphon.recipe.sections import DataSection
 
     file = tmp_path / "questions.tsv"
     rows = [

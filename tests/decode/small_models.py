@@ -19,7 +19,7 @@ MODELS = {
     "transducer": (Transducer, {}),
     "unidirectional": (Transducer, {"encoder": "unidirectional"}),
     "geometric": (Transducer, {"transition": "geometric"}),
-    "forced": (Transducer, {"final_emit": "forced", "layers": 2}),
+    "forced": (Transducer, {"final_write": "forced", "layers": 2}),
     "copying": (Transducer, {"feature_size": 8, "copy_unknown": True}),
     "context": (Transducer, {"feature_size": 8, "context": "attention"}),
     "transformer_encoder": (Transducer, {**_TRANSFORMER, "feature_size": 8, "context": "attention"}),

@@ -9,7 +9,7 @@ from tests.decode.test_rescoring import components, sources
 
 CHANNELS = [
     {},
-    {"final_emit": "forced"},
+    {"final_write": "forced"},
     {"transition": "geometric"},
     {"layers": 2},
     {"copy_unknown": True, "feature_size": 8},

@@ -44,7 +44,7 @@ WIDE = {"threshold": math.inf, "max_length_ratio": 0.0, "max_length_extra": 4}
 MODELS = {
     "bidirectional": {},
     "unidirectional": {"encoder": "unidirectional"},
-    "geometric": {"transition": "geometric", "final_emit": "forced"},
+    "geometric": {"transition": "geometric", "final_write": "forced"},
     "context": {"context": "attention"},
 }
 

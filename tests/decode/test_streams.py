@@ -46,7 +46,7 @@ class EveryOutputLives(BeamPolicy):
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize(
-    "settings", [{}, {"final_emit": "forced", "layers": 2}, {"transition": "geometric"}, COPYING, CAUSAL]
+    "settings", [{}, {"final_write": "forced", "layers": 2}, {"transition": "geometric"}, COPYING, CAUSAL]
 )
 def test_a_wide_beam_stream_ends_with_the_most_probable_output_alignments_summed(seed, settings):
     model = small_model(seed, **settings)

@@ -12,10 +12,10 @@ from tests.lattice.every_path import listed_log_marginal
 from tests.networks import build_network
 
 CHOICES = [
-    {"encoder": encoder, "transition": transition, "final_emit": final_emit}
+    {"encoder": encoder, "transition": transition, "final_write": final_write}
     for encoder in ("unidirectional", "bidirectional")
     for transition in ("geometric", "neural")
-    for final_emit in ("learned", "forced")
+    for final_write in ("learned", "forced")
 ]
 COPYING = {"feature_size": 8, "copy_unknown": True}
 TRANSFORMER = {"encoder_network": "transformer", "feature_size": 8}
@@ -94,7 +94,7 @@ def test_a_tied_output_layer_is_an_untied_one_with_equal_weights(settings):
 
 
 def test_forcing_the_last_emit_gives_outputs_the_mass_of_shifting_past_the_end():
-    learned, forced = (model_of(target_size=6, final_emit=choice) for choice in ("learned", "forced"))
+    learned, forced = (model_of(target_size=6, final_write=choice) for choice in ("learned", "forced"))
     with torch.no_grad():
         for model in (learned, forced):
             model.target_logits.bias[END] += 2.0
@@ -110,7 +110,7 @@ def _mass_of_outputs(model, length):
 
 
 def test_geometric_transition_is_its_closed_form_and_fixed():
-    model = model_of(transition="geometric", emit_probability=0.3)
+    model = model_of(transition="geometric", write_probability=0.3)
     moves = model.moves(Batch.of([ids(4, 5)], [ids(6, 6)]))
     torch.testing.assert_close(moves.log_read, torch.full((1, 3, 3), math.log(0.7), dtype=torch.float64))
     assert not any(name.startswith("transition") for name, _ in model.named_parameters())
@@ -119,7 +119,7 @@ def test_geometric_transition_is_its_closed_form_and_fixed():
 
 def test_emit_is_certain_in_the_last_row_only_if_forced():
     batch = Batch.of([ids(4, 5), ids(4)], [ids(6, 6), ids(6)])
-    learned, forced = (model_of(final_emit=choice).moves(batch).log_write for choice in ("learned", "forced"))
+    learned, forced = (model_of(final_write=choice).moves(batch).log_write for choice in ("learned", "forced"))
     for b, length in enumerate(batch.source_lengths.tolist()):
         assert torch.equal(learned[b, : length - 1], forced[b, : length - 1])
         assert (forced[b, length - 1] > learned[b, length - 1]).all()

@@ -13,7 +13,7 @@ from antiphon.ranking.pretrained_encoder import new_encoder
 from antiphon.ranking.question_batches import JointBatch, MatchCorpus
 from antiphon.ranking.sentence_models import AttentiveState, FixedVectors, ReaderSizes
 from antiphon.training import distributed
-from antiphon.training.out_of_memory import MicroBatchLimit
+from antiphon.training.step import MicroBatchLimit
 from antiphon.training.task import EpochBatches
 from tests.encoders import write_encoder
 

@@ -12,7 +12,7 @@ from antiphon.torch_free.codec import Chars, Normalisation, PairCodec, TextCodec
 from antiphon.torch_free.hypothesis import Hypothesis
 from antiphon.torch_free.readers import Pair
 from antiphon.torch_free.vocab import END, Vocab
-from antiphon.training.generation_validation import GenerationValidation, OutputMetrics
+from antiphon.training.task import GenerationValidation, OutputMetrics
 from tests.networks import build_network
 
 STEPS = Normalisation()

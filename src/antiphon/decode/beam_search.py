@@ -14,7 +14,7 @@ Finished outputs are ranked by ``(log p + length_bias * |y|) / |y| ** length_nor
 On a GPU with kernels, shapes are static and a step is captured as a CUDA graph; states that grow with the prefix have
 room for the longest output from the start. Elsewhere a step works on the hypotheses that are left.
 
-Thesis: section 3.4.1; ``beam = 1`` is greedy search.
+Thesis: section 2.5.1; ``beam = 1`` is greedy search.
 """
 
 from collections.abc import Callable, Sequence

@@ -11,7 +11,7 @@ input token. Appending a token to an output adds one row, computed from its pare
 One more input token adds a column to all rows of a tree of outputs, from the top of the tree downwards. No prefix is
 scored twice and no cell is computed twice.
 
-Thesis: chapter 6, there by a forward pass for every prefix.
+Thesis: chapter 5, there by a forward pass for every prefix.
 """
 
 from collections.abc import Sequence

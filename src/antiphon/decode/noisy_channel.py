@@ -15,7 +15,7 @@ same row of the direct model, and its weight is halved, since later tokens may e
 Such a search can miss outputs that the direct model finds by itself and that all models together prefer. So the best
 ``direct_outputs`` of the direct model are scored too, and ranked with those that were found.
 
-Thesis: section 6.2, Algorithm 2, there with a beam for every cell of the lattice and with best paths.
+Thesis: section 5.3, Algorithm 2, there with a beam for every cell of the lattice and with best paths.
 """
 
 from collections.abc import Sequence

@@ -10,7 +10,7 @@ row ``i``. One step computes the next column::
 where ``m`` indexes the distinct prefixes of the column. The end symbol can be written only in the last row. This is
 kept for comparison with ``beam_search.py``, which sums over alignments; it is written for clarity, not speed.
 
-Thesis: section 5.4; ``beam = 1`` is its Algorithm 1, a wider one its beam search.
+Thesis: section 4.5; ``beam = 1`` is its Algorithm 1, a wider one its beam search.
 """
 
 from collections.abc import Sequence

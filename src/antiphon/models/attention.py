@@ -6,7 +6,7 @@
     s_j        LSTM(s_{j-1}, [y_{j-1}; c_j])
     p(y_j)     softmax(W tanh(U [s_j; c_j] + b) + d)
 
-Thesis: section 3.4.2.
+Thesis: section 2.5.2.
 """
 
 from typing import NamedTuple, Unpack

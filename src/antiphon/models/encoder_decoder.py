@@ -4,7 +4,7 @@
     s_j, state = LSTM(state, y_{j-1})
     p(y_j)     = softmax(W s_j + b)
 
-Thesis: section 3.4.1.
+Thesis: section 2.5.1.
 """
 
 from typing import Unpack

@@ -3,7 +3,7 @@
     s_j, state = LSTM(state, e(y_{j-1}) + sum of e(feature))
     p(y_j)     = softmax(W s_j + b)
 
-Thesis: section 3.3. With features, one model replaces a model for each tag.
+Thesis: section 2.4. With features, one model replaces a model for each tag.
 """
 
 from typing import Unpack

@@ -26,7 +26,7 @@ def log_ready(
     readout: tuple[Float[Tensor, " T"], Float[Tensor, " 1"]],
     lengths: Int[Tensor, " B"],
     *,
-    final_emit_forced: bool,
+    final_write_forced: bool,
     padding: int,
 ) -> Float[Tensor, "N I"]:
     """``log ready(n, i)`` after one more token of each prefix; prefixes are sorted by source, the same number for each.
@@ -38,7 +38,7 @@ def log_ready(
     result, rows = torch.empty_like(log_weight), triton.next_power_of_2(I)
     _log_ready[(N,)](
         log_weight, logits, tokens, source_units.contiguous(), target_units.contiguous(), *readout, lengths, result,
-        N // B, I, V, T, padding, FORCED=final_emit_forced, ROWS=rows, UNITS=max(1, _TILE // rows),
+        N // B, I, V, T, padding, FORCED=final_write_forced, ROWS=rows, UNITS=max(1, _TILE // rows),
     )  # fmt: skip
     return result
 

@@ -10,7 +10,7 @@ What source and target contribute to a cell is computed by ``models/transducer_n
 both sides share their tokens, unknown tokens can be copied (``models/left_to_right.py``). With
 ``copy_words`` the token of a cell may be a copy of ``x_i``, whether the vocabulary has it or not (``nn/copying.py``).
 
-Thesis: chapter 5. The four models it names are the choices of ``encoder`` (uni, bi) and ``transition`` (geometric;
+Thesis: chapter 4. The four models it names are the choices of ``encoder`` (uni, bi) and ``transition`` (geometric;
 neural, there marked ``+``).
 """
 
@@ -110,7 +110,7 @@ class Transducer(TransducerNetwork):
         if label_smoothing:
             log_token = log_token + label_smoothing * self._smoothing(source, target, batch.target)
         log_odds = self.emit_log_odds(source.transition, target.transition).to(log_token.dtype)
-        return moves_of_cells(log_token, log_odds, batch.source_lengths, final_write_forced=self.final_emit_forced)
+        return moves_of_cells(log_token, log_odds, batch.source_lengths, final_write_forced=self.final_write_forced)
 
     def _log_token(self, source: CellFactors, target: CellFactors, batch: Batch) -> Float[Tensor, "B I J"]:
         """The log probability of every cell's token."""
@@ -161,7 +161,7 @@ class Transducer(TransducerNetwork):
         ready(i)   = emit(i) * sum over r <= i of arrive(r) * product of shift(r..i-1)
         P(y)       = sum_i ready(i) token(y | i),  the end symbol only in the last row
 
-        Not in the thesis, whose search follows single paths (section 5.4).
+        Not in the thesis, whose search follows single paths (section 4.5).
         """
         log_next, after, _ = self.aligning_step(memory, state, tokens, sentence)
         return log_next, after
@@ -255,7 +255,7 @@ class Transducer(TransducerNetwork):
 
             table, readout = memory.token_table.logits, self.transition.readout
             given = state.log_weight, table, tokens, memory.transition.units, units, readout, memory.lengths
-            log_ready = ready_rows_triton.log_ready(*given, final_emit_forced=self.final_emit_forced, padding=PAD)
+            log_ready = ready_rows_triton.log_ready(*given, final_write_forced=self.final_write_forced, padding=PAD)
             return 0, ForwardRows(log_ready)
         arrive = self.log_rows(memory, state, slice(None), tokens, sentence)
         if not self.is_long(memory):

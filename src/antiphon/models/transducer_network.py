@@ -50,7 +50,7 @@ class TransducerNetwork(nn.Module):
         encoder_heads: int,
         encoder_feedforward_size: int,
         transition: Literal["geometric", "neural"],
-        final_emit: Literal["learned", "forced"],
+        final_write: Literal["learned", "forced"],
         context: Literal["none", "attention"],
         copy_words: bool,
         copy_unknown: bool,
@@ -60,7 +60,7 @@ class TransducerNetwork(nn.Module):
         layers: int,
         dropout: float,
         forget_bias: float,
-        emit_probability: float = 0.5,
+        write_probability: float = 0.5,
     ) -> None:
         """``encoder_layers``, ``encoder_heads`` and ``encoder_feedforward_size`` are of a transformer as encoder.
         With ``tie_output`` one vector per target token is its embedding and its output weights for both sides.
@@ -88,11 +88,11 @@ class TransducerNetwork(nn.Module):
         self.target_logits = TokenLogits(hidden_size, classes)
         if tie_output:
             nn.init.normal_(self.target_logits.weight, std=hidden_size**-0.5)
-        self.final_emit_forced = final_emit == "forced"
+        self.final_write_forced = final_write == "forced"
         self.transition: NeuralTransition | GeometricTransition = (
             NeuralTransition(source_width, hidden_size, units=hidden_size)
             if transition == "neural"
-            else GeometricTransition(emit_probability)
+            else GeometricTransition(write_probability)
         )
 
     def copied_words(self, batch: Batch) -> Int[Tensor, "B I"]:
@@ -183,7 +183,7 @@ class TransducerNetwork(nn.Module):
         self, log_odds: Float[Tensor, "*cells"], in_last_row: Bool[Tensor, "..."]
     ) -> tuple[Float[Tensor, "*cells"], Float[Tensor, "*cells"]]:
         """Log probabilities of emit and read; emit is certain in the last row if it is forced there."""
-        return split_odds(log_odds, in_last_row if self.final_emit_forced else None)
+        return split_odds(log_odds, in_last_row if self.final_write_forced else None)
 
     def emit_log_odds(self, source: Float[Tensor, "B I T"], target: Float[Tensor, "B J T"]) -> Float[Tensor, "B I J"]:
         """Log odds of every cell; without gradients, some columns at a time."""

@@ -43,7 +43,7 @@ class PairModel(nn.Module):
 class Matcher(PairModel):
     """``p(right | x, y) = sigmoid(x^T W y + b)`` with the sentence vectors ``x`` and ``y`` of question and answer.
 
-    Thesis: section 4.3, equation of QA matching.
+    Thesis: section 3.3, equation of QA matching.
     """
 
     def __init__(self, sentence: SentenceModel) -> None:

@@ -42,13 +42,13 @@ from antiphon.ranking.saved_rankers import (
     question_encoder,
     word_splitter,
 )
-from antiphon.recipe.schema import DataSection, Recipe
+from antiphon.recipe.schema import Recipe
+from antiphon.recipe.sections import DataSection
 from antiphon.runs.run_folder import RunFolder
 from antiphon.terminal import Say
-from antiphon.training.history import Summary
 from antiphon.training.optimisation import TrainingLength
 from antiphon.training.resolution import Facts, Resolution, resolve
-from antiphon.training.state import RunningMean
+from antiphon.training.state import RunningMean, Summary
 from antiphon.training.task import DevResult, EpochBatches, Indices, InMicroBatches, TrainingSetup
 
 _DEV_BATCH_SIZE = 256

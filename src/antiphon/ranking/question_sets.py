@@ -3,10 +3,11 @@
 from collections.abc import Iterable, Sequence
 
 from antiphon.exceptions import InputError, RecipeError
-from antiphon.metrics.ranking_metrics import Rankings, compute_ranking_metrics
+from antiphon.metrics.output_metrics import Rankings, compute_ranking_metrics
 from antiphon.ranking.question_files import Question, QuestionSet, judgements_of, read_questions, select_questions
 from antiphon.recipe.model_sections import MatcherSection, OverlapSection
-from antiphon.recipe.schema import DataSection, Recipe
+from antiphon.recipe.schema import Recipe
+from antiphon.recipe.sections import DataSection
 from antiphon.terminal import Say, count_of, silent
 from antiphon.training.checks import require_library
 

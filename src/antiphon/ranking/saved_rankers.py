@@ -41,7 +41,8 @@ from antiphon.ranking.sentence_models import AttentiveState, Pooling, Pretrained
 from antiphon.ranking.word_vectors import WordVectors, read_vectors
 from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.model_sections import MatcherSection, OverlapSection
-from antiphon.recipe.schema import DataSection, Recipe
+from antiphon.recipe.schema import Recipe
+from antiphon.recipe.sections import DataSection
 from antiphon.runs.build import build_normalisation
 from antiphon.runs.run_folder import RunFolder
 from antiphon.storage.tensors import load_finite, load_into, save_tensors

@@ -1,7 +1,7 @@
 """Sentence models: from padded token ids to one vector for each question and each candidate answer.
 
 Every sentence model reads questions by ``question`` and candidates by ``answer``; an answer may use the vector of
-its question.  Word vectors are fixed.  Thesis: section 4.3.
+its question.  Word vectors are fixed.  Thesis: section 3.3.
 """
 
 from dataclasses import dataclass

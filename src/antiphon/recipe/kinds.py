@@ -24,7 +24,7 @@ from antiphon.recipe.model_sections import (
     TransducerSection,
     TransformerSection,
 )
-from antiphon.recipe.section import SettingGroup
+from antiphon.recipe.sections import SettingGroup
 
 if TYPE_CHECKING:
     from torch import nn
@@ -193,7 +193,7 @@ def _load_ensemble() -> "Load":
 
 
 def _generation() -> "type[Task]":
-    from antiphon.training.generation_task import GenerationTask
+    from antiphon.training.task import GenerationTask
 
     return GenerationTask
 

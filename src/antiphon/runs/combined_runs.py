@@ -20,7 +20,8 @@ from antiphon.recipe.model_sections import (
     NoisyChannelSection,
     TransducerSection,
 )
-from antiphon.recipe.schema import Recipe, SearchSection, token_kinds
+from antiphon.recipe.schema import Recipe, token_kinds
+from antiphon.recipe.sections import SearchSection
 from antiphon.runs.build import build_normalisation, count_parameters, map_ids
 from antiphon.runs.copies import copy_files, copy_part, copy_vocabs
 from antiphon.runs.run_folder import RunFolder, load_any_network, locked_folder, new_run, refuse_inside

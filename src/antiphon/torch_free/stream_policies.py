@@ -17,7 +17,7 @@ does not grow with the length of input and output.
 A policy has no tensors: its network computes, with PyTorch (``decode/streams.py``) or without. How a noisy channel
 streams, see ``noisy_channel_policy.py``.
 
-Thesis: chapter 5, online generation.
+Thesis: chapter 4, online generation.
 """
 
 from abc import ABC, abstractmethod

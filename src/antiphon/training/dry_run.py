@@ -23,9 +23,8 @@ from antiphon.runs.run_folder import RunFolder
 from antiphon.terminal import Say
 from antiphon.training.checks import check_recipe, warn_about_data
 from antiphon.training.optimisation import EMA, Optimisation, TrainingLength
-from antiphon.training.out_of_memory import is_out_of_memory
 from antiphon.training.resolution import Resolution
-from antiphon.training.step import Step
+from antiphon.training.step import Step, is_out_of_memory
 from antiphon.training.task import TrainingSetup, choose_threads_of, prepare_task, train_by_counting
 from antiphon.training.time_limit import describe_duration, fit_to_minutes, seconds_per_epoch
 

@@ -20,9 +20,9 @@ from antiphon.torch_free.codec import PairCodec
 from antiphon.torch_free.readers import Pair
 from antiphon.torch_free.suffix_rule import HeldOutAnswers, SuffixRules, as_answer, fit_weight, held_out_answers
 from antiphon.torch_free.vocab import END, TokenCounts
-from antiphon.training.history import Summary
 from antiphon.training.prepare import dev_pairs, place_sentencepiece_models, training_pairs
 from antiphon.training.resolution import resolve_reading, share_vocabulary
+from antiphon.training.state import Summary
 
 _BATCH = 64
 
