@@ -5,6 +5,8 @@ import itertools
 
 from antiphon.api import Candidate, Prediction
 from antiphon.cli.prediction_job import Progress, UnknownSymbols, count_lines
+from antiphon.torch_free.codec import Chars, Normalisation, TextCodec
+from antiphon.torch_free.vocab import Vocab
 
 NOTHING = (Candidate("", 0.0, (), ()),)
 
@@ -64,6 +66,17 @@ def test_unknown_symbols_are_counted_once_for_all_inputs():
     assert list(unknown.follow(found)) == found
     assert str(unknown) == "3 symbols in 2 inputs that training never saw: 'X' (2), 'Q' (1)"
     assert str(UnknownSymbols()) == ""
+
+
+def test_a_symbol_that_was_seen_in_lower_case_is_pointed_out():
+    for steps, hint in (
+        (Normalisation(), "; it saw 'm': lower-case the input, or train with data.lowercase=true, which reads 'M' so"),
+        (Normalisation(lowercase=True), ""),
+    ):
+        unknown = UnknownSymbols(TextCodec(steps, Chars(), Vocab("am")))
+        unknown.add(["Q", "Q", "M"])
+        said = "3 symbols in 1 input that training never saw: 'Q' (2), 'M' (1)"
+        assert str(unknown) == said + hint
 
 
 def test_very_many_different_unknown_symbols_take_no_more_memory():

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from antiphon.data.augmentation import AugmentedPairs, Shared, find_counterparts, longest_shared
+from antiphon.data.augmentation import AugmentedPairs, HiddenSources, Shared, find_counterparts, longest_shared
 from antiphon.data.corpus import Corpus, LengthLimits, write_corpus
 from antiphon.torch_free.codec import Chars, Normalisation, PairCodec, TextCodec
 from antiphon.torch_free.readers import Pair
@@ -97,6 +97,16 @@ def test_a_token_of_both_sides_is_unknown_in_one_pair_of_twenty(corpus):
     assert len(set(hidden)) == 6  # any letter of the six
     kept = texts(AugmentedPairs(corpus, np.full(18, -1), 0.0).batch(np.array([0] * 2000), SEEDS))
     assert set(kept) == {PAIRS[0]}
+
+
+def test_source_tokens_of_some_pairs_are_hidden_and_nothing_else(corpus):
+    made = texts(HiddenSources(corpus, 0.5).batch(np.array([0] * 2000), SEEDS))
+    hidden = [source.replace("<unk>", "?") for source, _ in made]
+    assert {target for _, target in made} == {PAIRS[0][1]}
+    assert all(len(source) == 6 for source in hidden)
+    assert 0.3 < np.mean(["?" in source for source in hidden]) < 0.4
+    assert 0.1 < np.mean([source.count("?") / 6 for source in hidden]) < 0.15
+    assert texts(HiddenSources(corpus, 0.5).batch(np.array([0, 1, 2]), NEVER)) == PAIRS
 
 
 def test_counterparts_are_the_same_tokens_of_the_other_side():

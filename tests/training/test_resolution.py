@@ -73,6 +73,20 @@ def test_what_a_recipe_says_holds():
     assert attention.train.hallucination is None
 
 
+@pytest.mark.parametrize(
+    ("tables", "share"),
+    [
+        ({"model": {"copy_unknown": False}}, 0.05),
+        ({"model": {"copy_unknown": True}}, 0.0),
+        ({"model": {"kind": "attention"}}, 0.05),
+        ({"model": {"kind": "attention"}, "data": {"min_count": 2}}, 0.0),
+    ],
+)
+def test_unknown_source_tokens_are_met_in_training_unless_they_are_copied(tables, share):
+    facts = Facts(800, 25, lengths=(np.full(800, 5), np.full(800, 6)))
+    assert resolve(Resolution(parse_recipe(tables, "here")), facts).recipe.train.hidden_sources == share
+
+
 @pytest.mark.parametrize(("kind", "smoothing"), [("transformer", 0.1), ("attention", None), ("transducer", None)])
 def test_only_a_transformer_smooths_labels_unasked(kind, smoothing):
     assert defaults_of(LETTERS, OTHERS, 100, model={"kind": kind}).train.label_smoothing == smoothing
@@ -161,6 +175,7 @@ model.copy_words         false  tokens are not words on both sides
 model.copy_unknown       true   most target tokens are source tokens too
 model.context            none   letters are read
 train.hallucination      0.25   800 training pairs with letters in common are few
+train.hidden_sources     0      unknown tokens are copied
 search.max_length_extra  10     enough for all training targets
 train.passes             4      a pass has 25 updates, an epoch at least 100
 train.patience           10     20% of the epochs, at least 10

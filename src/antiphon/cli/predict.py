@@ -157,7 +157,8 @@ def predict(
         align=is_json,
         allow_unknown_features=allow_unknown_features,
     )
-    job = PredictionJob(run, lexicon, options, processes, device, threads, tuple(settings or ()))
+    source = folder.codec(recipe).source
+    job = PredictionJob(run, lexicon, options, processes, device, threads, tuple(settings or ()), source)
     output_format = OutputFormat(as_json=is_json, as_list=any(value is not None for value in several.values()))
     if any(in_parts.values()):
         predict_shard(job, output_format, file, shard, out, part_lines)
@@ -169,7 +170,7 @@ def predict_file(job: PredictionJob, output_format: OutputFormat, file: Path) ->
     """Prints the predictions for a file, then notes on unknown symbols and on the inputs found in the lexicon."""
     from antiphon.torch_free.readers import numbered_lines
 
-    notes = Notes(job.lexicon, job.options.cover)
+    notes = Notes(job)
     with closing(job.predictions(*numbered_lines(file))) as predictions:
         for line, prediction in enumerate(Progress(count_lines(file)).follow(notes.follow(predictions)), 1):
             output_format.write(line, prediction)

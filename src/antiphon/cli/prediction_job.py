@@ -22,6 +22,7 @@ from antiphon.terminal import count_of, duration, one_line, print_note
 if TYPE_CHECKING:
     from antiphon.api import Prediction, PredictOptions
     from antiphon.data.part_files import CutFile, PartFolder
+    from antiphon.torch_free.codec import TextCodec
     from antiphon.torch_free.readers import NumberedLines
 
 _SHOWN = 5
@@ -44,6 +45,8 @@ class PredictionJob:
     device: str
     threads: int | None
     settings: tuple[str, ...] = ()
+    source: "TextCodec | None" = None
+    """How the run reads its inputs."""
 
     def predictions(
         self, lines: "NumberedLines", name: str, window: int | None = None
@@ -147,10 +150,14 @@ class Progress:
 
 
 class UnknownSymbols:
-    """Counts the source symbols that training never saw; of very many different ones, the rarest are forgotten."""
+    """Counts the source symbols that training never saw; of very many different ones, the rarest are forgotten.
 
-    def __init__(self, kept: int = 10_000) -> None:
+    With the codec of the source, a symbol that training saw in lower case is pointed out.
+    """
+
+    def __init__(self, source: "TextCodec | None" = None, kept: int = 10_000) -> None:
         self.counts, self.inputs, self.total, self.kept = Counter[str](), 0, 0, kept
+        self.source = source
 
     def follow(self, predictions: "Iterable[Prediction]") -> "Iterator[Prediction]":
         """The same predictions, while they are counted."""
@@ -178,15 +185,27 @@ class UnknownSymbols:
         shown = ", ".join(f"{symbol!r} ({count:,})" for symbol, count in self.counts.most_common(_SHOWN))
         more = ", ..." if len(self.counts) > _SHOWN else ""
         inputs, symbols = count_of(self.inputs, "input"), count_of(self.total, "symbol")
-        return f"{symbols} in {inputs} that training never saw: {shown}{more}"
+        return f"{symbols} in {inputs} that training never saw: {shown}{more}{self._hint()}"
+
+    def _hint(self) -> str:
+        """How the most frequent symbol can be read that training saw in lower case; nothing if there is none."""
+        if self.source is None or self.source.normalisation.lowercase:
+            return ""
+        for symbol, _ in self.counts.most_common():
+            if symbol.lower() in self.source.vocab:
+                return (
+                    f"; it saw {symbol.lower()!r}: lower-case the input, or train with data.lowercase=true, "
+                    f"which reads {symbol!r} so"
+                )
+        return ""
 
 
 class Notes:
     """Counts unknown symbols, inputs that were found in a lexicon, and lists with less probability than asked for."""
 
-    def __init__(self, lexicon: Path | None, cover: float | None) -> None:
-        self.unknown, self.listed, self.short = UnknownSymbols(), 0, 0
-        self.lexicon, self.cover = lexicon, cover
+    def __init__(self, job: PredictionJob) -> None:
+        self.unknown, self.listed, self.short = UnknownSymbols(job.source), 0, 0
+        self.lexicon, self.cover = job.lexicon, job.options.cover
 
     def follow(self, predictions: "Iterable[Prediction]") -> "Iterator[Prediction]":
         """The same predictions, while they are counted."""
@@ -329,7 +348,7 @@ def _write_parts(
 
     if not parts:
         return
-    notes = Notes(job.lexicon, job.options.cover)
+    notes = Notes(job)
     progress = Progress(sum(len(cut.line_numbers(part)) for part in parts))
     window = min(cut.lines_per_part, LINES_AT_ONCE)
     with closing(job.predictions(cut.read(parts), str(cut.path), window)) as predictions:

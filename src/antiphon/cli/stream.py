@@ -85,7 +85,7 @@ class UnknownPieces:
     """Counts the symbols that training never saw, line by line."""
 
     def __init__(self, source: "TextCodec") -> None:
-        self.source, self.symbols = source, UnknownSymbols()
+        self.source, self.symbols = source, UnknownSymbols(source)
 
     def find(self, piece: str) -> list[str]:
         """The symbols of a piece of text that training never saw."""

@@ -25,11 +25,19 @@ DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Only read the data and estimate memory and time; write nothing.")
 ]
 
+_LENGTHS = ("train.max_epochs", "train.minutes")
+"""Settings that a command to train longer leaves out or replaces."""
+Minutes = Annotated[
+    float | None,
+    typer.Option(metavar="M", min=0, help="Minutes that training may take: sets train.minutes, see antiphon settings."),
+]
+
 
 def train(
     recipe: RecipeName,
     settings: Settings = None,
     out: Out = None,
+    minutes: Minutes = None,
     resume: Resume = False,
     force: Force = False,
     dry: DryRun = False,
@@ -46,12 +54,14 @@ def train(
       antiphon train g2p --set data.train=a.tsv --set data.dev=b.tsv
       antiphon train toy --set model.layers=2 --out runs/two-layers
       antiphon train toy --dry-run
+      antiphon train g2p --set data.train=a.tsv --set data.dev=b.tsv --minutes 2
     """
     from antiphon.console import PlainConsole
     from antiphon.recipe.recipe_file import spooled
     from antiphon.training.distributed import from_rank_zero, is_rank_zero, on_rank_zero, process_group
     from antiphon.training.dry_run import dry_run
 
+    settings = [*(settings or []), *([] if minutes is None else [f"train.minutes={minutes:g}"])]
     with ExitStack() as copies:
         with process_group():
             console = PlainConsole(stderr=True, quiet=not is_rank_zero())
@@ -62,11 +72,11 @@ def train(
                 return
             folder = out or Path("runs") / Path(recipe).stem
             options: Options = {"resume": resume, "force": force, "device": device, "threads": threads}
-            resuming = resume_command(recipe, settings or [], folder)
+            resuming = resume_command(recipe, settings, folder)
             run = run_training(loaded, folder, console, say, options, resuming)
             if not is_rank_zero():
                 return
-        report(run, recipe, settings or [], console, device, threads)
+        report(run, recipe, settings, console, device, threads)
 
 
 class Options(TypedDict):
@@ -148,7 +158,7 @@ def report_improving(run: "RunFolder", recipe: str, settings: Sequence[str], con
     metrics, train = run.metrics(), run.recipe().train
     epochs = longer_than(train, metrics["best_epoch"], metrics["epochs"])
     if epochs is not None and not is_perfect(train.dev_metric, metrics[f"dev_{train.dev_metric}"]):
-        given = [each for each in settings if each.partition("=")[0].strip() != "train.max_epochs"]
+        given = [each for each in settings if each.partition("=")[0].strip() not in _LENGTHS]
         command = resume_command(recipe, [*given, f"train.max_epochs={epochs}"], run.path)
         console.print(f"still improving when training ended; to train longer: {command}", soft_wrap=True)
 

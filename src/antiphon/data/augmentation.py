@@ -1,6 +1,7 @@
-"""Data augmentation: some training pairs are changed each time they are drawn, if source and target share tokens.
+"""Data augmentation: some training pairs are changed each time they are drawn.
 
-Some are hallucinated: the letters that a word and its form share are replaced by random ones. ::
+If source and target share tokens, some pairs are hallucinated: the letters that a word and its form share are replaced
+by random ones. ::
 
     schenken -> geschenkt     becomes, say,     sbörfken -> gesbörfkt
 
@@ -9,6 +10,10 @@ are copied, whatever their letters. Known as data hallucination (Anastasopoulos 
 
 In others one token that both sides have is replaced by the unknown token, so that a model learns to copy tokens that
 are in no vocabulary (``models/left_to_right.py``, ``nn/copying.py``).
+
+Where nothing is copied, source tokens of some pairs are made unknown, so that a symbol which training never saw is
+nothing strange: its surroundings are read as usual, and something likely is written in its place. Without this a greedy
+search may write one cycle of letters without end.
 """
 
 from collections.abc import Sequence
@@ -26,6 +31,8 @@ _MIN_SHARED = 3
 """Consecutive letters that a pair must share; the first and the last of them stay."""
 _UNKNOWN_SHARE = 0.05
 """Share of the pairs in which a token is made unknown."""
+_MOST_HIDDEN = 0.5
+"""Part of the source tokens of a pair that are hidden, at most: any part up to this is equally likely."""
 
 
 class Shared(NamedTuple):
@@ -61,6 +68,26 @@ def hide_word(source: Ids, target: Ids, copied: Ids, random: np.random.Generator
         return source, target, copied
     target, copied = (np.where(side == word, np.int32(HIDDEN), side) for side in (target, copied))
     return np.where(source == token, np.int32(UNKNOWN), source), target, copied
+
+
+class HiddenSources:
+    """The pairs of a corpus; in some, a ``share`` of all, source tokens are made unknown."""
+
+    def __init__(self, corpus: Corpus, share: float) -> None:
+        self.corpus, self.share = corpus, share
+
+    def batch(self, indices: NDArray[np.int64], seeds: NDArray[np.int64]) -> Batch:
+        """The pairs at these indices, padded; the seed of each, below 2^63, decides what is hidden."""
+        pairs = self.corpus.pair_ids(indices)
+        for n in np.flatnonzero(seeds / 2**63 < self.share).tolist():
+            pairs.sources[n] = hide_tokens(pairs.sources[n], np.random.default_rng(seeds[n]))
+        return self.corpus.pad(pairs)
+
+
+def hide_tokens(source: Ids, random: np.random.Generator) -> Ids:
+    """A source some of whose tokens are unknown."""
+    hidden = random.random(len(source)) < _MOST_HIDDEN * random.random()
+    return np.where(hidden & (source >= len(SPECIALS)), np.int32(UNKNOWN), source)
 
 
 def find_counterparts(source: Vocab, target: Vocab) -> NDArray[np.int64]:

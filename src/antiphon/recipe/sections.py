@@ -186,6 +186,8 @@ class TrainSection(Section):
     """Updates of a run if ``max_epochs`` is unset; more for large data, see ``min_passes``."""
     min_passes: Positive = 40
     """Minimum number of passes over the training pairs, if ``max_epochs`` is unset."""
+    minutes: Annotated[float, Field(gt=0, le=10**6)] | None = None
+    """Minutes that training may take: fewer epochs, and fewer units where those are too few; unset: no limit."""
     passes: Positive | None = None
     """Passes over the training pairs in an epoch; unset: as few as give it 100 updates, for many pairs 1."""
     patience: Positive | None = None
@@ -214,6 +216,8 @@ class TrainSection(Section):
     """Weight of a softmax over the candidates of a question, added to the loss of each pair (listwise); 0: none."""
     hallucination: Annotated[float, Field(ge=0, le=1)] | None = None
     """Fraction of the pairs whose shared letters are made up; unset: up to a half, for few inflected words."""
+    hidden_sources: Annotated[Annotated[float, Field(ge=0, le=1)] | None, UsedBy("pairs")] = None
+    """Fraction of the pairs in which source tokens become unknown; unset: 0.05 where unknown ones are not copied."""
     clip: Annotated[float, Field(gt=0, le=1e9)] = 5.0
     """Maximum gradient norm."""
     precision: Literal["float32", "tf32", "bfloat16"] = "tf32"

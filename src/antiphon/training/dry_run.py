@@ -1,6 +1,5 @@
 """What training will take, without training."""
 
-import time
 import weakref
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -16,63 +15,25 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from antiphon.device import choose_device, choose_threads
+from antiphon.device import choose_device
 from antiphon.exceptions import RunError
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import count_parameters
 from antiphon.runs.run_folder import RunFolder
-from antiphon.terminal import Say, duration, silent
+from antiphon.terminal import Say
 from antiphon.training.checks import check_recipe, warn_about_data
 from antiphon.training.optimisation import EMA, Optimisation, TrainingLength
 from antiphon.training.resolution import Resolution
-from antiphon.training.state import TrainingState
 from antiphon.training.step import Step, is_out_of_memory
-from antiphon.training.task import TrainingSetup, prepare_task, train_by_counting
+from antiphon.training.task import TrainingSetup, choose_threads_of, prepare_task, train_by_counting
+from antiphon.training.time_limit import describe_duration, fit_to_minutes, seconds_per_epoch
 
-_QUANTILES = 0.1, 0.3, 0.5, 0.7, 0.9
-"""Which batches of an epoch are timed, ordered from small to large."""
 Sizes = tuple[int, int, int]
 """Pairs, rows and columns of a batch."""
 _PROBES = 2, 3
 """Pairs of the two small steps; with a single pair, some operations would copy nothing."""
 _STATES = {"adam": 2, "adagrad": 1}
 """Numbers that an optimiser keeps for each weight."""
-
-
-def seconds_per_epoch(setup: TrainingSetup, optimisation: Optimisation, device: str) -> float:
-    """About how long the steps of an epoch take: the mean of some, from small batches to large ones.
-
-    The weights move, as they do in training.
-    """
-    state = TrainingState.new(setup.model, optimisation, torch.device(device), silent)
-    step = Step(state.model, setup.loss, state.optimiser, optimisation.clip, state.ema, optimisation.bfloat16)
-    plan = setup.batches.plan(0)
-    rows, columns = setup.lengths
-    plan.sort(key=lambda indices: len(indices) * int(rows[indices].max()) * int(columns[indices].max()))
-    some = [
-        setup.batches.load(indices, indices).to(device)  # any random seeds do
-        for indices in (plan[int(quantile * len(plan))] for quantile in _QUANTILES)
-    ]
-    step(some[0])  # the first step of all takes longer
-    _synchronise(device)
-    started = time.perf_counter()
-    for batch in some:
-        step(batch)
-    _synchronise(device)
-    return (time.perf_counter() - started) / len(some) * len(plan)
-
-
-def describe_duration(seconds: float, max_epochs: int) -> str:
-    """The time of an epoch and of all epochs as text."""
-    epoch = f"{seconds:.1f} s" if seconds < 10 else duration(seconds)
-    whole = duration(seconds * max_epochs)
-    return f"about {epoch} per epoch, {whole} for all {max_epochs} epochs, without validation"
-
-
-def _synchronise(device: str) -> None:
-    """Waits until a GPU has finished all work."""
-    if device == "cuda":
-        torch.cuda.synchronize()
 
 
 @dataclass(frozen=True)
@@ -252,10 +213,11 @@ def dry_run(recipe: Recipe, *, say: Say, device: str = "auto", threads: int | No
         if train_by_counting(recipe, run, say):
             say(f"{recipe.model.kind}: learns by counting, without batches and with very little memory")
             return
-        task = prepare_task(recipe, run, say)
+        where = choose_device(device)
+        task = fit_to_minutes(prepare_task(recipe, run, say), run, say, where, threads)
         say_settings(task.settings, say)
-        torch.set_num_threads(threads or choose_threads(recipe.train.batch_size, recipe.model.width, task.target_size))
-        where, settings = choose_device(device), task.settings.recipe.train
+        torch.set_num_threads(choose_threads_of(task, threads))
+        settings = task.settings.recipe.train
         length, optimisation = TrainingLength.of(settings), Optimisation.of(settings)
         say(f"{recipe.model.kind}, on {where}:")
         setup = task.setup(run, is_new=True)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from antiphon.device import choose_device, choose_threads
+from antiphon.device import choose_device
 from antiphon.exceptions import RecipeError, RunError
 from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.recipe_file import with_moved_paths
@@ -35,7 +35,8 @@ from antiphon.training.loop import TrainingLoop
 from antiphon.training.optimisation import Optimisation, TrainingLength
 from antiphon.training.resolution import patience_of
 from antiphon.training.state import History, TrainingState, load_checkpoint, refuse_other_shapes
-from antiphon.training.task import Task, prepare_task, resolved_again, resume_task, train_by_counting
+from antiphon.training.task import Task, choose_threads_of, prepare_task, resolved_again, resume_task, train_by_counting
+from antiphon.training.time_limit import FITTED, fit_to_minutes
 
 
 def train(
@@ -55,21 +56,17 @@ def train(
     If another process writes into the folder, that is an error, or with ``wait`` waited for.
     """
     say = say if is_rank_zero() else silent
-    options = _StartOptions(resume, force, wait, device)
+    options = _StartOptions(resume, force, wait, device, threads)
     with ExitStack() as held:
         started = on_rank_zero(lambda: _begin(recipe, out, say, held, options))
         if broadcast(started is None):
             return RunFolder(out)
         run = RunFolder(broadcast(out if started is None else started.run.path))
         task = started.task if started is not None else _begin_on_other_ranks(recipe, run, say)
-        settings = task.settings.recipe
-        threads = threads or choose_threads(
-            settings.train.batch_size, settings.model.width, task.target_size, local_world_size()
-        )
         where = local_device(choose_device(device))
-        if settings.train.log == "tensorboard":
+        if task.settings.recipe.train.log == "tensorboard":
             callbacks = [TensorBoardLog(run.tensorboard), *callbacks]
-        with _own_threads_and_random_numbers(threads, where):
+        with _own_threads_and_random_numbers(choose_threads_of(task, threads), where):
             _run_to_the_end(task, run, out, say, where, callbacks if is_rank_zero() else ())
     return RunFolder(out)
 
@@ -81,6 +78,7 @@ class _StartOptions(NamedTuple):
     force: bool
     wait: bool
     device: str
+    threads: int | None
 
 
 class _Started(NamedTuple):
@@ -105,11 +103,20 @@ def _begin(recipe: Recipe, out: Path, say: Say, held: ExitStack, options: _Start
     if train_by_counting(recipe, run, say):
         publish(run, out)
         return None
-    task = prepare_task(recipe, run, say)
+    task = _fit_to_minutes(prepare_task(recipe, run, say), run, say, options)
     if not holds_run(out):  # with --resume, training then continues from its first checkpoint
         return _Started(task, publish(run, out))
     seal_run(run.path)
     return _Started(task, run)
+
+
+def _fit_to_minutes(task: Task, run: RunFolder, say: Say, options: _StartOptions) -> Task:
+    """The task with a length that fits ``train.minutes``; the recipe of its run records it."""
+    where = local_device(choose_device(options.device))
+    with _own_threads_and_random_numbers(choose_threads_of(task, options.threads), where):
+        fitted = fit_to_minutes(task, run, say, where.type, options.threads)
+    run.save_recipe(fitted.settings.recipe)
+    return fitted
 
 
 def _resume(recipe: Recipe, out: Path, say: Say) -> _Started | None:
@@ -230,15 +237,17 @@ _RAISED = ("max_updates", "min_passes")
 def settings_to_resume(stored: Recipe, asked: Recipe, out: Path) -> Recipe:
     """The settings of a run, with another length if asked for; other changes are refused by name.
 
-    What is unset now is as it was when the run started. Epochs and patience that follow from a new length stay unset.
+    What is unset now, or was fitted to the same ``train.minutes``, is as it was when the run started. Epochs and
+    patience that follow from a new length stay unset.
     """
     before, now = stored.model_dump(mode="json"), asked.model_dump(mode="json")
-    if KINDS[stored.model.kind].task is not None:
+    fitted = FITTED if asked.train.minutes is not None and asked.train.minutes == stored.train.minutes else ()
+    if KINDS[stored.model.kind].task is not None and not fitted:
         before["train"] |= _other_length(stored.train, asked.train)
     for section, values in before.items():
         for name, value in values.items():
             wanted = now[section].get(name)
-            if wanted is not None and wanted != value:
+            if wanted is not None and wanted != value and name not in fitted:
                 raise RecipeError(
                     f"{out}: {section}.{name} is {value!r} in the run, expected the same but {wanted!r} was asked for; "
                     "only train.max_epochs may change, and train.max_updates be higher; give the same settings, or use "

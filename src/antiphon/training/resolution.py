@@ -39,6 +39,8 @@ _MAX_HALLUCINATED, _MIN_HALLUCINATED = 0.5, 0.05
 """Fractions of the pairs that are hallucinated: at most, and at least where any are."""
 _HALLUCINATED_PAIRS = 200
 """The number of hallucinated pairs, where their fraction is between the two."""
+_HIDDEN_SOURCES = 0.05
+"""Fraction of the pairs in which source tokens are made unknown."""
 _MANY_PAIRS = 5_000
 """From this many pairs on, dropout is lower; that of a transformer always is."""
 _DROPOUT_FEW_PAIRS, _DROPOUT_MANY_PAIRS = 0.5, 0.3
@@ -192,6 +194,18 @@ def _hallucination(recipe: Recipe, facts: Facts) -> Choice | None:
     return Choice(round(share, 2), f"{facts.pairs:,} training pairs with letters in common are few")
 
 
+def _hidden_sources(recipe: Recipe, facts: Facts) -> Choice | None:
+    """None where a source is not read, or a transducer has copies instead: ``data/augmentation.py``."""
+    if facts.lengths is None:
+        return None
+    model = recipe.model
+    if isinstance(model, TransducerSection) and (model.copy_unknown or model.copy_words):
+        return Choice(0.0, "unknown tokens are copied")
+    if recipe.data.min_count > 1:
+        return Choice(0.0, "data.min_count makes rare tokens unknown")
+    return Choice(_HIDDEN_SOURCES, "unknown tokens are not copied")
+
+
 def _length_ratio(_: Recipe, facts: Facts) -> Choice | None:
     """A ratio that suits 99 of 100 pairs, with room for longer outputs."""
     if facts.lengths is None:
@@ -269,6 +283,7 @@ _RULES: Mapping[str, Callable[[Recipe, Facts], Choice | None]] = {
     "model.context": _context,
     "train.label_smoothing": _label_smoothing,
     "train.hallucination": _hallucination,
+    "train.hidden_sources": _hidden_sources,
     "search.max_length_ratio": _length_ratio,
     "search.max_length_extra": _length_extra,
     "train.passes": _passes,

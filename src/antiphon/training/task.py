@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from antiphon.data.augmentation import AugmentedPairs, find_counterparts
+from antiphon.data.augmentation import AugmentedPairs, HiddenSources, find_counterparts
 from antiphon.data.batch import Batch
 from antiphon.data.corpus import Corpus
 from antiphon.decode.alignments import add_alignments, replace_unknown
+from antiphon.device import choose_threads
 from antiphon.metrics.output_metrics import Outputs, perplexity, score_outputs
 from antiphon.models.left_to_right import log_prob
 from antiphon.models.transducer import Transducer
@@ -25,7 +26,7 @@ from antiphon.torch_free.batch import plan_batches
 from antiphon.torch_free.codec import PairCodec
 from antiphon.torch_free.hypothesis import BeamSettings, Hypothesis, Search, have_unknown
 from antiphon.torch_free.readers import Pair
-from antiphon.training.distributed import BatchShard, all_gather, rank, shard_indices, world_size
+from antiphon.training.distributed import BatchShard, all_gather, local_world_size, rank, shard_indices, world_size
 from antiphon.training.optimisation import TrainingLength
 from antiphon.training.prepare import Prepared, encoded_dev_pairs, facts_of, plan_pass, prepare, prepare_again
 from antiphon.training.resolution import Facts, Resolution, resolve
@@ -171,6 +172,12 @@ def resume_task(recipe: Recipe, run: RunFolder, say: Say) -> Task:
     return _task_of(recipe).resume(recipe, run, say)
 
 
+def choose_threads_of(task: Task, threads: int | None) -> int:
+    """The number of threads asked for, or one that suits the model of a task."""
+    recipe = task.settings.recipe
+    return threads or choose_threads(recipe.train.batch_size, recipe.model.width, task.target_size, local_world_size())
+
+
 def resolved_again(task: Task) -> Task:
     """The same task with those settings decided that a change of its recipe has left unset."""
     changed: Task = replace(cast(Any, task), settings=resolve(task.settings, task.facts))
@@ -244,6 +251,14 @@ class GenerationValidation:
         source = codec.source.tokens(self.outputs.pairs[pair].source)
         return codec.decode_copied(best.tokens, best.alignment, source)
 
+    def _without_runaway(self, tokens: list[str], reference: str) -> list[str]:
+        """An output, or nothing instead of one more than twice as long as its reference.
+
+        So its edits are those of a missing output at most, and a single endless output cannot choose the epoch.
+        """
+        assert self.outputs is not None
+        return tokens if len(tokens) <= 2 * len(self.outputs.codec.target.tokens(reference)) else []
+
     def _score(self, written: Sequence[tuple[int, list[str]]]) -> dict[str, float]:
         """The metrics of the outputs of all processes."""
         if self.outputs is None:
@@ -251,7 +266,8 @@ class GenerationValidation:
         found, pairs = all_gather(written), self.outputs.pairs
         references = [[pairs[index].target] for index, _ in found]
         sources = [self.outputs.codec.source.tokens(pairs[index].source) for index, _ in found]
-        outputs = Outputs.of(self.outputs.codec.target, [tokens for _, tokens in found], references, sources)
+        ended = [self._without_runaway(tokens, pairs[index].target) for index, tokens in found]
+        outputs = Outputs.of(self.outputs.codec.target, ended, references, sources)
         return {name: score.value for name, score in score_outputs(outputs, self.outputs.metrics).items()}
 
 
@@ -320,6 +336,8 @@ class GenerationTask:
         if isinstance(model, Transducer) and (model.copies_unknown or model.copies_words):
             codec = self.prepared.codec
             return AugmentedPairs(corpus, find_counterparts(codec.source.vocab, codec.target.vocab), share).batch
+        if hidden := self.recipe.train.hidden_sources:
+            return HiddenSources(corpus, hidden).batch
         return lambda indices, _: corpus.batch(indices)
 
     def finish(self, run: RunFolder, new: RunFolder, device: str) -> dict[str, float]:
