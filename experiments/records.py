@@ -61,6 +61,8 @@ def format_table(table: Table, records: Iterable[tuple[Job, Record]]) -> str:
     cells: dict[tuple[str, str], list[float]] = {}
     seconds: dict[str, list[float]] = {}
     for job, record in records:
+        if job.row.hidden:
+            continue
         value = record["metrics"][table.metric]["value"]
         cells.setdefault((job.row.name, job.set), []).append(100 - value if table.show == "error" else value)
         seconds.setdefault(job.row.name, []).append(record["cpu_seconds"])
