@@ -12,7 +12,7 @@ from pathlib import Path
 
 from antiphon.exceptions import AntiphonError
 
-_FORMS = 20_000
+_FORMS = 50_000
 _CASES = {"N": "nominative", "G": "genitive", "D": "dative", "A": "accusative"}
 _NUMBERS = {"S": "singular", "P": "plural"}
 _PARTS = {"train.tsv", "dev.tsv", "test.tsv", "forms.txt"}
