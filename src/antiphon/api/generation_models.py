@@ -13,6 +13,7 @@ from torch import nn
 from antiphon.api.model import Model
 from antiphon.data.batch import Batch
 from antiphon.decode.alignments import add_alignments, replace_unknown
+from antiphon.decode.noisy_channel import rescore_outputs
 from antiphon.decode.sampling import sample_outputs
 from antiphon.decode.streams import start_streams
 from antiphon.exceptions import RecipeError, RunError
@@ -22,7 +23,7 @@ from antiphon.models.sequence_model import log_prob
 from antiphon.models.token_likelihood import output_log_probs
 from antiphon.models.transducer import Transducer
 from antiphon.recipe.kinds import KINDS
-from antiphon.recipe.schema import Recipe
+from antiphon.recipe.schema import Recipe, SearchSection
 from antiphon.runs.build import build_beam, build_search
 from antiphon.runs.run_folder import RunFolder, load_any_network
 from antiphon.torch_free.batch import plan_batches
@@ -33,7 +34,7 @@ from antiphon.torch_free.prediction import MAX_BATCH_CELLS, CandidateSearch, Rul
 from antiphon.torch_free.readers import Source
 from antiphon.torch_free.results import END_SYMBOL, Alignment
 from antiphon.torch_free.streams import StreamGroup
-from antiphon.torch_free.suffix_rule import RuleMixture, SuffixRules
+from antiphon.torch_free.suffix_rule import Rescoring, RuleMixture, SuffixRules
 
 
 class RuleModel(Model):
@@ -59,7 +60,7 @@ class NeuralModel(Model):
         """The network that proposes the tokens of outputs: of a noisy channel, the direct model."""
         self.mixture: RuleMixture | None = None
         if rules is not None:
-            self.mixture = RuleMixture(rules, recipe.search.rule_weight or 0.0, codec, copies_unknown(module))
+            self.mixture = RuleMixture(rules, recipe.search.rule_weight or 0.0, codec, copies_unknown(self.writer))
         self.search = CandidateSearch(codec, build_beam(recipe.search), self._find)
 
     @classmethod
@@ -73,9 +74,9 @@ class NeuralModel(Model):
         batch = Batch.of_text(self.codec, sources).to(self.device)
         found = self._sampled(batch, options) if options.sample else self._searched(batch, options)
         if self.mixture is not None and self.recipe.search.over == "outputs" and not options.prefix:
-            score = partial(output_log_probs, cast(LeftToRight, self.module), batch)
+            score = partial(output_log_probs, cast(LeftToRight, self.writer), batch)
             if options.sample is None:
-                found = self.mixture.add(score, found, sources, options.max_outputs)
+                found = self.mixture.add(score, found, sources, options.max_outputs, self._rescoring(batch))
             else:
                 found = self.mixture.draw(score, found, sources, options.seed)
         if options.align or have_unknown(found):
@@ -95,6 +96,10 @@ class NeuralModel(Model):
         prefix = self.codec.target.known_ids(options.prefix, "prefix")
         settings = build_beam(self.recipe.search, beam=options.beam, nbest=options.max_outputs)
         return search(self.module, batch, settings, prefix)
+
+    def _rescoring(self, batch: Batch) -> Rescoring | None:
+        """How outputs are ranked by more than the network; None: by the network alone."""
+        return None
 
     def _streams(self, features: Sequence[Sequence[str]], options: StreamOptions) -> StreamGroup:
         """Streams of a unidirectional transducer, or of a noisy channel that has one as its direct model."""
@@ -161,6 +166,17 @@ class NoisyChannelModel(NeuralModel):
     @weights.setter
     def weights(self, weights: Weights) -> None:
         cast(NoisyChannel, self.module).weights = weights
+
+    @property
+    def default_weights(self) -> Weights:
+        """The weights that ``combine`` gives by default to the parts that are there."""
+        module = cast(NoisyChannel, self.module)
+        is_there = (True, module.channel is not None, module.language_model is not None, True)
+        return Weights(*(weight * there for weight, there in zip(SearchSection().weights, is_there, strict=True)))
+
+    def _rescoring(self, batch: Batch) -> Rescoring:
+        module = cast(NoisyChannel, self.module)
+        return Rescoring(partial(rescore_outputs, module, batch, build_beam(self.recipe.search)), module.weights)
 
     def _find(self, sources: Sequence[Source], options: PredictOptions) -> list[list[Hypothesis]]:
         if options.sample is not None or options.cover is not None:
