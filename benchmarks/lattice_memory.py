@@ -27,17 +27,17 @@ def run_one(way):
     target = torch.randn(B, J, V, requires_grad=True)
     words = torch.randint(V, (B, J))
     lengths = torch.full((B,), I), torch.full((B,), J)
-    log_shift = torch.full((B, I, J), -0.7)
+    log_read = torch.full((B, I, J), -0.7)
     started = time.perf_counter()
     loss = 0.0
     if way == "factored":
         log_word = log_token_probabilities(source, target, words)
-        loss = -log_marginal(log_word - 0.7, log_shift, *lengths).mean()
+        loss = -log_marginal(log_word - 0.7, log_read, *lengths).mean()
         loss.backward()
     elif way == "naive":
         joint = (source[:, :, None] + target[:, None]).log_softmax(3)
         log_word = joint.gather(3, words[:, None, :, None].expand(-1, I, -1, -1))[..., 0]
-        loss = -log_marginal(log_word - 0.7, log_shift, *lengths).mean()
+        loss = -log_marginal(log_word - 0.7, log_read, *lengths).mean()
         loss.backward()
     seconds = time.perf_counter() - started
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20

@@ -19,7 +19,7 @@ from antiphon.demo import FOLDER, pairs_of
 from antiphon.models.transducer import Transducer
 from antiphon.recipe.model_sections import TransducerSection
 from antiphon.recipe.recipe_file import load_recipe
-from antiphon.recipe.schema import SearchSection
+from antiphon.recipe.sections import SearchSection
 from antiphon.runs.build import build_beam
 from antiphon.torch_free.stream_policies import POLICIES
 from antiphon.torch_free.streams import run_streams

@@ -23,11 +23,10 @@ from antiphon.data.batch import Batch
 from antiphon.device import keep_freed_memory
 from antiphon.models import transducer
 from antiphon.recipe.kinds import KINDS
-from antiphon.recipe.schema import TrainSection
+from antiphon.recipe.sections import TrainSection
 from antiphon.torch_free.vocab import UNKNOWN, CopiedWords
-from antiphon.training.cuda_graph_step import CudaGraphStep
 from antiphon.training.optimisation import Optimisation
-from antiphon.training.step import Step, negative_log_likelihood
+from antiphon.training.step import CudaGraphStep, Step, negative_log_likelihood
 
 SIZES = {
     "cpu": [(32, 12, 12, 40, 128), (32, 50, 25, 20_000, 256)],

@@ -11,7 +11,7 @@ from mkdocs.structure.pages import Page
 
 from antiphon.cli import app
 from antiphon.recipe.kinds import KINDS
-from antiphon.recipe.settings import Setting, all_settings
+from antiphon.recipe.schema import Setting, all_settings
 
 ROOT = Path(__file__).parent.parent
 PICTURES = "benchmarks/results"

@@ -39,7 +39,12 @@ def digest(path: Path) -> str:
 
 
 def commit() -> str:
-    """The commit of the code; ``+`` after it says that tracked files of the package differ from it."""
+    """The commit of the code; ``+`` after it says that tracked files of the package differ from it.
+
+    A copy without a repository is told its commit by the environment variable ``ANTIPHON_COMMIT``.
+    """
+    if told := os.environ.get("ANTIPHON_COMMIT"):
+        return told
 
     def git(*words: str) -> str:
         folder = Path(__file__).parent

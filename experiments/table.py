@@ -28,6 +28,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from antiphon.exceptions import AntiphonError
+from antiphon.recipe.recipe_file import find_recipe, parse_toml
 
 FOLDER = Path(__file__).parent / "tables"
 PARTS = ("direct", "channel", "lm")
@@ -91,14 +92,14 @@ class Table(_Section):
         return next(row for row in self.row if row.name == name)
 
     def jobs(self) -> list["Job"]:
-        """All runs of the table, those that others are made of first; a seed of all sets before the next seed."""
+        """All runs of the table, those that others are made of first; a seed of all rows before the next seed."""
         jobs = [
             Job(self, row, name, seed)
             for row in self.row
             for seed in row.seeds or self.seeds
             for name in row.sets or self.sets
         ]
-        return sorted(jobs, key=lambda job: job.row.combine is not None)
+        return sorted(jobs, key=lambda job: (job.row.combine is not None, job.seed))
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,8 +136,9 @@ class Job:
         return [Job(self.table, self.table.find(name), self.set, self.seed) for name in self.row.combine or ()]
 
     def key(self, digests: dict[str, str]) -> str:
-        """Tells this run from others: recipe, settings, seed and the contents of its files."""
-        what = [self.row.recipe, self.settings, self.seed, digests, self.table.predict]
+        """Tells this run from others: what the recipe says today, settings, seed and the contents of its files."""
+        recipe = self.row.recipe and parse_toml(find_recipe(self.row.recipe))
+        what = [recipe, self.settings, self.seed, digests, self.table.predict]
         what += [part.key(digests) for part in self.parts]
         return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:16]
 

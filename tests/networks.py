@@ -8,7 +8,7 @@ import torch
 from antiphon.models.transducer import Transducer
 from antiphon.models.transformer import Transformer
 from antiphon.nn.recurrent import Embedding
-from antiphon.recipe.schema import SearchSection, TrainSection
+from antiphon.recipe.sections import SearchSection, TrainSection
 from antiphon.runs.build import build_beam
 from antiphon.training.optimisation import Optimisation
 
@@ -20,7 +20,7 @@ _TRANSDUCER = {
     "encoder_heads": 2,
     "encoder_feedforward_size": 10,
     "transition": "neural",
-    "final_emit": "learned",
+    "final_write": "learned",
     "copy_unknown": False,
     "context": "none",
     "copy_words": False,

@@ -11,7 +11,7 @@ import pytest
 
 import antiphon
 from antiphon.recipe.recipe_file import load_recipe
-from antiphon.recipe.settings import all_settings
+from antiphon.recipe.schema import all_settings
 
 ROOT = Path(__file__).parent.parent
 

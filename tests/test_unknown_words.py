@@ -6,13 +6,12 @@ from itertools import product
 import pytest
 import torch
 
-from antiphon.api.generation_models import NeuralModel
+from antiphon.api.model import NeuralModel
 from antiphon.data.batch import Batch
 from antiphon.data.corpus import Corpus
 from antiphon.decode.alignments import attended_positions
-from antiphon.models.attention import Attention
-from antiphon.models.encoder_decoder import EncoderDecoder
 from antiphon.models.ensemble_model import Ensemble, MemberIds
+from antiphon.models.recurrent import Attention, EncoderDecoder
 from antiphon.models.transformer import Transformer
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import build_beam, build_search
@@ -20,7 +19,7 @@ from antiphon.torch_free.codec import Normalisation, PairCodec, TextCodec, Words
 from antiphon.torch_free.readers import Pair, Source
 from antiphon.torch_free.results import Candidate, covering, merge_equal_texts
 from antiphon.torch_free.vocab import END, UNKNOWN, Vocab
-from antiphon.training.generation_validation import GenerationValidation, OutputMetrics
+from antiphon.training.task import GenerationValidation, OutputMetrics
 from tests.networks import beam_settings, build_network
 
 STEPS = Normalisation()

@@ -1,23 +1,29 @@
-"""Chooses the device and the number of threads, configures memory allocation, and says if Triton kernels can run."""
+"""Devices and threads: which to use, how memory is allocated, if Triton kernels can run, what may run side by side."""
 
 import ctypes
 import os
 import sys
+from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from antiphon.exceptions import RecipeError
 
+First = TypeVar("First")
+Second = TypeVar("Second")
 _WORK_WORTH_SHARING = 50_000_000
 """Multiplications per step of a batch below which a second thread does not pay off."""
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 """glibc's mallopt parameters: M_TRIM_THRESHOLD and M_MMAP_THRESHOLD."""
 _MAX_KEPT, _LARGEST_BLOCK = 2**28, 2**25
 """Bytes of freed memory to keep, and of the largest block to keep: larger ones would fragment memory."""
+SIDE_STREAMS = 2
+"""Side streams; each one reserves memory of its own."""
 AMPERE = 8
 """Compute capability of Ampere GPUs, the first that multiply in TF32 and bfloat16."""
 _FIRST_VERSION = 3, 6
@@ -121,3 +127,38 @@ def gpu_properties(device: torch.device) -> Any:
 def is_traced() -> bool:
     """Whether operations are recorded as a graph, which must suit all inputs: nothing can depend on values of these."""
     return bool(torch._C._get_tracing_state())
+
+
+def run_concurrently(
+    first: Callable[[], First], second: Callable[[], Second], side_stream: int
+) -> tuple[First, Second]:
+    """Both results. While a CUDA graph is captured, the second part and its gradients run on a side stream.
+
+    Parts that may run at the same time need different side streams.
+    """
+    if not (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()):
+        return first(), second()
+    here, beside = torch.cuda.current_stream(), _stream(side_stream)
+    beside.wait_stream(here)
+    with torch.cuda.stream(beside):
+        from_beside = second()
+    from_here = first()
+    here.wait_stream(beside)
+    for leaf in tree_leaves(from_beside):
+        if isinstance(leaf, Tensor):
+            leaf.record_stream(here)
+    return from_here, from_beside
+
+
+def join_side_streams() -> None:
+    """Makes the current stream wait for every side stream that is capturing; a capture cannot end without it."""
+    for side_stream in range(SIDE_STREAMS):
+        with torch.cuda.stream(_stream(side_stream)):
+            is_capturing = torch.cuda.is_current_stream_capturing()
+        if is_capturing:
+            torch.cuda.current_stream().wait_stream(_stream(side_stream))
+
+
+@cache
+def _stream(side_stream: int) -> torch.cuda.Stream:
+    return torch.cuda.Stream()

@@ -4,7 +4,7 @@ import random
 
 from antiphon.exceptions import AntiphonError
 from antiphon.runs.run_folder import RunFolder
-from antiphon.training.encoded_cache import CacheKey, stale_reason
+from antiphon.training.prepare import CacheKey, stale_reason
 from tests.campaign import Findings
 
 

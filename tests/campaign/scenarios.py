@@ -13,7 +13,7 @@ from antiphon.api import load
 from antiphon.data.part_files import PartFolder
 from antiphon.report import plots
 from antiphon.runs.run_folder import RunFolder
-from antiphon.settings_search import results, search, trials
+from antiphon.settings_search import search, trials
 from antiphon.storage.manifest import holds_run
 from tests.campaign.forks import ForkedCommand, call, in_fork
 from tests.toy import write_pairs, write_questions, write_vectors
@@ -205,7 +205,6 @@ def make_cheap():
     plots._figure = lambda *_: figure
     trials.subprocess.Popen = ForkedCommand
     search._GRACE_SECONDS = 1  # until a trial of a killed process is trained again
-    assert results  # imported here, not in every forked process
 
 
 def make_runs_of_every_kind(shop):

@@ -8,7 +8,7 @@ import pytest
 
 import antiphon as package
 from antiphon.exceptions import RunError
-from antiphon.ranking.ensemble_rankers import mean_log_odds
+from antiphon.ranking.saved_rankers import mean_log_odds
 from tests.cli.test_answer_selection import arguments_of, evaluate, toy, train
 from tests.encoders import write_encoder
 from tests.sealing import seal_again
@@ -38,7 +38,7 @@ def members(toy, joint):
 
 @pytest.fixture(scope="module")
 def ensemble(toy, members):
-    from antiphon.ranking.ensemble_rankers import ensemble_rankers
+    from antiphon.ranking.saved_rankers import ensemble_rankers
 
     return ensemble_rankers(members, toy / "ensemble", "probabilities", force=False).path
 

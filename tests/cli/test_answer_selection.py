@@ -100,7 +100,7 @@ def test_a_packed_ranker_ranks_as_its_folder_does(antiphon, toy, attentive, tmp_
 def test_in_a_terminal_the_words_looked_at_most_are_the_brightest():
     from antiphon.api import Ranked
     from antiphon.cli.answer_selection import coloured
-    from antiphon.ranking.question_files import Answer, Question
+    from antiphon.ranking.questions import Answer, Question
 
     ranked = Ranked("red owl", 0, 0.0, 0.5, (("red", 0.8), ("owl", 0.2)))
     text = coloured([Question("1", "which colour ?", (Answer("1-0", "red owl"),))], [[ranked]])
@@ -114,7 +114,7 @@ def test_in_a_terminal_the_words_looked_at_most_are_the_brightest():
 def test_in_a_terminal_words_that_no_weight_falls_on_are_shown_too():
     from antiphon.api import Ranked
     from antiphon.cli.answer_selection import coloured
-    from antiphon.ranking.question_files import Answer, Question
+    from antiphon.ranking.questions import Answer, Question
 
     ranked = Ranked("\u200b", 0, 0.0, 0.5, (("\u200b", 0.0),))
     assert "0.500" in coloured([Question("1", "which colour ?", (Answer("1-0", "\u200b"),))], [[ranked]]).plain
@@ -133,8 +133,8 @@ def test_both_formats_have_one_order_of_equal_scores_and_the_name_of_a_run_is_on
 
 def test_questions_that_training_skips_are_counted_and_named(tmp_path, capsys):
     from antiphon.cli.answer_selection import note_unmixed, read_judged
-    from antiphon.ranking.question_sets import dev_questions, training_questions
-    from antiphon.recipe.schema import DataSection
+    from antiphon.ranking.questions import dev_questions, training_questions
+    from antiphon.recipe.sections import DataSection
 
     file = tmp_path / "questions.tsv"
     rows = [
@@ -279,7 +279,7 @@ def test_a_pretrained_encoder_travels_with_the_run(antiphon, toy, tmp_path, froz
 
 def pieces_of(model, text):
     """The ids of a text, as the model reads a question."""
-    from antiphon.ranking.question_files import Answer, Question
+    from antiphon.ranking.questions import Answer, Question
 
     (ids,) = model.ranker.encode([Question("1", text, (Answer("1-0", text),))]).questions
     return ids.tolist()

@@ -7,7 +7,7 @@ import pytest
 
 from antiphon.cli.grid import as_table
 from antiphon.console import PlainConsole
-from antiphon.settings_search.results import TrialResult
+from antiphon.settings_search.trials import TrialResult
 from tests.toy import TOY
 
 RECIPE = """

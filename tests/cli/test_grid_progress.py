@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from antiphon.cli.grid import GridProgress
-from antiphon.settings_search.results import TrialResult
+from antiphon.settings_search.trials import TrialResult
 
 RUNNING = TrialResult(("train.seed=0",), 2.0, 5, 1.0, state="running", number=0, max_epochs=10)
 OTHERS = [

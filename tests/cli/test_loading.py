@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from antiphon.cli.loading import load_run, load_runs
+from antiphon.cli.options import load_run, load_runs
 
 
 @pytest.fixture(autouse=True)

@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch import nn
 
-from antiphon.api.generation_models import NeuralModel
+from antiphon.api.model import NeuralModel
 from antiphon.decode.beam_search import search_outputs
 from antiphon.exceptions import RecipeError
-from antiphon.models.token_likelihood import log_likelihood
+from antiphon.models.left_to_right import log_likelihood
 from antiphon.recipe.kinds import KINDS, Kind, register
 from antiphon.recipe.model_sections import ModelSection
-from antiphon.training.generation_task import GenerationTask
+from antiphon.training.task import GenerationTask
 from tests.toy import write_pairs
 
 

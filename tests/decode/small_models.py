@@ -6,9 +6,8 @@ import numpy as np
 import torch
 
 from antiphon.data.batch import Batch
-from antiphon.models.attention import Attention
-from antiphon.models.encoder_decoder import EncoderDecoder
 from antiphon.models.left_to_right import copies_unknown
+from antiphon.models.recurrent import Attention, EncoderDecoder
 from antiphon.models.transducer import Transducer
 from antiphon.models.transformer import Transformer
 from antiphon.torch_free.vocab import END, SPECIALS, UNKNOWN
@@ -19,7 +18,7 @@ MODELS = {
     "transducer": (Transducer, {}),
     "unidirectional": (Transducer, {"encoder": "unidirectional"}),
     "geometric": (Transducer, {"transition": "geometric"}),
-    "forced": (Transducer, {"final_emit": "forced", "layers": 2}),
+    "forced": (Transducer, {"final_write": "forced", "layers": 2}),
     "copying": (Transducer, {"feature_size": 8, "copy_unknown": True}),
     "context": (Transducer, {"feature_size": 8, "context": "attention"}),
     "transformer_encoder": (Transducer, {**_TRANSFORMER, "feature_size": 8, "context": "attention"}),

@@ -9,7 +9,7 @@ from tests.decode.test_rescoring import components, sources
 
 CHANNELS = [
     {},
-    {"final_emit": "forced"},
+    {"final_write": "forced"},
     {"transition": "geometric"},
     {"layers": 2},
     {"copy_unknown": True, "feature_size": 8},
@@ -38,14 +38,14 @@ def test_incremental_channel_scores_equal_a_fresh_forward_pass_for_every_prefix(
     torch.testing.assert_close(rows.scores.last[:, -1], model.log_prob(batch))
 
 
-def slow_row(before, log_write, log_shift_before):
+def slow_row(before, log_write, log_read_before):
     """Forward scores of one more row, cell by cell."""
     forward = []
     for i in range(len(log_write)):
         arriving = (
             torch.tensor(0.0 if i == 0 else float("-inf"), dtype=torch.float64)
             if before is None
-            else before[i] + log_shift_before[i]
+            else before[i] + log_read_before[i]
         )
         forward.append(arriving if i == 0 else torch.logaddexp(arriving, forward[-1] + log_write[i - 1]))
     return torch.stack(forward)

@@ -16,9 +16,9 @@ from antiphon.decode.sampling import sample_outputs
 from antiphon.decode.streams import TransducerStreams, stream_noisy_channel
 from antiphon.lattice import best_path
 from antiphon.models.ensemble_model import Ensemble, MemberIds
-from antiphon.models.language_model import LanguageModel
+from antiphon.models.left_to_right import token_log_probs
 from antiphon.models.noisy_channel import NoisyChannel
-from antiphon.models.token_likelihood import token_log_probs
+from antiphon.models.recurrent import LanguageModel
 from antiphon.models.transducer import Transducer
 from antiphon.serve.lattice_view import LatticeInput, LatticeView
 from antiphon.torch_free.codec import Normalisation, PairCodec, TextCodec, Words
@@ -44,7 +44,7 @@ WIDE = {"threshold": math.inf, "max_length_ratio": 0.0, "max_length_extra": 4}
 MODELS = {
     "bidirectional": {},
     "unidirectional": {"encoder": "unidirectional"},
-    "geometric": {"transition": "geometric", "final_emit": "forced"},
+    "geometric": {"transition": "geometric", "final_write": "forced"},
     "context": {"context": "attention"},
 }
 
@@ -81,8 +81,8 @@ def listed_moves(model, source, target):
         log_token[i, j] = torch.logsumexp(torch.stack(ways), 0) if ways else -math.inf
     log_odds = model.emit_log_odds(factors.transition, columns.transition)[0]
     in_last_row = torch.arange(len(words))[:, None] == len(words) - 1
-    log_emit, log_shift = model.split_odds(log_odds, in_last_row)
-    return log_emit + log_token, log_shift
+    log_emit, log_read = model.split_odds(log_odds, in_last_row)
+    return log_emit + log_token, log_read
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from antiphon.data.batch import Batch
-from antiphon.decode.allowed_tokens import PrefixModel
 from antiphon.decode.beam_search import search_outputs
 from antiphon.decode.noisy_channel import search_with_pruned
-from antiphon.models.attention import Attention
+from antiphon.models.left_to_right import PrefixModel
+from antiphon.models.recurrent import Attention
 from antiphon.models.transducer import Transducer
 from antiphon.torch_free.vocab import END, SPECIALS
 from tests.networks import beam_settings, build_network

@@ -14,10 +14,9 @@ from antiphon.decode.noisy_channel import (
     search_noisy_channel,
     search_with_pruned,
 )
-from antiphon.models.language_model import LanguageModel
-from antiphon.models.left_to_right import copies_unknown
+from antiphon.models.left_to_right import copies_unknown, output_log_probs
 from antiphon.models.noisy_channel import NoisyChannel
-from antiphon.models.token_likelihood import output_log_probs
+from antiphon.models.recurrent import LanguageModel
 from antiphon.models.transducer import Transducer
 from antiphon.torch_free.hypothesis import Weights
 from antiphon.torch_free.suffix_rule import Rescoring, add_rules, mix_log_prob

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from antiphon.decode.beam_search import search_outputs
-from antiphon.models.token_likelihood import output_log_probs, token_log_probs
+from antiphon.models.left_to_right import output_log_probs, token_log_probs
 from antiphon.torch_free.suffix_rule import (
     HeldOutAnswers,
     add_rules,

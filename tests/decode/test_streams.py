@@ -3,9 +3,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from antiphon.decode.allowed_tokens import never_written
 from antiphon.decode.beam_search import search_outputs
 from antiphon.decode.streams import TransducerStreams
+from antiphon.models.left_to_right import never_written
 from antiphon.torch_free.stream_policies import BeamPolicy, GreedyPolicy
 from antiphon.torch_free.vocab import END
 from tests.decode.small_models import batch_of, every_output, pair, sources
@@ -46,7 +46,7 @@ class EveryOutputLives(BeamPolicy):
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize(
-    "settings", [{}, {"final_emit": "forced", "layers": 2}, {"transition": "geometric"}, COPYING, CAUSAL]
+    "settings", [{}, {"final_write": "forced", "layers": 2}, {"transition": "geometric"}, COPYING, CAUSAL]
 )
 def test_a_wide_beam_stream_ends_with_the_most_probable_output_alignments_summed(seed, settings):
     model = small_model(seed, **settings)

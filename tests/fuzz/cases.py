@@ -8,8 +8,7 @@ from pathlib import Path
 from random import Random
 
 from antiphon.exceptions import RunError
-from antiphon.recipe.schema import Recipe
-from antiphon.recipe.settings import unused_settings
+from antiphon.recipe.schema import Recipe, unused_settings
 from tests.fuzz.judge import Case
 from tests.fuzz.mutations import LINES, NUMBERS, TEXTS, damaged_npz, mutate, toml_value
 from tests.fuzz.sandbox import RANKERS, RUNS, WRITERS

@@ -5,7 +5,7 @@ import torch
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import build_model
 from antiphon.runs.run_folder import RunFolder
-from antiphon.storage.commit import seal_run
+from antiphon.storage.manifest import seal_run
 from antiphon.torch_free.suffix_rule import SuffixRules
 from antiphon.torch_free.vocab import Vocab
 from tests.networks import enlarge
@@ -19,7 +19,7 @@ INFLECTION = {"source_tokens": "chars", "target_tokens": "chars", "features": Tr
 KINDS = {
     "transducer": {"model": {"layers": 2}},
     "unidirectional": {"model": {"encoder": "unidirectional"}},
-    "geometric": {"model": {"transition": "geometric", "final_emit": "forced"}},
+    "geometric": {"model": {"transition": "geometric", "final_write": "forced"}},
     "inflection": {"data": INFLECTION, "model": {"copy_unknown": True, "encoder": "unidirectional"}},
     "rules_beside": {"data": INFLECTION, "model": {"copy_unknown": True}, "search": {"rule_weight": 0.3}},
     "context": {"model": {"context": "attention"}, "search": {"length_normalisation": 0.7, "length_bias": 0.2}},

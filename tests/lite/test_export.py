@@ -16,7 +16,7 @@ from antiphon.lite.folder import FORMAT, ExportedFolder
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.combined_runs import ensemble_runs
 from antiphon.runs.run_folder import RunFolder
-from antiphon.storage.verified_files import digest_file, parse_sealed, render_sealed
+from antiphon.storage.staging import digest_file, parse_sealed, render_sealed
 from tests.lite.drawn_runs import TEXTS, inputs, write_run
 from tests.sealing import seal_again
 

@@ -6,7 +6,7 @@ import torch
 
 from antiphon.data.batch import Batch
 from antiphon.models.ensemble_model import Ensemble, MemberIds
-from antiphon.models.language_model import LanguageModel
+from antiphon.models.recurrent import LanguageModel
 from tests.decode.small_models import MODELS, features_of, small_model, sources
 from tests.decode.test_rescoring import combine, components, every_output
 from tests.networks import build_network

@@ -4,9 +4,7 @@ import pytest
 import torch
 
 from antiphon.data.batch import Batch
-from antiphon.models.attention import Attention
-from antiphon.models.encoder_decoder import EncoderDecoder
-from antiphon.models.language_model import LanguageModel
+from antiphon.models.recurrent import Attention, EncoderDecoder, LanguageModel
 from antiphon.models.transformer import Transformer
 from antiphon.torch_free.vocab import START, UNKNOWN
 from tests.networks import build_network

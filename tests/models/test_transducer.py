@@ -5,17 +5,17 @@ import torch
 
 from antiphon.data.batch import Batch
 from antiphon.lattice import log_marginal, posteriors
+from antiphon.models import transducer_network
 from antiphon.models.transducer import Transducer
-from antiphon.nn import token_logits
 from antiphon.torch_free.vocab import END, UNKNOWN, CopiedWords
 from tests.lattice.every_path import listed_log_marginal
 from tests.networks import build_network
 
 CHOICES = [
-    {"encoder": encoder, "transition": transition, "final_emit": final_emit}
+    {"encoder": encoder, "transition": transition, "final_write": final_write}
     for encoder in ("unidirectional", "bidirectional")
     for transition in ("geometric", "neural")
-    for final_emit in ("learned", "forced")
+    for final_write in ("learned", "forced")
 ]
 COPYING = {"feature_size": 8, "copy_unknown": True}
 TRANSFORMER = {"encoder_network": "transformer", "feature_size": 8}
@@ -67,7 +67,7 @@ def test_label_smoothing_mixes_the_token_of_each_cell_with_the_mean_of_all(choic
 def test_tokens_that_a_gpu_pads_the_vocabulary_with_are_not_smoothed(monkeypatch):
     model, batch = model_of(), Batch.of([ids(4, 5, 6)], [ids(4, 5)])
     expected = model.log_prob(batch, 0.3)
-    monkeypatch.setattr(token_logits, "kernels_can_run", lambda tensor: True)
+    monkeypatch.setattr(transducer_network, "kernels_can_run", lambda tensor: True)
     assert model.train().encode(batch)[0].logits.shape[2] == 8
     torch.testing.assert_close(model.log_prob(batch, 0.3), expected)
 
@@ -94,7 +94,7 @@ def test_a_tied_output_layer_is_an_untied_one_with_equal_weights(settings):
 
 
 def test_forcing_the_last_emit_gives_outputs_the_mass_of_shifting_past_the_end():
-    learned, forced = (model_of(target_size=6, final_emit=choice) for choice in ("learned", "forced"))
+    learned, forced = (model_of(target_size=6, final_write=choice) for choice in ("learned", "forced"))
     with torch.no_grad():
         for model in (learned, forced):
             model.target_logits.bias[END] += 2.0
@@ -110,7 +110,7 @@ def _mass_of_outputs(model, length):
 
 
 def test_geometric_transition_is_its_closed_form_and_fixed():
-    model = model_of(transition="geometric", emit_probability=0.3)
+    model = model_of(transition="geometric", write_probability=0.3)
     moves = model.moves(Batch.of([ids(4, 5)], [ids(6, 6)]))
     torch.testing.assert_close(moves.log_read, torch.full((1, 3, 3), math.log(0.7), dtype=torch.float64))
     assert not any(name.startswith("transition") for name, _ in model.named_parameters())
@@ -119,7 +119,7 @@ def test_geometric_transition_is_its_closed_form_and_fixed():
 
 def test_emit_is_certain_in_the_last_row_only_if_forced():
     batch = Batch.of([ids(4, 5), ids(4)], [ids(6, 6), ids(6)])
-    learned, forced = (model_of(final_emit=choice).moves(batch).log_write for choice in ("learned", "forced"))
+    learned, forced = (model_of(final_write=choice).moves(batch).log_write for choice in ("learned", "forced"))
     for b, length in enumerate(batch.source_lengths.tolist()):
         assert torch.equal(learned[b, : length - 1], forced[b, : length - 1])
         assert (forced[b, length - 1] > learned[b, length - 1]).all()

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from antiphon.nn.cell_factors import SideState
+from antiphon.models.transducer_network import SideState
 
 
 @pytest.mark.parametrize("features", [None, torch.randn(3, 4)])

@@ -1,6 +1,6 @@
 import torch
 
-from antiphon.nn.dropout import Dropout
+from antiphon.nn.recurrent import Dropout
 
 
 def test_the_share_that_is_dropped_and_the_mean_are_as_asked_for():

@@ -4,10 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from antiphon.nn.attention_cache import AttentionCache
-from antiphon.nn.cell_factors import CausalState
-from antiphon.nn.transformer_encoder import TransformerEncoder
-from antiphon.nn.transformer_layers import LayerSizes
+from antiphon.models.transducer_network import CausalState
+from antiphon.nn.transformer_layers import AttentionCache, LayerSizes, TransformerEncoder
 
 LENGTHS = torch.tensor([7, 2, 4])
 
@@ -86,7 +84,7 @@ def test_sequences_of_different_lengths_are_selected_joined_and_put_together(fea
         for layer in cache.layers:
             layer.keys.fill_(number + 1)
     long = long._replace(lengths=torch.tensor([3, 2, 1]), longest=3)
-    one, other = (CausalState.initial(cache, features) for cache in (short, long))
+    one, other = (CausalState(cache, features) for cache in (short, long))
     joined = one.select(torch.tensor([0, 1])).join(other.select(torch.tensor([2])))
     assert joined.cache.lengths.tolist() == [0, 0, 1]
     assert joined.cache.longest == 3

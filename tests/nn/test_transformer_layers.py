@@ -6,8 +6,14 @@ import pytest
 import torch
 from torch import nn
 
-from antiphon.nn.attention_cache import AttentionCache, KeysValues
-from antiphon.nn.transformer_layers import DecoderLayer, EncoderLayer, LayerSizes, position_vectors
+from antiphon.nn.transformer_layers import (
+    AttentionCache,
+    DecoderLayer,
+    EncoderLayer,
+    KeysValues,
+    LayerSizes,
+    position_vectors,
+)
 
 SIZES = LayerSizes(hidden_size=12, heads=3, feedforward_size=20, dropout=0.4)
 LENGTHS = torch.tensor([5, 2, 1])

@@ -7,7 +7,7 @@ from tokenizers import Tokenizer
 from antiphon.ranking.matchers import CrossEncoder
 from antiphon.ranking.pretrained_encoder import WordPieces, new_encoder, read_encoder_config
 from antiphon.ranking.question_batches import JointBatch, JointCorpus
-from antiphon.ranking.question_files import Answer, Question
+from antiphon.ranking.questions import Answer, Question
 from antiphon.ranking.rankers import explain_by_gradient
 from tests.encoders import write_encoder
 

@@ -7,13 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.exceptions import RunError
-from antiphon.ranking.listwise import ListwiseLoss, QuestionBatch, plan_question_batches, question_loss
-from antiphon.ranking.matchers import CrossEncoder, Matcher
+from antiphon.ranking.matchers import CrossEncoder, ListwiseLoss, Matcher, question_loss
 from antiphon.ranking.pretrained_encoder import new_encoder
-from antiphon.ranking.question_batches import JointBatch, MatchCorpus
+from antiphon.ranking.question_batches import JointBatch, MatchCorpus, QuestionBatch, plan_question_batches
 from antiphon.ranking.sentence_models import AttentiveState, FixedVectors, ReaderSizes
 from antiphon.training import distributed
-from antiphon.training.out_of_memory import MicroBatchLimit
+from antiphon.training.step import MicroBatchLimit
 from antiphon.training.task import EpochBatches
 from tests.encoders import write_encoder
 

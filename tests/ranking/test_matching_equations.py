@@ -1,4 +1,4 @@
-"""The matcher against the equations of thesis chapter 4, written again from plain tensors, loss and all gradients."""
+"""The matcher against the equations of thesis chapter 3, written again from plain tensors, loss and all gradients."""
 
 import torch
 

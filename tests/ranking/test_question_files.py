@@ -1,7 +1,7 @@
 import pytest
 
 from antiphon.exceptions import InputError
-from antiphon.ranking.question_files import (
+from antiphon.ranking.questions import (
     Answer,
     Question,
     check_judgements,

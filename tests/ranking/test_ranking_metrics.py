@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from antiphon.metrics.ranking_metrics import compute_ranking_metrics
+from antiphon.metrics.output_metrics import compute_ranking_metrics
 
 
 def twin(judged, rankings):

@@ -9,8 +9,7 @@ import pytest
 from antiphon.exceptions import RecipeError
 from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.recipe_file import find_recipe, load_recipe, recipe_names, save_recipe
-from antiphon.recipe.schema import Recipe
-from antiphon.recipe.settings import section_fields
+from antiphon.recipe.schema import Recipe, section_fields
 
 
 @pytest.fixture
@@ -24,7 +23,7 @@ def recipe(tmp_path):
 
 @pytest.mark.parametrize("kind", [name for name, kind in KINDS.items() if kind.network is not None])
 def test_a_section_has_the_settings_that_its_model_is_built_with(kind):
-    from_data = {"source_size", "target_size", "feature_size", "emit_probability"}
+    from_data = {"source_size", "target_size", "feature_size", "write_probability"}
     assert set(arguments_of(KINDS[kind].network())) - from_data == settings_in(kind)
 
 
@@ -57,7 +56,7 @@ def test_every_mark_of_the_kinds_that_have_a_setting_is_found():
             "model.forget_bias=1",
             "kind transformer has no such setting; it has hidden_size, layers, heads",
         ),
-        ("language_model", "model.final_emit=forced", "kind language_model has no such setting"),
+        ("language_model", "model.final_write=forced", "kind language_model has no such setting"),
         ("suffix_rule", "model.hidden_size=9", "kind suffix_rule has no such setting; it has none in the section"),
         ("suffix_rule", "data.max_cells=9", "it belongs to transducer, encoder_decoder"),
         ("noisy_channel", "model.sentence=lstm", "kind noisy_channel has no such setting; it has none"),
@@ -75,11 +74,8 @@ def test_a_setting_that_the_kind_does_not_have_is_refused_by_name(recipe, kind, 
     name, _, value = assignment.partition("=")
     quoted = value if value[0].isdigit() or value == "true" else f'"{value}"'
     text = f'[model]\nkind = "{kind}"\n{"" if section == "model" else "[data]" + chr(10)}{name} = {quoted}\n'
-    if "bidirectional" not in setting:
-        with pytest.raises(RecipeError, match=message):
-            load_recipe(recipe(text))
-    else:
-        load_recipe(recipe(text))  # a default that is spelt out is what the kind does anyway
+    with pytest.raises(RecipeError, match=message):
+        load_recipe(recipe(text))
 
 
 def test_a_change_of_kind_drops_the_settings_of_the_other_kind_and_says_so(recipe):

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.recipe.recipe_file import make_recipe, save_recipe
-from antiphon.recipe.recipe_paths import paths_in_run, with_moved_paths, without_paths
+from antiphon.recipe.recipe_file import make_recipe, paths_in_run, save_recipe, with_moved_paths, without_paths
 from antiphon.recipe.schema import Recipe
 
 

@@ -3,8 +3,7 @@
 import pytest
 
 from antiphon.recipe.kinds import KINDS
-from antiphon.recipe.schema import Recipe
-from antiphon.recipe.settings import all_settings
+from antiphon.recipe.schema import Recipe, all_settings
 
 
 def described():

@@ -25,10 +25,10 @@ def weight(lattice, path):
     """The probability of a path of an input that has not ended: it leaves the last row after its last token."""
     total, row = 0.0, 0
     for column, written in enumerate(path):
-        total += lattice.log_shift[row:written, column].sum().item()
+        total += lattice.log_read[row:written, column].sum().item()
         total += (lattice.log_emit[written, column] + lattice.log_token[written, column]).item()
         row = written
-    return math.exp(total + lattice.log_shift[row:, len(path)].sum().item())
+    return math.exp(total + lattice.log_read[row:, len(path)].sum().item())
 
 
 @pytest.mark.parametrize("emit_bias", [0.0, 1.0])

@@ -10,10 +10,10 @@ from optuna.trial import TrialState, create_trial
 from antiphon.exceptions import RunError
 from antiphon.recipe.recipe_file import find_recipe
 from antiphon.settings_search import search as search_module
-from antiphon.settings_search.results import importances, results_of
 from antiphon.settings_search.search import SearchOptions, SettingsSearch
 from antiphon.settings_search.search_space import parse_space
-from antiphon.training.trial_report import EpochReport
+from antiphon.settings_search.trials import importances, results_of
+from antiphon.training.callback import EpochReport
 from tests.settings_search.databases import silence
 
 GRID = ["train.seed=1,2", "model.layers=1,2"]

@@ -6,8 +6,7 @@ import pytest
 
 from antiphon.exceptions import RunError
 from antiphon.runs.run_folder import RunFolder, locked_folder, new_run, open_for_writing
-from antiphon.storage.commit import changed_run
-from antiphon.storage.manifest import FORMAT, RUN_FILES, read_manifest, read_verified, write_manifest
+from antiphon.storage.manifest import FORMAT, RUN_FILES, changed_run, read_manifest, read_verified, write_manifest
 from tests.campaign.bit_flips import flip_bits
 
 
@@ -89,7 +88,7 @@ def test_the_current_folder_and_a_link_to_another_take_runs(tmp_path, monkeypatc
 
 def test_an_interrupted_change_is_read_where_it_waits_and_finished_by_the_next_writer(run, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr("antiphon.storage.commit._finish", lambda *_: None)
+        patch.setattr("antiphon.storage.manifest._finish", lambda *_: None)
         with changed_run(run, remove=["metrics.json"]) as stage:
             (stage / "recipe.toml").write_text("new")
     opened = RunFolder.open(run)

@@ -9,7 +9,7 @@ import pytest
 from antiphon import lite
 from antiphon.exceptions import RunError
 from antiphon.storage.atomic import STAGED, scratch_name
-from antiphon.storage.verified_files import render_sealed
+from antiphon.storage.staging import render_sealed
 from tests.campaign.crashes import fingerprint
 
 OLD_NAME = ".antiphon-0123456789abcdef"

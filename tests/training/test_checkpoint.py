@@ -5,7 +5,7 @@ import torch
 
 from antiphon.exceptions import RunError
 from antiphon.runs.run_folder import RunFolder
-from antiphon.training import generation_task
+from antiphon.training import task
 from antiphon.training.fit import train
 from antiphon.training.state import TrainingState, load_checkpoint
 from tests.training.test_fit import KilledError, assert_same_run, kill_in_epoch, recipe, whole
@@ -47,7 +47,7 @@ def test_a_resumed_run_makes_no_update_again(recipe, tmp_path, kill_in_epoch, mo
 def test_a_run_killed_after_memory_ran_out_continues_with_the_same_random_numbers(
     recipe, tmp_path, kill_in_epoch, monkeypatch
 ):
-    monkeypatch.setattr(generation_task, "negative_log_likelihood", Memory(700))
+    monkeypatch.setattr(task, "negative_log_likelihood", Memory(700))
     whole = train(recipe(), tmp_path / "whole")
     killed(recipe(EVERY_UPDATE), tmp_path / "killed", kill_in_epoch, 0, 6)
     assert_same_run(whole, train(recipe(EVERY_UPDATE), tmp_path / "killed", resume=True))
@@ -67,13 +67,13 @@ def test_checkpoints_within_an_epoch_wait_for_their_time(recipe, tmp_path, monke
 
 
 def test_no_checkpoint_is_written_once_the_loss_is_not_finite(recipe, tmp_path, kill_in_epoch, monkeypatch):
-    batches, likelihood = [], generation_task.negative_log_likelihood
+    batches, likelihood = [], task.negative_log_likelihood
 
     def diverge(model, batch):
         batches.append(batch)
         return likelihood(model, batch) * (float("nan") if len(batches) > 4 else 1.0)
 
-    monkeypatch.setattr(generation_task, "negative_log_likelihood", diverge)
+    monkeypatch.setattr(task, "negative_log_likelihood", diverge)
     checkpoint = killed(recipe(EVERY_UPDATE), tmp_path / "run", kill_in_epoch, 0, 6)
     assert checkpoint["updates"] == 4
     assert all(weight.isfinite().all() for weight in checkpoint["model"].values())

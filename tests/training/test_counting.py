@@ -45,6 +45,6 @@ def test_a_ranker_without_its_metrics_is_refused_before_training(tmp_path, monke
         f'[data]\ntrain = "train.tsv"\ndev = "dev.tsv"\n[model]\nkind = "{kind}"\n[train]\ndev_metric = "map"\n'
     )
     monkeypatch.setitem(sys.modules, "ir_measures", None)
-    with pytest.raises(RecipeError, match=rf"model\.kind = {kind}: ir-measures is missing, .* antiphon\[qa\]"):
+    with pytest.raises(RecipeError, match=rf"model\.kind = {kind}: ir-measures is missing, .*\[qa\]"):
         train(load_recipe(tmp_path / "recipe.toml"), tmp_path / "run")
     assert not (tmp_path / "run").exists()

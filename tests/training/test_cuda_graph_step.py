@@ -8,12 +8,17 @@ import torch
 
 from antiphon.data.batch import Batch
 from antiphon.models.transducer import Transducer
-from antiphon.training import cuda_graph_step
-from antiphon.training.cuda_graph_step import CaptureError, CudaGraphStep
+from antiphon.training import step
 from antiphon.training.distributed import BatchShard
 from antiphon.training.optimisation import EMA
-from antiphon.training.out_of_memory import MicroBatchLimit, OutOfMemoryRetry
-from antiphon.training.step import Step, negative_log_likelihood
+from antiphon.training.step import (
+    CaptureError,
+    CudaGraphStep,
+    MicroBatchLimit,
+    OutOfMemoryRetry,
+    Step,
+    negative_log_likelihood,
+)
 from tests.networks import build_network
 
 
@@ -77,7 +82,7 @@ def test_each_shape_runs_once_is_captured_once_and_then_replayed():
 
 
 def test_no_more_shapes_are_captured_than_allowed(monkeypatch):
-    monkeypatch.setattr(cuda_graph_step, "_MAX_GRAPHS", 1)
+    monkeypatch.setattr(step, "_MAX_GRAPHS", 1)
     graphs = OnHost()
     steps = CudaGraphStep(new_step(), batch_size=4, graphs=graphs)
     for length in (2, 7, 2, 7, 2, 7):

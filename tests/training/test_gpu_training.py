@@ -5,14 +5,19 @@ import pytest
 import torch
 
 from antiphon.data.batch import Batch
-from antiphon.models.language_model import LanguageModel
+from antiphon.models.recurrent import LanguageModel
 from antiphon.recipe.recipe_file import find_recipe, load_recipe
-from antiphon.training.cuda_graph_step import CudaGraphStep
 from antiphon.training.distributed import BatchShard
 from antiphon.training.fit import train
 from antiphon.training.optimisation import EMA
-from antiphon.training.out_of_memory import MicroBatchLimit, OutOfMemoryRetry
-from antiphon.training.step import Step, negative_log_likelihood, smoothed_loss
+from antiphon.training.step import (
+    CudaGraphStep,
+    MicroBatchLimit,
+    OutOfMemoryRetry,
+    Step,
+    negative_log_likelihood,
+    smoothed_loss,
+)
 from tests.decode.small_models import MODELS, features_of, small_model
 from tests.networks import build_network
 from tests.toy import write_pairs

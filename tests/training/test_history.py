@@ -3,8 +3,8 @@
 import pytest
 
 from antiphon.recipe.schema import Recipe
-from antiphon.training.history import History, is_perfect
 from antiphon.training.optimisation import longer_than
+from antiphon.training.state import History, is_perfect
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def test_the_best_epoch_is_that_of_the_whole_model_words_in_common_included(reci
     metrics = run.metrics()
     assert {"dev_map", "dev_mrr", "dev_p_at_1", "dev_network_map", "dev_perplexity"} <= metrics.keys()
     from antiphon.api import load
-    from antiphon.ranking.question_files import read_questions
+    from antiphon.ranking.questions import read_questions
 
     questions = read_questions(tmp_path / "dev.tsv", print)
     found = load(run.path).evaluate_questions(questions, which="mixed").metrics["map"].value

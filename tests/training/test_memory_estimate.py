@@ -16,7 +16,7 @@ from antiphon.recipe.model_sections import MatcherSection, TransducerSection
 from antiphon.runs.build import build_model
 from antiphon.torch_free.codec import Chars, Normalisation, PairCodec, TextCodec
 from antiphon.torch_free.vocab import SPECIALS, Vocab
-from antiphon.training import generation_task
+from antiphon.training import task
 from antiphon.training.dry_run import estimate_memory
 from antiphon.training.optimisation import EMA
 from antiphon.training.step import Step, negative_log_likelihood
@@ -184,7 +184,7 @@ def test_a_dry_run_without_memory_for_a_few_pairs_says_so(antiphon, recipe, monk
     def loss(*_):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(generation_task, "negative_log_likelihood", loss)
+    monkeypatch.setattr(task, "negative_log_likelihood", loss)
     result = antiphon("train", recipe, "--dry-run")
     assert result.status == 2
     assert "antiphon: out of memory: 3 pairs of" in result.err

@@ -9,17 +9,16 @@ from safetensors.torch import load_file
 
 from antiphon.data.batch import Batch
 from antiphon.exceptions import RunError
-from antiphon.models.sequence_model import log_prob
+from antiphon.models.left_to_right import log_prob
 from antiphon.ranking.question_batches import MatchCorpus
 from antiphon.recipe.recipe_file import load_recipe
 from antiphon.torch_free.vocab import PAD
-from antiphon.training import generation_task, generation_validation
+from antiphon.training import task
 from antiphon.training.distributed import BatchShard
 from antiphon.training.fit import train
-from antiphon.training.generation_validation import GenerationValidation
 from antiphon.training.optimisation import EMA
-from antiphon.training.out_of_memory import MicroBatchLimit, OutOfMemoryRetry
-from antiphon.training.step import negative_log_likelihood
+from antiphon.training.step import MicroBatchLimit, OutOfMemoryRetry, negative_log_likelihood
+from antiphon.training.task import GenerationValidation
 from tests.toy import write_pairs
 from tests.training.test_fit import KilledError, kill_in_epoch
 
@@ -45,7 +44,7 @@ def recipe(tmp_path):
 @pytest.fixture
 def set_loss(monkeypatch):
     """Replaces the loss of models that generate."""
-    return lambda loss: monkeypatch.setattr(generation_task, "negative_log_likelihood", loss)
+    return lambda loss: monkeypatch.setattr(task, "negative_log_likelihood", loss)
 
 
 class Memory:
@@ -167,7 +166,7 @@ def test_validation_in_micro_batches_gives_the_same_metrics(recipe, tmp_path, mo
             raise torch.OutOfMemoryError("CUDA out of memory")
         return log_prob(model, batch)
 
-    monkeypatch.setattr(generation_validation, "log_prob", limited)
+    monkeypatch.setattr(task, "log_prob", limited)
     parts = train(settings, tmp_path / "parts", say=(said := []).append)
     assert "\n".join(said).count("out of memory") <= 4
     assert "out of memory at 20 pairs" in "\n".join(said)

@@ -8,10 +8,9 @@ import pytest
 from antiphon.exceptions import RecipeError, RunError
 from antiphon.recipe.recipe_file import load_recipe
 from antiphon.recipe.schema import Recipe
-from antiphon.training.fit import train
+from antiphon.training.fit import settings_to_resume, train
 from antiphon.training.optimisation import TrainingLength
 from antiphon.training.resolution import Facts, Resolution, resolve
-from antiphon.training.resume import settings_to_resume
 from tests.sealing import seal_again
 from tests.toy import write_pairs
 from tests.training.test_fit import KilledError, assert_same_run, kill_in_epoch

@@ -8,9 +8,7 @@ import torch
 from torch import nn
 
 from antiphon.data.batch import Batch
-from antiphon.models.attention import Attention
-from antiphon.models.encoder_decoder import EncoderDecoder
-from antiphon.models.language_model import LanguageModel
+from antiphon.models.recurrent import Attention, EncoderDecoder, LanguageModel
 from antiphon.models.transducer import Transducer
 from antiphon.models.transformer import Transformer
 from antiphon.training.optimisation import EMA, Schedule, restore_optimiser

@@ -3,7 +3,7 @@
 from antiphon.torch_free.codec import Chars, Normalisation, PairCodec, TextCodec
 from antiphon.torch_free.readers import Pair
 from antiphon.torch_free.vocab import Vocab
-from antiphon.tune.nbest_lists import NBestLists
+from antiphon.tune import NBestLists
 
 LETTERS = TextCodec(Normalisation(), Chars(), Vocab("abc"))
 CODEC = PairCodec(LETTERS, LETTERS)

@@ -1,8 +1,7 @@
 """N-best weight search for a noisy channel."""
 
 from antiphon.torch_free.hypothesis import Weights
-from antiphon.tune.nbest_lists import NBestLists
-from antiphon.tune.weight_search import tune_on_lists
+from antiphon.tune import NBestLists, tune_on_lists
 from tests.tune.test_nbest_lists import CODEC, PAIR
 
 

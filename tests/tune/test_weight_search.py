@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from antiphon.tune.nbest_lists import CandidateTable
-from antiphon.tune.weight_search import find_weights
+from antiphon.tune import CandidateTable, find_weights
 
 
 def table_of(weights, sentences=200, candidates=12, seed=0):

@@ -1,17 +1,17 @@
 """The Python API: what ``antiphon`` and the commands use, each name imported when it is first used.
 
-``model`` (the interface of trained models, and how they are loaded), ``generation_models`` (models that write),
-``ranking_model`` (models that rank), ``evaluation`` (metrics of outputs, mistakes, improbable pairs), ``word_links``
-(links between words, of one or two models, and their scores), ``train_recipe`` (training from Python), ``workers``
-(prediction by several processes). What needs no PyTorch, such as results, is in ``torch_free``.
+``model`` (what trained models do, and how they are loaded), ``ranking_model`` (models that rank), ``evaluation``
+(metrics of outputs, mistakes, improbable pairs), ``word_links`` (links between words, of one or two models, and their
+scores), ``train_recipe`` (training from Python), ``workers`` (prediction by several processes). What needs no PyTorch,
+such as results, is in ``torch_free``.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from antiphon.api.generation_models import NoisyChannelModel as NoisyChannelModel
     from antiphon.api.model import Model as Model
+    from antiphon.api.model import NoisyChannelModel as NoisyChannelModel
     from antiphon.api.model import load as load
     from antiphon.api.model import load_planner as load_planner
     from antiphon.api.ranking_model import RankingModel as RankingModel
@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from antiphon.training.callback import Callback as Callback
 
 _NAMES = {
-    "antiphon.api.generation_models": ["NoisyChannelModel"],
-    "antiphon.api.model": ["Model", "load", "load_planner"],
+    "antiphon.api.model": ["Model", "NoisyChannelModel", "load", "load_planner"],
     "antiphon.api.ranking_model": ["RankingModel"],
     "antiphon.api.train_recipe": ["train"],
     "antiphon.api.word_links": ["LinkOptions", "WordLinks"],

@@ -1,20 +1,22 @@
 """Evaluates a model: metrics of outputs and their groups, its mistakes, and the pairs that it finds improbable."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from antiphon.exceptions import InputError
 from antiphon.metrics.breakdown import EVERY_BREAKDOWN, By, Group, Traits, break_down, count_edits
+from antiphon.metrics.delay import Delays, score_delays
 from antiphon.metrics.output_metrics import Outputs, Score, accuracy, deletion_metrics, perplexity, score_outputs
 from antiphon.report.error_report import Difference, ErrorReport, Mistake, ModelDifferences, Suspect
 from antiphon.runs.build import task_metrics
 from antiphon.torch_free.codec import PairCodec, Words
-from antiphon.torch_free.inputs import check_choices
-from antiphon.torch_free.readers import Source
+from antiphon.torch_free.inputs import PairLike, as_pair, check_choices
+from antiphon.torch_free.readers import Pair, Source
 from antiphon.torch_free.results import Evaluation, Prediction
+from antiphon.torch_free.streams import Timed
 
 if TYPE_CHECKING:
     from antiphon.api.model import Model
@@ -62,6 +64,22 @@ def evaluate_outputs(
     return evaluation_of(model, given, metrics, groups)
 
 
+def evaluate_streams(
+    model: "Model",
+    given: Sequence[tuple[Source, str]],
+    written: Sequence[Timed],
+    more_references: Sequence[Sequence[str]],
+) -> Evaluation:
+    """The metrics and the delay of outputs that streams wrote."""
+    outputs = with_references(model.codec, [each.tokens for each in written], given, more_references)
+    lengths = [len(model.codec.source.tokens(source.text)) for source, _ in given]
+    delays = [
+        Delays(each.read, length, len(wanted[0]))
+        for each, length, wanted in zip(written, lengths, outputs.reference_tokens, strict=True)
+    ]
+    return evaluation_of(model, given, score_task(model, outputs) | score_delays(delays))
+
+
 def evaluation_of(
     model: "Model", given: Sequence[tuple[Source, str]], metrics: dict[str, Score], groups: Sequence[Group] = ()
 ) -> Evaluation:
@@ -89,6 +107,14 @@ class LocatedPair(NamedTuple):
     def listed(self) -> tuple[str, str, tuple[str, ...]]:
         """The first columns of a listed pair: where, source text, features."""
         return self.where, self.source.text, self.source.features
+
+
+def locate(model: "Model", pairs: Iterable[PairLike]) -> list[LocatedPair]:
+    """The pairs with their file and line, if known."""
+    return [
+        LocatedPair(*as_pair(pair, reads_features=model.reads_features), pair.where if isinstance(pair, Pair) else "")
+        for pair in pairs
+    ]
 
 
 @dataclass(frozen=True)
@@ -236,8 +262,10 @@ def _difference(pair: LocatedPair, ours: Prediction, theirs: Prediction) -> Diff
     )
 
 
-def check_breakdowns(model: "Model", by: Sequence[By]) -> Sequence[By]:
-    """The groups; unknown ones are refused, and features for a model that reads none."""
+def choose_breakdowns(model: "Model", by: Sequence[By] | None) -> Sequence[By]:
+    """The requested groups, or all that apply to the model; features are refused for a model that reads none."""
+    if by is None:
+        return [each for each in EVERY_BREAKDOWN if each != "features" or model.reads_features]
     check_choices("by", by, EVERY_BREAKDOWN)
     if "features" in by and not model.reads_features:
         raise InputError("by features: the run was trained without features, expected length or unseen")

@@ -1,51 +1,52 @@
-"""Trained models: how they are loaded, and what every kind has; a kind refuses what it cannot do."""
+"""Trained models: what every kind has, those that write outputs, and how models are loaded.
 
+A kind refuses what it cannot do. Models that rank are in ``ranking_model.py``.
+"""
+
+import math
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Unpack
+from typing import Unpack, cast
 
+import numpy as np
 import torch
 from torch import nn
 
-from antiphon.api.evaluation import (
-    LocatedPair,
-    check_breakdowns,
-    evaluate_outputs,
-    evaluation_of,
-    find_errors,
-    find_suspicious,
-    score_task,
-    with_references,
-)
+from antiphon.api import evaluation
 from antiphon.api.word_links import LinkOptions, WordLinker, WordLinks
+from antiphon.data.batch import Batch
+from antiphon.decode.alignments import add_alignments, replace_unknown
+from antiphon.decode.noisy_channel import rescore_outputs
+from antiphon.decode.sampling import sample_outputs
+from antiphon.decode.streams import start_streams
 from antiphon.device import choose_device
-from antiphon.metrics.breakdown import EVERY_BREAKDOWN, By
-from antiphon.metrics.delay import Delays, score_delays
+from antiphon.exceptions import RecipeError, RunError
+from antiphon.metrics.breakdown import By
 from antiphon.metrics.gold_links import GoldLinks
 from antiphon.metrics.output_metrics import Outputs
-from antiphon.ranking.question_files import Judgements, Question, QuestionSet
+from antiphon.models.left_to_right import LeftToRight, copies_unknown, log_prob, output_log_probs
+from antiphon.models.noisy_channel import NoisyChannel
+from antiphon.models.transducer import Transducer
+from antiphon.ranking.questions import Judgements, Question, QuestionSet
 from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.recipe_file import Settings, change_search
 from antiphon.recipe.schema import Recipe
+from antiphon.recipe.sections import SearchSection
 from antiphon.report.error_report import ErrorReport, Suspect
-from antiphon.runs.run_folder import RunFolder
+from antiphon.runs.build import build_beam, build_search
+from antiphon.runs.run_folder import RunFolder, load_any_network
+from antiphon.torch_free import inputs
+from antiphon.torch_free.batch import plan_batches
 from antiphon.torch_free.codec import PairCodec
-from antiphon.torch_free.inputs import (
-    PairsLike,
-    StreamOptions,
-    as_pair,
-    as_path,
-    check_model,
-    check_not_empty,
-    check_positive,
-    check_settings,
-    check_stream_options,
-    check_threads,
-)
-from antiphon.torch_free.prediction import PredictionInterface
+from antiphon.torch_free.hypothesis import BeamSettings, Hypothesis, Weights, have_unknown
+from antiphon.torch_free.inputs import PairsLike, PredictOptions, StreamOptions
+from antiphon.torch_free.prediction import MAX_BATCH_CELLS, CandidateSearch, PredictionInterface, RuleSearch
 from antiphon.torch_free.readers import Pair, Source
-from antiphon.torch_free.results import Alignment, Evaluation, Ranked
-from antiphon.torch_free.streams import Timed, run_streams
+from antiphon.torch_free.results import END_SYMBOL, Alignment, Evaluation, Ranked
+from antiphon.torch_free.streams import StreamGroup, Timed, run_streams
+from antiphon.torch_free.suffix_rule import Rescoring, RuleMixture, SuffixRules
 from antiphon.training.prepare import pairs_of
 
 
@@ -90,7 +91,7 @@ class Model(PredictionInterface):
         """The most probable alignment of each pair, with posteriors; for an attention model, its weights."""
         self.check_can_align()
         given = self._given_pairs(pairs, "align")
-        return (self._align(*as_pair(pair, reads_features=self.reads_features)) for pair in given)
+        return (self._align(*inputs.as_pair(pair, reads_features=self.reads_features)) for pair in given)
 
     def rank(self, question: str, sentences: Sequence[str], *, explain: bool = False) -> list[Ranked]:
         """The sentences, the most probable answer first; with ``explain``, with attention weights of their words."""
@@ -116,32 +117,18 @@ class Model(PredictionInterface):
         ``by`` chooses the groups: features, length, unseen; None means all. At most ``most`` mistakes are listed.
         With ``against``, another model with the same inputs, pairs that only one of the two gets right are listed too.
         """
-        check_positive("most", most)
-        check_model("against", against)
+        inputs.check_positive("most", most)
+        inputs.check_model("against", against)
         self.check_can_predict()
-        given = self._located(pairs, "errors")
-        by = self._breakdowns(by)
-        return find_errors(self, given, against=against, by=by, most=most, beam=beam)
+        given = evaluation.locate(self, self._given_pairs(pairs, "errors"))
+        by = evaluation.choose_breakdowns(self, by)
+        return evaluation.find_errors(self, given, against=against, by=by, most=most, beam=beam)
 
     def suspicious(self, pairs: PairsLike, *, most: int | None = None, beam: int | None = None) -> list[Suspect]:
         """Pairs with improbable targets, the least probable per token first; at most ``most``."""
-        check_positive("most", most)
-        return find_suspicious(self, self._located(pairs, "suspicious"), most=most, beam=beam)
-
-    def _located(self, pairs: PairsLike, name: str) -> list[LocatedPair]:
-        """The pairs with their file and line, if known."""
-        return [
-            LocatedPair(
-                *as_pair(pair, reads_features=self.reads_features), pair.where if isinstance(pair, Pair) else ""
-            )
-            for pair in self._given_pairs(pairs, name)
-        ]
-
-    def _breakdowns(self, by: Sequence[By] | None) -> Sequence[By]:
-        """The requested groups, or all that apply to the model."""
-        if by is None:
-            return [each for each in EVERY_BREAKDOWN if each != "features" or self.reads_features]
-        return check_breakdowns(self, by)
+        inputs.check_positive("most", most)
+        given = evaluation.locate(self, self._given_pairs(pairs, "suspicious"))
+        return evaluation.find_suspicious(self, given, most=most, beam=beam)
 
     def evaluate(
         self,
@@ -159,13 +146,13 @@ class Model(PredictionInterface):
         if not self.can_predict and not self.can_score:
             raise self._cannot("evaluate pairs", "evaluate_questions")
         given = self._pairs(pairs, "evaluate")
-        check_not_empty(given, "evaluate")
+        inputs.check_not_empty(given, "evaluate")
         if by:
             self.check_can_predict()
-            check_breakdowns(self, by)
+            evaluation.choose_breakdowns(self, by)
         outputs = self.outputs(given, beam=beam, more_references=more_references) if self.can_predict else None
         scored = self._score(given) if self.can_score else None
-        return evaluate_outputs(self, given, outputs, scored, by)
+        return evaluation.evaluate_outputs(self, given, outputs, scored, by)
 
     def word_links(self, pairs: PairsLike, **options: Unpack[LinkOptions]) -> Iterator[WordLinks]:
         """The links between the words of each pair.
@@ -182,7 +169,7 @@ class Model(PredictionInterface):
         Links given as text count words from 0: ``i-j`` is a sure link and ``ipj`` a possible one.
         """
         given = self._pairs(pairs, "evaluate_alignments")
-        return evaluation_of(self, given, WordLinker(self, **options).scores(given, gold))
+        return evaluation.evaluation_of(self, given, WordLinker(self, **options).scores(given, gold))
 
     def outputs(
         self,
@@ -194,7 +181,7 @@ class Model(PredictionInterface):
         """The outputs of the model with all their references."""
         sources = [source for source, _ in given]
         predictions = self.predict(sources, beam=beam, align=False, allow_unknown_features=True)
-        return with_references(self.codec, [each.tokens for each in predictions], given, more_references)
+        return evaluation.with_references(self.codec, [each.tokens for each in predictions], given, more_references)
 
     def evaluate_online(
         self,
@@ -205,20 +192,15 @@ class Model(PredictionInterface):
     ) -> Evaluation:
         """The metrics and the delay of outputs that are written while inputs are read token by token."""
         given = self._pairs(pairs, "evaluate_online")
-        check_not_empty(given, "evaluate_online")
+        inputs.check_not_empty(given, "evaluate_online")
         sources = [self.codec.source.tokens(source.text) for source, _ in given]
-        check_stream_options(options)
+        inputs.check_stream_options(options)
         timed: list[Timed] = []
         for start in range(0, len(given), self.batch_size):
             some = slice(start, start + self.batch_size)
             group = self._streams([source.features for source, _ in given[some]], options)
             timed += run_streams(group, sources[some])
-        outputs = with_references(self.codec, [each.tokens for each in timed], given, more_references)
-        delays = [
-            Delays(each.read, len(source), len(wanted[0]))
-            for each, source, wanted in zip(timed, sources, outputs.reference_tokens, strict=True)
-        ]
-        return evaluation_of(self, given, score_task(self, outputs) | score_delays(delays))
+        return evaluation.evaluate_streams(self, given, timed, more_references)
 
     def target_tokens(self, given: Sequence[tuple[Source, str]]) -> int:
         """The number of target tokens, end symbols included."""
@@ -231,6 +213,160 @@ class Model(PredictionInterface):
         raise NotImplementedError
 
 
+class RuleModel(Model):
+    """Suffix rules: one output for every input, and no probabilities."""
+
+    can_score = False
+
+    @classmethod
+    def open(cls, folder: RunFolder, recipe: Recipe, device: str) -> "RuleModel":
+        """The rules of a run folder; no device is needed."""
+        model = cls(recipe, folder.codec(recipe))
+        model.search = RuleSearch(model.kind, model.codec, folder.load_rules())
+        return model
+
+
+class NeuralModel(Model):
+    """A trained network; ``module`` is the ``torch.nn.Module`` inside."""
+
+    def __init__(self, recipe: Recipe, codec: PairCodec, module: nn.Module, rules: SuffixRules | None = None) -> None:
+        super().__init__(recipe, codec, module)
+        self.device = next(module.parameters()).device
+        self.writer = module.direct if isinstance(module, NoisyChannel) else module
+        """The network that proposes the tokens of outputs: of a noisy channel, the direct model."""
+        self.mixture: RuleMixture | None = None
+        if rules is not None:
+            self.mixture = RuleMixture(rules, recipe.search.rule_weight or 0.0, codec, copies_unknown(self.writer))
+        self.search = CandidateSearch(codec, build_beam(recipe.search), self._find)
+
+    @classmethod
+    def open(cls, folder: RunFolder, recipe: Recipe, device: str) -> "NeuralModel":
+        """The network of a run folder, with its suffix rules if they have a weight."""
+        rules = folder.load_rules() if recipe.search.rule_weight else None
+        return cls(recipe, folder.codec(recipe), load_any_network(folder, recipe).to(device), rules)
+
+    def _find(self, sources: Sequence[Source], options: PredictOptions) -> list[list[Hypothesis]]:
+        """What the search finds, or samples, with alignments and copied words."""
+        batch = Batch.of_text(self.codec, sources).to(self.device)
+        found = self._sampled(batch, options) if options.sample else self._searched(batch, options)
+        if self.mixture is not None and self.recipe.search.over == "outputs" and not options.prefix:
+            score = partial(output_log_probs, cast(LeftToRight, self.writer), batch)
+            if options.sample is None:
+                found = self.mixture.add(score, found, sources, options.max_outputs, self._rescoring(batch))
+            else:
+                found = self.mixture.draw(score, found, sources, options.seed)
+        if options.align or have_unknown(found):
+            found = add_alignments(self.writer, batch, found)
+        if self.recipe.search.replace_unknown:
+            found = replace_unknown(self.writer, batch, found, len(self.codec.target.vocab))
+        return found
+
+    def _sampled(self, batch: Batch, options: PredictOptions) -> list[list[Hypothesis]]:
+        assert options.sample is not None
+        settings = build_beam(self.recipe.search)
+        return sample_outputs(cast(LeftToRight, self.module), batch, settings, options.sample, options.seed)
+
+    def _searched(self, batch: Batch, options: PredictOptions) -> list[list[Hypothesis]]:
+        search = build_search(self.recipe)
+        assert search is not None
+        prefix = self.codec.target.known_ids(options.prefix, "prefix")
+        settings = build_beam(self.recipe.search, beam=options.beam, nbest=options.max_outputs)
+        return search(self.module, batch, settings, prefix)
+
+    def _rescoring(self, batch: Batch) -> Rescoring | None:
+        """How outputs are ranked by more than the network; None: by the network alone."""
+        return None
+
+    def _streams(self, features: Sequence[Sequence[str]], options: StreamOptions) -> StreamGroup:
+        """Streams of a unidirectional transducer, or of a noisy channel that has one as its direct model."""
+        settings, ids = self._stream_settings(options), self.codec.feature_ids(features)
+        policy, emit_bias = options.get("policy", "beam"), options.get("emit_bias", 0.0)
+        model = cast(Transducer | NoisyChannel, self.module)
+        return StreamGroup(start_streams(model, policy, settings, ids, emit_bias), self.codec, len(features))
+
+    def _stream_settings(self, options: StreamOptions) -> BeamSettings:
+        if not isinstance(self.writer, Transducer):
+            raise self._cannot("stream", "a transducer trained with model.encoder=unidirectional")
+        if self.writer.encoder.bidirectional:
+            raise RunError(
+                "this run has a bidirectional encoder and cannot write before its input has ended, "
+                "expected one trained with --set model.encoder=unidirectional"
+            )
+        settings = build_beam(self.recipe.search, beam=options.get("beam"))
+        margin = options.get("margin")
+        return settings if margin is None else replace(settings, commit_margin=margin)
+
+    def _score(self, pairs: list[tuple[Source, str]]) -> list[tuple[float, int]]:
+        """Log probability and target length, end symbol included, of each pair."""
+        sides = (
+            (self.codec.source.tokens(source.text) for source, _ in pairs),
+            (self.codec.target.tokens(target) for _, target in pairs),
+        )
+        lengths = [np.array([len(tokens) + 1 for tokens in side]) for side in sides]
+        scores = [(0.0, 0)] * len(pairs)
+        for indices in plan_batches(*lengths, batch_size=self.batch_size, max_cells=MAX_BATCH_CELLS):
+            sources, targets = zip(*(pairs[index] for index in indices), strict=True)
+            batch = Batch.of_text(self.codec, sources, targets).to(self.device)
+            for index, value in zip(indices, log_prob(self.module, batch).tolist(), strict=True):
+                mixed = value if self.mixture is None else self.mixture.log_prob(value, *pairs[index])
+                scores[index] = (mixed, int(lengths[1][index]))
+        return scores
+
+    @torch.inference_mode()
+    def _align(self, source: Source, target: str) -> Alignment:
+        kind = KINDS[self.kind]
+        assert kind.explain is not None
+        batch = Batch.of_text(self.codec, [source], [target]).to(self.device)
+        explanation = kind.explain()(self.module, batch)
+        return Alignment(
+            source_symbols=(*self.codec.source.tokens(source.text), END_SYMBOL),
+            target_symbols=(*self.codec.target.tokens(target), END_SYMBOL),
+            rows=tuple(explanation.alignment.tolist()),
+            posterior=explanation.weights.float().cpu().numpy(),
+            log_prob=log_prob(self.module, batch).item(),
+            method=kind.explanation,
+        )
+
+
+class NoisyChannelModel(NeuralModel):
+    """Direct model, channel model, language model and length bias, searched together."""
+
+    can_score = False
+    """The objective is not a probability."""
+
+    @property
+    def weights(self) -> Weights:
+        """The weights of the feature scores; can be set."""
+        return cast(NoisyChannel, self.module).weights
+
+    @weights.setter
+    def weights(self, weights: Weights) -> None:
+        cast(NoisyChannel, self.module).weights = weights
+
+    @property
+    def default_weights(self) -> Weights:
+        """The weights that ``combine`` gives by default to the parts that are there."""
+        module = cast(NoisyChannel, self.module)
+        is_there = (True, module.channel is not None, module.language_model is not None, True)
+        return Weights(*(weight * there for weight, there in zip(SearchSection().weights, is_there, strict=True)))
+
+    def _rescoring(self, batch: Batch) -> Rescoring:
+        module = cast(NoisyChannel, self.module)
+        return Rescoring(partial(rescore_outputs, module, batch, build_beam(self.recipe.search)), module.weights)
+
+    def _find(self, sources: Sequence[Source], options: PredictOptions) -> list[list[Hypothesis]]:
+        if options.sample is not None or options.cover is not None:
+            raise self._cannot("give probabilities of its own", "a single model or an ensemble for cover and sample")
+        return super()._find(sources, options)
+
+    def _streams(self, features: Sequence[Sequence[str]], options: StreamOptions) -> StreamGroup:
+        if options.get("policy", "beam") != "beam":
+            raise RecipeError("a noisy channel cannot stream with the policy greedy, expected beam")
+        if options.get("margin") is None:  # in scores of the direct model, which must not prune what the others prefer
+            options = {**options, "margin": math.inf}
+        return super()._streams(features, options)
+
+
 def load(run: str | Path, *, device: str = "auto", threads: int | None = None, settings: Settings = ()) -> Model:
     """The trained model of a run, to predict, score, align, rank and evaluate.
 
@@ -238,9 +374,9 @@ def load(run: str | Path, *, device: str = "auto", threads: int | None = None, s
     ``device`` is "auto", "cpu" or "cuda". ``threads`` sets PyTorch's number of threads for the whole process; None
     leaves it as it is. ``settings`` change how outputs are searched: ``{"search.length_normalisation": 0.7}``.
     """
-    check_threads(threads)
-    check_settings(settings, "search.beam", 20)
-    folder = RunFolder.open(as_path("run", run))
+    inputs.check_threads(threads)
+    inputs.check_settings(settings, "search.beam", 20)
+    folder = RunFolder.open(inputs.as_path("run", run))
     if threads is not None:
         torch.set_num_threads(threads)
     return load_opened(folder, Path(run), device=device, settings=settings)

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 
 from antiphon.api.model import Model
 from antiphon.exceptions import InputError
-from antiphon.metrics.output_metrics import RatioStats
-from antiphon.metrics.ranking_metrics import compute_ranking_metrics
-from antiphon.ranking.question_files import Answer, Judgements, Question, QuestionSet, judgements_of, select_questions
+from antiphon.metrics.output_metrics import RatioStats, compute_ranking_metrics
+from antiphon.ranking.questions import Answer, Judgements, Question, QuestionSet, judgements_of, select_questions
 from antiphon.ranking.rankers import LogOddsRanker, WordWeights, rankings_of
 from antiphon.ranking.saved_rankers import load_ranker
 from antiphon.recipe.schema import Recipe

@@ -9,8 +9,7 @@ from typing import Any
 from antiphon.api.model import Model, load
 from antiphon.console import PlainConsole
 from antiphon.exceptions import InputError, RunError
-from antiphon.recipe.recipe_file import Settings, as_table, find_recipe, load_recipe, make_recipe
-from antiphon.recipe.recipe_paths import spooled
+from antiphon.recipe.recipe_file import Settings, as_table, find_recipe, load_recipe, make_recipe, spooled
 from antiphon.recipe.schema import Recipe
 from antiphon.terminal import Say, silent
 from antiphon.torch_free.inputs import as_path, check_settings, check_threads

@@ -1,13 +1,14 @@
-"""The command line: one module per verb, registered here.
+"""The command line: every verb is a function, registered here.
 
-Beside them: ``options`` of several verbs and checks of the files that they name, ``loading`` of runs and test sets,
-``prediction_job`` (what is predicted, how it is written, notes meanwhile) and its ``shards``, ``answer_selection`` for
-runs that rank, ``failures`` (errors as a sentence and an exit status).
+Beside them: ``options`` of several verbs, and the runs and test sets that these name; ``prediction_job`` (what is
+predicted, how it is written, in one piece or in shards, notes meanwhile); ``answer_selection`` for runs that rank;
+``failures`` (errors as a sentence and an exit status).
 """
 
 import sys
 from collections.abc import Sequence
 from functools import cache
+from inspect import cleandoc
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,18 +22,14 @@ from antiphon.cli import (
     combine,
     compare,
     demo,
-    ensemble,
     errors,
     evaluate,
     export,
     grid,
     info,
-    join,
-    pack,
     predict,
     recipes,
     serve,
-    settings,
     stream,
     train,
     tune,
@@ -50,36 +47,36 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 _VERBS = (
-    demo,
-    train,
-    predict,
-    join,
-    stream,
-    serve,
-    evaluate,
-    compare,
-    errors,
-    align,
-    combine,
-    ensemble,
-    tune,
-    grid,
-    export,
-    pack,
-    info,
-    recipes,
-    settings,
+    demo.demo,
+    train.train,
+    predict.predict,
+    predict.join,
+    stream.stream,
+    serve.serve,
+    evaluate.evaluate,
+    compare.compare,
+    errors.errors,
+    align.align,
+    combine.combine,
+    combine.ensemble,
+    tune.tune,
+    grid.grid,
+    export.export,
+    export.pack,
+    info.info,
+    recipes.recipes,
+    recipes.settings,
 )
-"""In the order of the help text. The docstring of a verb's module is its help text."""
+"""In the order of the help text. The name and the docstring of a function are those of its verb."""
 
 
 def help_text(docstring: str | None) -> str:
     """The docstring as typer takes it: the examples keep their line breaks."""
-    return (docstring or "").replace("Examples:\n", "\b\nExamples:\n")
+    return cleandoc(docstring or "").replace("Examples:\n", "\b\nExamples:\n")
 
 
 for verb in _VERBS:
-    app.command(verb.__name__.rpartition(".")[2], help=help_text(verb.__doc__))(verb.command)
+    app.command(verb.__name__, help=help_text(verb.__doc__))(verb)
 
 
 def _print_version(wanted: bool) -> None:

@@ -1,25 +1,4 @@
-"""Show which input each output token belongs to, for given pairs.
-
-A transducer gives alignments: its most probable one, and posteriors. An
-attention model gives its attention weights, marked as attention, and for each
-token the input with the largest weight. Pharaoh pairs count source symbols and
-target tokens from 0.
-
---evaluate compares links between words with gold links: a TSV of source, target
-and links (1-1 2p3, counted from 1; p: possible), which has the pairs itself, or
-links of the pairs in FILE, as Pharaoh (0-0 1p2) or NAACL lines (1 1 2 S).
---threshold takes links with a larger posterior instead of the best path.
---reverse adds those of a run of the other direction (data.swap).
-
-Pictures are PNG, SVG or PDF: --plot draws the first pair into one file,
---format draws every pair into the folder --out.
-
-Examples:
-  antiphon align runs/g2p test.tsv
-  antiphon align runs/g2p test.tsv --plot alignment.svg
-  antiphon align runs/fr-en --evaluate gold.tsv --threshold 0.4
-  antiphon align runs/fr-en test.tsv --reverse runs/en-fr --combine union
-"""
+"""``antiphon align``: writes the alignment of every pair, or evaluates alignments."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -31,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from antiphon.cli.evaluate import show
-from antiphon.cli.loading import load_run
-from antiphon.cli.options import Device, PictureFile, Run, Threads, check_picture, finite
+from antiphon.cli.options import Device, PictureFile, Run, Threads, check_picture, finite, load_run
 from antiphon.exceptions import InputError
 from antiphon.terminal import count_of, print_note, printable
 
@@ -98,7 +76,7 @@ SwapOption = Annotated[
 ]
 
 
-def command(
+def align(
     run: Run,
     file: OptionalFiles = None,
     format: FormatOption = Format.pharaoh,
@@ -114,7 +92,28 @@ def command(
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
-    """Writes the alignment of every pair, or evaluates alignments."""
+    """Show which input each output token belongs to, for given pairs.
+
+    A transducer gives alignments: its most probable one, and posteriors. An
+    attention model gives its attention weights, marked as attention, and for each
+    token the input with the largest weight. Pharaoh pairs count source symbols and
+    target tokens from 0.
+
+    --evaluate compares links between words with gold links: a TSV of source, target
+    and links (1-1 2p3, counted from 1; p: possible), which has the pairs itself, or
+    links of the pairs in FILE, as Pharaoh (0-0 1p2) or NAACL lines (1 1 2 S).
+    --threshold takes links with a larger posterior instead of the best path.
+    --reverse adds those of a run of the other direction (data.swap).
+
+    Pictures are PNG, SVG or PDF: --plot draws the first pair into one file,
+    --format draws every pair into the folder --out.
+
+    Examples:
+      antiphon align runs/g2p test.tsv
+      antiphon align runs/g2p test.tsv --plot alignment.svg
+      antiphon align runs/fr-en --evaluate gold.tsv --threshold 0.4
+      antiphon align runs/fr-en test.tsv --reverse runs/en-fr --combine union
+    """
     check_options(evaluate, gold_format, reverse, combine)
     of_words = any(option is not None for option in (evaluate, threshold, reverse))
     if of_words and (plot is not None or not is_text(format)):

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from antiphon.cli.loading import load_run
+from antiphon.cli.options import load_run
 from antiphon.console import PlainConsole
 from antiphon.exceptions import RunError
-from antiphon.ranking.question_files import (
+from antiphon.ranking.questions import (
     Judgements,
     Question,
     QuestionSet,
@@ -109,8 +109,8 @@ def compare_rankings(
 ) -> "ComparedSystems":
     """Ranking runs compared on the same questions, with the pairs that each scores per second."""
     from antiphon.api import RankingModel
+    from antiphon.metrics.output_metrics import RANKING_METRICS
     from antiphon.metrics.output_statistics import bootstrap
-    from antiphon.metrics.ranking_metrics import RANKING_METRICS
     from antiphon.report.comparison import ComparedSystems, System
     from antiphon.runs.run_folder import RunFolder
 

@@ -1,14 +1,4 @@
-"""Combine trained runs into a noisy channel.
-
-The direct model proposes outputs; all three models and the length score them.
-With a direct weight of 0 the direct model only proposes. Without --channel or
---lm, that model has no weight. antiphon tune finds the weights on held-out
-pairs. The result is a run like any other.
-
-Examples:
-  antiphon combine --direct runs/a --lm runs/c --out runs/ac
-  antiphon combine --direct runs/a --channel runs/b --lm runs/c --out runs/abc
-"""
+"""``antiphon combine`` and ``antiphon ensemble``: runs that are made of trained runs."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -16,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from antiphon.cli.loading import note_unfinished
-from antiphon.cli.options import MAX_HYPOTHESES, Beam, Force, parse_numbers
+from antiphon.cli.options import MAX_HYPOTHESES, Beam, Force, note_unfinished, parse_numbers
 from antiphon.exceptions import RecipeError
 from antiphon.terminal import one_line
 
@@ -53,7 +42,7 @@ ChannelPrefix = Annotated[
 ]
 
 
-def command(
+def combine(
     direct: Direct,
     out: Out,
     channel: Channel = None,
@@ -64,7 +53,17 @@ def command(
     channel_prefix: ChannelPrefix = Reading.last,
     force: Force = False,
 ) -> None:
-    """Combines trained runs into a noisy channel."""
+    """Combine trained runs into a noisy channel.
+
+    The direct model proposes outputs; all three models and the length score them.
+    With a direct weight of 0 the direct model only proposes. Without --channel or
+    --lm, that model has no weight. antiphon tune finds the weights on held-out
+    pairs. The result is a run like any other.
+
+    Examples:
+      antiphon combine --direct runs/a --lm runs/c --out runs/ac
+      antiphon combine --direct runs/a --channel runs/b --lm runs/c --out runs/abc
+    """
     from antiphon.runs.combined_runs import combine_runs
     from antiphon.runs.run_folder import RunFolder
     from antiphon.terminal import printable
@@ -90,3 +89,44 @@ def parse_weights(text: str | None) -> tuple[float, ...] | None:
     if len(weights) != 4:
         raise RecipeError(f"--weights {one_line(text)}: expected four numbers L1,L2,L3,L4 of at most 1,000,000")
     return weights
+
+
+class Mean(StrEnum):
+    """What is averaged."""
+
+    probabilities = "probabilities"
+    logs = "logs"
+
+
+def ensemble(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN RUN ...", help="Runs to combine.")],
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the ensemble.")],
+    mean: Annotated[
+        Mean, typer.Option(help="Average probabilities, or their logarithms (of answers: log odds).")
+    ] = Mean.probabilities,
+    force: Force = False,
+) -> None:
+    """Combine trained runs into an ensemble.
+
+    An ensemble averages the probabilities of the next token. Its members can be of
+    any kinds that predict, such as one recipe trained with several seeds; they must
+    share a target vocabulary. The result is a run like any other, and can be the
+    --direct of a noisy channel.
+
+    Matchers make an ensemble that ranks answers, whatever their sentence models: it
+    averages the probabilities that a candidate is right.
+
+    Examples:
+      antiphon ensemble runs/seed1 runs/seed2 runs/seed3 --out runs/three
+    """
+    from antiphon.ranking.saved_rankers import ensemble_rankers
+    from antiphon.recipe.kinds import KINDS
+    from antiphon.runs.combined_runs import ensemble_runs
+    from antiphon.runs.run_folder import RunFolder
+    from antiphon.terminal import printable
+
+    ranks = KINDS[RunFolder.open(runs[0]).recipe().model.kind].ranks
+    (ensemble_rankers if ranks else ensemble_runs)(runs, out, mean.value, force=force)
+    for run in runs:
+        note_unfinished(RunFolder.open(run), run)
+    print(printable(f"{out}: an ensemble of {', '.join(map(str, runs))}"))

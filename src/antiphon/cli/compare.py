@@ -1,13 +1,4 @@
-"""Evaluate runs side by side on the same pairs.
-
-Every metric comes with its signature, a 95 % confidence interval and the
-p-value of a paired bootstrap against the first run. The table also shows
-parameters, training time and outputs per second; "-" means unknown.
-
-Examples:
-  antiphon compare runs/one runs/other test.tsv
-  antiphon compare runs/one runs/other test.tsv --format markdown
-"""
+"""``antiphon compare``: evaluates runs side by side on the same file."""
 
 import json
 import time
@@ -18,14 +9,23 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from antiphon.cli import answer_selection
-from antiphon.cli.loading import load_predicting_run
-from antiphon.cli.options import Beam, Device, Qrels, Questions, QuestionsOption, References, Threads, refuse_options
+from antiphon.cli.options import (
+    Beam,
+    Device,
+    Qrels,
+    Questions,
+    QuestionsOption,
+    References,
+    Threads,
+    load_predicting_run,
+    refuse_options,
+)
 from antiphon.exceptions import InputError, RunError
 from antiphon.torch_free.files import is_pipe
 
 if TYPE_CHECKING:
     from antiphon.api import Model
-    from antiphon.cli.loading import TestSet
+    from antiphon.cli.options import TestSet
     from antiphon.metrics.output_metrics import Outputs
     from antiphon.report.comparison import ComparedSystems, System
 
@@ -38,7 +38,7 @@ class Format(StrEnum):
     json = "json"
 
 
-def command(
+def compare(
     paths: Annotated[list[Path], typer.Argument(metavar="RUN RUN... FILE", help="Runs, then a file of pairs.")],
     format: Annotated[Format, typer.Option(help="For a terminal, a document or a program.")] = Format.table,
     reference: References = None,
@@ -48,7 +48,16 @@ def command(
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
-    """Evaluates runs side by side on the same file."""
+    """Evaluate runs side by side on the same pairs.
+
+    Every metric comes with its signature, a 95 % confidence interval and the
+    p-value of a paired bootstrap against the first run. The table also shows
+    parameters, training time and outputs per second; "-" means unknown.
+
+    Examples:
+      antiphon compare runs/one runs/other test.tsv
+      antiphon compare runs/one runs/other test.tsv --format markdown
+    """
     from antiphon.console import PlainConsole
     from antiphon.recipe.kinds import KINDS
     from antiphon.report.comparison import as_json, as_markdown, as_table, notes
@@ -81,7 +90,7 @@ def compare_outputs(
     runs: list[Path], file: Path, references: list[Path], beam: int | None, device: str, threads: int | None
 ) -> "ComparedSystems":
     """Compares the outputs of runs on the same pairs."""
-    from antiphon.cli.loading import read_test_set
+    from antiphon.cli.options import read_test_set
     from antiphon.report.comparison import compare
     from antiphon.runs.build import task_metrics
 

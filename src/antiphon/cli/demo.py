@@ -1,12 +1,4 @@
-"""Learn to pronounce and spell English words, and show the result.
-
-Trains on data that come with the package, on one core, in about four minutes.
-The first result comes after about two.
-
-Examples:
-  antiphon demo
-  antiphon demo --out /tmp/demo
-"""
+"""``antiphon demo``: trains on the embedded data and shows the result."""
 
 import shutil
 import sys
@@ -18,7 +10,7 @@ import typer
 from antiphon.cli.options import Threads
 
 
-def command(
+def demo(
     out: Annotated[
         Path,
         typer.Option(metavar="FOLDER", help="Folder for the run; the runs of the second part are in OUT-spelling."),
@@ -26,7 +18,15 @@ def command(
     force: Annotated[bool, typer.Option("--force", help="Train again even if the folders hold runs.")] = False,
     threads: Threads = None,
 ) -> None:
-    """Trains on the embedded data and shows the result."""
+    """Learn to pronounce and spell English words, and show the result.
+
+    Trains on data that come with the package, on one core, in about four minutes.
+    The first result comes after about two.
+
+    Examples:
+      antiphon demo
+      antiphon demo --out /tmp/demo
+    """
     from antiphon.console import PlainConsole
     from antiphon.demo.lessons import learn_to_pronounce, learn_to_spell
     from antiphon.device import prepare_allocators

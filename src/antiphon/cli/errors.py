@@ -1,20 +1,4 @@
-"""List what a run gets wrong, and where.
-
-The report starts with accuracies by feature, tag, length and unseen symbols and
-with the most frequent edits. Then comes every mistake with its source, features,
-reference, output, both probabilities and alignment. TSV holds one table: the
-mistakes, with --by the accuracies, with --against the pairs that only one of the
-runs gets right.
-
-With --suspicious, pairs are scored instead of judged. The least probable targets
-per token come first, beside the output of the run. In a training file these are
-often errors in the data.
-
-Examples:
-  antiphon errors runs/g2p test.tsv
-  antiphon errors runs/g2p test.tsv --format markdown --out errors.md
-  antiphon errors runs/g2p train.tsv --suspicious --most 20
-"""
+"""``antiphon errors``: reports what a run gets wrong."""
 
 import sys
 from enum import StrEnum
@@ -24,8 +8,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from antiphon.cli.loading import load_predicting_run, load_run, writes_no_outputs
-from antiphon.cli.options import Beam, ByOption, Device, PairFiles, Run, Threads, check_new, parse_breakdowns
+from antiphon.cli.options import (
+    Beam,
+    ByOption,
+    Device,
+    PairFiles,
+    Run,
+    Threads,
+    check_new,
+    load_predicting_run,
+    load_run,
+    parse_breakdowns,
+    writes_no_outputs,
+)
 from antiphon.exceptions import InputError, RunError
 
 if TYPE_CHECKING:
@@ -52,7 +47,7 @@ FormatOption = Annotated[Format, typer.Option(help="For a terminal, a spreadshee
 Out = Annotated[Path | None, typer.Option(metavar="FILE", help="Write the report to this new file.")]
 
 
-def command(
+def errors(
     run: Run,
     file: PairFiles,
     by: ByOption = None,
@@ -65,10 +60,26 @@ def command(
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
-    """Reports what a run gets wrong."""
+    """List what a run gets wrong, and where.
+
+    The report starts with accuracies by feature, tag, length and unseen symbols and
+    with the most frequent edits. Then comes every mistake with its source, features,
+    reference, output, both probabilities and alignment. TSV holds one table: the
+    mistakes, with --by the accuracies, with --against the pairs that only one of the
+    runs gets right.
+
+    With --suspicious, pairs are scored instead of judged. The least probable targets
+    per token come first, beside the output of the run. In a training file these are
+    often errors in the data.
+
+    Examples:
+      antiphon errors runs/g2p test.tsv
+      antiphon errors runs/g2p test.tsv --format markdown --out errors.md
+      antiphon errors runs/g2p train.tsv --suspicious --most 20
+    """
     from antiphon.api import RankingModel
-    from antiphon.cli.loading import note_unknown_features, read_test_set
-    from antiphon.report.error_formats import write_errors, write_suspects
+    from antiphon.cli.options import note_unknown_features, read_test_set
+    from antiphon.report.error_report import write_errors, write_suspects
 
     breakdowns = parse_breakdowns(by)
     if suspicious and (breakdowns or against is not None):

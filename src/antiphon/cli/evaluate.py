@@ -1,16 +1,4 @@
-"""Print all metrics of the task, each with its signature.
-
-Features that training never saw are read as unknown; a note names them.
-
-In answer selection, --questions keeps the questions with a correct candidate
-(answerable) or with correct and wrong ones (mixed), by the labels of the file.
---qrels replaces those labels; its questions that were not ranked count as 0.
-
-Examples:
-  antiphon evaluate runs/g2p test.tsv
-  antiphon evaluate runs/inflection test.tsv --by features
-  antiphon evaluate runs/online test.tsv --sweep 0,2,4 --plot delay.pdf
-"""
+"""``antiphon evaluate``: prints all metrics of a run on a test file."""
 
 import json
 from collections.abc import Mapping
@@ -20,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from antiphon.cli import answer_selection
-from antiphon.cli.loading import load_run
 from antiphon.cli.options import (
     BREAKDOWNS,
     Beam,
@@ -39,6 +26,7 @@ from antiphon.cli.options import (
     StreamPolicy,
     Threads,
     check_picture,
+    load_run,
     parse_breakdowns,
     parse_numbers,
     refuse_options,
@@ -49,7 +37,7 @@ from antiphon.torch_free.inputs import MAX_BIAS
 
 if TYPE_CHECKING:
     from antiphon.api import Evaluation, Model, StreamOptions
-    from antiphon.cli.loading import TestSet
+    from antiphon.cli.options import TestSet
 
 TestFiles = Annotated[
     list[Path], typer.Argument(metavar="FILE", help="Pairs: one TSV, or two parallel files. For rankers: questions.")
@@ -62,7 +50,7 @@ Sweep = Annotated[
 ]
 
 
-def command(
+def evaluate(
     run: Run,
     file: TestFiles,
     as_json: AsJson = False,
@@ -81,7 +69,19 @@ def command(
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
-    """Prints all metrics of a run on a test file."""
+    """Print all metrics of the task, each with its signature.
+
+    Features that training never saw are read as unknown; a note names them.
+
+    In answer selection, --questions keeps the questions with a correct candidate
+    (answerable) or with correct and wrong ones (mixed), by the labels of the file.
+    --qrels replaces those labels; its questions that were not ranked count as 0.
+
+    Examples:
+      antiphon evaluate runs/g2p test.tsv
+      antiphon evaluate runs/inflection test.tsv --by features
+      antiphon evaluate runs/online test.tsv --sweep 0,2,4 --plot delay.pdf
+    """
     from antiphon.api import RankingModel
 
     breakdowns, biases = parse_breakdowns(by), None if sweep is None else parse_biases(sweep)
@@ -128,7 +128,7 @@ def check_stream_options(given: Mapping[str, object], *, online: bool, sweep: st
 
 def read_pairs(model: "Model", files: list[Path], references: list[Path]) -> "TestSet":
     """The test pairs; notes on unknown features and on metrics that cannot be computed go to standard error."""
-    from antiphon.cli.loading import note_unknown_features, read_test_set
+    from antiphon.cli.options import note_unknown_features, read_test_set
     from antiphon.metrics.output_metrics import has_fourgrams, missing_metrics_note
     from antiphon.runs.build import task_metrics
 
@@ -145,7 +145,7 @@ def read_pairs(model: "Model", files: list[Path], references: list[Path]) -> "Te
 def show(evaluation: "Evaluation", *, as_json: bool) -> None:
     """Prints a table of metrics and one for each kind of group, or one JSON object."""
     from antiphon.console import PlainConsole
-    from antiphon.report.error_formats import group_sections
+    from antiphon.report.error_report import group_sections
     from antiphon.report.tables import metrics_table, print_sections
 
     if as_json:

@@ -197,7 +197,7 @@ def _of_recursion(_: Any) -> Failure:
 
 
 def _of_runtime(error: Any) -> Failure | None:
-    from antiphon.training.out_of_memory import is_out_of_memory
+    from antiphon.training.step import is_out_of_memory
 
     return _of_memory(error) if is_out_of_memory(error) else None
 

@@ -1,16 +1,4 @@
-"""Search for good settings: train a recipe with many values.
-
-The dev metric decides which one is best. --grid gives values or, to draw from,
-a range: 64..512, 0.1..0.5:step=0.1, 1e-4..1e-2:log. Each combination is a run in
-the folder --out. The same command resumes a search that was stopped; started
-several times, all processes work on one search, with --storage also those of
-several machines. The results are written to grid.tsv, the best recipe to
-best.toml, and pictures to history.png and importance.png.
-
-Examples:
-  antiphon grid toy --grid model.layers=1,2 --grid train.seed=1,2
-  antiphon grid toy --sampler tpe --grid train.learning_rate=1e-3..1e-1:log
-"""
+"""``antiphon grid``: searches the best settings of a recipe."""
 
 import time
 from collections.abc import Callable
@@ -20,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 import typer
 
 from antiphon.child_processes import interrupt_status
-from antiphon.cli.options import MAX_PARALLEL, Recipe, Settings
+from antiphon.cli.options import MAX_PARALLEL, RecipeName, Settings
 from antiphon.exceptions import InputError, RunError, check_installed
 from antiphon.terminal import duration, printable
 
@@ -28,9 +16,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from antiphon.settings_search.results import TrialResult
     from antiphon.settings_search.search import SettingsSearch
-    from antiphon.settings_search.trials import Slot
+    from antiphon.settings_search.trials import Slot, TrialResult
 
 _MAX_TRIALS = 100_000
 _TRIALS = 20
@@ -93,8 +80,8 @@ Storage = Annotated[
 Seed = Annotated[int, typer.Option(metavar="N", min=0, help="Seed of --sampler random and tpe.")]
 
 
-def command(
-    recipe: Recipe,
+def grid(
+    recipe: RecipeName,
     grid: Grid,
     settings: Settings = None,
     out: Out = None,
@@ -106,7 +93,19 @@ def command(
     seed: Seed = 1,
     storage: Storage = None,
 ) -> None:
-    """Searches the best settings of a recipe."""
+    """Search for good settings: train a recipe with many values.
+
+    The dev metric decides which one is best. --grid gives values or, to draw from,
+    a range: 64..512, 0.1..0.5:step=0.1, 1e-4..1e-2:log. Each combination is a run in
+    the folder --out. The same command resumes a search that was stopped; started
+    several times, all processes work on one search, with --storage also those of
+    several machines. The results are written to grid.tsv, the best recipe to
+    best.toml, and pictures to history.png and importance.png.
+
+    Examples:
+      antiphon grid toy --grid model.layers=1,2 --grid train.seed=1,2
+      antiphon grid toy --sampler tpe --grid train.learning_rate=1e-3..1e-1:log
+    """
     check_installed("optuna", "search", "a search")
     from antiphon.console import PlainConsole
     from antiphon.recipe.recipe_file import find_recipe
@@ -136,8 +135,7 @@ def check_sampler(sampler: str, trials: int | None, ranges: list[str]) -> None:
 
 def run_search(search: "SettingsSearch", slots: "list[Slot]", console: "Console") -> None:
     """Trains all trials and shows their progress; Ctrl-C ends the command with one line."""
-    from antiphon.settings_search.results import results_of
-    from antiphon.settings_search.trials import run_trials
+    from antiphon.settings_search.trials import results_of, run_trials
 
     folder = search.space.out
     name = "combinations" if search.options.sampler == "grid" else "trials"
@@ -153,7 +151,7 @@ def run_search(search: "SettingsSearch", slots: "list[Slot]", console: "Console"
 def print_results(search: "SettingsSearch", console: "Console") -> None:
     """Writes and prints the table, draws the search, and says where the best recipe is; failed trials are an error."""
     from antiphon.console import PlainConsole
-    from antiphon.settings_search.results import draw_search, results_of, save_results
+    from antiphon.settings_search.trials import draw_search, results_of, save_results
 
     results = results_of(search)
     best = save_results(results, search.space)

@@ -1,12 +1,4 @@
-"""Show what is in a run folder.
-
-That is its kind, vocabulary, metrics and settings. Only settings that apply to
-the kind of model and differ from their default are shown.
-
-Examples:
-  antiphon info runs/mine
-  antiphon info runs/mine --all
-"""
+"""``antiphon info``: prints what is in a run folder."""
 
 import json
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,15 +11,23 @@ if TYPE_CHECKING:
     from antiphon.recipe.schema import Recipe
 
 
-def command(
+def info(
     run: Run,
     show_all: Annotated[bool, typer.Option("--all", help="Also show settings that have their default.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, with every setting.")] = False,
 ) -> None:
-    """Prints what is in a run folder."""
+    """Show what is in a run folder.
+
+    That is its kind, vocabulary, metrics and settings. Only settings that apply to
+    the kind of model and differ from their default are shown.
+
+    Examples:
+      antiphon info runs/mine
+      antiphon info runs/mine --all
+    """
     from antiphon.console import PlainConsole
     from antiphon.recipe.recipe_file import as_table
-    from antiphon.recipe.settings import changed_settings
+    from antiphon.recipe.schema import changed_settings
     from antiphon.report.tables import info_table
     from antiphon.runs.run_folder import RunFolder
 
@@ -53,7 +53,7 @@ def applicable_settings(recipe: "Recipe") -> dict[str, dict[str, Any]]:
     """The settings that apply to the kind of model; the kind itself is left out."""
     from antiphon.recipe.kinds import KINDS
     from antiphon.recipe.recipe_file import as_table
-    from antiphon.recipe.settings import settings_of
+    from antiphon.recipe.schema import settings_of
 
     used = {key for key, _ in settings_of(KINDS[recipe.model.kind])} - {("model", "kind")}
     return {

@@ -1,34 +1,6 @@
-"""Write the best output for every line of input.
+"""``antiphon predict`` and ``antiphon join``: the best outputs of every input, in one piece or in parts."""
 
-Outputs come in the order of the inputs. Each line is a source, or for a run
-trained with features source<TAB>features. Files of pairs work too: their targets
-are skipped. An empty line gets an empty output. Symbols that training never saw
-are listed on standard error at the end.
-
-With --nbest, --cover or --sample, every output has its own line: the line number
-of its input, its probability and its text, separated by tabs.
-
-An input listed in --lexicon gets the outputs that are listed for it, in their
-order and without probabilities; in JSON lines, "from" is "lexicon" for them.
-
-With --out, outputs are written as part files into a folder, which antiphon join
-puts together. Existing parts are skipped, so a command that was killed loses at
-most the part being written. With --shard, several processes or machines share
-the parts: shard 2/8 is the second of eight.
-
---set changes how outputs are searched; the run stays as it is.
-
-An answer selection run reads a file of questions and candidates and writes a
-TREC run, or one JSON object per question.
-
-Examples:
-  antiphon predict runs/g2p words.txt > phonemes.txt
-  echo knight | antiphon predict runs/g2p --nbest 3 --format jsonl
-  antiphon predict runs/g2p words.txt --set search.length_bias=0.5
-  antiphon predict runs/answers questions.tsv > answers.run
-  antiphon predict runs/g2p words.txt --shard 2/8 --out parts
-"""
-
+import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Annotated
@@ -46,9 +18,10 @@ from antiphon.cli.options import (
     SearchSettings,
     Threads,
     refuse_options,
+    refuse_run_file,
 )
-from antiphon.cli.prediction_job import Notes, OutputFormat, PredictionJob, Progress, count_lines
-from antiphon.cli.shards import predict_shard
+from antiphon.cli.prediction_job import Notes, OutputFormat, PredictionJob, Progress, count_lines, predict_shard
+from antiphon.exceptions import InputError
 
 Inputs = Annotated[
     Path, typer.Argument(metavar="[FILE]", help="One input per line; - is standard input.", show_default=False)
@@ -98,9 +71,12 @@ Out = Annotated[
     Path | None, typer.Option(metavar="FOLDER", help="Write part files into this folder, for antiphon join.")
 ]
 PartLines = Annotated[int | None, typer.Option(metavar="N", min=1, help="Lines of input of each part; default: 4096.")]
+Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder of part files.")]
+JoinedFile = Annotated[Path | None, typer.Option(metavar="FILE", help="Where to write; default: standard output.")]
+ReplaceFile = Annotated[bool, typer.Option("--force", help="Replace the file, if there is one.")]
 
 
-def command(
+def predict(
     run: Run,
     file: Inputs = Path("-"),
     beam: Beam = None,
@@ -120,7 +96,36 @@ def command(
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
-    """Writes the best outputs of every input."""
+    """Write the best output for every line of input.
+
+    Outputs come in the order of the inputs. Each line is a source, or for a run
+    trained with features source<TAB>features. Files of pairs work too: their targets
+    are skipped. An empty line gets an empty output. Symbols that training never saw
+    are listed on standard error at the end.
+
+    With --nbest, --cover or --sample, every output has its own line: the line number
+    of its input, its probability and its text, separated by tabs.
+
+    An input listed in --lexicon gets the outputs that are listed for it, in their
+    order and without probabilities; in JSON lines, "from" is "lexicon" for them.
+
+    With --out, outputs are written as part files into a folder, which antiphon join
+    puts together. Existing parts are skipped, so a command that was killed loses at
+    most the part being written. With --shard, several processes or machines share
+    the parts: shard 2/8 is the second of eight.
+
+    --set changes how outputs are searched; the run stays as it is.
+
+    An answer selection run reads a file of questions and candidates and writes a
+    TREC run, or one JSON object per question.
+
+    Examples:
+      antiphon predict runs/g2p words.txt > phonemes.txt
+      echo knight | antiphon predict runs/g2p --nbest 3 --format jsonl
+      antiphon predict runs/g2p words.txt --set search.length_bias=0.5
+      antiphon predict runs/answers questions.tsv > answers.run
+      antiphon predict runs/g2p words.txt --shard 2/8 --out parts
+    """
     from antiphon.api import PredictOptions
     from antiphon.recipe.kinds import KINDS
     from antiphon.recipe.recipe_file import change_search
@@ -169,3 +174,38 @@ def predict_file(job: PredictionJob, output_format: OutputFormat, file: Path) ->
         for line, prediction in enumerate(Progress(count_lines(file)).follow(notes.follow(predictions)), 1):
             output_format.write(line, prediction)
     notes.print_summary()
+
+
+def join(folder: Folder, out: JoinedFile = None, force: ReplaceFile = False) -> None:
+    """Put part files together, in the order of the inputs.
+
+    The folder is one that antiphon predict --out has filled, in one go or by several
+    shards. A folder in which parts are missing is refused, with their names: start
+    every shard again, and only these are predicted.
+
+    Examples:
+      antiphon join parts > phonemes.txt
+      antiphon join parts --out phonemes.txt
+    """
+    from antiphon.data.part_files import PartFolder
+    from antiphon.storage.atomic import atomic_replacement
+
+    parts = PartFolder.open(folder)
+    parts.refuse_missing()
+    if out is None:
+        sys.stdout.writelines(parts.chunks())
+        return
+    check_output(out, folder, force=force)
+    with atomic_replacement(out) as new, new.open("w", encoding="utf-8", newline="") as file:
+        file.writelines(parts.chunks())
+
+
+def check_output(out: Path, folder: Path, *, force: bool) -> None:
+    """Refuses a file among the parts, an existing file without ``force``, and what is not a regular file."""
+    if folder.resolve() in out.resolve().parents:
+        raise InputError(f"{out}: in the folder of the parts, expected a file outside of it")
+    if out.is_dir() or not out.parent.is_dir():
+        raise InputError(f"{out}: a folder, or in one that does not exist, expected the name of a new file")
+    refuse_run_file(out)
+    if (out.exists() or out.is_symlink()) and not force:
+        raise InputError(f"{out}: exists already, expected a new file; --force replaces it")

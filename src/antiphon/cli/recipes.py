@@ -1,12 +1,4 @@
-"""List the recipes that come with the package, or print one.
-
-Any of them can be named where a command takes a recipe.
-
-Examples:
-  antiphon recipes
-  antiphon recipes g2p
-  antiphon recipes g2p --copy my-recipes
-"""
+"""``antiphon recipes`` and ``antiphon settings``: what the package brings, and every setting."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,17 +10,25 @@ from antiphon.exceptions import RecipeError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from antiphon.recipe.schema import Recipe
+    from antiphon.recipe.schema import Recipe, Setting
 
 
-def command(
+def recipes(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Print this recipe.")] = None,
     copy: Annotated[
         Path | None,
         typer.Option(metavar="FOLDER", help="Copy the recipe NAME and its data, if any, to this folder."),
     ] = None,
 ) -> None:
-    """Lists, prints or copies the recipes of the package."""
+    """List the recipes that come with the package, or print one.
+
+    Any of them can be named where a command takes a recipe.
+
+    Examples:
+      antiphon recipes
+      antiphon recipes g2p
+      antiphon recipes g2p --copy my-recipes
+    """
     from antiphon.console import PlainConsole
     from antiphon.recipe.recipe_file import copy_recipe, read_recipe
     from antiphon.terminal import printable
@@ -68,3 +68,40 @@ def tokens_of(recipe: "Recipe") -> str:
     if kind.ranks:
         return "words"
     return f"{tokens['source']} to {tokens['target']}" if kind.reads_source else tokens["target"]
+
+
+def settings(
+    key: Annotated[
+        str | None,
+        typer.Argument(metavar="[KEY]", help="One setting, such as train.seed, one section, or a part of a key."),
+    ] = None,
+) -> None:
+    """List every setting of recipes: type, default and meaning.
+
+    Settings are written in a recipe, or changed with --set KEY=VALUE.
+
+    Examples:
+      antiphon settings
+      antiphon settings train
+      antiphon settings train.learning_rate
+      antiphon settings dropout
+    """
+    from antiphon.console import PlainConsole
+    from antiphon.recipe.schema import all_settings, find_settings
+
+    PlainConsole().print(settings_table(list(all_settings()) if key is None else find_settings(key)))
+
+
+def settings_table(settings: "list[Setting]") -> "Table":
+    """A row for each setting."""
+    from rich.table import Table
+
+    table = Table()
+    table.add_column("setting and default", overflow="fold")
+    table.add_column("meaning and type")
+    for setting in settings:
+        kinds = f"\nof {', '.join(setting.kinds)}" if setting.kinds else ""
+        meaning = setting.meaning.replace("``", "")
+        table.add_row(f"{setting.key}\n= {setting.default}", f"{meaning}\n[{setting.type}]{kinds}")
+        table.add_section()
+    return table

@@ -1,13 +1,4 @@
-"""Serve runs: a page to watch them, REST, a socket.
-
-Runs are named by the last names of their folders. Without --host only this
-machine can connect; another address needs a token.
-
-Examples:
-  antiphon serve runs/demo
-  antiphon serve runs/demo runs/demo-spelling/noisy --port 9000
-  antiphon serve runs/demo --host 0.0.0.0 --token-file token.txt
-"""
+"""``antiphon serve``: serves runs until it is stopped."""
 
 import os
 from pathlib import Path
@@ -15,13 +6,12 @@ from typing import Annotated
 
 import typer
 
-from antiphon.cli.loading import load_runs
-from antiphon.cli.options import Device, Threads
+from antiphon.cli.options import Device, Threads, load_runs
 from antiphon.exceptions import InputError, RunError, how_to_install
 from antiphon.terminal import print_note
 
 
-def command(
+def serve(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders.")],
     host: Annotated[str, typer.Option(metavar="ADDRESS", help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, metavar="N", help="Port; 0 takes a free one.")] = 8000,
@@ -54,7 +44,16 @@ def command(
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
-    """Serves runs until it is stopped."""
+    """Serve runs: a page to watch them, REST, a socket.
+
+    Runs are named by the last names of their folders. Without --host only this
+    machine can connect; another address needs a token.
+
+    Examples:
+      antiphon serve runs/demo
+      antiphon serve runs/demo runs/demo-spelling/noisy --port 9000
+      antiphon serve runs/demo --host 0.0.0.0 --token-file token.txt
+    """
     try:
         from antiphon.device import limit_onednn_cache
         from antiphon.serve.server import serve

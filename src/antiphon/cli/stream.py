@@ -1,12 +1,4 @@
-"""Read standard input as it arrives, write output without waiting.
-
-Every line is one input. Words are read once a space follows them, characters at
-once. An empty line gets an empty output.
-
-Examples:
-  echo dagibu | antiphon stream runs/online
-  echo dagibu | antiphon stream runs/online --policy greedy --format jsonl
-"""
+"""``antiphon stream``: reads standard input and writes tokens as soon as they are decided."""
 
 import codecs
 import json
@@ -19,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Protocol, cast
 
 import typer
 
-from antiphon.cli.loading import load_run
 from antiphon.cli.options import (
     Beam,
     Device,
@@ -31,6 +22,7 @@ from antiphon.cli.options import (
     SearchSettings,
     StreamPolicy,
     Threads,
+    load_run,
 )
 from antiphon.cli.prediction_job import UnknownSymbols
 from antiphon.exceptions import InputError
@@ -52,7 +44,7 @@ Features = Annotated[
 FormatOption = Annotated[Format, typer.Option(help="Text, or one JSON object for every token read or written.")]
 
 
-def command(
+def stream(
     run: Run,
     policy: Policy = StreamPolicy.beam,
     emit_bias: EmitBias = 0.0,
@@ -64,7 +56,15 @@ def command(
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
-    """Reads standard input and writes tokens as soon as they are decided."""
+    """Read standard input as it arrives, write output without waiting.
+
+    Every line is one input. Words are read once a space follows them, characters at
+    once. An empty line gets an empty output.
+
+    Examples:
+      echo dagibu | antiphon stream runs/online
+      echo dagibu | antiphon stream runs/online --policy greedy --format jsonl
+    """
     model = load_run(run, device, threads, settings)
 
     def start() -> "Stream":

@@ -1,14 +1,4 @@
-"""Train a recipe and write the model to a run folder.
-
-torchrun trains one model on several processes, and restarts those that are lost:
-torchrun --nproc-per-node N --max-restarts 3 -m antiphon train ... --resume
-
-Examples:
-  antiphon train toy
-  antiphon train g2p --set data.train=a.tsv --set data.dev=b.tsv
-  antiphon train toy --set model.layers=2 --out runs/two-layers
-  antiphon train toy --dry-run
-"""
+"""``antiphon train``: trains a recipe and prints the result."""
 
 import shlex
 from collections.abc import Sequence
@@ -19,14 +9,13 @@ from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import typer
 
-from antiphon.cli.loading import load_run
-from antiphon.cli.options import Device, Force, Recipe, Settings, Threads
+from antiphon.cli.options import Device, Force, RecipeName, Settings, Threads, load_run
 from antiphon.terminal import Say
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from antiphon.recipe import schema
+    from antiphon.recipe.schema import Recipe
     from antiphon.runs.run_folder import RunFolder
 
 
@@ -37,8 +26,8 @@ DryRun = Annotated[
 ]
 
 
-def command(
-    recipe: Recipe,
+def train(
+    recipe: RecipeName,
     settings: Settings = None,
     out: Out = None,
     resume: Resume = False,
@@ -47,9 +36,19 @@ def command(
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
-    """Trains a recipe and prints the result."""
+    """Train a recipe and write the model to a run folder.
+
+    torchrun trains one model on several processes, and restarts those that are lost:
+    torchrun --nproc-per-node N --max-restarts 3 -m antiphon train ... --resume
+
+    Examples:
+      antiphon train toy
+      antiphon train g2p --set data.train=a.tsv --set data.dev=b.tsv
+      antiphon train toy --set model.layers=2 --out runs/two-layers
+      antiphon train toy --dry-run
+    """
     from antiphon.console import PlainConsole
-    from antiphon.recipe.recipe_paths import spooled
+    from antiphon.recipe.recipe_file import spooled
     from antiphon.training.distributed import from_rank_zero, is_rank_zero, on_rank_zero, process_group
     from antiphon.training.dry_run import dry_run
 
@@ -79,7 +78,7 @@ class Options(TypedDict):
     threads: int | None
 
 
-def read_recipe(name: str, settings: list[str] | None, say: Say) -> "schema.Recipe":
+def read_recipe(name: str, settings: list[str] | None, say: Say) -> "Recipe":
     """The recipe of a name or a path with settings on top."""
     from antiphon.recipe.recipe_file import find_recipe, load_recipe
 
@@ -93,7 +92,7 @@ def resume_command(recipe: str, settings: Sequence[str], folder: Path) -> str:
 
 
 def run_training(
-    recipe: "schema.Recipe",
+    recipe: "Recipe",
     folder: Path,
     console: "Console",
     say: Say,
@@ -102,10 +101,9 @@ def run_training(
 ) -> "RunFolder":
     """The trained run; Ctrl-C ends the command with one line that names the command to resume it."""
     from antiphon.device import prepare_allocators
-    from antiphon.training.callback import ProgressBar
+    from antiphon.training.callback import ProgressBar, trial_callbacks
     from antiphon.training.fit import train
     from antiphon.training.loop import Interrupted
-    from antiphon.training.trial_report import trial_callbacks
 
     reports = trial_callbacks()
     prepare_allocators(options["device"])
@@ -144,8 +142,8 @@ def report_stop(run: "RunFolder", console: "Console") -> None:
 
 def report_improving(run: "RunFolder", recipe: str, settings: Sequence[str], console: "Console") -> None:
     """Prints how to train a run longer whose best epoch is among its last, unless its dev metric is perfect."""
-    from antiphon.training.history import is_perfect
     from antiphon.training.optimisation import longer_than
+    from antiphon.training.state import is_perfect
 
     metrics, train = run.metrics(), run.recipe().train
     epochs = longer_than(train, metrics["best_epoch"], metrics["epochs"])
@@ -168,7 +166,7 @@ def next_steps(run: Path, kind: str) -> str:
     return "\n".join(f"  antiphon {verb}" for verb in verbs)
 
 
-def report_training(run: "RunFolder", recipe: "schema.Recipe", console: "Console") -> None:
+def report_training(run: "RunFolder", recipe: "Recipe", console: "Console") -> None:
     """Prints the best dev metric and how long training took."""
     metrics = run.metrics()
     name, beam = recipe.train.dev_metric, recipe.search.beam

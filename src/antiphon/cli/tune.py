@@ -1,30 +1,18 @@
-"""Find the weights of a noisy channel on held-out pairs.
-
-Searches for candidates, finds weights on their n-best lists, and searches again
-with these weights until the metric stops improving (n-best weight search). The
-weights are written into the run: never ones that are worse on these pairs than
-the direct model alone, whose weights are 1, 0, 0, 0. A model whose weight is 0
-stays out, unless only the direct model has one.
-
-Examples:
-  antiphon tune runs/noisy dev.tsv
-  antiphon tune runs/noisy dev.tsv --metric accuracy --nbest 100
-"""
+"""``antiphon tune``: finds the weights of a noisy channel."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from antiphon.cli.loading import load_run
-from antiphon.cli.options import MAX_HYPOTHESES, Device, Run, Threads, check_new
+from antiphon.cli.options import MAX_HYPOTHESES, Device, Run, Threads, check_new, load_run
 from antiphon.exceptions import RunError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from antiphon.api import NoisyChannelModel
-    from antiphon.tune.weight_search import Tuning
+    from antiphon.tune import Tuning
 
 
 DevFiles = Annotated[list[Path], typer.Argument(metavar="DEV", help="Held-out pairs: one TSV, or two parallel files.")]
@@ -42,7 +30,7 @@ Lists = Annotated[
 ]
 
 
-def command(
+def tune(
     run: Run,
     file: DevFiles,
     metric: Metric = None,
@@ -53,11 +41,22 @@ def command(
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
-    """Finds the weights of a noisy channel."""
-    from antiphon.cli.loading import read_test_set
+    """Find the weights of a noisy channel on held-out pairs.
+
+    Searches for candidates, finds weights on their n-best lists, and searches again
+    with these weights until the metric stops improving (n-best weight search). The
+    weights are written into the run: never ones that are worse on these pairs than
+    the direct model alone, whose weights are 1, 0, 0, 0. A model whose weight is 0
+    stays out, unless only the direct model has one.
+
+    Examples:
+      antiphon tune runs/noisy dev.tsv
+      antiphon tune runs/noisy dev.tsv --metric accuracy --nbest 100
+    """
+    from antiphon.cli.options import read_test_set
     from antiphon.console import PlainConsole
     from antiphon.runs.run_folder import open_for_writing
-    from antiphon.tune.weight_search import save_tuning, start_lists, tune, tune_on_lists
+    from antiphon.tune import save_tuning, start_lists, tune, tune_on_lists
 
     check_new(save_lists)
     console = PlainConsole(stderr=True)

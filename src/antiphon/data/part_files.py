@@ -20,7 +20,7 @@ import numpy as np
 
 from antiphon.exceptions import InputError, is_disk_full
 from antiphon.storage.atomic import locked, sync_path, write_atomically
-from antiphon.storage.verified_files import parse_sealed, render_sealed
+from antiphon.storage.staging import parse_sealed, render_sealed
 from antiphon.torch_free.files import decode_lines, named_errors, open_file
 
 DESCRIPTION = "parts.json"

@@ -3,6 +3,5 @@
 ``beam_search`` (for every model, alignments summed), ``path_search`` (the thesis's search, over alignments too),
 ``noisy_channel`` (rescoring by all models) with ``channel_lattice``, ``sampling``, ``alignments`` (of pairs and of
 outputs found; unknown words replaced; links of both directions combined), ``streams`` (what online decoding computes;
-its policies are in ``torch_free``), ``allowed_tokens`` (what may be written, forced prefixes), ``captured_step`` (CUDA
-graphs of search steps).
+its policies are in ``torch_free``), ``captured_step`` (CUDA graphs of search steps).
 """

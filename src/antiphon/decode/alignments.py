@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from antiphon.data.batch import Batch
 from antiphon.lattice import best_path, posteriors
 from antiphon.metrics.gold_links import Link
-from antiphon.models.attention import Attention
 from antiphon.models.ensemble_model import Ensemble
-from antiphon.models.token_likelihood import output_pairs
+from antiphon.models.left_to_right import output_pairs
+from antiphon.models.recurrent import Attention
 from antiphon.models.transducer import Transducer
 from antiphon.models.transformer import Transformer
 from antiphon.torch_free.hypothesis import Hypothesis, have_unknown

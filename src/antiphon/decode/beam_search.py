@@ -14,7 +14,7 @@ Finished outputs are ranked by ``(log p + length_bias * |y|) / |y| ** length_nor
 On a GPU with kernels, shapes are static and a step is captured as a CUDA graph; states that grow with the prefix have
 room for the longest output from the start. Elsewhere a step works on the hypotheses that are left.
 
-Thesis: section 3.4.1; ``beam = 1`` is greedy search.
+Thesis: section 2.5.1; ``beam = 1`` is greedy search.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,14 +26,20 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from antiphon.data.batch import Batch
-from antiphon.decode.allowed_tokens import with_prefix
 from antiphon.decode.captured_step import CapturedStep
+from antiphon.device import run_concurrently
 from antiphon.lattice.moves import IMPOSSIBLE
-from antiphon.models.left_to_right import BandedModel, LeftToRight, copies_unknown, is_long, reserve, static_fits
-from antiphon.nn.cuda_streams import run_concurrently
+from antiphon.models.left_to_right import (
+    BandedModel,
+    LeftToRight,
+    copies_unknown,
+    is_long,
+    reserve,
+    static_fits,
+    with_prefix,
+)
 from antiphon.nn.factored_softmax import has_kernel
 from antiphon.nn.next_tokens import top_tokens
-from antiphon.nn.slots import scatter_to_slots
 from antiphon.torch_free.hypothesis import (
     FINISHED_COLUMNS,
     SCORE,
@@ -414,3 +420,10 @@ class BeamSearch:
             state=self.model.select(beam.state, kept),
             rescorer_state=self.rescorer.select(beam.rescorer_state, kept),
         )
+
+
+def scatter_to_slots(values: Tensor, slots: Int[Tensor, " N"], size: int, *, empty: float | int = 0) -> Tensor:
+    """Values scattered to their slots; unchanged if every slot has one, since they are in order."""
+    if len(values) == size:
+        return values
+    return values.new_full((size, *values.shape[1:]), empty).index_copy_(0, slots, values)

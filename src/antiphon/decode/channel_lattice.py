@@ -3,15 +3,15 @@
 The channel is a transducer from outputs to inputs. Its lattice has a row for every output token and a column for every
 input token. Appending a token to an output adds one row, computed from its parent's row::
 
-    forward(j, i)  = logaddexp(forward(j, i-1) + log_write(j, i-1), leave(j-1, i))
-    leave(j, i)    = forward(j, i) + log_shift(j, i)
+    forward(j, i)  = logaddexp(forward(j, i-1) + log_write(j, i-1), read(j-1, i))
+    read(j, i)    = forward(j, i) + log_read(j, i)
     last(j, i)     = forward(j, i) + log_write(j, i)              x_i is written at y_j
     anywhere(j, i) = log of the sum over j' <= j of last(j', i)   x_i is written at y_j or before
 
 One more input token adds a column to all rows of a tree of outputs, from the top of the tree downwards. No prefix is
 scored twice and no cell is computed twice.
 
-Thesis: chapter 6, there by a forward pass for every prefix.
+Thesis: chapter 5, there by a forward pass for every prefix.
 """
 
 from collections.abc import Sequence
@@ -21,11 +21,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from antiphon.lattice.marginal import forward_along
 from antiphon.lattice.moves import IMPOSSIBLE
+from antiphon.lattice.paths import forward_along
 from antiphon.models.transducer import Transducer
-from antiphon.models.transducer_network import SourceState
-from antiphon.nn.cell_factors import CellFactors
+from antiphon.models.transducer_network import CellFactors, SourceState
 from antiphon.nn.next_tokens import TokenTable, log_normalisers_by_sentence
 from antiphon.torch_free.vocab import END, START
 
@@ -36,7 +35,7 @@ _NEGLIGIBLE = 30.0
 class RowScores(NamedTuple):
     """Scores of the cells of ``N`` rows, as the equations above name them."""
 
-    leave: Float[Tensor, "N I"]
+    read: Float[Tensor, "N I"]
     last: Float[Tensor, "N I"]
     anywhere: Float[Tensor, "N I"]
 
@@ -73,8 +72,8 @@ class ChannelLattice:
     ) -> None:
         self.model, self.inputs, self.features, self.grows = model, inputs, features, grows
         start = inputs.new_full((inputs.shape[0], 1), START)
-        read = torch.cat([start, inputs], 1)
-        columns, self._decoder = model.decode_prefix(read if grows else read[:, :-1], model.target_state(features))
+        given = torch.cat([start, inputs], 1)
+        columns, self._decoder = model.decode_prefix(given if grows else given[:, :-1], model.target_state(features))
         self.next_column = CellFactors(*(part[:, -1:] for part in columns))
         if grows:  # the last column of factors belongs to an input token that is still to come
             columns = CellFactors(*(part[:, :-1] for part in columns))
@@ -87,21 +86,21 @@ class ChannelLattice:
         """
         B, I = self.inputs.shape
         nothing = self.token_table.logits.new_full((B, I), IMPOSSIBLE, dtype=torch.float64)
-        leave = nothing.clone()
-        leave[:, :1] = 0.0
+        read = nothing.clone()
+        read[:, :1] = 0.0
         factors = CellFactors(self.next_column.logits[:, 0], self.next_column.transition[:, 0]) if self.grows else None
         state = self.model.source_state(self.features, room)
-        return ChannelRows(state, RowScores(leave, nothing, nothing), factors)
+        return ChannelRows(state, RowScores(read, nothing, nothing), factors)
 
     def append_rows(
         self, rows: ChannelRows, parent: Int[Tensor, " M"], tokens: Int[Tensor, " M"], sentence: Int[Tensor, " M"]
     ) -> ChannelRows:
         """The rows of prefixes that extend ``parent`` by one token each; ``sentence`` is their input."""
         factors, state = self.model.encode_step(tokens, rows.state.select(parent))
-        log_write, log_shift = self._cells(factors, slice(None), tokens == END, sentence)
-        log_forward = forward_along(rows.scores.leave[parent], log_write)
+        log_write, log_read = self._cells(factors, slice(None), tokens == END, sentence)
+        log_forward = forward_along(rows.scores.read[parent], log_write)
         last = log_forward + log_write
-        scores = RowScores(log_forward + log_shift, last, torch.logaddexp(rows.scores.anywhere[parent], last))
+        scores = RowScores(log_forward + log_read, last, torch.logaddexp(rows.scores.anywhere[parent], last))
         return ChannelRows(state, scores, factors if self.grows else None)
 
     def append_column(
@@ -116,7 +115,7 @@ class ChannelLattice:
 
         ``parent`` is -1 at the root; ``empty_output`` is the node without tokens, None once it is dropped::
 
-            forward(n, i) = logaddexp(last(n, i-1), leave(parent of n, i))
+            forward(n, i) = logaddexp(last(n, i-1), read(parent of n, i))
         """
         is_first = not self.inputs.shape[1]
         self._read(token)
@@ -124,19 +123,19 @@ class ChannelLattice:
         nodes = torch.arange(len(parent), device=self.inputs.device)
         none_ends = torch.zeros_like(nodes, dtype=torch.bool)
         cells = self._cells(rows.factors, slice(-1, None), none_ends, torch.zeros_like(nodes))
-        log_write, log_shift = (cell[:, 0] for cell in cells)
+        log_write, log_read = (cell[:, 0] for cell in cells)
         before = rows.scores.last.new_full((len(parent),), IMPOSSIBLE) if is_first else rows.scores.last[:, -1]
-        leave, last, anywhere = (torch.full_like(before, IMPOSSIBLE) for _ in range(3))
+        read, last, anywhere = (torch.full_like(before, IMPOSSIBLE) for _ in range(3))
         for level in levels:
             parents = torch.tensor([parent[node] for node in level], device=nodes.device)
-            log_forward = torch.logaddexp(before[level], torch.where(parents >= 0, leave[parents], IMPOSSIBLE))
+            log_forward = torch.logaddexp(before[level], torch.where(parents >= 0, read[parents], IMPOSSIBLE))
             last[level] = log_forward + log_write[level]
-            leave[level] = log_forward + log_shift[level]
+            read[level] = log_forward + log_read[level]
             anywhere[level] = torch.logaddexp(torch.where(parents >= 0, anywhere[parents], IMPOSSIBLE), last[level])
             if empty_output in level:
                 last[empty_output] = anywhere[empty_output] = IMPOSSIBLE
-                leave[empty_output] = 0.0 if is_first else IMPOSSIBLE
-        column = (leave, last, anywhere)
+                read[empty_output] = 0.0 if is_first else IMPOSSIBLE
+        column = (read, last, anywhere)
         scores = (torch.cat([old, new[:, None]], 1) for old, new in zip(rows.scores, column, strict=True))
         return rows._replace(scores=RowScores(*scores))
 
@@ -144,8 +143,8 @@ class ChannelLattice:
         """Drops the columns that no row depends on."""
         if not self.inputs.shape[1]:
             return rows
-        leave = rows.scores.leave
-        matters = (leave >= leave.amax(1, keepdim=True) - _NEGLIGIBLE).any(0)
+        read = rows.scores.read
+        matters = (read >= read.amax(1, keepdim=True) - _NEGLIGIBLE).any(0)
         kept = slice(int(matters.int().argmax()), None)
         self.inputs, self.transition = self.inputs[:, kept], self.transition.slice_rows(kept)
         self.token_table = self.token_table.slice_rows(kept)
@@ -153,8 +152,8 @@ class ChannelLattice:
 
     def passes(self, rows: ChannelRows, node: int, below: int) -> bool:
         """Whether a node's row still contributes to those below it."""
-        leave = rows.scores.leave
-        return not leave.shape[1] or bool(leave[node, -1] >= leave[below].amax() - _NEGLIGIBLE)
+        read = rows.scores.read
+        return not read.shape[1] or bool(read[node, -1] >= read[below].amax() - _NEGLIGIBLE)
 
     def _read(self, token: int) -> None:
         """Appends one column, and the factors of the one after it."""
@@ -171,8 +170,8 @@ class ChannelLattice:
         """Log probabilities of writing each column's token in a row, and of moving to the next row, as doubles."""
         table, inputs = self.token_table.slice_rows(columns), self.inputs[:, columns]
         log_odds = self.model.transition.log_odds_by_sentence(self.transition, columns, factors.transition, sentence)
-        log_emit, log_shift = self.model.split_odds(log_odds, is_end[:, None])
+        log_emit, log_read = self.model.split_odds(log_odds, is_end[:, None])
         log_z = log_normalisers_by_sentence(table, factors.logits, sentence)
         from_input = table.logits.gather(2, inputs[:, :, None])[:, :, 0]
         log_token = factors.logits.gather(1, inputs[sentence]) + from_input[sentence] - log_z
-        return (log_emit + log_token).double(), log_shift.double()
+        return (log_emit + log_token).double(), log_read.double()

@@ -16,7 +16,7 @@ Such a search can miss outputs that the direct model finds by itself and that al
 ``direct_outputs`` of the direct model are scored too, and ranked with those that were found. If nothing but the direct
 model has a weight, its own search is the whole search: the answers are those of the direct model alone.
 
-Thesis: section 6.2, Algorithm 2, there with a beam for every cell of the lattice and with best paths.
+Thesis: section 5.3, Algorithm 2, there with a beam for every cell of the lattice and with best paths.
 """
 
 from collections.abc import Sequence
@@ -28,14 +28,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from antiphon.data.batch import Batch
-from antiphon.decode.allowed_tokens import with_prefix
-from antiphon.decode.beam_search import Beam, BeamSearch, Extensions, Pruned, Rescorer, search_outputs
+from antiphon.decode.beam_search import Beam, BeamSearch, Extensions, Pruned, Rescorer, scatter_to_slots, search_outputs
 from antiphon.decode.channel_lattice import ChannelLattice, ChannelRows
 from antiphon.lattice.moves import IMPOSSIBLE
-from antiphon.models.left_to_right import AlignedModel, LeftToRight
+from antiphon.models.left_to_right import AlignedModel, LeftToRight, with_prefix
 from antiphon.models.noisy_channel import NoisyChannel
 from antiphon.nn.recurrent import LSTMState, select_states
-from antiphon.nn.slots import scatter_to_slots
 from antiphon.torch_free.hypothesis import (
     UNFINISHED_FACTOR,
     BeamSettings,

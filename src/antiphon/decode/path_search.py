@@ -3,14 +3,14 @@
 Column ``j`` holds, for every input row ``i``, the ``beam`` best outputs of length ``j`` whose last token was written in
 row ``i``. One step computes the next column::
 
-    forward(i, m)  = max over r <= i of  arrive(r, m) + sum of log shift(r..i-1, m)
-    ready(i, m)    = forward(i, m) + log emit(i, m)
-    score(i, m, y) = ready(i, m) + log token(y | i, m)          keep the best ``beam`` of (m, y) for every i
+    forward(i, m)  = max over r <= i of  arrive(r, m) + sum of log read(r..i-1, m)
+    write(i, m)    = forward(i, m) + log emit(i, m)
+    score(i, m, y) = write(i, m) + log token(y | i, m)          keep the best ``beam`` of (m, y) for every i
 
 where ``m`` indexes the distinct prefixes of the column. The end symbol can be written only in the last row. This is
 kept for comparison with ``beam_search.py``, which sums over alignments; it is written for clarity, not speed.
 
-Thesis: section 5.4; ``beam = 1`` is its Algorithm 1, a wider one its beam search.
+Thesis: section 4.5; ``beam = 1`` is its Algorithm 1, a wider one its beam search.
 """
 
 from collections.abc import Sequence
@@ -21,13 +21,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from antiphon.data.batch import Batch
-from antiphon.decode.allowed_tokens import is_no_end, never_written
 from antiphon.exceptions import RecipeError
 from antiphon.lattice.moves import IMPOSSIBLE
+from antiphon.models.left_to_right import is_no_end, never_written
 from antiphon.models.transducer import Transducer
-from antiphon.nn.cell_factors import CellFactors, SideState
+from antiphon.models.transducer_network import CellFactors, SideState, SourceContext
 from antiphon.nn.copying import add_row_copy
-from antiphon.nn.source_attention import SourceContext
 from antiphon.torch_free.hypothesis import BeamSettings, Hypothesis
 from antiphon.torch_free.vocab import END, START
 
@@ -53,7 +52,7 @@ class Entries(NamedTuple):
 
 
 class Visited(NamedTuple):
-    """The record of a column: tokens, parents, and the row of arrival of each prefix ready in each row."""
+    """The record of a column: tokens, parents, and the row of arrival of each prefix that writes next in each row."""
 
     token: list[int]
     parent: list[int]
@@ -120,30 +119,32 @@ class PathSearch:
         """The next column; None if no better output is possible."""
         context = None if self.context is None else self.context.select(torch.zeros_like(column.token))
         target, state = self.model.decode_prefix(column.token[:, None], column.state, context)
-        ready, origin = self._ready(column, target.transition[:, 0])
+        log_write, origin = self._log_write(column, target.transition[:, 0])
         self.visited.append(Visited(column.token.tolist(), column.parent.tolist(), origin))
-        entries = self._best_entries(ready, target.logits[:, 0], is_last=length == self.limit)
+        entries = self._best_entries(log_write, target.logits[:, 0], is_last=length == self.limit)
         self._finish(entries, length)
         goes_on = (entries.token != END) & (entries.score > IMPOSSIBLE)
         if not goes_on.any() or self._is_done(entries.score[goes_on].amax(), length):
             return None
         return self._next_column(entries, goes_on, state)
 
-    def _ready(self, column: Column, units: Float[Tensor, "M T"]) -> tuple[Float[Tensor, "I M"], Int[Tensor, "I M"]]:
+    def _log_write(
+        self, column: Column, units: Float[Tensor, "M T"]
+    ) -> tuple[Float[Tensor, "I M"], Int[Tensor, "I M"]]:
         """Best scores of writing next in each row, and the rows of arrival that they come from.
 
-        With ``S(i)`` the sum of log shifts before ``i``: ``forward(i) = S(i) + max over r <= i of arrive(r) - S(r)``.
+        With ``S(i)`` the sum of log read before ``i``: ``forward(i) = S(i) + max over r <= i of arrive(r) - S(r)``.
         """
         log_odds = self.model.transition.log_odds(self.source.transition[:, None], units[None])
         in_last_row = (torch.arange(self.I, device=self.device) == self.I - 1)[:, None]
-        log_emit, log_shift = self.model.split_odds(log_odds.double(), in_last_row)
-        shifts_before = log_shift.cumsum(0) - log_shift
-        best, origin = (column.arrive - shifts_before).cummax(0)
-        return best + shifts_before + log_emit, origin
+        log_emit, log_read = self.model.split_odds(log_odds.double(), in_last_row)
+        reads_before = log_read.cumsum(0) - log_read
+        best, origin = (column.arrive - reads_before).cummax(0)
+        return best + reads_before + log_emit, origin
 
-    def _best_entries(self, ready: Float[Tensor, "I M"], logits: Float[Tensor, "M V"], *, is_last: bool) -> Entries:
+    def _best_entries(self, log_write: Float[Tensor, "I M"], logits: Float[Tensor, "M V"], *, is_last: bool) -> Entries:
         """The best ``beam`` extensions of every row, at most ``threshold`` behind the overall best."""
-        width = min(self.settings.beam, ready.shape[1] * self.V)
+        width = min(self.settings.beam, log_write.shape[1] * self.V)
         scores, indices = [], []
         for rows in torch.arange(self.I, device=self.device).split(max(1, _ELEMENTS_AT_ONCE // logits.numel())):
             log_token = (self.source.logits[rows, None] + logits).log_softmax(2)
@@ -153,7 +154,7 @@ class PathSearch:
             log_token[rows < self.I - 1, :, END] = IMPOSSIBLE
             if is_last:
                 log_token = log_token.masked_fill(is_no_end(log_token), IMPOSSIBLE)
-            score, index = (ready[rows, :, None] + log_token).flatten(1).topk(width, 1)
+            score, index = (log_write[rows, :, None] + log_token).flatten(1).topk(width, 1)
             scores.append(score)
             indices.append(index)
         score, index = torch.cat(scores), torch.cat(indices)

@@ -12,8 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from antiphon.data.batch import Batch
-from antiphon.decode.allowed_tokens import never_written
-from antiphon.models.left_to_right import LeftToRight
+from antiphon.models.left_to_right import LeftToRight, never_written
 from antiphon.torch_free.hypothesis import BeamSettings, Hypothesis
 from antiphon.torch_free.vocab import END, START
 

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from antiphon.data.batch import Batch
-from antiphon.decode.allowed_tokens import is_no_end, never_written
 from antiphon.decode.channel_lattice import ChannelLattice, ChannelRows
 from antiphon.lattice.moves import IMPOSSIBLE
+from antiphon.models.left_to_right import is_no_end, never_written
 from antiphon.models.noisy_channel import NoisyChannel
 from antiphon.models.transducer import Transducer
-from antiphon.nn.cell_factors import CellFactors, SideState
+from antiphon.models.transducer_network import CellFactors, SideState
 from antiphon.nn.copying import add_row_copy
 from antiphon.nn.recurrent import LSTMState, join_states, select_states
 from antiphon.torch_free.hypothesis import BeamSettings
@@ -100,7 +100,7 @@ class TransducerStreams:
     def choose(
         self, row: CellFactors, positions: list[int], streams: list[int], is_last: list[bool], forced: Forced
     ) -> list[int | None]:
-        """The token that each stream writes next, in the cells at these positions; None if it reads on or ends."""
+        """The token that each stream writes next, in the cells at these positions; None if it reads or ends."""
         index, last = self._tensor(streams), torch.tensor(is_last, device=self.device)
         here = row if len(positions) == len(row.logits) else select_factors(row, self._tensor(positions))
         target = select_factors(self._target, index)
@@ -122,7 +122,7 @@ class TransducerStreams:
         )
         here, target = select_factors(row, positions), select_factors(self._target, self._tensor(column.nodes))
         log_odds = self._log_odds(here.transition, target.transition, streams)
-        log_emit, log_shift = self.model.split_odds(log_odds, is_last)
+        log_emit, log_read = self.model.split_odds(log_odds, is_last)
         log_probs = self._log_token_probs(here.logits + target.logits, streams)
         if column.is_full.any():
             is_full = torch.from_numpy(column.is_full).to(self.device)
@@ -133,7 +133,7 @@ class TransducerStreams:
             best, tokens = log_probs.topk(min(width, size), 1)
         else:
             best, tokens = log_probs, torch.arange(size, device=self.device).expand_as(log_probs)
-        parts = log_emit, log_shift, best, self._ids(tokens, streams)
+        parts = log_emit, log_read, best, self._ids(tokens, streams)
         return CellScores(*(part.cpu().numpy() for part in parts))
 
     def _tensor(self, values: Sequence[int] | NDArray[np.int64]) -> Int[Tensor, "..."]:

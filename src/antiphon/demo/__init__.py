@@ -3,7 +3,7 @@
 The pairs are an extract of the CMU Pronouncing Dictionary (Carnegie Mellon University), the words a part of SCOWL
 (Kevin Atkinson and others); the licences of both are beside this file.
 
-``lessons`` trains on them and shows what was learnt; ``make_extract`` recreates them.
+``lessons`` trains on them and shows what was learnt; ``benchmarks/make_demo_data.py`` recreates them.
 """
 
 from pathlib import Path

@@ -16,7 +16,7 @@ from rich.text import Text
 from torch import nn
 
 from antiphon.api import Model, load
-from antiphon.api.generation_models import NeuralModel
+from antiphon.api.model import NeuralModel
 from antiphon.demo import FOLDER, pairs_of
 from antiphon.metrics.output_metrics import Outputs, score_outputs
 from antiphon.recipe.recipe_file import load_recipe

@@ -21,18 +21,18 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from antiphon.data.batch import Batch
-from antiphon.decode.allowed_tokens import never_written
 from antiphon.decode.channel_lattice import ChannelLattice, ChannelRows
 from antiphon.device import is_traced
 from antiphon.export.graphs import GraphSpec
 from antiphon.lattice.moves import IMPOSSIBLE
 from antiphon.lite.graphs import AFTER, FACTORS, MEMORY, PREFIXES, SOURCE, STATE, TARGET
+from antiphon.models.left_to_right import never_written
 from antiphon.models.transducer import Transducer
+from antiphon.models.transducer_network import CellFactors, SideState
 from antiphon.models.transformer import Transformer, TransformerMemory
-from antiphon.nn.attention_cache import AttentionCache, KeysValues
-from antiphon.nn.cell_factors import CellFactors, SideState
 from antiphon.nn.copying import add_row_copy
 from antiphon.nn.recurrent import SourceEncoder
+from antiphon.nn.transformer_layers import AttentionCache, KeysValues
 from antiphon.torch_free.vocab import END, SPECIALS, START
 
 Example = dict[str, Tensor]
@@ -155,7 +155,7 @@ def _step_function(model: Any) -> tuple[Callable[..., Any], list[str]]:
 
         def aligning_step(*given: Any) -> tuple[Any, ...]:
             log_next, after, rows = model.aligning_step(*given)
-            return log_next, after, rows.log_arrive, rows.log_forward, rows.log_shift
+            return log_next, after, rows.log_arrive, rows.log_forward, rows.log_read
 
         return aligning_step, ["log_arrive", "log_forward", "log_shift"]
     return (model.attending_step, ["attention"]) if hasattr(model, "attending_step") else (model.step, [])

@@ -14,8 +14,15 @@ from antiphon.exceptions import RunError
 from antiphon.lite.folder import EXPORTED_FILES, SETTINGS, read_settings
 from antiphon.storage.atomic import STAGED, is_unfinished, locked, write_atomically
 from antiphon.storage.manifest import holds_run
-from antiphon.storage.staging import commit_staged, discard_staged, put_in_place, staging_folder, synced_files
-from antiphon.storage.verified_files import refuse_links, render_sealed
+from antiphon.storage.staging import (
+    commit_staged,
+    discard_staged,
+    put_in_place,
+    refuse_links,
+    render_sealed,
+    staging_folder,
+    synced_files,
+)
 
 
 @contextmanager

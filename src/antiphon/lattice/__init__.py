@@ -5,6 +5,9 @@ From input position ``i`` (a row) and output position ``j`` (a column) a path ma
 * *write*: produce output token ``j`` and move to column ``j + 1`` in the same row, or
 * *read*: go on to the next input token and move to row ``i + 1`` in the same column.
 
+RNN-T calls them *emit* and *blank*. Here ``emit`` is the choice of writing rather than reading in a cell, before a
+token is chosen: ``write = emit * token`` and ``read = 1 - emit``.
+
 It starts at the first cell and ends by writing the last token in the last row. Every model is reduced
 to the log scores of these two moves, ``log_write`` and ``log_read``, both of shape ``(B, I, J)``, and one
 recursion computes the forward scores of all of them::
@@ -25,12 +28,10 @@ Axes: ``B`` batch, ``I`` input rows, ``J`` output columns, ``D = I + J`` anti-di
 * Wrong shapes, types and devices raise ``ValueError``, as do lengths out of range, where looking at them costs no wait
   for a GPU.
 
-Modules: ``moves`` (the two moves, anti-diagonals), ``marginal`` (sums, with ``marginal_triton`` on a GPU), ``paths``
-(the best path, draws).
+Modules: ``moves`` (the two moves, anti-diagonals), ``paths`` (sums, best path, draws), ``marginal_triton`` for GPUs.
 """
 
-from antiphon.lattice.marginal import Posteriors, log_marginal, posteriors
 from antiphon.lattice.moves import Moves
-from antiphon.lattice.paths import BestPath, best_path, sample_alignments
+from antiphon.lattice.paths import BestPath, Posteriors, best_path, log_marginal, posteriors, sample_alignments
 
 __all__ = ["BestPath", "Moves", "Posteriors", "best_path", "log_marginal", "posteriors", "sample_alignments"]

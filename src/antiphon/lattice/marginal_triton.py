@@ -3,7 +3,7 @@
 A program holds one lane for every input row and sweeps the anti-diagonals ``d = i + j``: lane ``i`` works on cell
 ``(i, d - i)``, and a barrier separates the diagonals. Scores are read where they are, so nothing is copied into
 diagonals, and cells outside a sequence are never touched. Lengths beyond the tensors, which are not looked at before,
-count as those of the tensors. Reference: ``lattice/marginal.py``.
+count as those of the tensors. Reference: ``lattice/paths.py``.
 """
 
 from typing import Any
@@ -96,7 +96,8 @@ def _launch(I: int) -> dict[str, int]:
 
 
 @triton.jit
-def _logaddexp(one, other):
+def log_add(one, other):
+    """log(exp(one) + exp(other)), also where both are impossible."""
     peak = tl.maximum(one, other)
     finite_peak = tl.where(peak == float("-inf"), 0.0, peak)
     return finite_peak + tl.log(tl.exp(one - finite_peak) + tl.exp(other - finite_peak))
@@ -120,7 +121,7 @@ def _forward(write, read, rows, columns, forward, log_p, I, J, LANES: tl.constex
         has_above = inside & (i > 0)
         wrote = tl.load(forward + cell - 1, has_left, float("-inf")) + tl.load(write + cell - 1, has_left, 0.0)
         did_read = tl.load(forward + cell - J, has_above, float("-inf")) + tl.load(read + cell - J, has_above, 0.0)
-        here = tl.where(d == 0, 0.0, _logaddexp(wrote, did_read))
+        here = tl.where(d == 0, 0.0, log_add(wrote, did_read))
         tl.store(forward + cell, here, inside)
         tl.debug_barrier()
     end = last_row * J + last_column
@@ -168,7 +169,7 @@ def _backward(
         after_read = tl.load(backward + cell + J, inside & (i < last_row), float("-inf"))
         wrote = tl.load(write + cell, inside, 0.0) + after_write
         did_read = tl.load(read + cell, inside, 0.0) + after_read
-        tl.store(backward + cell, _logaddexp(wrote, did_read), inside)
+        tl.store(backward + cell, log_add(wrote, did_read), inside)
         arrived = tl.load(forward + cell, inside, float("-inf")) - evidence
         tl.store(for_write + cell, tl.exp(arrived + wrote) * scale, inside)
         tl.store(for_read + cell, tl.exp(arrived + did_read) * scale, inside)

@@ -1,13 +1,205 @@
-"""Single paths of each pair: the most probable one, and draws from the posterior over all of them."""
+"""Paths: the sum over all of them with its analytic gradient, posteriors of the moves, the best path, and draws.
 
-from typing import NamedTuple
+All sweep over the anti-diagonals of ``moves``; sums along one line are here too.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from inspect import unwrap
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import pad
 
-from antiphon.lattice.marginal import Sweep
-from antiphon.lattice.moves import IMPOSSIBLE, Moves, checked_moves, end_cells
+from antiphon.device import is_traced, kernels_can_run
+from antiphon.lattice.moves import (
+    IMPOSSIBLE,
+    Moves,
+    checked_moves,
+    end_cells,
+    forbid_impossible_moves,
+    from_diagonals,
+    has_path,
+    to_diagonals,
+)
+
+
+class Posteriors(NamedTuple):
+    """Probabilities, given input and output, that a path makes each move.
+
+    ``write[b, i, j]`` is the probability that token ``j`` is written at position ``i``: it sums to one over ``i``.
+    ``read[b, i, j]`` is the probability that position ``i`` is left before token ``j``: it sums to one over ``j``.
+    """
+
+    write: Float[Tensor, "B I J"]
+    read: Float[Tensor, "B I J"]
+
+
+def log_marginal(
+    log_write: Float[Tensor, "B I J"],
+    log_read: Float[Tensor, "B I J"],
+    source_lengths: Int[Tensor, " B"],
+    target_lengths: Int[Tensor, " B"],
+) -> Float[Tensor, " B"]:
+    """``log p(y | x)``, the log of the sum over all paths of the product of their moves.
+
+    Its gradient is the posterior of each move, computed by a backward sweep instead of autograd: 0 where ``log p`` is
+    ``-inf``. There is no second derivative. On a GPU, Triton kernels compute both.
+
+    Thesis: section 4.4, forward and backward algorithms, there in O(I^2 J).
+    Cost: O(I J) cells in I + J vector steps.
+    """
+    moves = checked_moves(log_write, log_read, source_lengths, target_lengths)
+    if not log_write.numel():
+        return (moves.log_write + moves.log_read).sum((1, 2)) + IMPOSSIBLE
+    if kernels_can_run(log_write):
+        from antiphon.lattice import marginal_triton
+
+        return marginal_triton.log_marginal(*moves, source_lengths, target_lengths)
+    result: Tensor = _LogMarginal.apply(*moves, source_lengths, target_lengths)  # type: ignore[no-untyped-call]
+    return result
+
+
+@torch.no_grad()
+def posteriors(
+    log_write: Float[Tensor, "B I J"],
+    log_read: Float[Tensor, "B I J"],
+    source_lengths: Int[Tensor, " B"],
+    target_lengths: Int[Tensor, " B"],
+) -> Posteriors:
+    """The posterior of every move; zero at padding and for pairs that no path can produce. Not differentiable.
+
+    write(i, j) = exp(forward(i, j) + log_write(i, j) + backward(i, j + 1) - log p)
+    read(i, j) = exp(forward(i, j) + log_read(i, j) + backward(i + 1, j) - log p)
+
+    Thesis: appendix A, ``alpha(i, j) beta(i, j) / alpha(I, J)``.
+    """
+    moves = checked_moves(log_write, log_read, source_lengths, target_lengths)
+    if not log_write.numel():
+        return Posteriors(*moves)
+    sweep = Sweep.of(moves, source_lengths, target_lengths, torch.logaddexp)
+    return _posteriors(*sweep, source_lengths, target_lengths)
+
+
+class Sweep(NamedTuple):
+    """Scores of reaching each cell, on diagonals, and the moves that they were computed from.
+
+    There is one impossible row above the first, so that every row has a predecessor.
+    """
+
+    write: Float[Tensor, "D B I"]
+    read: Float[Tensor, "D B I"]
+    scores: Float[Tensor, "D B I+1"]
+    end: Float[Tensor, " B"]
+    """The score of each pair's end cell; ``-inf`` where it has no path."""
+
+    @classmethod
+    def of(
+        cls,
+        moves: Moves,
+        source_lengths: Int[Tensor, " B"],
+        target_lengths: Int[Tensor, " B"],
+        combine: Callable[..., Tensor],
+    ) -> "Sweep":
+        """scores(d, i) = combine(scores(d-1, i) + write(d-1, i), scores(d-1, i-1) + read(d-1, i-1))."""
+        write, read = (to_diagonals(each) for each in forbid_impossible_moves(*moves, source_lengths, target_lengths))
+        D, B, I = write.shape
+        scores = write.new_full((D, B, I + 1), IMPOSSIBLE)
+        scores[0, :, 1] = 0.0
+        same, above = scores[:, :, 1:].unbind(0), scores[:, :, :-1].unbind(0)
+        writes, reads_from_above = write.unbind(0), pad(read[:, :, :-1], (1, 0), value=IMPOSSIBLE).unbind(0)
+        for d in range(1, D):
+            combine(same[d - 1] + writes[d - 1], above[d - 1] + reads_from_above[d - 1], out=same[d])
+        diagonal, row = end_cells(source_lengths, target_lengths)
+        end = scores[diagonal, torch.arange(B, device=scores.device), row + 1]
+        return cls(write, read, scores, end.masked_fill(~has_path(source_lengths, target_lengths), IMPOSSIBLE))
+
+
+class _LogMarginal(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, log_write: Tensor, log_read: Tensor, source_lengths: Tensor, target_lengths: Tensor
+    ) -> Tensor:
+        sweep = Sweep.of(Moves(log_write, log_read), source_lengths, target_lengths, torch.logaddexp)
+        ctx.save_for_backward(*sweep, source_lengths, target_lengths)
+        return sweep.end
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        posterior = _posteriors(*ctx.saved_tensors)
+        scale = gradient[:, None, None]
+        return posterior.write * scale, posterior.read * scale, None, None
+
+
+def _sweep_backward(
+    write: Float[Tensor, "D B I"], read: Float[Tensor, "D B I"], end: Float[Tensor, "D B I"]
+) -> Float[Tensor, "D B I+1"]:
+    """Backward scores on diagonals, with one impossible row below the last; ``end`` is 0 in end cells, else -inf.
+
+    backward(d, i) = logaddexp(write(d, i) + backward(d+1, i), read(d, i) + backward(d+1, i+1)), and 0 in end cells
+    """
+    D, _, I = write.shape
+    backward = pad(end, (0, 1), value=IMPOSSIBLE)
+    same, below = backward[:, :, :I].unbind(0), backward[:, :, 1:].unbind(0)
+    writes, reads = write.unbind(0), read.unbind(0)
+    for d in range(D - 2, -1, -1):
+        here = torch.logaddexp(writes[d] + same[d + 1], reads[d] + below[d + 1])
+        torch.maximum(here, same[d], out=same[d])  # keeps the 0 of end cells, out of which no move leads
+    return backward
+
+
+def _posteriors(
+    write: Tensor, read: Tensor, forward: Tensor, log_p: Tensor, source_lengths: Tensor, target_lengths: Tensor
+) -> Posteriors:
+    diagonal, row = end_cells(source_lengths, target_lengths)
+    end = torch.full_like(write, IMPOSSIBLE)
+    end[diagonal, torch.arange(write.shape[1], device=write.device), row] = 0.0
+    backward = _sweep_backward(write, read, end)
+    # Where p is 0 every term is -inf, and -inf - -inf would be NaN: divide by 1 instead.
+    log_evidence = log_p.masked_fill(log_p == IMPOSSIBLE, 0.0)[:, None]
+    arrived = forward[:-1, :, 1:] - log_evidence
+    wrote = arrived + write[:-1] + backward[1:, :, :-1]
+    did_read = arrived + read[:-1] + backward[1:, :, 1:]
+    return Posteriors(*(_probabilities(moves) for moves in (wrote, did_read)))
+
+
+def _probabilities(log_moves: Float[Tensor, "moves B I"]) -> Float[Tensor, "B I J"]:
+    last_diagonal = log_moves.new_full((1, *log_moves.shape[1:]), IMPOSSIBLE)
+    return from_diagonals(torch.cat([log_moves, last_diagonal])).exp()
+
+
+def forward_along(log_arrive: Float[Tensor, "*M I"], log_move: Float[Tensor, "*M I"]) -> Float[Tensor, "*M I"]:
+    """Forward scores along one row or column, ``forward(i) = logaddexp(log_arrive(i), forward(i-1) + log_move(i-1))``.
+
+    ``log_arrive`` is the score of entering the line at a cell, ``log_move`` of moving from a cell to the next. With
+    ``S(i)`` the sum of ``log_move`` before ``i``, ``forward(i) = S(i) + log of the sum over r <= i of exp(log_arrive(r)
+    - S(r))``. Scores should be doubles: ``S`` may be large.
+    """
+    moves_before = log_move.cumsum(-1) - log_move
+    lead = log_arrive - moves_before
+    return moves_before + (_scripted(_log_cumsum)(lead) if is_traced() else torch.logcumsumexp(lead, -1))
+
+
+@cache
+def _scripted(function: Any) -> Any:
+    """The function with its loop, which a trace would unroll."""
+    return torch.jit.script(unwrap(function))  # without the check of shapes, if there is one
+
+
+def _log_cumsum(values: Tensor) -> Tensor:
+    """What ``torch.logcumsumexp`` gives for doubles, in ``log2(I)`` steps: ONNX has no such operator."""
+    lowest = -1e300  # the difference of two infinite values would be none
+    total = values.clamp(min=lowest)
+    reach = 1
+    while reach < values.shape[-1]:
+        before = pad(total, [reach, -reach], value=lowest)
+        total = torch.maximum(total, before) + torch.log1p(torch.exp(-(total - before).abs()))
+        reach *= 2
+    return total.masked_fill(total < lowest / 2, -float("inf"))
 
 
 class BestPath(NamedTuple):

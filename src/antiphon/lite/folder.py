@@ -21,14 +21,16 @@ from typing import Any, TypeVar
 from antiphon.exceptions import RunError
 from antiphon.lite.settings_schema import check_settings
 from antiphon.storage.manifest import MANIFEST, MEMBERS, PARTS
-from antiphon.storage.staging import digest_listed, is_being_moved, staged_folder
-from antiphon.storage.verified_files import (
+from antiphon.storage.staging import (
     check_format,
     digest_file,
+    digest_listed,
+    is_being_moved,
     open_regular,
     parse_entries,
     parse_sealed,
     render_sealed,
+    staged_folder,
 )
 from antiphon.torch_free.codec import (
     NO_FEATURES,

@@ -1,4 +1,4 @@
-"""Exact match, edit distance, error rates, BLEU, chrF, ROUGE, perplexity, and metrics of compression by deletion.
+"""Exact match, error rates, BLEU, chrF, ROUGE, perplexity, metrics of compression by deletion, and of rankings.
 
 Every metric takes references as lists, one list per output, since a file may have several for each; a metric that
 compares with one reference uses the best of them.
@@ -8,11 +8,14 @@ tokens. A text that is written freely has no such labels, so its positions are f
 subsequence with the source. Where several are equally long, a reference takes the earliest positions, and an output
 those that it shares with the reference, so that a repeated word is not an error. A token that is not in this
 subsequence counts as retained and wrong. (F1 over the bags of tokens, whatever their positions, is ROUGE-1.)
+
+Rankings are measured by the official ``trec_eval`` through ir-measures. Equal scores are ordered by candidate id
+descending, so the order of a file does not matter. A judged question without a ranking counts 0.
 """
 
 import math
 import unicodedata
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import cast
@@ -22,7 +25,7 @@ import sacrebleu
 from numpy.typing import NDArray
 from rapidfuzz.distance import Levenshtein
 
-from antiphon.exceptions import how_to_install
+from antiphon.exceptions import InputError, how_to_install
 from antiphon.torch_free.codec import TextCodec
 
 LOWER_IS_BETTER = frozenset({"perplexity", "edit_distance", "phoneme_error_rate", "word_error_rate"})
@@ -356,3 +359,35 @@ def _edits(outputs: Outputs) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
 def nfc(text: str) -> str:
     """The text in Unicode NFC, the form in which texts are compared."""
     return unicodedata.normalize("NFC", text)
+
+
+Rankings = Mapping[str, Mapping[str, float]]
+"""The score of every candidate of every question, by their ids; higher is better."""
+
+RANKING_METRICS = {"map": "AP", "mrr": "RR", "p_at_1": "P@1"}
+"""Our names and those of ir-measures."""
+
+
+def compute_ranking_metrics(
+    judged: Mapping[str, Mapping[str, int]], rankings: Rankings, about: str = "all"
+) -> dict[str, RatioStats]:
+    """Every metric over the judged questions; ``about`` describes them in the signature."""
+    try:
+        import ir_measures
+    except ImportError:
+        raise InputError(
+            f"MAP and MRR: ir-measures is missing, expected it installed: {how_to_install('qa')}"
+        ) from None
+    measures = {ir_measures.parse_measure(theirs): ours for ours, theirs in RANKING_METRICS.items()}
+    found: dict[str, dict[str, float]] = {name: {} for name in RANKING_METRICS}
+    for value in ir_measures.iter_calc(list(measures), judged, rankings):
+        found[measures[value.measure]][value.query_id] = float(value.value)
+    signature = (
+        f"{len(judged)} questions ({about})|ties by id descending|trec_eval, ir-measures {ir_measures.__version__}"
+    )
+    return {
+        name: RatioStats(
+            np.array([values.get(question, 0.0) for question in judged]), np.ones(len(judged)), 1.0, signature
+        )
+        for name, values in found.items()
+    }

@@ -1,11 +1,23 @@
-"""The interface of models that decoding uses: log probabilities of the next token after each prefix."""
+"""The interfaces of models: log probabilities of the next token after each prefix, and those of whole pairs.
 
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+Decoding uses the first (``LeftToRight``), training and scoring the second (``SequenceModel``). What they need of any
+model is here too: which tokens are never written, outputs that begin with a given prefix, the likelihood of tokens.
+"""
 
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
+
+import numpy as np
+import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
 from antiphon.data.batch import Batch
+from antiphon.lattice.moves import IMPOSSIBLE
+from antiphon.nn.recurrent import FeatureEmbedding
+from antiphon.torch_free.vocab import END, PAD, START, UNKNOWN
 
 _MAX_RESERVED = 2**17
 """Largest number of positions, of all hypotheses together, that is reserved for states that grow."""
@@ -105,3 +117,130 @@ def static_fits(model: object, positions: int) -> bool:
 def reserve(model: Any, state: Any, length: int) -> Any:
     """A state with room for prefixes of a length, so that the shapes of steps are static for every model."""
     return model.reserve(state, length) if state_grows(model) else state
+
+
+class SequenceModel(Protocol):
+    """A network that scores pairs."""
+
+    def log_prob(self, batch: Batch) -> Tensor:
+        """``log p(y | x)`` of each pair."""
+        ...
+
+
+class TokenModel(nn.Module):
+    """A network that scores pairs by the logits of every token after the tokens before it."""
+
+    features: FeatureEmbedding | None
+
+    @abstractmethod
+    def logits(self, batch: Batch) -> Float[Tensor, "B J V"]:
+        """The logits of every token at each position of the targets."""
+
+    def log_prob(self, batch: Batch, label_smoothing: float = 0.0) -> Float[Tensor, " B"]:
+        """``log p(y | x)`` of each pair; in training, with label smoothing."""
+        return log_likelihood(self.logits(batch), batch, label_smoothing)
+
+    def feature_vectors(self, batch: Batch) -> Float[Tensor, "B E"] | None:
+        """The vector of the features of each pair, if the model reads features."""
+        return None if self.features is None else self.features(batch.features)
+
+    def forward(self, batch: Batch) -> Float[Tensor, " B"]:
+        """``log p(y | x)`` of each pair: the same as ``log_prob``."""
+        return self.log_prob(batch)
+
+
+@torch.inference_mode()
+def log_prob(model: nn.Module, batch: Batch) -> Float[Tensor, " B"]:
+    """The log probability of each target, without a gradient."""
+    return cast(SequenceModel, model).log_prob(batch)
+
+
+def log_likelihood(logits: Float[Tensor, "B J V"], batch: Batch, label_smoothing: float = 0.0) -> Float[Tensor, " B"]:
+    """The summed log probabilities of the tokens of each target; padding is ignored.
+
+    With label smoothing ``e``: ``(1 - e) log p(y_j) + e (mean over v of log p(v))`` instead of ``log p(y_j)``.
+    """
+    losses = cross_entropy(
+        logits.flatten(0, 1),
+        batch.target.flatten(),
+        ignore_index=PAD,
+        reduction="none",
+        label_smoothing=label_smoothing,
+    )
+    return -losses.view(batch.target.shape).sum(1)
+
+
+@torch.inference_mode()
+def output_log_probs(
+    model: LeftToRight, batch: Batch, sources: Sequence[int], outputs: Sequence[Sequence[int]]
+) -> list[list[float]]:
+    """The log probability of each token of every output; shorter rows are padded with 0 (see ``output_pairs``)."""
+    rows: list[list[float]] = token_log_probs(model, output_pairs(batch, sources, outputs)).tolist()
+    return rows
+
+
+def output_pairs(batch: Batch, sources: Sequence[int], outputs: Sequence[Sequence[int]]) -> Batch:
+    """A pair for each output, whose source is given by its index in the batch; outputs end in the end symbol."""
+    index = torch.tensor(sources, dtype=torch.long, device=batch.source.device)
+    targets = Batch.of([], [np.array(output[:-1], np.int32) for output in outputs]).to(index.device)
+    pairs = Batch(*(tensor[index] for tensor in batch))
+    return pairs._replace(target=targets.target, target_lengths=targets.target_lengths)
+
+
+def token_log_probs(model: LeftToRight, batch: Batch) -> Float[Tensor, "B J"]:
+    """Log probabilities of the tokens of each target, by decoding steps, as doubles; 0 at padding."""
+    memory, state = model.start(batch)
+    sentence = torch.arange(len(batch.target), device=batch.target.device)
+    token, columns = torch.full_like(sentence, START), []
+    for position, following in enumerate(batch.target.unbind(1)):
+        log_next, state = model.step(memory, state, token, sentence)
+        log_token = log_next.gather(1, following[:, None])[:, 0].double()
+        columns.append(torch.where(position < batch.target_lengths, log_token, 0.0))
+        token = following
+    return torch.stack(columns, 1)
+
+
+def never_written(model: object, *, replace_unknown: bool = False) -> list[int]:
+    """Tokens that a search never writes; the unknown one only if it is not replaced by a source token later."""
+    return [PAD, START] if replace_unknown or copies_unknown(model) else [PAD, UNKNOWN, START]
+
+
+def is_no_end(log_probs: Float[Tensor, "... V"]) -> Bool[Tensor, " V"]:
+    """True at every token but the end symbol, to mask outputs that must end."""
+    return torch.arange(log_probs.shape[-1], device=log_probs.device) != END
+
+
+def with_prefix(model: LeftToRight, prefix: Sequence[int]) -> LeftToRight:
+    """A model whose outputs all begin with ``prefix``."""
+    return PrefixModel(model, prefix) if prefix else model
+
+
+class PrefixModel:
+    """A model that gives all tokens but the next one of a prefix no probability, in one search after another.
+
+    Log probabilities, and everything but ``start`` and ``step``, are the model's own.
+    """
+
+    steps_differ = True
+    """Steps that write the prefix differ from later ones, so none is captured as a CUDA graph."""
+
+    def __init__(self, model: Any, prefix: Sequence[int]) -> None:
+        self._model, self._prefix, self._remaining = model, tuple(prefix), list(prefix)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    def start(self, batch: Batch) -> tuple[Any, Any]:
+        """Memory and first state of a search, which writes the whole prefix first."""
+        self._remaining = list(self._prefix)
+        return cast(tuple[Any, Any], self._model.start(batch))
+
+    def step(self, memory: Any, state: Any, tokens: Tensor, sentence: Tensor) -> tuple[Tensor, Any]:
+        """Log probabilities of the next token; until the prefix is written, only its next token is possible."""
+        log_next, state = self._model.step(memory, state, tokens, sentence)
+        if self._remaining:
+            token = self._remaining.pop(0)
+            log_token = log_next[:, token].clone()
+            log_next = log_next.new_full(log_next.shape, IMPOSSIBLE)
+            log_next[:, token] = log_token
+        return log_next, state

@@ -2,7 +2,7 @@
 
     O(x_1^i, y_1^j) = l1 log p(y_1^j | x_1^i) + l2 log p(x_1^i | y_1^j) + l3 log p(y_1^j) + l4 j
 
-Thesis: chapter 6. ``decode/noisy_channel.py`` scores unfinished outputs.
+Thesis: chapter 5. ``decode/noisy_channel.py`` scores unfinished outputs.
 """
 
 from typing import Literal
@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from antiphon.data.batch import Batch
-from antiphon.models.language_model import LanguageModel
+from antiphon.models.recurrent import LanguageModel
 from antiphon.models.transducer import Transducer
 from antiphon.nn.copying import copies_as_unknown
 from antiphon.torch_free.hypothesis import Weights

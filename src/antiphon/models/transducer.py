@@ -1,7 +1,7 @@
 """Segment-to-segment neural transduction: a latent monotone alignment, summed out exactly.
 
     h_i               state of the source at position i, unidirectional or bidirectional: of an LSTM or a transformer
-    s_j               state of the target prefix y_1..y_{j-1}; it may attend to all h_i (``nn/source_attention.py``)
+    s_j               state of the target prefix y_1..y_{j-1}; it may attend to all h_i
     token(i, j)       softmax(W_h h_i + W_s s_j + b) at y_j
     emit(i, j)        sigmoid(v . tanh(T_h h_i + T_s s_j + c) + d), or one constant (geometric)
     read(i, j)        1 - emit(i, j)
@@ -10,7 +10,7 @@ What source and target contribute to a cell is computed by ``models/transducer_n
 both sides share their tokens, unknown tokens can be copied (``models/left_to_right.py``). With
 ``copy_words`` the token of a cell may be a copy of ``x_i``, whether the vocabulary has it or not (``nn/copying.py``).
 
-Thesis: chapter 5. The four models it names are the choices of ``encoder`` (uni, bi) and ``transition`` (geometric;
+Thesis: chapter 4. The four models it names are the choices of ``encoder`` (uni, bi) and ``transition`` (geometric;
 neural, there marked ``+``).
 """
 
@@ -23,18 +23,15 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid, pad
 
 from antiphon.data.batch import Batch
-from antiphon.device import is_traced
+from antiphon.device import is_traced, run_concurrently
 from antiphon.lattice import Moves, log_marginal
-from antiphon.lattice.marginal import forward_along
 from antiphon.lattice.moves import IMPOSSIBLE, moves_of_cells
+from antiphon.lattice.paths import forward_along
 from antiphon.models.left_to_right import RowBand
-from antiphon.models.transducer_network import TransducerNetwork
-from antiphon.nn.cell_factors import CellFactors, SideState
+from antiphon.models.transducer_network import CellFactors, SideState, SourceContext, TransducerNetwork
 from antiphon.nn.copying import CellCopies, CopyTable, copies_as_unknown
-from antiphon.nn.cuda_streams import run_concurrently
 from antiphon.nn.factored_softmax import has_kernel, log_token_probabilities, smoothing_term
 from antiphon.nn.next_tokens import TokenTable, kernels_fit, next_tokens, rows_from
-from antiphon.nn.source_attention import SourceContext
 from antiphon.nn.transition import TransitionTable
 from antiphon.torch_free.hypothesis import LONG_SOURCE
 from antiphon.torch_free.vocab import END, PAD
@@ -59,7 +56,7 @@ class TransducerMemory(NamedTuple):
 class TransducerState(NamedTuple):
     """The state after each prefix: the decoder, and the weight of each row from ``first_row`` on for the next token.
 
-    ``log_weight(n, i) = log ready(n, i) - log Z(i, n)``, where ``ready`` is the probability, given the prefix, of
+    ``log_weight(n, i) = log write(n, i) - log Z(i, n)``, where ``write`` is the probability, given the prefix, of
     writing next in row ``i``. Token ``y`` is then written there in proportion to ``exp(log_weight + A[i, y])``; where
     words are copied, this depends on ``C[n, y]`` too, which is computed from ``output``.
     """
@@ -78,13 +75,13 @@ class TransducerState(NamedTuple):
 class ForwardRows(NamedTuple):
     """Log scores in rows of the column after each prefix, of which a kernel computes only the first.
 
-    They are those of writing next in a row, of having written the last token there, of reaching it, and of reading on.
+    They are those of writing next in a row, of having written the last token there, of reaching it, and of reading.
     """
 
-    log_ready: Float[Tensor, "N R"]
+    log_write: Float[Tensor, "N R"]
     log_arrive: Float[Tensor, "N R"] | None = None
     log_forward: Float[Tensor, "N R"] | None = None
-    log_shift: Float[Tensor, "N R"] | None = None
+    log_read: Float[Tensor, "N R"] | None = None
 
 
 class Transducer(TransducerNetwork):
@@ -110,7 +107,7 @@ class Transducer(TransducerNetwork):
         if label_smoothing:
             log_token = log_token + label_smoothing * self._smoothing(source, target, batch.target)
         log_odds = self.emit_log_odds(source.transition, target.transition).to(log_token.dtype)
-        return moves_of_cells(log_token, log_odds, batch.source_lengths, final_write_forced=self.final_emit_forced)
+        return moves_of_cells(log_token, log_odds, batch.source_lengths, final_write_forced=self.final_write_forced)
 
     def _log_token(self, source: CellFactors, target: CellFactors, batch: Batch) -> Float[Tensor, "B I J"]:
         """The log probability of every cell's token."""
@@ -158,10 +155,10 @@ class Transducer(TransducerNetwork):
         """``log P(y | prefix)`` for every next token ``y``, all alignments summed, and the state to continue from.
 
         arrive(i)  probability, given the prefix, that its last token was written in row i
-        ready(i)   = emit(i) * sum over r <= i of arrive(r) * product of shift(r..i-1)
-        P(y)       = sum_i ready(i) token(y | i),  the end symbol only in the last row
+        write(i)   = emit(i) * sum over r <= i of arrive(r) * product of read(r..i-1)
+        P(y)       = sum_i write(i) token(y | i),  the end symbol only in the last row
 
-        Not in the thesis, whose search follows single paths (section 5.4).
+        Not in the thesis, whose search follows single paths (section 4.5).
         """
         log_next, after, _ = self.aligning_step(memory, state, tokens, sentence)
         return log_next, after
@@ -176,8 +173,8 @@ class Transducer(TransducerNetwork):
         factors = self.target_factors(output)
         logits, units = factors.logits[:, 0], factors.transition[:, 0]
         first_row, rows = self._forward_rows(memory, state, tokens, units, sentence)
-        found = next_tokens(memory.token_table, first_row, logits, sentence, rows.log_ready)
-        after = TransducerState(decoder, rows.log_ready - found.log_z, first_row, self._kept_output(output[:, 0]))
+        found = next_tokens(memory.token_table, first_row, logits, sentence, rows.log_write)
+        after = TransducerState(decoder, rows.log_write - found.log_z, first_row, self._kept_output(output[:, 0]))
         found.log_prob[:, END] = self._log_end(memory, after, logits, sentence).to(logits.dtype)
         if memory.copy_table is None:
             return found.log_prob, after, rows
@@ -251,12 +248,12 @@ class Transducer(TransducerNetwork):
         """The first row after these tokens, and the scores of rows from it on; of short sources of all rows."""
         kernel_suffices = memory.copy_table is None and not memory.transition.is_exponential
         if kernel_suffices and kernels_fit(units, sentence, len(memory.lengths)):
-            from antiphon.models import ready_rows_triton
+            from antiphon.nn import next_tokens_triton
 
             table, readout = memory.token_table.logits, self.transition.readout
             given = state.log_weight, table, tokens, memory.transition.units, units, readout, memory.lengths
-            log_ready = ready_rows_triton.log_ready(*given, final_emit_forced=self.final_emit_forced, padding=PAD)
-            return 0, ForwardRows(log_ready)
+            log_write = next_tokens_triton.log_write(*given, final_write_forced=self.final_write_forced, padding=PAD)
+            return 0, ForwardRows(log_write)
         arrive = self.log_rows(memory, state, slice(None), tokens, sentence)
         if not self.is_long(memory):
             return 0, self._log_forward(memory, arrive, units, sentence)
@@ -284,11 +281,11 @@ class Transducer(TransducerNetwork):
             grown = pad(arrive.log_prob, (0, min(ahead, I - arrive.stop_row)), value=IMPOSSIBLE)
             arrive = RowBand(arrive.first_row, grown)
             ahead *= 2
-        if rows.log_ready.shape[1] <= LONG_SOURCE:
+        if rows.log_write.shape[1] <= LONG_SOURCE:
             return arrive.first_row, rows
-        has_mass = (rows.log_ready > negligible).any(0).nonzero()[:, 0]
+        has_mass = (rows.log_write > negligible).any(0).nonzero()[:, 0]
         first, stop = (int(has_mass[0]), int(has_mass[-1]) + 1) if len(has_mass) else (0, 1)
-        return arrive.first_row + first, ForwardRows(rows.log_ready[:, first:stop])
+        return arrive.first_row + first, ForwardRows(rows.log_write[:, first:stop])
 
     def _log_forward(
         self,
@@ -299,19 +296,19 @@ class Transducer(TransducerNetwork):
     ) -> ForwardRows:
         """The scores of the rows of a band.
 
-        forward(i) = sum over r <= i of arrive(r) * product of shift(r..i-1),  ready(i) = forward(i) * emit(i)
+        forward(i) = sum over r <= i of arrive(r) * product of read(r..i-1),  write(i) = forward(i) * emit(i)
         """
         (first_row, log_arrive), stop = arrive, arrive.stop_row
         rows = rows_from(first_row, log_arrive.shape[1])
         log_odds = self.transition.log_odds_by_sentence(memory.transition, rows, units, sentence)
         if stop <= memory.first_end:
-            log_shift = logsigmoid(-log_odds).double()
-            log_forward = forward_along(log_arrive, log_shift)
-            return ForwardRows(log_forward + logsigmoid(log_odds), log_arrive, log_forward, log_shift)
+            log_read = logsigmoid(-log_odds).double()
+            log_forward = forward_along(log_arrive, log_read)
+            return ForwardRows(log_forward + logsigmoid(log_odds), log_arrive, log_forward, log_read)
         rows_left = memory.lengths[sentence, None] - 1 - torch.arange(first_row, stop, device=units.device)
-        log_emit, log_shift = self.split_odds(log_odds, rows_left == 0)
-        log_forward = forward_along(log_arrive, log_shift.double()).masked_fill(rows_left < 0, IMPOSSIBLE)
-        return ForwardRows(log_forward + log_emit, log_arrive, log_forward, log_shift)
+        log_emit, log_read = self.split_odds(log_odds, rows_left == 0)
+        log_forward = forward_along(log_arrive, log_read.double()).masked_fill(rows_left < 0, IMPOSSIBLE)
+        return ForwardRows(log_forward + log_emit, log_arrive, log_forward, log_read)
 
     def _log_end(
         self,

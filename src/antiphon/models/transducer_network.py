@@ -1,7 +1,7 @@
 """The network of a transducer: what source and target contribute to every cell of the lattice.
 
     h_i               state of the source at position i, unidirectional or bidirectional: of an LSTM or a transformer
-    s_j               state of the target prefix y_1..y_{j-1}; it may attend to all h_i (``nn/source_attention.py``)
+    s_j               state of the target prefix y_1..y_{j-1}; it may attend to all h_i (``SourceAttention``)
     logits            W_h h_i and W_s s_j + b, which are added in cell (i, j)
     transition        T_h h_i and T_s s_j + c, likewise
 
@@ -10,23 +10,162 @@ With a tied output ``W_s`` is also the table of target embeddings, and ``W_h = W
 If there are features, their vector is added to the embedding of every token of both sides.
 """
 
-from typing import Literal, cast
+from typing import Literal, NamedTuple, cast
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from torch.nn.functional import linear, pad
 
 from antiphon.data.batch import Batch
+from antiphon.device import kernels_can_run
 from antiphon.lattice.moves import split_odds
-from antiphon.nn.cell_factors import CausalState, CellFactors, SideState
 from antiphon.nn.copying import copies_as_unknown
-from antiphon.nn.recurrent import FeatureEmbedding, LSTMSizes, LSTMState, PrefixEncoder, SourceEncoder, valid_positions
-from antiphon.nn.source_attention import SourceAttention, SourceContext
-from antiphon.nn.token_logits import TokenLogits
-from antiphon.nn.transformer_encoder import TransformerEncoder
-from antiphon.nn.transformer_layers import LayerSizes
+from antiphon.nn.recurrent import (
+    Dropout,
+    FeatureEmbedding,
+    LSTMSizes,
+    LSTMState,
+    PrefixEncoder,
+    SourceEncoder,
+    valid_positions,
+)
+from antiphon.nn.transformer_layers import AttentionCache, LayerSizes, TransformerEncoder
 from antiphon.nn.transition import GeometricTransition, NeuralTransition
 from antiphon.torch_free.vocab import NOT_COPIED
+
+
+class CellFactors(NamedTuple):
+    """What one side of a cell contributes: token logits, and its part of the transition (``nn/transition.py``)."""
+
+    logits: Float[Tensor, "... V"]
+    transition: Float[Tensor, "... T"]
+
+
+class SideState(NamedTuple):
+    """One side after some tokens: its LSTM, and the vector of its features, if any."""
+
+    hidden: Float[Tensor, "L N H"]
+    cell: Float[Tensor, "L N H"]
+    features: Float[Tensor, "N E"] | None
+
+    def select(self, index: Int[Tensor, " M"]) -> "SideState":
+        """The states of some sequences."""
+        hidden, cell = (part.index_select(1, index) for part in self[:2])
+        return SideState(hidden, cell, _select(self.features, index))
+
+    def join(self, others: "SideState") -> "SideState":
+        """The states of these sequences and of others."""
+        hidden, cell = (torch.cat([part, other], 1) for part, other in ((self[0], others[0]), (self[1], others[1])))
+        return SideState(hidden, cell, _join(self.features, others.features))
+
+    def put(self, index: Int[Tensor, " M"] | slice, part: "SideState") -> "SideState":
+        """The same with the states of some sequences replaced in place; their features stay as they are."""
+        self.hidden[:, index], self.cell[:, index] = part.hidden, part.cell
+        return self
+
+    def replace(self, index: Int[Tensor, " M"] | slice, part: "SideState") -> "SideState":
+        """The same with the states of some sequences and their features replaced: other sequences begin there."""
+        _replace_features(self.features, index, part.features)
+        return self.put(index, part)
+
+
+class CausalState(NamedTuple):
+    """A source after some tokens that a causal transformer has read, as ``SideState`` is for an LSTM."""
+
+    cache: AttentionCache
+    features: Float[Tensor, "N E"] | None
+
+    def select(self, index: Int[Tensor, " M"]) -> "CausalState":
+        """The states of some sequences."""
+        return CausalState(self.cache.select(index), _select(self.features, index))
+
+    def join(self, others: "CausalState") -> "CausalState":
+        """The states of these sequences and of others."""
+        return CausalState(self.cache.join(others.cache), _join(self.features, others.features))
+
+    def put(self, index: Int[Tensor, " M"], part: "CausalState") -> "CausalState":
+        """The same with the states of some sequences replaced; their features stay as they are."""
+        return self._replace(cache=self.cache.put(index, part.cache))
+
+    def replace(self, index: Int[Tensor, " M"], part: "CausalState") -> "CausalState":
+        """The same with the states of some sequences and their features replaced: other sequences begin there."""
+        _replace_features(self.features, index, part.features)
+        return self.put(index, part)
+
+
+def _select(features: Float[Tensor, "N E"] | None, index: Int[Tensor, " M"]) -> Float[Tensor, "M E"] | None:
+    return None if features is None else features.index_select(0, index)
+
+
+def _replace_features(
+    features: Float[Tensor, "N E"] | None, index: Int[Tensor, " M"] | slice, part: Float[Tensor, "M E"] | None
+) -> None:
+    if features is not None and part is not None:
+        features[index] = part
+
+
+def _join(one: Float[Tensor, "N E"] | None, other: Float[Tensor, "M E"] | None) -> Float[Tensor, "NM E"] | None:
+    return None if one is None or other is None else torch.cat([one, other])
+
+
+_UNIT = 8
+"""GPUs multiply and read rows fastest whose length is a multiple of this."""
+
+
+class TokenLogits(nn.Linear):
+    """A linear layer that, while training on a GPU, pads the vocabulary to a multiple of 8 with impossible tokens.
+
+    With a bias their logits are ``-inf``, without one 0: logits are a sum of parts, one of which has the bias.
+    """
+
+    def forward(self, input: Float[Tensor, "... H"], *, add_bias: bool = True) -> Float[Tensor, "... V"]:
+        """The logits of every token."""
+        more = -self.out_features % _UNIT
+        bias = self.bias if add_bias else None
+        if not more or not self.training or not kernels_can_run(input):
+            return linear(input, self.weight, bias)
+        padded = None if bias is None else pad(bias, (0, more), value=float("-inf"))
+        return linear(input, pad(self.weight, (0, 0, 0, more)), padded)
+
+
+class SourceContext(NamedTuple):
+    """What prefixes attend to: the encoder's states, and which of them are real."""
+
+    states: Float[Tensor, "N I S"]
+    valid: Bool[Tensor, "N I"]
+
+    def select(self, index: Int[Tensor, " M"]) -> "SourceContext":
+        """The sources of some prefixes."""
+        return SourceContext(self.states.index_select(0, index), self.valid.index_select(0, index))
+
+
+class SourceAttention(nn.Module):
+    """Combines the state of each prefix with the attended source states.
+
+    a_ji       softmax over i of  (Q s_j) . h_i / sqrt(size of h)
+    c_j        sum over i of  a_ji h_i
+    s'_j       tanh(U [s_j; c_j] + u)
+
+    ``s'_j`` depends on the prefix and on the input but not on the path through the lattice, so that the sum over
+    alignments stays exact and the softmax factored. All positions are computed at once: nothing feeds back into the
+    LSTM. Not in the thesis. Cost: O(I J H) for each pair.
+    """
+
+    def __init__(self, hidden_size: int, source_size: int, dropout: float) -> None:
+        super().__init__()
+        self.query = nn.Linear(hidden_size, source_size, bias=False)
+        self.combine = nn.Linear(hidden_size + source_size, hidden_size)
+        self.dropout = Dropout(dropout)
+
+    def forward(self, states: Float[Tensor, "N J H"], context: SourceContext) -> Float[Tensor, "N J H"]:
+        """``s'_j`` of every prefix."""
+        scores = torch.bmm(self.query(states), context.states.transpose(1, 2)) * context.states.shape[2] ** -0.5
+        weights = scores.masked_fill(~context.valid[:, None], float("-inf")).softmax(2)
+        seen = torch.bmm(weights, context.states)
+        combined: Tensor = self.dropout(torch.tanh(self.combine(torch.cat([states, seen], 2))))
+        return combined
+
 
 _CPU_ELEMENTS, _GPU_ELEMENTS = 2**23, 2**26
 """Elements of the hidden transition units that are computed at once when no gradient is needed."""
@@ -50,7 +189,7 @@ class TransducerNetwork(nn.Module):
         encoder_heads: int,
         encoder_feedforward_size: int,
         transition: Literal["geometric", "neural"],
-        final_emit: Literal["learned", "forced"],
+        final_write: Literal["learned", "forced"],
         context: Literal["none", "attention"],
         copy_words: bool,
         copy_unknown: bool,
@@ -60,7 +199,7 @@ class TransducerNetwork(nn.Module):
         layers: int,
         dropout: float,
         forget_bias: float,
-        emit_probability: float = 0.5,
+        write_probability: float = 0.5,
     ) -> None:
         """``encoder_layers``, ``encoder_heads`` and ``encoder_feedforward_size`` are of a transformer as encoder.
         With ``tie_output`` one vector per target token is its embedding and its output weights for both sides.
@@ -88,11 +227,11 @@ class TransducerNetwork(nn.Module):
         self.target_logits = TokenLogits(hidden_size, classes)
         if tie_output:
             nn.init.normal_(self.target_logits.weight, std=hidden_size**-0.5)
-        self.final_emit_forced = final_emit == "forced"
+        self.final_write_forced = final_write == "forced"
         self.transition: NeuralTransition | GeometricTransition = (
             NeuralTransition(source_width, hidden_size, units=hidden_size)
             if transition == "neural"
-            else GeometricTransition(emit_probability)
+            else GeometricTransition(write_probability)
         )
 
     def copied_words(self, batch: Batch) -> Int[Tensor, "B I"]:
@@ -103,13 +242,13 @@ class TransducerNetwork(nn.Module):
         """The source side before its first token; one that grows has room for ``room`` tokens from the start."""
         vectors = self.source_feature_vectors(features)
         if isinstance(self.encoder, TransformerEncoder):
-            return CausalState.initial(self.encoder.initial_cache(features.shape[0], room), vectors)
-        return SideState.initial(self.encoder.initial_state(features.shape[0]), vectors)
+            return CausalState(self.encoder.initial_cache(features.shape[0], room), vectors)
+        return SideState(*self.encoder.initial_state(features.shape[0]), vectors)
 
     def target_state(self, features: Int[Tensor, "N F"]) -> SideState:
         """The target side before the start symbol."""
         vectors = self.target_feature_vectors(features)
-        return SideState.initial(self.decoder.initial_state(features.shape[0]), vectors)
+        return SideState(*self.decoder.initial_state(features.shape[0]), vectors)
 
     def source_feature_vectors(self, features: Int[Tensor, "N F"]) -> Float[Tensor, "N E"] | None:
         """The vector that the features of each pair add to its source tokens; None if the model reads no features."""
@@ -183,7 +322,7 @@ class TransducerNetwork(nn.Module):
         self, log_odds: Float[Tensor, "*cells"], in_last_row: Bool[Tensor, "..."]
     ) -> tuple[Float[Tensor, "*cells"], Float[Tensor, "*cells"]]:
         """Log probabilities of emit and read; emit is certain in the last row if it is forced there."""
-        return split_odds(log_odds, in_last_row if self.final_emit_forced else None)
+        return split_odds(log_odds, in_last_row if self.final_write_forced else None)
 
     def emit_log_odds(self, source: Float[Tensor, "B I T"], target: Float[Tensor, "B J T"]) -> Float[Tensor, "B I J"]:
         """Log odds of every cell; without gradients, some columns at a time."""

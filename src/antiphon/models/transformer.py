@@ -17,13 +17,13 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding
 
 from antiphon.data.batch import Batch
-from antiphon.models.sequence_model import TokenModel
-from antiphon.nn.attention_cache import AttentionCache, KeysValues
-from antiphon.nn.dropout import Dropout
-from antiphon.nn.recurrent import FeatureEmbedding, valid_positions
+from antiphon.models.left_to_right import TokenModel
+from antiphon.nn.recurrent import Dropout, FeatureEmbedding, valid_positions
 from antiphon.nn.transformer_layers import (
+    AttentionCache,
     DecoderLayer,
     EncoderLayer,
+    KeysValues,
     LayerSizes,
     at_positions,
     encode_positions,

@@ -1,4 +1,4 @@
-"""Triton kernels for decoding steps: probabilities of the next token after many prefixes, and the best tokens.
+"""Triton kernels for decoding steps: in which row the next token is written, its probabilities, and the best tokens.
 
     Z(i, n)      = sum_v E[i, v] exp(C[n, v] - peak_n)                   E = exp(A - peak), computed once per source
     log P(n, v)  = log sum_i (weight(n, i) / Z(i, n)) E[i, v] + C[n, v] - peak_n
@@ -7,7 +7,13 @@ One launch sums ``Z`` over parts of the vocabulary, one adds up the parts and di
 positions and takes the logarithm. Cells whose ``Z`` underflows are recomputed token by token, so the result is exact
 for any logits. Products are in single precision, without tensor cores: a tile has few rows and is read once.
 
-``N = B * K`` prefixes are sorted by source, ``K`` for each. Reference: ``nn/next_tokens.py``.
+Before that, one program for each prefix, in double precision, finds in which row its next token is written::
+
+    odds(i)     = v . tanh(a_i + c) + d                                  of writing in row i
+    arrive(i)   in proportion to exp(log_weight(i) + A[i, y])            y, the last token, was written in row i
+    write(i)    = emit(i) * sum over r <= i of arrive(r) * product of read(r..i-1)
+
+``N = B * K`` prefixes are sorted by source, ``K`` each. References: ``nn/next_tokens.py`` and ``models/transducer.py``.
 """
 
 import torch
@@ -16,12 +22,15 @@ import triton.language as tl
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from antiphon.lattice.marginal_triton import log_add
 from antiphon.nn.factored_softmax_triton import aligned, min_sum
 
 _PROGRAMS = 2048
 """Programs of a launch at least, so that every multiprocessor of a large GPU has several."""
 _UNIT = tl.constexpr(8)
 """Row lengths are a multiple of this, and kernels know it, so that loads can be wide."""
+_TILE = 2048
+"""Elements that a program computes at once."""
 _MIXED_TOKENS = 128
 """Tokens of a tile of probabilities."""
 _BLOCK = 64
@@ -85,7 +94,7 @@ def _cells(
     log_z = peak.new_empty(N, I)
     _weigh[(N,)](
         source, source_peak, target, peak, highest, sums, log_z, *(weights or [peak] * 4), N, N // B, I, V, len(sums),
-        min_sum(V), WEIGHTED=len(weights) > 0, ROWS=rows, TOKENS=max(1, 2048 // rows),
+        min_sum(V), WEIGHTED=len(weights) > 0, ROWS=rows, TOKENS=max(1, _TILE // rows),
     )  # fmt: skip
     return log_z
 
@@ -101,7 +110,7 @@ def _sums(
     K = len(target) // B
     prefixes = _tile(K)
     multiplies_tiles = prefixes == 16
-    rows, tokens = (_rows(I), 32) if multiplies_tiles else (8, min(1024, 2048 // prefixes))
+    rows, tokens = (_rows(I), 32) if multiplies_tiles else (8, min(1024, _TILE // prefixes))
     tiles = triton.cdiv(I, rows) * triton.cdiv(K, prefixes)
     parts = max(1, min(triton.cdiv(V, 4 * tokens), triton.cdiv(_PROGRAMS, B * tiles)))
     tokens_per_part = triton.cdiv(triton.cdiv(V, parts), tokens) * tokens
@@ -350,3 +359,79 @@ def _best_of_blocks(
     found = tl.where(found <= lowest, float("-inf"), found)
     tl.store(best + n * width + rank, found, rank < width)
     tl.store(index + n * width + rank, indices.to(tl.int64), rank < width)
+
+
+def log_write(
+    log_weight: Float[Tensor, "N I"],
+    logits: Float[Tensor, "B I V"],
+    tokens: Int[Tensor, " N"],
+    source_units: Float[Tensor, "B I T"],
+    target_units: Float[Tensor, "N T"],
+    readout: tuple[Float[Tensor, " T"], Float[Tensor, " 1"]],
+    lengths: Int[Tensor, " B"],
+    *,
+    final_write_forced: bool,
+    padding: int,
+) -> Float[Tensor, "N I"]:
+    """``log write(n, i)`` after one more token of each prefix; prefixes are sorted by source, the same number for each.
+
+    A prefix whose token is ``padding`` is empty and gets ``-inf``.
+    """
+    B, I, V = logits.shape
+    N, T = target_units.shape
+    result, rows = torch.empty_like(log_weight), triton.next_power_of_2(I)
+    _log_write[(N,)](
+        log_weight, logits, tokens, source_units.contiguous(), target_units.contiguous(), *readout, lengths, result,
+        N // B, I, V, T, padding, FORCED=final_write_forced, ROWS=rows, UNITS=max(1, _TILE // rows),
+    )  # fmt: skip
+    return result
+
+
+@triton.jit(do_not_specialize=["K", "I", "V", "T", "padding"])
+def _log_write(
+    log_weight,
+    logits,
+    tokens,
+    source_units,
+    target_units,
+    weight,
+    bias,
+    lengths,
+    result,
+    K,
+    I,
+    V,
+    T,
+    padding,
+    FORCED: tl.constexpr,
+    ROWS: tl.constexpr,
+    UNITS: tl.constexpr,
+):
+    """log write(i) of one prefix; tanh(x) = 1 - 2 / (1 + exp(2 x))."""
+    n = tl.program_id(0).to(tl.int64)
+    b = n // K
+    i = tl.arange(0, ROWS)
+    inside = i < I
+    product = tl.zeros((ROWS,), tl.float32)
+    for first in range(0, T, UNITS):
+        t = first + tl.arange(0, UNITS)
+        a = tl.load(source_units + (b * I + i[:, None]) * T + t[None, :], inside[:, None] & (t < T)[None, :], 0.0)
+        c = tl.load(target_units + n * T + t, t < T, 0.0)
+        v = tl.load(weight + t, t < T, 0.0)
+        product += tl.sum(v[None, :] * (1.0 - 2.0 / (1.0 + tl.exp(2.0 * (a + c[None, :])))), 1)
+    odds = (product + tl.load(bias)).to(tl.float64)
+    softplus = tl.log(1.0 + tl.exp(-tl.abs(odds)))
+    log_emit = tl.minimum(odds, 0.0) - softplus
+    log_read = tl.where(inside, -tl.maximum(odds, 0.0) - softplus, 0.0)
+    length = tl.load(lengths + b)
+    if FORCED:
+        log_emit = tl.where(i == length - 1, 0.0, log_emit)
+    token = tl.load(tokens + n)
+    row_logits = tl.load(logits + (b * I + i) * V + token, inside, 0.0).to(tl.float64)
+    written = tl.load(log_weight + n * I + i, inside, float("-inf")) + row_logits
+    peak = tl.max(written, 0)
+    log_arrive = written - peak - tl.log(tl.sum(tl.exp(written - peak), 0))
+    before = tl.cumsum(log_read, 0) - log_read
+    log_forward = before + tl.associative_scan(log_arrive - before, 0, log_add)
+    exists = (i < length) & (token != padding)
+    tl.store(result + n * I + i, tl.where(exists, log_forward + log_emit, float("-inf")), inside)

@@ -1,4 +1,4 @@
-"""LSTMs over padded batches, whose results do not depend on the padding."""
+"""Embeddings, dropout, and LSTMs over padded batches, whose results do not depend on the padding."""
 
 import warnings
 from collections.abc import Iterator
@@ -11,10 +11,26 @@ from torch import Tensor, nn
 from torch.nn.functional import dropout, embedding, linear
 from torch.nn.utils.rnn import pack_padded_sequence
 
-from antiphon.device import kernels_can_run
-from antiphon.nn.cuda_streams import run_concurrently
-from antiphon.nn.dropout import Dropout
+from antiphon.device import kernels_can_run, run_concurrently
 from antiphon.torch_free.vocab import SPECIALS
+
+
+class Dropout(nn.Dropout):
+    """Zeroes each element with probability ``p`` and scales the others up; on a CPU, ``p`` is rounded to 256ths.
+
+    There one random byte decides about each element, an eighth of the cost of a random number. At least one of 256 is
+    kept.
+    """
+
+    def forward(self, input: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """The input, some elements zeroed while training."""
+        dropped = min(255, round(256 * self.p))
+        if not self.training or not dropped or input.device.type != "cpu":
+            return super().forward(input)
+        words = torch.empty(-(-input.numel() // 8), dtype=torch.int64).random_(-(2**63), None)
+        kept = words.view(torch.uint8)[: input.numel()].view(input.shape) >= dropped
+        return input * kept.to(input.dtype).mul_(256 / (256 - dropped))
+
 
 LSTMState = tuple[Tensor, Tensor]
 """Hidden and cell values, both ``(layers, B, H)``."""

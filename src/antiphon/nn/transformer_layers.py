@@ -3,21 +3,107 @@
     attention    softmax(Q K^T / sqrt(D)) V  in each of A heads of size D, concatenated and projected
     sub-layer    x + dropout(f(norm(x)))  with f attention to x, attention to the source, or the feed-forward network
 
-A layer computes all positions at once, or one position after the keys and values of all earlier ones, which are kept
-(``attention_cache.py``). Nothing needs a device sync. Attention weights have no dropout. Not in the thesis.
+A layer computes all positions at once, or one position after the keys and values of all earlier ones, which are kept.
+Nothing needs a device sync. Attention weights have no dropout. Not in the thesis.
 """
 
 from dataclasses import dataclass
 from math import log, sqrt
+from typing import NamedTuple, cast
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.nn.functional import linear, scaled_dot_product_attention
+from torch.nn.functional import linear, pad, scaled_dot_product_attention
 
-from antiphon.nn.attention_cache import KeysValues, NextPosition
-from antiphon.nn.dropout import Dropout
-from antiphon.nn.recurrent import with_features
+from antiphon.nn.recurrent import Dropout, valid_positions, with_features
+
+
+class KeysValues(NamedTuple):
+    """Keys and values of positions that are attended to, by head."""
+
+    keys: Float[Tensor, "N A T D"]
+    values: Float[Tensor, "N A T D"]
+
+    def select(self, index: Int[Tensor, " M"]) -> "KeysValues":
+        """Those of some sequences."""
+        return KeysValues(self.keys.index_select(0, index), self.values.index_select(0, index))
+
+    def write(self, slot: Int[Tensor, "N 1 1 1"], new: "KeysValues") -> "KeysValues":
+        """The same with the keys and values of one more position of each sequence, written into its slot."""
+        keys, values = (buffer.scatter(2, slot.expand_as(each), each) for buffer, each in zip(self, new, strict=True))
+        return KeysValues(keys, values)
+
+    def with_room(self, size: int) -> "KeysValues":
+        """The same in buffers for at least ``size`` positions."""
+        missing = size - self.keys.shape[2]
+        return self if missing <= 0 else KeysValues(*(pad(each, (0, 0, 0, missing)) for each in self))
+
+
+class NextPosition(NamedTuple):
+    """Where the next position of each sequence goes in buffers, and what it attends to: itself and all before it."""
+
+    slot: Int[Tensor, "N 1 1 1"]
+    seen: Bool[Tensor, "N 1 1 T"]
+
+
+class AttentionCache(NamedTuple):
+    """Keys and values of ``N`` sequences, which grow by one position at a time, in every layer.
+
+    Buffers have room for ``T`` positions, of which sequence ``n`` has filled the first ``lengths[n]``: sequences of
+    different lengths are in one batch, and with enough room from the start no shape depends on the data. So a step can
+    be captured as a CUDA graph. No sequence is longer than ``longest``, which is known without a device sync.
+    """
+
+    layers: tuple[KeysValues, ...]
+    lengths: Int[Tensor, " N"]
+    longest: int
+
+    @classmethod
+    def empty(cls, layers: int, shape: tuple[int, int, int, int], like: Tensor) -> "AttentionCache":
+        """Sequences without positions in buffers of shape ``(N, A, T, D)``, with the device and type of a tensor."""
+        buffers = tuple(KeysValues(like.new_zeros(shape), like.new_zeros(shape)) for _ in range(layers))
+        return cls(buffers, torch.zeros(shape[0], dtype=torch.long, device=like.device), 0)
+
+    def with_room(self, size: int) -> "AttentionCache":
+        """The same in buffers for at least ``size`` positions."""
+        return self._replace(layers=tuple(layer.with_room(size) for layer in self.layers))
+
+    def next_position(self) -> NextPosition:
+        """The next position of every sequence."""
+        positions = torch.arange(self.layers[0].keys.shape[2], device=self.lengths.device)
+        slot = self.lengths[:, None, None, None]
+        return NextPosition(slot, positions <= slot)
+
+    def advanced(self, layers: list[KeysValues]) -> "AttentionCache":
+        """All sequences with one more position, which these layers hold."""
+        return AttentionCache(tuple(layers), self.lengths + 1, self.longest + 1)
+
+    def select(self, index: Int[Tensor, " M"]) -> "AttentionCache":
+        """Some of the sequences."""
+        layers = tuple(layer.select(index) for layer in self.layers)
+        return AttentionCache(layers, self.lengths.index_select(0, index), self.longest)
+
+    def join(self, others: "AttentionCache") -> "AttentionCache":
+        """These sequences and others."""
+        one, other = self._with_equal_room(others)
+        pairs = zip(one.layers, other.layers, strict=True)
+        layers = tuple(KeysValues(*map(torch.cat, zip(*pair, strict=True))) for pair in pairs)
+        return AttentionCache(layers, torch.cat([self.lengths, others.lengths]), max(self.longest, others.longest))
+
+    def put(self, index: Int[Tensor, " M"], part: "AttentionCache") -> "AttentionCache":
+        """The same with some sequences replaced; the buffers change in place where they have room."""
+        whole, part = self._with_equal_room(part)
+        for buffers, others in zip(whole.layers, part.layers, strict=True):
+            buffers.keys[index], buffers.values[index] = others.keys, others.values
+        whole.lengths[index] = part.lengths
+        return whole._replace(longest=max(whole.longest, part.longest))
+
+    def _with_equal_room(self, others: "AttentionCache") -> tuple["AttentionCache", "AttentionCache"]:
+        """Both with buffers of the same size."""
+        size = max(cache.layers[0].keys.shape[2] for cache in (self, others))
+        return self.with_room(size), others.with_room(size)
+
 
 _LONGEST_WAVE = 10_000
 """The wavelengths of position vectors go from 1 to this, in units of 2 pi positions."""
@@ -180,3 +266,56 @@ def position_vectors(positions: Float[Tensor, "*N T"], size: int) -> Float[Tenso
     dimensions = torch.arange(0, size, 2, device=positions.device, dtype=positions.dtype)
     angles = positions[..., None] * torch.exp(dimensions * (-log(_LONGEST_WAVE) / size))
     return torch.stack([angles.sin(), angles.cos()], -1).flatten(-2)[..., :size]
+
+
+class TransformerEncoder(nn.Module):
+    """The source of a transducer: bidirectional, or causal so that it can stream; padding changes no real state.
+
+    x_i        sqrt(H) (vector of the token + vector of the features) + position vector of i
+    h          layers of attention to all of x, or for h_i to x_1..x_i, normalised
+
+    A causal encoder reads one more token at the cost of attention to those before it, whose keys and values are kept;
+    the states are those of the whole source. Cost: O(I H^2 + I^2 H) for each layer and source.
+    """
+
+    def __init__(self, vocabulary_size: int, sizes: LayerSizes, layers: int, *, bidirectional: bool) -> None:
+        super().__init__()
+        self.bidirectional = bidirectional
+        self.embedding_size = self.output_size = sizes.hidden_size
+        self.embedding = token_vectors(vocabulary_size, sizes.hidden_size)
+        self.layers = nn.ModuleList(EncoderLayer(sizes) for _ in range(layers))
+        self.norm = nn.LayerNorm(sizes.hidden_size)
+        self.dropout = Dropout(sizes.dropout)
+
+    def forward(
+        self, tokens: Int[Tensor, "B I"], lengths: Int[Tensor, " B"], features: Float[Tensor, "B H"] | None = None
+    ) -> Float[Tensor, "B I H"]:
+        """The state at each input position; the vector of features is added to that of every token."""
+        I = tokens.shape[1]
+        valid = valid_positions(lengths, I)[:, None, None] if self.bidirectional else None
+        states = self._embed(tokens, torch.arange(I, device=tokens.device), features)
+        return encode_positions(states, valid, self.layers, self.norm)
+
+    def initial_cache(self, N: int, room: int = 0) -> AttentionCache:
+        """The keys and values of sources without tokens, in buffers for ``room`` tokens; for causal encoders."""
+        attention = cast(EncoderLayer, self.layers[0]).self_attn
+        shape = N, attention.num_heads, room, attention.head_dim
+        return AttentionCache.empty(len(self.layers), shape, self.embedding.weight)
+
+    def step(
+        self, tokens: Int[Tensor, " N"], cache: AttentionCache, features: Float[Tensor, "N H"] | None = None
+    ) -> tuple[Float[Tensor, "N H"], AttentionCache]:
+        """The state after one more token, and what to continue from; only for causal encoders."""
+        states = self._embed(tokens[:, None], cache.lengths[:, None], features)
+        cache, kept = cache.with_room(cache.longest + 1), []
+        position = cache.next_position()
+        for layer, before in zip(self.layers, cache.layers, strict=True):
+            states, keys_values = cast(EncoderLayer, layer).step(states, before, position)
+            kept.append(keys_values)
+        return self.norm(states)[:, 0], cache.advanced(kept)
+
+    def _embed(
+        self, tokens: Int[Tensor, "N T"], positions: Int[Tensor, "*N T"], features: Float[Tensor, "N H"] | None
+    ) -> Float[Tensor, "N T H"]:
+        embedded: Tensor = self.dropout(at_positions(self.embedding(tokens), features, positions))
+        return embedded

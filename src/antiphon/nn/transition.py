@@ -1,4 +1,4 @@
-"""The transition model of the transducer: log odds of writing, rather than reading on, in each cell.
+"""The transition model of the transducer: log odds of writing, rather than reading, in each cell.
 
 Both kinds split a cell into a source part and a target part, which broadcast against each other, so that a search can
 compute each part only once.
@@ -96,9 +96,9 @@ class GeometricTransition(nn.Module):
 
     constant_log_odds: Tensor
 
-    def __init__(self, emit_probability: float) -> None:
+    def __init__(self, write_probability: float) -> None:
         super().__init__()
-        log_odds = math.log(emit_probability) - math.log1p(-emit_probability)
+        log_odds = math.log(write_probability) - math.log1p(-write_probability)
         self.register_buffer("constant_log_odds", torch.tensor(log_odds))
 
     def source_part(self, states: Float[Tensor, "... H"]) -> Float[Tensor, "... 0"]:

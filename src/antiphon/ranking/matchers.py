@@ -1,13 +1,14 @@
-"""Networks that say whether a sentence answers a question: a bilinear match of their vectors, or a cross-encoder."""
+"""Networks that say whether a sentence answers a question, by their vectors or as a cross-encoder, and their losses."""
 
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any, cast
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits
 
-from antiphon.ranking.question_batches import JointBatch, MatchBatch
+from antiphon.ranking.question_batches import JointBatch, MatchBatch, QuestionBatch
 from antiphon.ranking.sentence_models import (
     AttentiveState,
     BagOfWords,
@@ -37,13 +38,49 @@ class PairModel(nn.Module):
 
     def cross_entropy(self, batch: Any) -> Float[Tensor, " B"]:
         """``-log p(label)`` of each pair."""
-        return nn.functional.binary_cross_entropy_with_logits(self(batch), batch.labels, reduction="none")
+        return binary_cross_entropy_with_logits(self(batch), batch.labels, reduction="none")
+
+
+@dataclass(frozen=True)
+class ListwiseLoss:
+    """The loss of a pair: minus the log probability of its label, plus ``weight`` times its share of its question's.
+
+    A question of ``mean_candidates`` candidates adds as much as that many pairs, and every other question the same.
+    """
+
+    weight: float
+    mean_candidates: float
+
+    def __call__(self, model: PairModel, batch: QuestionBatch) -> Float[Tensor, " B"]:
+        """The loss of each pair."""
+        log_odds = model(batch.pairs)
+        pointwise = binary_cross_entropy_with_logits(log_odds, batch.labels, reduction="none")
+        listwise = self.mean_candidates * question_loss(log_odds, batch.labels, batch.question)
+        return pointwise + self.weight * listwise
+
+
+def question_loss(
+    log_odds: Float[Tensor, " B"], labels: Float[Tensor, " B"], question: Int[Tensor, " B"]
+) -> Float[Tensor, " B"]:
+    """Each pair's share of its question's cross entropy, between right candidates and a softmax over all candidates.
+
+    ``-1/R sum_r log p(r)`` over the ``R`` right candidates ``r``, where ``p(r) = exp(s_r) / sum_c exp(s_c)`` and ``s``
+    are the log odds: each right candidate has the same share of the target, so all of them have to be at the top, as
+    for mean average precision. 0 for a question without a right candidate. The shares of the ``C`` candidates are
+    equal and sum to the cross entropy, so that every question weighs the same, however many candidates it has.
+    """
+    same: Bool[Tensor, "B B"] = question[:, None] == question
+    log_sum = log_odds.expand_as(same).masked_fill(~same, -torch.inf).logsumexp(1)
+    right = same * labels
+    count = right.sum(1)
+    mean_of_right = (right * log_odds).sum(1) / count.clamp(min=1)
+    return (log_sum - mean_of_right) * (count > 0) / same.sum(1)
 
 
 class Matcher(PairModel):
     """``p(right | x, y) = sigmoid(x^T W y + b)`` with the sentence vectors ``x`` and ``y`` of question and answer.
 
-    Thesis: section 4.3, equation of QA matching.
+    Thesis: section 3.3, equation of QA matching.
     """
 
     def __init__(self, sentence: SentenceModel) -> None:

@@ -1,7 +1,7 @@
 """Training for answer selection."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, log
 from typing import Any, cast
@@ -11,44 +11,31 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from antiphon.exceptions import InputError
-from antiphon.metrics.output_metrics import perplexity
-from antiphon.ranking.listwise import ListwiseLoss, QuestionBatch, plan_question_batches
-from antiphon.ranking.matchers import PairModel
+from antiphon.exceptions import InputError, RecipeError
+from antiphon.metrics.output_metrics import Rankings, compute_ranking_metrics, perplexity
+from antiphon.ranking import rankers, saved_rankers
+from antiphon.ranking.matchers import ListwiseLoss, PairModel
 from antiphon.ranking.overlap import Logistic, Overlap, read_stop_words
-from antiphon.ranking.question_batches import JointBatch, MatchBatch, PairCorpus
-from antiphon.ranking.question_files import Question, select_questions
-from antiphon.ranking.question_sets import dev_questions, ranking_values, training_questions
-from antiphon.ranking.rankers import (
-    FEATURES,
-    MAX_TOKENS,
-    Scores,
-    by_question,
-    match_log_odds,
-    name_scores,
-    overlap_counts,
-    pair_features,
-    plan_match_batches,
-    rankings_of,
+from antiphon.ranking.question_batches import JointBatch, MatchBatch, PairCorpus, QuestionBatch, plan_question_batches
+from antiphon.ranking.questions import (
+    Question,
+    dev_questions,
+    judgements_of,
+    read_questions,
+    select_questions,
+    training_questions,
 )
-from antiphon.ranking.saved_rankers import (
-    copy_encoder,
-    copy_vectors,
-    load_encoder,
-    load_overlap,
-    load_ranker,
-    matcher_settings,
-    new_matcher,
-    question_encoder,
-    word_splitter,
-)
-from antiphon.recipe.schema import DataSection, Recipe
+from antiphon.ranking.rankers import Scores
+from antiphon.ranking.saved_rankers import matcher_settings
+from antiphon.recipe.model_sections import MatcherSection, OverlapSection
+from antiphon.recipe.schema import Recipe
+from antiphon.recipe.sections import DataSection
 from antiphon.runs.run_folder import RunFolder
-from antiphon.terminal import Say
-from antiphon.training.history import Summary
+from antiphon.terminal import Say, silent
+from antiphon.training.checks import require_library
 from antiphon.training.optimisation import TrainingLength
 from antiphon.training.resolution import Facts, Resolution, resolve
-from antiphon.training.state import RunningMean
+from antiphon.training.state import RunningMean, Summary
 from antiphon.training.task import DevResult, EpochBatches, Indices, InMicroBatches, TrainingSetup
 
 _DEV_BATCH_SIZE = 256
@@ -65,8 +52,8 @@ class WordCounts:
 
     def fit(self, matcher: PairModel) -> Logistic:
         """The regression on the training pairs."""
-        features = pair_features(self.train, match_log_odds(matcher, self.corpus))
-        return Logistic.fit(FEATURES, features, self.corpus.labels, self.l2)
+        features = rankers.pair_features(self.train, rankers.match_log_odds(matcher, self.corpus))
+        return Logistic.fit(rankers.FEATURES, features, self.corpus.labels, self.l2)
 
 
 @dataclass(frozen=True)
@@ -90,7 +77,7 @@ class MatchingValidation:
         if self.counts is None:
             return DevResult(loss, alone | likelihood)
         logistic = self.counts.fit(matcher)
-        combined = self._metrics(logistic.log_odds(pair_features(self.counts.dev, log_odds)))
+        combined = self._metrics(logistic.log_odds(rankers.pair_features(self.counts.dev, log_odds)))
         network = {f"network_{name}": value for name, value in alone.items()}
         return DevResult(loss, combined | network | likelihood, lambda run: logistic.save(run.logistic))
 
@@ -107,7 +94,9 @@ class MatchingValidation:
 
     def _metrics(self, scores: Scores) -> dict[str, float]:
         """The ranking metrics, given the scores of all candidates."""
-        return ranking_values(self.questions, name_scores(by_question(scores, self.questions), self.questions))
+        return ranking_values(
+            self.questions, rankers.name_scores(rankers.by_question(scores, self.questions), self.questions)
+        )
 
 
 def _log_odds_and_loss(matcher: PairModel, batch: Any) -> tuple[Tensor, Tensor]:
@@ -128,9 +117,9 @@ class MatchingTask:
         """The task with its words, vectors and word frequencies in a new run folder."""
         task = cls.resume(recipe, run, say)
         if matcher_settings(recipe).sentence == "pretrained":
-            copy_encoder(recipe, run)
+            saved_rankers.copy_encoder(recipe, run)
         else:
-            say(copy_vectors(recipe, run, [*task.train, *task.dev]))
+            say(saved_rankers.copy_vectors(recipe, run, [*task.train, *task.dev]))
         if matcher_settings(recipe).overlap:
             learn_overlap(recipe.data, task.train).save(run.overlap)
         return replace(task, settings=resolve(task.settings, task.facts))
@@ -164,8 +153,8 @@ class MatchingTask:
 
     def setup(self, run: RunFolder, *, is_new: bool) -> TrainingSetup:
         """The matcher, its training batches and its validation."""
-        train, dev = map(question_encoder(run, self.recipe), (self.train, self.dev))
-        matcher = new_matcher(run, self.recipe)
+        train, dev = map(saved_rankers.question_encoder(run, self.recipe), (self.train, self.dev))
+        matcher = saved_rankers.new_matcher(run, self.recipe)
         if is_new:
             self._start(matcher, train)
         counts = self._counts(run, train) if matcher_settings(self.recipe).overlap else None
@@ -175,7 +164,7 @@ class MatchingTask:
             matcher,
             ListwiseLoss(weight, len(train.labels) / len(self.train)) if weight else PairModel.cross_entropy,
             self._listwise_batches(train) if weight else self._pointwise_batches(train),
-            MatchingValidation(self.dev, dev, plan_match_batches(dev, _DEV_BATCH_SIZE), counts),
+            MatchingValidation(self.dev, dev, rankers.plan_match_batches(dev, _DEV_BATCH_SIZE), counts),
             (train.question_lengths, train.sentence_lengths),
             (lambda *sizes: QuestionBatch(torch.arange(sizes[0]), sample(*sizes))) if weight else sample,
         )
@@ -185,7 +174,7 @@ class MatchingTask:
         settings = self.recipe.train
         return EpochBatches(
             lambda indices, _: corpus.batch(indices),
-            lambda order: plan_match_batches(corpus, settings.batch_size, order),
+            lambda order: rankers.plan_match_batches(corpus, settings.batch_size, order),
             seed=settings.seed,
             passes=TrainingLength.of(settings).passes,
         )
@@ -201,7 +190,7 @@ class MatchingTask:
                 candidates,
                 corpus.sentence_lengths,
                 batch_size=settings.batch_size,
-                max_tokens=MAX_TOKENS,
+                max_tokens=rankers.MAX_TOKENS,
                 order=order,
             ),
             seed=settings.seed,
@@ -212,7 +201,7 @@ class MatchingTask:
     def _start(self, matcher: PairModel, corpus: PairCorpus) -> None:
         """Gives a new network the weights of its encoder, and the share of right candidates in the training pairs."""
         if matcher_settings(self.recipe).sentence == "pretrained":
-            load_encoder(matcher, self.recipe)
+            saved_rankers.load_encoder(matcher, self.recipe)
         right = float(corpus.labels.mean())
         matcher.start_at(log(right / (1 - right)))
 
@@ -221,17 +210,37 @@ class MatchingTask:
         return {}
 
     def _counts(self, run: RunFolder, corpus: PairCorpus) -> WordCounts:
-        overlap, words = load_overlap(run), word_splitter(self.recipe.data)
-        train, dev = (overlap_counts(overlap, words, questions) for questions in (self.train, self.dev))
+        overlap, words = saved_rankers.load_overlap(run), saved_rankers.word_splitter(self.recipe.data)
+        train, dev = (rankers.overlap_counts(overlap, words, questions) for questions in (self.train, self.dev))
         return WordCounts(corpus, train, dev, matcher_settings(self.recipe).overlap_l2)
 
 
 def learn_overlap(data: DataSection, questions: Iterable[Question]) -> Overlap:
     """The document frequency of every word in the sentences of the questions."""
-    words = word_splitter(data)
+    words = saved_rankers.word_splitter(data)
     return Overlap.learn(
         (words(answer.text) for question in questions for answer in question.answers), read_stop_words()
     )
+
+
+def ranking_values(questions: Sequence[Question], rankings: Rankings) -> dict[str, float]:
+    """The value of every ranking metric on questions."""
+    metrics = compute_ranking_metrics(judgements_of(questions), rankings)
+    return {name: ratio.score().value for name, ratio in metrics.items()}
+
+
+def check_questions(recipe: Recipe) -> None:
+    """Refuses a recipe that ranks where a library is missing, or the test file has no questions to rank."""
+    model, test = recipe.model, recipe.data.test
+    require_library(f"model.kind = {model.kind}", "ir_measures", "qa")
+    if isinstance(model, OverlapSection) and model.baseline == "bm25":
+        require_library("model.baseline = bm25", "bm25s", "qa")
+    if isinstance(model, MatcherSection) and model.sentence == "pretrained":
+        require_library("model.sentence = pretrained", "transformers", "pretrained")
+    if isinstance(test, tuple):
+        raise RecipeError("data.test: two files, expected one file of questions and candidates")
+    if test is not None and not select_questions(read_questions(test, silent, labelled=True), "mixed"):
+        raise InputError(f"{test}: no question has both a right and a wrong candidate, expected at least one")
 
 
 def train_overlap(recipe: Recipe, run: RunFolder, say: Say) -> None:
@@ -242,7 +251,7 @@ def train_overlap(recipe: Recipe, run: RunFolder, say: Say) -> None:
     seconds = time.monotonic() - started
     overlap.save(run.overlap)
     run.save_recipe(recipe)
-    rankings = rankings_of(load_ranker(run, recipe), dev)
+    rankings = rankers.rankings_of(saved_rankers.load_ranker(run, recipe), dev)
     scores = ranking_values(dev, rankings)
     summary = Summary(scores, len(overlap.document_frequency), seconds, overlap.sentences / max(seconds, 1e-9))
     summary.save(run, recipe.train.seed)

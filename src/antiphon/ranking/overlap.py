@@ -18,7 +18,7 @@ Array = NDArray[np.float64]
 
 
 def read_stop_words() -> frozenset[str]:
-    """The stop list of the thesis (section 4.3, bag-of-words model), lower-cased as the text is."""
+    """The stop list of the thesis (section 3.3, bag-of-words model), lower-cased as the text is."""
     return frozenset((files("antiphon.ranking") / "stop_words.txt").read_text(encoding="utf-8").split())
 
 

@@ -1,8 +1,11 @@
-"""Pairs of a question and a candidate sentence, encoded and in batches: each text by itself, or both as one."""
+"""Pairs of a question and a candidate sentence, encoded and in batches: each text by itself, or both as one.
 
-from collections.abc import Callable, Iterable, Sequence
+For listwise learning, a batch holds whole questions.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -10,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from antiphon.nn.recurrent import valid_positions
-from antiphon.ranking.question_files import Question
+from antiphon.ranking.questions import Question
 from antiphon.torch_free.vocab import PAD, UNKNOWN, Ids
 
 
@@ -53,31 +56,6 @@ class MatchBatch(NamedTuple):
     def to(self, device: torch.device | str) -> "MatchBatch":
         """The same batch on another device."""
         return MatchBatch(*(tensor.to(device, non_blocking=True) for tensor in self))
-
-
-class PairCorpus(Protocol):
-    """Every pair of a question and a candidate, encoded."""
-
-    @property
-    def labels(self) -> NDArray[np.float32]:
-        """Which candidates are right."""
-        ...
-
-    @property
-    def question_lengths(self) -> NDArray[np.int64]:
-        """Tokens of the question of each pair."""
-        ...
-
-    @property
-    def sentence_lengths(self) -> NDArray[np.int64]:
-        """Tokens of the sentence of each pair."""
-        ...
-
-    def __len__(self) -> int: ...
-
-    def batch(self, indices: NDArray[np.int64]) -> Any:
-        """The pairs at these indices, as the network reads them."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -219,3 +197,88 @@ class JointCorpus:
         chosen = [self.pairs[index] for index in indices]
         firsts = torch.tensor([pair.first for pair in chosen])
         return JointBatch(*pad_texts([pair.ids for pair in chosen]), firsts, torch.from_numpy(self.labels[indices]))
+
+
+PairCorpus = MatchCorpus | JointCorpus
+"""Every pair of a question and a candidate, as the network reads them."""
+
+
+_BATCHES_PER_POOL = 50
+"""Questions are sorted by length among those of about this many batches, so that batches stay random."""
+
+
+class QuestionBatch(NamedTuple):
+    """All candidates of some questions, those of a question side by side.
+
+    ``pairs`` is the batch that the network reads, ``question[n]`` the index of the question of pair ``n``. A question
+    is never split between micro-batches.
+    """
+
+    question: Tensor
+    pairs: Any
+
+    @property
+    def labels(self) -> Tensor:
+        """1 for right candidates, 0 for wrong ones."""
+        labels: Tensor = self.pairs.labels
+        return labels
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Pairs, question positions, sentence positions; their product is the number of cells."""
+        sizes: tuple[int, int, int] = self.pairs.sizes
+        return sizes
+
+    def parts(self, pairs: int) -> "list[QuestionBatch]":
+        """The same questions in batches of at most ``pairs`` pairs; a question with more is a batch of its own."""
+        candidates = torch.unique_consecutive(self.question, return_counts=True)[1].tolist()
+        ends = np.cumsum([0, *candidates])
+        groups = _group_questions(candidates, [1] * len(candidates), pairs, pairs)
+        chosen = [slice(ends[group.start], ends[group.stop]) for group in groups]
+        return [QuestionBatch(self.question[part], self.pairs.part(part)) for part in chosen]
+
+    def to(self, device: torch.device | str) -> "QuestionBatch":
+        """The same batch on another device."""
+        return QuestionBatch(self.question.to(device, non_blocking=True), self.pairs.to(device))
+
+
+def plan_question_batches(
+    candidates: NDArray[np.int64],
+    sentence_lengths: NDArray[np.int64],
+    *,
+    batch_size: int,
+    max_tokens: int,
+    order: np.random.Generator,
+) -> list[NDArray[np.int64]]:
+    """Indices of the pairs of each batch: whole questions, at most ``batch_size`` pairs and ``max_tokens`` in all.
+
+    A question that is larger is a batch of its own. ``candidates`` is the number of pairs of each question, whose
+    indices are consecutive. Questions with sentences of similar length go together, as in ``plan_batches``.
+    """
+    ends = np.cumsum(candidates)
+    pairs = np.split(np.arange(len(sentence_lengths)), ends[:-1])
+    longest = np.array([sentence_lengths[indices].max(initial=1) for indices in pairs], np.int64)
+    shuffled, batches = order.permutation(len(pairs)), []
+    pool = max(1, _BATCHES_PER_POOL * batch_size * len(pairs) // max(1, len(sentence_lengths)))
+    for first in range(0, len(shuffled), pool):
+        members = shuffled[first : first + pool]
+        members = members[np.argsort(longest[members], kind="stable")]
+        for group in _group_questions(candidates[members], longest[members], batch_size, max_tokens):
+            batches.append(np.concatenate([pairs[question] for question in members[group]]))
+    return [batches[index] for index in order.permutation(len(batches))]
+
+
+def _group_questions(
+    candidates: Sequence[int] | NDArray[np.int64],
+    longest: Sequence[int] | NDArray[np.int64],
+    batch_size: int,
+    max_tokens: int,
+) -> Iterator[slice]:
+    """Consecutive questions in the largest groups that both bounds allow, each of at least one question."""
+    first = pairs = columns = 0
+    for index, (count, length) in enumerate(zip(candidates, longest, strict=True)):
+        pairs, columns = pairs + count, max(columns, length)
+        if index > first and (pairs > batch_size or pairs * columns > max_tokens):
+            yield slice(first, index)
+            first, pairs, columns = index, count, length
+    yield slice(first, len(candidates))

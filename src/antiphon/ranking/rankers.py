@@ -15,7 +15,7 @@ from antiphon.ranking.matchers import CrossEncoder, Matcher, PairModel
 from antiphon.ranking.overlap import Logistic, Overlap
 from antiphon.ranking.pretrained_encoder import WordPieces
 from antiphon.ranking.question_batches import JointCorpus, PairCorpus
-from antiphon.ranking.question_files import Question
+from antiphon.ranking.questions import Question
 from antiphon.torch_free.batch import plan_batches
 
 Scores = NDArray[np.float64]

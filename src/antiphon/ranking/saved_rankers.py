@@ -1,8 +1,10 @@
-"""Saves and loads rankers in run folders."""
+"""Saves and loads rankers in run folders, and ensembles of them in folders that hold copies of their runs."""
 
 import json
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import cast
 
 import numpy as np
@@ -10,40 +12,40 @@ import torch
 from torch import Tensor, nn
 
 from antiphon.exceptions import RecipeError, RunError
+from antiphon.models.ensemble_model import Mean
+from antiphon.ranking import pretrained_encoder
 from antiphon.ranking.matchers import CrossEncoder, Matcher, PairModel, build_matcher
 from antiphon.ranking.overlap import Logistic, Overlap, read_stop_words
-from antiphon.ranking.pretrained_encoder import (
-    WordPieces,
-    check_pooling,
-    find_encoder,
-    load_published,
-    new_encoder,
-    read_encoder_config,
-    read_pooling,
-    save_tokeniser,
-)
+from antiphon.ranking.pretrained_encoder import WordPieces
 from antiphon.ranking.question_batches import JointCorpus, MatchCorpus
-from antiphon.ranking.question_files import Question
+from antiphon.ranking.questions import Question
 from antiphon.ranking.rankers import (
     FEATURES,
     BM25Ranker,
     EncodeQuestions,
     ExplainRanking,
+    LogOddsRanker,
     MatchRanker,
     OverlapRanker,
     RandomRanker,
     Ranker,
+    Scores,
     SplitWords,
+    WordWeights,
     explain_by_attention,
     explain_by_gradient,
 )
 from antiphon.ranking.sentence_models import AttentiveState, Pooling, PretrainedSentence
 from antiphon.ranking.word_vectors import WordVectors, read_vectors
 from antiphon.recipe.kinds import KINDS
-from antiphon.recipe.model_sections import MatcherSection, OverlapSection
-from antiphon.recipe.schema import DataSection, Recipe
-from antiphon.runs.build import build_normalisation
+from antiphon.recipe.model_sections import MatcherSection, OverlapSection, RankingEnsembleSection
+from antiphon.recipe.schema import Recipe
+from antiphon.recipe.sections import DataSection
+from antiphon.runs.build import build_normalisation, count_parameters
+from antiphon.runs.combined_runs import combined_run, open_members
+from antiphon.runs.copies import copy_files
 from antiphon.runs.run_folder import RunFolder
+from antiphon.storage.manifest import MEMBERS
 from antiphon.storage.tensors import load_finite, load_into, save_tensors
 from antiphon.terminal import count_of
 from antiphon.torch_free.vocab import PAD, SPECIALS, UNKNOWN, Vocab
@@ -106,7 +108,7 @@ def load_matcher(run: RunFolder, recipe: Recipe) -> PairModel:
     """The trained network of a run."""
     layers, weights = recipe.model.depth, run.trained_weights()
     if matcher_settings(recipe).sentence == "pretrained":
-        layers = read_encoder_config(run.encoder_config).num_hidden_layers
+        layers = pretrained_encoder.read_encoder_config(run.encoder_config).num_hidden_layers
     elif matcher_settings(recipe).sentence in ("bag_of_words", "bigram"):
         layers = 1
     return cast(PairModel, load_into(lambda: new_matcher(run, recipe), weights, layers))
@@ -127,7 +129,7 @@ def question_encoder(run: RunFolder, recipe: Recipe) -> EncodeQuestions:
 
 def word_pieces(run: RunFolder) -> WordPieces:
     """The tokeniser of the run's encoder."""
-    return WordPieces(run.encoder_tokeniser, read_encoder_config(run.encoder_config))
+    return WordPieces(run.encoder_tokeniser, pretrained_encoder.read_encoder_config(run.encoder_config))
 
 
 def word_splitter(data: DataSection) -> SplitWords:
@@ -172,7 +174,11 @@ def _load_vectors(run: RunFolder) -> Tensor:
 
 
 def _new_pretrained_matcher(run: RunFolder, recipe: Recipe) -> PairModel:
-    settings, encoder, pooling = matcher_settings(recipe), new_encoder(run.encoder_config), _pooling_of(run)
+    settings, encoder, pooling = (
+        matcher_settings(recipe),
+        pretrained_encoder.new_encoder(run.encoder_config),
+        _pooling_of(run),
+    )
     if settings.reading == "joint":
         return CrossEncoder(encoder, pooling)
     return Matcher(PretrainedSentence(encoder, pooling, frozen=settings.frozen))
@@ -182,7 +188,7 @@ def _pooling_of(run: RunFolder) -> Pooling:
     """The pooling of the run's encoder."""
     path = run.encoder_pooling
     try:
-        return check_pooling(json.loads(path.read_text(encoding="utf-8"))["pooling"], path)
+        return pretrained_encoder.check_pooling(json.loads(path.read_text(encoding="utf-8"))["pooling"], path)
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise RunError(f"{path}: missing or damaged ({error}), expected the pooling of an encoder") from None
 
@@ -202,17 +208,97 @@ def copy_vectors(recipe: Recipe, run: RunFolder, questions: Iterable[Question]) 
 
 def copy_encoder(recipe: Recipe, run: RunFolder) -> None:
     """Copies all but the weights of a pretrained encoder into the run; its weights are saved with the model."""
-    folder = find_encoder(matcher_settings(recipe).pretrained)
-    load_published(folder)  # an encoder that cannot be loaded is refused before training
+    folder = pretrained_encoder.find_encoder(matcher_settings(recipe).pretrained)
+    pretrained_encoder.load_published(folder)  # an encoder that cannot be loaded is refused before training
     run.encoder_config.parent.mkdir()
     shutil.copyfile(folder / "config.json", run.encoder_config)
-    save_tokeniser(folder, run.encoder_tokeniser)
-    WordPieces(run.encoder_tokeniser, read_encoder_config(run.encoder_config))
-    run.encoder_pooling.write_text(json.dumps({"pooling": read_pooling(folder)}) + "\n", encoding="utf-8")
+    pretrained_encoder.save_tokeniser(folder, run.encoder_tokeniser)
+    WordPieces(run.encoder_tokeniser, pretrained_encoder.read_encoder_config(run.encoder_config))
+    run.encoder_pooling.write_text(
+        json.dumps({"pooling": pretrained_encoder.read_pooling(folder)}) + "\n", encoding="utf-8"
+    )
 
 
 def load_encoder(matcher: PairModel, recipe: Recipe) -> None:
     """Puts the published weights into a network's encoder."""
-    published = load_published(find_encoder(matcher_settings(recipe).pretrained))
+    published = pretrained_encoder.load_published(pretrained_encoder.find_encoder(matcher_settings(recipe).pretrained))
     encoder = matcher.encoder if isinstance(matcher, CrossEncoder) else cast(Matcher, matcher).sentence.encoder
     cast(nn.Module, encoder).load_state_dict(published.state_dict())
+
+
+@dataclass(frozen=True)
+class EnsembleRanker(LogOddsRanker):
+    """The log odds of the members' mean probability that a candidate is right, or the mean of their log odds."""
+
+    members: Sequence[LogOddsRanker]
+    mean: Mean
+    explain: ExplainRanking | None = None
+
+    @property
+    def module(self) -> nn.Module:
+        """The networks of all members."""
+        return nn.ModuleList(member.module for member in self.members)
+
+    def score(self, questions: Sequence[Question]) -> list[Scores]:
+        """Log odds."""
+        scores = [member.score(questions) for member in self.members]
+        average = mean_log_odds if self.mean == "probabilities" else _mean
+        return [average(np.stack(rows)) for rows in zip(*scores, strict=True)]
+
+
+def mean_log_odds(log_odds: Scores) -> Scores:
+    """The log odds of the mean probability over the first axis, also where probabilities round to 0 or 1."""
+    right, wrong = (np.logaddexp.reduce(-np.logaddexp(0, -sign * log_odds), axis=0) for sign in (1, -1))
+    odds: Scores = right - wrong
+    return odds
+
+
+def load_ensemble_ranker(run: RunFolder, recipe: Recipe, device: str = "cpu") -> EnsembleRanker:
+    """The members of an ensemble as one ranker."""
+    parts = run.parts()
+    if not parts:
+        raise RunError(f"{run.path}: no members in it, expected one in {run.path / 'member-1'}")
+    _refuse_others({str(part.path): part for part in parts.values()})
+    members = [cast(LogOddsRanker, load_ranker(part, part.recipe(), device)) for part in parts.values()]
+    explanations = [member.explain for member in members if member.explain is not None]
+    mean = cast(RankingEnsembleSection, recipe.model).mean
+    return EnsembleRanker(members, mean, _mean_explanation(explanations) if explanations else None)
+
+
+def ensemble_rankers(runs: Sequence[Path], out: Path, mean: Mean, *, force: bool) -> RunFolder:
+    """Writes a run of kind ``ranking_ensemble`` that holds copies of its members."""
+    folders = open_members(runs)
+    _refuse_others(dict(zip(map(str, runs), folders, strict=True)))
+    recipe = Recipe.model_validate(folders[0].recipe().model_dump() | {"model": RankingEnsembleSection(mean=mean)})
+    with combined_run(dict(zip(MEMBERS, folders, strict=False)), recipe, out, force=force) as run:
+        copy_files(folders[0], ("words.vocab",), run.path)
+        run.save_metrics({"parameters": count_parameters(load_ensemble_ranker(run, recipe).module)})
+    return RunFolder(out)
+
+
+def _refuse_others(folders: dict[str, RunFolder]) -> None:
+    """Refuses members that are no matchers."""
+    for name, folder in folders.items():
+        model = folder.recipe().model
+        if not isinstance(model, MatcherSection):
+            raise RunError(f"{name}: a run of kind {model.kind}, expected a matcher as the others of the ensemble")
+
+
+def _mean_explanation(explanations: Sequence[ExplainRanking]) -> ExplainRanking:
+    """The mean weights of those that have the same words as the first."""
+
+    def explain(questions: Sequence[Question]) -> list[WordWeights]:
+        return [_mean_weights(rows) for rows in zip(*(each(questions) for each in explanations), strict=True)]
+
+    return explain
+
+
+def _mean_weights(rows: Sequence[WordWeights]) -> WordWeights:
+    words = [word for word, _ in rows[0]]
+    weights = [[weight for _, weight in row] for row in rows if [word for word, _ in row] == words]
+    return tuple(zip(words, np.mean(weights, 0).tolist(), strict=True))
+
+
+def _mean(log_odds: Scores) -> Scores:
+    mean: Scores = log_odds.mean(0)
+    return mean

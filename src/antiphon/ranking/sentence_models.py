@@ -1,7 +1,7 @@
 """Sentence models: from padded token ids to one vector for each question and each candidate answer.
 
 Every sentence model reads questions by ``question`` and candidates by ``answer``; an answer may use the vector of
-its question.  Word vectors are fixed.  Thesis: section 4.3.
+its question.  Word vectors are fixed.  Thesis: section 3.3.
 """
 
 from dataclasses import dataclass
@@ -11,8 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from antiphon.nn.dropout import Dropout
-from antiphon.nn.recurrent import LSTM, mirror_index, take_flat, valid_positions
+from antiphon.nn.recurrent import LSTM, Dropout, mirror_index, take_flat, valid_positions
 
 Pooling = Literal["mean", "cls", "max"]
 """The mean of all states, the first state, or the maximum of each of their elements."""

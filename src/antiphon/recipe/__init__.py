@@ -1,6 +1,6 @@
 """Recipes: the settings of a run, read from TOML files and checked.
 
-``recipe_file`` reads and writes them; ``schema`` and ``model_sections`` have every setting and its default, made of
-``section``; ``kinds`` is the registry of kinds of models, ``settings`` says which settings each has, ``recipe_paths``
-keeps paths of data, and ``shipped/`` has the recipes of the package.
+``recipe_file`` reads and writes them; ``sections`` and ``model_sections`` have every setting and its default,
+``schema`` the whole and which settings each kind of model has; ``kinds`` is the registry of kinds, and ``shipped/`` has
+the recipes of the package.
 """

@@ -24,7 +24,7 @@ from antiphon.recipe.model_sections import (
     TransducerSection,
     TransformerSection,
 )
-from antiphon.recipe.section import SettingGroup
+from antiphon.recipe.sections import SettingGroup
 
 if TYPE_CHECKING:
     from torch import nn
@@ -127,19 +127,19 @@ def register(kind: Kind) -> None:
 
 
 def _neural_model() -> "type[Model]":
-    from antiphon.api.generation_models import NeuralModel
+    from antiphon.api.model import NeuralModel
 
     return NeuralModel
 
 
 def _rule_model() -> "type[Model]":
-    from antiphon.api.generation_models import RuleModel
+    from antiphon.api.model import RuleModel
 
     return RuleModel
 
 
 def _noisy_channel_model() -> "type[Model]":
-    from antiphon.api.generation_models import NoisyChannelModel
+    from antiphon.api.model import NoisyChannelModel
 
     return NoisyChannelModel
 
@@ -157,13 +157,13 @@ def _transducer() -> "Network":
 
 
 def _encoder_decoder() -> "Network":
-    from antiphon.models.encoder_decoder import EncoderDecoder
+    from antiphon.models.recurrent import EncoderDecoder
 
     return EncoderDecoder
 
 
 def _attention() -> "Network":
-    from antiphon.models.attention import Attention
+    from antiphon.models.recurrent import Attention
 
     return Attention
 
@@ -175,7 +175,7 @@ def _transformer() -> "Network":
 
 
 def _language_model() -> "Network":
-    from antiphon.models.language_model import LanguageModel
+    from antiphon.models.recurrent import LanguageModel
 
     return LanguageModel
 
@@ -193,7 +193,7 @@ def _load_ensemble() -> "Load":
 
 
 def _generation() -> "type[Task]":
-    from antiphon.training.generation_task import GenerationTask
+    from antiphon.training.task import GenerationTask
 
     return GenerationTask
 
@@ -217,7 +217,7 @@ def _count_overlap() -> "Count":
 
 
 def _check_questions() -> "Check":
-    from antiphon.ranking.question_sets import check_questions
+    from antiphon.ranking.matching_task import check_questions
 
     return check_questions
 
@@ -265,7 +265,7 @@ def _overlap_ranker() -> "Rank":
 
 
 def _ensemble_ranker() -> "Rank":
-    from antiphon.ranking.ensemble_rankers import load_ensemble_ranker
+    from antiphon.ranking.saved_rankers import load_ensemble_ranker
 
     return load_ensemble_ranker
 

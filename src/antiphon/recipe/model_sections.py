@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from antiphon.recipe.section import Section, Width
+from antiphon.recipe.sections import Section, Width
 
 Dropout = Annotated[float, Field(ge=0, le=0.99)]
 Heads = Annotated[int, Field(gt=0, le=256)]
@@ -130,7 +130,7 @@ class TransducerSection(TokenModelSection):
     """Hidden size of a transformer's feed-forward networks; unset: 4 times ``hidden_size``."""
     transition: Literal["geometric", "neural"] = "neural"
     """Probability of writing: a constant estimated from lengths, or predicted by a network."""
-    final_emit: Literal["learned", "forced"] = "learned"
+    final_write: Literal["learned", "forced"] = "learned"
     """Probability of writing once the source is read: the network's, or 1."""
     context: Literal["none", "attention"] | None = None
     """What of the source each output position sees besides its row; unset: all, if words are read both ways."""

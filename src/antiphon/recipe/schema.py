@@ -1,189 +1,36 @@
-"""The settings of a recipe: what can be set, and its default.
+"""Recipes, and which settings each kind of model has; those of other kinds are refused by name, or dropped.
 
-Every default lives here, or in ``model_sections.py`` for the section ``model``, and nowhere else. Models, search and
-training take plain keyword arguments; ``runs/build.py`` hands them over.
+The section ``model`` has a class for each kind; settings of other sections are marked by the group they belong to.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from operator import attrgetter
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from pydantic import BeforeValidator, Field, PlainValidator, SerializeAsAny, ValidationError, model_validator
+from pydantic import BaseModel, PlainValidator, SerializeAsAny, ValidationError, model_validator
+from pydantic.fields import FieldInfo
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from antiphon.recipe.kinds import KINDS
+from antiphon.exceptions import RecipeError
+from antiphon.recipe.kinds import KINDS, Kind
 from antiphon.recipe.model_sections import ModelSection, TransducerSection
-from antiphon.recipe.section import Hypotheses, Nats, Positive, Section, UsedBy, Weight, check_texts
-from antiphon.torch_free.readers import SOURCE_TARGET_FEATURES, ColumnOrder
+from antiphon.recipe.sections import DataSection, SearchSection, Section, TokenKind, TrainSection, UsedBy, check_texts
 
-TokenKind = Literal["chars", "words", "sentencepiece"]
-MetricName = Literal[
-    "perplexity",
-    "accuracy",
-    "edit_distance",
-    "phoneme_error_rate",
-    "word_error_rate",
-    "bleu",
-    "chrf",
-    "rouge1",
-    "rouge2",
-    "rougeL",
-    "retained_f1",
-    "map",
-    "mrr",
-    "p_at_1",
-]
-MAX_LENGTH_RATIO, MAX_LENGTH_EXTRA = 100.0, 10**4
-"""The highest limits on the length of outputs."""
 DEFAULT_KIND = TransducerSection().kind
 """The kind of a recipe that names none."""
-
-
-class DataSection(Section):
-    """Where pairs come from and how text is tokenised."""
-
-    train: Path | tuple[Path, Path] | None = None
-    """Pairs to learn from: a TSV file, or a list of two parallel text files."""
-    dev: Path | tuple[Path, Path] | None = None
-    """Held-out pairs that select the best epoch."""
-    test: Path | tuple[Path, Path] | None = None
-    """Pairs to evaluate on after training; optional."""
-    unpaired: Annotated[tuple[Path, ...], BeforeValidator(lambda given: _as_list(given)), UsedBy("targets")] = ()
-    """Further targets for a language model: a text file or a list of them, one sequence per line."""
-    vocab_from: Annotated[Path | None, UsedBy("batches")] = None
-    """A run whose vocabularies to use, so that models can be combined."""
-    cache: Path | None = None
-    """A folder that caches encoded data, so that the next training on the same files starts at once."""
-    swap: Annotated[bool, UsedBy("pairs")] = False
-    """Learn to map targets to sources; other settings still describe the file as it is."""
-    columns: Annotated[ColumnOrder, UsedBy("pairs")] = SOURCE_TARGET_FEATURES
-    """The order of the columns; in files without features, that of the other two."""
-    features: Annotated[bool | None, UsedBy("pairs")] = None
-    """Read the column of features; unset: if the training file has three columns."""
-    questions: Annotated[Literal["all", "answerable", "mixed"], UsedBy("questions")] = "all"
-    """Training questions that are used: all, those with a right candidate, or with both a right and a wrong one."""
-    vectors: Annotated[Path | None, UsedBy("vectors")] = None
-    """Word vectors for answer selection: GloVe or word2vec text, word2vec binary (.bin), or npz."""
-    more_words: Annotated[int, Field(ge=0, le=10**9), UsedBy("vectors")] = 50_000
-    """Words kept from the start of the vectors file besides those of the data, for use in new questions."""
-
-    source_tokens: Annotated[TokenKind, UsedBy("pairs")] = "chars"
-    """Tokens of the source column: characters, space-separated words, or SentencePiece subwords."""
-    target_tokens: Annotated[TokenKind, UsedBy("pairs")] = "chars"
-    """Tokens of the target column."""
-    source_sentencepiece: Annotated[Path | None, UsedBy("pairs")] = None
-    """An existing SentencePiece model for the source column; unset: one is trained."""
-    target_sentencepiece: Annotated[Path | None, UsedBy("pairs")] = None
-    """An existing SentencePiece model for the target column; unset: one is trained."""
-    sentencepiece_size: Annotated[int, Field(gt=0, le=10**6), UsedBy("pairs")] = 8000
-    """Vocabulary size of a SentencePiece model trained here."""
-
-    nfc: bool = False
-    """Compose characters to Unicode NFC."""
-    lowercase: bool = False
-    """Lower-case all text."""
-    digits_to_hash: bool = False
-    """Replace every digit by #."""
-    split_punctuation: bool = False
-    """Split punctuation from words, for text that is not tokenised."""
-    split_hangul: bool | None = None
-    """Take syllables of Hangul apart into letters (jamo); unset: where tokens are characters."""
-    min_count: Annotated[Positive, UsedBy("pairs")] = 1
-    """Tokens seen less often in training become unknown."""
-    max_source_length: Annotated[Positive | None, UsedBy("batches")] = None
-    """Tokens of the longest source kept for training."""
-    max_target_length: Annotated[Positive | None, UsedBy("batches")] = None
-    """Tokens of the longest target kept for training."""
-    max_cells: Annotated[Positive | None, UsedBy("batches")] = None
-    """Largest product of both lengths kept for training."""
-
-
-class TrainSection(Section):
-    """Training."""
-
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
-    """Random seed of initial weights, dropout and batch order."""
-    max_epochs: Positive | None = None
-    """Maximum number of epochs; unset: from ``max_updates`` and ``min_passes``."""
-    max_updates: Positive = 6_000
-    """Updates of a run if ``max_epochs`` is unset; more for large data, see ``min_passes``."""
-    min_passes: Positive = 40
-    """Minimum number of passes over the training pairs, if ``max_epochs`` is unset."""
-    passes: Positive | None = None
-    """Passes over the training pairs in an epoch; unset: as few as give it 100 updates, for many pairs 1."""
-    patience: Positive | None = None
-    """Epochs without a better dev metric that end training; unset: a fifth, half if the rate falls, at least 10."""
-    dev_metric: MetricName = "perplexity"
-    """The metric that selects the best epoch; perplexity needs no search."""
-    dev_beam: Hypotheses = 1
-    """Beam size in training, if the dev metric needs predictions."""
-    batch_size: Annotated[int, Field(gt=0, le=10**6)] = 32
-    """Maximum number of pairs in a batch."""
-    max_batch_cells: Positive = 100_000
-    """Maximum of pairs * longest source * longest target in a batch."""
-    learning_rate: Annotated[float, Field(gt=0, le=1000)] | None = None
-    """Peak learning rate; unset: 0.001, for a transformer times the square root of 256 / ``model.hidden_size``."""
-    optimiser: Literal["adam", "adagrad"] = "adam"
-    """The optimiser."""
-    l2: Annotated[float, Field(ge=0, le=1000)] = 0.0
-    """L2 penalty: this times half the squared weights is added to the mean loss of a batch."""
-    final_learning_rate_ratio: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Ratio of the final to the peak learning rate, on a cosine curve; 1: constant."""
-    warmup_updates: Annotated[int, Field(ge=0, le=10**9)] | None = None
-    """Updates of linear learning-rate warm-up, before the curve falls; unset: 2 epochs of a transformer, else none."""
-    label_smoothing: Annotated[Annotated[float, Field(ge=0, le=0.99)] | None, UsedBy("tokens")] = None
-    """Fraction of the target's probability that is spread over all tokens; unset: 0.1 for kind transformer, else 0."""
-    listwise_weight: Annotated[float, Field(ge=0, le=1e6), UsedBy("questions")] = 0.0
-    """Weight of a softmax over the candidates of a question, added to the loss of each pair (listwise); 0: none."""
-    hallucination: Annotated[float, Field(ge=0, le=1)] | None = None
-    """Fraction of the pairs whose shared letters are made up; unset: up to a half, for few inflected words."""
-    clip: Annotated[float, Field(gt=0, le=1e9)] = 5.0
-    """Maximum gradient norm."""
-    precision: Literal["float32", "tf32", "bfloat16"] = "tf32"
-    """Of matrix products: tf32 on GPUs that have it, else float32; bfloat16 except in lattice, losses and weights."""
-    ema_decay: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """EMA decay of the evaluated weights, lower in the first updates; 0 turns it off."""
-    checkpoint_minutes: Annotated[float, Field(gt=0, le=10**6)] = 10.0
-    """Minutes between checkpoints within an epoch, besides those at the end of each epoch."""
-    log: Literal["tensorboard"] | None = None
-    """Log metrics for TensorBoard in the run folder; needs the extra log."""
-
-
-class SearchSection(Section):
-    """How outputs are searched."""
-
-    over: Annotated[Literal["outputs", "paths"], UsedBy("paths")] = "outputs"
-    """Search for outputs, alignments summed out; or, as in the thesis, for outputs with their best alignments."""
-    beam: Hypotheses = 10
-    """Hypotheses kept at every step; 1 is greedy search. Over paths: for each input position."""
-    proposals: Annotated[Hypotheses, UsedBy("rescoring")] = 10
-    """Extensions per step that a noisy channel rescores, at least ``beam``."""
-    direct_outputs: Annotated[Annotated[int, Field(ge=0, le=1000)] | None, UsedBy("rescoring")] = None
-    """Outputs of the direct model's own search that a noisy channel ranks with those it finds; unset: ``beam``."""
-    ensemble: Annotated[Literal["probabilities", "logs"], UsedBy("members")] = "probabilities"
-    """What an ensemble averages: the members' probabilities of the next token, or their logs."""
-    weights: Annotated[tuple[Weight, Weight, Weight, Weight], UsedBy("rescoring")] = (1.0, 0.5, 0.5, 0.5)
-    """Weights of a noisy channel: direct model, channel model, language model, length."""
-    channel_prefix: Annotated[Literal["last", "anywhere"], UsedBy("rescoring")] = "last"
-    """In an unfinished output, the channel aligns the last input token to the last output token, or to any."""
-    threshold: Annotated[float, Field(gt=0, le=1e6)] = 8.0
-    """Hypotheses more than this many nats behind the best are pruned (beam threshold)."""
-    commit_margin: Annotated[Nats, UsedBy("streams")] = 1.0
-    """A stream writes the prefix shared by all outputs at most this many nats behind the best; lower writes sooner."""
-    max_length_ratio: Annotated[float, Field(gt=0, le=MAX_LENGTH_RATIO)] | None = None
-    """Maximum length of outputs as a multiple of the input's, and ``max_length_extra`` more; unset: by the data."""
-    max_length_extra: Annotated[int, Field(gt=0, le=MAX_LENGTH_EXTRA)] | None = None
-    """Tokens that outputs may have beyond ``max_length_ratio`` times the length of the input; unset: by the data."""
-    length_normalisation: Annotated[float, Field(ge=0, le=10)] = 0.0
-    """Finished outputs are ranked by log probability / length ** this; 0: by the log probability itself."""
-    rule_weight: Annotated[float, Field(ge=0, le=1)] | None = None
-    """Weight of suffix rules beside a network that inflects words; unset: fitted on dev. 0: no rules."""
-    length_bias: Annotated[float, Field(ge=-1000, le=1000)] = 0.0
-    """Added to the log probability for every token of an output."""
-    replace_unknown: Annotated[bool, UsedBy("attention")] = False
-    """Write words outside the vocabulary: as the source words with the largest attention weights."""
-    batch_size: Annotated[int, Field(gt=0, le=10**4)] = 32
-    """Inputs decoded at once."""
+Key = tuple[str, str]
+"""A section and a name in it."""
+_CHOSEN_FOR_LSTMS: tuple[Key, ...] = (("train", "learning_rate"), ("train", "warmup_updates"))
+"""Settings of a recipe that are dropped where ``--set`` makes its model a transformer."""
+STRICT_SECTIONS = ("model", "data")
+"""Sections in which settings of other kinds are refused; in other sections they are ignored."""
+_SHORTEST_WORD = 3
+"""Letters that a word needs to be searched for in keys."""
+_NAMES: dict[Any, str] = {str: "text", int: "whole number", float: "number", bool: "true or false", Path: "path"}
 
 
 class Recipe(Section):
@@ -246,6 +93,205 @@ def _parse_model(given: Any) -> ModelSection:
     return KINDS[kind].section.model_validate(given)
 
 
-def _as_list(given: Any) -> Any:
-    """A single path as a list."""
-    return [given] if isinstance(given, str | Path) else given
+def section_fields(section: str, kind: Kind) -> dict[str, FieldInfo]:
+    """The settings of a section, of ``model`` those of a kind."""
+    if section == "model":
+        return kind.section.model_fields
+    settings = Recipe.model_fields[section].annotation
+    assert isinstance(settings, type)
+    assert issubclass(settings, BaseModel)
+    return settings.model_fields
+
+
+def settings_of(kind: Kind) -> Iterator[tuple[Key, FieldInfo]]:
+    """Every setting that applies to a kind."""
+    for section, whole in Recipe.model_fields.items():
+        for name, field in section_fields(section, kind).items():
+            if _is_used(whole, kind) and _is_used(field, kind):
+                yield (section, name), field
+
+
+def kinds_with(key: Key) -> list[str]:
+    """The names of the kinds that have a setting."""
+    return [name for name, kind in KINDS.items() if _has(kind, key)]
+
+
+def drop_unused(table: Mapping[str, Any], changes: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """A recipe table without the settings that the kind set in ``changes`` does not have, and the keys dropped.
+
+    If the kind does not change, everything stays, valid or not.
+    """
+    kind_in_file = kind_in(table.get("model"))
+    kind = kind_in({"kind": kind_in_file, **_section(changes, "model")})
+    dropped = unused_settings(kind, table) if kind != kind_in_file else []
+    return without(table, dropped), [f"{section}.{name}" for section, name in dropped]
+
+
+def drop_lstm_rates(table: Mapping[str, Any], changes: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """A recipe table without learning rates chosen for LSTMs where ``changes`` make it a transformer's, and the keys.
+
+    A rate and warm-up that suit LSTMs may keep a transformer from learning.
+    """
+    model = _section(table, "model")
+    if _needs_warmup(model) or not _needs_warmup({**model, **_section(changes, "model")}):
+        return dict(table), []
+    dropped = [key for key in _CHOSEN_FOR_LSTMS if key[1] in _section(table, key[0])]
+    return without(table, dropped), [f"{section}.{name}" for section, name in dropped]
+
+
+def unused_settings(kind: object, table: Mapping[str, Any]) -> list[Key]:
+    """The keys of a nested table that other kinds have and this one does not; empty for an unknown kind."""
+    if not isinstance(kind, str) or kind not in KINDS:
+        return []
+    keys = [(section, name) for section in STRICT_SECTIONS for name in _section(table, section)]
+    return [key for key in keys if not _has(KINDS[kind], key) and kinds_with(key)]
+
+
+def without(table: Mapping[str, Any], keys: Iterable[Key]) -> dict[str, Any]:
+    """A nested table without some of its keys."""
+    left = {section: dict(values) if isinstance(values, Mapping) else values for section, values in table.items()}
+    for section, name in keys:
+        del left[section][name]
+    return left
+
+
+def changed_settings(table: Mapping[str, Any], recipe: Recipe) -> dict[str, Any]:
+    """The nested table of a recipe without the keys that have their default."""
+    default = Recipe(model=KINDS[recipe.model.kind].section(kind=recipe.model.kind))
+    values = (
+        (key, attrgetter(".".join(key))) for key in ((section, name) for section in table for name in table[section])
+    )
+    return without(table, [key for key, value in values if value(recipe) == value(default)])
+
+
+def refuse_unused(
+    kind: Any, table: Mapping[str, Any], where: str, changed: Mapping[tuple[str, ...], str] | None = None
+) -> None:
+    """Refuses keys of a nested table that a kind does not have, by name; ``changed`` or ``where`` is their origin."""
+    problems = [
+        f"{(changed or {}).get(key, where)}: {'.'.join(key)}: kind {kind} has no such setting; {_hint(kind, key)}"
+        for key in unused_settings(kind, table)
+    ]
+    if problems:
+        raise RecipeError("\n".join(problems))
+
+
+def refuse_other_searches(kind: str, names: Iterable[str], where: str) -> None:
+    """Refuses settings of the section ``search`` that do not apply to a kind; ``where`` is their origin."""
+    for name in names:
+        owners = [each for each in KINDS if ("search", name) in dict(settings_of(KINDS[each]))]
+        if owners and kind not in owners:
+            raise RecipeError(
+                f"{where}: search.{name}: kind {kind} has no such setting; it belongs to {', '.join(owners)}"
+            )
+
+
+def _needs_warmup(model: Mapping[str, Any]) -> bool:
+    """Whether a section ``model``, not checked yet, is that of a transformer."""
+    kind = kind_in(model)
+    return isinstance(kind, str) and kind in KINDS and KINDS[kind].section.model_construct(**model).needs_warmup
+
+
+def _section(table: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    section = table.get(name)
+    return section if isinstance(section, Mapping) else {}
+
+
+def _has(kind: Kind, key: Key) -> bool:
+    field = section_fields(key[0], kind).get(key[1])
+    return field is not None and _is_used(field, kind)
+
+
+def _is_used(field: FieldInfo, kind: Kind) -> bool:
+    return all(mark.group in kind.uses for mark in field.metadata if isinstance(mark, UsedBy))
+
+
+def _hint(kind: str, key: Key) -> str:
+    if key[0] == "data":
+        return f"it belongs to {', '.join(kinds_with(key))}"
+    names = [name for name in KINDS[kind].section.model_fields if name != "kind"]
+    return f"it has {', '.join(names) or 'none in the section model'}"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A setting: its key, such as ``train.seed``, its type, default and meaning, and which kinds have it.
+
+    ``kinds`` is empty where all kinds accept it.
+    """
+
+    key: str
+    type: str
+    default: str
+    meaning: str
+    kinds: tuple[str, ...] = ()
+
+
+def all_settings() -> Iterator[Setting]:
+    """Every setting, section by section; one whose default differs between kinds comes once for each default."""
+    by_setting: dict[Setting, list[str]] = {}
+    for name, kind in KINDS.items():
+        for key, field in settings_of(kind):
+            by_setting.setdefault(_describe(*key, field), []).append(name)
+    order = list(Recipe.model_fields)
+    for setting, kinds in sorted(by_setting.items(), key=lambda each: order.index(each[0].key.partition(".")[0])):
+        accepted_by_all = len(kinds) == len(KINDS) or not setting.key.startswith(STRICT_SECTIONS)
+        yield setting if accepted_by_all else replace(setting, kinds=tuple(kinds))
+
+
+def _describe(section: str, name: str, field: FieldInfo) -> Setting:
+    if (section, name) == ("model", "kind"):
+        meaning = ModelSection.model_fields["kind"].description or ""
+        return Setting("model.kind", " | ".join(KINDS), DEFAULT_KIND, meaning)
+    default = "unset" if field.default is None else str(field.default).lower()
+    return Setting(f"{section}.{name}", _type_of(field), default, field.description or "")
+
+
+def find_settings(key: str) -> list[Setting]:
+    """The setting of a key, those of a section, or all whose key contains the word; else an error with the nearest."""
+    settings = list(all_settings())
+    found = [each for each in settings if key in (each.key, each.key.partition(".")[0])]
+    found = found or [each for each in settings if len(key) >= _SHORTEST_WORD and key.lower() in each.key]
+    if found:
+        return found
+    near = get_close_matches(key, dict.fromkeys(each.key for each in settings), n=3)
+    hint = (
+        f"did you mean {' or '.join(near)}?" if near else f"expected a key or one of {', '.join(Recipe.model_fields)}"
+    )
+    raise RecipeError(f"{key}: no such setting, {hint}")
+
+
+def _type_of(setting: FieldInfo) -> str:
+    """The type of a setting in words, with its bounds."""
+    return _name(setting.annotation) + _bounds(setting.metadata)
+
+
+def _name(annotation: Any) -> str:
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _name(arguments[0]) + _bounds(arguments[1:])
+    if origin is Literal:
+        return " | ".join(map(str, arguments))
+    if origin in (Union, UnionType):
+        return " | ".join(_name(each) for each in arguments if each is not NoneType)
+    if origin is tuple:
+        return _tuple_name(arguments)
+    return _NAMES.get(annotation, str(annotation))
+
+
+def _tuple_name(arguments: tuple[Any, ...]) -> str:
+    if arguments[-1] is Ellipsis:
+        return f"list of {_name(arguments[0])}s"
+    return f"list of {len(arguments)} {_name(get_args(arguments[0])[0] if get_args(arguments[0]) else arguments[0])}s"
+
+
+def _bounds(metadata: Any) -> str:
+    signs = {"gt": "> {}", "ge": ">= {}", "lt": "< {}", "le": "<= {}"}
+    constraints = [part for each in metadata for part in getattr(each, "metadata", [each])]
+    found = [
+        sign.format(f"{getattr(constraint, name):g}")
+        for constraint in constraints
+        for name, sign in signs.items()
+        if getattr(constraint, name, None) is not None
+    ]
+    return f" ({', '.join(found)})" if found else ""

@@ -1,11 +1,14 @@
-"""Error reports: mistakes, accuracy of groups, frequent edits, and the difference to another model."""
+"""Error reports: mistakes, accuracy of groups, frequent edits, differences; as text, Markdown, TSV and JSON lines."""
 
+import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
-from antiphon.metrics.breakdown import Edit, Group
+from antiphon.metrics.breakdown import By, Edit, Group
+from antiphon.report.tables import Cell, Section, as_markdown, as_text, as_tsv, format_metric
+from antiphon.terminal import count_of
 
 
 @dataclass(frozen=True)
@@ -133,3 +136,167 @@ class Suspect(ReportedPair):
 
 def _dicts(rows: Sequence[ReportedPair]) -> list[dict[str, Any]]:
     return [row.to_dict() for row in rows]
+
+
+ErrorFormat = Literal["text", "tsv", "markdown", "jsonl"]
+_GROUPS_SHOWN = 20
+"""Rows of a table of groups, unless its kind was requested."""
+_EDITS_SHOWN = 20
+_TITLES = {
+    "feature": "by feature",
+    "tag": "by tag",
+    "length": "by source length",
+    "unseen": "by symbols never seen in training",
+}
+_MISTAKE_HEADER = (
+    *("where", "source", "features", "reference", "output"),
+    *("probability", "reference_probability", "alignment", "unseen"),
+)
+_DIFFERENCE_HEADER = (
+    *("where", "source", "features", "reference", "output"),
+    *("probability", "other_output", "other_probability"),
+)
+_SUSPECT_HEADER = (
+    *("where", "source", "features", "target", "log_probability_per_token"),
+    *("probability", "output", "output_probability"),
+)
+
+
+_OPTIONAL = ("alignment", "reference_probability", "other_probability", "output_probability", "where")
+"""Columns that are left out of tables in a narrow terminal, in this order."""
+
+
+def write_errors(
+    report: ErrorReport, format: ErrorFormat, names: Sequence[str], by: Sequence[By] = (), width: int | None = None
+) -> str:
+    """The report on a run, or on a run compared with another, in a format.
+
+    ``by`` are the requested groups. TSV holds one table: the requested groups, else the pairs that one of
+    two runs gets right, else the mistakes.
+    """
+    if format == "jsonl":
+        return _json_lines(_error_objects(report, names))
+    if format == "tsv":
+        return _errors_tsv(report, names, by)
+    lines, sections = list(_error_lines(report, names)), list(_error_sections(report, names, by))
+    return as_markdown(lines, sections) if format == "markdown" else as_text(lines, sections, width)
+
+
+def write_suspects(
+    suspects: Sequence[Suspect], format: ErrorFormat, name: str, pairs: int, width: int | None = None
+) -> str:
+    """The suspicious pairs of a run, among ``pairs`` pairs that were scored, in a format."""
+    if format == "jsonl":
+        return _json_lines({"type": "suspicious", **suspect.to_dict()} for suspect in suspects)
+    rows = [_cells(suspect, _SUSPECT_HEADER) for suspect in suspects]
+    if format == "tsv":
+        return as_tsv(_SUSPECT_HEADER, rows)
+    lines = [f"run {name}: the {len(suspects):,} least probable of {count_of(pairs, 'pair')}"]
+    sections = [_filled(Section("suspicious pairs", _SUSPECT_HEADER, rows))]
+    return as_markdown(lines, sections) if format == "markdown" else as_text(lines, sections, width)
+
+
+def groups_section(kind: str, groups: Sequence[Group], most: int | None = None) -> Section:
+    """The groups of a kind with all their metrics, at most ``most``."""
+    listed = groups[:most]
+    rows: list[list[Cell]] = [
+        [group.name, group.pairs, *(format_metric(name, value) for name, value in group.metrics.items())]
+        for group in listed
+    ]
+    left = len(groups) - len(listed)
+    by = "features" if kind in ("feature", "tag") else kind
+    note = f"... and {left:,} more; --by {by} shows all" if left else ""
+    return Section(_TITLES[kind], (kind, "pairs", *groups[0].metrics), rows, note)
+
+
+def group_sections(groups: Sequence[Group], asked: Iterable[str] = ()) -> Iterator[Section]:
+    """A section for every kind of group; those not requested are truncated."""
+    in_full = {kind for by in asked for kind in (("feature", "tag") if by == "features" else (by,))}
+    for kind in dict.fromkeys(group.by for group in groups):
+        members = [group for group in groups if group.by == kind]
+        yield groups_section(kind, members, None if kind in in_full else _GROUPS_SHOWN)
+
+
+def _error_lines(report: ErrorReport, names: Sequence[str]) -> Iterator[str]:
+    yield (
+        f"run {names[0]}: {report.right:,} of {count_of(report.pairs, 'pair')} right (accuracy {report.accuracy:.2f}), "
+        f"{report.wrong:,} wrong"
+    )
+    if report.against is not None:
+        against = report.against
+        yield (
+            f"against {names[1]}: both right {against.both_right:,}, only {names[0]} {against.only_this:,}, "
+            f"only {names[1]} {against.only_other:,}, neither {against.neither:,}"
+        )
+
+
+def _error_sections(report: ErrorReport, names: Sequence[str], by: Sequence[By]) -> Iterator[Section]:
+    yield from group_sections(report.groups, by)
+    if report.edits:
+        yield _edits_section(report.edits)
+    if report.against is not None:
+        yield from _difference_sections(report.against, names)
+    elif report.mistakes:
+        rows = [_cells(mistake, _MISTAKE_HEADER) for mistake in report.mistakes]
+        note = _left_note(report.wrong - len(report.mistakes))
+        yield _filled(Section("mistakes", _MISTAKE_HEADER, rows, note))
+
+
+def _edits_section(edits: Sequence[Edit]) -> Section:
+    rows = [(edit.kind, edit.wanted, edit.written, edit.count, edit.example) for edit in edits[:_EDITS_SHOWN]]
+    return Section("most frequent edits", ("edit", "wanted", "written", "count", "example"), rows)
+
+
+def _difference_sections(against: ModelDifferences, names: Sequence[str]) -> Iterator[Section]:
+    for name, rows, count in (
+        (names[0], against.won, against.only_this),
+        (names[1], against.lost, against.only_other),
+    ):
+        if rows:
+            cells = [_cells(row, _DIFFERENCE_HEADER) for row in rows]
+            yield _filled(Section(f"only {name} is right", _DIFFERENCE_HEADER, cells, _left_note(count - len(rows))))
+
+
+def _errors_tsv(report: ErrorReport, names: Sequence[str], by: Sequence[By]) -> str:
+    if by:
+        rows = [(group.by, group.name, group.pairs, group.metrics["accuracy"]) for group in report.groups]
+        return as_tsv(("by", "name", "pairs", "accuracy"), rows)
+    if report.against is None:
+        return as_tsv(_MISTAKE_HEADER, [_cells(mistake, _MISTAKE_HEADER) for mistake in report.mistakes])
+    listed = ((names[0], report.against.won), (names[1], report.against.lost))
+    differences = [(name, *_cells(row, _DIFFERENCE_HEADER)) for name, rows in listed for row in rows]
+    return as_tsv(("right", *_DIFFERENCE_HEADER), differences)
+
+
+def _error_objects(report: ErrorReport, names: Sequence[str]) -> Iterator[dict[str, Any]]:
+    yield {"type": "summary", "runs": list(names), **report.summary()}
+    for mistake in report.mistakes:
+        yield {"type": "mistake", **mistake.to_dict()}
+    if report.against is not None:
+        for name, rows in zip(names, (report.against.won, report.against.lost), strict=True):
+            for row in rows:
+                yield {"type": "difference", "right": name, **row.to_dict()}
+
+
+def _cells(row: ReportedPair, header: Sequence[str]) -> list[Cell]:
+    """The named fields of a row; features as they are written in files, other lists with spaces between."""
+    values = ((name, getattr(row, name)) for name in header)
+    return [(";" if name == "features" else " ").join(v) if isinstance(v, tuple) else v for name, v in values]
+
+
+def _filled(section: Section) -> Section:
+    """The section without empty columns and with readable column names."""
+    kept = [
+        column for column in range(len(section.header)) if any(row[column] not in (None, "") for row in section.rows)
+    ]
+    rows = [[row[column] for column in kept] for row in section.rows]
+    header, optional = ([name.replace("_", " ") for name in names] for names in (section.header, _OPTIONAL))
+    return Section(section.title, [header[column] for column in kept], rows, section.note, optional)
+
+
+def _left_note(left: int) -> str:
+    return f"... and {left:,} more; --most 0 shows all" if left > 0 else ""
+
+
+def _json_lines(objects: Iterable[dict[str, Any]]) -> str:
+    return "".join(json.dumps(each, ensure_ascii=False) + "\n" for each in objects)

@@ -12,7 +12,7 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from antiphon.console import WIDTH_OF_FILES, PlainConsole
-from antiphon.metrics.ranking_metrics import RANKING_METRICS
+from antiphon.metrics.output_metrics import RANKING_METRICS
 from antiphon.terminal import count_of, one_line
 
 if TYPE_CHECKING:

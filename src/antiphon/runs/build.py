@@ -7,7 +7,8 @@ from antiphon.data.corpus import LengthLimits
 from antiphon.exceptions import RecipeError
 from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.model_sections import ModelSection, TransducerSection
-from antiphon.recipe.schema import DataSection, Recipe, SearchSection, token_kinds
+from antiphon.recipe.schema import Recipe, token_kinds
+from antiphon.recipe.sections import DataSection, SearchSection
 from antiphon.torch_free.codec import NO_FEATURES, Normalisation, PairCodec
 from antiphon.torch_free.hypothesis import BeamSettings, Search
 from antiphon.torch_free.vocab import Vocab
@@ -16,14 +17,14 @@ LENGTH_RATIO, LENGTH_EXTRA = 2.0, 10
 """Limits on the length of outputs, unless the training pairs need higher ones."""
 
 
-def build_model(settings: ModelSection, codec: PairCodec, *, emit_probability: float = 0.5) -> nn.Module:
+def build_model(settings: ModelSection, codec: PairCodec, *, write_probability: float = 0.5) -> nn.Module:
     """An untrained model of the recipe's kind for the codec's vocabularies, with all settings that the kind has.
 
-    ``emit_probability`` is the initial value of a constant transition.
+    ``write_probability`` is the initial value of a constant transition.
     """
     given = settings.arguments()
     if isinstance(settings, TransducerSection):
-        given["emit_probability"] = emit_probability
+        given["write_probability"] = write_probability
     feature_size = 0 if codec.features == NO_FEATURES else len(codec.features)
     network = KINDS[settings.kind].network
     assert network is not None

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from antiphon.exceptions import RunError
 from antiphon.models.ensemble_model import Ensemble, Mean, MemberIds
-from antiphon.models.language_model import LanguageModel
 from antiphon.models.noisy_channel import NoisyChannel
+from antiphon.models.recurrent import LanguageModel
 from antiphon.models.transducer import Transducer
 from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.model_sections import (
@@ -20,7 +20,8 @@ from antiphon.recipe.model_sections import (
     NoisyChannelSection,
     TransducerSection,
 )
-from antiphon.recipe.schema import Recipe, SearchSection, token_kinds
+from antiphon.recipe.schema import Recipe, token_kinds
+from antiphon.recipe.sections import SearchSection
 from antiphon.runs.build import build_normalisation, count_parameters, map_ids
 from antiphon.runs.copies import copy_files, copy_part, copy_vocabs
 from antiphon.runs.run_folder import RunFolder, load_any_network, locked_folder, new_run, refuse_inside

@@ -7,13 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from antiphon.exceptions import RunError
-from antiphon.recipe.recipe_file import as_table
-from antiphon.recipe.recipe_paths import without_paths
+from antiphon.recipe.recipe_file import as_table, without_paths
 from antiphon.runs.run_folder import RunFolder, refuse_inside
-from antiphon.storage.commit import seal_run
-from antiphon.storage.manifest import PREDICTION_FILES
+from antiphon.storage.manifest import PREDICTION_FILES, seal_run
 from antiphon.storage.packed_run import is_packed_run, pack_folder, temporary_folder
-from antiphon.storage.verified_files import digest_file
+from antiphon.storage.staging import digest_file
 
 
 def copy_run(run: RunFolder, target: Path) -> None:

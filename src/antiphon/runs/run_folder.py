@@ -26,12 +26,20 @@ from typing import TYPE_CHECKING, Any
 from antiphon.exceptions import RunError, is_disk_full
 from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.model_sections import TransducerSection
-from antiphon.recipe.recipe_file import parse_recipe, parse_toml, save_recipe
-from antiphon.recipe.recipe_paths import paths_in_run
-from antiphon.recipe.schema import Recipe, TokenKind, token_kinds
+from antiphon.recipe.recipe_file import parse_recipe, parse_toml, paths_in_run, save_recipe
+from antiphon.recipe.schema import Recipe, token_kinds
+from antiphon.recipe.sections import TokenKind
 from antiphon.storage.atomic import final_location, locked, resolved
-from antiphon.storage.commit import changed_run, check_new_run, commit_new_run, recover
-from antiphon.storage.manifest import MANIFEST, PARTS, holds_run, read_verified
+from antiphon.storage.manifest import (
+    MANIFEST,
+    PARTS,
+    changed_run,
+    check_new_run,
+    commit_new_run,
+    holds_run,
+    read_verified,
+    recover,
+)
 from antiphon.storage.packed_run import UnpackedRun, unpacked_run
 from antiphon.storage.staging import staged_folder, staging_folder
 from antiphon.torch_free.codec import (

@@ -7,10 +7,10 @@ from typing import Any, cast
 import torch
 
 from antiphon.api import Alignment, Candidate, Model, Prediction
-from antiphon.api.generation_models import NeuralModel
+from antiphon.api.model import NeuralModel
 from antiphon.data.batch import Batch
 from antiphon.exceptions import InputError
-from antiphon.models.language_model import LanguageModel
+from antiphon.models.recurrent import LanguageModel
 from antiphon.torch_free.hypothesis import Weights
 from antiphon.torch_free.inputs import as_features, check_features
 from antiphon.torch_free.readers import Source

@@ -22,17 +22,17 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from antiphon.api import Model, PredictOptions
-from antiphon.api.generation_models import NeuralModel
+from antiphon.api.model import NeuralModel
 from antiphon.data.batch import Batch
-from antiphon.decode.allowed_tokens import never_written
 from antiphon.decode.noisy_channel import search_with_pruned
 from antiphon.exceptions import InputError
 from antiphon.lattice import Posteriors, best_path, log_marginal, posteriors
-from antiphon.lattice.marginal import forward_along
 from antiphon.lattice.moves import IMPOSSIBLE
+from antiphon.lattice.paths import forward_along
+from antiphon.models.left_to_right import never_written
 from antiphon.models.noisy_channel import NoisyChannel
 from antiphon.models.transducer import Transducer
-from antiphon.nn.cell_factors import CellFactors
+from antiphon.models.transducer_network import CellFactors
 from antiphon.nn.copying import add_row_copy
 from antiphon.runs.build import build_beam
 from antiphon.serve.answers import candidate_answer
@@ -83,8 +83,8 @@ class LatticeView:
         self.target = CellFactors(target.logits[0], target.transition[0])
         log_odds = transducer.emit_log_odds(source.transition[:, :rows], target.transition)[0] + given.emit_bias
         in_last_row = (torch.arange(rows, device=log_odds.device) == rows - 1)[:, None] & given.ended
-        log_emit, log_shift = (each.double() for each in transducer.split_odds(log_odds, in_last_row))
-        self.log_emit, self.log_shift = log_emit, log_shift
+        log_emit, log_read = (each.double() for each in transducer.split_odds(log_odds, in_last_row))
+        self.log_emit, self.log_read = log_emit, log_read
         self.target_ids: list[int] = batch.target[0].tolist()
         self.log_token = self._log_token_probs()
 
@@ -111,9 +111,9 @@ class LatticeView:
         """The arguments of the functions of ``antiphon.lattice``: log scores of both moves, and both lengths."""
         log_write = self.log_emit + self.log_token
         if not self.given.ended:  # the last move leaves the last row instead of writing the end symbol
-            log_write[:, -1] = self.log_shift[:, -1]
+            log_write[:, -1] = self.log_read[:, -1]
         source_lengths, target_lengths = (torch.tensor([n], device=log_write.device) for n in log_write.shape)
-        return log_write[None], self.log_shift[None], source_lengths, target_lengths
+        return log_write[None], self.log_read[None], source_lengths, target_lengths
 
     @cached_property
     def posterior(self) -> Posteriors:
@@ -139,9 +139,9 @@ class LatticeView:
         arrive[0] = 0.0
         ready, read_on = [], []
         for column in range(self.log_emit.shape[1]):
-            forward = forward_along(arrive - arrive.logsumexp(0), self.log_shift[:, column])
+            forward = forward_along(arrive - arrive.logsumexp(0), self.log_read[:, column])
             ready.append(forward + self.log_emit[:, column])
-            read_on.append(0.0 if self.given.ended else (forward[-1] + self.log_shift[-1, column]).exp().item())
+            read_on.append(0.0 if self.given.ended else (forward[-1] + self.log_read[-1, column]).exp().item())
             arrive = ready[-1] + self.log_token[:, column]
         return torch.stack(ready, 1), read_on
 

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from antiphon.api import Model, NoisyChannelModel, PredictOptions, RankingModel
-from antiphon.api.generation_models import NeuralModel
+from antiphon.api.model import NeuralModel
 from antiphon.exceptions import AntiphonError
-from antiphon.ranking.question_files import Answer, Question, read_questions
+from antiphon.ranking.questions import Answer, Question, read_questions
 from antiphon.ranking.rankers import LogOddsRanker
-from antiphon.recipe.schema import TokenKind, token_kinds
+from antiphon.recipe.schema import token_kinds
+from antiphon.recipe.sections import TokenKind
 from antiphon.serve.answers import tokens_answer
 from antiphon.serve.lattice_view import transducer_of
 from antiphon.serve.streams import OpenStream, StreamPool, StreamSearch, StreamStep

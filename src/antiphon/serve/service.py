@@ -8,8 +8,8 @@ from weakref import WeakValueDictionary
 
 from antiphon import __version__
 from antiphon.api import Model, Prediction, PredictOptions, RankingModel
-from antiphon.api.generation_models import NeuralModel
-from antiphon.ranking.question_files import Answer, Question
+from antiphon.api.model import NeuralModel
+from antiphon.ranking.questions import Answer, Question
 from antiphon.serve.answers import alignment_answer, features_of, prediction_answer, score_answers, tokens_answer
 from antiphon.serve.batcher import Batcher, Compute, StoppingError
 from antiphon.serve.guards import RefusedError

@@ -32,7 +32,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from antiphon.exceptions import RunError
 from antiphon.metrics.output_metrics import LOWER_IS_BETTER
 from antiphon.settings_search.search_space import SearchSpace
-from antiphon.training.trial_report import EpochReport
+from antiphon.training.callback import EpochReport
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 warnings.filterwarnings("ignore", category=ExperimentalWarning)  # heartbeats

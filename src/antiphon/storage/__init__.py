@@ -1,13 +1,12 @@
 """Run folders on disk: written atomically, by one writer at a time, and verified when read.
 
-A change of a run, under the lock of its folder, is made by ``commit`` in three steps:
+A change of a run, under the lock of its folder, is made in three steps:
 
 1. New files are written into a scratch folder inside the run, which other processes ignore (``atomic``, ``staging``).
 2. Replacing ``manifest.json``, which then lists them, commits the change: before it the run is the old one, after it
    the new one (``manifest``).
 3. The files are moved into place (``staging``). If that is interrupted, readers find them in the scratch folder, and
-   the next writer that may change the run moves them (``commit.recover``). No symbolic link is followed
-   (``verified_files``).
+   the next writer that may change the run moves them (``manifest.recover``). No symbolic link is followed.
 
 ``tensors`` has weights, checked by their header before memory is allocated; ``packed_run`` a run as one zip file.
 """

@@ -5,25 +5,36 @@
 
 A change of the run is committed by replacing the manifest. While its new files are moved into place (``staging``),
 ``removed`` is the list of files that are to be deleted. ``sha256`` is the digest of the manifest itself without this
-key.
+key. Nothing is changed, recovered or cleaned up before it is certain that the command may write: that there is no run,
+that ``force`` allows to replace it, or that every file of it was verified.
 """
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from antiphon.exceptions import RunError
-from antiphon.storage.atomic import write_atomically
-from antiphon.storage.staging import digest_listed, is_being_moved, staged_folder
-from antiphon.storage.verified_files import (
+from antiphon.storage.atomic import STAGED, sweep, write_atomically
+from antiphon.storage.staging import (
     Entry,
     check_format,
+    commit_staged,
+    digest_file,
+    digest_listed,
+    discard_staged,
+    is_being_moved,
     open_regular,
     parse_entries,
     parse_sealed,
+    put_in_place,
+    refuse_links,
     render_sealed,
+    staged_folder,
+    staging_folder,
+    synced_files,
 )
 
 MANIFEST = "manifest.json"
@@ -186,3 +197,121 @@ def _parse(table: Mapping[str, Any]) -> Manifest:
     if unknown:
         raise ValueError(f"it names {unknown[0]!r}")
     return Manifest(files, folders, removed, table["format"])
+
+
+def recover(folder: Path) -> None:
+    """Finishes a change that was committed and interrupted, and removes what was never committed.
+
+    The caller must hold the lock of the folder, and have verified the run or the right to replace it.
+    """
+    if holds_run(folder):
+        with suppress(RunError):  # a damaged one is about to be replaced
+            manifest = read_manifest(folder)
+            if not manifest.is_finished():
+                _finish(folder, manifest)
+    discard_staged(folder)
+    sweep(folder)
+
+
+def check_new_run(folder: Path, *, force: bool) -> None:
+    """Refuses a folder that cannot take a new run.
+
+    An existing run is refused unless ``force`` allows to replace it. Files with the names of run files that no run
+    lists are refused in any case: they belong to the user.
+    """
+    if folder.name in (*PARTS, *FOLDERS) and holds_run(folder.parent):
+        raise RunError(f"{folder}: a part of the run in {folder.parent}, expected another --out")
+    if holds_run(folder) and not force:
+        raise RunError(
+            f"{folder}: holds a run already ({MANIFEST}), expected a new folder; antiphon train --resume continues "
+            "a training, --force replaces the run, or choose another --out"
+        )
+    old = _names_of_old_run(folder)
+    refuse_links(folder, [STAGED, *sorted(old)])
+    _refuse_foreign_files(folder, old)
+
+
+def commit_new_run(folder: Path, stage: Path) -> None:
+    """Makes the files in a staging folder the run in ``folder``, in place of the run there, if any."""
+    recover(folder)
+    old = _names_of_old_run(folder)
+    _refuse_foreign_files(folder, old)
+    files, folders = _seal(stage)
+    _commit(folder, stage, Manifest(files, folders, tuple(sorted(old - {*files, *folders}))))
+
+
+@contextmanager
+def changed_run(folder: Path, remove: Iterable[str] = ()) -> Iterator[Path]:
+    """An empty folder for files that are added to the run in ``folder``, or replaced in it, at the end.
+
+    Files and folders named in ``remove`` are deleted in the same change. The caller must hold the lock of the folder,
+    and an interrupted change must have been finished.
+    """
+    with staging_folder(folder) as stage:
+        yield stage
+        old = read_manifest(folder)
+        files, folders = _seal(stage)
+        removed = {*remove} & {*old.files, *old.folders}
+        kept = {name: entry for name, entry in old.files.items() if name not in removed}
+        every_folder = {*old.folders} - removed | {*folders}
+        _commit(folder, stage, Manifest(kept | files, tuple(sorted(every_folder)), tuple(sorted(removed))))
+
+
+def seal_run(folder: Path) -> None:
+    """Writes the manifest of a folder that holds a run and nothing else."""
+    write_manifest(folder, Manifest(*_seal(folder)))
+
+
+def _commit(folder: Path, stage: Path, manifest: Manifest) -> None:
+    refuse_links(folder, [*manifest.files, *manifest.folders, *(manifest.removed or ())])
+    commit_staged(
+        folder,
+        stage,
+        commit=lambda: write_manifest(folder, manifest),
+        is_committed=lambda: _is_pending(folder),
+        finish=lambda: _finish(folder, manifest),
+    )
+
+
+def _finish(folder: Path, manifest: Manifest) -> None:
+    """Finishes a committed change; can be repeated from any point."""
+    put_in_place(folder, manifest.files, manifest.folders, manifest.removed or ())
+    write_manifest(folder, Manifest(manifest.files, manifest.folders))
+    discard_staged(folder)
+
+
+def _is_pending(folder: Path) -> bool:
+    try:
+        return not read_manifest(folder).is_finished()
+    except FileNotFoundError:
+        return False
+    except RunError:  # better to leave files to clean up than to lose some
+        return True
+
+
+def _names_of_old_run(folder: Path) -> set[str]:
+    """The files and folders of the run in the folder; if it is damaged, everything that it could contain."""
+    if not holds_run(folder):
+        return set()
+    try:
+        old = read_manifest(folder)
+    except RunError:
+        return {name for name in (*RUN_FILES, *FOLDERS) if (folder / name).exists()}
+    return {*old.files, *old.folders, *(old.removed or ())}
+
+
+def _refuse_foreign_files(folder: Path, ours: set[str]) -> None:
+    for name in (*sorted(RUN_FILES), *FOLDERS):
+        if name not in ours and ((folder / name).exists() or (folder / name).is_symlink()):
+            raise RunError(
+                f"{folder / name}: in the way of a new run, and not listed in a {MANIFEST} there, expected a folder "
+                "without it; move it, or choose another --out"
+            )
+
+
+def _seal(stage: Path) -> tuple[dict[str, Entry], tuple[str, ...]]:
+    """Syncs everything in a folder; gives the digests of its files and the names of its folders without digests."""
+    names = synced_files(stage)
+    inside = (MANIFEST, *(f"{folder}/" for folder in FOLDERS))  # the manifest of a run that has trained in the stage
+    files = {name: digest_file(path) for name, path in names.items() if not name.startswith(inside)}
+    return files, tuple(name for name in FOLDERS if (stage / name).exists())

@@ -21,7 +21,7 @@ from typing import IO
 from antiphon.exceptions import RunError
 from antiphon.storage.atomic import atomic_replacement, final_name_in_errors, new_scratch_folder, remove_tree, sweep
 from antiphon.storage.manifest import MANIFEST, MAX_MANIFEST_BYTES, Manifest, holds_run, parse_manifest
-from antiphon.storage.verified_files import Entry
+from antiphon.storage.staging import Entry
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 """The time of every file in a packed run: the earliest that a zip file can hold."""

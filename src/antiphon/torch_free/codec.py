@@ -31,7 +31,7 @@ _ATTACHED = re.compile(r"""(?<=\w)(?=[?!,;:)"\]]+(?:\s|$)|\.\s*$)|(?<=\s["(\[])(
 
 @dataclass(frozen=True)
 class Normalisation:
-    """Normalisation of text before it is tokenised.  Thesis: section 5.5, lower-casing and digits to ``#``."""
+    """Normalisation of text before it is tokenised.  Thesis: section 4.6, lower-casing and digits to ``#``."""
 
     nfc: bool = False
     lowercase: bool = False

@@ -27,7 +27,7 @@ _MAX_COUNT = 10**6
 """Largest number of outputs or hypotheses for an input."""
 MAX_THREADS = 1024
 MAX_BIAS = 1000.0
-"""Largest emit bias of a stream: far above it, only one of writing and reading on is possible."""
+"""Largest emit bias of a stream: far above it, only one of writing and reading is possible."""
 _MAX_COVERING = 100
 """Outputs that an input gets at most if ``cover`` is given and ``nbest`` is not."""
 

@@ -6,7 +6,7 @@ the tree of outputs and a column for every input token read. A node above what i
 channel probability passes through it, and so is a column that no active output depends on: memory does not grow with
 the length of the input.
 
-Thesis: section 6.2, with a unidirectional proposer.
+Thesis: section 5.3, with a unidirectional proposer.
 """
 
 from collections.abc import Callable, Sequence

@@ -6,34 +6,20 @@ network, or ``RuleSearch``, the answers of suffix rules.
 
 import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol, Unpack
+from typing import Any, ClassVar, Protocol, Unpack
 
 import numpy as np
 
 from antiphon.exceptions import InputError, RunError
+from antiphon.torch_free import inputs
 from antiphon.torch_free.batch import plan_batches
 from antiphon.torch_free.codec import PairCodec
 from antiphon.torch_free.frames import Columns, predict_frame
 from antiphon.torch_free.hypothesis import BeamSettings, Hypothesis
-from antiphon.torch_free.inputs import (
-    FeaturesLike,
-    PairLike,
-    PairsLike,
-    PredictOptions,
-    SourceLike,
-    StreamOptions,
-    as_features,
-    as_pair,
-    as_path,
-    as_source,
-    as_tokens,
-    check_features,
-    check_several,
-    check_stream_options,
-)
+from antiphon.torch_free.inputs import FeaturesLike, PairLike, PairsLike, PredictOptions, SourceLike, StreamOptions
 from antiphon.torch_free.readers import ColumnOrder, NumberedLines, Pair, Source, keep_filled, parse_source
 from antiphon.torch_free.results import (
     END_SYMBOL,
@@ -151,17 +137,16 @@ class CandidateSearch:
         )
 
 
+@dataclass(eq=False, repr=False)
 class PredictionInterface:
     """A model that predicts and streams; what it is made of is left to its kind."""
 
     codec: PairCodec
-    search: OutputSearch
     kind: str
     """The kind of model."""
+    _: KW_ONLY
     can_predict: bool
     """Whether the model writes outputs for inputs, as all but language models and rankers do."""
-    can_score = True
-    """Whether the model has ``log p(target | source)`` of a given pair."""
     reads_features: bool
     """Whether the model was trained with features."""
     swaps_columns: bool
@@ -170,21 +155,9 @@ class PredictionInterface:
     """The columns of files of pairs."""
     batch_size: int
     """Inputs decoded at once."""
-
-    def __init__(
-        self,
-        codec: PairCodec,
-        kind: str,
-        *,
-        can_predict: bool,
-        reads_features: bool,
-        swaps_columns: bool,
-        column_order: ColumnOrder,
-        batch_size: int,
-    ) -> None:
-        self.codec, self.kind, self.can_predict = codec, kind, can_predict
-        self.reads_features, self.swaps_columns = reads_features, swaps_columns
-        self.column_order, self.batch_size = column_order, batch_size
+    search: OutputSearch = field(init=False)
+    can_score: ClassVar[bool] = True
+    """Whether the model has ``log p(target | source)`` of a given pair."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: a {self.kind}{' that reads features' if self.reads_features else ''}>"
@@ -211,7 +184,9 @@ class PredictionInterface:
         that training never saw is refused unless ``allow_unknown_features=True``. Inputs listed in ``lexicon`` (pairs,
         or a file) get all outputs listed there. Outputs begin with the tokens of ``prefix``.
         """
-        options = PredictOptions(beam, nbest, cover, sample, seed, align, allow_unknown_features, as_tokens(prefix))
+        options = PredictOptions(
+            beam, nbest, cover, sample, seed, align, allow_unknown_features, inputs.as_tokens(prefix)
+        )
         listed = None if lexicon is None else self.lexicon(lexicon)
         return list(self.predict_lazily(sources, options, listed))
 
@@ -262,10 +237,10 @@ class PredictionInterface:
         self, sources: Iterable[SourceLike], options: PredictOptions, lexicon: Lexicon, size: int | None = None
     ) -> Iterator[list[Source]]:
         """The checked inputs, ``size`` or a few thousand at a time; batches are formed within each window."""
-        check_several(sources, "predict")
+        inputs.check_several(sources, "predict")
         remaining = iter(sources)
         while some := list(islice(remaining, size or LINES_AT_ONCE)):
-            window = [as_source(source, reads_features=self.reads_features) for source in some]
+            window = [inputs.as_source(source, reads_features=self.reads_features) for source in some]
             for source in window:
                 self.check_source(source, f"input {source.text!r}", options, lexicon)
             yield window
@@ -285,7 +260,7 @@ class PredictionInterface:
     def check_source(self, source: Source, where: str, options: PredictOptions, lexicon: Lexicon) -> None:
         """Refuses an input with unknown features, unless these are allowed or a lexicon lists it."""
         if source.features and not options.allow_unknown_features and source not in lexicon:
-            check_features(source.features, self.codec.known_features, where, _ALLOW_HINT)
+            inputs.check_features(source.features, self.codec.known_features, where, _ALLOW_HINT)
 
     def check_can_predict(self) -> None:
         """Refuses a model that writes no outputs."""
@@ -333,13 +308,13 @@ class PredictionInterface:
 
     def streams(self, features: Iterable[FeaturesLike], **options: Unpack[StreamOptions]) -> StreamGroup:
         """Streams that advance together as a batch, one for each list of features, which may be empty."""
-        check_several(features, "streams")
-        check_stream_options(options)
-        read = [as_features(each, "stream") for each in features]
+        inputs.check_several(features, "streams")
+        inputs.check_stream_options(options)
+        read = [inputs.as_features(each, "stream") for each in features]
         if not read:  # a batch without sequences would abort onnxruntime
             raise InputError("streams: none, expected the features of at least one, such as [()]")
         for each in read:
-            check_features(each, self.codec.known_features, "stream")
+            inputs.check_features(each, self.codec.known_features, "stream")
         return self._streams(read, options)
 
     def _file_pairs(self, path: Path) -> Iterable[Pair]:
@@ -354,18 +329,18 @@ class PredictionInterface:
         return cannot(self.kind, verb, expected)
 
     def _pairs(self, pairs: PairsLike, name: str) -> list[tuple[Source, str]]:
-        return [as_pair(pair, reads_features=self.reads_features) for pair in self._given_pairs(pairs, name)]
+        return [inputs.as_pair(pair, reads_features=self.reads_features) for pair in self._given_pairs(pairs, name)]
 
     def _given_pairs(self, pairs: PairsLike, name: str) -> Iterable[PairLike]:
         """The pairs, or those of a file; its lines without a source or a target are skipped."""
         if isinstance(pairs, str | Path):
-            path = as_path(name, pairs)
+            path = inputs.as_path(name, pairs)
             if not path.exists():
                 raise InputError(
                     f"{name}: {str(pairs)!r} is not a file, expected a file of pairs, or [('source', 'target')]"
                 )
             return keep_filled(self._file_pairs(path), path, targets_only=not self.can_predict)
-        check_several(pairs, name)
+        inputs.check_several(pairs, name)
         return pairs
 
     def _streams(self, features: Sequence[Sequence[str]], options: StreamOptions) -> StreamGroup:

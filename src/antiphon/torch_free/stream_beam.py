@@ -114,10 +114,10 @@ class Extension(NamedTuple):
 
 
 class CellScores(NamedTuple):
-    """Log probabilities in the cells of a column: of writing, of reading on, and of tokens, ``K`` after each output."""
+    """Log probabilities in the cells of a column: of writing, of reading, and of tokens, ``K`` after each output."""
 
     log_emit: NDArray[Any]
-    log_shift: NDArray[Any]
+    log_read: NDArray[Any]
     log_probs: NDArray[Any]
     tokens: NDArray[np.int64]
 
@@ -146,9 +146,9 @@ class BeamRow:
     """The row of some streams, and the column of it that is being filled.
 
     In this column, output ``nodes[n]`` of the stream at ``positions[n]`` has ``lengths[n]`` tokens and the forward
-    score ``scores[n]``; if ``is_full[n]``, it can only end. ``leaving`` has the scores of each stream's outputs on
-    leaving the row. In a last row outputs end instead, and ``finished`` has the tokens of the best. ``best`` is the
-    best score of each stream among its outputs that have left or ended.
+    score ``scores[n]``; if ``is_full[n]``, it can only end. ``reading`` has the scores of each stream's outputs when
+    they read the next token. In a last row outputs end instead, and ``finished`` has the tokens of the best. ``best``
+    is the best score of each stream among its outputs that have read or ended.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class BeamRow:
         longest: Sequence[int],
     ) -> None:
         self.streams, self.is_last = np.array(streams), np.array(is_last)
-        self.leaving: list[dict[int, float]] = [{} for _ in streams]
+        self.reading: list[dict[int, float]] = [{} for _ in streams]
         self.finished: list[list[int]] = [[] for _ in streams]
         self.best = np.full(len(streams), IMPOSSIBLE)
         self._search_scores = [IMPOSSIBLE] * len(streams)
@@ -189,14 +189,14 @@ class BeamRow:
         self.is_full = self.lengths + 2 > self._longest[self.positions]  # no room for a token and the end symbol
         return True
 
-    def leave(self, log_scores: NDArray[np.float64]) -> None:
-        """Lets the outputs of the column leave the row with these scores, unless it is the last of their stream."""
-        may_leave = ~self.is_last[self.positions]
-        np.maximum.at(self.best, self.positions[may_leave], log_scores[may_leave])
-        leaving = zip(self.nodes, self.positions.tolist(), log_scores.tolist(), may_leave.tolist(), strict=True)
-        for node, position, log_score, leaves in leaving:
-            if leaves:
-                self.leaving[position][node] = log_score
+    def read(self, log_scores: NDArray[np.float64]) -> None:
+        """Lets the outputs of the column read with these scores, unless it is the last of their stream."""
+        may_read = ~self.is_last[self.positions]
+        np.maximum.at(self.best, self.positions[may_read], log_scores[may_read])
+        reading = zip(self.nodes, self.positions.tolist(), log_scores.tolist(), may_read.tolist(), strict=True)
+        for node, position, log_score, reads in reading:
+            if reads:
+                self.reading[position][node] = log_score
 
     def best_extensions(
         self, log_scores: NDArray[np.float64], threshold: float, width: int
@@ -204,7 +204,7 @@ class BeamRow:
         """Indices ``(n, k)`` of the best scores ``log_scores[n, k]`` of token ``k`` after output ``n``.
 
         There are at most ``width`` of each stream, best first, none more than ``threshold`` behind the best of them or
-        behind the best output of the stream that has left or ended.
+        behind the best output of the stream that has read or ended.
         """
         top = self.best.copy()
         np.maximum.at(top, self.positions, log_scores.max(1))

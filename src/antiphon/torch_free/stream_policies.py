@@ -4,20 +4,20 @@ Row ``i`` of the lattice holds all tokens written between reading token ``i`` an
 processed one by one as tokens arrive, for many streams at a time. With an ``emit_bias`` the log odds of writing are
 raised or lowered in every cell, which trades delay for quality. Two policies decide what is written:
 
-greedy   write the most probable token as long as writing is more probable than reading on;
+greedy   write the most probable token as long as writing is more probable than reading;
 beam     keep in every row the best outputs of each length, scored by the sum over all alignments; after each row,
          write the prefix shared by all outputs at most ``commit_margin`` nats behind the best, and prune outputs that
          begin differently. A wide beam with an infinite margin and no limits ends with the output that a search of the
          whole input finds.
 
-After a row, the score of an output is the log probability of having written exactly this output and leaving the row.
+After a row, the score of an output is the log probability of having written exactly this output and reading on.
 Outputs ``threshold`` nats behind the best are pruned, and at most a hundred tokens are held back, so the work per row
 does not grow with the length of input and output.
 
 A policy has no tensors: its network computes, with PyTorch (``decode/streams.py``) or without. How a noisy channel
 streams, see ``noisy_channel_policy.py``.
 
-Thesis: chapter 5, online generation.
+Thesis: chapter 4, online generation.
 """
 
 from abc import ABC, abstractmethod
@@ -78,7 +78,7 @@ class StreamNetwork(Protocol):
     def choose(
         self, row: Any, positions: list[int], streams: list[int], is_last: list[bool], forced: Forced
     ) -> list[int | None]:
-        """The token that each stream writes next, in the cells at these positions; None if it reads on or ends."""
+        """The token that each stream writes next, in the cells at these positions; None if it reads or ends."""
         ...
 
     def extend(self, row: Any, column: BeamRow, width: int, forced: Forced) -> CellScores:
@@ -183,7 +183,7 @@ class StreamPolicy(ABC):
 
 
 class GreedyPolicy(StreamPolicy):
-    """Keeps one output for each stream, which grows while writing is more probable than reading on."""
+    """Keeps one output for each stream, which grows while writing is more probable than reading."""
 
     writes_at_once = True
 
@@ -261,8 +261,8 @@ class BeamPolicy(StreamPolicy):
         while column.next_column():
             forced = self._forced(column.streams[column.positions].tolist(), column.lengths.tolist())
             self._fill_column(column, self.network.extend(row, column, self.width, forced))
-        for stream, ends, leaving in zip(streams, is_last, column.leaving, strict=True):
-            self.active[stream] = {} if ends else self._best_active(leaving)
+        for stream, ends, reading in zip(streams, is_last, column.reading, strict=True):
+            self.active[stream] = {} if ends else self._best_active(reading)
         written = [
             column.finished[position] if ends else self._commit(stream)
             for position, (stream, ends) in enumerate(zip(streams, is_last, strict=True))
@@ -271,8 +271,8 @@ class BeamPolicy(StreamPolicy):
         return written
 
     def _fill_column(self, row: BeamRow, cells: CellScores) -> None:
-        """Extends the outputs of one column of each stream; each also leaves the row, unless it is the last."""
-        row.leave(row.scores + cells.log_shift)
+        """Extends the outputs of one column of each stream; each also reads, unless the row is the last."""
+        row.read(row.scores + cells.log_read)
         scores = (row.scores + cells.log_emit)[:, None] + cells.log_probs
         n, k = row.best_extensions(scores, self.settings.threshold, self.width)
         nodes, positions = [row.nodes[index] for index in n.tolist()], row.positions[n].tolist()

@@ -1,20 +1,23 @@
 """What can be called during training: subclass ``Callback`` and override what is needed."""
 
+import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from torch import nn
 
 from antiphon.terminal import duration
-from antiphon.training.history import History
+from antiphon.training.state import History
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
+
 _TAGS = {"train_loss": "train/loss", "seconds": "speed/seconds", "pairs_per_second": "speed/pairs_per_second"}
 """Tags of metrics that are not measured on the dev set."""
 _REFRESH_SECONDS = 0.5
@@ -158,3 +161,46 @@ class ProgressBar(Callback):
             f"epoch {row['epoch']:.0f}/{self._max_epochs}  loss {row['train_loss']:.3f}  "
             f"dev {metric.replace('_', ' ')} {row[name]:.4g} ({is_best})  {row['seconds']:.1f} s"
         )
+
+
+TRIAL_VARIABLE = "ANTIPHON_TRIAL"
+"""Environment variable with the descriptor of the connection."""
+
+
+class EpochReport(NamedTuple):
+    """An epoch of a trial: its dev metric, and the seconds of training so far."""
+
+    epoch: int
+    max_epochs: int
+    value: float
+    seconds: float
+
+
+class TrialReport(Callback):
+    """Reports every epoch, also those before a resume, and stops training like Ctrl-C if it is told to."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._max_epochs, self._metric, self._seconds = 0, "", 0.0
+
+    def on_train_begin(self, history: History, max_epochs: int) -> None:
+        """Reports the epochs before a resume."""
+        self._max_epochs, self._metric = max_epochs, f"dev_{history.metric}"
+        for row in history.rows:
+            self._report(row)
+
+    def on_epoch_end(self, epoch: int, metrics: Mapping[str, float], model: nn.Module) -> None:
+        """Reports an epoch."""
+        self._report(metrics)
+
+    def _report(self, row: Mapping[str, float]) -> None:
+        self._seconds += row["seconds"]
+        self._connection.send(EpochReport(int(row["epoch"]), self._max_epochs, row[self._metric], self._seconds))
+        if not self._connection.recv():
+            raise KeyboardInterrupt
+
+
+def trial_callbacks() -> list[Callback]:
+    """The callback that reports to the search that has started this process, if one has."""
+    descriptor = os.environ.pop(TRIAL_VARIABLE, "")
+    return [TrialReport(Connection(int(descriptor)))] if descriptor.isdecimal() else []

@@ -7,11 +7,10 @@ from importlib.util import find_spec
 from itertools import chain, islice
 
 from antiphon.exceptions import RecipeError, how_to_install
-from antiphon.metrics.output_metrics import missing_metrics_note
-from antiphon.metrics.ranking_metrics import RANKING_METRICS
+from antiphon.metrics.output_metrics import RANKING_METRICS, missing_metrics_note
 from antiphon.recipe.kinds import KINDS, Kind
-from antiphon.recipe.schema import DataSection, Recipe, token_kinds
-from antiphon.recipe.section import SettingGroup
+from antiphon.recipe.schema import Recipe, token_kinds
+from antiphon.recipe.sections import DataSection, SettingGroup
 from antiphon.runs.build import reads_source, selection_metrics
 from antiphon.terminal import Say, one_line
 from antiphon.torch_free.readers import SOURCE_TARGET_FEATURES, Pair, keep_filled

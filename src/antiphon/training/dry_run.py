@@ -24,10 +24,9 @@ from antiphon.runs.run_folder import RunFolder
 from antiphon.terminal import Say, duration, silent
 from antiphon.training.checks import check_recipe, warn_about_data
 from antiphon.training.optimisation import EMA, Optimisation, TrainingLength
-from antiphon.training.out_of_memory import is_out_of_memory
 from antiphon.training.resolution import Resolution
 from antiphon.training.state import TrainingState
-from antiphon.training.step import Step
+from antiphon.training.step import Step, is_out_of_memory
 from antiphon.training.task import TrainingSetup, prepare_task, train_by_counting
 
 _QUANTILES = 0.1, 0.3, 0.5, 0.7, 0.9

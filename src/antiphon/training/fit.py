@@ -3,20 +3,22 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from antiphon.device import choose_device, choose_threads
 from antiphon.exceptions import RecipeError, RunError
+from antiphon.recipe.kinds import KINDS
+from antiphon.recipe.recipe_file import with_moved_paths
 from antiphon.recipe.schema import Recipe
+from antiphon.recipe.sections import TrainSection
 from antiphon.report.plots import optional_picture, plot_training
 from antiphon.runs.build import count_parameters
 from antiphon.runs.run_folder import RunFolder, locked_folder, open_locked, publish, waiting_run
 from antiphon.storage.atomic import final_location
-from antiphon.storage.commit import seal_run
-from antiphon.storage.manifest import REPORTS, holds_run
-from antiphon.storage.verified_files import refuse_links
+from antiphon.storage.manifest import REPORTS, holds_run, seal_run
+from antiphon.storage.staging import refuse_links
 from antiphon.terminal import Say, count_of, silent
 from antiphon.training.callback import Callback, TensorBoardLog
 from antiphon.training.checks import check_recipe, warn_about_data
@@ -29,21 +31,11 @@ from antiphon.training.distributed import (
     rank,
     world_size,
 )
-from antiphon.training.history import History
-from antiphon.training.loop import Interrupted, TrainingLoop
+from antiphon.training.loop import TrainingLoop
 from antiphon.training.optimisation import Optimisation, TrainingLength
-from antiphon.training.resume import (
-    change_length,
-    is_shorter,
-    refuse_fewer_updates,
-    refuse_stopped,
-    settings_to_resume,
-    stored_recipe,
-)
-from antiphon.training.state import TrainingState, load_checkpoint, refuse_other_shapes
+from antiphon.training.resolution import patience_of
+from antiphon.training.state import History, TrainingState, load_checkpoint, refuse_other_shapes
 from antiphon.training.task import Task, prepare_task, resolved_again, resume_task, train_by_counting
-
-__all__ = ["Interrupted", "train"]
 
 
 def train(
@@ -124,7 +116,7 @@ def _resume(recipe: Recipe, out: Path, say: Say) -> _Started | None:
     """The task of the run in the folder ``out``; None if training has ended."""
     run = open_locked(out, checkpoint=True)
     refuse_links(out, REPORTS)  # which the end of training writes
-    stored = stored_recipe(run, recipe)
+    stored = with_moved_paths(run.recipe(), recipe)
     settings = settings_to_resume(stored, recipe, out)
     if run.metrics() and (settings == stored or is_shorter(settings, stored)):
         say(f"{out}: training has ended already, nothing to resume")
@@ -145,7 +137,7 @@ def _begin_on_other_ranks(recipe: Recipe, run: RunFolder, say: Say) -> Task:
         raise RunError(
             f"{run.path}: not found by the process of rank {rank()}, expected a disk that all machines share"
         )
-    return resume_task(stored_recipe(run, recipe), run, say)
+    return resume_task(with_moved_paths(run.recipe(), recipe), run, say)
 
 
 @contextmanager
@@ -228,3 +220,84 @@ def _check_device(name: str) -> None:
             f"torchrun: {local_world_size()} processes on a machine with {count_of(gpus, 'GPU')}, expected at most "
             "one process for each, or --device cpu"
         )
+
+
+_RAISED = ("max_updates", "min_passes")
+"""Settings that may be raised when a run is resumed; ``max_epochs`` may also be lowered."""
+
+
+def settings_to_resume(stored: Recipe, asked: Recipe, out: Path) -> Recipe:
+    """The settings of a run, with another length if asked for; other changes are refused by name.
+
+    What is unset now is as it was when the run started. Epochs and patience that follow from a new length stay unset.
+    """
+    before, now = stored.model_dump(mode="json"), asked.model_dump(mode="json")
+    if KINDS[stored.model.kind].task is not None:
+        before["train"] |= _other_length(stored.train, asked.train)
+    for section, values in before.items():
+        for name, value in values.items():
+            wanted = now[section].get(name)
+            if wanted is not None and wanted != value:
+                raise RecipeError(
+                    f"{out}: {section}.{name} is {value!r} in the run, expected the same but {wanted!r} was asked for; "
+                    "only train.max_epochs may change, and train.max_updates be higher; give the same settings, or use "
+                    f"{out / 'recipe.toml'} as the recipe, which has all settings of the run"
+                )
+    return Recipe.model_validate(before)
+
+
+def is_shorter(recipe: Recipe, stored: Recipe) -> bool:
+    """Whether a recipe asks for fewer epochs than a run has in its own."""
+    wanted, had = recipe.train.max_epochs, stored.train.max_epochs
+    return wanted is not None and had is not None and wanted < had
+
+
+def change_length(run: RunFolder, stored: Recipe, recipe: Recipe, say: Say) -> None:
+    """Gives a run another number of epochs; it counts as untrained until they are done."""
+    with run.changed(remove=("metrics.json",)) as new:
+        new.save_recipe(recipe)
+    if is_shorter(recipe, stored):
+        say(f"train.max_epochs: {recipe.train.max_epochs} instead of the {stored.train.max_epochs} of the run")
+    elif recipe.train.final_learning_rate_ratio != 1:
+        say("train.final_learning_rate_ratio: the learning rate now falls over all epochs, old and new")
+
+
+def refuse_fewer_updates(stored: Recipe, longer: Recipe, out: Path) -> None:
+    """Refuses a length in updates that makes fewer epochs than the run has."""
+    before, now = (TrainingLength.of(recipe.train).max_epochs for recipe in (stored, longer))
+    if now < before:
+        raise RecipeError(
+            f"{out}: train.max_updates = {longer.train.max_updates} makes {count_of(now, 'epoch')}, expected more "
+            f"than the {before} of the run; raise it or train.max_epochs"
+        )
+
+
+def refuse_stopped(run: RunFolder) -> None:
+    """Refuses more epochs for a run that stopped before its last epoch."""
+    if run.metrics() and not run.checkpoint.exists():
+        raise RunError(
+            f"{run.path}: training ended before train.max_epochs, so more epochs would change nothing; "
+            "start again with --force, or choose another --out"
+        )
+
+
+def _other_length(stored: TrainSection, asked: TrainSection) -> dict[str, Any]:
+    """The settings of a length that differ from those of a run; those that follow from them are unset.
+
+    ``max_epochs`` has precedence, as everywhere: without it, more updates or passes decide the number of epochs again.
+    """
+    changed = {name: getattr(asked, name) for name in _RAISED if _is_higher(asked, stored, name)}
+    if asked.max_epochs not in (None, stored.max_epochs):
+        changed["max_epochs"] = asked.max_epochs
+    if not changed:
+        return {}
+    if asked.max_epochs is None:
+        changed["max_epochs"] = None
+    if asked.patience is None and stored.patience == patience_of(stored, stored.max_epochs or 0):
+        changed["patience"] = None
+    return changed
+
+
+def _is_higher(asked: TrainSection, stored: TrainSection, name: str) -> bool:
+    wanted, had = getattr(asked, name), getattr(stored, name)
+    return wanted is not None and had is not None and wanted > had

@@ -1,6 +1,6 @@
 """The training loop: from the start or from a checkpoint to the last epoch, early stopping, or an interrupt.
 
-Each update is one ``Step`` (``step/step.py``), which calls the loss of the model.
+Each update is one ``Step`` (``step.py``), which calls the loss of the model.
 """
 
 import math
@@ -14,11 +14,10 @@ import torch
 
 from antiphon.child_processes import interrupt_status
 from antiphon.exceptions import RunError, is_disk_full
-from antiphon.recipe.schema import TrainSection
+from antiphon.recipe.sections import TrainSection
 from antiphon.runs.run_folder import RunFolder, publish
 from antiphon.storage.tensors import load_finite
 from antiphon.training.callback import Callback, UpdateProgress
-from antiphon.training.cuda_graph_step import CudaGraphStep
 from antiphon.training.distributed import (
     all_reduce_sum,
     broadcast,
@@ -27,11 +26,9 @@ from antiphon.training.distributed import (
     on_rank_zero,
     world_size,
 )
-from antiphon.training.history import History, Row
 from antiphon.training.optimisation import Optimisation, Schedule
-from antiphon.training.out_of_memory import OutOfMemoryRetry, is_out_of_memory
-from antiphon.training.state import TrainingState, save_checkpoint
-from antiphon.training.step import Step
+from antiphon.training.state import History, Row, TrainingState, save_checkpoint
+from antiphon.training.step import CudaGraphStep, OutOfMemoryRetry, Step, is_out_of_memory
 from antiphon.training.task import DevResult, TrainingSetup
 
 T = TypeVar("T")

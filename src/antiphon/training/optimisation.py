@@ -10,7 +10,7 @@ from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
 from torch.optim.swa_utils import AveragedModel
 
-from antiphon.recipe.schema import TrainSection
+from antiphon.recipe.sections import TrainSection
 
 DEFAULT_RATE = 0.001
 """The learning rate where ``train.learning_rate`` is unset."""

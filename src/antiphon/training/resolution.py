@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from antiphon.exceptions import RecipeError
 from antiphon.recipe.model_sections import TransducerSection, TransformerSection
-from antiphon.recipe.schema import MAX_LENGTH_EXTRA, MAX_LENGTH_RATIO, DataSection, Recipe, TrainSection, token_kinds
+from antiphon.recipe.schema import Recipe, token_kinds
+from antiphon.recipe.sections import MAX_LENGTH_EXTRA, MAX_LENGTH_RATIO, DataSection, TrainSection
 from antiphon.runs.build import LENGTH_EXTRA, LENGTH_RATIO, may_copy_words, reads_source
 from antiphon.torch_free.codec import PairCodec
 from antiphon.torch_free.readers import Files, has_features

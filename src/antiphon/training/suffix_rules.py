@@ -9,8 +9,7 @@ from typing import NamedTuple, cast
 from antiphon.data.batch import Batch
 from antiphon.exceptions import InputError, RecipeError
 from antiphon.metrics.output_metrics import Outputs, score_outputs
-from antiphon.models.left_to_right import LeftToRight, copies_unknown
-from antiphon.models.token_likelihood import output_log_probs
+from antiphon.models.left_to_right import LeftToRight, copies_unknown, output_log_probs
 from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import build_beam, build_search, task_metrics
@@ -20,9 +19,9 @@ from antiphon.torch_free.codec import PairCodec
 from antiphon.torch_free.readers import Pair
 from antiphon.torch_free.suffix_rule import HeldOutAnswers, SuffixRules, as_answer, fit_weight, held_out_answers
 from antiphon.torch_free.vocab import END, TokenCounts
-from antiphon.training.history import Summary
 from antiphon.training.prepare import dev_pairs, place_sentencepiece_models, training_pairs
 from antiphon.training.resolution import resolve_reading, share_vocabulary
+from antiphon.training.state import Summary
 
 _BATCH = 64
 

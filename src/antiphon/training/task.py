@@ -1,21 +1,37 @@
-"""A training task: what it hands to the training loop - model, loss, batches and validation."""
+"""A training task hands model, loss, batches and validation to the loop; that of models which write targets."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
+from antiphon.data.augmentation import AugmentedPairs, find_counterparts
+from antiphon.data.batch import Batch
+from antiphon.data.corpus import Corpus
+from antiphon.decode.alignments import add_alignments, replace_unknown
+from antiphon.metrics.output_metrics import Outputs, perplexity, score_outputs
+from antiphon.models.left_to_right import log_prob
+from antiphon.models.transducer import Transducer
 from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.schema import Recipe
+from antiphon.runs.build import build_beam, build_model, build_search, task_metrics
 from antiphon.runs.run_folder import RunFolder
 from antiphon.terminal import Say, count_of
-from antiphon.training.distributed import BatchShard, shard_indices
+from antiphon.torch_free.batch import plan_batches
+from antiphon.torch_free.codec import PairCodec
+from antiphon.torch_free.hypothesis import BeamSettings, Hypothesis, Search, have_unknown
+from antiphon.torch_free.readers import Pair
+from antiphon.training.distributed import BatchShard, all_gather, rank, shard_indices, world_size
 from antiphon.training.optimisation import TrainingLength
+from antiphon.training.prepare import Prepared, encoded_dev_pairs, facts_of, plan_pass, prepare, prepare_again
 from antiphon.training.resolution import Facts, Resolution, resolve
-from antiphon.training.step import LossFunction
+from antiphon.training.state import RunningMean
+from antiphon.training.step import LossFunction, negative_log_likelihood, smoothed_loss
+from antiphon.training.suffix_rules import check_rule_weight, weigh_rules
 
 Indices = NDArray[np.int64]
 T = TypeVar("T")
@@ -165,3 +181,178 @@ def _task_of(recipe: Recipe) -> type[Task]:
     task = KINDS[recipe.model.kind].task
     assert task is not None
     return task()
+
+
+class OutputMetrics(NamedTuple):
+    """How outputs are searched for and scored; ``pairs`` has the text of every dev pair."""
+
+    codec: PairCodec
+    search: Search
+    beam: BeamSettings
+    metrics: Sequence[str]
+    pairs: Sequence[Pair]
+
+
+class _Measured(NamedTuple):
+    """The summed loss of a micro-batch, its number of target tokens, and its outputs where they are searched for."""
+
+    loss: Tensor
+    tokens: int
+    outputs: list[list[Hypothesis]]
+
+
+@dataclass(frozen=True)
+class GenerationValidation:
+    """The perplexity of dev pairs and, with ``outputs``, the metrics of what is generated for them.
+
+    ``plan`` has the indices of the pairs of every batch. Several processes take turns.
+    """
+
+    dev: Corpus
+    plan: Sequence[Indices]
+    outputs: OutputMetrics | None
+
+    def __call__(self, model: nn.Module, in_micro_batches: InMicroBatches) -> DevResult:
+        """The dev loss and metrics of a model."""
+        loss, written = RunningMean(), list[tuple[int, list[str]]]()
+        for indices in self.plan[rank() :: world_size()]:
+            hypotheses: list[list[Hypothesis]] = []
+            for part in in_micro_batches(self.dev.batch(indices), lambda batch: self._measure(model, batch)):
+                loss.add(part.loss, part.tokens)
+                hypotheses += part.outputs
+            written += [(pair, self._decode(pair, found)) for pair, found in zip(indices.tolist(), hypotheses)]  # noqa: B905
+        loss.all_reduce()
+        return DevResult(loss.value, {"perplexity": perplexity(-loss.value, 1).value, **self._score(written)})
+
+    def _measure(self, model: nn.Module, batch: Batch) -> _Measured:
+        loss, tokens = -log_prob(model, batch).sum(), int(batch.target_lengths.sum())
+        if self.outputs is None:
+            return _Measured(loss, tokens, [])
+        found = self.outputs.search(model, batch, self.outputs.beam)
+        if have_unknown(found):
+            found = add_alignments(model, batch, found)
+        if self.outputs.beam.replace_unknown:
+            found = replace_unknown(model, batch, found, len(self.outputs.codec.target.vocab))
+        return _Measured(loss, tokens, found)
+
+    def _decode(self, pair: int, hypotheses: list[Hypothesis]) -> list[str]:
+        """The tokens of the best output, as prediction writes them."""
+        assert self.outputs is not None
+        if not hypotheses:
+            return []
+        codec, best = self.outputs.codec, hypotheses[0]
+        source = codec.source.tokens(self.outputs.pairs[pair].source)
+        return codec.decode_copied(best.tokens, best.alignment, source)
+
+    def _score(self, written: Sequence[tuple[int, list[str]]]) -> dict[str, float]:
+        """The metrics of the outputs of all processes."""
+        if self.outputs is None:
+            return {}
+        found, pairs = all_gather(written), self.outputs.pairs
+        references = [[pairs[index].target] for index, _ in found]
+        sources = [self.outputs.codec.source.tokens(pairs[index].source) for index, _ in found]
+        outputs = Outputs.of(self.outputs.codec.target, [tokens for _, tokens in found], references, sources)
+        return {name: score.value for name, score in score_outputs(outputs, self.outputs.metrics).items()}
+
+
+_DEV_BATCH_SIZE = 64
+
+
+@dataclass(frozen=True)
+class GenerationTask:
+    """A model that learns to generate targets for sources."""
+
+    settings: Resolution
+    prepared: Prepared
+
+    @classmethod
+    def prepare(cls, recipe: Recipe, run: RunFolder, say: Say) -> "GenerationTask":
+        """The task with its data in a new run folder."""
+        settings, prepared = prepare(recipe, run, say)
+        check_rule_weight(settings.recipe, prepared.codec)
+        return cls(settings, prepared)
+
+    @classmethod
+    def resume(cls, recipe: Recipe, run: RunFolder, say: Say) -> "GenerationTask":
+        """The task of an existing run folder."""
+        return cls(Resolution(recipe), prepare_again(recipe, run, say))
+
+    @property
+    def recipe(self) -> Recipe:
+        """All settings."""
+        return self.settings.recipe
+
+    @property
+    def facts(self) -> Facts:
+        """What the training pairs are like."""
+        return facts_of(self.recipe, self.prepared.codec, self.prepared.train)
+
+    @property
+    def target_size(self) -> int:
+        """Tokens of the target vocabulary."""
+        return len(self.prepared.codec.target.vocab)
+
+    def setup(self, run: RunFolder, *, is_new: bool) -> TrainingSetup:
+        """The model, its training batches and its validation."""
+        settings, corpus = self.recipe.train, self.prepared.train
+        model = self._model()
+        batches = EpochBatches(
+            self._loader(model),
+            partial(plan_pass, settings, corpus),
+            seed=settings.seed,
+            passes=TrainingLength.of(settings).passes,
+        )
+        return TrainingSetup(
+            model,
+            smoothed_loss(settings.label_smoothing) if settings.label_smoothing else negative_log_likelihood,
+            batches,
+            self._validation(settings.dev_beam),
+            (corpus.source_lengths, corpus.target_lengths),
+            Batch.sample,
+            uses_cuda_graphs=True,
+            dev_pairs=len(self.prepared.dev),
+            validate_best=self._validate_best,
+        )
+
+    def _loader(self, model: nn.Module) -> Callable[[Indices, Indices], Batch]:
+        """A function that makes training batches."""
+        corpus, share = self.prepared.train, self.recipe.train.hallucination or 0.0
+        if isinstance(model, Transducer) and (model.copies_unknown or model.copies_words):
+            codec = self.prepared.codec
+            return AugmentedPairs(corpus, find_counterparts(codec.source.vocab, codec.target.vocab), share).batch
+        return lambda indices, _: corpus.batch(indices)
+
+    def finish(self, run: RunFolder, new: RunFolder, device: str) -> dict[str, float]:
+        """Saves suffix rules beside the weights where they help; returns the dev accuracy of both."""
+        return weigh_rules(self.recipe, run, new, device)
+
+    def _model(self) -> nn.Module:
+        """The model with initial weights."""
+        recipe, codec = self.recipe, self.prepared.codec
+        written, read = (
+            int(lengths.sum()) for lengths in (self.prepared.train.target_lengths, self.prepared.train.source_lengths)
+        )
+        return build_model(recipe.model, codec, write_probability=written / (written + read))
+
+    def _validate_best(self, model: nn.Module, in_micro_batches: InMicroBatches) -> dict[str, float]:
+        """The dev metrics of outputs with the beam of ``evaluate``, and the beam that epochs were validated with."""
+        dev_beam, beam = self.recipe.train.dev_beam, self.recipe.search.beam
+        validation = self._validation(beam)
+        if validation.outputs is None:
+            return {}
+        metrics = validation(model, in_micro_batches).metrics if beam != dev_beam else {}
+        found = {f"{name}_beam_{beam}": value for name, value in metrics.items() if name != "perplexity"}
+        return {"beam": dev_beam, **found}
+
+    def _validation(self, beam_size: int) -> GenerationValidation:
+        """The validation, with a search for outputs where the dev metric needs them."""
+        recipe, codec, dev = self.recipe, self.prepared.codec, self.prepared.dev
+        search, outputs = build_search(recipe), None
+        if recipe.train.dev_metric != "perplexity" and search is not None:
+            beam = build_beam(recipe.search, beam=beam_size)
+            names = list(dict.fromkeys([*task_metrics(recipe.data), recipe.train.dev_metric]))
+            outputs = OutputMetrics(codec, search, beam, names, encoded_dev_pairs(recipe, codec))
+        plan = plan_batches(
+            dev.source_lengths, dev.target_lengths, batch_size=_DEV_BATCH_SIZE, max_cells=recipe.train.max_batch_cells
+        )
+        return GenerationValidation(dev, plan, outputs)

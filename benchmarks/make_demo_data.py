@@ -1,6 +1,6 @@
-"""Creates the embedded extracts of the CMU Pronouncing Dictionary and SCOWL; run it to recreate them.
+"""Creates the extracts of the CMU Pronouncing Dictionary and SCOWL that the demo learns from; run it to recreate them.
 
-python -m antiphon.demo.make_extract path/to/cmudict.dict path/to/american-english
+python benchmarks/make_demo_data.py path/to/cmudict.dict path/to/american-english
 """
 
 import gzip
@@ -8,6 +8,8 @@ import random
 import re
 import sys
 from pathlib import Path
+
+from antiphon.demo import FOLDER
 
 SIZES = {"train": 30_000, "dev": 500, "test": 1_000}
 FEW = 6
@@ -44,9 +46,9 @@ def plain_words(word_list: Path) -> set[str]:
 
 
 def write(name: str, lines: list[str]) -> None:
-    """Writes a file beside this one, the same bytes every time."""
+    """Writes a file of the demo, the same bytes every time."""
     text = "".join(f"{line}\n" for line in lines)
-    Path(__file__).with_name(name).write_bytes(gzip.compress(text.encode(), 9, mtime=0))
+    (FOLDER / name).write_bytes(gzip.compress(text.encode(), 9, mtime=0))
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Reads questions with candidate answers, in the formats of published answer-selection data.
+"""Questions with candidate answers: files of published formats, and which of them are used.
 
 * a TSV whose first line names its columns: ``question_id question candidate_id sentence label``, or WikiQA's
   ``QuestionID Question DocumentID DocumentTitle SentenceID Sentence Label``; the label is optional if it is not
@@ -11,11 +11,14 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from antiphon.exceptions import InputError
-from antiphon.terminal import count_of
+from antiphon.exceptions import InputError, RecipeError
+from antiphon.terminal import Say, count_of
 from antiphon.torch_free.files import read_lines
+
+if TYPE_CHECKING:
+    from antiphon.recipe.sections import DataSection
 
 QuestionSet = Literal["all", "answerable", "mixed"]
 """Every question, those with a right candidate, or those with both a right and a wrong one."""
@@ -208,3 +211,54 @@ def _parse_label(text: str, where: str) -> int:
     if text.strip() not in ("0", "1"):
         raise InputError(f"{where}: label {text.strip()!r}, expected 0 or 1")
     return int(text)
+
+
+_SETS: dict[QuestionSet, str] = {
+    "all": "",
+    "answerable": " with right candidates",
+    "mixed": " with right and wrong candidates",
+}
+
+
+def training_questions(data: "DataSection", say: Say) -> list[Question]:
+    """The training questions of the set ``data.questions``; both right and wrong candidates are needed."""
+    read = _read(data, "train", say)
+    questions = select_questions(read, data.questions)
+    if not questions:
+        raise InputError(f"{data.train}: no question is in the set {data.questions}, expected at least one")
+    labels = {answer.label for question in questions for answer in question.answers}
+    if len(labels) < 2:
+        raise InputError(f"{data.train}: every candidate has label {labels.pop()}, expected both 0 and 1")
+    say(_describe("train", questions, read, data.questions))
+    return questions
+
+
+def dev_questions(data: "DataSection", say: Say) -> list[Question]:
+    """The dev questions that have both right and wrong candidates, so that their ranking matters."""
+    read = _read(data, "dev", say)
+    questions = select_questions(read, "mixed")
+    if not questions:
+        raise InputError(f"{data.dev}: no question has both a right and a wrong candidate, expected at least one")
+    say(_describe("dev", questions, read, "mixed"))
+    return questions
+
+
+def _describe(name: str, questions: Sequence[Question], read: Sequence[Question], which: QuestionSet) -> str:
+    """The numbers of questions and pairs of a file, and how many questions it has that are not used."""
+    counted = count_of(len(read), "question")
+    if len(questions) < len(read):
+        counted = f"{len(questions):,} of {counted}"
+    return f"{name}: {counted}{_SETS[which]}, {count_of(_pairs(questions), 'pair')}"
+
+
+def _read(data: "DataSection", name: str, say: Say) -> list[Question]:
+    path = getattr(data, name)
+    if path is None:
+        raise RecipeError(f"data.{name}: unset, expected a file of questions; give one with --set data.{name}=FILE")
+    if isinstance(path, tuple):
+        raise RecipeError(f"data.{name}: two files, expected one file of questions and candidates")
+    return read_questions(path, say, labelled=True)
+
+
+def _pairs(questions: Iterable[Question]) -> int:
+    return sum(len(question.answers) for question in questions)

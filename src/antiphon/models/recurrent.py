@@ -1,24 +1,114 @@
-"""Sequence-to-sequence with attention: every target token attends to the whole source.
+"""Models made of LSTMs without a lattice: from one vector for the source, with attention to it, or without a source."""
 
-    h_i        state of the source at position i, from both ends; features are added to every token
-    a_ij       softmax over i of  v . tanh(A_h h_i + A_s s_{j-1})
-    c_j        sum over i of  a_ij h_i
-    s_j        LSTM(s_{j-1}, [y_{j-1}; c_j])
-    p(y_j)     softmax(W tanh(U [s_j; c_j] + b) + d)
-
-Thesis: section 3.4.2.
-"""
-
-from typing import NamedTuple, Unpack
+from abc import abstractmethod
+from typing import NamedTuple, TypedDict, Unpack
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from antiphon.data.batch import Batch
-from antiphon.models.sequence_model import LSTMSettings, TokenModel
-from antiphon.nn.dropout import Dropout
-from antiphon.nn.recurrent import Embedding, FeatureEmbedding, LSTMSizes, SourceEncoder, valid_positions
+from antiphon.models.left_to_right import TokenModel
+from antiphon.nn.recurrent import (
+    LSTM,
+    Dropout,
+    Embedding,
+    FeatureEmbedding,
+    LSTMSizes,
+    LSTMState,
+    PrefixEncoder,
+    SourceEncoder,
+    select_states,
+    valid_positions,
+    with_features,
+)
+
+
+class LSTMSettings(TypedDict):
+    """The keyword arguments that models made of LSTMs have in common."""
+
+    hidden_size: int
+    embedding_size: int
+    layers: int
+    dropout: float
+    forget_bias: float
+
+
+class LSTMDecoder(TokenModel):
+    """p(y_j) = softmax(W s_j + b), where s_j is the state of an LSTM over the prefix, which begins in a given state."""
+
+    decoder: PrefixEncoder
+    output: nn.Linear
+
+    @abstractmethod
+    def start(self, batch: Batch) -> tuple[Float[Tensor, "B E"] | None, LSTMState]:
+        """The vector that is added to every token of each target, if any, and the state before the start symbol."""
+
+    def logits(self, batch: Batch) -> Float[Tensor, "B J V"]:
+        """The logits of every token at each position of the targets."""
+        added, state = self.start(batch)
+        states, _ = self.decoder(batch.shifted_target, state, added)
+        logits: Tensor = self.output(states)
+        return logits
+
+    def step(
+        self,
+        memory: Float[Tensor, "B E"] | None,
+        state: LSTMState,
+        tokens: Int[Tensor, " N"],
+        sentence: Int[Tensor, " N"],
+    ) -> tuple[Float[Tensor, "N V"], LSTMState]:
+        """Log probabilities of the token after these, and the state to continue from."""
+        states, state = self.decoder(tokens[:, None], state, None if memory is None else memory[sentence])
+        return self.output(states[:, 0]).log_softmax(1), state
+
+    def select(self, state: LSTMState, index: Int[Tensor, " N"]) -> LSTMState:
+        """The states of some hypotheses."""
+        return select_states(state, index)
+
+
+class LanguageModel(LSTMDecoder):
+    """p(y | features) token by token; sources are ignored, and the vector of the features is added to every token.
+
+    Thesis: section 2.4. With features, one model replaces a model for each tag.
+    """
+
+    def __init__(
+        self, source_size: int, target_size: int, feature_size: int = 0, **settings: Unpack[LSTMSettings]
+    ) -> None:
+        super().__init__()
+        sizes = LSTMSizes(**settings)
+        self.features = FeatureEmbedding(feature_size, sizes.embedding_size) if feature_size else None
+        self.decoder = PrefixEncoder(target_size, sizes)
+        self.output = nn.Linear(sizes.hidden_size, target_size)
+
+    def start(self, batch: Batch) -> tuple[Float[Tensor, "B E"] | None, LSTMState]:
+        """The vector of each target's features, and a state of zeros."""
+        return self.feature_vectors(batch), self.decoder.initial_state(batch.features.shape[0])
+
+
+class EncoderDecoder(LSTMDecoder):
+    """p(y | x) token by token, from one vector: the state of an LSTM after the source, where the decoder begins.
+
+    Features are added to every token of the source. Thesis: section 2.5.1.
+    """
+
+    def __init__(
+        self, source_size: int, target_size: int, feature_size: int = 0, **settings: Unpack[LSTMSettings]
+    ) -> None:
+        super().__init__()
+        sizes = LSTMSizes(**settings)
+        self.source_embedding = Embedding(source_size, sizes.embedding_size)
+        self.features = FeatureEmbedding(feature_size, sizes.embedding_size) if feature_size else None
+        self.encoder = LSTM(sizes.embedding_size, sizes.hidden_size, sizes.layers, sizes.dropout, sizes.forget_bias)
+        self.decoder = PrefixEncoder(target_size, sizes)
+        self.dropout = Dropout(sizes.dropout)
+        self.output = nn.Linear(sizes.hidden_size, target_size)
+
+    def start(self, batch: Batch) -> tuple[None, LSTMState]:
+        """The state after the whole source; nothing else of the source is kept."""
+        embedded = self.dropout(with_features(self.source_embedding(batch.source), self.feature_vectors(batch)))
+        return None, self.encoder.last_state(embedded, batch.source_lengths)
 
 
 class AttentionMemory(NamedTuple):
@@ -37,7 +127,16 @@ class AttentionState(NamedTuple):
 
 
 class Attention(TokenModel):
-    """p(y | x) token by token, each with its own attention over the source."""
+    """p(y | x) token by token, each with its own attention over the source.
+
+    h_i        state of the source at position i, from both ends; features are added to every token
+    a_ij       softmax over i of  v . tanh(A_h h_i + A_s s_{j-1})
+    c_j        sum over i of  a_ij h_i
+    s_j        LSTM(s_{j-1}, [y_{j-1}; c_j])
+    p(y_j)     softmax(W tanh(U [s_j; c_j] + b) + d)
+
+    Thesis: section 2.5.2.
+    """
 
     def __init__(
         self, source_size: int, target_size: int, feature_size: int = 0, **settings: Unpack[LSTMSettings]
