@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from antiphon.exceptions import AntiphonError
-from experiments.records import RECORDS, Found, append_record, format_table, read_records
+from experiments.records import RECORDS, Found, Record, append_record, format_table, read_records
 from experiments.runner import Runner
 from experiments.table import load_table
 
@@ -38,17 +38,24 @@ def measure(given: argparse.Namespace) -> None:
     runner = Runner(given.data.resolve(), given.runs.resolve())
     keys = [(job, job.key(runner.digests(job))) for job in table.jobs()]
     records = read_records(given.records)
-    missing = [job for job, key in keys if key not in records and (given.rows or "") in job.row.name]
+    # Sets may share a run, such as the language model of all sizes: jobs with one key are one run.
+    missing = {key: job for job, key in keys if key not in records and (given.rows or "") in job.row.name}
     if not given.show:
-        print(f"{len(missing)} of {len(keys)} runs to do", file=sys.stderr)
-        for done, (job, record) in enumerate(runner.run_all(missing, given.jobs), 1):
+        print(f"{len(missing)} of {len({key for _, key in keys})} runs to do", file=sys.stderr)
+        for done, (job, record) in enumerate(runner.run_all(list(missing.values()), given.jobs), 1):
             append_record({"table": Path(given.table).stem, **record}, given.records)
             records[record["key"]] = record
-            value = record["metrics"][table.metric]["value"]
             name = f"{job.row.name} / {job.set} / seed {job.seed}"
-            print(f"{done}/{len(missing)} {name}: {value:.2f}, {record['cpu_seconds']:.0f} s", file=sys.stderr)
+            print(f"{done}/{len(missing)} {name}: {_shown(record, table.metric)}", file=sys.stderr)
     print(f"{table.title}\n")
     print(format_table(table, [Found(job, records[key]) for job, key in keys if key in records]))
+
+
+def _shown(record: Record, metric: str) -> str:
+    """The score of a run, which a language model does not have, and its time."""
+    score = record["metrics"].get(metric)
+    value = "" if score is None else f"{score['value']:.2f}, "
+    return f"{value}{record['cpu_seconds']:.0f} s"
 
 
 if __name__ == "__main__":

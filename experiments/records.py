@@ -90,6 +90,8 @@ def format_table(table: Table, found: Iterable[Found]) -> str:
     """
     cells: dict[tuple[str, str], list[Found]] = {}
     for each in found:
+        if each.job.row.hidden:
+            continue
         cells.setdefault((each.job.row.name, each.job.set), []).append(each)
     lines = [f"| | {' | '.join(table.sets)} | average | seeds | CPU s |", "|---" * (len(table.sets) + 4) + "|"]
     measured = {name for name, _ in cells}

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from antiphon.exceptions import AntiphonError
+from experiments.cut_data import cut
 from experiments.made_data import make
 from experiments.records import Record, commit, digest, machine
 from experiments.table import PARTS, Job
@@ -33,7 +34,9 @@ class Runner:
         return {role: digest(self._file(name)) for role, name in job.files.items()}
 
     def _file(self, name: str) -> Path:
-        """A file of a table: made by script, or below the data folder."""
+        """A file of a table: made or cut by script, or below the data folder."""
+        if name.startswith("cut/"):
+            return cut(name, self.data, self.runs / "cut")
         path = make(name, self.runs / "made") if name.startswith("made/") else self.data / name
         if not path.is_file():
             raise AntiphonError(f"{path}: no such file; --data names the folder that has {name}")

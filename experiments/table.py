@@ -4,7 +4,7 @@ title = "..."
 metric = "accuracy"                          a metric of ``antiphon evaluate``
 sets = ["ady", "gre"]                        the columns; {set} in paths and settings stands for each
 seeds = [1, 2, 3]
-train = "g2p2021/{set}.train.tsv.gz"         files below the data folder, or below ``made/`` (``made_data.py``)
+train = "g2p2021/{set}.train.tsv.gz"         files below the data folder, ``made/`` (``made_data.py``) or ``cut/``
 dev = "g2p2021/{set}.dev.tsv.gz"
 score = "g2p2021/{set}.dev.tsv.gz"           unset: the dev file
 

@@ -4,6 +4,9 @@ Weights pick from every list the candidate with the highest weighted sum. ``find
 around the best so far, all or one at a time, in ever smaller steps, and at first also evenly within reach; among
 weights that pick equally good outputs, those that give good candidates a higher probability win, since they generalise
 better.
+
+At the end the best weights are compared with the direct model alone, which includes its suffix rules: unless they are
+better on the pairs, it stays alone, with the weights 1, 0, 0, 0.
 """
 
 import json
@@ -191,6 +194,8 @@ _FIRST_REACH = 0.5
 _MIN_WEIGHT = 0.0001
 """The lowest weight that rounding keeps above 0, so that it can grow again in the next round."""
 
+_DIRECT = Weights(1.0, 0.0, 0.0, 0.0)
+"""Weights with which a noisy channel answers as its direct model does alone."""
 _IS_LENGTH = np.array([False, False, False, True])
 """Which of the four weights is that of the length."""
 _DRAWS, _ROUNDS = 400, 6
@@ -199,9 +204,13 @@ _DRAWS, _ROUNDS = 400, 6
 
 @dataclass(frozen=True)
 class Tuning:
-    """The result: the metric before and after, measured by searching, or on the lists if ``rounds`` is 0."""
+    """The result: the metric of the direct model alone, before and after.
+
+    It is measured as ``evaluate`` does, or on the lists if ``rounds`` is 0.
+    """
 
     metric: str
+    direct: float
     before: float
     after: float
     weights_before: Weights
@@ -233,13 +242,13 @@ def tune(
     """Optimises the weights on growing lists of candidates and sets the best ones in the model.
 
     Every round searches with the current weights and adds its candidates to the lists; the second one is led by the
-    direct model, so that the result is not worse than it. After it, weights are optimised near those whose own search
+    direct model, so that its candidates are among them. After it, weights are optimised near those whose own search
     scored best, and nearer whenever a search is worse: lists hold candidates that a search would miss. It ends when a
-    search finds nothing new, or weights repeat.
+    search finds nothing new, or weights repeat. The result is never worse than the direct model alone.
     """
     sign = -1 if lists.metric in LOWER_IS_BETTER else 1
     tried: list[tuple[float, Weights]] = []
-    weights, reach = model.weights, _FIRST_REACH
+    weights, reach = _start(model), _FIRST_REACH
     for round_ in range(1, rounds + 1):
         model.weights = weights
         value, added = _search(model, lists, nbest)
@@ -255,17 +264,44 @@ def tune(
             weights = _best_weights(lists, best, reach)
         if weights in (before for _, before in tried):
             break
-    after, model.weights = max(tried, key=lambda pair: sign * pair[0])
-    return Tuning(lists.metric, tried[0][0], after, tried[0][1], model.weights, len(tried))
+    best = max(tried, key=lambda pair: sign * pair[0])[1]
+
+    def evaluate(weights: Weights) -> float:
+        model.weights = weights
+        return _search(model, lists, nbest=1)[0]
+
+    return _chosen(model, lists.metric, evaluate, tried[0][1], best, len(tried))
 
 
 def tune_on_lists(model: NoisyChannelModel, lists: NBestLists) -> Tuning:
     """Optimises the weights on existing lists, without a search, and sets them in the model."""
-    table, before = lists.table(), model.weights
+    table, before = lists.table(), _start(model)
     sign = -1 if lists.metric in LOWER_IS_BETTER else 1
-    model.weights = _best_weights(lists, before)
-    value_before, value = (sign * table.value(np.array(weights)) for weights in (before, model.weights))
-    return Tuning(lists.metric, value_before, value, before, model.weights, rounds=0)
+
+    def evaluate(weights: Weights) -> float:
+        return sign * table.value(np.array(weights))
+
+    return _chosen(model, lists.metric, evaluate, before, _best_weights(lists, before), rounds=0)
+
+
+def _start(model: NoisyChannelModel) -> Weights:
+    """The weights to start from: those of the model, unless they leave out all but its direct model."""
+    return model.default_weights if model.weights.only_direct else model.weights
+
+
+def _chosen(
+    model: NoisyChannelModel,
+    metric: str,
+    evaluate: Callable[[Weights], float],
+    before: Weights,
+    best: Weights,
+    rounds: int,
+) -> Tuning:
+    """The result, with the best of three in the model: direct model alone, weights found, weights before."""
+    sign = -1 if metric in LOWER_IS_BETTER else 1
+    values = {weights: evaluate(weights) for weights in (_DIRECT, best, before)}
+    model.weights = max(values, key=lambda weights: sign * values[weights])
+    return Tuning(metric, values[_DIRECT], values[before], values[model.weights], before, model.weights, rounds)
 
 
 def save_tuning(found: Tuning, recipe: Recipe, run: RunFolder) -> None:

@@ -6,6 +6,8 @@ import shutil
 import pytest
 
 import antiphon as package
+from tests.lite.drawn_runs import inputs as drawn_inputs
+from tests.lite.drawn_runs import write_run
 from tests.sealing import seal_again
 from tests.shared_folders import filled_once, run_command
 from tests.toy import inflect, words, write_pairs
@@ -73,6 +75,64 @@ def test_tuning_from_bad_weights_does_not_end_below_the_direct_model(antiphon, p
     tuned = json.loads((tmp_path / "bad/metrics.json").read_text())["tuned"]
     assert tuned["before"] < tuned["after"]
     assert tuned["after"] >= accuracy(antiphon, parts / "direct", parts / "dev.tsv")
+
+
+@pytest.fixture
+def with_rules(antiphon, tmp_path):
+    """A drawn direct model with suffix rules, combined with a channel model and a language model that only mislead."""
+    runs = {
+        "--direct": write_run(tmp_path / "direct", "rules_beside"),
+        "--channel": write_run(tmp_path / "channel", "inflection", swap=True, seed=1),
+        "--lm": write_run(tmp_path / "lm", "language_model", seed=2, target_tokens="chars"),
+    }
+    arguments = [part for pair in runs.items() for part in pair]
+    assert antiphon("combine", *arguments, "--weights", "0.1,1,1,0", "--out", tmp_path / "all").status == 0
+    return tmp_path / "all"
+
+
+def write_answers(run, path, ranks):
+    """Pairs whose targets are the outputs of a run at these ranks, one after the other."""
+    sources = [(text, features) for text, features in drawn_inputs("rules_beside") if text]
+    found = package.load(run).predict(sources, nbest=3)
+    lines = [
+        f"{text}\t{prediction.nbest[ranks[place % len(ranks)]].text}\t{features}\n"
+        for place, ((text, features), prediction) in enumerate(zip(sources, found, strict=True))
+    ]
+    path.write_text("".join(lines))
+    return path
+
+
+def test_the_direct_model_stays_alone_where_nothing_helps(antiphon, with_rules, tmp_path):
+    dev = write_answers(tmp_path / "direct", tmp_path / "dev.tsv", ranks=[0])
+    result = antiphon("tune", with_rules, dev, "--rounds", "2", "--nbest", "8")
+    assert "direct model" in result.err
+    tuned = json.loads((with_rules / "metrics.json").read_text())["tuned"]
+    assert (tuned["direct"], tuned["after"], tuned["weights"]) == (100.0, 100.0, [1.0, 0.0, 0.0, 0.0])
+    assert tuned["before"] < 100
+    alone, together = (
+        package.load(run).predict(drawn_inputs("rules_beside"), nbest=3) for run in (tmp_path / "direct", with_rules)
+    )
+    for one, other in zip(alone, together, strict=True):
+        assert [(each.text, each.log_probability) for each in one.nbest] == [
+            (each.text, each.log_probability) for each in other.nbest
+        ]
+
+
+def test_a_combination_of_the_direct_model_alone_is_tuned_from_the_start(antiphon, with_rules, tmp_path):
+    for rank in (0, 1):
+        dev = write_answers(tmp_path / "direct", tmp_path / "dev.tsv", [rank])
+        assert antiphon("tune", with_rules, dev, "--rounds", "2", "--nbest", "8").status == 0
+    tuned = json.loads((with_rules / "metrics.json").read_text())["tuned"]
+    assert tuned["weights_before"] == [1.0, 0.5, 0.5, 0.5]
+
+
+@pytest.mark.parametrize("ranks", [[0, 1], [2, 1, 0]])
+def test_a_tuned_combination_is_never_below_its_direct_model_on_dev(antiphon, with_rules, tmp_path, ranks):
+    dev, lists = write_answers(tmp_path / "direct", tmp_path / "dev.tsv", ranks), tmp_path / "lists.jsonl"
+    direct = accuracy(antiphon, tmp_path / "direct", dev)
+    for option in ("--save-lists", "--lists"):
+        assert antiphon("tune", with_rules, dev, "--rounds", "2", "--nbest", "8", option, lists).status == 0
+        assert accuracy(antiphon, with_rules, dev) >= direct > 0
 
 
 def test_tuning_is_written_into_the_run_and_shown(antiphon, parts, combined):

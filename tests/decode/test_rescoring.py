@@ -1,4 +1,5 @@
 from dataclasses import replace
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -7,12 +8,18 @@ import torch
 
 from antiphon.data.batch import Batch
 from antiphon.decode.beam_search import BeamSearch, search_outputs
-from antiphon.decode.noisy_channel import NoisyChannelRescorer, search_noisy_channel, search_with_pruned
-from antiphon.models.left_to_right import copies_unknown
+from antiphon.decode.noisy_channel import (
+    NoisyChannelRescorer,
+    rescore_outputs,
+    search_noisy_channel,
+    search_with_pruned,
+)
+from antiphon.models.left_to_right import copies_unknown, output_log_probs
 from antiphon.models.noisy_channel import NoisyChannel
 from antiphon.models.recurrent import LanguageModel
 from antiphon.models.transducer import Transducer
 from antiphon.torch_free.hypothesis import Weights
+from antiphon.torch_free.suffix_rule import Rescoring, add_rules, mix_log_prob
 from antiphon.torch_free.vocab import END, UNKNOWN
 from tests.decode.small_models import batch_of, features_of
 from tests.decode.test_beam_search import STATIC, assert_no_device_sync, assert_same_answers
@@ -104,6 +111,42 @@ def test_with_wide_beams_the_search_equals_brute_force(weights, reading, seed, s
     assert [h.score for h in found] == pytest.approx([score for score, _, _ in listed])
     for hypothesis, (_, _, features) in zip(found, listed, strict=True):
         assert hypothesis.features == pytest.approx(features)
+
+
+@pytest.mark.parametrize("weights", [(1.0, 1.0, 1.0, 0.5), (0.0, 1.0, 0.7, 1.0), (1.0, 0.0, 0.0, 0.0)])
+@pytest.mark.parametrize("rule_weight", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("beam", [WIDE, {"beam": 2, "proposals": 2, "max_length_ratio": 0.0, "max_length_extra": 4}])
+def test_suffix_rules_are_a_part_of_the_direct_model(weights, rule_weight, beam):
+    parts, (source,), answer = components(), sources(3), (5, 4, 4, END)
+    model, batch, settings = combine(parts, weights), batch_of([source]), beam_settings(nbest=3, **beam)
+    (alone,) = search_noisy_channel(model, batch, settings)
+    rescoring = Rescoring(partial(rescore_outputs, model, batch, settings), model.weights)
+    (found,) = add_rules(partial(output_log_probs, parts[0], batch), [alone], [answer], rule_weight, 3, rescoring)
+    mixed = []
+    for _, tokens, (direct, *others) in every_output(parts, weights, source, longest=4):
+        features = mix_log_prob(direct, rule_weight, is_answer=tokens == answer), *others
+        mixed.append((model.weights.weigh(features), tokens, features))
+    known = {answer, *(each.tokens for each in alone)}
+    expected = sorted((each for each in mixed if beam is WIDE or each[1] in known), reverse=True)[: len(found)]
+    assert answer in known - {each.tokens for each in alone}  # the search alone has missed it
+    assert [each.score for each in found] == pytest.approx([score for score, _, _ in expected])
+    assert found[0].tokens == expected[0][1]
+    listed = {tokens: features for _, tokens, features in mixed}
+    for each in found:
+        assert each.features == pytest.approx(listed[each.tokens])
+        assert each.log_prob == each.features[0]
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("length_normalisation", [0.0, 1.0])
+def test_where_only_the_direct_model_weighs_it_answers_as_it_does_alone(length_normalisation):
+    parts, batch = components(2), batch_of(sources(3, 6, 5, seed=2))
+    settings = beam_settings(beam=3, proposals=5, nbest=3, length_normalisation=length_normalisation)
+    model = combine(parts, (2.0, 0.0, 0.0, 0.0))
+    alone = search_outputs(parts[0], batch, settings)
+    for found, outputs in zip(search_noisy_channel(model, batch, settings), alone, strict=True):
+        assert [(each.tokens, each.score) for each in found] == [(each.tokens, each.score) for each in outputs]
+        assert all(np.isfinite(each.features).all() and len(each.features) == 4 for each in found)
 
 
 @torch.inference_mode()

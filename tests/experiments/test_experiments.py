@@ -1,11 +1,13 @@
 """Tables of experiments: what they run, what they record, and what they refuse."""
 
+import gzip
 import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from experiments.cut_data import cut
 from experiments.made_data import make, spell_number
 from experiments.page import PAGE, write_page
 from experiments.records import Found, find_records, format_table, read_records
@@ -140,6 +142,41 @@ def test_made_data_are_the_same_each_time_and_share_no_source(tmp_path: Path) ->
         sources = [{line.split("\t")[0] for line in part.splitlines()} for part in parts]
         assert [len(part) for part in sources] == [1000, 200, 500]
         assert not sources[0] & sources[2]
+
+
+def test_pairs_and_forms_of_one_tag_are_cut_without_held_out_lemmas(tmp_path: Path) -> None:
+    tags = ["case=genitive,number=plural", "case=dative,number=plural"]
+    lemmas = [f"w{n}" for n in range(9)]
+    pairs = "".join(f"{lemma}\t{lemma}{tag[5]}\t{tag}\n" for lemma in lemmas for tag in tags)
+    forms = "".join(f"{lemma}{tag[5]}\t{tag}\t{lemma}\t{int(lemma == 'w0')}\n" for lemma in lemmas for tag in tags)
+    for name, text in (("inflection/de-N.train.tsv", pairs), ("unpaired/de-N.forms_by_tag.tsv", forms)):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / f"{name}.gz").write_bytes(gzip.compress(text.encode()))
+    few, more, found = (
+        cut(f"cut/de-N.GP.{part}", tmp_path, tmp_path / "cut").read_text().splitlines()
+        for part in ("3.train.tsv", "5.train.tsv", "3.forms.txt")
+    )
+    assert (len(few), len(set(more))) == (3, 5)
+    assert few == more[:3]
+    assert all(line.split("\t")[1] == line.split("\t")[0] + "g" for line in more)
+    assert sorted(found) == [f"{lemma}g" for lemma in lemmas[1:]]
+    with pytest.raises(AntiphonError, match=r"not cut here, expected a name such as cut/de-N\.GP\.300\.train\.tsv"):
+        cut("cut/de-N.XP.3.train.tsv", tmp_path, tmp_path / "cut")
+
+
+def test_sets_share_a_run_of_the_same_files_and_a_language_model_has_no_accuracy(tmp_path: Path) -> None:
+    language_model = """
+[[row]]
+name = "language model"
+recipe = "toy"
+set = { "train.max_epochs" = 1, "model.kind" = "language_model", "train.dev_metric" = "perplexity" }
+hidden = true
+"""
+    table = TABLE.replace('sets = ["toy"]', 'sets = ["toy", "./toy"]') + language_model
+    done = measure(tmp_path, table, "--rows", "language")
+    assert done.returncode == 0, done.stderr
+    assert "1 of 2 runs to do" in done.stderr
+    assert "1/1 language model / ./toy / seed 1: " in done.stderr
 
 
 def test_numbers_are_spelt() -> None:

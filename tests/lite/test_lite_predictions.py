@@ -1,5 +1,7 @@
 """The same outputs as PyTorch, for every kind."""
 
+import math
+
 import pytest
 
 import antiphon as package
@@ -129,6 +131,19 @@ def test_noisy_channels_are_those_of_pytorch(parts, tmp_path, weights, missing, 
     combine_runs(*given, tmp_path / "all", search, force=False)
     theirs, ours = exported(tmp_path / "all")
     assert_same(ours.predict(TEXTS[:5], nbest=3), theirs.predict(TEXTS[:5], nbest=3))
+
+
+@pytest.mark.parametrize("weights", [(1.0, 0.7, 0.4, 0.5), (0.0, 0.0, 1.0, 0.5), (1.0, 0.0, 0.0, 0.0)])
+def test_suffix_rules_of_the_direct_model_are_a_part_of_a_noisy_channel(tmp_path, weights):
+    direct = write_run(tmp_path / "direct", "rules_beside")
+    channel = write_run(tmp_path / "channel", "inflection", swap=True, seed=1)
+    language = write_run(tmp_path / "lm", "language_model", seed=2, target_tokens="chars")
+    combine_runs(direct, channel, language, tmp_path / "all", {"weights": weights, "proposals": 8}, force=False)
+    theirs, ours = exported(tmp_path / "all")
+    found = theirs.predict(inputs("rules_beside"), nbest=3)
+    assert_same(ours.predict(inputs("rules_beside"), nbest=3), found)
+    fade = next(prediction for prediction in found if prediction.source == "fade")
+    assert fade.nbest[0].parts[0] >= math.log(0.3) or weights[0] == 0  # what its rules say has their weight at least
 
 
 def test_every_output_of_a_noisy_channel_begins_with_the_prefix(parts, tmp_path):

@@ -26,6 +26,15 @@ def test_a_part_that_only_misleads_keeps_a_weight_that_can_grow_again():
     assert model.weights.channel == 1
 
 
+def test_the_direct_model_stays_alone_where_nothing_is_better():
+    lists = NBestLists([PAIR], CODEC, "accuracy")
+    lists.add([[(("a", "b"), (-1.0, -9.0, 0.0, 2.0)), (("a", "c"), (-2.0, -1.0, 0.0, 2.0))]])
+    model = Combination(1.0, 1.0, 0.0, 0.0)
+    tuning = tune_on_lists(model, lists)
+    assert (tuning.direct, tuning.before, tuning.after) == (100.0, 0.0, 100.0)
+    assert model.weights == (1.0, 0.0, 0.0, 0.0)
+
+
 def test_a_part_without_a_weight_gets_none():
     model = Combination(1.0, 1.0, 0.0, 0.0)
     tune_on_lists(model, lists_in_which_the_direct_model_is_wrong())

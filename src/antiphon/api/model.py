@@ -20,6 +20,7 @@ from antiphon.api import evaluation
 from antiphon.api.word_links import LinkOptions, WordLinker, WordLinks
 from antiphon.data.batch import Batch
 from antiphon.decode.alignments import add_alignments, replace_unknown
+from antiphon.decode.noisy_channel import rescore_outputs
 from antiphon.decode.sampling import sample_outputs
 from antiphon.decode.streams import start_streams
 from antiphon.device import choose_device
@@ -34,6 +35,7 @@ from antiphon.ranking.questions import Judgements, Question, QuestionSet
 from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.recipe_file import Settings, change_search
 from antiphon.recipe.schema import Recipe
+from antiphon.recipe.sections import SearchSection
 from antiphon.report.error_report import ErrorReport, Suspect
 from antiphon.runs.build import build_beam, build_search
 from antiphon.runs.run_folder import RunFolder, load_any_network
@@ -46,7 +48,7 @@ from antiphon.torch_free.prediction import MAX_BATCH_CELLS, CandidateSearch, Pre
 from antiphon.torch_free.readers import Pair, Source
 from antiphon.torch_free.results import END_SYMBOL, Alignment, Evaluation, Ranked
 from antiphon.torch_free.streams import StreamGroup, Timed, run_streams
-from antiphon.torch_free.suffix_rule import RuleMixture, SuffixRules
+from antiphon.torch_free.suffix_rule import Rescoring, RuleMixture, SuffixRules
 from antiphon.training.prepare import pairs_of
 
 _IN_PYTHON = {
@@ -262,7 +264,7 @@ class NeuralModel(Model):
         """The network that proposes the tokens of outputs: of a noisy channel, the direct model."""
         self.mixture: RuleMixture | None = None
         if rules is not None:
-            self.mixture = RuleMixture(rules, recipe.search.rule_weight or 0.0, codec, copies_unknown(module))
+            self.mixture = RuleMixture(rules, recipe.search.rule_weight or 0.0, codec, copies_unknown(self.writer))
         self.search = CandidateSearch(codec, build_beam(recipe.search), self._find)
 
     @classmethod
@@ -276,9 +278,9 @@ class NeuralModel(Model):
         batch = Batch.of_text(self.codec, sources).to(self.device)
         found = self._sampled(batch, options) if options.sample else self._searched(batch, options)
         if self.mixture is not None and self.recipe.search.over == "outputs" and not options.prefix:
-            score = partial(output_log_probs, cast(LeftToRight, self.module), batch)
+            score = partial(output_log_probs, cast(LeftToRight, self.writer), batch)
             if options.sample is None:
-                found = self.mixture.add(score, found, sources, options.max_outputs)
+                found = self.mixture.add(score, found, sources, options.max_outputs, self._rescoring(batch))
             else:
                 found = self.mixture.draw(score, found, sources, options.seed)
         if options.align or have_unknown(found):
@@ -298,6 +300,10 @@ class NeuralModel(Model):
         prefix = self.codec.target.known_ids(options.prefix, "prefix")
         settings = build_beam(self.recipe.search, beam=options.beam, nbest=options.max_outputs)
         return search(self.module, batch, settings, prefix)
+
+    def _rescoring(self, batch: Batch) -> Rescoring | None:
+        """How outputs are ranked by more than the network; None: by the network alone."""
+        return None
 
     def _streams(self, features: Sequence[Sequence[str]], options: StreamOptions) -> StreamGroup:
         """Streams of a unidirectional transducer, or of a noisy channel that has one as its direct model."""
@@ -364,6 +370,17 @@ class NoisyChannelModel(NeuralModel):
     @weights.setter
     def weights(self, weights: Weights) -> None:
         cast(NoisyChannel, self.module).weights = weights
+
+    @property
+    def default_weights(self) -> Weights:
+        """The weights that ``combine`` gives by default to the parts that are there."""
+        module = cast(NoisyChannel, self.module)
+        is_there = (True, module.channel is not None, module.language_model is not None, True)
+        return Weights(*(weight * there for weight, there in zip(SearchSection().weights, is_there, strict=True)))
+
+    def _rescoring(self, batch: Batch) -> Rescoring:
+        module = cast(NoisyChannel, self.module)
+        return Rescoring(partial(rescore_outputs, module, batch, build_beam(self.recipe.search)), module.weights)
 
     def _find(self, sources: Sequence[Source], options: PredictOptions) -> list[list[Hypothesis]]:
         if options.sample is not None or options.cover is not None:

@@ -45,7 +45,9 @@ def tune(
 
     Searches for candidates, finds weights on their n-best lists, and searches again
     with these weights until the metric stops improving (n-best weight search). The
-    weights are written into the run. A model whose weight is 0 stays out.
+    weights are written into the run: never ones that are worse on these pairs than
+    the direct model alone, whose weights are 1, 0, 0, 0. A model whose weight is 0
+    stays out, unless only the direct model has one.
 
     Examples:
       antiphon tune runs/noisy dev.tsv
@@ -91,6 +93,7 @@ def show(found: "Tuning", console: "Console") -> None:
     table = Table(title=f"dev {found.metric}")
     for name in ("", found.metric, "direct", "channel", "language model", "length"):
         table.add_column(name, justify="right")
-    table.add_row("before", f"{found.before:.2f}", *(f"{weight:.3f}" for weight in found.weights_before))
-    table.add_row("after", f"{found.after:.2f}", *(f"{weight:.3f}" for weight in found.weights))
+    rows = ("direct model", found.direct, ()), ("before", found.before, found.weights_before)
+    for name, value, weights in (*rows, ("after", found.after, found.weights)):
+        table.add_row(name, f"{value:.2f}", *(f"{weight:.3f}" for weight in weights))
     console.print(table)

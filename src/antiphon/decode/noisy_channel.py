@@ -13,7 +13,8 @@ same row of the direct model, and its weight is halved, since later tokens may e
     c = (e - max of e over the proposals of the same row) / 2
 
 Such a search can miss outputs that the direct model finds by itself and that all models together prefer. So the best
-``direct_outputs`` of the direct model are scored too, and ranked with those that were found.
+``direct_outputs`` of the direct model are scored too, and ranked with those that were found. If nothing but the direct
+model has a weight, its own search is the whole search: the answers are those of the direct model alone.
 
 Thesis: section 5.3, Algorithm 2, there with a beam for every cell of the lattice and with best paths.
 """
@@ -90,11 +91,21 @@ def search_noisy_channel(
     """
     direct, wide = with_prefix(cast(LeftToRight, model.direct), prefix), settings.for_rescoring()
     rescorer = NoisyChannelRescorer(model, batch, wide)
+    if model.weights.only_direct:
+        return rescorer.rescore(search_outputs(direct, batch, settings))
     found = BeamSearch(direct, batch, wide, rescorer, static_shapes=static_shapes).run()
     if not settings.direct_outputs:
         return [outputs[: settings.nbest] for outputs in found]
     by_direct = search_outputs(direct, batch, replace(settings, nbest=settings.direct_outputs))
     return merge_outputs(found, rescorer.rescore(by_direct), settings.nbest)
+
+
+@torch.inference_mode()
+def rescore_outputs(
+    model: NoisyChannel, batch: Batch, settings: BeamSettings, found: list[list[Hypothesis]]
+) -> list[list[Hypothesis]]:
+    """Outputs of the direct model with the scores of all models."""
+    return NoisyChannelRescorer(model, batch, settings).rescore(found)
 
 
 @torch.inference_mode()
@@ -135,7 +146,10 @@ class NoisyChannelRescorer(Rescorer):
             self.language_memory, self.first_language = model.language_model.start(theirs)
 
     def rescore(self, found: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
-        """Outputs of the direct model with their features, scored by the objective."""
+        """Outputs of the direct model with their features, scored by the objective.
+
+        Where only the direct model weighs, outputs keep its own score, which may be normalised by length.
+        """
         tokens = torch.tensor(padded_tokens(found), device=self.device)
         log_channel, log_language = self._score_outputs(tokens)
         lengths = (tokens == END).double().argmax(2) + 1.0
@@ -143,7 +157,10 @@ class NoisyChannelRescorer(Rescorer):
         for b, outputs in enumerate(found):
             log_direct[b, : len(outputs)] = log_language.new_tensor([each.log_prob for each in outputs])
         features = torch.stack([log_direct, log_channel, log_language, lengths], 2)
-        return with_scores(found, self.model.objective(features).tolist(), features.tolist())
+        scores = self.model.objective(features).tolist()
+        if self.model.weights.only_direct:
+            scores = [[each.score for each in outputs] for outputs in found]
+        return with_scores(found, scores, features.tolist())
 
     def _score_outputs(self, tokens: Int[Tensor, "B K J"]) -> tuple[Float[Tensor, "B K"], Float[Tensor, "B K"]]:
         """``log p(x | y)`` and ``log p(y)`` of outputs, padded by end symbols; a prefix of several is read once."""

@@ -11,7 +11,7 @@ import numpy as np
 from antiphon.lite.folder import ExportedFolder, read_at_rest
 from antiphon.lite.graphs import token_log_probs
 from antiphon.lite.loading import load_network, load_noisy_channel, load_stream_graphs
-from antiphon.lite.noisy_channel import NoisyChannel, search_noisy_channel
+from antiphon.lite.noisy_channel import NoisyChannel, NoisyChannelRescorer, search_noisy_channel
 from antiphon.lite.search import BeamSearch, PrefixModel
 from antiphon.lite.streams import LiteStreams, StreamGraphs
 from antiphon.torch_free.batch import PaddedPairs, plan_batches
@@ -21,7 +21,7 @@ from antiphon.torch_free.prediction import MAX_BATCH_CELLS, CandidateSearch, Pre
 from antiphon.torch_free.readers import Pair, Source, read_pairs, read_targets
 from antiphon.torch_free.stream_policies import POLICIES
 from antiphon.torch_free.streams import StreamGroup
-from antiphon.torch_free.suffix_rule import RuleMixture, SuffixRules
+from antiphon.torch_free.suffix_rule import Rescoring, RuleMixture, SuffixRules
 
 
 def load(folder: str | Path, *, threads: int = 1) -> "LiteModel | LiteRules":
@@ -94,7 +94,8 @@ class LiteModel(ExportedModel):
         pairs = self.codec.padded(sources)
         found = self._search(pairs, options)
         if self.mixture is not None and not options.prefix:
-            found = self.mixture.add(partial(self._score_outputs, pairs), found, sources, options.max_outputs)
+            score, rescoring = partial(self._score_outputs, pairs), self._rescoring(pairs)
+            found = self.mixture.add(score, found, sources, options.max_outputs, rescoring)
         if options.align or have_unknown(found):
             found = self._add_alignments(pairs, found)
         if self.folder.settings["search"]["replace_unknown"]:
@@ -117,8 +118,12 @@ class LiteModel(ExportedModel):
     ) -> list[list[float]]:
         """The log probability of each token of outputs, end symbols last, of some sources of a batch."""
         theirs = pairs.take(np.array(sources)).with_targets([np.array(output[:-1], np.int32) for output in outputs])
-        rows: list[list[float]] = token_log_probs(self.network, theirs).tolist()
+        rows: list[list[float]] = token_log_probs(self._writer, theirs).tolist()
         return rows
+
+    def _rescoring(self, pairs: PaddedPairs) -> Rescoring | None:
+        """How outputs are ranked by more than the network; None: by the network alone."""
+        return None
 
     def _add_alignments(self, pairs: PaddedPairs, found: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
         """The same hypotheses, each with its best alignment if there is a transducer."""
@@ -197,6 +202,10 @@ class LiteNoisyChannel(LiteModel):
         if options.cover is not None:
             raise self._cannot("give probabilities of its own", "a single model or an ensemble for cover")
         return search_noisy_channel(self.network, self._prefixed_writer(options), pairs, self._search_settings(options))
+
+    def _rescoring(self, pairs: PaddedPairs) -> Rescoring:
+        settings = self.folder.beam_settings(beam=None, nbest=1)
+        return Rescoring(NoisyChannelRescorer(self.network, pairs, settings).rescore, self.weights)
 
 
 def found_pairs(pairs: PaddedPairs, found: Sequence[Sequence[Hypothesis]]) -> PaddedPairs:

@@ -65,6 +65,8 @@ def search_noisy_channel(
     """
     wide = settings.for_rescoring()
     rescorer = NoisyChannelRescorer(model, pairs, wide)
+    if model.weights.only_direct:
+        return rescorer.rescore(BeamSearch(direct, pairs, settings).run())
     found = BeamSearch(direct, pairs, wide, rescorer).run()
     if not settings.direct_outputs:
         return [outputs[: settings.nbest] for outputs in found]
@@ -107,7 +109,10 @@ class NoisyChannelRescorer:
         self.first = RescorerState(channel, np.zeros((B, self.I)), language, np.zeros(B))
 
     def rescore(self, found: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
-        """Outputs of the direct model with their features, scored by the objective."""
+        """Outputs of the direct model with their features, scored by the objective.
+
+        Where only the direct model weighs, outputs keep its own score, which may be normalised by length.
+        """
         tokens = np.array(padded_tokens(found))
         log_channel, log_language = self._score_outputs(tokens)
         lengths = (tokens == END).argmax(2) + 1.0
@@ -115,8 +120,10 @@ class NoisyChannelRescorer:
         for b, outputs in enumerate(found):
             log_direct[b, : len(outputs)] = [each.log_prob for each in outputs]
         features = np.stack([log_direct, log_channel, log_language, lengths], 2)
-        scores = self.model.weigh(tuple(np.moveaxis(features, -1, 0)))
-        return with_scores(found, scores.tolist(), features.tolist())
+        scores = self.model.weigh(tuple(np.moveaxis(features, -1, 0))).tolist()
+        if self.model.weights.only_direct:
+            scores = [[each.score for each in outputs] for outputs in found]
+        return with_scores(found, scores, features.tolist())
 
     def _score_outputs(self, tokens: Array) -> tuple[Array, Array]:
         """``log p(x | y)`` and ``log p(y)`` of outputs, padded by end symbols; a prefix of several is read once."""

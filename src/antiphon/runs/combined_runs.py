@@ -60,6 +60,7 @@ def combine_runs(
     recipe = _channel_recipe(_part_recipes(folders), search)
     with combined_run(folders, recipe, out, force=force) as run:
         copy_vocabs(folders["direct"], run)
+        copy_files(folders["direct"], ("rules.tsv",), run.path)
         run.save_metrics({"parameters": count_parameters(load_noisy_channel(run, recipe))})
     return RunFolder(out)
 
@@ -111,7 +112,7 @@ def _channel_recipe(parts: dict[str, Recipe], search: dict[str, object]) -> Reci
             weights[index] = 0.0
     table = recipe.model_dump()
     table["model"] = NoisyChannelSection()
-    table["search"] |= given | {"weights": tuple(weights), "rule_weight": 0.0}
+    table["search"] |= given | {"weights": tuple(weights)}
     return Recipe.model_validate(table)
 
 

@@ -177,6 +177,15 @@ class Weights(NamedTuple):
         """
         return max(abs(weight) for weight in self[:3]) or 1.0
 
+    @property
+    def only_direct(self) -> bool:
+        """Whether nothing but the direct model weighs: a noisy channel then answers as its direct model does alone."""
+        return self.direct > 0 and not any(self[1:])
+
+    def weigh(self, features: Sequence[float]) -> float:
+        """The weighted sum of the scores of one output; scores that weigh nothing do not matter."""
+        return sum((weight * score for weight, score in zip(self, features, strict=True) if weight), 0.0)
+
 
 def trace_outputs(
     finished: Sequence[Sequence[Sequence[float]]], steps: Sequence[StepLists], K: int

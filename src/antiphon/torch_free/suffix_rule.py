@@ -14,6 +14,9 @@ Beside a network, outputs are a mixture of the network's and the answer of the r
 A mixture of whole outputs: it gives a probability for every output, prefix and token. From few pairs, rules learn more
 than a network, so ``w`` is fitted on held-out pairs: with 0 the answers are the network's, with 1 the rules', and the
 best weight is never worse on those pairs than either of them.
+
+In a noisy channel the network is the direct model: the mixture is its score of an output, and the rules' answer is a
+candidate that the other models score too.
 """
 
 import math
@@ -30,7 +33,7 @@ import numpy as np
 from antiphon.exceptions import RunError
 from antiphon.torch_free.codec import PairCodec
 from antiphon.torch_free.files import is_count, read_lines
-from antiphon.torch_free.hypothesis import Hypothesis
+from antiphon.torch_free.hypothesis import Hypothesis, Weights
 from antiphon.torch_free.readers import Source
 from antiphon.torch_free.vocab import END, UNKNOWN
 
@@ -38,6 +41,8 @@ Tokens = tuple[str, ...]
 Ids = tuple[int, ...]
 ScoreOutputs = Callable[[Sequence[int], Sequence[Ids]], Sequence[Sequence[float]]]
 """Given the indices of sources in a batch and an output of each: the network's log probabilities of its tokens."""
+Outputs = list[list[Hypothesis]]
+"""The outputs of every source of a batch."""
 _SEPARATOR = "\x1f"
 _COLUMNS = 5
 _ESCAPES = {"\\": "\\\\", "\t": "\\t", _SEPARATOR: "\\u"}
@@ -132,6 +137,13 @@ def _unescaped(text: str) -> str:
     return re.sub(r"\\[\\tu]", lambda found: _CHARACTERS[found[0]], text)
 
 
+class Rescoring(NamedTuple):
+    """How a noisy channel ranks outputs: ``rescore`` gives those of its direct model the scores of all models."""
+
+    rescore: Callable[[Outputs], Outputs]
+    weights: Weights
+
+
 @dataclass(frozen=True)
 class RuleMixture:
     """Suffix rules with their weight beside a network, which may be one that copies unknown tokens."""
@@ -142,10 +154,15 @@ class RuleMixture:
     copies_unknown: bool
 
     def add(
-        self, score: ScoreOutputs, found: Sequence[list[Hypothesis]], sources: Sequence[Source], nbest: int
-    ) -> list[list[Hypothesis]]:
-        """The ``nbest`` best outputs of network and rules together."""
-        return add_rules(score, found, [self._answer(source) for source in sources], self.weight, nbest)
+        self,
+        score: ScoreOutputs,
+        found: Sequence[list[Hypothesis]],
+        sources: Sequence[Source],
+        nbest: int,
+        rescoring: Rescoring | None = None,
+    ) -> Outputs:
+        """The ``nbest`` best outputs of network and rules together; in a noisy channel, as this ranks them."""
+        return add_rules(score, found, [self._answer(source) for source in sources], self.weight, nbest, rescoring)
 
     def draw(
         self, score: ScoreOutputs, found: Sequence[list[Hypothesis]], sources: Sequence[Source], seed: int
@@ -188,10 +205,17 @@ def add_rules(
     answers: Sequence[Ids],
     weight: float,
     nbest: int,
-) -> list[list[Hypothesis]]:
-    """The ``nbest`` best outputs of network and rules together; ``answers`` are those of the rules to each source."""
-    listed = _with_answers(score, found, answers)
-    mixed = [[_mix(each, answer, weight) for each in some] for some, answer in zip(listed, answers, strict=True)]
+    rescoring: Rescoring | None = None,
+) -> Outputs:
+    """The ``nbest`` best outputs of network and rules together; ``answers`` are those of the rules to each source.
+
+    The mixture lowers the score of all outputs but the answer alike, so no other output is missed.
+    """
+    listed = _with_answers(score, found, answers, rescoring)
+    weights = None if rescoring is None else rescoring.weights
+    mixed = [
+        [_mix(each, answer, weight, weights) for each in some] for some, answer in zip(listed, answers, strict=True)
+    ]
     return [sorted(some, key=lambda each: -each.score)[:nbest] for some in mixed]
 
 
@@ -252,26 +276,27 @@ def fit_weight(answers: Iterable[HeldOutAnswers]) -> float:
 
 
 def _with_answers(
-    score: ScoreOutputs, found: Sequence[list[Hypothesis]], answers: Sequence[Ids]
-) -> list[list[Hypothesis]]:
-    """The hypotheses found and the rules' answers, scored by the network."""
+    score: ScoreOutputs, found: Sequence[list[Hypothesis]], answers: Sequence[Ids], rescoring: Rescoring | None = None
+) -> Outputs:
+    """The hypotheses found and the rules' answers, scored by the network, and by all models of a noisy channel."""
     missing = [
         b
         for b, (hypotheses, answer) in enumerate(zip(found, answers, strict=True))
         if answer and all(each.tokens != answer for each in hypotheses)
     ]
-    listed = [list(hypotheses) for hypotheses in found]
+    added: Outputs = [[] for _ in found]
     if missing:
         rows = score(missing, [answers[b] for b in missing])
         for b, row in zip(missing, rows, strict=True):
             log_probs = tuple(row[: len(answers[b])])
             log_prob = sum(log_probs)
-            listed[b].append(Hypothesis(answers[b], log_prob, log_prob, log_probs))
-    return listed
+            added[b].append(Hypothesis(answers[b], log_prob, log_prob, log_probs))
+        added = added if rescoring is None else rescoring.rescore(added)
+    return [[*hypotheses, *more] for hypotheses, more in zip(found, added, strict=True)]
 
 
-def _mix(hypothesis: Hypothesis, answer: Ids, weight: float) -> Hypothesis:
-    """A hypothesis of the network with its probabilities in the mixture."""
+def _mix(hypothesis: Hypothesis, answer: Ids, weight: float, weights: Weights | None = None) -> Hypothesis:
+    """A hypothesis of the network with its probabilities in the mixture; ``weights`` are those of a noisy channel."""
     before, written, mixed = 0.0, 0.0, []
     for length, log_prob in enumerate(hypothesis.token_log_probs, 1):
         written += log_prob
@@ -280,5 +305,8 @@ def _mix(hypothesis: Hypothesis, answer: Ids, weight: float) -> Hypothesis:
         mixed.append(prefix - before)
         before = prefix
     log_prob = mix_log_prob(hypothesis.log_prob, weight, is_answer=hypothesis.tokens == answer)
+    features = (log_prob, *hypothesis.features[1:]) if hypothesis.features else ()
     score = hypothesis.score + log_prob - hypothesis.log_prob
-    return replace(hypothesis, score=score, log_prob=log_prob, token_log_probs=tuple(mixed))
+    if weights is not None and not weights.only_direct:
+        score = weights.weigh(features)
+    return replace(hypothesis, score=score, log_prob=log_prob, token_log_probs=tuple(mixed), features=features)
