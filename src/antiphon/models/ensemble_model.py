@@ -67,11 +67,19 @@ class Ensemble(nn.Module):
 
     def member_of(self, kind: type[M], batch: Batch) -> tuple[M, Batch] | None:
         """The first member of a kind and the batch in its ids, or None; a member that copies goes first."""
-        members = [(m, member) for m, member in enumerate(self.members) if isinstance(member, kind)]
-        if not members:
-            return None
-        m, member = min(members, key=lambda each: not _copies(each[1]))
-        return member, self._batch_of(m, batch)
+        m = self.first_of(kind)
+        return None if m is None else (cast(M, self.members[m]), self._batch_of(m, batch))
+
+    def first_of(self, kind: type[nn.Module]) -> int | None:
+        """The index of that member."""
+        members = [m for m, member in enumerate(self.members) if isinstance(member, kind)]
+        return min(members, key=lambda m: not _copies(self.members[m]), default=None)
+
+    def given_to(
+        self, m: int, memory: tuple[Any, ...], state: tuple[Any, ...], tokens: Int[Tensor, " N"], *rest: Any
+    ) -> tuple[Any, ...]:
+        """What ``step`` of a member is given: its own memory and state, the tokens in its ids, and the rest."""
+        return memory[m], state[m], self._target_ids(m, tokens), *rest
 
     def _batch_of(self, m: int, batch: Batch) -> Batch:
         """A batch in the ids of a member."""
@@ -91,9 +99,9 @@ class Ensemble(nn.Module):
     ) -> tuple[Float[Tensor, "N V"], tuple[Any, ...]]:
         """Log probabilities of the token after these, and the states to continue from."""
         log_next, states = [], []
-        for m, (member, its_memory, its_state) in enumerate(zip(self.members, memory, state, strict=True)):
+        for m, member in enumerate(self.members):
             ids = self._ids("target", m)
-            found, after = cast(Any, member).step(its_memory, its_state, self._target_ids(m, tokens), sentence)
+            found, after = cast(Any, member).step(*self.given_to(m, memory, state, tokens, sentence))
             log_next.append(torch.cat([found.index_select(1, ids), found[:, len(ids) :]], 1))
             states.append(after)
         width = max(found.shape[1] for found in log_next)
@@ -126,12 +134,12 @@ class Ensemble(nn.Module):
         sentence: Int[Tensor, " N"],
     ) -> RowBand:
         """Log probabilities of the input position of one more token: the mean of the transducers among the members."""
-        aligned = [(m, member) for m, member in enumerate(self.members) if isinstance(member, Transducer)]
-        I = max(memory[m].token_table.logits.shape[1] for m, _ in aligned)
-        total = torch.zeros(len(tokens), I, dtype=torch.float64, device=tokens.device)
-        for m, member in aligned:
-            first, log_prob = member.log_rows(memory[m], state[m], parent, self._target_ids(m, tokens), sentence)
-            total[:, first : first + log_prob.shape[1]] += log_prob.exp()
+        total: Any = 0.0
+        for m, member in enumerate(self.members):
+            if isinstance(member, Transducer):
+                band = member.log_rows(memory[m], state[m], parent, self._target_ids(m, tokens), sentence)
+                after = memory[m].token_table.logits.shape[1] - band.stop_row
+                total = total + pad(band.log_prob.exp(), (band.first_row, after))
         return RowBand(0, (total / total.sum(1, keepdim=True)).log())
 
     def _ids(self, side: str, member: int) -> Tensor:

@@ -31,7 +31,7 @@ from antiphon.torch_free.results import (
     total_probability,
 )
 from antiphon.torch_free.streams import Stream, StreamGroup
-from antiphon.torch_free.suffix_rule import SuffixRules
+from antiphon.torch_free.suffix_rule import RuleMixture, SuffixRules
 
 LexiconLike = Lexicon | str | Path | Iterable[PairLike]
 """A lexicon, or its pairs, or a file of pairs."""
@@ -156,6 +156,8 @@ class PredictionInterface:
     batch_size: int
     """Inputs decoded at once."""
     search: OutputSearch = field(init=False)
+    mixture: RuleMixture | None = field(init=False, default=None)
+    """Suffix rules beside the network."""
     can_score: ClassVar[bool] = True
     """Whether the model has ``log p(target | source)`` of a given pair."""
 
@@ -323,6 +325,20 @@ class PredictionInterface:
 
     def _score(self, pairs: list[tuple[Source, str]]) -> list[tuple[float, int]]:
         """Log probability and target length, end symbol included, of each pair."""
+        sides = (
+            (self.codec.source.tokens(source.text) for source, _ in pairs),
+            (self.codec.target.tokens(target) for _, target in pairs),
+        )
+        lengths = [np.array([len(tokens) + 1 for tokens in side], dtype=np.int64) for side in sides]
+        scores = [(0.0, 0)] * len(pairs)
+        for indices in plan_batches(*lengths, batch_size=self.batch_size, max_cells=MAX_BATCH_CELLS):
+            for index, value in zip(indices, self._log_probs([pairs[index] for index in indices]), strict=True):
+                mixed = value if self.mixture is None else self.mixture.log_prob(value, *pairs[index])
+                scores[index] = mixed, int(lengths[1][index])
+        return scores
+
+    def _log_probs(self, pairs: list[tuple[Source, str]]) -> list[float]:
+        """What the network gives each pair of a batch."""
         raise NotImplementedError
 
     def _cannot(self, verb: str, expected: str) -> RunError:
