@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from antiphon.data.part_files import PartFolder
 from antiphon.exceptions import RunError
 from antiphon.storage.atomic import (
     atomic_replacement,
@@ -60,11 +59,10 @@ def fill_disk(path):
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def test_a_full_disk_under_a_part_of_predictions_names_the_part(tmp_path):
-    parts = PartFolder(tmp_path, 1, 1, 1, "txt", True, {})
-    with pytest.raises(OSError, match="No space") as caught, parts.writing(0):
+def test_a_full_disk_under_a_new_file_names_the_file(tmp_path):
+    with pytest.raises(OSError, match="No space") as caught, atomic_replacement(tmp_path / "file"):
         raise OSError(errno.ENOSPC, "No space left on device")
-    assert caught.value.filename == str(parts.file(0))
+    assert caught.value.filename == str(tmp_path / "file")
     assert not list(tmp_path.iterdir())
 
 

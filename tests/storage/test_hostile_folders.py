@@ -56,7 +56,6 @@ def test_a_run_whose_staging_folder_is_a_link_changes_nothing_anywhere(antiphon,
         ["tune", run, toy_run.parent / "dev.tsv"],
         ["export", toy_run, "--out", run],
         ["export", run, "--out", tmp_path / "lite"],
-        ["pack", run, "--out", tmp_path / "run.zip"],
         ["predict", run],
         ["info", run],
     ):
@@ -125,7 +124,7 @@ def test_an_exported_run_that_names_files_elsewhere_is_refused_and_they_stay(ant
 
 def test_a_loop_of_links_as_out_is_one_sentence(antiphon, toy_run, tmp_path):
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    for command in (["train", "toy"], ["export", toy_run], ["pack", toy_run], ["predict", toy_run, __file__]):
+    for command in (["train", "toy"], ["export", toy_run]):
         result = antiphon(*command, "--out", tmp_path / "loop")
         assert (result.status, result.err.count("\n")) == (2, 1), (command, result.err)
     assert os.path.lexists(tmp_path / "loop")

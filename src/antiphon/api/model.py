@@ -386,7 +386,6 @@ class NoisyChannelModel(NeuralModel):
 def load(run: str | Path, *, device: str = "auto", threads: int | None = None, settings: Settings = ()) -> Model:
     """The trained model of a run, to predict, score, align, rank and evaluate.
 
-    ``run`` is a run folder, or a file of ``antiphon pack``.
     ``device`` is "auto", "cpu" or "cuda". ``threads`` sets PyTorch's number of threads for the whole process; None
     leaves it as it is. ``settings`` change how outputs are searched: ``{"search.length_normalisation": 0.7}``.
     """
@@ -395,14 +394,14 @@ def load(run: str | Path, *, device: str = "auto", threads: int | None = None, s
     folder = RunFolder.open(inputs.as_path("run", run))
     if threads is not None:
         torch.set_num_threads(threads)
-    return load_opened(folder, Path(run), device=device, settings=settings)
+    return load_opened(folder, device=device, settings=settings)
 
 
-def load_opened(folder: RunFolder, path: Path, *, device: str = "auto", settings: Settings = ()) -> Model:
-    """The trained model of a run whose files are verified already; errors name it by ``path``."""
+def load_opened(folder: RunFolder, *, device: str = "auto", settings: Settings = ()) -> Model:
+    """The trained model of a run whose files are verified already."""
     recipe = change_search(folder.recipe(), settings)
     interface = KINDS[recipe.model.kind].interface()
-    with folder.errors_named(path), torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]):
         # initial weights are drawn before the trained ones replace them
         return interface.open(folder, recipe, choose_device(device))
 

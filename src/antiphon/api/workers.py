@@ -49,7 +49,6 @@ def predict_in_processes(
     lexicon: Lexicon | None = None,
     device: str = "auto",
     threads: int = 1,
-    window: int | None = None,
     settings: Sequence[str] = (),
 ) -> Generator[Prediction, None, None]:
     """Predictions in order, with only some thousand inputs in memory.
@@ -64,7 +63,7 @@ def predict_in_processes(
     model.check_can_predict()
     planner = _Planner(model, lexicon or Lexicon(model.codec))
     with Workers(job, processes) as workers:
-        yield from _predict(planner, workers, model.windows(sources, job.options, planner.lexicon, window))
+        yield from _predict(planner, workers, model.windows(sources, job.options, planner.lexicon))
 
 
 class Workers:

@@ -24,7 +24,7 @@ from antiphon.cli.options import (
     Threads,
     load_run,
 )
-from antiphon.cli.prediction_job import UnknownSymbols
+from antiphon.cli.predict import UnknownSymbols
 from antiphon.exceptions import InputError
 from antiphon.torch_free.codec import Chars
 from antiphon.torch_free.files import MAX_LINE_BYTES, STANDARD_INPUT, named_errors

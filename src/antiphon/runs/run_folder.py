@@ -41,7 +41,6 @@ from antiphon.storage.manifest import (
     read_verified,
     recover,
 )
-from antiphon.storage.packed_run import UnpackedRun, unpacked_run
 from antiphon.storage.staging import staged_folder, staging_folder
 from antiphon.torch_free.codec import (
     NO_FEATURES,
@@ -65,11 +64,11 @@ class RunFolder:
     """Paths and contents of one run.
 
     ``staged`` is a folder with files of the run that are still to be moved into place, if a change was committed and
-    interrupted. ``unpacked`` holds the files of a packed run as long as this object refers to it.
+    interrupted.
     """
 
-    def __init__(self, path: Path, staged: Path | None = None, unpacked: UnpackedRun | None = None) -> None:
-        self.path, self._staged, self._unpacked = path, staged, unpacked
+    def __init__(self, path: Path, staged: Path | None = None) -> None:
+        self.path, self._staged = path, staged
         self.weights = self.file("model.safetensors")
         self.rules = self.file("rules.tsv")
         self.words = self.file("words.vocab")
@@ -87,13 +86,12 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path, *, checkpoint: bool = False) -> "RunFolder":
-        """The run in a folder, or in a file of ``antiphon pack``, after every file has been verified.
+        """The run in a folder, after every file has been verified.
 
         The checkpoint, which only training reads, is verified if it is asked for.
         """
         if path.is_file():
-            unpacked = unpacked_run(path)
-            return cls(unpacked.folder, unpacked=unpacked)
+            raise RunError(f"{path}: a file, expected a run folder")
         if not path.exists():
             raise RunError(f"{path}: no such folder, expected a run folder")
         if (path / LITE_SETTINGS).is_file() and not holds_run(path):
@@ -105,14 +103,6 @@ class RunFolder:
         manifest = read_verified(path, checkpoint=checkpoint)
         return cls(path, staged=None if manifest.is_finished() else staged_folder(path))
 
-    @contextmanager
-    def errors_named(self, path: Path) -> Iterator[None]:
-        """Inside, errors name the path that the run was opened by, not the place where a packed one was unpacked."""
-        try:
-            yield
-        except RunError as error:
-            raise RunError(str(error).replace(str(self.path), str(path))) from None
-
     def file(self, name: str) -> Path:
         """Where a file of the run is."""
         if self._staged is not None and (self._staged / name).exists():
@@ -121,9 +111,7 @@ class RunFolder:
 
     def parts(self) -> dict[str, "RunFolder"]:
         """The runs that a noisy channel or an ensemble is made of."""
-        parts = {
-            name: RunFolder(self.path / name, self._staged and self._staged / name, self._unpacked) for name in PARTS
-        }
+        parts = {name: RunFolder(self.path / name, self._staged and self._staged / name) for name in PARTS}
         return {name: part for name, part in parts.items() if part.file("recipe.toml").exists()}
 
     @contextmanager
@@ -277,8 +265,6 @@ def widest_layer(run: RunFolder) -> int:
 @contextmanager
 def open_for_writing(path: Path) -> Iterator[RunFolder]:
     """The run in a folder, locked against other writers."""
-    if path.is_file():
-        raise RunError(f"{path}: a packed run, which is never changed, expected a run folder; unzip makes one of it")
     if not holds_run(path):
         RunFolder.open(path)
     with locked_folder(path):

@@ -8,5 +8,5 @@ A change of a run, under the lock of its folder, is made in three steps:
 3. The files are moved into place (``staging``). If that is interrupted, readers find them in the scratch folder, and
    the next writer that may change the run moves them (``manifest.recover``). No symbolic link is followed.
 
-``tensors`` has weights, checked by their header before memory is allocated; ``packed_run`` a run as one zip file.
+``tensors`` has weights, checked by their header before memory is allocated.
 """

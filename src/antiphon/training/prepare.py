@@ -165,8 +165,8 @@ def _files(recipe: Recipe) -> Iterator[Path]:
 
 
 def _vocabularies_of(run: Path) -> list[Path]:
-    """The files that vocabularies are taken from: those of a run folder, or a packed run itself."""
-    return [run] if run.is_file() else sorted(path for path in run.glob("*") if path.suffix in (".vocab", ".spm"))
+    """The files of a run folder that vocabularies are taken from."""
+    return sorted(path for path in run.glob("*") if path.suffix in (".vocab", ".spm"))
 
 
 def _stamp(path: Path) -> list[int]:
