@@ -22,7 +22,7 @@ from antiphon.cli.options import (
 )
 from antiphon.exceptions import InputError, RunError
 from antiphon.terminal import one_line, print_note
-from antiphon.torch_free.files import is_pipe
+from antiphon.torch_free.readers import is_pipe
 
 if TYPE_CHECKING:
     from antiphon.api import Model

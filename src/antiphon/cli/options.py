@@ -305,7 +305,7 @@ def note_unknown_features(model: "Model", pairs: "Sequence[Pair]") -> None:
 
 
 def _reference_lines(path: Path, wanted: int, file: Path) -> list[str]:
-    from antiphon.torch_free.files import read_lines
+    from antiphon.torch_free.readers import read_lines
 
     lines = list(read_lines(path))
     if len(lines) != wanted:

@@ -1,4 +1,4 @@
-"""Training data: ``corpus`` (encoded pairs on disk), ``batch`` (padded, of PyTorch), ``augmentation``.
+"""Training data: ``corpus`` (encoded pairs on disk) and ``batch`` (padded, of PyTorch).
 
 How text is read and becomes ids is in ``torch_free``.
 """

@@ -21,8 +21,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from antiphon.lattice.moves import IMPOSSIBLE
-from antiphon.lattice.paths import forward_along
+from antiphon.lattice.paths import IMPOSSIBLE, forward_along
 from antiphon.models.transducer import Transducer
 from antiphon.models.transducer_network import CellFactors, SourceState
 from antiphon.nn.next_tokens import TokenTable, log_normalisers_by_sentence

@@ -30,7 +30,7 @@ from torch import Tensor
 from antiphon.data.batch import Batch
 from antiphon.decode.beam_search import Beam, BeamSearch, Extensions, Pruned, Rescorer, scatter_to_slots, search_outputs
 from antiphon.decode.channel_lattice import ChannelLattice, ChannelRows
-from antiphon.lattice.moves import IMPOSSIBLE
+from antiphon.lattice.paths import IMPOSSIBLE
 from antiphon.models.left_to_right import AlignedModel, LeftToRight, with_prefix
 from antiphon.models.noisy_channel import NoisyChannel
 from antiphon.nn.recurrent import LSTMState, select_states

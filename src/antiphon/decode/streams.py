@@ -14,7 +14,7 @@ from torch import Tensor
 
 from antiphon.data.batch import Batch
 from antiphon.decode.channel_lattice import ChannelLattice, ChannelRows
-from antiphon.lattice.moves import IMPOSSIBLE
+from antiphon.lattice.paths import IMPOSSIBLE
 from antiphon.models.left_to_right import is_no_end, never_written
 from antiphon.models.noisy_channel import NoisyChannel
 from antiphon.models.transducer import Transducer

@@ -22,7 +22,7 @@ from torch.utils import _pytree as pytree
 
 from antiphon.data.batch import Batch
 from antiphon.export.graphs import GraphSpec
-from antiphon.lattice.moves import IMPOSSIBLE
+from antiphon.lattice.paths import IMPOSSIBLE
 from antiphon.lite.graphs import AFTER, FACTORS, MEMORY, PREFIXES, SOURCE, STATE, TARGET
 from antiphon.models.ensemble_model import Ensemble
 from antiphon.models.left_to_right import never_written

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from antiphon.data.batch import Batch
-from antiphon.lattice.moves import IMPOSSIBLE
+from antiphon.lattice.paths import IMPOSSIBLE
 from antiphon.models.left_to_right import RowBand, copies_unknown, reserve, state_grows, token_log_probs
 from antiphon.models.transducer import Transducer
 from antiphon.nn.copying import copies_as_unknown

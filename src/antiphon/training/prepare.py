@@ -31,8 +31,7 @@ from antiphon.storage.staging import digest_file, parse_sealed, render_sealed
 from antiphon.terminal import Say, silent
 from antiphon.torch_free.batch import plan_batches
 from antiphon.torch_free.codec import NO_FEATURES, PairCodec, SentencePiece, train_sentencepiece
-from antiphon.torch_free.files import read_text
-from antiphon.torch_free.readers import Files, Pair, read_pairs, read_targets, read_unpaired
+from antiphon.torch_free.readers import Files, Pair, read_pairs, read_targets, read_text, read_unpaired
 from antiphon.torch_free.vocab import WordIds
 from antiphon.training.resolution import Facts, Resolution, required_files, resolve, resolve_reading, share_vocabulary
 
