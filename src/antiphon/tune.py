@@ -26,7 +26,7 @@ from antiphon.metrics.output_statistics import Rows, SelectionStats
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import selection_metrics
 from antiphon.runs.run_folder import RunFolder
-from antiphon.storage.atomic import write_atomically
+from antiphon.storage.files import write_atomically
 from antiphon.terminal import Say, count_of
 from antiphon.torch_free.codec import PairCodec
 from antiphon.torch_free.hypothesis import Weights

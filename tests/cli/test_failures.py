@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from antiphon.cli.failures import failure_of
-from antiphon.storage.atomic import scratch_name
+from antiphon.storage.files import scratch_name
 from tests.cli.test_bad_input import assert_refused, write
 from tests.sealing import seal_again
 from tests.toy import TOY, write_pairs

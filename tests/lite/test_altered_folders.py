@@ -13,7 +13,7 @@ from antiphon import lite
 from antiphon.exceptions import AntiphonError, RunError
 from antiphon.export.exported_run import export_run
 from antiphon.runs.combined_runs import ensemble_runs
-from antiphon.storage.staging import digest_file, parse_sealed, render_sealed
+from antiphon.storage.files import digest_file, parse_sealed, render_sealed
 from tests.lite.drawn_runs import inputs, write_run
 
 ALONE = [

@@ -13,7 +13,7 @@ from antiphon.export.exported_run import export_run
 from antiphon.lite.folder import FORMAT
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.run_folder import RunFolder
-from antiphon.storage.staging import digest_file, parse_sealed, render_sealed
+from antiphon.storage.files import digest_file, parse_sealed, render_sealed
 from tests.lite.drawn_runs import TEXTS, inputs, write_run
 from tests.sealing import seal_again
 

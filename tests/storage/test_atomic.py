@@ -9,15 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from antiphon.exceptions import RunError
-from antiphon.storage.atomic import (
-    atomic_replacement,
-    locked,
-    new_scratch_folder,
-    scratch_name,
-    sweep,
-    write_atomically,
-)
-from antiphon.storage.staging import staging_folder
+from antiphon.storage.files import atomic_replacement, locked, new_scratch_folder, scratch_name, sweep, write_atomically
+from antiphon.storage.manifest import staging_folder
 from tests.subprocesses import run_python
 
 
@@ -153,7 +146,7 @@ def test_sweeping_never_removes_a_folder_that_another_process_has_just_made(tmp_
     program = """
 import sys
 from pathlib import Path
-from antiphon.storage.atomic import new_scratch_folder, remove_tree, sweep
+from antiphon.storage.files import new_scratch_folder, remove_tree, sweep
 for _ in range(2000):
     folder = new_scratch_folder(Path(sys.argv[1]))
     sweep(folder.parent)
@@ -176,8 +169,8 @@ def test_the_lock_of_a_killed_process_does_not_block(tmp_path):
     program = """
 import os, sys
 from pathlib import Path
-from antiphon.storage.atomic import locked
-from antiphon.storage.staging import staging_folder
+from antiphon.storage.files import locked
+from antiphon.storage.manifest import staging_folder
 if os.fork() == 0:
     with locked(Path(sys.argv[1])):
         os.kill(os.getpid(), 9)

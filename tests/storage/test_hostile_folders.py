@@ -9,8 +9,7 @@ import pytest
 
 from antiphon import lite
 from antiphon.exceptions import RunError
-from antiphon.storage.atomic import STAGED, scratch_name
-from antiphon.storage.staging import digest_file, render_sealed
+from antiphon.storage.files import STAGED, digest_file, render_sealed, scratch_name
 from tests.campaign.crashes import fingerprint
 
 OLD_NAME = ".antiphon-0123456789abcdef"

@@ -23,7 +23,7 @@ from antiphon.api import Lexicon, Model, Prediction, PredictOptions, SourceLike,
 from antiphon.child_processes import start_worker
 from antiphon.device import choose_device, visible_gpus
 from antiphon.exceptions import AntiphonError, RunError
-from antiphon.storage.staging import Entry, FileState, known_digests, trust_digests
+from antiphon.storage.files import Entry, FileState, known_digests, trust_digests
 from antiphon.torch_free.readers import Source
 
 

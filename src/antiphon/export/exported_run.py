@@ -21,8 +21,15 @@ from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import build_beam, build_normalisation
 from antiphon.runs.copies import copy_files, copy_vocabs
 from antiphon.runs.run_folder import RunFolder, load_any_network, refuse_inside
-from antiphon.storage.atomic import final_name_in_errors, locked, new_scratch_folder, remove_tree, sweep, sync_path
-from antiphon.storage.staging import synced_files
+from antiphon.storage.files import (
+    final_name_in_errors,
+    locked,
+    new_scratch_folder,
+    remove_tree,
+    sweep,
+    sync_path,
+    synced_files,
+)
 
 
 def export_run(run: Path, out: Path, *, int8: bool = False) -> None:

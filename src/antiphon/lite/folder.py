@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 from antiphon.exceptions import RunError
-from antiphon.storage.manifest import LITE_SETTINGS, MANIFEST
-from antiphon.storage.staging import (
+from antiphon.storage.files import (
     check_format,
     digest_file,
     digest_inside,
@@ -25,6 +24,7 @@ from antiphon.storage.staging import (
     parse_sealed,
     render_sealed,
 )
+from antiphon.storage.manifest import LITE_SETTINGS, MANIFEST
 from antiphon.terminal import one_line
 from antiphon.torch_free.codec import NO_FEATURES, Normalisation, PairCodec, TextCodec, open_tokeniser
 from antiphon.torch_free.hypothesis import BeamSettings

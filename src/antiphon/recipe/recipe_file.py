@@ -39,7 +39,7 @@ from antiphon.recipe.schema import (
     without,
 )
 from antiphon.recipe.sections import DataSection, explain, show_value
-from antiphon.storage.atomic import write_atomically
+from antiphon.storage.files import write_atomically
 from antiphon.terminal import Say, one_line, silent
 from antiphon.torch_free.readers import is_pipe, read_lines, read_text
 

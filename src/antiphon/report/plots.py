@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from antiphon.exceptions import AntiphonError, InputError, how_to_install
-from antiphon.storage.atomic import atomic_replacement
+from antiphon.storage.files import atomic_replacement
 from antiphon.terminal import Say, one_line, print_note
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from antiphon.recipe.recipe_file import as_table, without_paths
 from antiphon.runs.run_folder import RunFolder
+from antiphon.storage.files import digest_file
 from antiphon.storage.manifest import PREDICTION_FILES, seal_run
-from antiphon.storage.staging import digest_file
 
 
 def copy_run(run: RunFolder, target: Path) -> None:

@@ -29,7 +29,7 @@ from antiphon.recipe.model_sections import TransducerSection
 from antiphon.recipe.recipe_file import parse_recipe, parse_toml, paths_in_run, save_recipe
 from antiphon.recipe.schema import Recipe, token_kinds
 from antiphon.recipe.sections import TokenKind
-from antiphon.storage.atomic import final_location, locked, resolved
+from antiphon.storage.files import final_location, locked, resolved
 from antiphon.storage.manifest import (
     LITE_SETTINGS,
     MANIFEST,
@@ -40,8 +40,9 @@ from antiphon.storage.manifest import (
     holds_run,
     read_verified,
     recover,
+    staged_folder,
+    staging_folder,
 )
-from antiphon.storage.staging import staged_folder, staging_folder
 from antiphon.torch_free.codec import (
     NO_FEATURES,
     PairCodec,

@@ -35,7 +35,7 @@ from antiphon.report.plots import optional_picture, plot_bars, plot_search
 from antiphon.runs.run_folder import RunFolder
 from antiphon.settings_search.search import SettingsSearch, is_lost
 from antiphon.settings_search.search_space import SearchSpace
-from antiphon.storage.atomic import atomic_replacement
+from antiphon.storage.files import atomic_replacement
 from antiphon.terminal import Say
 from antiphon.training.callback import TRIAL_VARIABLE, EpochReport
 

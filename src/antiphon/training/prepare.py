@@ -26,8 +26,17 @@ from antiphon.recipe.schema import Recipe, token_kinds
 from antiphon.recipe.sections import TrainSection
 from antiphon.runs.build import build_limits, build_normalisation, may_copy_words, reads_source
 from antiphon.runs.run_folder import RunFolder
-from antiphon.storage.atomic import locked, new_scratch_folder, remove_tree, sweep, sync_path, write_atomically
-from antiphon.storage.staging import digest_file, parse_sealed, render_sealed
+from antiphon.storage.files import (
+    digest_file,
+    locked,
+    new_scratch_folder,
+    parse_sealed,
+    remove_tree,
+    render_sealed,
+    sweep,
+    sync_path,
+    write_atomically,
+)
 from antiphon.terminal import Say, silent
 from antiphon.torch_free.batch import plan_batches
 from antiphon.torch_free.codec import NO_FEATURES, PairCodec, SentencePiece, train_sentencepiece
