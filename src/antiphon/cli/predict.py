@@ -27,9 +27,10 @@ from antiphon.cli.options import (
 from antiphon.terminal import count_of, duration, print_note
 
 if TYPE_CHECKING:
-    from antiphon.api import Prediction, PredictOptions
     from antiphon.torch_free.codec import TextCodec
+    from antiphon.torch_free.inputs import PredictOptions
     from antiphon.torch_free.readers import NumberedLines
+    from antiphon.torch_free.results import Prediction
 
 _SHOWN = 5
 _FIRST_AFTER = {True: 2.0, False: 20.0}
@@ -119,10 +120,10 @@ def predict(
       antiphon predict runs/g2p words.txt --set search.length_bias=0.5
       antiphon predict runs/answers questions.tsv > answers.run
     """
-    from antiphon.api import PredictOptions
     from antiphon.recipe.kinds import KINDS
     from antiphon.recipe.recipe_file import change_search
     from antiphon.runs.run_folder import RunFolder
+    from antiphon.torch_free.inputs import PredictOptions
 
     folder = RunFolder.open(run)
     recipe = folder.recipe()
@@ -171,7 +172,7 @@ class PredictionJob:
 
     def predictions(self, lines: "NumberedLines", name: str) -> "Generator[Prediction, None, None]":
         """The predictions for lines of the file ``name``, in order, by one process or several."""
-        from antiphon.api import load_planner
+        from antiphon.api.model import load_planner
         from antiphon.api.workers import predict_in_processes
 
         one_process, options = self.processes == 1, self.options

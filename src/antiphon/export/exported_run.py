@@ -14,7 +14,7 @@ from antiphon.exceptions import RunError, check_installed
 from antiphon.export.graphs import write_graph
 from antiphon.export.network_graphs import exportable, step_graphs, stream_graphs
 from antiphon.lite.folder import write_settings
-from antiphon.models.left_to_right import LeftToRight, copies_unknown
+from antiphon.models.left_to_right import LeftToRight, copies_unknown, twin_of
 from antiphon.models.transformer import Transformer
 from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.schema import Recipe
@@ -42,7 +42,8 @@ def export_run(run: Path, out: Path, *, int8: bool = False) -> None:
     with _new_folder(out) as new, torch.random.fork_rng(devices=[]):
         network = _write_network(folder, recipe, new, int8)
         copy_vocabs(folder, RunFolder(new))
-        if rule_weight := _rule_weight(folder, recipe):
+        rule_weight = 1.0 if recipe.model.kind == "suffix_rule" else recipe.search.rule_weight or 0.0
+        if rule_weight := rule_weight * folder.rules.exists():
             copy_files(folder, ("rules.tsv",), new)
         settings = _settings(folder, recipe) | {"rule_weight": rule_weight, "weights": "int8" if int8 else "float32"}
         write_settings(new, settings | {"network": network})
@@ -88,6 +89,8 @@ def _write_network(run: RunFolder, recipe: Recipe, out: Path, int8: bool) -> dic
     )  # its step gives no attention weights
     if attends_unseen and recipe.search.replace_unknown:
         raise RunError(f"{run.path}: a transformer with search.replace_unknown cannot be exported, expected it off")
+    if twin_of(model) is not None:
+        raise RunError(f"{run.path}: a transducer with model.right_to_left cannot be exported, expected it off")
     if not isinstance(model, LeftToRight):
         raise RunError(f"{run.path}: a run of kind {recipe.model.kind} cannot be exported, expected token by token")
     for graph in chain(step_graphs(exportable(model)), stream_graphs(model)):
@@ -99,8 +102,7 @@ def _settings(run: RunFolder, recipe: Recipe) -> dict[str, Any]:
     """All settings that ``antiphon.lite`` needs, without those of the network."""
     codec = run.codec(recipe)
     search = asdict(build_beam(recipe.search))
-    for name in ("nbest", "proposals", "direct_outputs"):
-        del search[name]
+    del search["nbest"]
     return {
         "antiphon": __version__,
         "kind": recipe.model.kind,
@@ -117,9 +119,3 @@ def _settings(run: RunFolder, recipe: Recipe) -> dict[str, Any]:
         "search": search,
         "batch_size": recipe.search.batch_size,
     }
-
-
-def _rule_weight(run: RunFolder, recipe: Recipe) -> float:
-    """The weight of the run's suffix rules: 1 if they are all of it, 0 if it has none."""
-    weight = 1.0 if recipe.model.kind == "suffix_rule" else recipe.search.rule_weight or 0.0
-    return weight if run.rules.exists() else 0.0

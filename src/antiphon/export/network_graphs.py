@@ -14,7 +14,7 @@ The last four only if the source can be read token by token, by an LSTM from lef
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -126,7 +126,7 @@ def _step(model: Any, *given: Any) -> tuple[Tensor, Any, Example]:
     """
     if isinstance(model, Transducer):
         log_next, after, rows = model.aligning_step(*given)
-        return log_next, after, {name: getattr(rows, name) for name in ("log_arrive", "log_forward", "log_read")}
+        return log_next, after, dict(zip(("log_arrive", "log_forward", "log_shift"), cast(Any, rows)[1:], strict=True))
     if isinstance(model, Attention):
         log_next, state, weights = model.attending_step(*given)
         return log_next, state, {"attention": weights}
@@ -203,7 +203,7 @@ def stream_graphs(model: nn.Module) -> Iterator[GraphSpec]:
         axes = _axis_names(opened[0][n], SideState.select, side)
         yield GraphSpec(name, graph, [*FACTORS, *(f"{name}{AFTER}" for name in names[n])], examples, axes)
     cells = [_cell_example(model, N) for N, _, _ in _SIZES]
-    yield GraphSpec("cell", Cell(model), ["log_emit", "log_read", "log_probs"], cells)
+    yield GraphSpec("cell", Cell(model), ["log_emit", "log_shift", "log_probs"], cells)
 
 
 class Cell(nn.Module):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
 
 from antiphon.exceptions import RunError
 from antiphon.storage.files import (
@@ -33,7 +33,6 @@ from antiphon.torch_free.vocab import SPECIALS, Vocab
 
 FORMAT = 1
 """The format that is written; the newest that can be read."""
-SETTINGS = LITE_SETTINGS
 _MAX_BYTES = 2**26
 """Far larger than the settings of any run."""
 _MAX_TOKENS = 10**7
@@ -48,34 +47,28 @@ _FILES = (
 """Files that an exported run can list."""
 
 
-class Value(NamedTuple):
-    """What a setting must be: in words, and as a test."""
-
-    expected: str
-    fits: Callable[[Any], bool]
-
-
+Value = tuple[str, Callable[[Any], bool]]
+"""What a setting must be: in words, and as a test."""
 Schema = Value | Mapping[str, Any]
 """A value, or a table with exactly these keys, each with a schema of its own."""
 
 
 def _whole(least: int, most: int) -> Value:
-    return Value(f"a whole number from {least} to {most}", lambda given: type(given) is int and least <= given <= most)
+    return f"a whole number from {least} to {most}", lambda given: type(given) is int and least <= given <= most
 
 
 def _number(least: float, most: float) -> Value:
-    return Value(
-        f"a number from {least:g} to {most:g}", lambda given: type(given) in (int, float) and least <= given <= most
-    )
+    expected = f"a number from {least:g} to {most:g}"
+    return expected, lambda given: type(given) in (int, float) and least <= given <= most
 
 
 def _one_of(*names: str) -> Value:
-    return Value(f"one of {', '.join(names)}", lambda given: isinstance(given, str) and given in names)
+    return f"one of {', '.join(names)}", lambda given: isinstance(given, str) and given in names
 
 
-_FLAG = Value("true or false", lambda given: isinstance(given, bool))
-_TEXT = Value("text", lambda given: isinstance(given, str))
-_NAME = Value("a name", lambda given: isinstance(given, str) and given.isidentifier())
+_FLAG: Value = "true or false", lambda given: isinstance(given, bool)
+_TEXT: Value = "text", lambda given: isinstance(given, str)
+_NAME: Value = "a name", lambda given: isinstance(given, str) and given.isidentifier()
 _TOKENS = _one_of("chars", "words", "sentencepiece")
 _SETTINGS: Mapping[str, Schema] = {
     "antiphon": _TEXT,
@@ -95,6 +88,8 @@ _SETTINGS: Mapping[str, Schema] = {
     "vocab_sizes": {name: _whole(len(SPECIALS), _MAX_TOKENS) for name in (*_SIDES, "features")},
     "search": {
         "beam": _whole(1, 1000),
+        "proposals": _whole(1, 1000),
+        "direct_outputs": _whole(0, 1000),
         "threshold": _number(0, 1e6),
         "commit_margin": _number(0, 1e6),
         "max_length_ratio": _number(0, 100),
@@ -122,7 +117,7 @@ class ExportedFolder:
                 found = digest_inside(path, name)
             except FileNotFoundError:
                 raise RunError(
-                    f"{path / name}: missing, expected it as in {path / SETTINGS}; export the run again"
+                    f"{path / name}: missing, expected it as in {path / LITE_SETTINGS}; export the run again"
                 ) from None
             if found != expected:
                 raise RunError(f"{path / name}: damaged, or changed by hand, expected the file that antiphon wrote")
@@ -147,7 +142,7 @@ class ExportedFolder:
         path, size = self.path / f"{name}.vocab", self.settings["vocab_sizes"][name]
         vocab = Vocab.load(path) if self.has(path.name) else NO_FEATURES
         if len(vocab) != size:
-            raise RunError(f"{path}: {len(vocab)} tokens, expected {size}, as in {self.path / SETTINGS}")
+            raise RunError(f"{path}: {len(vocab)} tokens, expected {size}, as in {self.path / LITE_SETTINGS}")
         return vocab
 
     def beam_settings(self, *, beam: int | None = None, nbest: int = 1) -> BeamSettings:
@@ -158,11 +153,11 @@ class ExportedFolder:
 
 def read_settings(folder: Path) -> dict[str, Any]:
     """The settings of a folder; damaged ones, and those of a newer format, are refused."""
-    path = folder / SETTINGS
+    path = folder / LITE_SETTINGS
     if not path.is_file():
         if (folder / MANIFEST).is_file():
             raise RunError(f"{folder}: a run folder, expected an exported one: antiphon export {folder} --out FOLDER")
-        raise RunError(f"{folder}: no {SETTINGS} in it, expected a folder that antiphon export wrote")
+        raise RunError(f"{folder}: no {LITE_SETTINGS} in it, expected a folder that antiphon export wrote")
     with open_regular(path) as file:
         content = file.read(_MAX_BYTES)
     try:
@@ -183,14 +178,15 @@ def write_settings(folder: Path, settings: Mapping[str, Any]) -> None:
     """Writes the settings of a folder whose other files are complete, with their digests."""
     files = {path.name: asdict(digest_file(path)) for path in sorted(folder.iterdir())}
     text = render_sealed({"format": FORMAT, **settings, "files": files})
-    (folder / SETTINGS).write_text(text, encoding="utf-8", newline="\n")
+    (folder / LITE_SETTINGS).write_text(text, encoding="utf-8", newline="\n")
 
 
 def _check(given: Any, schema: Schema, where: str) -> None:
     """Raises a ``ValueError`` that names the first setting which is missing, unknown or not what it must be."""
-    if isinstance(schema, Value):
-        if not schema.fits(given):
-            raise ValueError(f"{where} is {one_line(json.dumps(given), 40)}, not {schema.expected}")
+    if isinstance(schema, tuple):
+        expected, fits = schema
+        if not fits(given):
+            raise ValueError(f"{where} is {one_line(json.dumps(given), 40)}, not {expected}")
         return
     if not isinstance(given, dict):
         raise ValueError(f"{where} is {one_line(json.dumps(given), 40)}, not a table")

@@ -162,7 +162,7 @@ class GraphModel:
             outputs["attention"] = tensor("float", "N", "I")
         if self._rows is not None:
             outputs |= {"log_arrive": tensor("double", "N", "I"), "log_forward": tensor("double", "N", "I")}
-            outputs |= {"log_read": tensor("float", "N", "I")}
+            outputs |= {"log_shift": tensor("float", "N", "I")}
             self._rows.check(known | {"parent": tensor("int64", "M")}, {"log_rows": tensor("double", "M", "I")})
         self._step.check(known, outputs)
 
@@ -202,7 +202,7 @@ class GraphModel:
 
     def best_rows(self, pairs: PaddedPairs) -> Array:
         """The input position of each target token on the best alignment of each pair; the last is that of its end."""
-        arrive, forward, reads = zip(*self._forced(pairs, "log_arrive", "log_forward", "log_read"), strict=True)
+        arrive, forward, reads = zip(*self._forced(pairs, "log_arrive", "log_forward", "log_shift"), strict=True)
         moves = []
         # The probability of having written a token in a row is that of reaching the row times that of the write.
         for log_forward, log_read, log_arrive in zip(forward, reads, [*arrive[1:], arrive[0]], strict=True):

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
 
 from antiphon.lite.folder import ExportedFolder
 from antiphon.lite.graphs import GraphModel
@@ -89,10 +88,13 @@ class LiteModel(ExportedModel):
             found = with_copies(found, rows, len(self.codec.target.vocab))
         return found
 
-    def _score_outputs(self, pairs: PaddedPairs, *outputs: Any) -> list[list[float]]:
-        """The log probability of each token of some outputs of a batch, given as for ``PaddedPairs.paired``."""
-        rows: list[list[float]] = self.network.token_log_probs(pairs.paired(*outputs)).tolist()
-        return rows
+    def _score_outputs(
+        self, pairs: PaddedPairs, sources: Sequence[int], outputs: Sequence[tuple[int, ...]]
+    ) -> list[Hypothesis]:
+        """Each output, the end symbol last, as a hypothesis for the source with its index in the batch."""
+        rows = self.network.token_log_probs(pairs.paired(sources, outputs)).tolist()
+        each = [tuple(row[: len(output)]) for row, output in zip(rows, outputs, strict=True)]
+        return [Hypothesis(output, sum(row), sum(row), row) for output, row in zip(outputs, each, strict=True)]
 
     def _log_probs(self, pairs: list[tuple[Source, str]]) -> list[float]:
         """What the network gives each pair of a batch."""

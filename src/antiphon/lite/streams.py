@@ -1,6 +1,7 @@
 """What online decoding computes with graphs: ``torch_free/stream_policies.py`` decides what is written."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,6 @@ from antiphon.torch_free.vocab import END, NOT_COPIED, START
 
 GRAPHS = ("open", "read", "write", "cell")
 """The graphs of a transducer that streams."""
-Index = Sequence[int] | Array
 
 
 class StreamGraphs:
@@ -40,7 +40,7 @@ class StreamGraphs:
         self.read.check(source | {"tokens": tokens}, factors)
         self.write.check(target | {"tokens": tokens}, factors)
         both = {f"{side}_{name}": each for side in (SOURCE, TARGET) for name, each in factors.items()}
-        moves = {"log_emit": tensor("float", "N"), "log_read": tensor("float", "N"), "log_probs": factors["logits"]}
+        moves = {"log_emit": tensor("float", "N"), "log_shift": tensor("float", "N"), "log_probs": factors["logits"]}
         self.cell.check(
             both | {"emit_bias": tensor("float", "N"), "is_last": tensor("bool", "N"), "copied": tokens}, moves
         )
@@ -125,7 +125,7 @@ class LiteStreams:
             self.graphs.write.put(self._slots, np.array(slots), factors | after)
 
     def _cells(
-        self, row: State, positions: Index, slots: Index, streams: Array, is_last: Array, forced: Forced
+        self, row: State, positions: Any, slots: Sequence[int], streams: Array, is_last: Array, forced: Forced
     ) -> tuple[Array, Array, Array]:
         """Log probabilities in cells of these streams: of writing, of reading on, and of the tokens allowed there."""
         given = {"emit_bias": self.emit_bias[streams], "is_last": is_last, "copied": self.copied[streams]}
@@ -137,7 +137,7 @@ class LiteStreams:
             log_prob = log_probs[cell, token]
             log_probs[cell] = IMPOSSIBLE
             log_probs[cell, token] = log_prob
-        return found["log_emit"], found["log_read"], log_probs
+        return found["log_emit"], found["log_shift"], log_probs
 
     def _ids(self, tokens: Array, streams: Array) -> Array:
         """The ids of tokens that each stream writes; that of a copy is the id of the word."""

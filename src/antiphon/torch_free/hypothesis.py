@@ -116,7 +116,7 @@ class BeamSettings:
     """
 
     beam: int
-    proposals: int = 1
+    proposals: int
     nbest: int = 1
     direct_outputs: int = 0
     threshold: float
