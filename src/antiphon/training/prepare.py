@@ -249,9 +249,10 @@ def dev_pairs(recipe: Recipe) -> Iterator[Pair]:
 def encoded_dev_pairs(recipe: Recipe, codec: PairCodec) -> list[Pair]:
     """Every dev pair that is encoded, in the same order."""
     pairs = list(dev_pairs(recipe))
-    sides = ([pair.source for pair in pairs], codec.source), ([pair.target for pair in pairs], codec.target)
-    lengths = (np.array(list(map(len, side.tokens_of(texts))), np.int64) for texts, side in sides)
-    return list(compress(pairs, FilterStats().admit(*lengths, _dev_limits(recipe))))
+    sources = codec.source.tokens_of([pair.source for pair in pairs])
+    targets = codec.target.tokens_of([pair.target for pair in pairs])
+    lengths = [np.array(list(map(len, tokens)), np.int64) for tokens in (sources, targets)]
+    return list(compress(pairs, FilterStats().admit(lengths[0], lengths[1], _dev_limits(recipe))))
 
 
 def _dev_limits(recipe: Recipe) -> LengthLimits:
