@@ -87,7 +87,7 @@ def compare(
     Examples:
       antiphon compare runs/one runs/other test.tsv
       antiphon compare runs/one runs/other test.tsv --format markdown
-      antiphon compare runs/one runs/other test.tsv --sheet sheet.tsv --questions 50
+      antiphon compare runs/one runs/other test.tsv --sheet sheet.tsv
       antiphon compare --tally anna.tsv ben.tsv
     """
     if tally:
