@@ -210,6 +210,7 @@ set = { "model.kind" = "overlap", "model.baseline" = "random" }
     assert "2 questions (of qrels" in record["metrics"]["judged map"]["signature"]
     assert f"| at random | {100 * record['metrics']['judged map']['value']:.1f} |" in done.stdout
     assert [command.split()[1] for command in record["commands"]] == ["train", "evaluate", "evaluate"]
+    assert record["table"] == "table"
     (tmp_path / "qrels").write_text("q1 0 q1-0 1\n")
     assert "1 of 1 runs to do" in measure(tmp_path, table, data=tmp_path).stderr
 
