@@ -63,7 +63,7 @@ def choice(row, wanted):
         (["--sheet", "test.tsv"], "test.tsv: exists already, expected the name of a new file"),
         (["--sheet", "new.tsv", "--questions", "mixed"], "--questions mixed: not a number of questions, expected 1"),
         (["--sheet", "new.tsv", "--questions", "0"], "--questions 0: not a number"),
-        (["--sheet", "new.tsv", "--questions", "9" * 5000], "not a number of questions"),
+        (["--sheet", "new.tsv", "--questions", f"{1:010}{'9' * 5000}"], "not a number of questions"),
         (["--sheet", "new.tsv", "--format", "json"], "--format: does not work with --sheet"),
         (["--questions", "5"], "--questions 5: no set of questions, expected all, answerable, mixed"),
         (["--tally"], "run-few"),

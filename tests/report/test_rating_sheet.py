@@ -105,6 +105,7 @@ def test_a_changed_sheet_is_refused(tmp_path):
         ("\n".join(text.splitlines()[:5]), "other questions or outputs"),
         ("a\tb\n", r":1: no rating sheet, expected a file that compare --sheet wrote"),
         ("", r":1: no rating sheet"),
+        (text.replace("\t4\tsha", f"\t{'4' * 5000}\tsha", 1), r":1: no rating sheet"),
         (text.replace("source", "Source", 1), r":1: no rating sheet"),
         (text + "11\n", "1 column, expected 5"),
         ('"' * 200_001, "no rating sheet"),

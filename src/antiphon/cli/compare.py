@@ -134,7 +134,7 @@ def parse_number(given: str | None) -> int:
     """The number of questions of a sheet."""
     if given is None:
         return _QUESTIONS_OF_SHEET
-    if not given.isdecimal() or not 0 < int(given[:10]) <= 10**9:
+    if not given.isdecimal() or len(given) > 9 or not int(given):
         raise InputError(f"--questions {one_line(given)}: not a number of questions, expected 1 or more with --sheet")
     return int(given)
 

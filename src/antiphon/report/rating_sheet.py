@@ -115,15 +115,11 @@ def _read_rows(path: Path) -> list[list[str]]:
 
 def _parse_head(rows: Sequence[Sequence[str]], path: Path) -> tuple[tuple[str, str], int, str]:
     """The runs, the seed and the digest of a sheet."""
-    head = rows[0] if rows else []
-    if (
-        len(head) < 5
-        or head[0] != _MARK
-        or not head[3].isdecimal()
-        or tuple(rows[1][:5] if rows[1:] else ()) != _COLUMNS
-    ):
-        raise InputError(f"{path}:1: no rating sheet, expected a file that compare --sheet wrote")
-    return (head[1], head[2]), int(head[3]), head[4]
+    match [row[:5] for row in rows[:2]]:
+        case [[mark, first, second, seed, digest], columns] if mark == _MARK and tuple(columns) == _COLUMNS:
+            if seed.isdecimal() and len(seed) < 20:
+                return (first, second), int(seed), digest
+    raise InputError(f"{path}:1: no rating sheet, expected a file that compare --sheet wrote")
 
 
 def _parse_row(row: Sequence[str], where: str) -> tuple[str, str, str, str]:
