@@ -120,21 +120,19 @@ def step_graphs(model: Any) -> Iterator[GraphSpec]:
 
 
 def _step(model: Any, *given: Any) -> tuple[Tensor, Any, Example]:
-    """Log probabilities, next state, and by name what alignments and attention are found from.
-
-    Those of an ensemble are its members'; what ``step`` computes of a member, too, the optimised graph has only once.
-    """
+    """Log probabilities, next state, and by name what alignments and attention are found from."""
     if isinstance(model, Transducer):
         log_next, after, rows = model.aligning_step(*given)
         return log_next, after, dict(zip(("log_arrive", "log_forward", "log_shift"), cast(Any, rows)[1:], strict=True))
     if isinstance(model, Attention):
         log_next, state, weights = model.attending_step(*given)
         return log_next, state, {"attention": weights}
-    extra: Example = {}
-    for m in (model.first_of(Transducer), model.first_of(Attention)) if isinstance(model, Ensemble) else ():
-        if m is not None:
-            extra |= _step(model.members[m], *model.given_to(m, *given))[2]
-    return *model.step(*given), extra
+    if not isinstance(model, Ensemble):
+        return *model.step(*given), {}
+    steps = [_step(member, *model.given_to(m, *given)) for m, member in enumerate(model.members)]
+    aligner, attender = model.first_of(Transducer), model.first_of(Attention)
+    extra = {name: each for m in (aligner, attender) if m is not None for name, each in steps[m][2].items()}
+    return model.average([step[0] for step in steps]), tuple(step[1] for step in steps), extra
 
 
 def _axis_names(state: Any, select: Callable[[Any, Tensor], Any], prefix: str) -> dict[str, dict[int, str]]:

@@ -106,20 +106,21 @@ class Ensemble(nn.Module):
         self, memory: tuple[Any, ...], state: tuple[Any, ...], tokens: Int[Tensor, " N"], sentence: Int[Tensor, " N"]
     ) -> tuple[Float[Tensor, "N V"], tuple[Any, ...]]:
         """Log probabilities of the token after these, and the states to continue from."""
-        log_next, states = [], []
-        for m, member in enumerate(self.members):
-            ids = self._ids("target", m)
-            found, after = cast(Any, member).step(*self.given_to(m, memory, state, tokens, sentence))
-            log_next.append(torch.cat([found.index_select(1, ids), found[:, len(ids) :]], 1))
-            states.append(after)
-        width = max(found.shape[1] for found in log_next)
-        padded = [pad(found, (0, width - found.shape[1]), value=IMPOSSIBLE) for found in log_next]
-        return self._average(torch.stack(padded)), tuple(states)
+        given = memory, state, tokens, sentence
+        steps = [cast(Any, member).step(*self.given_to(m, *given)) for m, member in enumerate(self.members)]
+        return self.average([log_next for log_next, _ in steps]), tuple(after for _, after in steps)
 
-    def _average(self, log_next: Float[Tensor, "M N V"]) -> Float[Tensor, "N V"]:
+    def average(self, log_next: Sequence[Tensor]) -> Float[Tensor, "N V"]:
+        """The mean of what all members give, each in its own ids."""
+        ids = [self._ids("target", m) for m in range(len(log_next))]
+        ours = [
+            torch.cat([each.index_select(1, i), each[:, len(i) :]], 1) for each, i in zip(log_next, ids, strict=True)
+        ]
+        width = max(each.shape[1] for each in ours)
+        stacked = torch.stack([pad(each, (0, width - each.shape[1]), value=IMPOSSIBLE) for each in ours])
         if self.mean == "probabilities":
-            return log_next.logsumexp(0) - math.log(len(log_next))
-        return log_next.mean(0).log_softmax(1)
+            return stacked.logsumexp(0) - math.log(len(stacked))
+        return stacked.mean(0).log_softmax(1)
 
     def select(self, state: tuple[Any, ...], index: Int[Tensor, " N"]) -> tuple[Any, ...]:
         """The states of some hypotheses."""
