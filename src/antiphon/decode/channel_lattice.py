@@ -112,7 +112,7 @@ class ChannelLattice:
     ) -> ChannelRows:
         """The rows of a tree with one more input token, level by level from the top.
 
-        ``parent`` is -1 at the root; ``empty_output`` is the node without tokens, None once it is dropped::
+        ``parent`` is -1 at the root; ``empty_output`` is the node without tokens, None once it is pruned::
 
             forward(n, i) = logaddexp(last(n, i-1), read(parent of n, i))
         """

@@ -6,7 +6,7 @@ tensor of its memory and of its state. A transducer also has
 rows    log probabilities of the input position at which one more token is written
 read    one more source token, for streams: what it contributes to its row
 write   one more target token: what it contributes to its column
-cell    log probabilities in cells, given both: of writing, of reading on, and of the tokens
+cell    log probabilities in cells, given both: of writing, of reading, and of the tokens
 open    the states of source and target before their first token
 
 The last four only if the source can be read token by token, by an LSTM from left to right.
@@ -205,7 +205,7 @@ def stream_graphs(model: nn.Module) -> Iterator[GraphSpec]:
 
 
 class Cell(nn.Module):
-    """Log probabilities in cells of streams: of writing, of reading on, and of the tokens that can be written there.
+    """Log probabilities in cells of streams: of writing, of reading, and of the tokens that can be written there.
 
     The last token is a copy of the input token of the row, ``copied``, if the model copies words.
     """

@@ -224,7 +224,7 @@ class GraphModel:
 def best_path(moves: Sequence[tuple[Array, Array]], source_lengths: Array, target_lengths: Array) -> Array:
     """The row of each token on the path with the highest product of moves; among equals the one that reads sooner.
 
-    ``moves`` are the log scores of writing each token in each row, up to a constant, and of reading on there::
+    ``moves`` are the log scores of writing each token in each row, up to a constant, and of reading there::
 
         best(i, j) = max(best(i, j-1) + write(i, j-1), best(i-1, j) + read(i-1, j))
     """

@@ -101,7 +101,7 @@ class LiteStreams:
     def choose(
         self, row: State, positions: list[int], streams: list[int], is_last: list[bool], forced: Forced
     ) -> list[int | None]:
-        """The token that each stream writes next, in the cells at these positions; None if it reads on or ends."""
+        """The token that each stream writes next, in the cells at these positions; None if it reads or ends."""
         index, last = np.array(streams), np.array(is_last)
         log_emit, log_read, log_probs = self._cells(row, positions, streams, index, last, forced)
         best = self._ids(log_probs.argmax(1)[:, None], index)[:, 0]
@@ -127,7 +127,7 @@ class LiteStreams:
     def _cells(
         self, row: State, positions: Any, slots: Sequence[int], streams: Array, is_last: Array, forced: Forced
     ) -> tuple[Array, Array, Array]:
-        """Log probabilities in cells of these streams: of writing, of reading on, and of the tokens allowed there."""
+        """Log probabilities in cells of these streams: of writing, of reading, and of the tokens allowed there."""
         given = {"emit_bias": self.emit_bias[streams], "is_last": is_last, "copied": self.copied[streams]}
         for name in FACTORS:
             given |= {f"{SOURCE}_{name}": row[name][positions], f"{TARGET}_{name}": self._slots[name][slots]}
