@@ -82,6 +82,22 @@ def test_an_exported_run_whose_staging_folder_is_a_link_changes_nothing_anywhere
     assert fingerprint(tmp_path) == before
 
 
+@pytest.mark.parametrize("name", ["rules.tsv", "direct", "lm/start.onnx", STAGED])
+@pytest.mark.parametrize("target", ["elsewhere", "nothing"])
+def test_a_link_that_an_exported_run_does_not_list_is_refused_before_it_is_replaced(
+    antiphon, toy_run, exported, tmp_path, name, target
+):
+    folder = shutil.copytree(exported, tmp_path / "lite")
+    (tmp_path / "elsewhere").mkdir()
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).symlink_to(tmp_path / target)
+    before = fingerprint(tmp_path)
+    result = antiphon("export", toy_run, "--out", folder, "--force")
+    assert (result.status, result.err.count("\n")) == (2, 1)
+    assert "a symbolic link" in result.err
+    assert fingerprint(tmp_path) == before
+
+
 def test_without_force_an_interrupted_change_is_not_even_finished(antiphon, toy_run, exported, tmp_path):
     run, folder = shutil.copytree(toy_run, tmp_path / "run"), shutil.copytree(exported, tmp_path / "lite")
     for place, index in ((run, "manifest.json"), (folder, "lite.json")):
@@ -89,8 +105,13 @@ def test_without_force_an_interrupted_change_is_not_even_finished(antiphon, toy_
         (place / "source.vocab").rename(place / STAGED / "source.vocab")
         reseal(place / index, removed=[])
     before = fingerprint(tmp_path)
-    assert antiphon("train", "toy", "--out", run).status == 2
-    assert antiphon("export", toy_run, "--out", folder).status == 2
+    for refused in (
+        ["train", "toy", "--out", run],
+        ["train", "toy", "--out", run, "--resume", "--set", "train.seed=5"],
+        ["tune", run, toy_run.parent / "dev.tsv"],
+        ["export", toy_run, "--out", folder],
+    ):
+        assert antiphon(*refused).status == 2, refused
     assert antiphon("predict", run, stdin=b"badu\n").status == 0
     assert fingerprint(tmp_path) == before
     assert antiphon("export", toy_run, "--out", folder, "--force").status == 0

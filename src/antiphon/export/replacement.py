@@ -36,7 +36,7 @@ def replaced_export(out: Path, *, force: bool) -> Iterator[Path]:
         raise RunError(f"{out}: not a folder, expected a new name for --out")
     with locked(out):
         _refuse_contents(out, force=force)
-        refuse_links(out, [STAGED, *sorted(_exported_files(out))])
+        refuse_links(out, [STAGED, *sorted(EXPORTED_FILES)])
         with staging_folder(out) as stage:
             yield stage
             _commit(out, stage)

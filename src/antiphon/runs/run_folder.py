@@ -39,7 +39,6 @@ from antiphon.storage.manifest import (
     commit_new_run,
     holds_run,
     read_verified,
-    recover,
 )
 from antiphon.storage.packed_run import UnpackedRun, unpacked_run
 from antiphon.storage.staging import staged_folder, staging_folder
@@ -276,20 +275,13 @@ def widest_layer(run: RunFolder) -> int:
 
 @contextmanager
 def open_for_writing(path: Path) -> Iterator[RunFolder]:
-    """The run in a folder, locked against other writers."""
+    """The run in a folder, verified and locked against other writers; its first change finishes an interrupted one."""
     if path.is_file():
         raise RunError(f"{path}: a packed run, which is never changed, expected a run folder; unzip makes one of it")
     if not holds_run(path):
         RunFolder.open(path)
     with locked_folder(path):
-        yield open_locked(path)
-
-
-def open_locked(path: Path, *, checkpoint: bool = False) -> RunFolder:
-    """The run in a folder whose lock is held: verified, and then any interrupted change in it is finished."""
-    RunFolder.open(path, checkpoint=checkpoint)
-    recover(path)
-    return RunFolder(path)
+        yield RunFolder.open(path)
 
 
 def _runs_inside(folder: Path) -> str:

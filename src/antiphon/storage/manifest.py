@@ -247,8 +247,9 @@ def changed_run(folder: Path, remove: Iterable[str] = ()) -> Iterator[Path]:
     """An empty folder for files that are added to the run in ``folder``, or replaced in it, at the end.
 
     Files and folders named in ``remove`` are deleted in the same change. The caller must hold the lock of the folder,
-    and an interrupted change must have been finished.
+    and have verified the run.
     """
+    recover(folder)
     with staging_folder(folder) as stage:
         yield stage
         old = read_manifest(folder)
