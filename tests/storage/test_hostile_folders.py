@@ -98,6 +98,27 @@ def test_a_link_that_an_exported_run_does_not_list_is_refused_before_it_is_repla
     assert fingerprint(tmp_path) == before
 
 
+@pytest.mark.parametrize("name", [f"{STAGED}/model.safetensors", f"{STAGED}/corpus", "member-1", "corpus", "log.csv"])
+@pytest.mark.parametrize("target", ["elsewhere", "nothing"])
+def test_a_link_in_a_run_is_refused_before_it_is_replaced_or_continued(antiphon, toy_run, tmp_path, name, target):
+    run = shutil.copytree(toy_run, tmp_path / "run")
+    (tmp_path / "elsewhere").mkdir()
+    reseal(run / "manifest.json", removed=["rules.tsv", "corpus"])
+    (run / name).unlink(missing_ok=True)
+    (run / name).parent.mkdir(exist_ok=True)
+    (run / name).symlink_to(tmp_path / target)
+    before = fingerprint(tmp_path)
+    for command in (
+        ["train", "toy", "--out", run, "--force"],
+        ["ensemble", toy_run, toy_run, "--out", run, "--force"],
+        *([] if name == "member-1" else [["train", "toy", "--out", run, "--resume", "--set", "train.max_epochs=21"]]),
+    ):
+        result = antiphon(*command)
+        assert result.status == 2, command
+        assert "a symbolic link" in result.err, command
+        assert fingerprint(tmp_path) == before, command
+
+
 def test_without_force_an_interrupted_change_is_not_even_finished(antiphon, toy_run, exported, tmp_path):
     run, folder = shutil.copytree(toy_run, tmp_path / "run"), shutil.copytree(exported, tmp_path / "lite")
     for place, index in ((run, "manifest.json"), (folder, "lite.json")):

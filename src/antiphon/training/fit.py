@@ -17,8 +17,8 @@ from antiphon.report.plots import optional_picture, plot_training
 from antiphon.runs.build import count_parameters
 from antiphon.runs.run_folder import RunFolder, locked_folder, publish, waiting_run
 from antiphon.storage.atomic import final_location
-from antiphon.storage.manifest import REPORTS, holds_run, recover, seal_run
-from antiphon.storage.staging import refuse_links
+from antiphon.storage.manifest import FOLDERS, REPORTS, holds_run, recover, seal_run
+from antiphon.storage.staging import refuse_all_links
 from antiphon.terminal import Say, count_of, silent
 from antiphon.training.callback import Callback, TensorBoardLog
 from antiphon.training.checks import check_recipe, warn_about_data
@@ -122,7 +122,7 @@ def _fit_to_minutes(task: Task, run: RunFolder, say: Say, options: _StartOptions
 def _resume(recipe: Recipe, out: Path, say: Say) -> _Started | None:
     """The task of the run in the folder ``out``; None if training has ended."""
     run = RunFolder.open(out, checkpoint=True)
-    refuse_links(out, REPORTS)  # which the end of training writes
+    refuse_all_links(out, (*REPORTS, *FOLDERS))  # which training writes, and nothing has verified
     stored = with_moved_paths(run.recipe(), recipe)
     settings = settings_to_resume(stored, recipe, out)
     if run.metrics() and (settings == stored or is_shorter(settings, stored)):
