@@ -98,6 +98,23 @@ def test_a_link_that_an_exported_run_does_not_list_is_refused_before_it_is_repla
     assert fingerprint(tmp_path) == before
 
 
+def test_a_link_in_place_of_a_removed_file_is_not_read_and_its_target_keeps_its_mode(antiphon, toy_run, tmp_path):
+    run, mine = shutil.copytree(toy_run, tmp_path / "run"), tmp_path / "mine"
+    mine.write_text("badu\tbaad\n")
+    mine.chmod(0o400)
+    reseal(run / "manifest.json", removed=["rules.tsv"])
+    (run / "rules.tsv").symlink_to(mine)
+    for command in (
+        ["pack", run, "--out", tmp_path / "packed"],
+        ["combine", "--direct", run, "--out", tmp_path / "noisy"],
+        ["ensemble", run, toy_run, "--out", tmp_path / "ensemble"],
+        ["export", run, "--out", tmp_path / "lite"],
+    ):
+        assert antiphon(*command).status == 0, command
+        assert mine.stat().st_mode & 0o777 == 0o400, command
+    assert antiphon("predict", run, stdin=b"badu\n").out == antiphon("predict", toy_run, stdin=b"badu\n").out
+
+
 @pytest.mark.parametrize("name", [f"{STAGED}/model.safetensors", f"{STAGED}/corpus", "member-1", "corpus", "log.csv"])
 @pytest.mark.parametrize("target", ["elsewhere", "nothing"])
 def test_a_link_in_a_run_is_refused_before_it_is_replaced_or_continued(antiphon, toy_run, tmp_path, name, target):

@@ -208,6 +208,7 @@ def synced_files(stage: Path) -> dict[str, Path]:
     """Every file under a staging folder by its relative name, synced and with the mode of new files."""
     mode = stage.stat().st_mode & 0o666
     paths = sorted(stage.rglob("*"))
+    refuse_links(stage, [str(path.relative_to(stage)) for path in paths])
     for path in paths:
         if path.is_file() and path.stat().st_mode & 0o777 != mode:
             path.chmod(mode)
