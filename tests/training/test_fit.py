@@ -215,7 +215,7 @@ def test_a_test_file_is_read_before_training(recipe, tmp_path, kind):
 
 def test_dev_metrics_while_training_are_those_of_evaluate(recipe, tmp_path):
     """Also where the dev targets hold words that training never saw, which evaluate never counts as right."""
-    short = ["search.max_length_ratio=1", "search.max_length_extra=2"]  # since an endless output counts as a missing one
+    short = ["search.max_length_ratio=1", "search.max_length_extra=2"]  # an endless output would count as a missing one
     words = ["data.target_tokens=words", "data.source_tokens=chars", "train.dev_metric=phoneme_error_rate"]
     for name, seed in (("train", 1), ("dev", 2)):
         path = write_pairs(tmp_path / f"{name}.tsv", 60, seed)
