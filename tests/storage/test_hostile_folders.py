@@ -79,13 +79,55 @@ def test_an_exported_run_that_speaks_of_a_staging_folder_is_refused_and_nothing_
     assert fingerprint(tmp_path) == before
 
 
+def test_a_link_in_place_of_a_removed_file_is_not_read_and_its_target_keeps_its_mode(antiphon, toy_run, tmp_path):
+    run, mine = shutil.copytree(toy_run, tmp_path / "run"), tmp_path / "mine"
+    mine.write_text("badu\tbaad\n")
+    mine.chmod(0o400)
+    reseal(run / "manifest.json", removed=["rules.tsv"])
+    (run / "rules.tsv").symlink_to(mine)
+    for command in (
+        ["combine", "--direct", run, "--out", tmp_path / "noisy"],
+        ["ensemble", run, toy_run, "--out", tmp_path / "ensemble"],
+        ["export", run, "--out", tmp_path / "lite"],
+    ):
+        assert antiphon(*command).status == 0, command
+        assert mine.stat().st_mode & 0o777 == 0o400, command
+    assert antiphon("predict", run, stdin=b"badu\n").out == antiphon("predict", toy_run, stdin=b"badu\n").out
+
+
+@pytest.mark.parametrize("name", [f"{STAGED}/model.safetensors", f"{STAGED}/corpus", "member-1", "corpus", "log.csv"])
+@pytest.mark.parametrize("target", ["elsewhere", "nothing"])
+def test_a_link_in_a_run_is_refused_before_it_is_replaced_or_continued(antiphon, toy_run, tmp_path, name, target):
+    run = shutil.copytree(toy_run, tmp_path / "run")
+    (tmp_path / "elsewhere").mkdir()
+    reseal(run / "manifest.json", removed=["rules.tsv", "corpus"])
+    (run / name).unlink(missing_ok=True)
+    (run / name).parent.mkdir(exist_ok=True)
+    (run / name).symlink_to(tmp_path / target)
+    before = fingerprint(tmp_path)
+    for command in (
+        ["train", "toy", "--out", run, "--force"],
+        ["ensemble", toy_run, toy_run, "--out", run, "--force"],
+        *([] if name == "member-1" else [["train", "toy", "--out", run, "--resume", "--set", "train.max_epochs=21"]]),
+    ):
+        result = antiphon(*command)
+        assert result.status == 2, command
+        assert "a symbolic link" in result.err, command
+        assert fingerprint(tmp_path) == before, command
+
+
 def test_without_force_an_interrupted_change_is_not_even_finished(antiphon, toy_run, tmp_path):
     run = shutil.copytree(toy_run, tmp_path / "run")
     (run / STAGED).mkdir()
     (run / "source.vocab").rename(run / STAGED / "source.vocab")
     reseal(run / "manifest.json", removed=[])
     before = fingerprint(tmp_path)
-    assert antiphon("train", "toy", "--out", run).status == 2
+    for refused in (
+        ["train", "toy", "--out", run],
+        ["train", "toy", "--out", run, "--resume", "--set", "train.seed=5"],
+        ["tune", run, toy_run.parent / "dev.tsv"],
+    ):
+        assert antiphon(*refused).status == 2, refused
     assert antiphon("predict", run, stdin=b"badu\n").status == 0
     assert fingerprint(tmp_path) == before
 

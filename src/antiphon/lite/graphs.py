@@ -31,6 +31,8 @@ SOURCE, TARGET, FACTORS = "source", "target", ("logits", "transition")
 """The two sides of a cell of a transducer, and what each contributes."""
 _LOG_WEIGHT = "state_log_weight"
 """In the state of a transducer, the weight of every row for the next token."""
+_ABOVE_ROUNDING = 0.01
+"""No log probability is as large, however it was rounded."""
 
 
 class TensorType(NamedTuple):
@@ -89,7 +91,21 @@ class OnnxGraph:
     def advance(self, state: State, wanted: Sequence[str], **given: Array) -> tuple[dict[str, Array], State]:
         """Some outputs by name, and the next state."""
         found = self(given | state, [*wanted, *(f"{name}{AFTER}" for name in self.axes)])
+        prefixes = dict.fromkeys(wanted, 0) | {f"{name}{AFTER}": axis for name, axis in self.axes.items()}
+        for name, axis in prefixes.items():  # what a graph declares need not be true
+            self.check_size(name, found[name], axis, len(given["tokens"]))
         return found, {name: found.pop(f"{name}{AFTER}") for name in self.axes}
+
+    def check_size(self, name: str, found: Array, axis: int, expected: int) -> None:
+        """Refuses a graph of which an output has another size than expected."""
+        if found.shape[axis : axis + 1] != (expected,):
+            shape = " x ".join(map(str, found.shape))
+            raise self._mismatch(f"{name} is of {shape}", f"a size of {expected} in axis {axis + 1}")
+
+    def check_log_probs(self, name: str, found: Array) -> None:
+        """Refuses a graph whose log probabilities are NaN, or far above 0."""
+        if not found.max(initial=IMPOSSIBLE) < _ABOVE_ROUNDING:
+            raise self._mismatch(f"{name} holds NaN or numbers above 0", "log probabilities")
 
     def select(self, state: State, index: Array) -> State:
         """The states of some prefixes; what has no axis of prefixes in the graph has them first."""
@@ -158,6 +174,7 @@ class GraphModel:
         known = {"tokens": tensor("int64", "N"), "sentence": tensor("int64", "N")} | self._start.outputs
         size = "W" if codec.copies_words and self.aligns else len(codec.target.vocab)
         outputs = {"log_next": tensor("float", "N", size)}
+        self._width = size
         if self.attends:
             outputs["attention"] = tensor("float", "N", "I")
         if self._rows is not None:
@@ -176,7 +193,11 @@ class GraphModel:
     def step(self, memory: State, state: State, tokens: Array, sentence: Array) -> tuple[Array, State]:
         """Log probabilities of the token after these, and the next state."""
         found, after = self._step.advance(state, ("log_next",), **memory, tokens=tokens, sentence=sentence)
-        return found["log_next"], after
+        log_next = found["log_next"]
+        if isinstance(self._width, int):
+            self._step.check_size("log_next", log_next, 1, self._width)
+        self._step.check_log_probs("log_next", log_next)
+        return log_next, after
 
     def log_rows(self, memory: State, state: State, parent: Array, tokens: Array, sentence: Array) -> Array:
         """Log probabilities of the row in which one more token after each parent was written."""
@@ -217,6 +238,8 @@ class GraphModel:
         sentence, tokens = np.arange(len(pairs.target)), np.full(len(pairs.target), START)
         for following in pairs.target.T:
             given, state = self._step.advance(state, names, **memory, tokens=tokens, sentence=sentence)
+            for name in names:
+                self._step.check_size(name, given[name], 1, pairs.source.shape[1])
             yield [given[name] for name in names]
             tokens = following
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from antiphon.recipe.recipe_file import as_table, without_paths
 from antiphon.runs.run_folder import RunFolder
-from antiphon.storage.files import digest_file
+from antiphon.storage.files import digest_file, open_regular
 from antiphon.storage.manifest import PREDICTION_FILES, seal_run
 
 
@@ -38,7 +38,8 @@ def copy_files(run: RunFolder, names: Sequence[str], target: Path) -> None:
     for name in names:
         if run.file(name).exists():
             (target / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(run.file(name), target / name, follow_symlinks=False)
+            with open_regular(run.file(name)) as content, (target / name).open("wb") as copy:
+                shutil.copyfileobj(content, copy)
 
 
 def run_digest(run: RunFolder) -> str:

@@ -32,7 +32,7 @@ from antiphon.recipe.schema import Recipe
 from antiphon.runs.run_folder import RunFolder
 from antiphon.settings_search.search import SettingsSearch, is_lost
 from antiphon.settings_search.search_space import SearchSpace
-from antiphon.storage.files import atomic_replacement
+from antiphon.storage.files import atomic_replacement, refuse_links
 from antiphon.training.callback import TRIAL_VARIABLE, EpochReport
 
 _JOBS = 2
@@ -177,6 +177,7 @@ class Trainings:
 
 def _command(recipe: Recipe, folder: Path, slot: Slot) -> list[str]:
     """The command that trains a recipe, or resumes the run in the folder."""
+    refuse_links(folder.parent, [folder.name])
     file = folder.with_name(f"{folder.name}.toml")
     save_recipe(recipe.model_copy(update={"data": recipe.data.model_copy(update={"test": None})}), file)
     command = [sys.executable, "-m", "antiphon", "train", str(file), "--out", str(folder), "--resume"]

@@ -22,7 +22,7 @@ import secrets
 import shutil
 import stat
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -357,6 +357,11 @@ def refuse_links(folder: Path, names: Iterable[str]) -> None:
                 raise RunError(f"{path}: a symbolic link, expected a file or folder of the run itself")
 
 
+def refuse_all_links(folder: Path, names: Collection[str]) -> None:
+    """Refuses a folder in which one of these names is a symbolic link, in its place or among staged files."""
+    refuse_links(folder, [*names, *(f"{STAGED}/{name}" for name in names)])
+
+
 def render_sealed(table: Mapping[str, Any]) -> str:
     """A JSON object as text, with its digest under the key ``sha256``."""
     rest = {name: value for name, value in table.items() if name != "sha256"}
@@ -403,6 +408,7 @@ def synced_files(stage: Path) -> dict[str, Path]:
     """Every file under a staging folder by its relative name, synced and with the mode of new files."""
     mode = stage.stat().st_mode & 0o666
     paths = sorted(stage.rglob("*"))
+    refuse_links(stage, [str(path.relative_to(stage)) for path in paths])
     for path in paths:
         if path.is_file() and path.stat().st_mode & 0o777 != mode:
             path.chmod(mode)

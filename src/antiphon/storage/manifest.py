@@ -36,6 +36,7 @@ from antiphon.storage.files import (
     parent_of,
     parse_entries,
     parse_sealed,
+    refuse_all_links,
     refuse_links,
     remove_tree,
     render_sealed,
@@ -236,9 +237,8 @@ def check_new_run(folder: Path, *, force: bool) -> None:
             f"{folder}: holds a run already ({MANIFEST}), expected a new folder; antiphon train --resume continues "
             "a training, --force replaces the run, or choose another --out"
         )
-    old = _names_of_old_run(folder)
-    refuse_links(folder, [STAGED, *sorted(old)])
-    _refuse_foreign_files(folder, old)
+    refuse_all_links(folder, (*sorted(RUN_FILES), *FOLDERS))
+    _refuse_foreign_files(folder, _names_of_old_run(folder))
 
 
 def commit_new_run(folder: Path, stage: Path) -> None:
@@ -255,8 +255,9 @@ def changed_run(folder: Path, remove: Iterable[str] = ()) -> Iterator[Path]:
     """An empty folder for files that are added to the run in ``folder``, or replaced in it, at the end.
 
     Files and folders named in ``remove`` are deleted in the same change. The caller must hold the lock of the folder,
-    and an interrupted change must have been finished.
+    and have verified the run.
     """
+    recover(folder)
     with staging_folder(folder) as stage:
         yield stage
         old = read_manifest(folder)
@@ -385,7 +386,7 @@ def put_in_place(
     folder: Path, files: Collection[str], folders: Collection[str] = (), removed: Collection[str] = ()
 ) -> None:
     """Moves staged files and folders into place and deletes what was removed; can be repeated from any point."""
-    refuse_links(folder, [STAGED, *files, *folders, *removed])
+    refuse_all_links(folder, [*files, *folders, *removed])
     with open_folder(folder) as root:
         if _is_there(root, STAGED):
             with parent_of(root, f"{STAGED}/any") as (staged, _):
