@@ -46,7 +46,7 @@ def measure(given: argparse.Namespace) -> None:
             append_record({"table": Path(given.table).stem, **record}, given.records)
             records[record["key"]] = record
             name = f"{job.row.name} / {job.set} / seed {job.seed}"
-            print(f"{done}/{len(missing)} {name}: {_shown(record, table.metric)}", file=sys.stderr)
+            print(f"{done}/{len(missing)} {name}: {_shown(record, table.metric[0])}", file=sys.stderr)
     print(f"{table.title}\n")
     print(format_table(table, [Found(job, records[key]) for job, key in keys if key in records]))
 

@@ -43,12 +43,12 @@ def _sections(records: list[dict[str, object]]) -> Iterator[str]:
 def _origin(table: Table, found: Iterable[Found]) -> str:
     """With what the figures of a table were measured."""
     records = [each.record for each in found]
-    signature = records[0]["metrics"][table.metric]["signature"]
+    metrics = [(name, records[0]["metrics"][name]["signature"]) for name in table.metric]
+    signatures = ", ".join(f"{name} `{signature}`" for name, signature in metrics)
     commits, machines, dates = (sorted({record[key] for record in records}) for key in ("commit", "machine", "date"))
     days = sorted({date.split()[0] for date in dates})
     return (
-        f"{table.metric}, `{signature}`; commit {', '.join(commits)}; {', '.join(days)}; {'; '.join(machines)}; "
-        f"{len(records)} runs.\n"
+        f"{signatures}; commit {', '.join(commits)}; {', '.join(days)}; {'; '.join(machines)}; {len(records)} runs.\n"
     )
 
 

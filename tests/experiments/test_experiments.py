@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from experiments.cut_data import cut
 from experiments.made_data import make, spell_number
 from experiments.page import PAGE, write_page
+from experiments.prepare import cut
 from experiments.records import Found, find_records, format_table, read_records
 from experiments.table import FOLDER, Table, load_table
 
