@@ -21,7 +21,8 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder of the data sets")
     parser.add_argument("--runs", type=Path, default=Path("runs/experiments"), help="folder of the trained runs")
     parser.add_argument("--jobs", type=int, default=1, help="runs that are trained at once, with one thread each")
-    parser.add_argument("--rows", help="only rows whose name contains this text")
+    parser.add_argument("--rows", default="", help="only rows whose name contains this text")
+    parser.add_argument("--sets", default="", help="only sets whose name contains this text")
     parser.add_argument("--records", type=Path, default=RECORDS, help="file of the records")
     parser.add_argument("--show", action="store_true", help="only print what there are records of")
     given = parser.parse_args()
@@ -39,7 +40,8 @@ def measure(given: argparse.Namespace) -> None:
     keys = [(job, job.key(runner.digests(job))) for job in table.jobs()]
     records = read_records(given.records)
     # Sets may share a run, such as the language model of all sizes: jobs with one key are one run.
-    missing = {key: job for job, key in keys if key not in records and (given.rows or "") in job.row.name}
+    wanted = [(job, key) for job, key in keys if given.rows in job.row.name and given.sets in job.set]
+    missing = {key: job for job, key in wanted if key not in records}
     if not given.show:
         print(f"{len(missing)} of {len({key for _, key in keys})} runs to do", file=sys.stderr)
         for done, (job, record) in enumerate(runner.run_all(list(missing.values()), given.jobs), 1):
