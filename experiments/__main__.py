@@ -9,9 +9,18 @@ import sys
 from pathlib import Path
 
 from antiphon.exceptions import AntiphonError
-from experiments.records import RECORDS, Found, Record, append_record, format_table, read_records
+from experiments.records import (
+    RECORDS,
+    Found,
+    Record,
+    all_records,
+    append_record,
+    format_table,
+    read_records,
+    record_for,
+)
 from experiments.runner import Runner
-from experiments.table import load_table
+from experiments.table import Job, load_table
 
 
 def main() -> None:
@@ -49,8 +58,18 @@ def measure(given: argparse.Namespace) -> None:
             records[record["key"]] = record
             name = f"{job.row.name} / {job.set} / seed {job.seed}"
             print(f"{done}/{len(missing)} {name}: {_shown(record, table.metric[0])}", file=sys.stderr)
+        append_shared(Path(given.table).stem, wanted, given.records)
     print(f"{table.title}\n")
     print(format_table(table, [Found(job, records[key]) for job, key in keys if key in records]))
+
+
+def append_shared(name: str, wanted: list[tuple[Job, str]], path: Path) -> None:
+    """Records the runs that were measured for another set, with files of the same contents."""
+    records = all_records(path)
+    by_key, known = read_records(path), {(record["key"], record["set"]) for record in records}
+    for job, key in wanted:
+        if key in by_key and (key, job.set) not in known:
+            append_record(record_for(job, name, by_key[key]), path)
 
 
 def _shown(record: Record, metric: str) -> str:

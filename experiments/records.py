@@ -57,12 +57,20 @@ def _is_same(job: Job, record: Record) -> bool:
     return job.key({role: file["sha256"] for role, file in files.items()}) == record["key"]
 
 
+def all_records(path: Path = RECORDS) -> list[Record]:
+    """All records in their order; a run that several tables or sets share has one for each."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+
+
 def read_records(path: Path = RECORDS) -> dict[str, Record]:
     """The records by key; of several with the same key, the last."""
-    if not path.exists():
-        return {}
-    lines = path.read_text(encoding="utf-8").splitlines()
-    return {record["key"]: record for record in map(json.loads, lines)}
+    return {record["key"]: record for record in all_records(path)}
+
+
+def record_for(job: Job, name: str, record: Record) -> Record:
+    """The record of a run as that of another job which would repeat it: files of the same contents, other names."""
+    files = {role: {**record["files"][role], "name": file} for role, file in job.files.items()}
+    return record | {"table": name, "row": job.row.name, "set": job.set, "files": files}
 
 
 def append_record(record: Record, path: Path = RECORDS) -> None:
@@ -148,7 +156,8 @@ def _cells(table: Table, row: Row, found: list[Found]) -> list[str]:
     if table.has_average:
         cells.append(f"**{_mean(known):.2f}**{mark}" if len(known) == len(means) else "")
     seeds = len({each.job.seed for each in found})
-    return [*cells, str(seeds), f"{_mean([each.record['cpu_seconds'] for each in found]):.0f}"]
+    commits = sorted({each.record["commit"][:8] for each in found})
+    return [*cells, str(seeds), f"{_mean([each.record['cpu_seconds'] for each in found]):.0f}", ", ".join(commits)]
 
 
 def _column_mean(table: Table, column: Column, found: list[Found]) -> float | None:
@@ -166,4 +175,4 @@ def _published(table: Table, system: str, figures: Mapping[str, float]) -> list[
     for column in table.columns_of(table.row[0]):
         cells += [f"{figures[column.name]:g}" if column.name in figures else ""]
         cells += [""] * table.has_thesis(column.name)
-    return [*cells, *([f"{figures.get('average', '')}"] * table.has_average), "", ""]
+    return [*cells, *([f"{figures.get('average', '')}"] * table.has_average), "", "", ""]

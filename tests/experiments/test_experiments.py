@@ -87,11 +87,14 @@ def test_averages_are_over_all_sets_or_missing() -> None:
         }
     )
     jobs = table.jobs()
-    records = [{"metrics": {"accuracy": {"value": value}}, "cpu_seconds": 10.0} for value in (90.0, 80.0, 92.0, 84.0)]
+    records = [
+        {"metrics": {"accuracy": {"value": value}}, "cpu_seconds": 10.0, "commit": "abc"}
+        for value in (90.0, 80.0, 92.0, 84.0)
+    ]
     by_set = dict(zip([(job.seed, job.set) for job in jobs], records, strict=True))
     found = [Found(job, by_set[job.seed, job.set]) for job in jobs]
-    assert "| x | 9.0 | 18.0 | **13.50** | 2 | 10 |" in format_table(table, found)
-    assert "| x | 9.0 |  |  | 2 | 10 |" in format_table(table, [each for each in found if each.job.set == "a"])
+    assert "| x | 9.0 | 18.0 | **13.50** | 2 | 10 | abc |" in format_table(table, found)
+    assert "| x | 9.0 |  |  | 2 | 10 | abc |" in format_table(table, [each for each in found if each.job.set == "a"])
 
 
 def test_a_figure_whose_recipe_has_changed_since_is_marked(tmp_path: Path) -> None:
