@@ -38,7 +38,8 @@ _TRANSFORMER = {
 
 def build_network(kind, source_size, target_size, feature_size=0, **settings):
     """A small network without dropout; ``settings`` change it."""
-    own = {Transducer: _RECURRENT | _TRANSDUCER, Transformer: _TRANSFORMER}.get(kind, _RECURRENT)
+    own = _TRANSFORMER if kind is Transformer else _RECURRENT
+    own = own | _TRANSDUCER if issubclass(kind, Transducer) else own
     return kind(source_size, target_size, feature_size, **{**own, **settings})
 
 

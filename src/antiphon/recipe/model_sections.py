@@ -130,6 +130,8 @@ class TransducerSection(TokenModelSection):
     """Hidden size of a transformer's feed-forward networks; unset: 4 times ``hidden_size``."""
     transition: Literal["geometric", "neural"] = "neural"
     """Probability of writing: a constant estimated from lengths, or predicted by a network."""
+    right_to_left: bool = False
+    """Train a right-to-left twin as well: an output has the mean of both probabilities; not if ``unidirectional``."""
     final_write: Literal["learned", "forced"] = "learned"
     """Probability of writing once the source is read: the network's, or 1."""
     context: Literal["none", "attention"] | None = None
@@ -152,6 +154,7 @@ class TransducerSection(TokenModelSection):
             "context": self.context or "none",
             "copy_words": bool(self.copy_words),
             "copy_unknown": bool(self.copy_unknown),
+            "right_to_left": self.right_to_left and self.encoder == "bidirectional" and not self.copy_words,
             "encoder_layers": self._encoder_layers(),
             "encoder_heads": self.encoder_heads or default_heads(self.hidden_size),
             "encoder_feedforward_size": self._inner_size(),
