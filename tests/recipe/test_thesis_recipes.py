@@ -9,6 +9,7 @@ from tests.toy import inflect, words
 NONE_OF_OURS = {
     "model": {
         "encoder_network": "lstm",
+        "right_to_left": False,
         "final_write": "learned",
         "context": "none",
         "copy_unknown": False,
