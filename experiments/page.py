@@ -6,7 +6,7 @@
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from experiments.records import RECORDS, Found, all_records, find_records, format_table
+from experiments.records import RECORDS, Found, all_records, find_records, format_table, measured_rows
 from experiments.table import FOLDER, Table, load_table
 
 PAGE = Path(__file__).parents[1] / "docs/results.md"
@@ -33,9 +33,11 @@ def write_page(records: Path = RECORDS) -> str:
 def _sections(records: list[dict[str, object]]) -> Iterator[str]:
     tables = {path.stem: load_table(str(path)) for path in sorted(FOLDER.glob("*.toml"), key=_order)}
     all_found = {name: list(find_records(table, name, records)) for name, table in tables.items()}
-    missing = [f"* `{name}`: {table.title}" for name, table in tables.items() if not all_found[name]]
+    measured = [name for name, table in tables.items() if measured_rows(table, all_found[name])]
+    missing = [f"* `{name}`: {table.title}" for name, table in tables.items() if name not in measured]
     for name, table in tables.items():
-        if found := all_found[name]:
+        if name in measured:
+            found = all_found[name]
             yield f"## {table.title}\n"
             yield from ([table.text.strip() + "\n"] if table.text else [])
             yield f"`python -m experiments {name} --data DIR`\n"
@@ -57,7 +59,9 @@ def _origin(table: Table, found: Iterable[Found]) -> str:
     signatures = ", ".join(f"{name} `{signature}`" for name, signature in metrics)
     machines, dates = (sorted({record[key] for record in records}) for key in ("machine", "date"))
     days = sorted({date.split()[0] for date in dates})
-    return f"{signatures}; {', '.join(days)}; {'; '.join(machines)}; {len(records)} runs.\n"
+    return (
+        f"{signatures}; {', '.join(days)}; {'; '.join(machines)}; {len({record['key'] for record in records})} runs.\n"
+    )
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sized
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -115,10 +115,7 @@ def format_table(table: Table, found: Iterable[Found]) -> str:
 
     What the thesis prints stands beside the column. A figure with ``*`` is of a recipe that has changed since.
     """
-    by_row: dict[str, list[Found]] = {}
-    for each in found:
-        by_row.setdefault(each.job.row.name, []).append(each)
-    shown = [row for row in table.row if not row.hidden and row.name in by_row]
+    by_row = measured_rows(table, found)
     columns = table.columns_of(table.row[0])
     head = [
         "system",
@@ -126,14 +123,25 @@ def format_table(table: Table, found: Iterable[Found]) -> str:
         *_average_head(table),
         "seeds",
         "CPU s",
+        "commit",
     ]
-    lines = [_cells(table, row, by_row[row.name]) for row in shown]
+    lines = [_cells(table, table.find(name), found_of_row) for name, found_of_row in by_row.items()]
     lines += [_published(table, system, figures) for system, figures in table.published.items()]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in [head, *lines]).replace("\n", _rule(head), 1)
+    shown = [f"| {' | '.join(cells)} |" for cells in [head, *lines]]
+    return "\n".join([shown[0], "|---" * len(head) + "|", *shown[1:]])
 
 
-def _rule(head: Sized) -> str:
-    return f"\n{'|---' * len(head)}|\n"
+def measured_rows(table: Table, found: Iterable[Found]) -> dict[str, list[Found]]:
+    """What was found of each row that is shown and has a figure."""
+    by_row: dict[str, list[Found]] = {row.name: [] for row in table.row if not row.hidden}
+    for each in found:
+        if not each.job.row.hidden:
+            by_row[each.job.row.name].append(each)
+    return {
+        name: of_row
+        for name, of_row in by_row.items()
+        if any(_column_mean(table, column, of_row) is not None for column in table.columns_of(table.find(name)))
+    }
 
 
 def _heads(table: Table, column: Column) -> list[str]:
