@@ -6,7 +6,7 @@ sets = ["ady", "gre"]                        the columns; {set} in paths and set
 columns = { all = ["ady", "gre"] }           instead: columns that are means over sets
 seeds = [1, 2, 3]
 train = "g2p2021/{set}.train.tsv.gz"         files below the data folder, ``made/`` (``made_data.py``), ``cut/``
-                                             (``prepare.py``)
+                                             (``prepare.py``), or ``folds/`` (``question_folds.py``)
 dev = "g2p2021/{set}.dev.tsv.gz"
 score = "g2p2021/{set}.dev.tsv.gz"           unset: the dev file
 
@@ -84,8 +84,8 @@ class Table(_Section):
     text: str = ""
     """A paragraph for docs/results.md: data, protocol, what the table says."""
     metric: Annotated[tuple[str, ...], BeforeValidator(_as_tuple), Field(min_length=1)]
-    show: Literal["value", "error"] = "value"
-    """``error`` shows 100 minus the value."""
+    show: Literal["value", "error", "percent"] = "value"
+    """``error`` shows 100 minus the value, ``percent`` 100 times the value."""
     sets: tuple[str, ...] = ()
     columns: dict[str, tuple[str, ...]] = {}
     """Sets by the columns that are their means; unset: a column for each set."""
@@ -97,6 +97,11 @@ class Table(_Section):
     """Further arguments of ``antiphon evaluate``."""
     tune: tuple[str, ...] = ()
     """Further arguments of ``antiphon tune``."""
+    questions: dict[str, tuple[str, ...]] = {}
+    """Question sets that each run is scored on, by name, with further arguments; ``data:NAME`` is a file.
+
+    Their metrics are called ``NAME map``, ``NAME mrr``.
+    """
     published: dict[str, dict[str, float]] = {}
     """Figures of others, by system and set; ``average`` is theirs over these sets."""
     row: tuple[Row, ...] = Field(min_length=1)
@@ -115,7 +120,7 @@ class Table(_Section):
 
     def shown(self, value: float) -> float:
         """A value of the metric as the table shows it."""
-        return 100 - value if self.show == "error" else value
+        return {"value": value, "error": 100 - value, "percent": 100 * value}[self.show]
 
     @property
     def has_average(self) -> bool:
@@ -186,6 +191,16 @@ class Job:
         return {
             role: self.path(pattern)
             for role, pattern in (("train", train), ("dev", table.dev), ("score", table.score or table.dev))
+        } | self._judgements
+
+    @property
+    def _judgements(self) -> dict[str, str]:
+        """The files that the arguments of question sets name."""
+        return {
+            f"{name} {word}": word.removeprefix("data:")
+            for name, words in self.table.questions.items()
+            for word in words
+            if word.startswith("data:")
         }
 
     @property
@@ -205,6 +220,7 @@ class Job:
         what = [recipe, self.settings, self.seed, digests, self.table.predict]
         what += [part.key(digests) for part in self.parts.values()]
         what += self.table.tune if self.row.combine else ()
+        what += [self.table.questions] if self.table.questions else []
         return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:16]
 
 

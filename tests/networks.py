@@ -50,7 +50,7 @@ def beam_settings(**changes):
 
 def optimisation(**changes):
     """Adam with a learning rate of 0.1 in single precision."""
-    return replace(Optimisation.of(TrainSection(precision="float32", learning_rate=0.1)), **changes)
+    return replace(Optimisation.of(TrainSection(precision="float32", learning_rate=0.1), 1), **changes)
 
 
 @torch.no_grad()

@@ -308,11 +308,13 @@ class MatcherSection(LSTMSection):
     frozen: bool = True
     """Keep a pretrained sentence encoder fixed; false: fine-tune it."""
     overlap: bool = False
-    """Feed the matcher's log odds, the words in common and their idf to a logistic regression (``+ count``)."""
+    """Feed what the matcher says, the words in common and their idf to a logistic regression (``+ count``)."""
+    overlap_feature: Literal["log_odds", "probability"] = "log_odds"
+    """What the matcher says to that logistic regression: its log odds, or as in the thesis its probability."""
     overlap_l2: Annotated[float, Field(ge=1e-9, le=1e9)] = 0.01
     """L2 penalty of that logistic regression."""
     dropout: Dropout = 0.5
-    """Dropout on word vectors."""
+    """Dropout on the word vectors that an LSTM reads."""
     state_dropout: Dropout = 0.0
     """Dropout between the layers of an LSTM, on its states, and on sentence vectors."""
     pooling: Literal["last", "mean", "max"] = "last"
@@ -321,6 +323,8 @@ class MatcherSection(LSTMSection):
     """Read from the right as well, by a second LSTM."""
     shared: bool = False
     """Use one LSTM for questions and answers instead of two."""
+    initial_weights: Literal["orthogonal", "random"] = "orthogonal"
+    """Orthogonal gates of LSTMs, and a bias of the match that suits the data; or all as PyTorch draws them."""
 
     @model_validator(mode="after")
     def _check_reading(self) -> "MatcherSection":
