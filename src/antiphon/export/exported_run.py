@@ -37,8 +37,8 @@ def export_run(run: Path, out: Path, *, int8: bool = False, force: bool = False)
     """
     check_installed("onnx", "export", "antiphon export")
     folder = RunFolder.open(run)
-    if folder.recipe().search.over != "outputs":
-        raise RunError(f'{run}: search.over = "paths", expected a search over outputs: only this one is exported')
+    if (over := folder.recipe().search.over) != "outputs":
+        raise RunError(f'{run}: search.over = "{over}", expected a search over outputs: only this one is exported')
     refuse_inside(out, [folder])
     with replaced_export(out, force=force) as new, torch.random.fork_rng(devices=[]):
         write_run(folder, new, int8=int8)

@@ -34,7 +34,7 @@ SettingGroup = Literal[
     "attention",  # attends to the source from every output token, or has members that do
     "tokens",  # learns to predict target tokens
     "search",  # finds outputs by beam search
-    "paths",  # can search for the best alignments, too
+    "paths",  # can search for the best alignments, too (search.over)
     "streams",  # can write while it reads
     "rescoring",  # weighs the scores of several models
     "members",  # averages several models
@@ -237,8 +237,12 @@ class TrainSection(Section):
 class SearchSection(Section):
     """How outputs are searched."""
 
-    over: Annotated[Literal["outputs", "paths"], UsedBy("paths")] = "outputs"
-    """Search for outputs, alignments summed out; or, as in the thesis, for outputs with their best alignments."""
+    over: Annotated[Literal["outputs", "paths", "cells"], UsedBy("paths")] = "outputs"
+    """Over outputs, alignments summed; or as the thesis does, over best paths, for a noisy channel with beams in cells.
+
+    ``paths`` is for transducers; ``cells``, its Algorithm 2, for noisy channels, where ``proposals`` and ``beam`` are
+    those of every cell.
+    """
     beam: Hypotheses = 10
     """Hypotheses kept at every step; 1 is greedy search. Over paths: for each input position."""
     proposals: Annotated[Hypotheses, UsedBy("rescoring")] = 10
