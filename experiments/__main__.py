@@ -30,7 +30,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder of the data sets")
     parser.add_argument("--runs", type=Path, default=Path("runs/experiments"), help="folder of the trained runs")
     parser.add_argument("--jobs", type=int, default=1, help="runs that are trained at once, with one thread each")
-    parser.add_argument("--rows", default="", help="only rows whose name contains this text")
+    parser.add_argument("--rows", default="", help="only rows whose name contains this text, and their parts")
     parser.add_argument("--sets", default="", help="only sets whose name contains this text")
     parser.add_argument("--records", type=Path, default=RECORDS, help="file of the records")
     parser.add_argument("--show", action="store_true", help="only print what there are records of")
@@ -49,7 +49,9 @@ def measure(given: argparse.Namespace) -> None:
     keys = [(job, job.key(runner.digests(job))) for job in table.jobs()]
     records = read_records(given.records)
     # Sets may share a run, such as the language model of all sizes: jobs with one key are one run.
-    wanted = [(job, key) for job, key in keys if given.rows in job.row.name and given.sets in job.set]
+    rows = {row.name for row in table.row if given.rows in row.name}
+    rows |= {part for name in rows for part in (table.find(name).combine or {}).values()}
+    wanted = [(job, key) for job, key in keys if job.row.name in rows and given.sets in job.set]
     missing = {key: job for job, key in wanted if key not in records}
     if not given.show:
         print(f"{len(missing)} of {len({key for _, key in keys})} runs to do", file=sys.stderr)

@@ -238,13 +238,9 @@ class SearchSection(Section):
     """How outputs are searched."""
 
     over: Annotated[Literal["outputs", "paths", "cells"], UsedBy("paths")] = "outputs"
-    """Over outputs, alignments summed; or as the thesis does, over best paths, for a noisy channel with beams in cells.
-
-    ``paths`` is for transducers; ``cells``, its Algorithm 2, for noisy channels, where ``proposals`` and ``beam`` are
-    those of every cell.
-    """
+    """Over outputs, alignments summed; or as in the thesis, over best paths, or over cells, of noisy channels alone."""
     beam: Hypotheses = 10
-    """Hypotheses kept at every step; 1 is greedy search. Over paths: for each input position."""
+    """Hypotheses kept at every step; 1 is greedy search. Over paths and cells: for each input position."""
     proposals: Annotated[Hypotheses, UsedBy("rescoring")] = 10
     """Extensions per step that a noisy channel rescores, at least ``beam``."""
     direct_outputs: Annotated[Annotated[int, Field(ge=0, le=1000)] | None, UsedBy("rescoring")] = None
