@@ -43,6 +43,7 @@ _FILES = (
     "features.vocab",
     "rules.tsv",
     *(f"{graph}.onnx" for graph in ("start", "step", "rows", "open", "read", "write", "cell")),
+    *(f"twin_{graph}.onnx" for graph in ("start", "step", "rows")),
 )
 """Files that an exported run can list."""
 
@@ -205,6 +206,7 @@ def _check_presence(settings: Mapping[str, Any]) -> None:
         *(f"{side}.spm" for side in _SIDES if settings["text"][f"{side}_tokens"] == "sentencepiece"),
         *(["rules.tsv"] if settings["rule_weight"] or is_rules else []),
         *([] if is_rules else ["start.onnx", "step.onnx"]),
+        *(["twin_start.onnx", "twin_step.onnx"] if any(name.startswith("twin_") for name in settings["files"]) else []),
     ]
     for name in needed:
         if name not in settings["files"]:

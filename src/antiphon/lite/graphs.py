@@ -29,6 +29,8 @@ PREFIXES = "prefixes"
 """The name of the axis of prefixes in every tensor of a state."""
 SOURCE, TARGET, FACTORS = "source", "target", ("logits", "transition")
 """The two sides of a cell of a transducer, and what each contributes."""
+TWIN = "twin_"
+"""How the names of the graphs of a right-to-left twin begin."""
 _LOG_WEIGHT = "state_log_weight"
 """In the state of a transducer, the weight of every row for the next token."""
 _ABOVE_ROUNDING = 0.01
@@ -152,11 +154,15 @@ def _types(tensors: Sequence[Any]) -> dict[str, TensorType]:
 
 
 class GraphModel:
-    """A network: graphs for ``start`` and ``step``, and for ``rows`` if it knows where it writes."""
+    """A network: graphs for ``start`` and ``step``, and for ``rows`` if it knows where it writes.
 
-    def __init__(self, folder: ExportedFolder, threads: int) -> None:
-        self._start, self._step = (OnnxGraph(folder.path / f"{name}.onnx", threads) for name in ("start", "step"))
-        self._rows = OnnxGraph(folder.path / "rows.onnx", threads) if folder.has("rows.onnx") else None
+    The names of the graphs of a right-to-left twin begin with ``prefix``.
+    """
+
+    def __init__(self, folder: ExportedFolder, threads: int, prefix: str = "") -> None:
+        start, step, rows = (f"{prefix}{name}.onnx" for name in ("start", "step", "rows"))
+        self._start, self._step = (OnnxGraph(folder.path / name, threads) for name in (start, step))
+        self._rows = OnnxGraph(folder.path / rows, threads) if folder.has(rows) else None
         self.copies_unknown = bool(folder.settings["network"]["copies_unknown"])
         self.attends, self.aligns = "attention" in self._step.outputs, self._rows is not None
         self.knows_rows = _LOG_WEIGHT in self._step.axes
