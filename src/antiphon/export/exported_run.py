@@ -75,8 +75,8 @@ def _refuse_kind(run: RunFolder, recipe: Recipe) -> None:
         expected = f"a single model or an ensemble, such as its direct model in {run.path / 'direct'}"
     if expected:
         raise RunError(f"{run.path}: a run of kind {kind.name} cannot be exported, expected {expected}")
-    if recipe.search.over != "outputs":
-        raise RunError(f'{run.path}: search.over = "paths", expected a search over outputs: only this one is exported')
+    if (over := recipe.search.over) != "outputs":
+        raise RunError(f'{run.path}: search.over = "{over}", expected a search over outputs: only this one is exported')
 
 
 def _write_network(run: RunFolder, recipe: Recipe, out: Path, int8: bool) -> dict[str, Any]:
