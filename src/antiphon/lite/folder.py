@@ -33,10 +33,8 @@ from antiphon.torch_free.vocab import SPECIALS, Vocab
 
 FORMAT = 1
 """The format that is written; the newest that can be read."""
-_MAX_BYTES = 2**26
-"""Far larger than the settings of any run."""
-_MAX_TOKENS = 10**7
-"""Larger than any vocabulary."""
+_MAX_BYTES, _MAX_TOKENS = 2**26, 10**7
+"""Far larger than the settings, and the vocabulary, of any run."""
 _SIDES = ("source", "target")
 _FILES = (
     *(f"{side}.{kind}" for side in _SIDES for kind in ("vocab", "spm")),

@@ -137,9 +137,8 @@ class LiteModel(ExportedModel):
         settings = self.folder.beam_settings(beam=options.get("beam"))
         if (margin := options.get("margin")) is not None:
             settings = replace(settings, commit_margin=margin)
-        policy, emit_bias = POLICIES[options.get("policy", "beam")], options.get("emit_bias", 0.0)
-        policy_of_all = policy(network, settings, self.codec.feature_ids(features), emit_bias)
-        return StreamGroup(policy_of_all, self.codec, len(features))
+        policy, ids = POLICIES[options.get("policy", "beam")], self.codec.feature_ids(features)
+        return StreamGroup(policy(network, settings, ids, options.get("emit_bias", 0.0)), self.codec, len(features))
 
 
 def found_pairs(pairs: PaddedPairs, found: Sequence[Sequence[Hypothesis]]) -> PaddedPairs:
