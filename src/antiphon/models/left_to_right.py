@@ -197,11 +197,12 @@ def token_hypotheses(
     return [Hypothesis(output, sum(row), sum(row), row) for output, row in zip(outputs, each, strict=True)]
 
 
+@torch.inference_mode()
 def backward_log_probs(
-    twin: nn.Module, batch: Batch, sources: Sequence[int], outputs: Sequence[tuple[int, ...]]
+    twin: LeftToRight, batch: Batch, sources: Sequence[int], outputs: Sequence[tuple[int, ...]]
 ) -> list[float]:
     """The log probability that a right-to-left twin gives to each output of the source with its index."""
-    found: list[float] = log_prob(twin, output_pairs(batch, sources, outputs).reversed()).tolist()
+    found: list[float] = token_log_probs(twin, output_pairs(batch, sources, outputs).reversed()).sum(1).tolist()
     return found
 
 
