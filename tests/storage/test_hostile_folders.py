@@ -12,6 +12,7 @@ from antiphon.exceptions import RunError
 from antiphon.storage.atomic import STAGED, scratch_name
 from antiphon.storage.staging import digest_file, render_sealed
 from tests.campaign.crashes import fingerprint
+from tests.sealing import seal_again
 
 OLD_NAME = ".antiphon-0123456789abcdef"
 
@@ -113,6 +114,19 @@ def test_a_link_in_place_of_a_removed_file_is_not_read_and_its_target_keeps_its_
         assert antiphon(*command).status == 0, command
         assert mine.stat().st_mode & 0o777 == 0o400, command
     assert antiphon("predict", run, stdin=b"badu\n").out == antiphon("predict", toy_run, stdin=b"badu\n").out
+
+
+def test_a_run_does_not_decide_where_its_training_writes(antiphon, toy_run, tmp_path):
+    run = shutil.copytree(toy_run, tmp_path / "run")
+    recipe = (run / "recipe.toml").read_text()
+    (run / "recipe.toml").write_text(recipe.replace("[data]\n", '[data]\ncache = "../elsewhere"\n'))
+    (run / "metrics.json").unlink()
+    seal_again(run)
+    before = fingerprint(tmp_path)
+    result = antiphon("train", "toy", "--out", run, "--resume")
+    assert result.status == 2
+    assert f"data.cache is '{tmp_path / 'elsewhere'}' in the run, expected the same but nothing was asked" in result.err
+    assert fingerprint(tmp_path) == before
 
 
 @pytest.mark.parametrize("name", [f"{STAGED}/model.safetensors", f"{STAGED}/corpus", "member-1", "corpus", "log.csv"])
