@@ -153,9 +153,10 @@ class NoisyChannelRescorer:
         """Channel and language model before the first token."""
         return Pending(self.first, np.arange(len(self.lengths)))
 
-    def select(self, pending: Pending, index: Array) -> RescorerState:
-        """The states of some extensions."""
-        chosen, (channel, log_last, language, log_language) = pending.state_index[index], pending.state
+    def select(self, after: Pending | RescorerState, index: Array) -> RescorerState:
+        """The states of some extensions, or of some hypotheses."""
+        state, chosen = (after.state, after.state_index[index]) if isinstance(after, Pending) else (after, index)
+        channel, log_last, language, log_language = state
         return RescorerState(
             self._select(self.model.channel, channel, chosen),
             log_last[chosen],

@@ -129,6 +129,10 @@ def _resume(recipe: Recipe, out: Path, say: Say) -> _Started | None:
         recover(out)
         say(f"{out}: training has ended already, nothing to resume")
         return None
+    if KINDS[stored.model.kind].task is None:
+        raise RunError(
+            f"{out / 'metrics.json'}: missing, expected it in a run of kind {stored.model.kind}; use --force"
+        )
     if settings != stored:
         refuse_stopped(run)
     load_checkpoint(run.checkpoint)  # a damaged one is refused before anything is written
