@@ -133,6 +133,16 @@ def test_noisy_channels_are_those_of_pytorch(parts, tmp_path, weights, missing, 
     assert_same(ours.predict(TEXTS[:5], nbest=3), theirs.predict(TEXTS[:5], nbest=3))
 
 
+def test_noisy_channels_give_up_on_long_inputs_as_in_pytorch(parts, tmp_path, monkeypatch):
+    combine_runs(*parts.values(), tmp_path / "all", {"weights": (1.0, 0.7, 0.4, 9.0)}, force=False)
+    theirs, ours = exported(tmp_path / "all")
+    for module in ("antiphon.lite.search", "antiphon.decode.beam_search"):
+        monkeypatch.setattr(f"{module}.STUCK_AFTER", 2)
+    for module in ("antiphon.lite.search", "antiphon.models.transducer"):
+        monkeypatch.setattr(f"{module}.LONG_SOURCE", 4)
+    assert_same(ours.predict(TEXTS[:5], nbest=3), theirs.predict(TEXTS[:5], nbest=3))
+
+
 @pytest.mark.parametrize("weights", [(1.0, 0.7, 0.4, 0.5), (0.0, 0.0, 1.0, 0.5), (1.0, 0.0, 0.0, 0.0)])
 def test_suffix_rules_of_the_direct_model_are_a_part_of_a_noisy_channel(tmp_path, weights):
     direct = write_run(tmp_path / "direct", "rules_beside")

@@ -211,3 +211,13 @@ def test_a_loop_of_links_as_out_is_one_sentence(antiphon, toy_run, tmp_path):
         result = antiphon(*command, "--out", tmp_path / "loop")
         assert (result.status, result.err.count("\n")) == (2, 1), (command, result.err)
     assert os.path.lexists(tmp_path / "loop")
+
+
+def test_a_run_that_learns_by_counting_and_lacks_its_metrics_is_not_resumed(antiphon, tmp_path):
+    command = ["train", "toy", "--set", "model.kind=suffix_rule", "--out", tmp_path / "run"]
+    assert antiphon(*command).status == 0
+    (tmp_path / "run" / "metrics.json").unlink()
+    seal_again(tmp_path / "run")
+    result = antiphon(*command, "--resume")
+    assert result.status == 2
+    assert "metrics.json: missing, expected it in a run of kind suffix_rule" in result.err
