@@ -239,7 +239,9 @@ class GraphModel:
         for following in pairs.target.T:
             given, state = self._step.advance(state, names, **memory, tokens=tokens, sentence=sentence)
             for name in names:
-                self._step.check_size(name, given[name], 1, pairs.source.shape[1])
+                width = self._width if name == "log_next" else pairs.source.shape[1]
+                if isinstance(width, int):
+                    self._step.check_size(name, given[name], 1, width)
             yield [given[name] for name in names]
             tokens = following
 
