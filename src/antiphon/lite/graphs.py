@@ -236,8 +236,10 @@ class GraphModel:
         sentence, tokens = np.arange(len(pairs.target)), np.full(len(pairs.target), START)
         for following in pairs.target.T:
             given, state = self._step.advance(state, names, **memory, tokens=tokens, sentence=sentence)
-            for name in {*names} - {"log_next"}:
-                self._step.check_size(name, given[name], 1, pairs.source.shape[1])
+            for name in names:
+                width = self._width if name == "log_next" else pairs.source.shape[1]
+                if isinstance(width, int):
+                    self._step.check_size(name, given[name], 1, width)
             yield [given[name] for name in names]
             tokens = following
 
