@@ -26,12 +26,11 @@ from antiphon.metrics.output_statistics import Rows, SelectionStats
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import selection_metrics
 from antiphon.runs.run_folder import RunFolder
-from antiphon.storage.atomic import write_atomically
+from antiphon.storage.files import write_atomically
 from antiphon.terminal import Say, count_of
 from antiphon.torch_free.codec import PairCodec
-from antiphon.torch_free.files import read_lines
 from antiphon.torch_free.hypothesis import Weights
-from antiphon.torch_free.readers import Pair, Source
+from antiphon.torch_free.readers import Pair, Source, read_lines
 
 Array = NDArray[np.float64]
 

@@ -31,7 +31,7 @@ from antiphon.data.batch import Batch
 from antiphon.decode.beam_search import Beam, BeamSearch, Extensions, Pruned, Rescorer, scatter_to_slots
 from antiphon.decode.channel_lattice import ChannelLattice, ChannelRows
 from antiphon.decode.two_way_search import judge, search_two_ways
-from antiphon.lattice.moves import IMPOSSIBLE
+from antiphon.lattice.paths import IMPOSSIBLE
 from antiphon.models.left_to_right import AlignedModel, LeftToRight, twin_of, with_prefix
 from antiphon.models.noisy_channel import NoisyChannel
 from antiphon.nn.recurrent import LSTMState, select_states

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from antiphon.data.batch import Batch
 from antiphon.exceptions import RecipeError
-from antiphon.lattice.moves import IMPOSSIBLE
+from antiphon.lattice.paths import IMPOSSIBLE
 from antiphon.models.left_to_right import is_no_end, never_written
 from antiphon.models.transducer import Transducer
 from antiphon.models.transducer_network import CellFactors, SideState, SourceContext
