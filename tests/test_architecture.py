@@ -26,7 +26,7 @@ LAYERS = [
     {"ranking"},
     {"api"},
     {"lite"},
-    {"demo", "export", "integrations", "serve", "settings_search", "tune"},
+    {"demo", "export", "integrations", "pronunciation", "serve", "settings_search", "tune"},
     {"cli"},
     {"__main__"},
 ]
@@ -100,6 +100,7 @@ def test_public_names_are_there():
         "__version__",
         "lattice",
         "load",
+        "pronounce",
         "train",
         "transducer_loss",
     }

@@ -28,6 +28,7 @@ from antiphon.cli import (
     grid,
     info,
     predict,
+    pronounce,
     recipes,
     serve,
     stream,
@@ -75,6 +76,7 @@ def help_text(docstring: str | None) -> str:
     return cleandoc(docstring or "").replace("Examples:\n", "\b\nExamples:\n")
 
 
+pronounce.register(app)
 for verb in _VERBS:
     app.command(verb.__name__, help=help_text(verb.__doc__))(verb)
 

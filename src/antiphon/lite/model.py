@@ -23,14 +23,25 @@ from antiphon.torch_free.stream_policies import POLICIES
 from antiphon.torch_free.streams import StreamGroup
 from antiphon.torch_free.suffix_rule import Rescoring, RuleMixture, SuffixRules
 
+_SHIPPED = Path(__file__).parent / "shipped"
+
+
+def shipped_models() -> list[str]:
+    """The names of the models that come with the package."""
+    return sorted(path.name for path in _SHIPPED.iterdir() if path.is_dir())
+
 
 def load(folder: str | Path, *, threads: int = 1) -> "LiteModel | LiteRules":
     """The model in a folder that ``antiphon export`` wrote, to predict, score and stream.
 
-    ``threads`` is the number of threads of onnxruntime.
+    A name without a folder, such as ``en``, is a model that comes with the package. ``threads`` is the number of
+    threads of onnxruntime.
     """
     check_whole("threads", threads, least=1, most=MAX_THREADS)
-    return read_at_rest(as_path("folder", folder), partial(_model, threads=threads))
+    path = as_path("folder", folder)
+    if str(path) in shipped_models() and not path.exists():
+        path = _SHIPPED / path
+    return read_at_rest(path, partial(_model, threads=threads))
 
 
 def _model(exported: ExportedFolder, threads: int) -> "LiteModel | LiteRules":
@@ -131,6 +142,15 @@ class LiteModel(ExportedModel):
             return found
         rows = iter(self._writer.best_rows(found_pairs(pairs, found)).tolist())
         return [[replace(each, alignment=tuple(next(rows)[: len(each.tokens)])) for each in some] for some in found]
+
+    def links(self, source: str, target: str) -> list[tuple[int, int]]:
+        """The positions of source and target tokens on the best alignment of a pair, both from 0."""
+        if not self._writer.aligns:
+            raise self._cannot("align", "a transducer")
+        pairs = self.codec.padded([Source(source)], [target])
+        rows = self._writer.best_rows(pairs)[0].tolist()[:-1]
+        last = max(0, int(pairs.source_lengths[0]) - 2)
+        return [(min(row, last), column) for column, row in enumerate(rows)]
 
     @cached_property
     def _stream_graphs(self) -> StreamGraphs | None:
