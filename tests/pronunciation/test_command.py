@@ -3,7 +3,10 @@
 import json
 
 import pytest
+import typer
 
+from antiphon.cli import app
+from antiphon.pronunciation.command import parser
 from tests.lite.test_without_torch import run_hidden
 
 MAIN = "sys.argv[0] = 'antiphon'\nfrom antiphon.__main__ import main\nmain()"
@@ -74,3 +77,10 @@ def test_help_is_that_of_the_command():
     done = pronounce("--help")
     assert done.returncode == 0
     assert done.stdout.startswith("usage: antiphon pronounce")
+
+
+def test_both_front_ends_have_the_same_options():
+    verb = typer.main.get_command(app).commands["pronounce"]
+    theirs = {name for parameter in verb.params for name in parameter.opts if name.startswith("--")}
+    ours = {name for action in parser()._actions for name in action.option_strings if name.startswith("--")}
+    assert ours - {"--help"} == theirs

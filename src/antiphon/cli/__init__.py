@@ -49,6 +49,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 _VERBS = (
+    pronounce.pronounce,
     demo.demo,
     train.train,
     predict.predict,
@@ -78,7 +79,6 @@ def help_text(docstring: str | None) -> str:
     return cleandoc(docstring or "").replace("Examples:\n", "\b\nExamples:\n")
 
 
-pronounce.register(app)
 for verb in _VERBS:
     app.command(verb.__name__, help=help_text(verb.__doc__))(verb)
 

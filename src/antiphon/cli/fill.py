@@ -71,7 +71,7 @@ def fill(
 
     Examples:
       antiphon fill my.dict words.txt --out new.dict
-      antiphon fill lexicon.txt words.txt --out lexiconp.txt --to kaldi-p --cover .95
+      antiphon fill my.dict words.txt --out new.txt --to kaldi-p --cover .95
     """
     from antiphon.pronunciation.filling import LexiconLookup
     from antiphon.pronunciation.filling import fill as fill_words
