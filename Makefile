@@ -62,6 +62,7 @@ models: setup  ## train the English models that ship, or resume that, and put th
 	    --set data.train=$(MODELS)/data/train.tsv --set data.dev=$(MODELS)/data/dev.tsv && \
 	  $(BIN)/antiphon export $(MODELS)/$$name --int8 --force --out src/antiphon/lite/shipped/$$name || exit 2; \
 	done
+	$(BIN)/antiphon pack $(MODELS)/en-stream --force --out src/antiphon/runs/shipped/en-stream.zip
 	$(BIN)/python -m experiments.english_score $(MODELS)/data/test.tsv en en-stream
 
 docs: setup  ## build the site into site/; open site/index.html

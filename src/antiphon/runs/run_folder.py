@@ -57,8 +57,15 @@ from antiphon.torch_free.vocab import Vocab
 if TYPE_CHECKING:  # PyTorch, which takes seconds to import, only where a network is made
     from torch import Tensor, nn
 
+_SHIPPED = Path(__file__).parent / "shipped"
+"""Packed runs that come with the package."""
 _RUNS_SHOWN = 5
 """Runs that a message names."""
+
+
+def shipped_runs() -> list[str]:
+    """The names of the runs that come with the package."""
+    return sorted(path.stem for path in _SHIPPED.glob("*.zip"))
 
 
 class RunFolder:
@@ -87,12 +94,14 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path, *, checkpoint: bool = False) -> "RunFolder":
-        """The run in a folder, or in a file of ``antiphon pack``, after every file has been verified.
+        """The run in a folder, in a file of ``antiphon pack``, or of a shipped name; every file has been verified.
 
         The checkpoint, which only training reads, is verified if it is asked for.
         """
-        if path.is_file():
-            unpacked = unpacked_run(path)
+        is_name = not path.exists() and str(path) in shipped_runs()
+        packed = _SHIPPED / f"{path}.zip" if is_name else path
+        if packed.is_file():
+            unpacked = unpacked_run(packed)
             return cls(unpacked.folder, unpacked=unpacked)
         if not path.exists():
             raise RunError(f"{path}: no such folder, expected a run folder")
