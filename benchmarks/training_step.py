@@ -115,7 +115,7 @@ def new_step(kind, way, batch, V, H):
     torch.manual_seed(0)
     assert entry.network is not None
     model = entry.network()(V, V, **settings).to(device())
-    optimisation = Optimisation.of(TrainSection(precision="float32"))
+    optimisation = Optimisation.of(TrainSection(precision="float32"), 1)
     step = Step(model, negative_log_likelihood, optimisation.new_optimiser(model), optimisation.clip)
     if way == "captured":
         captured = CudaGraphStep(step, len(batch.source))

@@ -43,7 +43,7 @@ def measure(given: argparse.Namespace) -> None:
     if not given.show:
         print(f"{len(missing)} of {len({key for _, key in keys})} runs to do", file=sys.stderr)
         for done, (job, record) in enumerate(runner.run_all(list(missing.values()), given.jobs), 1):
-            append_record({"table": Path(given.table).stem, **record}, given.records)
+            append_record({"table": Path(given.table).name.removesuffix(".toml"), **record}, given.records)
             records[record["key"]] = record
             name = f"{job.row.name} / {job.set} / seed {job.seed}"
             print(f"{done}/{len(missing)} {name}: {_shown(record, table.metric)}", file=sys.stderr)

@@ -18,6 +18,7 @@ from typing import Any
 from antiphon.exceptions import AntiphonError
 from experiments.cut_data import cut
 from experiments.made_data import make
+from experiments.question_folds import fold
 from experiments.records import Record, commit, digest, machine
 from experiments.table import PARTS, Job
 
@@ -37,6 +38,8 @@ class Runner:
         """A file of a table: made or cut by script, or below the data folder."""
         if name.startswith("cut/"):
             return cut(name, self.data, self.runs / "cut")
+        if name.startswith("folds/"):
+            return fold(name, self.data, self.runs / "folds")
         path = make(name, self.runs / "made") if name.startswith("made/") else self.data / name
         if not path.is_file():
             raise AntiphonError(f"{path}: no such file; --data names the folder that has {name}")
@@ -49,18 +52,18 @@ class Runner:
         out = self.runs / key
         commands = self._combine(job, out) if job.row.combine else [self._train(job, out)]
         used = sum(_call(command, log=self.runs / f"{key}.log") for command in commands)
-        evaluate = ["evaluate", str(out), str(self._file(job.files["score"])), *job.table.predict, "--json"]
-        scores = json.loads(_output(evaluate))
+        evaluations = self._evaluations(job, out)
+        scores = {name: json.loads(_output(words))["metrics"] for name, words in evaluations.items()}
         recipe = _resolved_recipe(out)
         return {
             "key": key,
             "row": job.row.name,
             "set": job.set,
             "seed": job.seed,
-            "metrics": scores["metrics"],
+            "metrics": {f"{name} {metric}".strip(): of[metric] for name, of in scores.items() for metric in of},
             "cpu_seconds": round(used, 1),
             "minutes": round((time.monotonic() - started) / 60, 2),
-            "commands": [self._portable(command) for command in [*commands, evaluate]],
+            "commands": [self._portable(command) for command in [*commands, *evaluations.values()]],
             "recipe": recipe,
             "files": {role: {"name": name, "sha256": digests[role]} for role, name in job.files.items()},
             "commit": commit(),
@@ -70,11 +73,17 @@ class Runner:
 
     def _train(self, job: Job, out: Path) -> list[str]:
         assert job.row.recipe is not None
-        files = {f"data.{role}": str(self._file(name)) for role, name in job.files.items() if role != "score"}
+        files = {f"data.{role}": str(self._file(name)) for role, name in job.files.items() if role in ("train", "dev")}
         settings = {**files, **job.settings, "train.seed": job.seed}
         given = [word for key, value in settings.items() for word in ("--set", f"{key}={self._value(value)}")]
         resume = ["--resume"] if (out / "manifest.json").exists() else []
         return ["train", job.row.recipe, *given, "--out", str(out), *resume]
+
+    def _evaluations(self, job: Job, out: Path) -> dict[str, list[str]]:
+        """The commands that score a run, by question set, or one without a name."""
+        evaluate = ["evaluate", str(out), str(self._file(job.files["score"])), *job.table.predict]
+        sets = job.table.questions or {"": ()}
+        return {name: [*evaluate, *map(self._value, words), "--json"] for name, words in sets.items()}
 
     def _value(self, value: Any) -> str:
         """A setting as text; ``data:NAME`` is a file."""

@@ -4,7 +4,8 @@ title = "..."
 metric = "accuracy"                          a metric of ``antiphon evaluate``
 sets = ["ady", "gre"]                        the columns; {set} in paths and settings stands for each
 seeds = [1, 2, 3]
-train = "g2p2021/{set}.train.tsv.gz"         files below the data folder, ``made/`` (``made_data.py``) or ``cut/``
+train = "g2p2021/{set}.train.tsv.gz"         files below the data folder, ``made/`` (``made_data.py``), ``cut/``, or
+                                             ``folds/`` (``question_folds.py``)
 dev = "g2p2021/{set}.dev.tsv.gz"
 score = "g2p2021/{set}.dev.tsv.gz"           unset: the dev file
 
@@ -66,8 +67,8 @@ class Table(_Section):
     text: str = ""
     """A paragraph for docs/results.md: data, protocol, what the table says."""
     metric: str
-    show: Literal["value", "error"] = "value"
-    """``error`` shows 100 minus the value."""
+    show: Literal["value", "error", "percent"] = "value"
+    """``error`` shows 100 minus the value, ``percent`` 100 times the value."""
     sets: tuple[str, ...]
     seeds: tuple[int, ...] = (1,)
     train: str
@@ -75,6 +76,11 @@ class Table(_Section):
     score: str | None = None
     predict: tuple[str, ...] = ()
     """Further arguments of ``antiphon evaluate``."""
+    questions: dict[str, tuple[str, ...]] = {}
+    """Question sets that each run is scored on, by name, with further arguments; ``data:NAME`` is a file.
+
+    Their metrics are called ``NAME map``, ``NAME mrr``.
+    """
     published: dict[str, dict[str, float]] = {}
     """Figures of others, by system and set; ``average`` is theirs over these sets."""
     row: tuple[Row, ...] = Field(min_length=1)
@@ -91,7 +97,7 @@ class Table(_Section):
 
     def shown(self, value: float) -> float:
         """A value of the metric as the table shows it."""
-        return 100 - value if self.show == "error" else value
+        return {"value": value, "error": 100 - value, "percent": 100 * value}[self.show]
 
     def find(self, name: str) -> Row:
         """The row of a name."""
@@ -129,6 +135,16 @@ class Job:
         return {
             role: self.path(pattern)
             for role, pattern in (("train", train), ("dev", table.dev), ("score", table.score or table.dev))
+        } | self._judgements
+
+    @property
+    def _judgements(self) -> dict[str, str]:
+        """The files that the arguments of question sets name."""
+        return {
+            f"{name} {word}": word.removeprefix("data:")
+            for name, words in self.table.questions.items()
+            for word in words
+            if word.startswith("data:")
         }
 
     @property
@@ -146,6 +162,7 @@ class Job:
         recipe = self.row.recipe and parse_toml(find_recipe(self.row.recipe))
         what = [recipe, self.settings, self.seed, digests, self.table.predict]
         what += [part.key(digests) for part in self.parts]
+        what += [self.table.questions] if self.table.questions else []
         return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -38,7 +38,8 @@ _TRANSFORMER = {
 
 def build_network(kind, source_size, target_size, feature_size=0, **settings):
     """A small network without dropout; ``settings`` change it."""
-    own = {Transducer: _RECURRENT | _TRANSDUCER, Transformer: _TRANSFORMER}.get(kind, _RECURRENT)
+    own = _TRANSFORMER if kind is Transformer else _RECURRENT
+    own = own | _TRANSDUCER if issubclass(kind, Transducer) else own
     return kind(source_size, target_size, feature_size, **{**own, **settings})
 
 
@@ -49,7 +50,7 @@ def beam_settings(**changes):
 
 def optimisation(**changes):
     """Adam with a learning rate of 0.1 in single precision."""
-    return replace(Optimisation.of(TrainSection(precision="float32", learning_rate=0.1)), **changes)
+    return replace(Optimisation.of(TrainSection(precision="float32", learning_rate=0.1), 1), **changes)
 
 
 @torch.no_grad()

@@ -215,7 +215,8 @@ def test_gold_links_without_features_are_refused_by_a_run_that_reads_them(antiph
     (tmp_path / "pairs.tsv").write_text("fade\tfadeh\tN;PL\n")
     refused = antiphon("align", run, "--evaluate", tmp_path / "gold.tsv")
     assert refused.status == 2
-    assert "gold.tsv: no features, but the run was trained with them, expected FILE with lines of" in refused.err
+    expected = "expected FILE with pairs and their features"
+    assert f"gold.tsv: no features, but the run was trained with them, {expected}" in refused.err
     found = antiphon("align", run, tmp_path / "pairs.tsv", "--evaluate", tmp_path / "gold.tsv")
     assert found.status == 0
     assert "1 pair " in found.out

@@ -71,7 +71,7 @@ def test_predict_and_align_link_the_same_positions(toy_run, antiphon):
     prediction = json.loads(antiphon("predict", toy_run, "--format", "jsonl", stdin=b"kito\n").out)
     last = len(prediction["source_symbols"]) - 1
     assert package.load(toy_run).predict(["kito"])[0].nbest[0].rows[-1] == last  # "n" is written at the end symbol
-    pair = f"kito\t{prediction['prediction']}\n".encode()
+    pair = f"kito\t{prediction['text']}\n".encode()
     aligned = json.loads(antiphon("align", toy_run, "-", "--format", "jsonl", stdin=pair).out)
     assert prediction["alignment"] == aligned["alignment"]
     assert max(row for row, _ in prediction["alignment"]) == last - 1

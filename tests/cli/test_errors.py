@@ -168,3 +168,82 @@ def test_training_on_inflection_says_what_suffix_rules_get(folder, tmp_path, ant
     trained = antiphon("train", "inflection", *arguments, "--out", tmp_path / "run")
     assert trained.status == 0
     assert "suffix rules of the same pairs: dev accuracy 100" in trained.err
+
+
+HEADER = "question_id\tquestion\tcandidate_id\tsentence\tlabel\n"
+ANSWERS = (
+    ("q1", "who saw the red owl", [("the red owl saw him", 0), ("anna did", 1), ("an owl", 0)]),
+    ("q2", "where is oslo", [("oslo is in norway", 1), ("rome is far", 0)]),
+    ("q3", "what is rome", [("a city", 1)]),
+)
+
+
+@pytest.fixture(scope="module")
+def counting(tmp_path_factory):
+    """Questions, and two baselines that rank their candidates: by words in common and at random."""
+    from antiphon.recipe.recipe_file import find_recipe, load_recipe
+    from antiphon.training.fit import train
+
+    folder = tmp_path_factory.mktemp("counting")
+    rows = [(q, text, f"{q}-{n}", *each) for q, text, answers in ANSWERS for n, each in enumerate(answers)]
+    (folder / "questions.tsv").write_text(HEADER + "".join("\t".join(map(str, row)) + "\n" for row in rows))
+    for name in ("word_count", "random"):
+        settings = [f"data.{part}={folder / 'questions.tsv'}" for part in ("train", "dev")]
+        settings += ["model.kind=overlap", f"model.baseline={name}", "train.seed=2"]
+        train(load_recipe(find_recipe("answer-selection"), settings), folder / name)
+    return folder
+
+
+def test_questions_come_with_the_rank_of_the_right_sentence_and_the_one_before_it(counting, antiphon):
+    result = antiphon("errors", counting / "word_count", counting / "questions.tsv", "--format", "jsonl")
+    summary, mistake = objects(result.out)
+    assert (summary["questions"], summary["right"]) == (2, 1)
+    assert summary["ranks"] == {"1": 1, "2": 0, "3": 1, "4 to 5": 0, "6 to 10": 0, "more than 10": 0}
+    assert (mistake["question_id"], mistake["rank"], mistake["candidates"]) == ("q1", 3, 3)
+    assert (mistake["right"], mistake["first"]) == ("anna did", "the red owl saw him")
+    assert mistake["right_probability"] is None
+    assert "1 question without a right or without a wrong candidate left out" in result.err
+    text = antiphon("errors", counting / "word_count", counting / "questions.tsv").out
+    assert "1 of 2 questions right (50.00 %), 1 wrong" in text
+    assert "a wrong sentence is first" in text
+    assert "probability" not in text
+
+
+def test_two_rankers_are_compared_question_by_question(counting, antiphon):
+    command = ["errors", counting / "word_count", counting / "questions.tsv", "--against", counting / "random"]
+    summary, *rest = objects(antiphon(*command, "--format", "jsonl").out)
+    other, *_ = objects(antiphon("errors", counting / "random", command[2], "--format", "jsonl").out)
+    counts = summary["against"]
+    assert counts["both_right"] + counts["only_this"] == summary["right"]
+    assert counts["both_right"] + counts["only_other"] == other["right"]
+    assert sum(counts.values()) == 2
+    differences = [each for each in rest if each["type"] == "difference"]
+    assert len(differences) == counts["only_this"] + counts["only_other"] > 0
+    for each in differences:
+        assert (each["rank"] == 1) is (each["right_run"] == str(counting / "word_count")) is (each["other_rank"] > 1)
+    header, *rows = (line.split("\t") for line in antiphon(*command, "--format", "tsv").out.splitlines())
+    assert len(rows) == len(differences)
+    assert header[:2] == ["right_run", "question_id"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--by", "length"], "--by: does not apply to a run of kind overlap"),
+        (["--suspicious"], "--suspicious: does not apply to a run of kind overlap"),
+        (["--beam", "2"], "--beam: does not apply to a run of kind overlap"),
+        (["more.tsv"], "more.tsv: does not apply to a run of kind overlap"),
+    ],
+)
+def test_what_is_of_outputs_is_refused_for_questions(counting, antiphon, options, message):
+    refused = antiphon("errors", counting / "random", counting / "questions.tsv", *options)
+    assert (refused.status, refused.out) == (2, "")
+    assert message in refused.err
+
+
+def test_questions_are_not_compared_with_outputs(counting, toy_run, antiphon):
+    refused = antiphon("errors", counting / "random", counting / "questions.tsv", "--against", toy_run)
+    assert (refused.status, "ranks no candidates, expected one that does" in refused.err) == (2, True)
+    (counting / "right.tsv").write_text(HEADER + "q\twho\tq-0\tme\t1\n")
+    refused = antiphon("errors", counting / "random", counting / "right.tsv")
+    assert (refused.status, "none of the 1 questions has both a right and a wrong" in refused.err) == (2, True)

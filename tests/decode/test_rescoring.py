@@ -14,7 +14,7 @@ from antiphon.decode.noisy_channel import (
     search_noisy_channel,
     search_with_pruned,
 )
-from antiphon.models.left_to_right import copies_unknown, output_log_probs
+from antiphon.models.left_to_right import as_hypotheses, copies_unknown
 from antiphon.models.noisy_channel import NoisyChannel
 from antiphon.models.recurrent import LanguageModel
 from antiphon.models.transducer import Transducer
@@ -121,7 +121,7 @@ def test_suffix_rules_are_a_part_of_the_direct_model(weights, rule_weight, beam)
     model, batch, settings = combine(parts, weights), batch_of([source]), beam_settings(nbest=3, **beam)
     (alone,) = search_noisy_channel(model, batch, settings)
     rescoring = Rescoring(partial(rescore_outputs, model, batch, settings), model.weights)
-    (found,) = add_rules(partial(output_log_probs, parts[0], batch), [alone], [answer], rule_weight, 3, rescoring)
+    (found,) = add_rules(partial(as_hypotheses, parts[0], batch), [alone], [answer], rule_weight, 3, rescoring)
     mixed = []
     for _, tokens, (direct, *others) in every_output(parts, weights, source, longest=4):
         features = mix_log_prob(direct, rule_weight, is_answer=tokens == answer), *others

@@ -10,10 +10,12 @@ import pytest
 from experiments.cut_data import cut
 from experiments.made_data import make, spell_number
 from experiments.page import PAGE, write_page
+from experiments.question_folds import fold
 from experiments.records import Found, find_records, format_table, read_records
 from experiments.table import FOLDER, Table, load_table
 
 from antiphon.exceptions import AntiphonError
+from tests.toy import write_questions
 
 TABLE = """
 title = "A toy"
@@ -30,9 +32,9 @@ set = { "train.max_epochs" = 1, "model.hidden_size" = 8 }
 DATA = Path(__file__).parents[2] / "src/antiphon/recipe/shipped"
 
 
-def measure(folder: Path, text: str = TABLE, *words: str) -> subprocess.CompletedProcess[str]:
+def measure(folder: Path, text: str = TABLE, *words: str, data: Path = DATA) -> subprocess.CompletedProcess[str]:
     (folder / "table.toml").write_text(text)
-    command = [sys.executable, "-m", "experiments", str(folder / "table.toml"), "--data", str(DATA), *words]
+    command = [sys.executable, "-m", "experiments", str(folder / "table.toml"), "--data", str(data), *words]
     places = ["--runs", str(folder / "runs"), "--records", str(folder / "records.jsonl")]
     root = Path(__file__).parents[2]
     return subprocess.run([*command, *places], capture_output=True, text=True, check=False, cwd=root)
@@ -177,6 +179,61 @@ hidden = true
     assert done.returncode == 0, done.stderr
     assert "1 of 2 runs to do" in done.stderr
     assert "1/1 language model / ./toy / seed 1: " in done.stderr
+
+
+def test_one_run_is_scored_on_several_question_sets(tmp_path: Path) -> None:
+    write_questions(tmp_path / "questions.tsv", 20)
+    (tmp_path / "qrels").write_text("q0 0 q0-0 1\nq0 0 q0-1 0\nunseen 0 unseen-0 1\n")
+    table = """
+title = "Questions"
+metric = "judged map"
+show = "percent"
+sets = ["questions"]
+train = "{set}.tsv"
+dev = "{set}.tsv"
+
+[questions]
+all = []
+judged = ["--questions", "mixed", "--qrels", "data:qrels"]
+
+[[row]]
+name = "at random"
+recipe = "answer-selection"
+set = { "model.kind" = "overlap", "model.baseline" = "random" }
+"""
+    done = measure(tmp_path, table, data=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "1 of 1 runs to do" in done.stderr
+    (record,) = read_records(tmp_path / "records.jsonl").values()
+    assert {"all map", "all mrr", "judged map"} <= set(record["metrics"])
+    assert "20 questions (all)" in record["metrics"]["all map"]["signature"]
+    assert "2 questions (of qrels" in record["metrics"]["judged map"]["signature"]
+    assert f"| at random | {100 * record['metrics']['judged map']['value']:.1f} |" in done.stdout
+    assert [command.split()[1] for command in record["commands"]] == ["train", "evaluate", "evaluate"]
+    assert record["table"] == "table"
+    (tmp_path / "qrels").write_text("q1 0 q1-0 1\n")
+    assert "1 of 1 runs to do" in measure(tmp_path, table, data=tmp_path).stderr
+
+
+def test_every_training_question_is_held_out_in_one_fold(tmp_path: Path) -> None:
+    header = "question_id\tquestion\tcandidate_id\tsentence\tlabel\n"
+    rows = [f"T{n}\twho\tT{n}-{each}\tme\t{each}\n" for n in range(1, 13) for each in (0, 1)]
+    (tmp_path / "wikiqa").mkdir()
+    for name, lines in (("train", rows), ("dev", rows[:2])):
+        (tmp_path / f"wikiqa/{name}.tsv.gz").write_bytes(gzip.compress("".join([header, *lines]).encode()))
+
+    def part(name: str) -> list[str]:
+        first, *lines = fold(f"folds/{name}.tsv", tmp_path, tmp_path / "folds").read_text().splitlines(keepends=True)
+        assert first == header
+        return lines
+
+    held_out = [part(f"{n}.score") for n in range(5)]
+    assert sorted(line for lines in held_out for line in lines) == sorted(rows)
+    assert held_out[2] == [row for row in rows if row.startswith(("T2\t", "T7\t", "T12\t"))]
+    assert all(sorted(part(f"{n}.train") + held_out[n]) == sorted(rows) for n in range(5))
+    assert (part("dev.train"), part("dev.score")) == (rows, rows[:2])
+    with pytest.raises(AntiphonError, match=r"no such fold, expected a name such as folds/0\.train\.tsv"):
+        fold("folds/5.train.tsv", tmp_path, tmp_path / "folds")
 
 
 def test_numbers_are_spelt() -> None:

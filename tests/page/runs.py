@@ -8,7 +8,13 @@ from antiphon.runs.combined_runs import combine_runs
 from tests.toy import inflect, words, write_pairs, write_questions, write_vectors
 
 SMALL = {"model": {"hidden_size": 32, "dropout": 0.1}, "search": {"beam": 4}}
-TRAINING = {"train.learning_rate": 0.01, "train.passes": 1, "train.batch_size": 32}
+TRAINING = {
+    "train.learning_rate": 0.01,
+    "train.final_learning_rate_ratio": 0.05,
+    "train.hallucination": 0.0,
+    "train.passes": 1,
+    "train.batch_size": 32,
+}
 NAMES = ("online", "waiting", "noisy", "lm", "genders", "answers", "attention", "scripts")
 GENDERS = {"MASC": "o", "FEM": "a"}
 SCRIPTS = {"가": "با", "민": "نت", "소": "سو", "달": "دل"}
@@ -21,7 +27,7 @@ def train_runs(folder):
     (folder / "more.txt").write_text("".join(f"{inflect(word)}\n" for word in words(200, seed=4)))
     pairs = {"data.train": train_pairs, "data.dev": dev_pairs}
     online = {"model.encoder": "unidirectional"}
-    _train(folder / "online", pairs | online, epochs=7)
+    _train(folder / "online", pairs | online, epochs=25)
     _train(folder / "waiting", pairs | {"model.encoder": "bidirectional"}, epochs=2)
     _train(folder / "channel", pairs | online | {"data.swap": True}, epochs=2)
     unpaired = {"data.unpaired": [str(folder / "more.txt")], "data.vocab_from": folder / "online"}
@@ -32,7 +38,7 @@ def train_runs(folder):
         "data.train": write_genders(folder / "g.train.tsv", 1),
         "data.dev": write_genders(folder / "g.dev.tsv", 2),
     }
-    _train(folder / "genders", genders | online, epochs=4)
+    _train(folder / "genders", genders | online, epochs=15)
     _train(folder / "attention", pairs | {"model.kind": "attention"}, epochs=1)
     scripts = {"data.train": write_scripts(folder / "s.train.tsv"), "data.dev": write_scripts(folder / "s.dev.tsv")}
     _train(folder / "scripts", scripts | online, epochs=20)

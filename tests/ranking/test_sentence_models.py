@@ -28,7 +28,7 @@ def bag_of_words():
 
 
 def bigram():
-    return Bigram(fixed(), dropout=0.0)
+    return Bigram(fixed())
 
 
 def last_state():

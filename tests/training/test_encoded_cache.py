@@ -8,7 +8,7 @@ from antiphon.runs.run_folder import RunFolder
 from antiphon.torch_free.vocab import END, UNKNOWN
 from antiphon.training import prepare as preparation
 from antiphon.training.fit import train
-from antiphon.training.prepare import prepare, prepare_again
+from antiphon.training.prepare import encoded_dev_pairs, prepare, prepare_again
 from tests.sealing import seal_again
 from tests.toy import write_pairs
 
@@ -219,3 +219,16 @@ def test_no_file_of_a_run_in_training_tells_where_its_data_are(recipe, fresh_run
     files = {path.name: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
     assert {"recipe.toml", "contents.json", "train.arrow"} <= files.keys()
     assert [name for name, content in files.items() if str(tmp_path).encode() in content] == []
+
+
+def test_limits_leave_out_dev_pairs_only_where_asked(recipe, fresh_run):
+    limit = "data.max_source_length=3"
+    said, kept = [], {}
+    for setting in ("false", "true"):
+        settings = recipe(limit, f"data.limit_dev={setting}")
+        resolution, prepared = prepare(settings, fresh_run(setting), said.append)
+        kept[setting] = len(prepared.dev)
+        assert len(encoded_dev_pairs(resolution.recipe, prepared.codec)) == kept[setting]
+        assert bool(prepared.dev.source_lengths.max() <= 4) is (setting == "true")  # with the end symbol
+    assert 0 < kept["true"] < kept["false"] == 10
+    assert "source too long" in said[-1]

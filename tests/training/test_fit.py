@@ -215,13 +215,14 @@ def test_a_test_file_is_read_before_training(recipe, tmp_path, kind):
 
 def test_dev_metrics_while_training_are_those_of_evaluate(recipe, tmp_path):
     """Also where the dev targets hold words that training never saw, which evaluate never counts as right."""
+    short = ["search.max_length_ratio=1", "search.max_length_extra=2"]  # an endless output would count as a missing one
     words = ["data.target_tokens=words", "data.source_tokens=chars", "train.dev_metric=phoneme_error_rate"]
     for name, seed in (("train", 1), ("dev", 2)):
         path = write_pairs(tmp_path / f"{name}.tsv", 60, seed)
         rows = [line.split("\t") for line in path.read_text().splitlines()]
         path.write_text("".join(f"{source}\t{' '.join(target)}\n" for source, target in rows))
-    path.write_text(path.read_text() + "bad\tq q a n\nbad\tx\n")
-    run = train(recipe(*words, "data.min_count=8"), tmp_path / "run")
+    path.write_text(path.read_text() + "bad\tq q a n\nbad\tx a x d\n")
+    run = train(recipe(*words, "data.min_count=8", *short), tmp_path / "run")
     model = load(run.path)
     pairs = [Pair(*line.split("\t"), (), "") for line in path.read_text().splitlines()]
     measured = model.evaluate(pairs, beam=1).metrics

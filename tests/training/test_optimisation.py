@@ -2,6 +2,8 @@ import pytest
 import torch
 from torch import nn
 
+from antiphon.recipe.sections import TrainSection
+from antiphon.training.optimisation import Optimisation
 from tests.networks import optimisation
 
 
@@ -28,3 +30,8 @@ def test_the_l2_penalty_moves_weights_as_its_gradient_does(name):
 def test_the_optimiser_is_the_one_asked_for():
     assert isinstance(optimisation(optimiser="adagrad").new_optimiser(nn.Linear(1, 1)), torch.optim.Adagrad)
     assert isinstance(optimisation().new_optimiser(nn.Linear(1, 1)), torch.optim.Adam)
+
+
+def test_an_l2_penalty_of_the_sum_over_all_pairs_is_that_of_the_mean_times_their_number():
+    assert Optimisation.of(TrainSection(l2=5.0, l2_of="sum"), pairs=100).l2 == 0.05
+    assert Optimisation.of(TrainSection(l2=5.0), pairs=100).l2 == 5.0

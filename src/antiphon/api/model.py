@@ -28,7 +28,7 @@ from antiphon.exceptions import AntiphonError, RecipeError, RunError
 from antiphon.metrics.breakdown import By
 from antiphon.metrics.gold_links import GoldLinks
 from antiphon.metrics.output_metrics import Outputs
-from antiphon.models.left_to_right import LeftToRight, copies_unknown, log_prob, output_log_probs
+from antiphon.models.left_to_right import LeftToRight, as_hypotheses, copies_unknown, log_prob
 from antiphon.models.noisy_channel import NoisyChannel
 from antiphon.models.transducer import Transducer
 from antiphon.ranking.questions import Judgements, Question, QuestionSet
@@ -278,7 +278,7 @@ class NeuralModel(Model):
         batch = Batch.of_text(self.codec, sources).to(self.device)
         found = self._sampled(batch, options) if options.sample else self._searched(batch, options)
         if self.mixture is not None and self.recipe.search.over == "outputs" and not options.prefix:
-            score = partial(output_log_probs, cast(LeftToRight, self.writer), batch)
+            score = partial(as_hypotheses, cast(LeftToRight, self.writer), batch)
             if options.sample is None:
                 found = self.mixture.add(score, found, sources, options.max_outputs, self._rescoring(batch))
             else:

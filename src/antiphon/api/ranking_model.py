@@ -6,10 +6,19 @@ from collections.abc import Sequence
 from antiphon.api.model import Model
 from antiphon.exceptions import InputError
 from antiphon.metrics.output_metrics import RatioStats, compute_ranking_metrics
-from antiphon.ranking.questions import Answer, Judgements, Question, QuestionSet, judgements_of, select_questions
-from antiphon.ranking.rankers import LogOddsRanker, WordWeights, rankings_of
+from antiphon.ranking.questions import (
+    Answer,
+    Judgements,
+    Question,
+    QuestionSet,
+    in_trec_order,
+    judgements_of,
+    select_questions,
+)
+from antiphon.ranking.rankers import ExplainRanking, LogOddsRanker, WordWeights, rankings_of
 from antiphon.ranking.saved_rankers import load_ranker
 from antiphon.recipe.schema import Recipe
+from antiphon.report.ranking_errors import RankedQuestion, RankingErrors
 from antiphon.runs.build import build_normalisation
 from antiphon.runs.run_folder import RunFolder
 from antiphon.torch_free.codec import PairCodec, TextCodec, Words
@@ -57,6 +66,19 @@ class RankingModel(Model):
             self._ranked(question, scores.tolist(), of_words)
             for question, scores, of_words in zip(questions, self.ranker.score(questions), weights, strict=True)
         ]
+
+    def question_errors(self, questions: Sequence[Question], *, against: "RankingModel | None" = None) -> RankingErrors:
+        """The questions with right and wrong candidates as this model ranks them, and as another one does."""
+        mixed = select_questions(questions, "mixed")
+        if not mixed:
+            raise InputError(
+                f"none of the {len(questions)} questions has both a right and a wrong candidate, expected at least one"
+            )
+        return RankingErrors(self._placed(mixed), None if against is None else against._placed(mixed))
+
+    def _placed(self, questions: Sequence[Question]) -> list[RankedQuestion]:
+        ranked = self.rank_questions(questions, explain=self._explain is not None)
+        return [_placed(question, in_trec_order(question, of)) for question, of in zip(questions, ranked, strict=True)]
 
     def evaluate_questions(
         self, questions: Sequence[Question], *, which: QuestionSet = "all", judged: Judgements | None = None
@@ -106,12 +128,23 @@ class RankingModel(Model):
         ]
         return sorted(ranked, key=lambda candidate: -candidate.score)
 
+    @property
+    def _explain(self) -> ExplainRanking | None:
+        """What gives the weights of words, where the ranker has such weights."""
+        return self.ranker.explain if isinstance(self.ranker, LogOddsRanker) else None
+
     def _word_weights(self, questions: Sequence[Question]) -> list[list[WordWeights]]:
-        explain = self.ranker.explain if isinstance(self.ranker, LogOddsRanker) else None
-        if explain is None:
+        if self._explain is None:
             raise self._cannot("explain", "a matcher with model.sentence = lstm_attention or model.reading = joint")
-        weights = iter(explain(questions))
+        weights = iter(self._explain(questions))
         return [[next(weights) for _ in question.answers] for question in questions]
+
+
+def _placed(question: Question, ranked: Sequence[Ranked]) -> RankedQuestion:
+    """A question, given its candidates in their order."""
+    return RankedQuestion.of(
+        question.id, question.text, ranked, [question.answers[each.index].label or 0 for each in ranked]
+    )
 
 
 def _sigmoid(log_odds: float) -> float:

@@ -15,6 +15,7 @@ from antiphon.ranking.questions import (
     Question,
     QuestionSet,
     check_judgements,
+    in_trec_order,
     parse_questions,
     read_qrels,
     read_questions,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from antiphon.api import Evaluation, Ranked, RankingModel
     from antiphon.report.comparison import ComparedSystems
+    from antiphon.report.ranking_errors import RankingErrors
 
 
 def predict(run: Path, file: Path, *, as_json: bool, explain: bool, device: str, threads: int | None) -> None:
@@ -65,12 +67,6 @@ def trec_lines(rankings: Mapping[str, Mapping[str, float]], name: str) -> Iterat
             yield f"{question} Q0 {answer} {rank} {scores[answer]!r} {name}"
 
 
-def in_trec_order(question: Question, ranked: Sequence["Ranked"]) -> list["Ranked"]:
-    """The candidates, best first; equal scores by id descending, as in a TREC run and in the metrics."""
-    by_id = sorted(ranked, key=lambda each: question.answers[each.index].id, reverse=True)
-    return sorted(by_id, key=lambda each: -each.score)
-
-
 def as_object(question: Question, ranked: Sequence["Ranked"]) -> dict[str, Any]:
     """One line of ``--format jsonl``."""
     candidates = []
@@ -97,6 +93,25 @@ def coloured(questions: Sequence[Question], ranked: Sequence[Sequence["Ranked"]]
     return text
 
 
+def find_errors(model: "RankingModel", file: Path, against: "RankingModel | None") -> "RankingErrors":
+    """What a run gets wrong in the questions of a file, alone or beside another run."""
+    questions = _read(file, labelled=True)
+    skipped = len(questions) - len(select_questions(questions, "mixed"))
+    if skipped:
+        print_note(f"{file}: {count_of(skipped, 'question')} without a right or without a wrong candidate left out")
+    return model.question_errors(questions, against=against)
+
+
+def load_ranking_run(run: Path, device: str, threads: int | None) -> "RankingModel":
+    """The model of a run that ranks candidates."""
+    from antiphon.api import RankingModel
+
+    model = load_run(run, device, threads)
+    if not isinstance(model, RankingModel):
+        raise RunError(f"{run}: a run of kind {model.kind} ranks no candidates, expected one that does")
+    return model
+
+
 def evaluate(model: "RankingModel", file: Path, which: QuestionSet, qrels: Path | None) -> "Evaluation":
     """The metrics of a file of questions, by its own labels or by those of a qrels file."""
     questions, judged = read_judged(file, qrels)
@@ -108,7 +123,6 @@ def compare_rankings(
     runs: Sequence[Path], file: Path, which: QuestionSet, qrels: Path | None, device: str, threads: int | None
 ) -> "ComparedSystems":
     """Ranking runs compared on the same questions, with the pairs that each scores per second."""
-    from antiphon.api import RankingModel
     from antiphon.metrics.output_metrics import RANKING_METRICS
     from antiphon.metrics.output_statistics import bootstrap
     from antiphon.report.comparison import ComparedSystems, System
@@ -119,9 +133,7 @@ def compare_rankings(
     pairs = sum(len(question.answers) for question in select_questions(questions, which))
     systems, measured = [], []
     for run in runs:
-        model = load_run(run, device, threads)
-        if not isinstance(model, RankingModel):
-            raise RunError(f"{run}: a run of kind {model.kind} ranks no candidates, expected one that does")
+        model = load_ranking_run(run, device, threads)
         started = time.perf_counter()
         measured.append(model.question_metrics(questions, which=which, judged=judged))
         per_second = pairs / (time.perf_counter() - started)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from antiphon.cli import answer_selection
 from antiphon.cli.options import (
     Beam,
     ByOption,
@@ -19,7 +20,7 @@ from antiphon.cli.options import (
     load_predicting_run,
     load_run,
     parse_breakdowns,
-    writes_no_outputs,
+    refuse_options,
 )
 from antiphon.exceptions import InputError, RunError
 
@@ -72,6 +73,10 @@ def errors(
     per token come first, beside the output of the run. In a training file these are
     often errors in the data.
 
+    For answer selection a question is right if a right sentence is first. The report
+    shows the ranks of the best right sentences and, of each mistake, that sentence and
+    the one before it, each with the words that the model looked at most.
+
     Examples:
       antiphon errors runs/g2p test.tsv
       antiphon errors runs/g2p test.tsv --format markdown --out errors.md
@@ -80,24 +85,31 @@ def errors(
     from antiphon.api import RankingModel
     from antiphon.cli.options import note_unknown_features, read_test_set
     from antiphon.report.error_report import write_errors, write_suspects
+    from antiphon.report.ranking_errors import write_ranking_errors
 
     breakdowns = parse_breakdowns(by)
     if suspicious and (breakdowns or against is not None):
         raise InputError("--suspicious: does not work with --by or --against, expected a command without them")
     check_new(out)
     model = load_run(run, device, threads)
+    names = [str(path) for path in (run, against) if path is not None]
+    width = None if out or not sys.stdout.isatty() else get_terminal_size().columns
     if isinstance(model, RankingModel):
-        raise writes_no_outputs(run, model)
+        refuse_options(
+            model.kind, {"--by": by, "--suspicious": suspicious, "--beam": beam, str(file[-1]): len(file) > 1}
+        )
+        ranking = None if against is None else answer_selection.load_ranking_run(against, device, threads)
+        found = answer_selection.find_errors(model, file[0], ranking)
+        write(write_ranking_errors(found, format.value, names, most or None, width), out)
+        return
     pairs = read_test_set(model.recipe, file).pairs
     note_unknown_features(model, pairs)
-    width = None if out or not sys.stdout.isatty() else get_terminal_size().columns
     if suspicious:
-        found = model.suspicious(pairs, most=most or None, beam=beam)
-        write(write_suspects(found, format.value, str(run), len(pairs), width), out)
+        suspects = model.suspicious(pairs, most=most or None, beam=beam)
+        write(write_suspects(suspects, format.value, str(run), len(pairs), width), out)
         return
     other = None if against is None else load_other(against, model, file[0], device, threads)
     report = model.errors(pairs, against=other, by=breakdowns or None, most=most or None, beam=beam)
-    names = [str(path) for path in (run, against) if path is not None]
     write(write_errors(report, format.value, names, breakdowns, width), out)
 
 

@@ -63,7 +63,8 @@ def recipe_table() -> "Table":
 
     from antiphon.recipe.recipe_file import shipped_recipes
 
-    table = Table(caption="antiphon recipes NAME prints one; antiphon train NAME trains it", caption_justify="left")
+    caption = "antiphon recipes NAME prints one; antiphon train NAME trains it"
+    table = Table(caption=caption, caption_justify="left", show_edge=False, pad_edge=False)
     table.add_column("recipe", no_wrap=True)
     for title in ("task", "tokens", "kind"):
         table.add_column(title)

@@ -78,6 +78,12 @@ class Batch(NamedTuple):
         start = torch.full_like(self.target[:, :1], START)
         return torch.cat([start, self.target[:, :-1]], 1)
 
+    def reversed(self) -> "Batch":
+        """The same pairs read from the end; end symbols and padding stay where they are. Not for copied words."""
+        return self._replace(
+            source=_mirrored(self.source, self.source_lengths), target=_mirrored(self.target, self.target_lengths)
+        )
+
     def padded(self, pairs: int, I: int, J: int) -> "Batch":
         """The same batch with more padding, and further pairs that consist of padding."""
         more = pairs - len(self.source)
@@ -106,3 +112,10 @@ class Batch(NamedTuple):
     def to(self, device: torch.device | str) -> "Batch":
         """The same batch on another device."""
         return Batch(*(tensor.to(device, non_blocking=True) for tensor in self))
+
+
+def _mirrored(tokens: Tensor, lengths: Tensor) -> Tensor:
+    """Padded sequences in reverse order, each up to its end symbol."""
+    position = torch.arange(tokens.shape[1], device=tokens.device)
+    mirrored = lengths[:, None] - 2 - position
+    return tokens.gather(1, torch.where(mirrored >= 0, mirrored, position))

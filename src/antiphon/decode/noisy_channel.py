@@ -28,10 +28,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from antiphon.data.batch import Batch
-from antiphon.decode.beam_search import Beam, BeamSearch, Extensions, Pruned, Rescorer, scatter_to_slots, search_outputs
+from antiphon.decode.beam_search import Beam, BeamSearch, Extensions, Pruned, Rescorer, scatter_to_slots
 from antiphon.decode.channel_lattice import ChannelLattice, ChannelRows
+from antiphon.decode.two_way_search import judge, search_two_ways
 from antiphon.lattice.moves import IMPOSSIBLE
-from antiphon.models.left_to_right import AlignedModel, LeftToRight, with_prefix
+from antiphon.models.left_to_right import AlignedModel, LeftToRight, twin_of, with_prefix
 from antiphon.models.noisy_channel import NoisyChannel
 from antiphon.nn.recurrent import LSTMState, select_states
 from antiphon.torch_free.hypothesis import (
@@ -89,15 +90,18 @@ def search_noisy_channel(
 
     All outputs begin with the tokens of ``prefix``.
     """
-    direct, wide = with_prefix(cast(LeftToRight, model.direct), prefix), settings.for_rescoring()
+    direct, wide = cast(LeftToRight, model.direct), settings.for_rescoring()
     rescorer = NoisyChannelRescorer(model, batch, wide)
     if model.weights.only_direct:
-        return rescorer.rescore(search_outputs(direct, batch, settings))
-    found = BeamSearch(direct, batch, wide, rescorer, static_shapes=static_shapes).run()
-    if not settings.direct_outputs:
-        return [outputs[: settings.nbest] for outputs in found]
-    by_direct = search_outputs(direct, batch, replace(settings, nbest=settings.direct_outputs))
-    return merge_outputs(found, rescorer.rescore(by_direct), settings.nbest)
+        return rescorer.rescore(search_two_ways(direct, batch, settings, prefix))
+    found = BeamSearch(with_prefix(direct, prefix), batch, wide, rescorer, static_shapes=static_shapes).run()
+    if twin_of(direct) is not None and not prefix:
+        found = rescorer.rescore(judge(direct, batch, found))
+    by_direct: list[list[Hypothesis]] = [[] for _ in found]
+    if settings.direct_outputs:
+        width = replace(settings, nbest=settings.direct_outputs)
+        by_direct = rescorer.rescore(search_two_ways(direct, batch, width, prefix))
+    return merge_outputs(found, by_direct, settings.nbest)
 
 
 @torch.inference_mode()

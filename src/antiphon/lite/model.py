@@ -125,12 +125,13 @@ class LiteModel(ExportedModel):
         return PrefixModel(self._writer, prefix) if prefix else self._writer
 
     def _score_outputs(
-        self, pairs: PaddedPairs, sources: Sequence[int], outputs: Sequence[Sequence[int]]
-    ) -> list[list[float]]:
-        """The log probability of each token of outputs, end symbols last, of some sources of a batch."""
+        self, pairs: PaddedPairs, sources: Sequence[int], outputs: Sequence[tuple[int, ...]]
+    ) -> list[Hypothesis]:
+        """Each output, the end symbol last, as a hypothesis for the source with its index in the batch."""
         theirs = pairs.take(np.array(sources)).with_targets([np.array(output[:-1], np.int32) for output in outputs])
-        rows: list[list[float]] = token_log_probs(self._writer, theirs).tolist()
-        return rows
+        rows = token_log_probs(self._writer, theirs).tolist()
+        each = [tuple(row[: len(output)]) for row, output in zip(rows, outputs, strict=True)]
+        return [Hypothesis(output, sum(row), sum(row), row) for output, row in zip(outputs, each, strict=True)]
 
     def _rescoring(self, pairs: PaddedPairs) -> Rescoring | None:
         """How outputs are ranked by more than the network; None: by the network alone."""

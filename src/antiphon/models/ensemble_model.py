@@ -16,7 +16,15 @@ from torch.nn.functional import pad
 
 from antiphon.data.batch import Batch
 from antiphon.lattice.moves import IMPOSSIBLE
-from antiphon.models.left_to_right import RowBand, copies_unknown, reserve, state_grows, token_log_probs
+from antiphon.models.left_to_right import (
+    RowBand,
+    copies_unknown,
+    log_mean,
+    reserve,
+    state_grows,
+    token_log_probs,
+    twin_of,
+)
 from antiphon.models.transducer import Transducer
 from antiphon.nn.copying import copies_as_unknown
 
@@ -113,9 +121,19 @@ class Ensemble(nn.Module):
         """``log p(y | x)`` of each pair: the same as ``log_prob``."""
         return self.log_prob(batch)
 
+    @property
+    def reverse(self) -> "Ensemble | None":
+        """The ensemble of the members' right-to-left twins, if each has one."""
+        twins = list(map(twin_of, self.members))
+        if None in twins:
+            return None
+        ids = [MemberIds(*(self._ids(name, m) for name in MemberIds._fields)) for m in range(len(twins))]
+        return Ensemble(twins, ids, self.mean)
+
     def log_prob(self, batch: Batch) -> Float[Tensor, " B"]:
-        """``log p(y | x)`` of each pair, token by token."""
-        return token_log_probs(self, batch).sum(1)
+        """``log p(y | x)`` of each pair, token by token; with twins, the mean of both directions."""
+        forward, twin = token_log_probs(self, batch).sum(1), self.reverse
+        return forward if twin is None else log_mean(forward, token_log_probs(twin, batch.reversed()).sum(1))
 
     def log_rows(
         self,

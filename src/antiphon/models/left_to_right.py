@@ -4,8 +4,10 @@ Decoding uses the first (``LeftToRight``), training and scoring the second (``Se
 model is here too: which tokens are never written, outputs that begin with a given prefix, the likelihood of tokens.
 """
 
+import math
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 import numpy as np
@@ -17,6 +19,7 @@ from torch.nn.functional import cross_entropy
 from antiphon.data.batch import Batch
 from antiphon.lattice.moves import IMPOSSIBLE
 from antiphon.nn.recurrent import FeatureEmbedding
+from antiphon.torch_free.hypothesis import Hypothesis
 from antiphon.torch_free.vocab import END, PAD, START, UNKNOWN
 
 _MAX_RESERVED = 2**17
@@ -171,12 +174,39 @@ def log_likelihood(logits: Float[Tensor, "B J V"], batch: Batch, label_smoothing
 
 
 @torch.inference_mode()
-def output_log_probs(
-    model: LeftToRight, batch: Batch, sources: Sequence[int], outputs: Sequence[Sequence[int]]
-) -> list[list[float]]:
-    """The log probability of each token of every output; shorter rows are padded with 0 (see ``output_pairs``)."""
-    rows: list[list[float]] = token_log_probs(model, output_pairs(batch, sources, outputs)).tolist()
-    return rows
+def as_hypotheses(
+    model: LeftToRight, batch: Batch, sources: Sequence[int], outputs: Sequence[tuple[int, ...]]
+) -> list[Hypothesis]:
+    """Each output, the end symbol last, as a hypothesis for the source with its index in the batch."""
+    pairs = output_pairs(batch, sources, outputs)
+    rows = token_log_probs(model, pairs).tolist()
+    each = [tuple(row[: len(output)]) for row, output in zip(rows, outputs, strict=True)]
+    scored = [Hypothesis(output, sum(row), sum(row), row) for output, row in zip(outputs, each, strict=True)]
+    return with_twin(model, pairs, scored)
+
+
+@torch.inference_mode()
+def with_twin(model: LeftToRight, pairs: Batch, outputs: Sequence[Hypothesis]) -> list[Hypothesis]:
+    """The outputs of some pairs with the probability of the model and its right-to-left twin, if it has one.
+
+    The probabilities of their tokens remain those of the model.
+    """
+    twin = twin_of(model)
+    if twin is None or not outputs:
+        return list(outputs)
+    forward = torch.tensor([each.log_prob for each in outputs], dtype=torch.float64)
+    mixed = log_mean(forward, log_prob(twin, pairs.reversed()).double().cpu()).tolist()
+    return [replace(each, score=both, log_prob=both) for each, both in zip(outputs, mixed, strict=True)]
+
+
+def twin_of(model: object) -> Any:
+    """The right-to-left twin of a model, ``models/two_way_transducer.py``, or None."""
+    return getattr(model, "reverse", None)
+
+
+def log_mean(one: Tensor, other: Tensor) -> Tensor:
+    """The logs of the means of probabilities, given their logs."""
+    return torch.logaddexp(one, other) - math.log(2)
 
 
 def output_pairs(batch: Batch, sources: Sequence[int], outputs: Sequence[Sequence[int]]) -> Batch:

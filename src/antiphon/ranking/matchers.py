@@ -155,7 +155,7 @@ def build_matcher(settings: MatcherSection, vectors: Tensor, stops: Tensor) -> M
     if settings.sentence == "bag_of_words":
         return Matcher(BagOfWords(words, stops))
     if settings.sentence == "bigram":
-        return Matcher(Bigram(words, settings.dropout))
+        return Matcher(Bigram(words))
     sentence = LastState if settings.sentence == "lstm" else AttentiveState
     sizes = ReaderSizes(**{field.name: getattr(settings, field.name) for field in fields(ReaderSizes)})
     return Matcher(sentence(words, sizes, shared=settings.shared))

@@ -43,17 +43,18 @@ _DEV_BATCH_SIZE = 256
 
 @dataclass(frozen=True)
 class WordCounts:
-    """Word overlap of training and dev pairs, which a logistic regression combines with a matcher's log odds."""
+    """Word overlap of training and dev pairs, which a logistic regression combines with what a matcher says."""
 
     corpus: PairCorpus
     train: NDArray[np.float64]
     dev: NDArray[np.float64]
+    feature: rankers.LogisticFeature
     l2: float
 
     def fit(self, matcher: PairModel) -> Logistic:
         """The regression on the training pairs."""
-        features = rankers.pair_features(self.train, rankers.match_log_odds(matcher, self.corpus))
-        return Logistic.fit(rankers.FEATURES, features, self.corpus.labels, self.l2)
+        features = rankers.pair_features(self.train, rankers.match_log_odds(matcher, self.corpus), self.feature)
+        return Logistic.fit(rankers.feature_names(self.feature), features, self.corpus.labels, self.l2)
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,8 @@ class MatchingValidation:
         if self.counts is None:
             return DevResult(loss, alone | likelihood)
         logistic = self.counts.fit(matcher)
-        combined = self._metrics(logistic.log_odds(rankers.pair_features(self.counts.dev, log_odds)))
+        features = rankers.pair_features(self.counts.dev, log_odds, self.counts.feature)
+        combined = self._metrics(logistic.log_odds(features))
         network = {f"network_{name}": value for name, value in alone.items()}
         return DevResult(loss, combined | network | likelihood, lambda run: logistic.save(run.logistic))
 
@@ -200,10 +202,11 @@ class MatchingTask:
 
     def _start(self, matcher: PairModel, corpus: PairCorpus) -> None:
         """Gives a new network the weights of its encoder, and the share of right candidates in the training pairs."""
-        if matcher_settings(self.recipe).sentence == "pretrained":
+        settings, right = matcher_settings(self.recipe), float(corpus.labels.mean())
+        if settings.sentence == "pretrained":
             saved_rankers.load_encoder(matcher, self.recipe)
-        right = float(corpus.labels.mean())
-        matcher.start_at(log(right / (1 - right)))
+        if settings.initial_weights != "random":
+            matcher.start_at(log(right / (1 - right)))
 
     def finish(self, run: RunFolder, new: RunFolder, device: str) -> dict[str, float]:
         """Nothing is left to do: the logistic regression is saved with the best weights."""
@@ -212,7 +215,8 @@ class MatchingTask:
     def _counts(self, run: RunFolder, corpus: PairCorpus) -> WordCounts:
         overlap, words = saved_rankers.load_overlap(run), saved_rankers.word_splitter(self.recipe.data)
         train, dev = (rankers.overlap_counts(overlap, words, questions) for questions in (self.train, self.dev))
-        return WordCounts(corpus, train, dev, matcher_settings(self.recipe).overlap_l2)
+        settings = matcher_settings(self.recipe)
+        return WordCounts(corpus, train, dev, settings.overlap_feature, settings.overlap_l2)
 
 
 def learn_overlap(data: DataSection, questions: Iterable[Question]) -> Overlap:

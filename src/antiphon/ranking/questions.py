@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from antiphon.exceptions import InputError, RecipeError
 from antiphon.terminal import Say, count_of
 from antiphon.torch_free.files import read_lines
+from antiphon.torch_free.results import Ranked
 
 if TYPE_CHECKING:
     from antiphon.recipe.sections import DataSection
@@ -106,6 +107,12 @@ def parse_questions(
 def select_questions(questions: Iterable[Question], which: QuestionSet) -> list[Question]:
     """The questions of a set, by their own labels."""
     return [question for question in questions if which == "all" or _belongs(question, which)]
+
+
+def in_trec_order(question: Question, ranked: Sequence[Ranked]) -> list[Ranked]:
+    """The candidates, best first; equal scores by id descending, as in a TREC run and in the metrics."""
+    by_id = sorted(ranked, key=lambda each: question.answers[each.index].id, reverse=True)
+    return sorted(by_id, key=lambda each: -each.score)
 
 
 def judgements_of(questions: Iterable[Question]) -> Judgements:

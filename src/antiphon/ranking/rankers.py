@@ -3,7 +3,7 @@
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -27,8 +27,8 @@ EncodeQuestions = Callable[[Sequence[Question]], PairCorpus]
 """Makes all pairs of questions and candidates, as a network reads them."""
 ExplainRanking = Callable[[Sequence[Question]], list[WordWeights]]
 """Gives the weights of the words of every candidate of questions, in the order of the candidates."""
-FEATURES = ("words in common", "idf of words in common", "log odds")
-"""The features of the logistic regression of a ``+ count`` model."""
+LogisticFeature = Literal["log_odds", "probability"]
+"""What a matcher says to the logistic regression of a ``+ count`` model."""
 BATCH_SIZE = 256
 """Pairs scored at once."""
 MAX_TOKENS = 32_768
@@ -72,6 +72,7 @@ class MatchRanker(LogOddsRanker):
     words: SplitWords
     overlap: Overlap | None = None
     logistic: Logistic | None = None
+    feature: LogisticFeature = "log_odds"
     explain: ExplainRanking | None = None
 
     @property
@@ -84,7 +85,7 @@ class MatchRanker(LogOddsRanker):
         scores = match_log_odds(self.matcher, self.encode(questions))
         if self.overlap is not None and self.logistic is not None:
             counts = overlap_counts(self.overlap, self.words, questions)
-            scores = self.logistic.log_odds(pair_features(counts, scores))
+            scores = self.logistic.log_odds(pair_features(counts, scores, self.feature))
         return by_question(scores, questions)
 
 
@@ -181,12 +182,18 @@ def overlap_counts(overlap: Overlap, words: SplitWords, questions: Sequence[Ques
     return np.array(rows).reshape(-1, 2)
 
 
-def pair_features(counts: NDArray[np.float64], log_odds: Scores) -> NDArray[np.float64]:
-    """``FEATURES`` of every pair: the counts of ``overlap_counts``, and what the matcher says.
+def feature_names(feature: LogisticFeature) -> tuple[str, ...]:
+    """The features of the logistic regression of a ``+ count`` model."""
+    return "words in common", "idf of words in common", feature.replace("_", " ")
 
-    The thesis has the probability instead; near 0 or 1 it hardly tells candidates apart, its log odds do.
+
+def pair_features(counts: NDArray[np.float64], log_odds: Scores, feature: LogisticFeature) -> NDArray[np.float64]:
+    """The features of every pair: the counts of ``overlap_counts``, and what the matcher says.
+
+    The thesis has the probability; near 0 or 1 it hardly tells candidates apart, its log odds do.
     """
-    return np.column_stack([counts, log_odds])
+    says = log_odds if feature == "log_odds" else 0.5 + 0.5 * np.tanh(log_odds / 2)
+    return np.column_stack([counts, says])
 
 
 def by_question(scores: Scores, questions: Sequence[Question]) -> list[Scores]:

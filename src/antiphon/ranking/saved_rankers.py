@@ -20,7 +20,6 @@ from antiphon.ranking.pretrained_encoder import WordPieces
 from antiphon.ranking.question_batches import JointCorpus, MatchCorpus
 from antiphon.ranking.questions import Question
 from antiphon.ranking.rankers import (
-    FEATURES,
     BM25Ranker,
     EncodeQuestions,
     ExplainRanking,
@@ -34,6 +33,7 @@ from antiphon.ranking.rankers import (
     WordWeights,
     explain_by_attention,
     explain_by_gradient,
+    feature_names,
 )
 from antiphon.ranking.sentence_models import AttentiveState, Pooling, PretrainedSentence
 from antiphon.ranking.word_vectors import WordVectors, read_vectors
@@ -61,9 +61,11 @@ def load_ranker(run: RunFolder, recipe: Recipe, device: str = "cpu") -> Ranker:
 def load_match_ranker(run: RunFolder, recipe: Recipe, device: str = "cpu") -> MatchRanker:
     """The trained matcher of a run, with its counts of words in common if it has any."""
     settings, words = matcher_settings(recipe), word_splitter(recipe.data)
-    overlap, logistic = (load_overlap(run), _load_logistic(run)) if settings.overlap else (None, None)
+    expected = feature_names(settings.overlap_feature)
+    overlap, logistic = (load_overlap(run), _load_logistic(run, expected)) if settings.overlap else (None, None)
     matcher, encode = load_matcher(run, recipe).to(device), question_encoder(run, recipe)
-    return MatchRanker(matcher, encode, words, overlap, logistic, _explanation(matcher, encode, words, run))
+    explain = _explanation(matcher, encode, words, run)
+    return MatchRanker(matcher, encode, words, overlap, logistic, settings.overlap_feature, explain)
 
 
 def _explanation(
@@ -155,13 +157,13 @@ def load_overlap(run: RunFolder) -> Overlap:
     return Overlap.load(run.overlap, read_stop_words())
 
 
-def _load_logistic(run: RunFolder) -> Logistic:
+def _load_logistic(run: RunFolder, expected: tuple[str, ...]) -> Logistic:
     if not run.logistic.is_file():
         raise RunError(f"{run.logistic}: missing, expected the weights of words in common; train again")
     logistic = Logistic.load(run.logistic)
-    if logistic.names != FEATURES:
+    if logistic.names != expected:
         raise RunError(
-            f"{run.logistic}: weights of {', '.join(logistic.names)}, expected those of {', '.join(FEATURES)}"
+            f"{run.logistic}: weights of {', '.join(logistic.names)}, expected those of {', '.join(expected)}"
         )
     return logistic
 

@@ -41,6 +41,7 @@ class ReaderSizes:
     state_dropout: float = 0.0
     pooling: Literal["last", "mean", "max"] = "last"
     bidirectional: bool = False
+    initial_weights: Literal["orthogonal", "random"] = "orthogonal"
 
     @property
     def output_size(self) -> int:
@@ -116,16 +117,15 @@ class BagOfWords(SentenceModel):
 class Bigram(SentenceModel):
     """``x = 1/(|x|-1) sum_i tanh(W_L x_i + W_R x_{i+1} + b)``; a single word is paired with padding."""
 
-    def __init__(self, vectors: FixedVectors, dropout: float) -> None:
+    def __init__(self, vectors: FixedVectors) -> None:
         super().__init__()
         self.vectors, self.output_size = vectors, vectors.size
-        self.dropout = Dropout(dropout)
         self.left = nn.Linear(vectors.size, vectors.size)
         self.right = nn.Linear(vectors.size, vectors.size, bias=False)
 
     def read(self, tokens: Int[Tensor, "B I"], lengths: Int[Tensor, " B"]) -> Float[Tensor, "B D"]:
         """The mean over each text's pairs of neighbouring words."""
-        padded = nn.functional.pad(self.dropout(self.vectors(tokens)), (0, 0, 0, 1))
+        padded = nn.functional.pad(self.vectors(tokens), (0, 0, 0, 1))
         bigrams = torch.tanh(self.left(padded[:, :-1]) + self.right(padded[:, 1:]))
         count = (lengths - 1).clamp(min=1)
         valid = valid_positions(count, bigrams.shape[1])[:, :, None]
@@ -162,10 +162,12 @@ class LSTMReader(nn.Module):
 
 
 def _new_lstm(input_size: int, sizes: ReaderSizes) -> LSTM:
-    """An LSTM whose gates start with orthogonal weights and no bias but that of the forget gates.
+    """An LSTM whose gates start with orthogonal weights and no bias but that of the forget gates, unless all is random.
 
     With the usual small weights and random biases, the last states of two texts differ little before training.
     """
+    if sizes.initial_weights == "random":
+        return LSTM(input_size, sizes.hidden_size, sizes.layers, sizes.state_dropout, sizes.forget_bias)
     lstm = LSTM(input_size, sizes.hidden_size, sizes.layers, sizes.state_dropout)
     for name, weight in lstm.named_parameters():
         if name.startswith("weight"):
@@ -186,6 +188,7 @@ class LastState(SentenceModel):
         self.output_size = sizes.output_size
         self.answer_reader = LSTMReader(vectors, sizes)
         self._own_reader = None if shared else LSTMReader(vectors, sizes)
+        self._starts_as_product = shared and sizes.initial_weights == "orthogonal"
 
     @property
     def question_reader(self) -> LSTMReader:
@@ -193,8 +196,8 @@ class LastState(SentenceModel):
         return self.answer_reader if self._own_reader is None else self._own_reader
 
     def initial_match(self) -> Float[Tensor, "D D"]:
-        """The identity if one LSTM reads both texts: similar ones match from the start."""
-        return super().initial_match() if self._own_reader is not None else torch.eye(self.output_size)
+        """The identity if one LSTM reads both texts: similar ones match from the start, unless all is random."""
+        return torch.eye(self.output_size) if self._starts_as_product else super().initial_match()
 
     def question(self, tokens: Int[Tensor, "B I"], lengths: Int[Tensor, " B"]) -> Float[Tensor, "B D"]:
         """The vector that the question's LSTM gives."""

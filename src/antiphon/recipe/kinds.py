@@ -228,6 +228,12 @@ def _beam_search() -> "Search":
     return search_outputs
 
 
+def _two_way_search() -> "Search":
+    from antiphon.decode.two_way_search import search_two_ways
+
+    return search_two_ways
+
+
 def _path_search() -> "Search":
     from antiphon.decode.path_search import search_paths
 
@@ -277,7 +283,7 @@ for _kind in (
         uses=_PAIRS | {"paths", "streams"},
         network=_transducer,
         task=_generation,
-        search=_beam_search,
+        search=_two_way_search,
         path_search=_path_search,
         explain=_align,
         explanation="alignment",
@@ -337,7 +343,7 @@ for _kind in (
         uses=frozenset(("pairs", "batches", "search", "members", "attention")),
         load=_load_ensemble,
         made_by="ensemble",
-        search=_beam_search,
+        search=_two_way_search,
     ),
     Kind(
         section=MatcherSection,

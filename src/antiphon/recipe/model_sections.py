@@ -130,6 +130,8 @@ class TransducerSection(TokenModelSection):
     """Hidden size of a transformer's feed-forward networks; unset: 4 times ``hidden_size``."""
     transition: Literal["geometric", "neural"] = "neural"
     """Probability of writing: a constant estimated from lengths, or predicted by a network."""
+    right_to_left: bool = False
+    """Train a right-to-left twin as well: an output has the mean of both probabilities; not if ``unidirectional``."""
     final_write: Literal["learned", "forced"] = "learned"
     """Probability of writing once the source is read: the network's, or 1."""
     context: Literal["none", "attention"] | None = None
@@ -152,6 +154,7 @@ class TransducerSection(TokenModelSection):
             "context": self.context or "none",
             "copy_words": bool(self.copy_words),
             "copy_unknown": bool(self.copy_unknown),
+            "right_to_left": self.right_to_left and self.encoder == "bidirectional" and not self.copy_words,
             "encoder_layers": self._encoder_layers(),
             "encoder_heads": self.encoder_heads or default_heads(self.hidden_size),
             "encoder_feedforward_size": self._inner_size(),
@@ -305,11 +308,13 @@ class MatcherSection(LSTMSection):
     frozen: bool = True
     """Keep a pretrained sentence encoder fixed; false: fine-tune it."""
     overlap: bool = False
-    """Feed the matcher's log odds, the words in common and their idf to a logistic regression (``+ count``)."""
+    """Feed what the matcher says, the words in common and their idf to a logistic regression (``+ count``)."""
+    overlap_feature: Literal["log_odds", "probability"] = "log_odds"
+    """What the matcher says to that logistic regression: its log odds, or as in the thesis its probability."""
     overlap_l2: Annotated[float, Field(ge=1e-9, le=1e9)] = 0.01
     """L2 penalty of that logistic regression."""
     dropout: Dropout = 0.5
-    """Dropout on word vectors."""
+    """Dropout on the word vectors that an LSTM reads."""
     state_dropout: Dropout = 0.0
     """Dropout between the layers of an LSTM, on its states, and on sentence vectors."""
     pooling: Literal["last", "mean", "max"] = "last"
@@ -318,6 +323,8 @@ class MatcherSection(LSTMSection):
     """Read from the right as well, by a second LSTM."""
     shared: bool = False
     """Use one LSTM for questions and answers instead of two."""
+    initial_weights: Literal["orthogonal", "random"] = "orthogonal"
+    """Orthogonal gates of LSTMs, and a bias of the match that suits the data; or all as PyTorch draws them."""
 
     @model_validator(mode="after")
     def _check_reading(self) -> "MatcherSection":

@@ -173,6 +173,8 @@ class DataSection(Section):
     """Tokens of the longest target kept for training."""
     max_cells: Annotated[Positive | None, UsedBy("batches")] = None
     """Largest product of both lengths kept for training."""
+    limit_dev: Annotated[bool, UsedBy("batches")] = False
+    """Leave out dev pairs as well that are longer than training pairs may be."""
 
 
 class TrainSection(Section):
@@ -205,7 +207,9 @@ class TrainSection(Section):
     optimiser: Literal["adam", "adagrad"] = "adam"
     """The optimiser."""
     l2: Annotated[float, Field(ge=0, le=1000)] = 0.0
-    """L2 penalty: this times half the squared weights is added to the mean loss of a batch."""
+    """L2 penalty: this times half the squared weights is added to the loss that ``l2_of`` names."""
+    l2_of: Literal["mean", "sum"] = "mean"
+    """The loss of the L2 penalty: the mean of a batch, or as in the thesis the sum over all training pairs."""
     final_learning_rate_ratio: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Ratio of the final to the peak learning rate, on a cosine curve; 1: constant."""
     warmup_updates: Annotated[int, Field(ge=0, le=10**9)] | None = None

@@ -1,13 +1,22 @@
 """Error reports: mistakes, accuracy of groups, frequent edits, differences; as text, Markdown, TSV and JSON lines."""
 
-import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from antiphon.metrics.breakdown import By, Edit, Group
-from antiphon.report.tables import Cell, Section, as_markdown, as_text, as_tsv, format_metric
+from antiphon.report.tables import (
+    Cell,
+    Section,
+    as_json_lines,
+    as_markdown,
+    as_text,
+    as_tsv,
+    format_metric,
+    left_note,
+    without_empty_columns,
+)
 from antiphon.terminal import count_of
 
 
@@ -175,7 +184,7 @@ def write_errors(
     two runs gets right, else the mistakes.
     """
     if format == "jsonl":
-        return _json_lines(_error_objects(report, names))
+        return as_json_lines(_error_objects(report, names))
     if format == "tsv":
         return _errors_tsv(report, names, by)
     lines, sections = list(_error_lines(report, names)), list(_error_sections(report, names, by))
@@ -187,12 +196,12 @@ def write_suspects(
 ) -> str:
     """The suspicious pairs of a run, among ``pairs`` pairs that were scored, in a format."""
     if format == "jsonl":
-        return _json_lines({"type": "suspicious", **suspect.to_dict()} for suspect in suspects)
+        return as_json_lines({"type": "suspicious", **suspect.to_dict()} for suspect in suspects)
     rows = [_cells(suspect, _SUSPECT_HEADER) for suspect in suspects]
     if format == "tsv":
         return as_tsv(_SUSPECT_HEADER, rows)
     lines = [f"run {name}: the {len(suspects):,} least probable of {count_of(pairs, 'pair')}"]
-    sections = [_filled(Section("suspicious pairs", _SUSPECT_HEADER, rows))]
+    sections = [_filled("suspicious pairs", _SUSPECT_HEADER, rows)]
     return as_markdown(lines, sections) if format == "markdown" else as_text(lines, sections, width)
 
 
@@ -238,8 +247,7 @@ def _error_sections(report: ErrorReport, names: Sequence[str], by: Sequence[By])
         yield from _difference_sections(report.against, names)
     elif report.mistakes:
         rows = [_cells(mistake, _MISTAKE_HEADER) for mistake in report.mistakes]
-        note = _left_note(report.wrong - len(report.mistakes))
-        yield _filled(Section("mistakes", _MISTAKE_HEADER, rows, note))
+        yield _filled("mistakes", _MISTAKE_HEADER, rows, left_note(report.wrong - len(report.mistakes)))
 
 
 def _edits_section(edits: Sequence[Edit]) -> Section:
@@ -254,7 +262,7 @@ def _difference_sections(against: ModelDifferences, names: Sequence[str]) -> Ite
     ):
         if rows:
             cells = [_cells(row, _DIFFERENCE_HEADER) for row in rows]
-            yield _filled(Section(f"only {name} is right", _DIFFERENCE_HEADER, cells, _left_note(count - len(rows))))
+            yield _filled(f"only {name} is right", _DIFFERENCE_HEADER, cells, left_note(count - len(rows)))
 
 
 def _errors_tsv(report: ErrorReport, names: Sequence[str], by: Sequence[By]) -> str:
@@ -284,19 +292,5 @@ def _cells(row: ReportedPair, header: Sequence[str]) -> list[Cell]:
     return [(";" if name == "features" else " ").join(v) if isinstance(v, tuple) else v for name, v in values]
 
 
-def _filled(section: Section) -> Section:
-    """The section without empty columns and with readable column names."""
-    kept = [
-        column for column in range(len(section.header)) if any(row[column] not in (None, "") for row in section.rows)
-    ]
-    rows = [[row[column] for column in kept] for row in section.rows]
-    header, optional = ([name.replace("_", " ") for name in names] for names in (section.header, _OPTIONAL))
-    return Section(section.title, [header[column] for column in kept], rows, section.note, optional)
-
-
-def _left_note(left: int) -> str:
-    return f"... and {left:,} more; --most 0 shows all" if left > 0 else ""
-
-
-def _json_lines(objects: Iterable[dict[str, Any]]) -> str:
-    return "".join(json.dumps(each, ensure_ascii=False) + "\n" for each in objects)
+def _filled(title: str, header: Sequence[str], rows: Sequence[Sequence[Cell]], note: str = "") -> Section:
+    return without_empty_columns(Section(title, header, rows, note, _OPTIONAL))

@@ -1,5 +1,6 @@
 """Tables: sections as text, Markdown and TSV, well-formed for any text; and tables of metrics and facts."""
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -98,6 +99,26 @@ def as_markdown(lines: Sequence[str], sections: Iterable[Section]) -> str:
 def as_tsv(header: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
     """One table with a header line."""
     return "".join("\t".join(map(escape_tsv, row)) + "\n" for row in (header, *rows))
+
+
+def as_json_lines(objects: Iterable[dict[str, Any]]) -> str:
+    """A line of JSON for each object."""
+    return "".join(json.dumps(each, ensure_ascii=False) + "\n" for each in objects)
+
+
+def without_empty_columns(section: Section) -> Section:
+    """The section without empty columns and with readable column names."""
+    kept = [
+        column for column in range(len(section.header)) if any(row[column] not in (None, "") for row in section.rows)
+    ]
+    rows = [[row[column] for column in kept] for row in section.rows]
+    header, optional = ([name.replace("_", " ") for name in names] for names in (section.header, section.optional))
+    return replace(section, header=[header[column] for column in kept], rows=rows, optional=optional)
+
+
+def left_note(left: int) -> str:
+    """A note on the rows of a list that are left out."""
+    return f"... and {left:,} more; --most 0 shows all" if left > 0 else ""
 
 
 def escape_markdown(cell: Cell) -> str:

@@ -5,6 +5,7 @@ from torch import Tensor, nn
 
 from antiphon.data.corpus import LengthLimits
 from antiphon.exceptions import RecipeError
+from antiphon.models.two_way_transducer import TwoWayTransducer
 from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.model_sections import ModelSection, TransducerSection
 from antiphon.recipe.schema import Recipe, token_kinds
@@ -28,6 +29,8 @@ def build_model(settings: ModelSection, codec: PairCodec, *, write_probability: 
     feature_size = 0 if codec.features == NO_FEATURES else len(codec.features)
     network = KINDS[settings.kind].network
     assert network is not None
+    if given.pop("right_to_left", False):
+        return TwoWayTransducer(len(codec.source.vocab), len(codec.target.vocab), feature_size, **given)
     return network()(len(codec.source.vocab), len(codec.target.vocab), feature_size, **given)
 
 

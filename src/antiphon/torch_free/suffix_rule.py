@@ -39,8 +39,8 @@ from antiphon.torch_free.vocab import END, UNKNOWN
 
 Tokens = tuple[str, ...]
 Ids = tuple[int, ...]
-ScoreOutputs = Callable[[Sequence[int], Sequence[Ids]], Sequence[Sequence[float]]]
-"""Given the indices of sources in a batch and an output of each: the network's log probabilities of its tokens."""
+ScoreOutputs = Callable[[Sequence[int], Sequence[Ids]], Sequence[Hypothesis]]
+"""Given the indices of sources in a batch and an output of each: the outputs with the network's probabilities."""
 Outputs = list[list[Hypothesis]]
 """The outputs of every source of a batch."""
 _SEPARATOR = "\x1f"
@@ -286,11 +286,8 @@ def _with_answers(
     ]
     added: Outputs = [[] for _ in found]
     if missing:
-        rows = score(missing, [answers[b] for b in missing])
-        for b, row in zip(missing, rows, strict=True):
-            log_probs = tuple(row[: len(answers[b])])
-            log_prob = sum(log_probs)
-            added[b].append(Hypothesis(answers[b], log_prob, log_prob, log_probs))
+        for b, scored in zip(missing, score(missing, [answers[b] for b in missing]), strict=True):
+            added[b].append(scored)
         added = added if rescoring is None else rescoring.rescore(added)
     return [[*hypotheses, *more] for hypotheses, more in zip(found, added, strict=True)]
 

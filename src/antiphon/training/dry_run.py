@@ -218,9 +218,9 @@ def dry_run(recipe: Recipe, *, say: Say, device: str = "auto", threads: int | No
         say_settings(task.settings, say)
         torch.set_num_threads(choose_threads_of(task, threads))
         settings = task.settings.recipe.train
-        length, optimisation = TrainingLength.of(settings), Optimisation.of(settings)
         say(f"{recipe.model.kind}, on {where}:")
         setup = task.setup(run, is_new=True)
+        length, optimisation = TrainingLength.of(settings), Optimisation.of(settings, setup.pairs)
         say(setup.describe_length(length))
         for line in estimate_memory(setup, optimisation, where).lines():
             say(line)

@@ -188,7 +188,7 @@ def _new_loop(
         prefers_later = settings.final_learning_rate_ratio < 1
         length = TrainingLength.of(settings)
         history = History(settings.dev_metric, length.patience, setup.dev_pairs if prefers_later else 0)
-        state = TrainingState.new(setup.model, Optimisation.of(settings), device, say)
+        state = TrainingState.new(setup.model, Optimisation.of(settings, setup.pairs), device, say)
         if checkpoint is not None:
             state.restore(checkpoint)
             history.rows, history.best = checkpoint["rows"], checkpoint["best"]

@@ -61,7 +61,7 @@ class TrainingLoop:
         """``place`` is where the run goes once it has weights, if it is elsewhere until then."""
         self.setup, self.state, self.history, self.run_folder = setup, state, history, run
         self.settings, self.callbacks = settings, callbacks
-        self.optimisation, self.schedule = Optimisation.of(settings), Schedule.of(settings)
+        self.optimisation, self.schedule = Optimisation.of(settings, setup.pairs), Schedule.of(settings)
         self.place = place or run.path
         self.step = self._new_step()
         self._saved = time.monotonic()

@@ -97,10 +97,14 @@ class Optimisation:
     l2: float
 
     @classmethod
-    def of(cls, settings: TrainSection) -> "Optimisation":
-        """The optimisation that a recipe describes."""
+    def of(cls, settings: TrainSection, pairs: int) -> "Optimisation":
+        """The optimisation that a recipe describes, with ``pairs`` training pairs.
+
+        The L2 penalty of their summed loss is that of a mean loss times ``pairs``.
+        """
         given = {field.name: getattr(settings, field.name) for field in fields(cls)}
-        return cls(**given | {"learning_rate": settings.learning_rate or DEFAULT_RATE})
+        given["learning_rate"] = settings.learning_rate or DEFAULT_RATE
+        return cls(**given | {"l2": settings.l2 if settings.l2_of == "mean" else settings.l2 / pairs})
 
     @property
     def bfloat16(self) -> bool:

@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
-from itertools import chain
+from itertools import chain, compress
 from pathlib import Path
 from typing import Any
 
@@ -248,7 +248,16 @@ def dev_pairs(recipe: Recipe) -> Iterator[Pair]:
 
 def encoded_dev_pairs(recipe: Recipe, codec: PairCodec) -> list[Pair]:
     """Every dev pair that is encoded, in the same order."""
-    return [pair for pair in dev_pairs(recipe) if codec.target.tokens(pair.target) and codec.source.tokens(pair.source)]
+    pairs = list(dev_pairs(recipe))
+    sources = codec.source.tokens_of([pair.source for pair in pairs])
+    targets = codec.target.tokens_of([pair.target for pair in pairs])
+    lengths = [np.array(list(map(len, tokens)), np.int64) for tokens in (sources, targets)]
+    return list(compress(pairs, FilterStats().admit(lengths[0], lengths[1], _dev_limits(recipe))))
+
+
+def _dev_limits(recipe: Recipe) -> LengthLimits:
+    """Limits on the length of dev pairs: those of training pairs, or none."""
+    return build_limits(recipe) if recipe.data.limit_dev else LengthLimits()
 
 
 def pairs_of(recipe: Recipe, files: Files) -> Iterator[Pair]:
@@ -337,7 +346,7 @@ def _encode_dev(run: RunFolder, recipe: Recipe, new: RunFolder, key: CacheKey, t
     """Encodes the dev pairs and marks both corpora as complete; refuses a corpus without pairs."""
     _refuse_no_pairs(recipe.data.train, train)
     path, codec = new.corpus / "dev.arrow", run.codec(recipe)
-    dev = write_corpus(dev_pairs(recipe), codec, path, LengthLimits(), **_columns(recipe))
+    dev = write_corpus(dev_pairs(recipe), codec, path, _dev_limits(recipe), **_columns(recipe))
     _refuse_no_pairs(recipe.data.dev, dev)
     save_contents(new.corpus, key, {"train": str(train), "dev": str(dev)}, vocabulary_files(run))
 

@@ -9,7 +9,7 @@ from typing import NamedTuple, cast
 from antiphon.data.batch import Batch
 from antiphon.exceptions import InputError, RecipeError
 from antiphon.metrics.output_metrics import Outputs, score_outputs
-from antiphon.models.left_to_right import LeftToRight, copies_unknown, output_log_probs
+from antiphon.models.left_to_right import LeftToRight, as_hypotheses, copies_unknown
 from antiphon.recipe.kinds import KINDS
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import build_beam, build_search, task_metrics
@@ -139,7 +139,7 @@ def _answers(recipe: Recipe, run: RunFolder, rules: SuffixRules, device: str) ->
         outputs = (encode(rules.apply(each.source, each.features)).tolist() for each in some)
         answers = [as_answer(output, copies_unknown=copies_unknown(model)) for output in outputs]
         references = [(*encode(each.target).tolist(), END) for each in some]
-        score = partial(output_log_probs, cast(LeftToRight, model), batch)
+        score = partial(as_hypotheses, cast(LeftToRight, model), batch)
         yield from held_out_answers(score, search(model, batch, settings), answers, references)
 
 

@@ -105,10 +105,15 @@ class TrainingSetup:
     dev_pairs: int = 0
     validate_best: Callable[[nn.Module, InMicroBatches], Mapping[str, float]] | None = None
 
+    @property
+    def pairs(self) -> int:
+        """The number of training pairs."""
+        return len(self.lengths[0])
+
     def describe_length(self, length: TrainingLength, epoch: int = 0) -> str:
         """The length of training as text, with the number of updates of an epoch."""
         passes = "each a pass" if length.passes == 1 else f"each {length.passes} passes"
-        updates, pairs = count_of(len(self.batches.plan(epoch)), "update"), count_of(len(self.lengths[0]), "pair")
+        updates, pairs = count_of(len(self.batches.plan(epoch)), "update"), count_of(self.pairs, "pair")
         epochs = count_of(length.max_epochs, "epoch")
         return f"{epochs} of {updates} ({passes} over {pairs}), patience {length.patience}"
 

@@ -90,7 +90,7 @@ def _measured_seconds(task: Task, run: RunFolder, device: str, threads: int | No
     """About how long an epoch of a task takes, with its validation."""
     torch.set_num_threads(choose_threads_of(task, threads))
     setup = task.setup(run, is_new=True)
-    updates = seconds_per_epoch(setup, Optimisation.of(task.settings.recipe.train), device)
+    updates = seconds_per_epoch(setup, Optimisation.of(task.settings.recipe.train, setup.pairs), device)
     started = time.perf_counter()
     with torch.inference_mode():
         setup.validate(setup.model.eval(), lambda batch, compute: [compute(batch.to(device))])
