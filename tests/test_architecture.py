@@ -26,7 +26,8 @@ LAYERS = [
     {"ranking"},
     {"api"},
     {"lite"},
-    {"demo", "export", "integrations", "pronunciation", "serve", "settings_search", "tune"},
+    {"pronunciation"},
+    {"demo", "export", "integrations", "serve", "settings_search", "tune"},
     {"cli"},
     {"__main__"},
 ]

@@ -141,14 +141,19 @@ def write(phonemes: Sequence[str], alphabet: Alphabet = "arpabet") -> str:
     return " ".join(phonemes) if alphabet == "arpabet" else "".join(ipa(phonemes))
 
 
-def ipa(phonemes: Sequence[str]) -> list[str]:
-    """The IPA of each phoneme; the first of a stressed syllable has its mark."""
+def ipa(phonemes: Sequence[str], *, marks_vowels: bool = False) -> list[str]:
+    """The IPA of each phoneme; the first of a stressed syllable has its mark, or with ``marks_vowels`` the vowel."""
     found = [_without_mark(phoneme) for phoneme in phonemes]
     for index, phoneme in enumerate(phonemes):
-        if mark := _STRESS.get(phoneme[-1:], ""):
-            start = _onset(phonemes, index)
+        if mark := stress_of(phoneme):
+            start = index if marks_vowels else _onset(phonemes, index)
             found[start] = mark + found[start]
     return found
+
+
+def stress_of(phoneme: str) -> str:
+    """The mark of a phoneme's stress in IPA, if it has any."""
+    return _STRESS.get(phoneme[-1:], "")
 
 
 def _without_mark(phoneme: str) -> str:
