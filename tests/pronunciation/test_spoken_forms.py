@@ -1,5 +1,7 @@
 """What is said for numbers, signs, abbreviations and addresses, and where every token stands."""
 
+import time
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -111,3 +113,14 @@ def test_numbers_are_said_in_words_alone(number):
 
 def test_every_year_is_said_in_its_own_way():
     assert len({tuple(year(str(number))) for number in range(1000, 2100)}) == 1100
+
+
+@pytest.mark.parametrize("unit", ["a-", "1-", "a_", "a+", "x.y", "a@", "1:", "[", "9", "Mr. "])
+def test_the_time_for_long_text_grows_in_proportion(unit):
+    def seconds(length):
+        line, started = unit * (length // len(unit)), time.process_time()
+        assert len(list(tokens(line))) > 0
+        return time.process_time() - started
+
+    seconds(1000)
+    assert seconds(20_000) < 40 * max(0.02, seconds(2000))

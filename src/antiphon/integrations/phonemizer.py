@@ -1,5 +1,6 @@
 """A backend with the interface of phonemizer, which is not needed, for programs that take one of its backends."""
 
+import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -52,12 +53,8 @@ class AntiphonBackend:
         line = ""
         for part in parts:
             for word in part.words:
-                found = ipa(word.phonemes, marks_vowels=True) if self.with_stress else _plain(word.phonemes)
-                line += str(separator.phone).join(found) + str(separator.word)
+                found = str(separator.phone).join(ipa(word.phonemes, marks_vowels=True))
+                line += (found if self.with_stress else re.sub("[ˈˌ]", "", found)) + str(separator.word)
             if not part.words and self.keeps_punctuation:
                 line = line.removesuffix(str(separator.word)) + part.text + str(separator.word)
         return line
-
-
-def _plain(phonemes: Sequence[str]) -> list[str]:
-    return [phoneme.strip("ˈˌ") for phoneme in ipa(phonemes)]

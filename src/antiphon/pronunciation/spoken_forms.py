@@ -137,12 +137,13 @@ def _override(found: re.Match[str]) -> Said:
     return [Piece(text, phonemes=tuple(phonemes.split())) if tag is None else Piece(text, tag=tag)]
 
 
-_DOMAIN = r"(?:[A-Za-z0-9][\w-]*\.)+(?:com|org|net|edu|gov|io|ai|dev|info|co|uk|de|fr|ca|eu)(?![\w-])(?!\.\w)"
+# Parts of an address have limits, so that long text without any is read in linear time.
+_DOMAIN = r"(?:[A-Za-z0-9][\w-]{0,62}\.){1,8}(?:com|org|net|edu|gov|io|ai|dev|info|co|uk|de|fr|ca|eu)(?![\w-])(?!\.\w)"
 
 
 @_rule(
     r"(?:https?://|www\.)[^\s<>\"]*[^\s<>\".,;:!?)\]'’]"
-    rf"|[\w+-]+(?:\.[\w+-]+)*@[\w-]+(?:\.[\w-]+)+|{_DOMAIN}(?::\d+)?(?:/[^\s<>\",;:!?)\]]*(?<!\.))?",
+    rf"|[\w+-]{1, 64}(?:\.[\w+-]{1, 64}){0, 8}@[\w-]{1, 63}(?:\.[\w-]{1, 63}){1, 8}|{_DOMAIN}(?::\d+)?(?:/[^\s<>\",;:!?)\]]*(?<!\.))?",
     "letter",
     "digit",
 )

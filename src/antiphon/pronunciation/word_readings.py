@@ -3,9 +3,9 @@
 import re
 from collections.abc import Mapping
 
+from antiphon.pronunciation.endings import add_s, derive
 from antiphon.pronunciation.heteronyms import order_readings
 from antiphon.pronunciation.lexicon import Readings
-from antiphon.pronunciation.phonemes import is_vowel
 from antiphon.pronunciation.spoken_forms import Piece
 from antiphon.pronunciation.tokens import fold
 
@@ -17,7 +17,6 @@ _LONGEST_SPELT = 5
 """Capitals that no lexicon has are read letter by letter up to this many."""
 _NO_VOWEL = re.compile(r"[bcdfghjklmnpqrstvwxz]{1,8}")
 _SPELT_PLURAL = re.compile(r"[A-Z]{2,}(?:'?s)")
-_VOICELESS, _HISSING = {"P", "T", "K", "F", "TH"}, {"S", "Z", "SH", "ZH", "CH", "JH"}
 _LETTER_A = ("EY1",)
 """The letter; as a word, a is AH0."""
 
@@ -40,7 +39,7 @@ class WordReadings:
             return "spelt", (self.spell(re.sub(r"(?<=[A-Z])'?s$", "'s", piece.text).lower()),)
         if listed := self._listed(word, piece):
             return "lexicon", listed
-        if derived := self._derive(word):
+        if derived := derive(word, self._lexicon):
             return "derived", derived
         return ("spelt", (self.spell(word),)) if _NO_VOWEL.fullmatch(word) else None
 
@@ -65,20 +64,3 @@ class WordReadings:
 
     def _letter(self, letter: str) -> tuple[str, ...]:
         return _LETTER_A if letter == "a" else next(iter(self._lexicon.get(letter, ())), ())
-
-    def _derive(self, word: str) -> Readings:
-        """The readings of a word whose stem is in the lexicon: ``knight's``, ``emails``."""
-        if not word.endswith(("'s", "s'", "s", "'")):
-            return ()
-        stem = word.removesuffix("'").removesuffix("s").removesuffix("'")
-        if word.endswith("s'") and (plural := self._lexicon.get(word[:-1])):
-            return plural
-        return tuple(map(add_s, self._lexicon.get(stem, ()))) if len(stem) > 1 else ()
-
-
-def add_s(phonemes: tuple[str, ...]) -> tuple[str, ...]:
-    """Phonemes with the ending of a plural or a genitive."""
-    last = phonemes[-1] if phonemes else ""
-    if last in _HISSING:
-        return (*phonemes, "IH0", "Z")
-    return (*phonemes, "S" if last in _VOICELESS and not is_vowel(last) else "Z")
