@@ -50,6 +50,7 @@ def said(line):
         ("the U.S. today", "the U.S. today"),
         ("Henry VIII, World War II, I am", "Henry the eighth World War two I am"),
         ("me@example.com", "me at example dot com"),
+        ("ann.lee@a-b.org", "ann dot lee at a dash b dot org"),
         ("https://example.com/a-b", "example dot com slash a dash b"),
         ("see x.org.", "see x dot org"),
         ("R&D + 5", "R and D plus five"),
@@ -124,3 +125,9 @@ def test_the_time_for_long_text_grows_in_proportion(unit):
 
     seconds(1000)
     assert seconds(20_000) < 40 * max(0.02, seconds(2000))
+
+
+def test_an_address_is_one_token_and_the_full_stop_after_it_is_not_in_it():
+    text = "Mail me@example.com, ann.lee@a-b.org or see https://x.org/a?b=1."
+    addresses = ["me@example.com", "ann.lee@a-b.org", "https://x.org/a?b=1"]
+    assert [token.text for token in tokens(text) if "." in token.text[1:]] == addresses

@@ -141,12 +141,11 @@ def _override(found: re.Match[str]) -> Said:
 _DOMAIN = r"(?:[A-Za-z0-9][\w-]{0,62}\.){1,8}(?:com|org|net|edu|gov|io|ai|dev|info|co|uk|de|fr|ca|eu)(?![\w-])(?!\.\w)"
 
 
-@_rule(
-    r"(?:https?://|www\.)[^\s<>\"]*[^\s<>\".,;:!?)\]'’]"
-    rf"|[\w+-]{1, 64}(?:\.[\w+-]{1, 64}){0, 8}@[\w-]{1, 63}(?:\.[\w-]{1, 63}){1, 8}|{_DOMAIN}(?::\d+)?(?:/[^\s<>\",;:!?)\]]*(?<!\.))?",
-    "letter",
-    "digit",
-)
+_MAILBOX = r"[\w+-]{1,64}(?:\.[\w+-]{1,64}){0,8}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}"
+_PLACE = r"(?::\d+)?(?:/[^\s<>\",;:!?)\]]*(?<!\.))?"
+
+
+@_rule(rf"(?:https?://|www\.)[^\s<>\"]*[^\s<>\".,;:!?)\]'’]|{_MAILBOX}|{_DOMAIN}{_PLACE}", "letter", "digit")
 def _address(found: re.Match[str]) -> Said:
     """``name@example.com``: name at example dot com."""
     said: Said = []
