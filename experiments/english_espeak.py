@@ -3,7 +3,8 @@
 python -m experiments.english_espeak FOLDER/test.tsv ESPEAK.txt MODEL [MODEL ...]
 
 ESPEAK.txt is what ``espeak-ng -v en-us -q --ipa --sep=_`` prints for the words of test.tsv, each on a line and once.
-Stress is left out, AA and AO are one class, and so are unstressed AH and IH; before R, IY and IH are one, AO and OW are.
+Stress is left out, AA and AO are one class, and so are unstressed AH and IH; before R, so
+are IY and IH, and AO and OW.
 """
 
 import re
@@ -13,12 +14,61 @@ from pathlib import Path
 from experiments.english_score import outputs, references
 
 _PHONEMES = {
-    **{"iː": "IY", "i": "IY", "ɪ": "IH", "ᵻ": "@", "ɛ": "EH", "e": "EH", "æ": "AE", "a": "AE", "aː": "AA", "ɑː": "AA"},
-    **{"ɑ": "AA", "ɔː": "AA", "ɔ": "AA", "oː": "AA", "ɒ": "AA", "ʌ": "AH", "ə": "@", "ɐ": "@", "ʊ": "UH", "uː": "UW"},
-    **{"u": "UW", "eɪ": "EY", "aɪ": "AY", "ɔɪ": "OY", "aʊ": "AW", "oʊ": "OW", "ɜː": "ER", "ɚ": "ER", "o": "OW"},
-    **{"ɑːɹ": "AA R", "ɔːɹ": "AA R", "oːɹ": "AA R", "ɛɹ": "EH R", "ɪɹ": "IH R", "ʊɹ": "UH R", "aɪɚ": "AY ER"},
-    **{"aɪə": "AY @", "iə": "IY @", "əl": "@ L", "n̩": "@ N", "ɾ": "T", "ʔ": "T", "x": "K", "tʃ": "CH", "dʒ": "JH"},
-    **{"ð": "DH", "θ": "TH", "ŋ": "NG", "ɹ": "R", "r": "R", "ʃ": "SH", "ʒ": "ZH", "j": "Y", "h": "HH", "ɡ": "G"},
+    "iː": "IY",
+    "i": "IY",
+    "ɪ": "IH",
+    "ᵻ": "@",
+    "ɛ": "EH",
+    "e": "EH",
+    "æ": "AE",
+    "a": "AE",
+    "aː": "AA",
+    "ɑː": "AA",
+    "ɑ": "AA",
+    "ɔː": "AA",
+    "ɔ": "AA",
+    "oː": "AA",
+    "ɒ": "AA",
+    "ʌ": "AH",
+    "ə": "@",
+    "ɐ": "@",
+    "ʊ": "UH",
+    "uː": "UW",
+    "u": "UW",
+    "eɪ": "EY",
+    "aɪ": "AY",
+    "ɔɪ": "OY",
+    "aʊ": "AW",
+    "oʊ": "OW",
+    "ɜː": "ER",
+    "ɚ": "ER",
+    "o": "OW",
+    "ɑːɹ": "AA R",
+    "ɔːɹ": "AA R",
+    "oːɹ": "AA R",
+    "ɛɹ": "EH R",
+    "ɪɹ": "IH R",
+    "ʊɹ": "UH R",
+    "aɪɚ": "AY ER",
+    "aɪə": "AY @",
+    "iə": "IY @",
+    "əl": "@ L",
+    "n̩": "@ N",
+    "ɾ": "T",
+    "ʔ": "T",
+    "x": "K",
+    "tʃ": "CH",
+    "dʒ": "JH",
+    "ð": "DH",
+    "θ": "TH",
+    "ŋ": "NG",
+    "ɹ": "R",
+    "r": "R",
+    "ʃ": "SH",
+    "ʒ": "ZH",
+    "j": "Y",
+    "h": "HH",
+    "ɡ": "G",
     **{letter: letter.upper() for letter in "bdfklmnpstvwz"},
 }
 _CLASSES = {"AO": "AA"}
