@@ -221,6 +221,8 @@ def test_two_rankers_are_compared_question_by_question(counting, antiphon):
     assert len(differences) == counts["only_this"] + counts["only_other"] > 0
     for each in differences:
         assert (each["rank"] == 1) is (each["right_run"] == str(counting / "word_count")) is (each["other_rank"] > 1)
+        labels = dict(answer for _, text, answers in ANSWERS if text == each["question"] for answer in answers)
+        assert (labels[each["right"]], labels[each["wrong"]]) == (1, 0)
     header, *rows = (line.split("\t") for line in antiphon(*command, "--format", "tsv").out.splitlines())
     assert len(rows) == len(differences)
     assert header[:2] == ["right_run", "question_id"]

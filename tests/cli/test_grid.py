@@ -84,3 +84,14 @@ def test_the_table_of_a_grid_breaks_no_name(capsys):
     PlainConsole().print(as_table([result], "phoneme_error_rate"))
     shown = capsys.readouterr().out
     assert all(name in shown for name in ("model.hidden_size", "train.learning_rate", "phoneme"))
+
+
+def test_a_link_in_place_of_the_folder_of_a_trial_is_not_trained_in(antiphon, recipe, tmp_path):
+    out, elsewhere = tmp_path / "grid", tmp_path / "elsewhere"
+    out.mkdir()
+    elsewhere.mkdir()
+    (out / "train.seed=1").symlink_to(elsewhere)
+    result = antiphon("grid", recipe, "--grid", "train.seed=1", "--out", out)
+    assert result.status == 2
+    assert "train.seed=1: a symbolic link" in result.err
+    assert not list(elsewhere.iterdir())

@@ -7,7 +7,10 @@ import subprocess
 import sys
 from dataclasses import asdict
 
+import numpy as np
+import onnx
 import pytest
+from onnx import helper, numpy_helper
 
 from antiphon import lite
 from antiphon.exceptions import AntiphonError, RunError
@@ -230,3 +233,43 @@ def test_a_graph_that_fails_while_it_runs_is_refused_by_name(exported, tmp_path)
         lite.load(folder).predict(["fade", "zebra"])
     done = subprocess.run([sys.executable, "-m", "antiphon.lite", folder], input=b"zebra\n", capture_output=True)
     assert (done.returncode, done.stderr.count(b"\n")) == (2, 1)
+
+
+def first_column(old, new):
+    """Nodes that leave one column of an array, which its declared shape does not tell."""
+    numbers = [numpy_helper.from_array(np.array([index]), name) for index, name in enumerate(("zero", "one"))]
+    constants = [helper.make_node("Constant", [], [each.name], value=each) for each in numbers]
+    return [*constants, helper.make_node("Slice", [old, "zero", "one", "one"], [new])]
+
+
+def not_a_number(old, new):
+    """Nodes that make NaN of every number."""
+    nothing = helper.make_node("Sub", [old, old], ["nothing"])
+    return [nothing, helper.make_node("Div", ["nothing", "nothing"], [new])]
+
+
+def replace_output(path, name, nodes):
+    """Lets a graph give another array than before by the same name, and declare nothing of it."""
+    model = onnx.load(path)
+    for node in model.graph.node:
+        for names in (node.input, node.output):
+            names[:] = [f"{each}_before" if each == name else each for each in names]
+    model.graph.node.extend(nodes(f"{name}_before", name))
+    onnx.save(model, path)
+
+
+@pytest.mark.parametrize(
+    ("output", "nodes", "message"),
+    [
+        ("log_next", first_column, "log_next is of .*, expected a size of 22 in axis 2"),
+        ("log_next", not_a_number, "log_next holds NaN or numbers above 0, expected log probabilities"),
+        ("state_decoder_hidden_after", first_column, "state_decoder_hidden_after is of .*, expected a size"),
+        ("log_arrive", first_column, "log_arrive is of .*, expected a size of 5 in axis 2"),
+    ],
+)
+def test_a_graph_that_gives_something_else_than_it_declares_is_refused(exported, tmp_path, output, nodes, message):
+    folder = shutil.copytree(exported / "unidirectional", tmp_path / "lite")
+    replace_output(folder / "step.onnx", output, nodes)
+    seal(folder)
+    with pytest.raises(RunError, match=rf"step\.onnx: {message}"):
+        lite.load(folder).predict(["fade"], align=True)

@@ -30,10 +30,11 @@ def test_an_emptied_form_has_no_ranking(screen):
 
 
 @pytest.mark.parametrize(
-    ("run", "field", "shown"), [("answers", "#sentences", ".ranking"), ("lm", "#language-text", ".reading")]
+    ("link", "field", "shown"),
+    [({"run": "answers"}, "#sentences", ".ranking"), ({"run": "lm", "text": "daag"}, "#language-text", ".reading")],
 )
-def test_what_is_refused_has_a_sentence_in_the_place_of_the_answer_before(screen, run, field, shown):
-    page = screen.open(run=run, text="daag")
+def test_what_is_refused_has_a_sentence_in_the_place_of_the_answer_before(screen, link, field, shown):
+    page = screen.open(**link)
     screen.wait("shown => document.querySelectorAll(shown).length > 0", shown)
     page.locator(field).fill("da" * 1001)
     screen.wait("shown => document.querySelectorAll(shown).length === 0", shown)

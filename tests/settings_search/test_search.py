@@ -244,6 +244,14 @@ def test_a_file_that_is_no_database_is_refused(join, tmp_path):
         join()
 
 
+def test_a_link_in_place_of_the_database_is_refused_and_not_followed(join, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "search.db").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(RunError, match=r"search\.db: a symbolic link, expected"):
+        join()
+    assert not (tmp_path / "elsewhere").exists()
+
+
 def test_a_full_disk_is_one_sentence(tmp_path, monkeypatch, quick_commits):
     search = SettingsSearch(parse_space(find_recipe("toy"), METRIC, GRID, tmp_path / "out"), SearchOptions())
     with search.joined():
@@ -271,6 +279,7 @@ def test_a_full_disk_is_one_sentence(tmp_path, monkeypatch, quick_commits):
     [
         ("nonsense", "--storage: Could not parse SQLAlchemy URL"),
         ("nonsense://me:secret@host/name", r"--storage nonsense://me:\*\*\*@host/name: Can't load plugin"),
+        ("postgresql://me:secret@host:port/name", "--storage: the port is not a number, expected a URL such as"),
         ("sqlite:////nowhere/at/all.db", "--storage sqlite:////nowhere/at/all.db: unable to open database file"),
     ],
 )

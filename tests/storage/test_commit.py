@@ -94,7 +94,12 @@ def test_an_interrupted_change_is_read_where_it_waits_and_finished_by_the_next_w
     opened = RunFolder.open(run)
     assert opened.file("recipe.toml").read_text() == "new"
     assert (run / "recipe.toml").read_text() == "recipe"
-    with open_for_writing(run):
+    assert not opened.file("metrics.json").exists()
+    assert (run / "metrics.json").exists()
+    with open_for_writing(run) as opened:
+        assert (run / "recipe.toml").read_text() == "recipe"
+        with opened.changed():
+            pass
         assert names(run) == ["manifest.json", "recipe.toml"]
         assert (run / "recipe.toml").read_text() == "new"
 

@@ -82,6 +82,60 @@ def test_an_exported_run_whose_staging_folder_is_a_link_changes_nothing_anywhere
     assert fingerprint(tmp_path) == before
 
 
+@pytest.mark.parametrize("name", ["rules.tsv", "direct", "lm/start.onnx", STAGED])
+@pytest.mark.parametrize("target", ["elsewhere", "nothing"])
+def test_a_link_that_an_exported_run_does_not_list_is_refused_before_it_is_replaced(
+    antiphon, toy_run, exported, tmp_path, name, target
+):
+    folder = shutil.copytree(exported, tmp_path / "lite")
+    (tmp_path / "elsewhere").mkdir()
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).symlink_to(tmp_path / target)
+    before = fingerprint(tmp_path)
+    result = antiphon("export", toy_run, "--out", folder, "--force")
+    assert (result.status, result.err.count("\n")) == (2, 1)
+    assert "a symbolic link" in result.err
+    assert fingerprint(tmp_path) == before
+
+
+def test_a_link_in_place_of_a_removed_file_is_not_read_and_its_target_keeps_its_mode(antiphon, toy_run, tmp_path):
+    run, mine = shutil.copytree(toy_run, tmp_path / "run"), tmp_path / "mine"
+    mine.write_text("badu\tbaad\n")
+    mine.chmod(0o400)
+    reseal(run / "manifest.json", removed=["rules.tsv"])
+    (run / "rules.tsv").symlink_to(mine)
+    for command in (
+        ["pack", run, "--out", tmp_path / "packed"],
+        ["combine", "--direct", run, "--out", tmp_path / "noisy"],
+        ["ensemble", run, toy_run, "--out", tmp_path / "ensemble"],
+        ["export", run, "--out", tmp_path / "lite"],
+    ):
+        assert antiphon(*command).status == 0, command
+        assert mine.stat().st_mode & 0o777 == 0o400, command
+    assert antiphon("predict", run, stdin=b"badu\n").out == antiphon("predict", toy_run, stdin=b"badu\n").out
+
+
+@pytest.mark.parametrize("name", [f"{STAGED}/model.safetensors", f"{STAGED}/corpus", "member-1", "corpus", "log.csv"])
+@pytest.mark.parametrize("target", ["elsewhere", "nothing"])
+def test_a_link_in_a_run_is_refused_before_it_is_replaced_or_continued(antiphon, toy_run, tmp_path, name, target):
+    run = shutil.copytree(toy_run, tmp_path / "run")
+    (tmp_path / "elsewhere").mkdir()
+    reseal(run / "manifest.json", removed=["rules.tsv", "corpus"])
+    (run / name).unlink(missing_ok=True)
+    (run / name).parent.mkdir(exist_ok=True)
+    (run / name).symlink_to(tmp_path / target)
+    before = fingerprint(tmp_path)
+    for command in (
+        ["train", "toy", "--out", run, "--force"],
+        ["ensemble", toy_run, toy_run, "--out", run, "--force"],
+        *([] if name == "member-1" else [["train", "toy", "--out", run, "--resume", "--set", "train.max_epochs=21"]]),
+    ):
+        result = antiphon(*command)
+        assert result.status == 2, command
+        assert "a symbolic link" in result.err, command
+        assert fingerprint(tmp_path) == before, command
+
+
 def test_without_force_an_interrupted_change_is_not_even_finished(antiphon, toy_run, exported, tmp_path):
     run, folder = shutil.copytree(toy_run, tmp_path / "run"), shutil.copytree(exported, tmp_path / "lite")
     for place, index in ((run, "manifest.json"), (folder, "lite.json")):
@@ -89,8 +143,13 @@ def test_without_force_an_interrupted_change_is_not_even_finished(antiphon, toy_
         (place / "source.vocab").rename(place / STAGED / "source.vocab")
         reseal(place / index, removed=[])
     before = fingerprint(tmp_path)
-    assert antiphon("train", "toy", "--out", run).status == 2
-    assert antiphon("export", toy_run, "--out", folder).status == 2
+    for refused in (
+        ["train", "toy", "--out", run],
+        ["train", "toy", "--out", run, "--resume", "--set", "train.seed=5"],
+        ["tune", run, toy_run.parent / "dev.tsv"],
+        ["export", toy_run, "--out", folder],
+    ):
+        assert antiphon(*refused).status == 2, refused
     assert antiphon("predict", run, stdin=b"badu\n").status == 0
     assert fingerprint(tmp_path) == before
     assert antiphon("export", toy_run, "--out", folder, "--force").status == 0

@@ -12,12 +12,13 @@ from pathlib import Path
 
 from antiphon.exceptions import RunError
 from antiphon.lite.folder import EXPORTED_FILES, SETTINGS, read_settings
-from antiphon.storage.atomic import STAGED, is_unfinished, locked, write_atomically
+from antiphon.storage.atomic import is_unfinished, locked, write_atomically
 from antiphon.storage.manifest import holds_run
 from antiphon.storage.staging import (
     commit_staged,
     discard_staged,
     put_in_place,
+    refuse_all_links,
     refuse_links,
     render_sealed,
     staging_folder,
@@ -36,7 +37,7 @@ def replaced_export(out: Path, *, force: bool) -> Iterator[Path]:
         raise RunError(f"{out}: not a folder, expected a new name for --out")
     with locked(out):
         _refuse_contents(out, force=force)
-        refuse_links(out, [STAGED, *sorted(_exported_files(out))])
+        refuse_all_links(out, sorted(EXPORTED_FILES))
         with staging_folder(out) as stage:
             yield stage
             _commit(out, stage)

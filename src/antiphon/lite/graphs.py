@@ -29,6 +29,8 @@ SOURCE, TARGET, FACTORS = "source", "target", ("logits", "transition")
 """The two sides of a cell of a transducer, and what each contributes."""
 _LOG_WEIGHT = "state_log_weight"
 """In the state of a transducer, the weight of every row for the next token."""
+_ABOVE_ROUNDING = 0.01
+"""No log probability is as large, however it was rounded."""
 
 
 class TensorType(NamedTuple):
@@ -95,7 +97,21 @@ class OnnxGraph:
     def advance(self, state: State, wanted: Sequence[str], **given: Array) -> tuple[dict[str, Array], State]:
         """Some outputs by name, and the next state."""
         found = self._run([*wanted, *(f"{name}{AFTER}" for name in self.axes)], given | state)
+        prefixes = dict.fromkeys(wanted, 0) | {f"{name}{AFTER}": axis for name, axis in self.axes.items()}
+        for name, axis in prefixes.items():  # what a graph declares need not be true
+            self.check_size(name, found[name], axis, len(given["tokens"]))
         return found, {name: found.pop(f"{name}{AFTER}") for name in self.axes}
+
+    def check_size(self, name: str, found: Array, axis: int, expected: int) -> None:
+        """Refuses a graph of which an output has another size than expected."""
+        if found.shape[axis : axis + 1] != (expected,):
+            shape = " x ".join(map(str, found.shape))
+            raise self._mismatch(f"{name} is of {shape}", f"a size of {expected} in axis {axis + 1}")
+
+    def check_log_probs(self, name: str, found: Array) -> None:
+        """Refuses a graph whose log probabilities are NaN, or far above 0."""
+        if not found.max(initial=IMPOSSIBLE) < _ABOVE_ROUNDING:
+            raise self._mismatch(f"{name} holds NaN or numbers above 0", "log probabilities")
 
     def _run(self, names: Sequence[str], given: Mapping[str, Array]) -> dict[str, Array]:
         try:
@@ -153,6 +169,7 @@ class GraphModel:
         self, start: OnnxGraph, step: OnnxGraph, rows: OnnxGraph | None, log_next: TensorType, *, copies_unknown: bool
     ) -> None:
         self._start, self._step, self._rows, self.copies_unknown = start, step, rows, copies_unknown
+        self._width = log_next.shape[1]
         self.select, self.join = step.select, step.join
         sources = {"source": ids("B", "I"), "lengths": ids("B"), "features": ids("B", "F"), "copied": ids("B", "I")}
         start.check(sources, {name: step.inputs[name] for name in step.axes})
@@ -176,7 +193,11 @@ class GraphModel:
     def step(self, memory: State, state: State, tokens: Array, sentence: Array) -> tuple[Array, State]:
         """Log probabilities of the token after these, and the next state."""
         found, after = self._step.advance(state, ("log_next",), **memory, tokens=tokens, sentence=sentence)
-        return found["log_next"], after
+        log_next = found["log_next"]
+        if isinstance(self._width, int):
+            self._step.check_size("log_next", log_next, 1, self._width)
+        self._step.check_log_probs("log_next", log_next)
+        return log_next, after
 
     def log_rows(self, memory: State, state: State, parent: Array, tokens: Array, sentence: Array) -> Array:
         """Log probabilities of the row in which one more token after each parent was written."""
@@ -210,6 +231,8 @@ class GraphModel:
         found = []
         for following in pairs.target.T:
             given, state = self._step.advance(state, names, **memory, tokens=tokens, sentence=sentence)
+            for name in names:
+                self._step.check_size(name, given[name], 1, pairs.source.shape[1])
             found.append([given[name] for name in names])
             tokens = following
         return [list(each) for each in zip(*found, strict=True)]

@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -66,17 +66,28 @@ def _shown(ranked: Ranked) -> tuple[Any, Any, Any]:
 
 
 @dataclass(frozen=True)
-class QuestionDifference(RankedQuestion):
-    """A question that only one of two models gets right, as this one ranks it, and what the other does."""
+class QuestionDifference:
+    """A question that only one of two models gets right: what the better and the worse one have first.
 
+    ``rank`` is that of the best right sentence of this model, ``other_rank`` that of the other.
+    """
+
+    question_id: str
+    question: str
+    candidates: int
+    rank: int
     other_rank: int
-    other_first: str
-    other_first_words: Words
+    right: str
+    right_words: Words
+    wrong: str
+    wrong_words: Words
 
     @classmethod
     def between(cls, this: RankedQuestion, other: RankedQuestion) -> "QuestionDifference":
         """The same question as two models rank it."""
-        return cls(**vars(this), other_rank=other.rank, other_first=other.first, other_first_words=other.first_words)
+        better, worse = (this, other) if this.is_right else (other, this)
+        sentences = better.first, better.first_words, worse.first, worse.first_words
+        return cls(this.question_id, this.question, this.candidates, this.rank, other.rank, *sentences)
 
 
 @dataclass(frozen=True)
@@ -108,22 +119,18 @@ class RankingErrors:
     @property
     def won(self) -> list[QuestionDifference]:
         """Questions that only this model gets right."""
-        return self._where(lambda this, other: this.is_right and not other.is_right)
+        return [QuestionDifference.between(*both) for both in self._both() if both[0].is_right > both[1].is_right]
 
     @property
     def lost(self) -> list[QuestionDifference]:
         """Questions that only the other model gets right."""
-        return self._where(lambda this, other: other.is_right and not this.is_right)
-
-    @property
-    def neither(self) -> list[QuestionDifference]:
-        """Questions that both models get wrong."""
-        return self._where(lambda this, other: not this.is_right and not other.is_right)
+        return [QuestionDifference.between(*both) for both in self._both() if both[0].is_right < both[1].is_right]
 
     def counts(self) -> dict[str, int]:
         """How many questions both models get right, only this one, only the other, or neither."""
-        won, lost, neither = len(self.won), len(self.lost), len(self.neither)
-        both_right = len(self.questions) - won - lost - neither
+        won, lost = len(self.won), len(self.lost)
+        both_right = self.right - won
+        neither = len(self.questions) - both_right - won - lost
         return {"both_right": both_right, "only_this": won, "only_other": lost, "neither": neither}
 
     def to_dict(self) -> dict[str, Any]:
@@ -131,10 +138,12 @@ class RankingErrors:
         shown: dict[str, Any] = {"questions": len(self.questions), "right": self.right, "ranks": self.ranks}
         return shown if self.others is None else shown | {"against": self.counts()}
 
-    def _where(self, holds: Callable[[RankedQuestion, RankedQuestion], bool]) -> list[QuestionDifference]:
-        both = zip(self.questions, self.others or (), strict=self.others is not None)
-        return [QuestionDifference.between(this, other) for this, other in both if holds(this, other)]
+    def _both(self) -> Iterator[tuple[RankedQuestion, RankedQuestion]]:
+        """Each question as both models rank it."""
+        return iter(()) if self.others is None else zip(self.questions, self.others, strict=True)
 
+
+Listed = RankedQuestion | QuestionDifference
 
 _HEADER = (
     *("question_id", "question", "rank", "candidates", "right", "right_probability", "right_words"),
@@ -142,9 +151,9 @@ _HEADER = (
 )
 _DIFFERENCE_HEADER = (
     *("question_id", "question", "candidates", "rank", "other_rank", "right", "right_words"),
-    *("first", "first_words", "other_first", "other_first_words"),
+    *("wrong", "wrong_words"),
 )
-_OPTIONAL = ("right_probability", "first_probability", "other_first_words", "first_words", "candidates", "question_id")
+_OPTIONAL = ("right_probability", "first_probability", "candidates", "question_id")
 """Columns that are left out of tables in a narrow terminal, in this order."""
 
 
@@ -167,7 +176,7 @@ def write_ranking_errors(
     return as_markdown(lines, sections) if format == "markdown" else as_text(lines, sections, width)
 
 
-def _lists(errors: RankingErrors, names: Sequence[str]) -> list[tuple[str, Sequence[RankedQuestion]]]:
+def _lists(errors: RankingErrors, names: Sequence[str]) -> list[tuple[str, Sequence[Listed]]]:
     """The lists of questions, by the run that gets them right; without another run, those that are wrong."""
     if errors.others is None:
         return [("", errors.mistakes)]
@@ -193,7 +202,7 @@ def _ranks_section(errors: RankingErrors) -> Section:
     return Section("rank of the best right sentence", ("rank", "questions", "%"), rows)
 
 
-def _section(errors: RankingErrors, name: str, found: Sequence[RankedQuestion], most: int | None) -> Section:
+def _section(errors: RankingErrors, name: str, found: Sequence[Listed], most: int | None) -> Section:
     header = _HEADER if errors.others is None else _DIFFERENCE_HEADER
     title = f"only {name} is right" if name else "a wrong sentence is first"
     rows = [_cells(each, header) for each in found[:most]]
@@ -206,10 +215,9 @@ def _objects(errors: RankingErrors, names: Sequence[str], most: int | None) -> I
         yield {"type": "mistake", **asdict(each)}
     if errors.others is not None:
         for name, found in _lists(errors, names):
-            for each in found[:most]:
-                yield {"type": "difference", "right_run": name, **asdict(each)}
+            yield from ({"type": "difference", "right_run": name, **asdict(each)} for each in found[:most])
 
 
-def _cells(row: RankedQuestion, header: Sequence[str]) -> list[Cell]:
+def _cells(row: Listed, header: Sequence[str]) -> list[Cell]:
     values = (getattr(row, name) for name in header)
     return [" ".join(word for word, _ in value) if isinstance(value, tuple) else value for value in values]

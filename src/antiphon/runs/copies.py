@@ -11,7 +11,7 @@ from antiphon.recipe.recipe_file import as_table, without_paths
 from antiphon.runs.run_folder import RunFolder, refuse_inside
 from antiphon.storage.manifest import PREDICTION_FILES, seal_run
 from antiphon.storage.packed_run import is_packed_run, pack_folder, temporary_folder
-from antiphon.storage.staging import digest_file
+from antiphon.storage.staging import digest_file, open_regular
 
 
 def copy_run(run: RunFolder, target: Path) -> None:
@@ -40,7 +40,8 @@ def copy_files(run: RunFolder, names: Sequence[str], target: Path) -> None:
     for name in names:
         if run.file(name).exists():
             (target / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(run.file(name), target / name, follow_symlinks=False)
+            with open_regular(run.file(name)) as content, (target / name).open("wb") as copy:
+                shutil.copyfileobj(content, copy)
 
 
 def run_digest(run: RunFolder) -> str:

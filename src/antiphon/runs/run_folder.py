@@ -18,7 +18,7 @@ corpus/              encoded corpora, until training ends; with data.cache they 
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +29,7 @@ from antiphon.recipe.model_sections import TransducerSection
 from antiphon.recipe.recipe_file import parse_recipe, parse_toml, paths_in_run, save_recipe
 from antiphon.recipe.schema import Recipe, token_kinds
 from antiphon.recipe.sections import TokenKind
-from antiphon.storage.atomic import final_location, locked, resolved
+from antiphon.storage.atomic import STAGED, final_location, locked, resolved
 from antiphon.storage.manifest import (
     LITE_SETTINGS,
     MANIFEST,
@@ -39,7 +39,6 @@ from antiphon.storage.manifest import (
     commit_new_run,
     holds_run,
     read_verified,
-    recover,
 )
 from antiphon.storage.packed_run import UnpackedRun, unpacked_run
 from antiphon.storage.staging import staged_folder, staging_folder
@@ -71,12 +70,19 @@ def shipped_runs() -> list[str]:
 class RunFolder:
     """Paths and contents of one run.
 
-    ``staged`` is a folder with files of the run that are still to be moved into place, if a change was committed and
-    interrupted. ``unpacked`` holds the files of a packed run as long as this object refers to it.
+    If a change was committed and interrupted, ``staged`` is a folder with files of the run that are still to be moved
+    into place, and ``removed`` are files that no longer belong to it. ``unpacked`` holds the files of a packed run as
+    long as this object refers to it.
     """
 
-    def __init__(self, path: Path, staged: Path | None = None, unpacked: UnpackedRun | None = None) -> None:
-        self.path, self._staged, self._unpacked = path, staged, unpacked
+    def __init__(
+        self,
+        path: Path,
+        staged: Path | None = None,
+        unpacked: UnpackedRun | None = None,
+        removed: Collection[str] = (),
+    ) -> None:
+        self.path, self._staged, self._unpacked, self._removed = path, staged, unpacked, removed
         self.weights = self.file("model.safetensors")
         self.rules = self.file("rules.tsv")
         self.words = self.file("words.vocab")
@@ -112,7 +118,9 @@ class RunFolder:
         if not holds_run(path):
             raise RunError(f"{path}: not a run folder, expected one with a {MANIFEST} in it{_runs_inside(path)}")
         manifest = read_verified(path, checkpoint=checkpoint)
-        return cls(path, staged=None if manifest.is_finished() else staged_folder(path))
+        if manifest.removed is None:
+            return cls(path)
+        return cls(path, staged=staged_folder(path) or path / STAGED, removed=manifest.removed)
 
     @contextmanager
     def errors_named(self, path: Path) -> Iterator[None]:
@@ -124,16 +132,18 @@ class RunFolder:
 
     def file(self, name: str) -> Path:
         """Where a file of the run is."""
-        if self._staged is not None and (self._staged / name).exists():
+        if self._staged is not None and (name in self._removed or (self._staged / name).exists()):
             return self._staged / name
         return self.path / name
 
     def parts(self) -> dict[str, "RunFolder"]:
         """The runs that a noisy channel or an ensemble is made of."""
-        parts = {
-            name: RunFolder(self.path / name, self._staged and self._staged / name, self._unpacked) for name in PARTS
-        }
+        parts = {name: self._part(name) for name in PARTS}
         return {name: part for name, part in parts.items() if part.file("recipe.toml").exists()}
+
+    def _part(self, name: str) -> "RunFolder":
+        removed = [each.removeprefix(f"{name}/") for each in self._removed if each.startswith(f"{name}/")]
+        return RunFolder(self.path / name, self._staged and self._staged / name, self._unpacked, removed)
 
     @contextmanager
     def changed(self, remove: Iterable[str] = ()) -> Iterator["RunFolder"]:
@@ -285,20 +295,13 @@ def widest_layer(run: RunFolder) -> int:
 
 @contextmanager
 def open_for_writing(path: Path) -> Iterator[RunFolder]:
-    """The run in a folder, locked against other writers."""
+    """The run in a folder, verified and locked against other writers; its first change finishes an interrupted one."""
     if path.is_file():
         raise RunError(f"{path}: a packed run, which is never changed, expected a run folder; unzip makes one of it")
     if not holds_run(path):
         RunFolder.open(path)
     with locked_folder(path):
-        yield open_locked(path)
-
-
-def open_locked(path: Path, *, checkpoint: bool = False) -> RunFolder:
-    """The run in a folder whose lock is held: verified, and then any interrupted change in it is finished."""
-    RunFolder.open(path, checkpoint=checkpoint)
-    recover(path)
-    return RunFolder(path)
+        yield RunFolder.open(path)
 
 
 def _runs_inside(folder: Path) -> str:

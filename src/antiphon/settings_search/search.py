@@ -32,6 +32,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from antiphon.exceptions import RunError
 from antiphon.metrics.output_metrics import LOWER_IS_BETTER
 from antiphon.settings_search.search_space import SearchSpace
+from antiphon.storage.staging import refuse_links
 from antiphon.training.callback import EpochReport
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -201,7 +202,8 @@ class SettingsSearch:
         try:
             if url is not None:
                 place, advice = "--storage", ""
-                place = f"--storage {make_url(url).render_as_string()}"  # without the password
+                place = f"--storage {_without_password(url)}"
+            refuse_links(self.space.out, [file.name])
             self._rdb = _open_database(url, file)
             self._storage = get_storage(self._rdb)
             try:
@@ -230,6 +232,13 @@ class SettingsSearch:
         )
         self.study.set_user_attr("folder", folder)
         self.study.set_user_attr("search", now)
+
+
+def _without_password(url: str) -> str:
+    try:
+        return make_url(url).render_as_string()
+    except ValueError:  # SQLAlchemy raises it for ports alone
+        raise RunError("--storage: the port is not a number, expected a URL such as postgresql://HOST/NAME") from None
 
 
 def is_lost(trial: FrozenTrial) -> bool:

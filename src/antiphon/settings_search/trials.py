@@ -36,6 +36,7 @@ from antiphon.runs.run_folder import RunFolder
 from antiphon.settings_search.search import SettingsSearch, is_lost
 from antiphon.settings_search.search_space import SearchSpace
 from antiphon.storage.atomic import atomic_replacement
+from antiphon.storage.staging import refuse_links
 from antiphon.terminal import Say
 from antiphon.training.callback import TRIAL_VARIABLE, EpochReport
 
@@ -181,6 +182,7 @@ class Trainings:
 
 def _command(recipe: Recipe, folder: Path, slot: Slot) -> list[str]:
     """The command that trains a recipe, or resumes the run in the folder."""
+    refuse_links(folder.parent, [folder.name])
     file = folder.with_name(f"{folder.name}.toml")
     save_recipe(recipe.model_copy(update={"data": recipe.data.model_copy(update={"test": None})}), file)
     command = [sys.executable, "-m", "antiphon", "train", str(file), "--out", str(folder), "--resume"]

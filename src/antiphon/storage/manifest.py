@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from antiphon.exceptions import RunError
-from antiphon.storage.atomic import STAGED, sweep, write_atomically
+from antiphon.storage.atomic import sweep, write_atomically
 from antiphon.storage.staging import (
     Entry,
     check_format,
@@ -30,6 +30,7 @@ from antiphon.storage.staging import (
     parse_entries,
     parse_sealed,
     put_in_place,
+    refuse_all_links,
     refuse_links,
     render_sealed,
     staged_folder,
@@ -228,9 +229,8 @@ def check_new_run(folder: Path, *, force: bool) -> None:
             f"{folder}: holds a run already ({MANIFEST}), expected a new folder; antiphon train --resume continues "
             "a training, --force replaces the run, or choose another --out"
         )
-    old = _names_of_old_run(folder)
-    refuse_links(folder, [STAGED, *sorted(old)])
-    _refuse_foreign_files(folder, old)
+    refuse_all_links(folder, (*sorted(RUN_FILES), *FOLDERS))
+    _refuse_foreign_files(folder, _names_of_old_run(folder))
 
 
 def commit_new_run(folder: Path, stage: Path) -> None:
@@ -247,8 +247,9 @@ def changed_run(folder: Path, remove: Iterable[str] = ()) -> Iterator[Path]:
     """An empty folder for files that are added to the run in ``folder``, or replaced in it, at the end.
 
     Files and folders named in ``remove`` are deleted in the same change. The caller must hold the lock of the folder,
-    and an interrupted change must have been finished.
+    and have verified the run.
     """
+    recover(folder)
     with staging_folder(folder) as stage:
         yield stage
         old = read_manifest(folder)

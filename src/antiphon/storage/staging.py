@@ -144,6 +144,11 @@ def refuse_links(folder: Path, names: Iterable[str]) -> None:
                 raise RunError(f"{path}: a symbolic link, expected a file or folder of the run itself")
 
 
+def refuse_all_links(folder: Path, names: Collection[str]) -> None:
+    """Refuses a folder in which one of these names is a symbolic link, in its place or among staged files."""
+    refuse_links(folder, [*names, *(f"{STAGED}/{name}" for name in names)])
+
+
 def render_sealed(table: Mapping[str, Any]) -> str:
     """A JSON object as text, with its digest under the key ``sha256``."""
     rest = {name: value for name, value in table.items() if name != "sha256"}
@@ -203,6 +208,7 @@ def synced_files(stage: Path) -> dict[str, Path]:
     """Every file under a staging folder by its relative name, synced and with the mode of new files."""
     mode = stage.stat().st_mode & 0o666
     paths = sorted(stage.rglob("*"))
+    refuse_links(stage, [str(path.relative_to(stage)) for path in paths])
     for path in paths:
         if path.is_file() and path.stat().st_mode & 0o777 != mode:
             path.chmod(mode)
@@ -273,7 +279,7 @@ def put_in_place(
     folder: Path, files: Collection[str], folders: Collection[str] = (), removed: Collection[str] = ()
 ) -> None:
     """Moves staged files and folders into place and deletes what was removed; can be repeated from any point."""
-    refuse_links(folder, [STAGED, *files, *folders, *removed])
+    refuse_all_links(folder, [*files, *folders, *removed])
     with open_folder(folder) as root:
         if _is_there(root, STAGED):
             with parent_of(root, f"{STAGED}/any") as (staged, _):

@@ -71,18 +71,15 @@ class Callback:
 
 
 class TensorBoardLog(Callback):
-    """Writes the metrics and the learning rate of every epoch; the step of TensorBoard is the epoch."""
+    """Writes the metrics and the learning rate of every epoch; the step of TensorBoard is the epoch.
+
+    The event file is opened after the first epoch, once the run is in its place: a file that is open cannot be moved.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._writer: SummaryWriter | None = None
         self._learning_rate = 0.0
-
-    def on_train_begin(self, history: History, max_epochs: int) -> None:
-        """Opens an event file; events of epochs that are trained again are dropped."""
-        from torch.utils.tensorboard import SummaryWriter
-
-        self._writer = SummaryWriter(str(self.folder), purge_step=len(history.rows) + 1)
 
     def on_update_end(self, progress: UpdateProgress) -> None:
         """Keeps the learning rate of the last update of an epoch."""
@@ -90,13 +87,15 @@ class TensorBoardLog(Callback):
             self._learning_rate = progress.learning_rate
 
     def on_epoch_end(self, epoch: int, metrics: Mapping[str, float], model: nn.Module) -> None:
-        """Writes the metrics of an epoch."""
-        assert self._writer is not None
+        """Writes the metrics of an epoch; events of epochs that are trained again are dropped."""
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._writer = writer = self._writer or SummaryWriter(str(self.folder), purge_step=epoch)
         for name, value in metrics.items():
             if name != "epoch":
-                self._writer.add_scalar(_TAGS.get(name, name.replace("dev_", "dev/", 1)), value, epoch)
-        self._writer.add_scalar("train/learning_rate", self._learning_rate, epoch)
-        self._writer.flush()
+                writer.add_scalar(_TAGS.get(name, name.replace("dev_", "dev/", 1)), value, epoch)
+        writer.add_scalar("train/learning_rate", self._learning_rate, epoch)
+        writer.flush()
 
     def on_train_end(self) -> None:
         """Closes the event file."""

@@ -15,10 +15,10 @@ from antiphon.recipe.schema import Recipe
 from antiphon.recipe.sections import TrainSection
 from antiphon.report.plots import optional_picture, plot_training
 from antiphon.runs.build import count_parameters
-from antiphon.runs.run_folder import RunFolder, locked_folder, open_locked, publish, waiting_run
+from antiphon.runs.run_folder import RunFolder, locked_folder, publish, waiting_run
 from antiphon.storage.atomic import final_location
-from antiphon.storage.manifest import REPORTS, holds_run, seal_run
-from antiphon.storage.staging import refuse_links
+from antiphon.storage.manifest import FOLDERS, REPORTS, holds_run, recover, seal_run
+from antiphon.storage.staging import refuse_all_links
 from antiphon.terminal import Say, count_of, silent
 from antiphon.training.callback import Callback, TensorBoardLog
 from antiphon.training.checks import check_recipe, warn_about_data
@@ -65,7 +65,7 @@ def train(
         task = started.task if started is not None else _begin_on_other_ranks(recipe, run, say)
         where = local_device(choose_device(device))
         if task.settings.recipe.train.log == "tensorboard":
-            callbacks = [TensorBoardLog(run.tensorboard), *callbacks]
+            callbacks = [TensorBoardLog(RunFolder(out).tensorboard), *callbacks]
         with _own_threads_and_random_numbers(choose_threads_of(task, threads), where):
             _run_to_the_end(task, run, out, say, where, callbacks if is_rank_zero() else ())
     return RunFolder(out)
@@ -121,17 +121,21 @@ def _fit_to_minutes(task: Task, run: RunFolder, say: Say, options: _StartOptions
 
 def _resume(recipe: Recipe, out: Path, say: Say) -> _Started | None:
     """The task of the run in the folder ``out``; None if training has ended."""
-    run = open_locked(out, checkpoint=True)
-    refuse_links(out, REPORTS)  # which the end of training writes
+    run = RunFolder.open(out, checkpoint=True)
+    refuse_all_links(out, (*REPORTS, *FOLDERS))  # which training writes, and nothing has verified
     stored = with_moved_paths(run.recipe(), recipe)
     settings = settings_to_resume(stored, recipe, out)
     if run.metrics() and (settings == stored or is_shorter(settings, stored)):
+        recover(out)
         say(f"{out}: training has ended already, nothing to resume")
         return None
+    if settings != stored:
+        refuse_stopped(run)
     load_checkpoint(run.checkpoint)  # a damaged one is refused before anything is written
+    recover(out)
+    run = RunFolder(out)
     if settings == stored:
         return _Started(resume_task(stored, run, say), run)
-    refuse_stopped(run)
     task = resolved_again(resume_task(settings, run, say))
     if settings.train.max_epochs is None:
         refuse_fewer_updates(stored, task.settings.recipe, out)
