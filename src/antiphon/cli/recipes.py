@@ -20,7 +20,7 @@ def recipes(
         typer.Option(metavar="FOLDER", help="Copy the recipe NAME and its data, if any, to this folder."),
     ] = None,
 ) -> None:
-    """List the recipes and models that come with the package, or print one.
+    """List the recipes and models of the package, or print one.
 
     Any of them can be named where a command takes a recipe.
 
