@@ -35,6 +35,8 @@ def said(line):
         ("$1", "one dollar"),
         ("£3.5 million", "three point five million pounds"),
         ("€0.99", "ninety nine cents"),
+        ("$1.5bn and £25k", "one point five billion dollars and twenty five thousand pounds"),
+        ("A cat, A-level, plan A.", "A cat A. level plan A."),
         ("at 3:05 p.m.", "at three oh five p.m."),
         ("at 10:00", "at ten o'clock"),
         ("7 am", "seven a.m."),

@@ -42,7 +42,15 @@ SIGNS = _table("""
 IN_ADDRESSES = {".": "dot", "/": "slash", "-": "dash", "_": "underscore", "@": "at", ":": "colon", "?": "question mark"}
 """Signs in addresses of the web and of mail."""
 CURRENCIES = {"$": ("dollar", "cent"), "€": ("euro", "cent"), "£": ("pound", "penny"), "¥": ("yen", "")}
-SCALES = {"K": "thousand", "M": "million", "B": "billion"}
+SCALES = {
+    "K": "thousand",
+    "M": "million",
+    "B": "billion",
+    "k": "thousand",
+    "m": "million",
+    "bn": "billion",
+    "tn": "trillion",
+}
 MONTHS = [
     "january",
     "february",

@@ -40,7 +40,7 @@ Rule = tuple[re.Pattern[str], Callable[[re.Match[str]], Said]]
 _RULES: dict[str, list[Rule]] = {"digit": [], "letter": [], "sign": []}
 """The rules by the sort of first character."""
 _NUMBER = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?"
-_SCALE = r"thousand|million|billion|trillion|[KMB](?![^\W_])"
+_SCALE = r"thousand|million|billion|trillion|(?:[KMBkm]|[bt]n)(?![^\W_])"
 _NO_LETTER = r"(?![^\W\d_])"
 _UNIT = "|".join(sorted(map(re.escape, UNITS), key=len, reverse=True))
 _MONTH = "Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"
@@ -308,6 +308,12 @@ def _latin(found: re.Match[str]) -> Said:
 def _initials(found: re.Match[str]) -> Said:
     """``U.S.``: the letters."""
     return [Piece(found[0].replace(".", "").replace("’", "'"), is_spelt=True)]
+
+
+@_rule(r"A(?=-\w|\s*(?:[.,;:!?)]|$))(?!\.\w)", "letter")
+def _letter_a(found: re.Match[str]) -> Said:
+    """``A-level`` and ``plan A``: the letter, not the article."""
+    return [Piece("A", is_spelt=True)]
 
 
 @_rule(r"[IVX]+(?![\w'’.-]\w|\w)", "letter")
