@@ -23,7 +23,6 @@ NAMES = (
     "corpus_growth",
     "flat_memory",
     "serving",
-    "shards",
     "lite",
 )
 

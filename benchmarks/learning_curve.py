@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 from antiphon.report.plots import plot_curves
-from antiphon.torch_free.files import read_lines
+from antiphon.torch_free.readers import read_lines
 
 ROOT = Path(__file__).parent.parent
 SIZES = {100: (240, 4), 300: (120, 8), 1000: (50, 8)}

@@ -16,7 +16,7 @@ from optuna.trial import TrialState
 
 from antiphon.demo import __file__ as demo
 from antiphon.report.plots import plot_curves
-from antiphon.torch_free.files import read_lines
+from antiphon.torch_free.readers import read_lines
 from benchmarks.__main__ import table
 
 PAIRS = {"train": 3000, "dev": 500}

@@ -9,9 +9,18 @@ import sys
 from pathlib import Path
 
 from antiphon.exceptions import AntiphonError
-from experiments.records import RECORDS, Found, Record, append_record, format_table, read_records
+from experiments.records import (
+    RECORDS,
+    Found,
+    Record,
+    all_records,
+    append_record,
+    format_table,
+    read_records,
+    record_for,
+)
 from experiments.runner import Runner
-from experiments.table import load_table
+from experiments.table import Job, load_table
 
 
 def main() -> None:
@@ -21,7 +30,8 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder of the data sets")
     parser.add_argument("--runs", type=Path, default=Path("runs/experiments"), help="folder of the trained runs")
     parser.add_argument("--jobs", type=int, default=1, help="runs that are trained at once, with one thread each")
-    parser.add_argument("--rows", help="only rows whose name contains this text")
+    parser.add_argument("--rows", default="", help="only rows whose name contains this text, and their parts")
+    parser.add_argument("--sets", default="", help="only sets whose name contains this text")
     parser.add_argument("--records", type=Path, default=RECORDS, help="file of the records")
     parser.add_argument("--show", action="store_true", help="only print what there are records of")
     given = parser.parse_args()
@@ -39,16 +49,29 @@ def measure(given: argparse.Namespace) -> None:
     keys = [(job, job.key(runner.digests(job))) for job in table.jobs()]
     records = read_records(given.records)
     # Sets may share a run, such as the language model of all sizes: jobs with one key are one run.
-    missing = {key: job for job, key in keys if key not in records and (given.rows or "") in job.row.name}
+    rows = {row.name for row in table.row if given.rows in row.name}
+    rows |= {part for name in rows for part in (table.find(name).combine or {}).values()}
+    wanted = [(job, key) for job, key in keys if job.row.name in rows and given.sets in job.set]
+    missing = {key: job for job, key in wanted if key not in records}
     if not given.show:
         print(f"{len(missing)} of {len({key for _, key in keys})} runs to do", file=sys.stderr)
         for done, (job, record) in enumerate(runner.run_all(list(missing.values()), given.jobs), 1):
             append_record({"table": Path(given.table).name.removesuffix(".toml"), **record}, given.records)
             records[record["key"]] = record
             name = f"{job.row.name} / {job.set} / seed {job.seed}"
-            print(f"{done}/{len(missing)} {name}: {_shown(record, table.metric)}", file=sys.stderr)
+            print(f"{done}/{len(missing)} {name}: {_shown(record, table.metric[0])}", file=sys.stderr)
+        append_shared(Path(given.table).name.removesuffix(".toml"), wanted, given.records)
     print(f"{table.title}\n")
     print(format_table(table, [Found(job, records[key]) for job, key in keys if key in records]))
+
+
+def append_shared(name: str, wanted: list[tuple[Job, str]], path: Path) -> None:
+    """Records the runs that were measured for another set, with files of the same contents."""
+    records = all_records(path)
+    by_key, known = read_records(path), {(record["key"], record["set"]) for record in records}
+    for job, key in wanted:
+        if key in by_key and (key, job.set) not in known:
+            append_record(record_for(job, name, by_key[key]), path)
 
 
 def _shown(record: Record, metric: str) -> str:

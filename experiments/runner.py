@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from antiphon.exceptions import AntiphonError
-from experiments.cut_data import cut
 from experiments.made_data import make
+from experiments.prepare import cut
 from experiments.question_folds import fold
 from experiments.records import Record, commit, digest, machine
-from experiments.table import PARTS, Job
+from experiments.table import Job
 
 
 @dataclass(frozen=True)
@@ -74,10 +74,12 @@ class Runner:
     def _train(self, job: Job, out: Path) -> list[str]:
         assert job.row.recipe is not None
         files = {f"data.{role}": str(self._file(name)) for role, name in job.files.items() if role in ("train", "dev")}
-        settings = {**files, **job.settings, "train.seed": job.seed}
-        given = [word for key, value in settings.items() for word in ("--set", f"{key}={self._value(value)}")]
+        given = self._set({**files, **job.settings, "train.seed": job.seed})
         resume = ["--resume"] if (out / "manifest.json").exists() else []
         return ["train", job.row.recipe, *given, "--out", str(out), *resume]
+
+    def _set(self, settings: Mapping[str, Any]) -> list[str]:
+        return [word for key, value in settings.items() for word in ("--set", f"{key}={self._value(value)}")]
 
     def _evaluations(self, job: Job, out: Path) -> dict[str, list[str]]:
         """The commands that score a run, by question set, or one without a name."""
@@ -92,10 +94,10 @@ class Runner:
         return json.dumps(value)
 
     def _combine(self, job: Job, out: Path) -> list[list[str]]:
-        runs = [str(self.runs / part.key(self.digests(part))) for part in job.parts]
-        parts = [word for name, run in zip(PARTS, runs, strict=True) for word in (f"--{name}", run)]
-        tune = ["tune", str(out), str(self._file(job.files["dev"]))]
-        return [["combine", *parts, "--out", str(out), "--force"], tune]
+        runs = {role: str(self.runs / part.key(self.digests(part))) for role, part in job.parts.items()}
+        parts = [word for role, run in runs.items() for word in (f"--{role}", run)]
+        tune = ["tune", str(out), str(self._file(job.files["dev"])), *job.table.tune]
+        return [["combine", *parts, *self._set(job.settings), "--out", str(out), "--force"], tune]
 
     def _portable(self, command: list[str]) -> str:
         """A command as one would type it, without the folders of this machine."""

@@ -1,11 +1,12 @@
 """Tables of runs, read from TOML: which runs a table has, on which data, and what is scored.
 
 title = "..."
-metric = "accuracy"                          a metric of ``antiphon evaluate``
+metric = "accuracy"                          a metric of ``antiphon evaluate``, or a list of them: a column for each
 sets = ["ady", "gre"]                        the columns; {set} in paths and settings stands for each
+columns = { all = ["ady", "gre"] }           instead: columns that are means over sets
 seeds = [1, 2, 3]
-train = "g2p2021/{set}.train.tsv.gz"         files below the data folder, ``made/`` (``made_data.py``), ``cut/``, or
-                                             ``folds/`` (``question_folds.py``)
+train = "g2p2021/{set}.train.tsv.gz"         files below the data folder, ``made/`` (``made_data.py``), ``cut/``
+                                             (``prepare.py``), or ``folds/`` (``question_folds.py``)
 dev = "g2p2021/{set}.dev.tsv.gz"
 score = "g2p2021/{set}.dev.tsv.gz"           unset: the dev file
 
@@ -13,10 +14,12 @@ score = "g2p2021/{set}.dev.tsv.gz"           unset: the dev file
 name = "one layer"
 recipe = "g2p"
 set = { "model.layers" = 1 }
+thesis = { ady = 20.0 }                      what the thesis prints, by column
 
 [[row]]
 name = "noisy channel"
-combine = ["direct", "channel", "language model"]      rows of this table; their weights are tuned on dev
+combine = { direct = "two layers", lm = "language model" }      rows of this table; their weights are tuned on dev
+set = { "search.weights" = [0, 1, 1, 1] }                       settings of the search; a weight of 0 stays 0
 """
 
 import hashlib
@@ -24,15 +27,27 @@ import json
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from antiphon.exceptions import AntiphonError
 from antiphon.recipe.recipe_file import find_recipe, parse_toml
 
 FOLDER = Path(__file__).parent / "tables"
-PARTS = ("direct", "channel", "lm")
+Part = Literal["direct", "channel", "lm"]
+
+
+class Column(NamedTuple):
+    """A column: the mean of a metric over some sets."""
+
+    name: str
+    sets: tuple[str, ...]
+    metric: str
+
+
+def _as_tuple(given: Any) -> Any:
+    return (given,) if isinstance(given, str) else given
 
 
 class _Section(BaseModel):
@@ -40,16 +55,18 @@ class _Section(BaseModel):
 
 
 class Row(_Section):
-    """One system: a recipe with settings, or a noisy channel of three other rows."""
+    """One system: a recipe with settings, or a noisy channel of other rows."""
 
     name: str
     recipe: str | None = None
     set: dict[str, Any] = {}
-    combine: tuple[str, str, str] | None = None
+    combine: dict[Part, str] | None = None
     seeds: tuple[int, ...] | None = None
     sets: tuple[str, ...] | None = None
     train: str | None = None
     """Another training file than the table's."""
+    thesis: dict[str, float] = {}
+    """What the thesis prints for this system, by column."""
     hidden: bool = False
     """Trained because other rows need it; not shown."""
 
@@ -66,16 +83,20 @@ class Table(_Section):
     title: str
     text: str = ""
     """A paragraph for docs/results.md: data, protocol, what the table says."""
-    metric: str
+    metric: Annotated[tuple[str, ...], BeforeValidator(_as_tuple), Field(min_length=1)]
     show: Literal["value", "error", "percent"] = "value"
     """``error`` shows 100 minus the value, ``percent`` 100 times the value."""
-    sets: tuple[str, ...]
+    sets: tuple[str, ...] = ()
+    columns: dict[str, tuple[str, ...]] = {}
+    """Sets by the columns that are their means; unset: a column for each set."""
     seeds: tuple[int, ...] = (1,)
     train: str
     dev: str
     score: str | None = None
     predict: tuple[str, ...] = ()
     """Further arguments of ``antiphon evaluate``."""
+    tune: tuple[str, ...] = ()
+    """Further arguments of ``antiphon tune``."""
     questions: dict[str, tuple[str, ...]] = {}
     """Question sets that each run is scored on, by name, with further arguments; ``data:NAME`` is a file.
 
@@ -91,13 +112,48 @@ class Table(_Section):
         if repeated := {name for name in names if names.count(name) > 1}:
             raise ValueError(f"rows with the same name: {', '.join(sorted(repeated))}")
         for row in self.row:
-            if unknown := set(row.combine or ()) - set(names):
+            if unknown := set((row.combine or {}).values()) - set(names):
                 raise ValueError(f"row {row.name!r} combines rows that are not there: {', '.join(sorted(unknown))}")
+        if bool(self.sets) == bool(self.columns):
+            raise ValueError("expected either sets or columns")
         return self
 
     def shown(self, value: float) -> float:
         """A value of the metric as the table shows it."""
         return {"value": value, "error": 100 - value, "percent": 100 * value}[self.show]
+
+    @property
+    def has_average(self) -> bool:
+        """Whether the mean over all columns says anything."""
+        return len(self.metric) == 1 and len(self.sets or self.columns) > 1
+
+    @property
+    def digits(self) -> int:
+        """Digits after the point, as many as the thesis prints where it is beside."""
+        return 2 if any(row.thesis for row in self.row) else 1
+
+    def has_thesis(self, column: str) -> bool:
+        """Whether the thesis prints a figure of the column."""
+        return any(column in row.thesis for row in self.row)
+
+    @property
+    def all_sets(self) -> tuple[str, ...]:
+        """The sets of rows that have none of their own."""
+        return self.sets or tuple(dict.fromkeys(name for sets in self.columns.values() for name in sets))
+
+    def columns_of(self, row: Row) -> list[Column]:
+        """The columns of the table, for the sets that a row has."""
+        sets = {name: (name,) for name in self.sets} | self.columns
+        several = len(sets) > 1
+        return [
+            Column(
+                name if len(self.metric) == 1 else f"{name} {metric}" if several else metric,
+                members if row.sets is None else tuple(each for each in row.sets if each in (name, *members)),
+                metric,
+            )
+            for name, members in sets.items()
+            for metric in self.metric
+        ]
 
     def find(self, name: str) -> Row:
         """The row of a name."""
@@ -109,7 +165,7 @@ class Table(_Section):
             Job(self, row, name, seed)
             for row in self.row
             for seed in row.seeds or self.seeds
-            for name in row.sets or self.sets
+            for name in row.sets or self.all_sets
         ]
         return sorted(jobs, key=lambda job: (job.row.combine is not None, job.seed))
 
@@ -153,15 +209,17 @@ class Job:
         return {key: self.path(value) if isinstance(value, str) else value for key, value in self.row.set.items()}
 
     @property
-    def parts(self) -> list["Job"]:
+    def parts(self) -> dict[Part, "Job"]:
         """The runs that a noisy channel is made of."""
-        return [Job(self.table, self.table.find(name), self.set, self.seed) for name in self.row.combine or ()]
+        combine = self.row.combine or {}
+        return {role: Job(self.table, self.table.find(name), self.set, self.seed) for role, name in combine.items()}
 
     def key(self, digests: dict[str, str]) -> str:
         """Tells this run from others: what the recipe says today, settings, seed and the contents of its files."""
         recipe = self.row.recipe and parse_toml(find_recipe(self.row.recipe))
         what = [recipe, self.settings, self.seed, digests, self.table.predict]
-        what += [part.key(digests) for part in self.parts]
+        what += [part.key(digests) for part in self.parts.values()]
+        what += self.table.tune if self.row.combine else ()
         what += [self.table.questions] if self.table.questions else []
         return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:16]
 

@@ -1,7 +1,7 @@
 """Runs that tests damage on purpose."""
 
+from antiphon.storage.files import digest_file
 from antiphon.storage.manifest import FOLDERS, FORMAT, RUN_FILES, Manifest, write_manifest
-from antiphon.storage.staging import digest_file
 
 
 def seal_again(run, format=FORMAT):

@@ -16,6 +16,7 @@ from antiphon.recipe.schema import all_settings
 from tests.page.chromium import find_chromium
 
 ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src/antiphon"
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +94,14 @@ def test_the_map_names_every_folder_and_file_of_the_package():
     for path in (ROOT / "src/antiphon").iterdir():
         if not path.name.startswith("_"):
             assert f"`{path.name}{'/' if path.is_dir() else ''}`" in text, path.name
+
+
+def test_every_path_in_the_map_exists():
+    text = (ROOT / "docs/map.md").read_text(encoding="utf-8")
+    paths = set(re.findall(r"`([\w.]+/[\w./]*|\w+\.(?:py|typed))`", text))
+    missing = [path for path in sorted(paths) if not (SOURCE / path).exists() and not (ROOT / path).exists()]
+    assert len(paths) > 80
+    assert not missing
 
 
 def test_every_verb_is_in_the_readme():

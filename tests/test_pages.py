@@ -69,7 +69,7 @@ def test_every_block_says_what_it_is_and_only_figures_are_not_run_as_a_whole():
         page = Page(path)
         assert len(page.blocks) * 2 == sum(line.startswith("```") for line in page.text.splitlines()), path
         assert all(block.language for block in page.blocks), path
-        assert page.text.startswith("<!-- not run") == (path.name in {"results.md", "earlier-figures.md"}), path
+        assert page.text.startswith("<!-- not run") == (path.name == "results.md"), path
 
 
 def test_an_output_agrees_with_itself_but_for_numbers_and_a_few_lines():

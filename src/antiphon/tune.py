@@ -6,7 +6,7 @@ weights that pick equally good outputs, those that give good candidates a higher
 better.
 
 At the end the best weights are compared with the direct model alone, which includes its suffix rules: unless they are
-better on the pairs, it stays alone, with the weights 1, 0, 0, 0.
+better on the pairs, it stays alone, with the weights 1, 0, 0, 0. A direct model with the weight 0 keeps it.
 """
 
 import json
@@ -26,12 +26,11 @@ from antiphon.metrics.output_statistics import Rows, SelectionStats
 from antiphon.recipe.schema import Recipe
 from antiphon.runs.build import selection_metrics
 from antiphon.runs.run_folder import RunFolder
-from antiphon.storage.atomic import write_atomically
+from antiphon.storage.files import write_atomically
 from antiphon.terminal import Say, count_of
 from antiphon.torch_free.codec import PairCodec
-from antiphon.torch_free.files import read_lines
 from antiphon.torch_free.hypothesis import Weights
-from antiphon.torch_free.readers import Pair, Source
+from antiphon.torch_free.readers import Pair, Source, read_lines
 
 Array = NDArray[np.float64]
 
@@ -297,10 +296,14 @@ def _chosen(
     best: Weights,
     rounds: int,
 ) -> Tuning:
-    """The result, with the best of three in the model: direct model alone, weights found, weights before."""
+    """The result, with the best of three in the model: direct model alone, weights found, weights before.
+
+    Where the direct model had the weight 0, it only proposes, and does not become the whole model.
+    """
     sign = -1 if metric in LOWER_IS_BETTER else 1
     values = {weights: evaluate(weights) for weights in (_DIRECT, best, before)}
-    model.weights = max(values, key=lambda weights: sign * values[weights])
+    possible = [weights for weights in values if before.direct or weights != _DIRECT]
+    model.weights = max(possible, key=lambda weights: sign * values[weights])
     return Tuning(metric, values[_DIRECT], values[before], values[model.weights], before, model.weights, rounds)
 
 

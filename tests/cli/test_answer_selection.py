@@ -104,14 +104,10 @@ def test_errors_say_which_words_were_looked_at(antiphon, toy, attentive):
     assert [weight for _, weight in mistake["first_words"]] == pytest.approx([w for _, w in looked_at[:5]], abs=1e-4)
 
 
-def test_a_packed_ranker_ranks_as_its_folder_does(antiphon, toy, attentive, tmp_path):
-    packed = tmp_path / f"{attentive.name}.zip"
-    assert antiphon("pack", attentive, "--out", packed).status == 0
-    command = ["predict", attentive, toy / "test.tsv", "--format", "jsonl"]
-    assert antiphon("predict", packed, *command[2:]).out == antiphon(*command).out != ""
-    refused = antiphon(*command, "--out", tmp_path / "parts")
+def test_options_of_other_runs_do_not_apply_to_a_ranker(antiphon, toy, attentive):
+    refused = antiphon("predict", attentive, toy / "test.tsv", "--processes", "2")
     assert (refused.status, refused.out) == (2, "")
-    assert "--out: does not apply to a run of kind matcher" in refused.err
+    assert "--processes: does not apply to a run of kind matcher" in refused.err
 
 
 def test_in_a_terminal_the_words_looked_at_most_are_the_brightest():

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from antiphon.cli.failures import failure_of
-from antiphon.storage.atomic import scratch_name
+from antiphon.storage.files import scratch_name
 from tests.cli.test_bad_input import assert_refused, write
 from tests.sealing import seal_again
 from tests.toy import TOY, write_pairs
@@ -110,7 +110,7 @@ def test_a_run_that_cannot_be_written_is_refused_with_its_path(antiphon, tmp_pat
 
 
 def test_a_named_pipe_that_nothing_writes_into_is_refused(antiphon, toy_run, tmp_path, monkeypatch):
-    monkeypatch.setattr("antiphon.torch_free.files.WRITER_SECONDS", 0.01)
+    monkeypatch.setattr("antiphon.torch_free.readers.WRITER_SECONDS", 0.01)
     os.mkfifo(tmp_path / "pipe")
     assert_refused(antiphon("predict", toy_run, tmp_path / "pipe"), "a named pipe that nothing writes into")
     assert_refused(antiphon("evaluate", toy_run, tmp_path / "pipe"), "a named pipe that nothing writes into")

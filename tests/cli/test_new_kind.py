@@ -94,7 +94,8 @@ def test_a_kind_that_is_not_registered_is_refused_with_those_that_are(antiphon, 
 @pytest.mark.parametrize("name", KINDS)
 def test_every_entry_of_the_registry_leads_somewhere(name):
     kind = KINDS[name]
-    fields = ("interface", "network", "load", "task", "count", "check", "search", "path_search", "explain", "rank")
+    searches = ("search", "path_search", "cell_search")
+    fields = ("interface", "network", "load", "task", "count", "check", *searches, "explain", "rank")
     entries = [getattr(kind, field) for field in fields]
     assert all(callable(entry()) for entry in entries if entry is not None)
     assert kind.made_by or kind.task is not None or kind.count is not None

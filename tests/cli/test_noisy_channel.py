@@ -77,6 +77,32 @@ def test_tuning_from_bad_weights_does_not_end_below_the_direct_model(antiphon, p
     assert tuned["after"] >= accuracy(antiphon, parts / "direct", parts / "dev.tsv")
 
 
+def test_the_thesis_search_over_cells_is_a_setting_of_combined_runs(antiphon, parts, combined, tmp_path):
+    models = ["--direct", parts / "direct", "--channel", parts / "channel", "--lm", parts / "lm"]
+    cells = ["--set", "search.over=cells", "--set", "search.beam=8", "--set", "search.proposals=16"]
+    assert antiphon("combine", *models, *cells, "--out", tmp_path / "cells").status == 0
+    text = "".join(f"{word}\n" for word in words(20, seed=5)).encode()
+    printed = antiphon("predict", tmp_path / "cells", stdin=text).out
+    assert printed == antiphon("predict", combined, "--set", "search.over=cells", stdin=text).out
+    ours = antiphon("predict", combined, stdin=text).out
+    assert sum(one == other for one, other in zip(printed.splitlines(), ours.splitlines(), strict=True)) >= 15
+    refused = antiphon("predict", parts / "direct", "--set", "search.over=cells", stdin=text)
+    assert refused.status == 2
+    assert 'search.over = "cells": kind transducer has no channel model, expected a noisy channel' in refused.err
+
+
+def test_a_run_that_is_combined_of_one_that_searches_paths_searches_outputs(antiphon, parts, tmp_path):
+    shutil.copytree(parts / "direct", tmp_path / "direct")
+    recipe = (tmp_path / "direct/recipe.toml").read_text()
+    (tmp_path / "direct/recipe.toml").write_text(recipe.replace('over = "outputs"', 'over = "paths"'))
+    seal_again(tmp_path / "direct")
+    result = antiphon("combine", "--direct", tmp_path / "direct", "--lm", parts / "lm", "--out", tmp_path / "both")
+    assert result.status == 0, result.err
+    search = json.loads(antiphon("info", tmp_path / "both", "--json").out)["recipe"]["search"]
+    assert search["over"] == "outputs"
+    assert search["weights"][1] == 0
+
+
 @pytest.fixture
 def with_rules(antiphon, tmp_path):
     """A drawn direct model with suffix rules, combined with a channel model and a language model that only mislead."""

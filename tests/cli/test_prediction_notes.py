@@ -4,7 +4,7 @@ import io
 import itertools
 
 from antiphon.api import Candidate, Prediction
-from antiphon.cli.prediction_job import Progress, UnknownSymbols, count_lines
+from antiphon.cli.predict import Progress, UnknownSymbols, count_lines
 from antiphon.torch_free.codec import Chars, Normalisation, TextCodec
 from antiphon.torch_free.vocab import Vocab
 

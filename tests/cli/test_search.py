@@ -78,7 +78,6 @@ def test_values_are_drawn_from_lists_and_ranges_and_the_best_recipe_is_left(grid
     best = tomllib.loads((tmp_path / "out" / "best.toml").read_text())
     assert str(best["data"]["min_count"]) == found[0]["data.min_count"]
     assert float(found[0]["dev_accuracy"]) >= float(found[-1]["dev_accuracy"])
-    assert (tmp_path / "out" / "history.png").stat().st_size > 1000
 
 
 def test_a_trial_that_falls_behind_is_pruned_and_stays_so(grid, tmp_path):
@@ -89,7 +88,6 @@ def test_a_trial_that_falls_behind_is_pruned_and_stays_so(grid, tmp_path):
     assert [row["state"] for row in complete] == ["complete"] * 4
     assert (pruned["train.learning_rate"], pruned["state"], pruned["epochs"]) == ("1e-6", "pruned", "1")
     assert "train.learning_rate=1e-6  pruned in epoch 1, dev perplexity" in result.err
-    assert (tmp_path / "out" / "importance.png").stat().st_size > 1000
     run = tmp_path / "out" / "train.learning_rate=1e-6"
     assert (run / "last.ckpt").exists()
     assert not (run / "metrics.json").exists()

@@ -102,19 +102,6 @@ def test_other_settings_are_refused_in_a_sentence(antiphon, run, words, command,
     assert len(done.err.splitlines()) == 1
 
 
-def test_parts_of_other_settings_are_never_mixed(antiphon, run, words, tmp_path):
-    out = tmp_path / "parts"
-    assert antiphon("predict", run, words, "--out", out, "--set", "train.seed=7").status == 2
-    assert not out.exists()
-    assert antiphon("predict", run, words, "--out", out, *LENGTHS).status == 0
-    assert antiphon("predict", run, words, "--out", out, *LENGTHS[2:], *LENGTHS[:2]).status == 0
-    for given in ([], ["--set", "search.length_bias=2.5"]):
-        done = antiphon("predict", run, words, "--out", out, *given)
-        assert done.status == 2
-        assert f"{out}: parts of another --set, expected those of this command" in done.err
-    assert antiphon("join", out).out == antiphon("predict", run, words, *LENGTHS).out
-
-
 def test_models_are_loaded_with_other_settings(run):
     settings = {"search.length_bias": 2.5, "search.max_length_extra": 3}
     assert load(run, settings=settings).predict(["fade"]) == load(run, settings=LENGTHS[1::2]).predict(["fade"])

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import antiphon as package
 from antiphon.cli.stream import without_blanks
 from antiphon.exceptions import RunError
-from antiphon.torch_free.files import decode_lines
+from antiphon.torch_free.readers import decode_lines
 from tests.interrupts import hear_ctrl_c
 from tests.shared_folders import filled_once, run_command
 from tests.toy import words, write_pairs

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from antiphon.exceptions import InputError
-from antiphon.torch_free.files import MAX_LINE_BYTES, is_count, is_pipe, read_lines, read_text
+from antiphon.torch_free.readers import MAX_LINE_BYTES, is_count, is_pipe, read_lines, read_text
 
 
 def test_a_line_of_bounded_length_is_read_and_a_longer_one_named(tmp_path):

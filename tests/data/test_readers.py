@@ -6,13 +6,13 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from antiphon.exceptions import InputError
-from antiphon.torch_free.files import read_lines
 from antiphon.torch_free.readers import (
     Pair,
     Source,
     has_features,
     keep_filled,
     parse_source,
+    read_lines,
     read_pairs,
     read_targets,
     split_features,

@@ -222,6 +222,13 @@ def test_the_direct_weight_alone_gives_the_direct_models_own_beam(beam):
     assert [h[0].score for h in combined] == pytest.approx([h[0].score for h in direct])
 
 
+def test_every_output_begins_with_the_prefix():
+    model, prefix = combine(components(target_size=12), (1.0, 0.2, 0.2, 0.0)), (5, 6)
+    for outputs in search_noisy_channel(model, batch_of(sources(2, 3)), beam_settings(nbest=4, **WIDE), prefix):
+        assert outputs
+        assert all(each.tokens[:2] == prefix for each in outputs)
+
+
 @pytest.mark.parametrize("parts", [{}, COPYING, CAUSAL], ids=["plain", "copying", "causal"])
 def test_a_batch_gives_what_single_sentences_give(parts):
     model = combine(components(target_size=12, **parts), (1.0, 0.8, 0.6, 0.4))

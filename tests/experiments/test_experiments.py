@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from experiments.cut_data import cut
 from experiments.made_data import make, spell_number
 from experiments.page import PAGE, write_page
+from experiments.prepare import check_sources, cut
 from experiments.question_folds import fold
-from experiments.records import Found, find_records, format_table, read_records
+from experiments.records import Found, all_records, find_records, format_table, measured_rows, read_records
 from experiments.table import FOLDER, Table, load_table
 
 from antiphon.exceptions import AntiphonError
@@ -75,6 +75,86 @@ def test_a_run_is_measured_again_when_its_settings_change(tmp_path: Path) -> Non
     assert len({job.key({**same, "train": "3"}) for job in table.jobs()} | keys) == 8
 
 
+SEVERAL = {
+    "title": "",
+    "metric": ("rouge1", "rouge2"),
+    "columns": {"nouns": ("n.1", "n.2"), "verbs": ("v.1",)},
+    "train": "{set}",
+    "dev": "{set}",
+    "row": (
+        {"name": "each", "recipe": "toy", "thesis": {"nouns rouge1": 30.5}},
+        {"name": "joint", "recipe": "toy", "sets": ("nouns",)},
+    ),
+}
+
+
+def found_of(table: Table, **values: float) -> list[Found]:
+    """Records of jobs that measured a value of both metrics, by row and set."""
+    jobs = {f"{job.row.name} {job.set}": job for job in table.jobs()}
+    return [
+        Found(
+            jobs[name],
+            {"metrics": {metric: {"value": value} for metric in table.metric}, "cpu_seconds": 1.0, "commit": "abc"},
+        )
+        for name, value in values.items()
+    ]
+
+
+def test_columns_are_means_over_sets_with_the_thesis_beside_them() -> None:
+    table = Table.model_validate(SEVERAL)
+    shown = format_table(table, found_of(table, **{"each n.1": 20.0, "each n.2": 30.0, "joint nouns": 27.0}))
+    assert shown.splitlines() == [
+        "| system | nouns rouge1 | thesis | nouns rouge2 | verbs rouge1 | verbs rouge2 | seeds | CPU s | commit |",
+        "|---|---|---|---|---|---|---|---|---|",
+        "| each | 25.00 | 30.5 | 25.00 |  |  | 1 | 1 | abc |",
+        "| joint | 27.00 |  | 27.00 |  |  | 1 | 1 | abc |",
+    ]
+
+
+def test_a_row_without_a_whole_column_is_not_shown() -> None:
+    table = Table.model_validate(SEVERAL)
+    assert len(format_table(table, found_of(table, **{"each n.1": 20.0})).splitlines()) == 2
+    assert not measured_rows(table, found_of(table, **{"each n.1": 20.0}))
+
+
+def test_a_run_that_another_set_has_measured_with_the_same_contents_is_not_measured_again(tmp_path: Path) -> None:
+    table = TABLE.replace('sets = ["toy"]', 'sets = ["toy", "./toy"]')
+    assert measure(tmp_path, table, "--sets", "./").returncode == 0
+    done = measure(tmp_path, table)
+    assert "0 of 1 runs to do" in done.stderr
+    records = all_records(tmp_path / "records.jsonl")
+    assert [record["set"] for record in records] == ["./toy", "toy"]
+    assert len({record["key"] for record in records}) == 1
+    assert records[1]["files"]["train"]["name"] == "toy/train.tsv"
+    found = list(find_records(load_table(str(tmp_path / "table.toml")), "table", records))
+    assert [each.is_current for each in found] == [True, True]
+
+
+def test_a_combination_has_the_parts_and_settings_that_its_row_names(tmp_path: Path) -> None:
+    combination = """
+[[row]]
+name = "language model"
+recipe = "toy"
+hidden = true
+set = { "train.max_epochs" = 1, "model.kind" = "language_model", "train.dev_metric" = "perplexity" }
+
+[[row]]
+name = "direct + LM"
+combine = { direct = "one epoch", lm = "language model" }
+set = { "search.beam" = 2, "search.weights" = [1.0, 1.0, 1.0, 0.0] }
+"""
+    table = TABLE.replace("[[row]]", 'tune = ["--rounds", "1", "--nbest", "2"]\n\n[[row]]', 1) + combination
+    done = measure(tmp_path, table)
+    assert done.returncode == 0, done.stderr
+    *_, record = all_records(tmp_path / "records.jsonl")
+    combine, tune, _ = record["commands"]
+    assert "--channel" not in combine
+    assert "--set search.beam=2" in combine
+    assert tune.endswith("--rounds 1 --nbest 2")
+    assert record["recipe"]["search"]["beam"] == 2
+    assert record["recipe"]["search"]["weights"][1] == 0
+
+
 def test_averages_are_over_all_sets_or_missing() -> None:
     table = Table.model_validate(
         {
@@ -89,11 +169,15 @@ def test_averages_are_over_all_sets_or_missing() -> None:
         }
     )
     jobs = table.jobs()
-    records = [{"metrics": {"accuracy": {"value": value}}, "cpu_seconds": 10.0} for value in (90.0, 80.0, 92.0, 84.0)]
+    records = [
+        {"metrics": {"accuracy": {"value": value}}, "cpu_seconds": 10.0, "commit": "abc"}
+        for value in (90.0, 80.0, 92.0, 84.0)
+    ]
     by_set = dict(zip([(job.seed, job.set) for job in jobs], records, strict=True))
     found = [Found(job, by_set[job.seed, job.set]) for job in jobs]
-    assert "| x | 9.0 | 18.0 | **13.50** | 2 | 10 |" in format_table(table, found)
-    assert "| x | 9.0 |  |  | 2 | 10 |" in format_table(table, [each for each in found if each.job.set == "a"])
+    assert all(line.count("|") == 8 for line in format_table(table, found).splitlines())
+    assert "| x | 9.0 | 18.0 | **13.50** | 2 | 10 | abc |" in format_table(table, found)
+    assert "| x | 9.0 |  |  | 2 | 10 | abc |" in format_table(table, [each for each in found if each.job.set == "a"])
 
 
 def test_a_figure_whose_recipe_has_changed_since_is_marked(tmp_path: Path) -> None:
@@ -164,6 +248,51 @@ def test_pairs_and_forms_of_one_tag_are_cut_without_held_out_lemmas(tmp_path: Pa
     assert sorted(found) == [f"{lemma}g" for lemma in lemmas[1:]]
     with pytest.raises(AntiphonError, match=r"not cut here, expected a name such as cut/de-N\.GP\.300\.train\.tsv"):
         cut("cut/de-N.XP.3.train.tsv", tmp_path, tmp_path / "cut")
+
+
+def write_rows(path: Path, rows: list[str]) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(gzip.compress("".join(f"{row}\n" for row in rows).encode()))
+
+
+def test_a_set_without_test_pairs_is_held_out_lemma_by_lemma_and_tags_have_numbers(tmp_path: Path) -> None:
+    rows = [f"w{n}\tw{n}{tag}\ttag={tag}" for n in range(5) for tag in "ba"]
+    for part in ("train", "dev"):
+        write_rows(tmp_path / f"inflection/nl-V.{part}.tsv.gz", rows)
+    parts = {
+        name: cut(f"cut/nl-V.{name}.tsv", tmp_path, tmp_path / "cut").read_text().splitlines()
+        for name in ("train", "t1.train", "t1.dev", "t2.test")
+    }
+    assert parts["train"] == rows
+    assert parts["t1.train"] == [f"w{n}\tw{n}a" for n in range(5)]
+    assert parts["t1.dev"] == ["w0\tw0a", "w2\tw2a", "w4\tw4a"]
+    assert parts["t2.test"] == ["w1\tw1b", "w3\tw3b"]
+    for name in ("cut/nl-V.t3.train.tsv", "cut/nl-V", "cut/mixed.train.tsv"):
+        with pytest.raises(AntiphonError, match="not cut here"):
+            cut(name, tmp_path, tmp_path / "cut")
+
+
+def test_parts_of_texts_share_no_pair(tmp_path: Path) -> None:
+    for part in ("train", "dev"):
+        write_rows(tmp_path / f"zh-en/mixed.{part}.tsv.gz", [f"{part} {n}\tenglish {n}\tnews" for n in range(1500)])
+    few, more, others, dev, test = (
+        cut(f"cut/mixed.{name}", tmp_path, tmp_path / "cut").read_text().splitlines()
+        for name in ("10.train.tsv", "20.train.tsv", "10.targets.txt", "dev.tsv", "test.tsv")
+    )
+    assert few == more[:10]
+    assert len(others) == 1490
+    assert not {line.split("\t")[1] for line in few} & set(others)
+    assert (len(dev), len(test)) == (1000, 500)
+    assert not set(dev) & set(test)
+    assert all(line.count("\t") == 1 for line in [*few, *dev])
+
+
+def test_public_files_are_compared_with_those_that_were_measured(tmp_path: Path) -> None:
+    write_rows(tmp_path / "inflection/de-N.dev.tsv.gz", ["other"])
+    lines = {line.partition(": ")[0]: line for line in check_sources(tmp_path)}
+    assert ": another file (" in lines["inflection/de-N.dev.tsv.gz"]
+    assert ": missing (" in lines["zh-en/mixed.train.tsv.gz"]
+    assert "News Commentary" in lines["zh-en/mixed.train.tsv.gz"]
 
 
 def test_sets_share_a_run_of_the_same_files_and_a_language_model_has_no_accuracy(tmp_path: Path) -> None:

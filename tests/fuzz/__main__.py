@@ -50,7 +50,7 @@ def parse() -> argparse.Namespace:
 def prepare(template: Path) -> None:
     """Makes the sandbox, and keeps cases from waiting, drawing, or starting other processes."""
     import antiphon.settings_search.search
-    import antiphon.torch_free.files
+    import antiphon.torch_free.readers
     import antiphon.training.fit
     from antiphon.exceptions import RunError
     from tests.fuzz import sandbox
@@ -64,7 +64,7 @@ def prepare(template: Path) -> None:
     antiphon.training.fit.plot_training = lambda *arguments: arguments[-1].write_bytes(b"")
     os.chdir(template)
     sandbox.build(template)
-    antiphon.torch_free.files.WRITER_SECONDS = 0.05
+    antiphon.torch_free.readers.WRITER_SECONDS = 0.05
     antiphon.settings_search.search.SettingsSearch.joined = no_grid
 
 

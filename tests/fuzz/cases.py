@@ -64,9 +64,7 @@ OPTIONS = {
         "--storage",
     ),
     "info": ("--json",),
-    "pack": ("--out", "--force"),
-    "export": ("--out", "--int8", "--force"),
-    "join": ("--out", "--force"),
+    "export": ("--out", "--int8"),
     "recipes": ("--copy",),
 }
 FLAGS = (
@@ -160,9 +158,7 @@ COMMANDS = (
     "grid recipe.toml --grid train.seed=1,2",
     "info direct",
     "info noisy --json",
-    "pack noisy --out out",
     "export direct --out out",
-    "join direct",
     "recipes",
     "recipes toy",
     "recipes toy --copy out",

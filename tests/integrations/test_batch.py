@@ -12,7 +12,6 @@ import pytest
 import antiphon as package
 from antiphon.exceptions import InputError, RunError
 from antiphon.integrations.batch import Predictor
-from antiphon.runs.copies import pack_run
 from tests.toy import words
 
 WORDS = [*words(20, seed=3), "", *words(20, seed=4)]
@@ -128,11 +127,10 @@ def test_a_run_is_loaded_once_in_a_process(toy_run, monkeypatch):
     assert len(loads) == 1
 
 
-def test_a_packed_run_is_the_same_run(toy_run, tmp_path):
-    pack_run(toy_run, tmp_path / "toy.zip")
-    packed = Predictor(tmp_path / "toy.zip")
-    assert packed.digest == Predictor(toy_run).digest
-    assert list(packed({"source": ["badu"]})["prediction"]) == ["baaduun"]
+def test_a_copy_is_the_same_run(toy_run, tmp_path):
+    copy = Predictor(shutil.copytree(toy_run, tmp_path / "copy"))
+    assert copy.digest == Predictor(toy_run).digest
+    assert list(copy({"source": ["badu"]})["prediction"]) == ["baaduun"]
 
 
 def test_a_run_that_was_replaced_since_the_job_started_is_refused(toy_run, tmp_path):

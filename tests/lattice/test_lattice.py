@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from jaxtyping import config as shape_checks
 
 from antiphon.lattice import best_path, log_marginal, posteriors, sample_alignments
-from antiphon.lattice.moves import from_diagonals, to_diagonals
+from antiphon.lattice.paths import from_diagonals, to_diagonals
 from antiphon.lite.graphs import best_path as best_path_of_lite
 from tests.lattice.every_path import every_path, listed_best, listed_log_marginal, path_score, thesis_log_marginal
 

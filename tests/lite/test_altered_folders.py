@@ -15,8 +15,8 @@ from onnx import helper, numpy_helper
 from antiphon import lite
 from antiphon.exceptions import AntiphonError, RunError
 from antiphon.export.exported_run import export_run
-from antiphon.runs.combined_runs import combine_runs, ensemble_runs
-from antiphon.storage.staging import digest_file, parse_sealed, render_sealed
+from antiphon.runs.combined_runs import ensemble_runs
+from antiphon.storage.files import digest_file, parse_sealed, render_sealed
 from tests.lite.drawn_runs import inputs, write_run
 
 ALONE = [
@@ -31,7 +31,7 @@ ALONE = [
     "language_model",
     "suffix_rule",
 ]
-COMBINED = {"ensemble": "unidirectional", "noisy_channel": "unidirectional"}
+COMBINED = {"ensemble": "unidirectional"}
 """Runs made of others, and the run whose inputs they read."""
 VALUES = (None, True, False, -1, 0, 1, 3, 2**70, 0.5, -1e300, float("nan"), float("inf"), "", "x", "../x", "a\nb\0")
 CONTAINERS = ([], {}, [1], ["x"], [[1.0]], {"x": 1})
@@ -44,11 +44,7 @@ def exported(tmp_path_factory):
     """An exported folder of every structure."""
     folder = tmp_path_factory.mktemp("exported")
     runs = {name: write_run(folder / "runs" / name, name) for name in [*ALONE, "attention"]}
-    channel = write_run(folder / "runs/channel", "unidirectional", swap=True, seed=1)
     ensemble_runs([runs["unidirectional"], runs["attention"]], folder / "runs/ensemble", "logs", force=False)
-    combine_runs(
-        runs["unidirectional"], channel, runs["language_model"], folder / "runs/noisy_channel", {}, force=False
-    )
     for name in [*ALONE, *COMBINED]:
         export_run(folder / "runs" / name, folder / name)
     return folder
@@ -175,7 +171,7 @@ def test_a_folder_sealed_again_answers_as_before(exported, tmp_path):
         (
             ("network", "structure"),
             "loop",
-            'network.structure is "loop", not one of rules, steps, channel, ensemble',
+            'network.structure is "loop", not one of rules, steps',
         ),
         (("network", "copies_unknown"), 1, "network.copies_unknown is 1, not true or false"),
     ],

@@ -8,15 +8,12 @@ import pytest
 
 from antiphon import lite
 from antiphon.exceptions import InputError, RunError
-from antiphon.export import exported_run, replacement
+from antiphon.export import exported_run
 from antiphon.export.exported_run import export_run
-from antiphon.export.replacement import replaced_export
-from antiphon.lite import folder as exported_folder
-from antiphon.lite.folder import FORMAT, ExportedFolder
+from antiphon.lite.folder import FORMAT
 from antiphon.recipe.schema import Recipe
-from antiphon.runs.combined_runs import ensemble_runs
 from antiphon.runs.run_folder import RunFolder
-from antiphon.storage.staging import digest_file, parse_sealed, render_sealed
+from antiphon.storage.files import digest_file, parse_sealed, render_sealed
 from tests.lite.drawn_runs import TEXTS, inputs, write_run
 from tests.sealing import seal_again
 
@@ -34,16 +31,6 @@ def made(tmp_path_factory):
 def exported(made, tmp_path):
     """A copy of an exported folder, to be damaged."""
     return shutil.copytree(made[1], tmp_path / "lite")
-
-
-def ensemble_of(run, folder):
-    """An ensemble of a run with itself: an exported folder with parts."""
-    ensemble_runs([run, run], folder, "probabilities", force=False)
-    return folder
-
-
-def interrupt(*_):
-    raise KeyboardInterrupt
 
 
 def files_under(folder):
@@ -66,99 +53,25 @@ def test_the_command_writes_a_folder_that_can_move(antiphon, made, tmp_path):
     assert str(tmp_path) not in (tmp_path / "moved/lite.json").read_text()
 
 
-def test_an_exported_folder_is_replaced_only_with_force(antiphon, made, exported):
-    done = antiphon("export", made[0], "--out", exported)
-    assert done.status == 2
-    assert "holds an exported run already, use --force to replace it, or another --out" in done.err
-    (exported / "step.onnx").write_bytes(b"damaged")
-    assert antiphon("export", made[0], "--out", exported, "--force").status == 0
-    assert lite.load(exported).predict(["fade"])[0].text
-    assert [path.name for path in exported.parent.iterdir()] == ["lite"]
-
-
-def test_a_replacement_that_was_interrupted_after_its_commit_is_read_and_finished(made, exported, monkeypatch):
-    other = ensemble_of(made[0], exported.with_name("other"))
-    with monkeypatch.context() as patched:
-        patched.setattr(replacement, "put_in_place", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            export_run(other, exported, force=True)
-    export_run(other, exported.with_name("whole"))
-    expected = lite.load(exported.with_name("whole")).predict(TEXTS)
-    assert lite.load(exported).predict(TEXTS) == expected
-    with pytest.raises(RunError, match="holds an exported run already"):
-        export_run(made[0], exported)
-    assert lite.load(exported).predict(TEXTS) == expected
-    export_run(other, exported, force=True)
-    assert files_under(exported) == files_under(exported.with_name("whole"))
-
-
-def test_a_folder_that_is_replaced_while_it_is_read_is_read_again(made, exported, monkeypatch):
-    other = ensemble_of(made[0], exported.with_name("other"))
-    export_run(other, exported.with_name("new"))
-    expected = lite.load(exported.with_name("new")).predict(TEXTS)
-    calls = 0
-
-    def replacing_before(find):
-        def replace_then_find(*arguments):
-            nonlocal calls
-            calls += 1
-            if calls == moment:
-                with replaced_export(exported, force=True) as stage:
-                    shutil.copytree(exported.with_name("new"), stage, dirs_exist_ok=True)
-            return find(*arguments)
-
-        return replace_then_find
-
-    monkeypatch.setattr(ExportedFolder, "file", replacing_before(ExportedFolder.file))
-    monkeypatch.setattr(exported_folder, "digest_listed", replacing_before(exported_folder.digest_listed))
-    for moment in range(1, 10):
-        calls = 0
-        assert lite.load(exported).predict(TEXTS) == expected
-        assert calls > moment
-        shutil.rmtree(exported)
-        shutil.copytree(made[1], exported)
-
-
-def test_force_replaces_the_exported_run_and_nothing_else(made, exported):
-    ensemble = ensemble_of(made[0], exported.with_name("other"))
-    (exported / "README").write_text("mine")
-    export_run(ensemble, exported, force=True)
-    assert (exported / "README").read_text() == "mine"
-    assert {"member-1", "member-2"} < {path.name for path in exported.iterdir()}
-    (exported / "step.onnx").write_text("mine")
-    with pytest.raises(RunError, match=r"step\.onnx: in the way of the exported run, and not listed in .*lite\.json"):
-        export_run(made[0], exported, force=True)
-    assert (exported / "step.onnx").read_text() == "mine"
-    (exported / "step.onnx").unlink()
-    export_run(made[0], exported, force=True)
-    (exported / "README").unlink()
-    assert files_under(exported) == files_under(made[1])
-
-
-def test_an_exported_run_with_damaged_settings_is_replaced(made, exported):
-    (exported / "lite.json").write_text("damaged")
-    export_run(made[0], exported, force=True)
-    assert files_under(exported) == files_under(made[1])
-
-
-def test_a_run_folder_is_never_replaced_by_an_exported_run(made, tmp_path):
-    run = shutil.copytree(made[0], tmp_path / "run")
-    (run / "lite.json").write_text("{}")
-    before = files_under(run)
-    with pytest.raises(RunError, match="holds other files already"):
-        export_run(made[0], run, force=True)
-    assert files_under(run) == before
-
-
-def test_other_files_are_never_replaced(antiphon, made, tmp_path):
+def test_whatever_is_there_already_is_never_replaced(antiphon, made, exported, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/thesis.txt").write_text("precious")
     (tmp_path / "file").write_text("precious")
-    for out, message in (("mine", "holds other files already"), ("file", "not a folder, expected a new name")):
-        done = antiphon("export", made[0], "--out", tmp_path / out, "--force")
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    run = shutil.copytree(made[0], tmp_path / "run")
+    before = files_under(tmp_path)
+    for out in (tmp_path / "mine", tmp_path / "file", tmp_path / "link", exported, run):
+        done = antiphon("export", made[0], "--out", out)
         assert done.status == 2
-        assert message in done.err
-    assert (tmp_path / "mine/thesis.txt").read_text() == (tmp_path / "file").read_text() == "precious"
+        assert f"{out}: exists already, expected the name of a new folder; remove it, or choose another" in done.err
+    assert files_under(tmp_path) == before
+    assert (tmp_path / "link").is_symlink()
+
+
+def test_an_empty_folder_may_be_there_already(antiphon, made, tmp_path):
+    (tmp_path / "lite").mkdir()
+    assert antiphon("export", made[0], "--out", tmp_path / "lite").status == 0
+    assert files_under(tmp_path / "lite") == files_under(made[1])
 
 
 def test_a_run_is_not_exported_into_itself(antiphon, made):
@@ -168,17 +81,29 @@ def test_a_run_is_not_exported_into_itself(antiphon, made):
         assert "in the run itself, expected another --out" in done.err
 
 
-def test_nothing_is_left_behind_if_writing_fails(made, exported, monkeypatch):
+def test_nothing_is_left_behind_if_writing_fails(made, tmp_path, monkeypatch):
     def fail(*_):
         raise OSError(28, "No space left on device")
 
-    before = {path.name: path.read_bytes() for path in exported.iterdir()}
     monkeypatch.setattr(exported_run, "write_settings", fail)
-    for out in (exported, exported.with_name("new")):
+    for out in (tmp_path / "lite", tmp_path / "new/lite"):
         with pytest.raises(OSError, match="No space left"):
-            export_run(made[0], out, force=True)
-    assert {path.name: path.read_bytes() for path in exported.iterdir()} == before
-    assert [path.name for path in exported.parent.iterdir()] == ["lite"]
+            export_run(made[0], out)
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_folder_appears_as_a_whole(made, tmp_path, monkeypatch):
+    def interrupt(*_):
+        assert not (tmp_path / "lite").exists()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(exported_run, "synced_files", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            export_run(made[0], tmp_path / "lite")
+    assert not [*tmp_path.iterdir()]
+    export_run(made[0], tmp_path / "lite")
+    assert files_under(tmp_path) == {f"lite/{name}": content for name, content in files_under(made[1]).items()}
 
 
 @pytest.mark.parametrize(

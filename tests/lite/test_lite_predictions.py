@@ -1,13 +1,11 @@
 """The same outputs as PyTorch, for every kind."""
 
-import math
-
 import pytest
 
 import antiphon as package
 from antiphon import lite
 from antiphon.export.exported_run import export_run
-from antiphon.runs.combined_runs import combine_runs, ensemble_runs
+from antiphon.runs.combined_runs import ensemble_runs
 from tests.lite.drawn_runs import PREDICTING, TEXTS, inputs, write_run
 
 CLOSE = 1e-4
@@ -104,52 +102,3 @@ def test_an_ensemble_of_networks_that_copy_words_is_that_of_pytorch(tmp_path):
     theirs, ours = exported(tmp_path / "all")
     sentences = inputs("copied_words")
     assert_same(ours.predict(sentences, nbest=3), theirs.predict(sentences, nbest=3))
-
-
-@pytest.fixture(scope="module")
-def parts(tmp_path_factory):
-    """The models of a noisy channel."""
-    folder = tmp_path_factory.mktemp("parts")
-    return {
-        "direct": write_run(folder / "direct", "transducer"),
-        "channel": write_run(folder / "channel", "unidirectional", swap=True, seed=1),
-        "lm": write_run(folder / "lm", "language_model", seed=2),
-    }
-
-
-@pytest.mark.parametrize(
-    ("weights", "missing", "reading"),
-    [
-        ((1.0, 0.7, 0.4, 0.5), None, "last"),
-        ((0.0, 1.0, 1.0, 0.0), "lm", "anywhere"),
-        ((1.0, -0.5, 1.0, 0.0), "channel", "last"),
-    ],
-)
-def test_noisy_channels_are_those_of_pytorch(parts, tmp_path, weights, missing, reading):
-    given = [None if name == missing else run for name, run in parts.items()]
-    search = {"weights": weights, "proposals": 8, "channel_prefix": reading}
-    combine_runs(*given, tmp_path / "all", search, force=False)
-    theirs, ours = exported(tmp_path / "all")
-    assert_same(ours.predict(TEXTS[:5], nbest=3), theirs.predict(TEXTS[:5], nbest=3))
-
-
-@pytest.mark.parametrize("weights", [(1.0, 0.7, 0.4, 0.5), (0.0, 0.0, 1.0, 0.5), (1.0, 0.0, 0.0, 0.0)])
-def test_suffix_rules_of_the_direct_model_are_a_part_of_a_noisy_channel(tmp_path, weights):
-    direct = write_run(tmp_path / "direct", "rules_beside")
-    channel = write_run(tmp_path / "channel", "inflection", swap=True, seed=1)
-    language = write_run(tmp_path / "lm", "language_model", seed=2, target_tokens="chars")
-    combine_runs(direct, channel, language, tmp_path / "all", {"weights": weights, "proposals": 8}, force=False)
-    theirs, ours = exported(tmp_path / "all")
-    found = theirs.predict(inputs("rules_beside"), nbest=3)
-    assert_same(ours.predict(inputs("rules_beside"), nbest=3), found)
-    fade = next(prediction for prediction in found if prediction.source == "fade")
-    assert fade.nbest[0].parts[0] >= math.log(0.3) or weights[0] == 0  # what its rules say has their weight at least
-
-
-def test_every_output_of_a_noisy_channel_begins_with_the_prefix(parts, tmp_path):
-    search = {"weights": (1.0, 0.2, 0.2, 0.0), "proposals": 8}
-    combine_runs(*parts.values(), tmp_path / "all", search, force=False)
-    theirs, ours = exported(tmp_path / "all")
-    forced = theirs.predict(TEXTS[:4], nbest=8, prefix=["K", "A"])
-    assert all(each.tokens[:2] == ("K", "A") for prediction in forced for each in prediction.nbest)
-    assert_same(ours.predict(TEXTS[:4], nbest=8, prefix=["K", "A"]), forced)

@@ -75,15 +75,16 @@ def test_a_bidirectional_run_cannot_stream(models):
         models["transducer"][1].stream()
 
 
-def test_a_noisy_channel_does_not_stream_without_pytorch(tmp_path):
+def test_a_noisy_channel_streams_only_with_pytorch(tmp_path):
     runs = [
         write_run(tmp_path / "direct", "unidirectional"),
         write_run(tmp_path / "channel", "unidirectional", swap=True, seed=1),
         write_run(tmp_path / "lm", "language_model", seed=2),
     ]
     combine_runs(*runs, tmp_path / "all", {}, force=False)
-    export_run(tmp_path / "all", tmp_path / "lite")
-    model = lite.load(tmp_path / "lite")
-    with pytest.raises(RunError, match="of kind noisy_channel cannot stream without PyTorch, expected a transducer"):
-        model.stream()
+    with pytest.raises(RunError, match=r"noisy_channel cannot be exported, expected a single .* model in .*/direct"):
+        export_run(tmp_path / "all", tmp_path / "lite")
+    assert not (tmp_path / "lite").exists()
+    export_run(tmp_path / "all/direct", tmp_path / "lite")
+    assert lite.load(tmp_path / "lite").stream().read("abc") is not None
     assert package.load(tmp_path / "all", device="cpu").stream().read("abc") is not None

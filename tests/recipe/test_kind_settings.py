@@ -35,7 +35,7 @@ def arguments_of(model):
 
 
 def settings_in(kind):
-    return set(KINDS[kind].section.model_fields) - {"kind"}
+    return set(KINDS[kind].section.model_fields) - {"kind", "right_to_left"}  # these two decide which network is built
 
 
 def test_every_mark_of_the_kinds_that_have_a_setting_is_found():

@@ -152,8 +152,8 @@ def test_symbols_without_a_glyph_are_one_note_and_none_where_text_stays_text(tmp
 
 
 def test_a_picture_is_drawn_where_the_variable_names_no_backend(tmp_path):
-    program = "import sys, pathlib; from antiphon.report.plots import plot_bars as plot; "
-    program += "plot({'a': 0.5}, 'x', pathlib.Path(sys.argv[1]))"
+    program = "import sys, pathlib; from antiphon.report.plots import plot_alignment as plot; "
+    program += "plot(['a'], ['b'], [0], None, pathlib.Path(sys.argv[1]))"
     command = [sys.executable, "-c", program, tmp_path / "x.png"]
     subprocess.run(command, check=True, env=os.environ | {"MPLBACKEND": "nonsense"})
     assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")

@@ -12,7 +12,7 @@ from antiphon.recipe.recipe_file import find_recipe
 from antiphon.settings_search import search as search_module
 from antiphon.settings_search.search import SearchOptions, SettingsSearch
 from antiphon.settings_search.search_space import parse_space
-from antiphon.settings_search.trials import importances, results_of
+from antiphon.settings_search.trials import results_of
 from antiphon.training.callback import EpochReport
 from tests.settings_search.databases import silence
 
@@ -166,16 +166,6 @@ def test_tpe_draws_where_good_values_were(join):
     drawn = complete_all(search, lambda params: 1 + (params["model.dropout"] - 0.3) ** 2)
     distances = [abs(params["model.dropout"] - 0.3) for params in drawn]
     assert median(distances[-20:]) < median(distances[:10]) / 2
-    shares = importances(search)
-    assert shares["model.dropout"] > 0.8 > shares["train.ema_decay"]
-
-
-@pytest.mark.filterwarnings("error:.*importances")
-def test_nothing_is_said_of_settings_where_most_trials_are_equally_bad(join):
-    values = iter([1.0, 0.0, 0.0])
-    search = join(RANGES, ["train.dev_metric=accuracy"], sampler="random", trials=3)
-    complete_all(search, lambda params: next(values))
-    assert importances(search) == {}
 
 
 def test_a_trial_that_falls_behind_the_median_is_pruned(join):

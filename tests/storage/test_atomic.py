@@ -8,17 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from antiphon.data.part_files import PartFolder
 from antiphon.exceptions import RunError
-from antiphon.storage.atomic import (
-    atomic_replacement,
-    locked,
-    new_scratch_folder,
-    scratch_name,
-    sweep,
-    write_atomically,
-)
-from antiphon.storage.staging import staging_folder
+from antiphon.storage.files import atomic_replacement, locked, new_scratch_folder, scratch_name, sweep, write_atomically
+from antiphon.storage.manifest import staging_folder
 from tests.subprocesses import run_python
 
 
@@ -60,11 +52,10 @@ def fill_disk(path):
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def test_a_full_disk_under_a_part_of_predictions_names_the_part(tmp_path):
-    parts = PartFolder(tmp_path, 1, 1, 1, "txt", True, {})
-    with pytest.raises(OSError, match="No space") as caught, parts.writing(0):
+def test_a_full_disk_under_a_new_file_names_the_file(tmp_path):
+    with pytest.raises(OSError, match="No space") as caught, atomic_replacement(tmp_path / "file"):
         raise OSError(errno.ENOSPC, "No space left on device")
-    assert caught.value.filename == str(parts.file(0))
+    assert caught.value.filename == str(tmp_path / "file")
     assert not list(tmp_path.iterdir())
 
 
@@ -155,7 +146,7 @@ def test_sweeping_never_removes_a_folder_that_another_process_has_just_made(tmp_
     program = """
 import sys
 from pathlib import Path
-from antiphon.storage.atomic import new_scratch_folder, remove_tree, sweep
+from antiphon.storage.files import new_scratch_folder, remove_tree, sweep
 for _ in range(2000):
     folder = new_scratch_folder(Path(sys.argv[1]))
     sweep(folder.parent)
@@ -178,8 +169,8 @@ def test_the_lock_of_a_killed_process_does_not_block(tmp_path):
     program = """
 import os, sys
 from pathlib import Path
-from antiphon.storage.atomic import locked
-from antiphon.storage.staging import staging_folder
+from antiphon.storage.files import locked
+from antiphon.storage.manifest import staging_folder
 if os.fork() == 0:
     with locked(Path(sys.argv[1])):
         os.kill(os.getpid(), 9)

@@ -9,8 +9,7 @@ import pytest
 
 from antiphon import lite
 from antiphon.exceptions import RunError
-from antiphon.storage.atomic import STAGED, scratch_name
-from antiphon.storage.staging import digest_file, render_sealed
+from antiphon.storage.files import STAGED, digest_file, render_sealed, scratch_name
 from tests.campaign.crashes import fingerprint
 
 OLD_NAME = ".antiphon-0123456789abcdef"
@@ -56,7 +55,6 @@ def test_a_run_whose_staging_folder_is_a_link_changes_nothing_anywhere(antiphon,
         ["tune", run, toy_run.parent / "dev.tsv"],
         ["export", toy_run, "--out", run],
         ["export", run, "--out", tmp_path / "lite"],
-        ["pack", run, "--out", tmp_path / "run.zip"],
         ["predict", run],
         ["info", run],
     ):
@@ -66,35 +64,18 @@ def test_a_run_whose_staging_folder_is_a_link_changes_nothing_anywhere(antiphon,
 
 
 @pytest.mark.parametrize("staged", STAGED_NAMES)
-def test_an_exported_run_whose_staging_folder_is_a_link_changes_nothing_anywhere(
+def test_an_exported_run_that_speaks_of_a_staging_folder_is_refused_and_nothing_changes(
     antiphon, toy_run, exported, tmp_path, staged
 ):
     elsewhere, folder = tmp_path / "elsewhere", shutil.copytree(exported, tmp_path / "lite")
     elsewhere.mkdir()
     make_hostile(folder, "lite.json", elsewhere, staged)
     before = fingerprint(tmp_path)
-    for force in ([], ["--force"]):
-        result = antiphon("export", toy_run, "--out", folder, *force)
-        assert (result.status, result.err.count("\n")) == (2, 1)
-        assert fingerprint(tmp_path) == before
-    with pytest.raises(RunError, match="a symbolic link"):
-        lite.load(folder)
-    assert fingerprint(tmp_path) == before
-
-
-@pytest.mark.parametrize("name", ["rules.tsv", "direct", "lm/start.onnx", STAGED])
-@pytest.mark.parametrize("target", ["elsewhere", "nothing"])
-def test_a_link_that_an_exported_run_does_not_list_is_refused_before_it_is_replaced(
-    antiphon, toy_run, exported, tmp_path, name, target
-):
-    folder = shutil.copytree(exported, tmp_path / "lite")
-    (tmp_path / "elsewhere").mkdir()
-    (folder / name).parent.mkdir(exist_ok=True)
-    (folder / name).symlink_to(tmp_path / target)
-    before = fingerprint(tmp_path)
-    result = antiphon("export", toy_run, "--out", folder, "--force")
+    result = antiphon("export", toy_run, "--out", folder)
     assert (result.status, result.err.count("\n")) == (2, 1)
-    assert "a symbolic link" in result.err
+    assert fingerprint(tmp_path) == before
+    with pytest.raises(RunError, match="is not a setting"):
+        lite.load(folder)
     assert fingerprint(tmp_path) == before
 
 
@@ -105,7 +86,6 @@ def test_a_link_in_place_of_a_removed_file_is_not_read_and_its_target_keeps_its_
     reseal(run / "manifest.json", removed=["rules.tsv"])
     (run / "rules.tsv").symlink_to(mine)
     for command in (
-        ["pack", run, "--out", tmp_path / "packed"],
         ["combine", "--direct", run, "--out", tmp_path / "noisy"],
         ["ensemble", run, toy_run, "--out", tmp_path / "ensemble"],
         ["export", run, "--out", tmp_path / "lite"],
@@ -136,24 +116,20 @@ def test_a_link_in_a_run_is_refused_before_it_is_replaced_or_continued(antiphon,
         assert fingerprint(tmp_path) == before, command
 
 
-def test_without_force_an_interrupted_change_is_not_even_finished(antiphon, toy_run, exported, tmp_path):
-    run, folder = shutil.copytree(toy_run, tmp_path / "run"), shutil.copytree(exported, tmp_path / "lite")
-    for place, index in ((run, "manifest.json"), (folder, "lite.json")):
-        (place / STAGED).mkdir()
-        (place / "source.vocab").rename(place / STAGED / "source.vocab")
-        reseal(place / index, removed=[])
+def test_without_force_an_interrupted_change_is_not_even_finished(antiphon, toy_run, tmp_path):
+    run = shutil.copytree(toy_run, tmp_path / "run")
+    (run / STAGED).mkdir()
+    (run / "source.vocab").rename(run / STAGED / "source.vocab")
+    reseal(run / "manifest.json", removed=[])
     before = fingerprint(tmp_path)
     for refused in (
         ["train", "toy", "--out", run],
         ["train", "toy", "--out", run, "--resume", "--set", "train.seed=5"],
         ["tune", run, toy_run.parent / "dev.tsv"],
-        ["export", toy_run, "--out", folder],
     ):
         assert antiphon(*refused).status == 2, refused
     assert antiphon("predict", run, stdin=b"badu\n").status == 0
     assert fingerprint(tmp_path) == before
-    assert antiphon("export", toy_run, "--out", folder, "--force").status == 0
-    assert not (folder / STAGED).exists()
 
 
 @pytest.mark.parametrize(
@@ -175,25 +151,21 @@ def test_odd_lists_of_files_are_one_sentence(antiphon, toy_run, exported, tmp_pa
         lite.load(folder)
 
 
-@pytest.mark.parametrize("listed", ["files", "removed"])
-def test_an_exported_run_that_names_files_elsewhere_is_refused_and_they_stay(
-    antiphon, toy_run, exported, tmp_path, listed
-):
+def test_an_exported_run_that_names_files_elsewhere_is_refused_and_they_stay(antiphon, toy_run, exported, tmp_path):
     folder, mine = shutil.copytree(exported, tmp_path / "lite"), tmp_path / "mine"
     mine.write_text("mine")
     for name in ("../mine", str(mine)):
         files = json.loads((exported / "lite.json").read_text())["files"]
-        entry = {name: asdict(digest_file(mine))}
-        reseal(folder / "lite.json", **{"removed": [name]} if listed == "removed" else {"files": files | entry})
+        reseal(folder / "lite.json", files=files | {name: asdict(digest_file(mine))})
         with pytest.raises(RunError, match="it names"):
             lite.load(folder)
-        assert antiphon("export", toy_run, "--out", folder, "--force").status == 0
+        assert antiphon("export", toy_run, "--out", folder).status == 2
         assert mine.read_text() == "mine"
 
 
 def test_a_loop_of_links_as_out_is_one_sentence(antiphon, toy_run, tmp_path):
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    for command in (["train", "toy"], ["export", toy_run], ["pack", toy_run], ["predict", toy_run, __file__]):
+    for command in (["train", "toy"], ["export", toy_run]):
         result = antiphon(*command, "--out", tmp_path / "loop")
         assert (result.status, result.err.count("\n")) == (2, 1), (command, result.err)
     assert os.path.lexists(tmp_path / "loop")

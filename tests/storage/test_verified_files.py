@@ -5,8 +5,8 @@ import hashlib
 import pytest
 
 from antiphon.runs.run_folder import RunFolder
-from antiphon.storage import staging
-from antiphon.storage.staging import digest_file, known_digests, trust_digests
+from antiphon.storage import files
+from antiphon.storage.files import digest_file, known_digests, trust_digests
 from tests.subprocesses import run_python
 
 
@@ -19,9 +19,9 @@ def hashed(monkeypatch):
         names.append(file.name)
         return hashlib.new(kind, file.read())
 
-    monkeypatch.setattr(staging.hashlib, "file_digest", file_digest)
-    monkeypatch.setattr(staging, "_SETTLED_SECONDS", -1.0)
-    monkeypatch.setattr(staging, "_known", {})
+    monkeypatch.setattr(files.hashlib, "file_digest", file_digest)
+    monkeypatch.setattr(files, "_SETTLED_SECONDS", -1.0)
+    monkeypatch.setattr(files, "_known", {})
     return names
 
 
@@ -36,7 +36,7 @@ def test_a_run_is_hashed_once_however_often_it_is_opened(toy_run, hashed):
 def test_a_process_trusts_what_the_process_that_started_it_has_verified(toy_run, hashed, monkeypatch):
     RunFolder.open(toy_run)
     given = known_digests()
-    monkeypatch.setattr(staging, "_known", {})
+    monkeypatch.setattr(files, "_known", {})
     hashed.clear()
     trust_digests(given)
     RunFolder.open(toy_run)
@@ -45,7 +45,7 @@ def test_a_process_trusts_what_the_process_that_started_it_has_verified(toy_run,
 
 def test_a_checkpoint_is_verified_only_by_commands_that_read_it(toy_run, hashed):
     def are_known():
-        return len({*staging._known.values()})
+        return len({*files._known.values()})
 
     RunFolder.open(toy_run)
     without = are_known()

@@ -39,3 +39,12 @@ def test_a_part_without_a_weight_gets_none():
     model = Combination(1.0, 1.0, 0.0, 0.0)
     tune_on_lists(model, lists_in_which_the_direct_model_is_wrong())
     assert model.weights.language_model == 0
+
+
+def test_a_direct_model_that_only_proposes_does_not_become_the_whole_model():
+    lists = NBestLists([PAIR], CODEC, "accuracy")
+    lists.add([[(("a", "b"), (-1.0, -9.0, 0.0, 2.0)), (("a", "c"), (-2.0, -1.0, 0.0, 2.0))]])
+    model = Combination(0.0, 1.0, 0.0, 0.0)
+    tuning = tune_on_lists(model, lists)
+    assert (tuning.direct, tuning.after) == (100.0, 0.0)
+    assert model.weights.direct == 0

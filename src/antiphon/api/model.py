@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Unpack, cast
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -40,11 +39,10 @@ from antiphon.report.error_report import ErrorReport, Suspect
 from antiphon.runs.build import build_beam, build_search
 from antiphon.runs.run_folder import RunFolder, load_any_network
 from antiphon.torch_free import inputs
-from antiphon.torch_free.batch import plan_batches
 from antiphon.torch_free.codec import PairCodec
 from antiphon.torch_free.hypothesis import BeamSettings, Hypothesis, Weights, have_unknown
 from antiphon.torch_free.inputs import PairsLike, PredictOptions, StreamOptions
-from antiphon.torch_free.prediction import MAX_BATCH_CELLS, CandidateSearch, PredictionInterface, RuleSearch
+from antiphon.torch_free.prediction import CandidateSearch, PredictionInterface, RuleSearch
 from antiphon.torch_free.readers import Pair, Source
 from antiphon.torch_free.results import END_SYMBOL, Alignment, Evaluation, Ranked
 from antiphon.torch_free.streams import StreamGroup, Timed, run_streams
@@ -262,7 +260,6 @@ class NeuralModel(Model):
         self.device = next(module.parameters()).device
         self.writer = module.direct if isinstance(module, NoisyChannel) else module
         """The network that proposes the tokens of outputs: of a noisy channel, the direct model."""
-        self.mixture: RuleMixture | None = None
         if rules is not None:
             self.mixture = RuleMixture(rules, recipe.search.rule_weight or 0.0, codec, copies_unknown(self.writer))
         self.search = CandidateSearch(codec, build_beam(recipe.search), self._find)
@@ -324,21 +321,11 @@ class NeuralModel(Model):
         margin = options.get("margin")
         return settings if margin is None else replace(settings, commit_margin=margin)
 
-    def _score(self, pairs: list[tuple[Source, str]]) -> list[tuple[float, int]]:
-        """Log probability and target length, end symbol included, of each pair."""
-        sides = (
-            (self.codec.source.tokens(source.text) for source, _ in pairs),
-            (self.codec.target.tokens(target) for _, target in pairs),
-        )
-        lengths = [np.array([len(tokens) + 1 for tokens in side]) for side in sides]
-        scores = [(0.0, 0)] * len(pairs)
-        for indices in plan_batches(*lengths, batch_size=self.batch_size, max_cells=MAX_BATCH_CELLS):
-            sources, targets = zip(*(pairs[index] for index in indices), strict=True)
-            batch = Batch.of_text(self.codec, sources, targets).to(self.device)
-            for index, value in zip(indices, log_prob(self.module, batch).tolist(), strict=True):
-                mixed = value if self.mixture is None else self.mixture.log_prob(value, *pairs[index])
-                scores[index] = (mixed, int(lengths[1][index]))
-        return scores
+    def _log_probs(self, pairs: list[tuple[Source, str]]) -> list[float]:
+        """What the network gives each pair of a batch."""
+        batch = Batch.of_text(self.codec, *zip(*pairs, strict=True)).to(self.device)
+        found: list[float] = log_prob(self.module, batch).tolist()
+        return found
 
     @torch.inference_mode()
     def _align(self, source: Source, target: str) -> Alignment:
@@ -399,7 +386,6 @@ class NoisyChannelModel(NeuralModel):
 def load(run: str | Path, *, device: str = "auto", threads: int | None = None, settings: Settings = ()) -> Model:
     """The trained model of a run, to predict, score, align, rank and evaluate.
 
-    ``run`` is a run folder, or a file of ``antiphon pack``.
     ``device`` is "auto", "cpu" or "cuda". ``threads`` sets PyTorch's number of threads for the whole process; None
     leaves it as it is. ``settings`` change how outputs are searched: ``{"search.length_normalisation": 0.7}``.
     """
@@ -408,14 +394,14 @@ def load(run: str | Path, *, device: str = "auto", threads: int | None = None, s
     folder = RunFolder.open(inputs.as_path("run", run))
     if threads is not None:
         torch.set_num_threads(threads)
-    return load_opened(folder, Path(run), device=device, settings=settings)
+    return load_opened(folder, device=device, settings=settings)
 
 
-def load_opened(folder: RunFolder, path: Path, *, device: str = "auto", settings: Settings = ()) -> Model:
-    """The trained model of a run whose files are verified already; errors name it by ``path``."""
+def load_opened(folder: RunFolder, *, device: str = "auto", settings: Settings = ()) -> Model:
+    """The trained model of a run whose files are verified already."""
     recipe = change_search(folder.recipe(), settings)
     interface = KINDS[recipe.model.kind].interface()
-    with folder.errors_named(path), torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]):
         # initial weights are drawn before the trained ones replace them
         return interface.open(folder, recipe, choose_device(device))
 

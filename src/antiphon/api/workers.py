@@ -23,7 +23,7 @@ from antiphon.api import Lexicon, Model, Prediction, PredictOptions, SourceLike,
 from antiphon.child_processes import start_worker
 from antiphon.device import choose_device, visible_gpus
 from antiphon.exceptions import AntiphonError, RunError
-from antiphon.storage.staging import Entry, FileState, known_digests, trust_digests
+from antiphon.storage.files import Entry, FileState, known_digests, trust_digests
 from antiphon.torch_free.readers import Source
 
 
@@ -49,7 +49,6 @@ def predict_in_processes(
     lexicon: Lexicon | None = None,
     device: str = "auto",
     threads: int = 1,
-    window: int | None = None,
     settings: Sequence[str] = (),
 ) -> Generator[Prediction, None, None]:
     """Predictions in order, with only some thousand inputs in memory.
@@ -64,7 +63,7 @@ def predict_in_processes(
     model.check_can_predict()
     planner = _Planner(model, lexicon or Lexicon(model.codec))
     with Workers(job, processes) as workers:
-        yield from _predict(planner, workers, model.windows(sources, job.options, planner.lexicon, window))
+        yield from _predict(planner, workers, model.windows(sources, job.options, planner.lexicon))
 
 
 class Workers:

@@ -1,8 +1,7 @@
 """The command line: every verb is a function, registered here.
 
-Beside them: ``options`` of several verbs, and the runs and test sets that these name; ``prediction_job`` (what is
-predicted, how it is written, in one piece or in shards, notes meanwhile); ``answer_selection`` for runs that rank;
-``failures`` (errors as a sentence and an exit status).
+Beside them: ``options`` of several verbs, and the runs and test sets that these name; ``answer_selection`` for runs
+that rank; ``failures`` (errors as a sentence and an exit status).
 """
 
 import sys
@@ -53,7 +52,6 @@ _VERBS = (
     demo.demo,
     train.train,
     predict.predict,
-    predict.join,
     fill.fill,
     stream.stream,
     serve.serve,
@@ -66,7 +64,6 @@ _VERBS = (
     tune.tune,
     grid.grid,
     export.export,
-    export.pack,
     info.info,
     recipes.recipes,
     recipes.settings,

@@ -22,7 +22,7 @@ from antiphon.ranking.questions import (
     select_questions,
 )
 from antiphon.terminal import count_of, print_note, printable
-from antiphon.torch_free.files import STANDARD_INPUT, read_standard_input
+from antiphon.torch_free.readers import STANDARD_INPUT, read_standard_input
 
 if TYPE_CHECKING:
     from rich.text import Text

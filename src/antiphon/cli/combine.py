@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from antiphon.cli.options import MAX_HYPOTHESES, Beam, Force, note_unfinished, parse_numbers
+from antiphon.cli.options import MAX_HYPOTHESES, Beam, Force, SearchSettings, note_unfinished, parse_numbers
 from antiphon.exceptions import RecipeError
 from antiphon.terminal import one_line
 
@@ -33,7 +33,7 @@ Proposals = Annotated[
         metavar="N",
         min=1,
         max=MAX_HYPOTHESES,
-        help="Proposals of the direct model per hypothesis; default: that of the recipe.",
+        help="Extensions per step that all models rescore, of each input; default: that of the recipe.",
     ),
 ]
 ChannelPrefix = Annotated[
@@ -51,6 +51,7 @@ def combine(
     proposals: Proposals = None,
     beam: Beam = None,
     channel_prefix: ChannelPrefix = Reading.last,
+    settings: SearchSettings = None,
     force: Force = False,
 ) -> None:
     """Combine trained runs into a noisy channel.
@@ -63,6 +64,8 @@ def combine(
     Examples:
       antiphon combine --direct runs/a --lm runs/c --out runs/ac
       antiphon combine --direct runs/a --channel runs/b --lm runs/c --out runs/abc
+      antiphon combine --direct runs/a --channel runs/b --lm runs/c \\
+        --set search.over=cells --out runs/algorithm-2
     """
     from antiphon.runs.combined_runs import combine_runs
     from antiphon.runs.run_folder import RunFolder
@@ -74,7 +77,7 @@ def combine(
         "beam": beam,
         "channel_prefix": channel_prefix.value,
     }
-    combine_runs(direct, channel, lm, out, search, force=force)
+    combine_runs(direct, channel, lm, out, search, settings or (), force=force)
     parts = [part for part in (direct, channel, lm) if part is not None]
     for part in parts:
         note_unfinished(RunFolder.open(part), part)

@@ -24,7 +24,7 @@ from antiphon.cli.options import (
 )
 from antiphon.exceptions import InputError, RunError
 from antiphon.terminal import count_of, one_line, print_note
-from antiphon.torch_free.files import is_pipe
+from antiphon.torch_free.readers import is_pipe
 
 if TYPE_CHECKING:
     from antiphon.api import Model
@@ -190,7 +190,7 @@ def write_sheet(
     """Writes a rating sheet on the outputs of two runs, in a new file."""
     from antiphon.cli.options import read_test_set
     from antiphon.report.rating_sheet import RatedPair, RatingSheet
-    from antiphon.storage.atomic import write_atomically
+    from antiphon.storage.files import write_atomically
     from antiphon.torch_free.readers import Source
 
     check_new(sheet)

@@ -126,7 +126,7 @@ def load_other(run: Path, model: "Model", file: Path, device: str, threads: int 
 
 def write(text: str, out: Path | None) -> None:
     """Writes the report to standard output, or into a new file."""
-    from antiphon.storage.atomic import write_atomically
+    from antiphon.storage.files import write_atomically
 
     if out is None:
         print(text, end="")

@@ -13,7 +13,7 @@ import typer
 
 from antiphon.child_processes import interrupt_status
 from antiphon.exceptions import AntiphonError, lacks_memory
-from antiphon.storage.atomic import final_location
+from antiphon.storage.files import final_location
 from antiphon.terminal import in_whole_words, printable
 
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]

@@ -130,7 +130,7 @@ def trained(
 def write(filled: "list[Filled]", lexicon: "PronunciationLexicon", after: Any, out: Path, report: Path | None) -> None:
     """Writes the new lexicon, and the report if there is one."""
     from antiphon.pronunciation.filling import entries_for
-    from antiphon.storage.atomic import write_atomically
+    from antiphon.storage.files import write_atomically
 
     lines = after.write(entries_for(filled, lexicon.format, after))
     write_atomically(out, "".join(f"{line}\n" for line in lines))

@@ -100,7 +100,7 @@ def grid(
     the folder --out. The same command resumes a search that was stopped; started
     several times, all processes work on one search, with --storage also those of
     several machines. The results are written to grid.tsv, the best recipe to
-    best.toml, and pictures to history.png and importance.png.
+    best.toml; optuna-dashboard draws search.db.
 
     Examples:
       antiphon grid toy --grid model.layers=1,2 --grid train.seed=1,2
@@ -122,7 +122,7 @@ def grid(
     console = PlainConsole(stderr=True)
     with search.joined():
         run_search(search, slots, console)
-        print_results(search, console)
+        print_results(search)
 
 
 def check_sampler(sampler: str, trials: int | None, ranges: list[str]) -> None:
@@ -148,14 +148,13 @@ def run_search(search: "SettingsSearch", slots: "list[Slot]", console: "Console"
         raise typer.Exit(interrupt_status(stopped)) from None
 
 
-def print_results(search: "SettingsSearch", console: "Console") -> None:
-    """Writes and prints the table, draws the search, and says where the best recipe is; failed trials are an error."""
+def print_results(search: "SettingsSearch") -> None:
+    """Writes and prints the table, and says where the best recipe is; failed trials are an error."""
     from antiphon.console import PlainConsole
-    from antiphon.settings_search.trials import draw_search, results_of, save_results
+    from antiphon.settings_search.trials import results_of, save_results
 
     results = results_of(search)
     best = save_results(results, search.space)
-    draw_search(search, lambda line: console.print(line, soft_wrap=True))
     PlainConsole().print(as_table(results, search.space.dev_metric))
     print(printable(f"best recipe: {best}"))
     failed = [result for result in results if result.state == "failed"]

@@ -52,7 +52,7 @@ def parse_numbers(text: str, most: float) -> list[float]:
     return numbers if all(-most <= number <= most for number in numbers) else []
 
 
-Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or a file of antiphon pack.")]
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
 RecipeName = Annotated[
     str, typer.Argument(metavar="RECIPE", help="Name of a recipe (see antiphon recipes), or a TOML file.")
 ]
@@ -222,10 +222,7 @@ def load_runs(
     if threads is not None:
         torch.set_num_threads(threads)
     folders = [RunFolder.open(run) for run in runs]
-    models = [
-        load_opened(folder, run, device=device, settings=settings or ())
-        for folder, run in zip(folders, runs, strict=True)
-    ]
+    models = [load_opened(folder, device=device, settings=settings or ()) for folder in folders]
     for folder, run in zip(folders, runs, strict=True):
         note_unfinished(folder, run)
     if threads is None:
@@ -308,7 +305,7 @@ def note_unknown_features(model: "Model", pairs: "Sequence[Pair]") -> None:
 
 
 def _reference_lines(path: Path, wanted: int, file: Path) -> list[str]:
-    from antiphon.torch_free.files import read_lines
+    from antiphon.torch_free.readers import read_lines
 
     lines = list(read_lines(path))
     if len(lines) != wanted:

@@ -1,9 +1,13 @@
-"""``antiphon predict`` and ``antiphon join``: the best outputs of every input, in one piece or in parts."""
+"""``antiphon predict``: the best outputs of every input, and notes on standard error meanwhile and at the end."""
 
 import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple, TextIO
 
 import typer
 
@@ -17,12 +21,24 @@ from antiphon.cli.options import (
     Run,
     SearchSettings,
     Threads,
+    load_run,
     refuse_options,
-    refuse_run_file,
 )
-from antiphon.cli.prediction_job import Notes, OutputFormat, PredictionJob, Progress, count_lines, predict_shard
-from antiphon.exceptions import InputError
+from antiphon.terminal import count_of, duration, print_note
 
+if TYPE_CHECKING:
+    from antiphon.torch_free.codec import TextCodec
+    from antiphon.torch_free.inputs import PredictOptions
+    from antiphon.torch_free.readers import NumberedLines
+    from antiphon.torch_free.results import Prediction
+
+_SHOWN = 5
+_FIRST_AFTER = {True: 2.0, False: 20.0}
+"""Seconds before the first note on progress, on a terminal or elsewhere."""
+_EVERY = {True: 0.5, False: 60.0}
+"""Seconds between notes on progress."""
+_PAUSE, _LONGEST_BURST = 0.1, 1.0
+"""Predictions come in bursts, one for each window of inputs: seconds of waiting that end one, and its longest time."""
 Inputs = Annotated[
     Path, typer.Argument(metavar="[FILE]", help="One input per line; - is standard input.", show_default=False)
 ]
@@ -61,19 +77,6 @@ Processes = Annotated[
         help="Processes that share the work, each with one of the GPUs and one thread, or --threads.",
     ),
 ]
-ShardOption = Annotated[
-    str,
-    typer.Option(
-        metavar="I/N", help="Predict one of N shards, counted from 1; needs --out. Default: 1/1, all of the file."
-    ),
-]
-Out = Annotated[
-    Path | None, typer.Option(metavar="FOLDER", help="Write part files into this folder, for antiphon join.")
-]
-PartLines = Annotated[int | None, typer.Option(metavar="N", min=1, help="Lines of input of each part; default: 4096.")]
-Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder of part files.")]
-JoinedFile = Annotated[Path | None, typer.Option(metavar="FILE", help="Where to write; default: standard output.")]
-ReplaceFile = Annotated[bool, typer.Option("--force", help="Replace the file, if there is one.")]
 
 
 def predict(
@@ -90,9 +93,6 @@ def predict(
     lexicon: LexiconFile = None,
     allow_unknown_features: AllowUnknown = False,
     processes: Processes = 1,
-    shard: ShardOption = "",
-    out: Out = None,
-    part_lines: PartLines = None,
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
@@ -109,11 +109,6 @@ def predict(
     An input listed in --lexicon gets the outputs that are listed for it, in their
     order and without probabilities; in JSON lines, "origin" is "lexicon" for them.
 
-    With --out, outputs are written as part files into a folder, which antiphon join
-    puts together. Existing parts are skipped, so a command that was killed loses at
-    most the part being written. With --shard, several processes or machines share
-    the parts: shard 2/8 is the second of eight.
-
     --set changes how outputs are searched; the run stays as it is.
 
     An answer selection run reads a file of questions and candidates and writes a
@@ -124,18 +119,16 @@ def predict(
       echo knight | antiphon predict runs/g2p --nbest 3 --format jsonl
       antiphon predict runs/g2p words.txt --set search.length_bias=0.5
       antiphon predict runs/answers questions.tsv > answers.run
-      antiphon predict runs/g2p words.txt --shard 2/8 --out parts
     """
-    from antiphon.api import PredictOptions
     from antiphon.recipe.kinds import KINDS
     from antiphon.recipe.recipe_file import change_search
     from antiphon.runs.run_folder import RunFolder
+    from antiphon.torch_free.inputs import PredictOptions
 
-    folder = RunFolder.open(run)  # kept, so that a packed run is unpacked once
+    folder = RunFolder.open(run)
     recipe = folder.recipe()
     kind = recipe.model.kind
     is_json, several = format is Format.jsonl, {"--nbest": nbest, "--cover": cover, "--sample": sample}
-    in_parts: dict[str, object] = {"--shard": shard, "--out": out, "--part-lines": part_lines}
     if KINDS[kind].ranks:
         others = {
             "--beam": beam,
@@ -143,7 +136,7 @@ def predict(
             "--lexicon": lexicon,
             "--allow-unknown-features": allow_unknown_features,
         }
-        refuse_options(kind, {**several, **others, "--processes": processes > 1, **in_parts})
+        refuse_options(kind, {**several, **others, "--processes": processes > 1})
         answer_selection.predict(run, file, as_json=is_json, explain=explain, device=device, threads=threads)
         return
     refuse_options(kind, {"--explain": explain})
@@ -160,10 +153,201 @@ def predict(
     source = folder.codec(recipe).source
     job = PredictionJob(run, lexicon, options, processes, device, threads, tuple(settings or ()), source)
     output_format = OutputFormat(as_json=is_json, as_list=any(value is not None for value in several.values()))
-    if any(in_parts.values()):
-        predict_shard(job, output_format, file, shard, out, part_lines)
-    else:
-        predict_file(job, output_format, file)
+    predict_file(job, output_format, file)
+
+
+@dataclass(frozen=True)
+class PredictionJob:
+    """A run, its lexicon and all options of a prediction."""
+
+    run: Path
+    lexicon: Path | None
+    options: "PredictOptions"
+    processes: int
+    device: str
+    threads: int | None
+    settings: tuple[str, ...] = ()
+    source: "TextCodec | None" = None
+    """How the run reads its inputs."""
+
+    def predictions(self, lines: "NumberedLines", name: str) -> "Generator[Prediction, None, None]":
+        """The predictions for lines of the file ``name``, in order, by one process or several."""
+        from antiphon.api.model import load_planner
+        from antiphon.api.workers import predict_in_processes
+
+        one_process, options = self.processes == 1, self.options
+        if one_process:
+            model = load_run(self.run, self.device, self.threads, self.settings)
+        else:
+            model = load_planner(self.run, self.settings)
+        lexicon = model.lexicon(self.lexicon or ())
+        sources = model.read_sources(lines, name, options, lexicon)
+        if one_process:
+            return model.predict_lazily(sources, options, lexicon)
+        return predict_in_processes(
+            self.run,
+            sources,
+            processes=self.processes,
+            options=options,
+            lexicon=lexicon,
+            device=self.device,
+            threads=self.threads or 1,
+            settings=self.settings,
+        )
+
+
+class OutputFormat(NamedTuple):
+    """The format of predictions: JSON lines, lists of numbered outputs, or the best outputs."""
+
+    as_json: bool
+    as_list: bool
+
+    def write(self, line: int, prediction: "Prediction") -> None:
+        """Prints a JSON object, or one line for every output, or the best output."""
+        for text in prediction.lines(line, as_json=self.as_json, as_list=self.as_list):
+            print(text)
+
+
+class Progress:
+    """Number of inputs done, rate and time left: on a terminal one line that is rewritten, elsewhere a line a minute.
+
+    Nothing is shown if the outputs go to the same terminal.
+    """
+
+    def __init__(
+        self,
+        total: int | None = None,
+        stream: TextIO | None = None,
+        *,
+        silent: bool | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.total, self.stream, self.clock = total, stream or sys.stderr, clock
+        self.is_terminal = self.stream.isatty()
+        self.silent = self.is_terminal and sys.stdout.isatty() if silent is None else silent
+        self.started = clock()
+        self._next, self._shows_line = self.started + _FIRST_AFTER[self.is_terminal], False
+        self._last = self._burst = self.started
+
+    def follow(self, predictions: "Iterable[Prediction]") -> "Iterator[Prediction]":
+        """The same predictions, while progress is shown."""
+        try:
+            for done, prediction in enumerate(predictions):
+                self._note(done)
+                yield prediction
+        finally:
+            if self._shows_line:
+                self.stream.write("\r\x1b[K")
+                self.stream.flush()
+
+    def _note(self, done: int) -> None:
+        """Shows progress if it is time, as it was at the end of a burst: inside one, the rate would be far too low."""
+        now = self.clock()
+        begins_burst = now - self._last >= _PAUSE
+        if begins_burst:
+            self._burst = now
+        if done and not self.silent and now >= self._next and (begins_burst or now - self._burst >= _LONGEST_BURST):
+            self._show(done, self._last - self.started)
+            self._next = now + _EVERY[self.is_terminal]
+        self._last = now
+
+    def _show(self, done: int, seconds: float) -> None:
+        inputs = f"{done:,} of {self.total:,} inputs" if self.total else count_of(done, "input")
+        left = f", {duration(seconds / done * (self.total - done))} left" if self.total and self.total >= done else ""
+        line = f"{inputs}, {done / seconds:,.1f} per second{left}"
+        self._shows_line = self.is_terminal
+        self.stream.write(f"\r{line}\x1b[K" if self.is_terminal else f"antiphon: {line}\n")
+        self.stream.flush()
+
+
+class UnknownSymbols:
+    """Counts the source symbols that training never saw; of very many different ones, the rarest are forgotten.
+
+    With the codec of the source, a symbol that training saw in lower case is pointed out.
+    """
+
+    def __init__(self, source: "TextCodec | None" = None, kept: int = 10_000) -> None:
+        self.counts, self.inputs, self.total, self.kept = Counter[str](), 0, 0, kept
+        self.source = source
+
+    def follow(self, predictions: "Iterable[Prediction]") -> "Iterator[Prediction]":
+        """The same predictions, while they are counted."""
+        for prediction in predictions:
+            self.add(prediction.unknown)
+            yield prediction
+
+    def add(self, symbols: Sequence[str]) -> None:
+        """Counts the unknown symbols of one input."""
+        self.counts.update(symbols)
+        self.inputs += bool(symbols)
+        self.total += len(symbols)
+        if len(self.counts) > 2 * self.kept:
+            self.counts = Counter(dict(self.counts.most_common(self.kept)))
+
+    def print_summary(self) -> None:
+        """Prints the sentence on standard error, if there is one."""
+        if self.counts:
+            print_note(str(self))
+
+    def __str__(self) -> str:
+        """One sentence; nothing if every symbol is known."""
+        if not self.counts:
+            return ""
+        shown = ", ".join(f"{symbol!r} ({count:,})" for symbol, count in self.counts.most_common(_SHOWN))
+        more = ", ..." if len(self.counts) > _SHOWN else ""
+        inputs, symbols = count_of(self.inputs, "input"), count_of(self.total, "symbol")
+        return f"{symbols} in {inputs} that training never saw: {shown}{more}{self._hint()}"
+
+    def _hint(self) -> str:
+        """How the most frequent symbol can be read that training saw in lower case; nothing if there is none."""
+        if self.source is None or self.source.normalisation.lowercase:
+            return ""
+        for symbol, _ in self.counts.most_common():
+            if symbol.lower() in self.source.vocab:
+                return (
+                    f"; it saw {symbol.lower()!r}: lower-case the input, or train with data.lowercase=true, "
+                    f"which reads {symbol!r} so"
+                )
+        return ""
+
+
+class Notes:
+    """Counts unknown symbols, inputs that were found in a lexicon, and lists with less probability than asked for."""
+
+    def __init__(self, job: PredictionJob) -> None:
+        self.unknown, self.listed, self.short = UnknownSymbols(job.source), 0, 0
+        self.lexicon, self.cover = job.lexicon, job.options.cover
+
+    def follow(self, predictions: "Iterable[Prediction]") -> "Iterator[Prediction]":
+        """The same predictions, while they are counted."""
+        for prediction in self.unknown.follow(predictions):
+            self.listed += prediction.origin == "lexicon"
+            self.short += self._is_short(prediction)
+            yield prediction
+
+    def _is_short(self, prediction: "Prediction") -> bool:
+        from antiphon.torch_free.results import total_probability
+
+        if self.cover is None or prediction.origin == "lexicon" or not prediction.nbest:
+            return False
+        return total_probability(prediction.nbest) < self.cover
+
+    def print_summary(self) -> None:
+        """Prints what was counted on standard error."""
+        self.unknown.print_summary()
+        if self.lexicon is not None:
+            print_note(f"{count_of(self.listed, 'input')} answered from {self.lexicon}")
+        if self.short:
+            inputs = count_of(self.short, "input")
+            print_note(f"{inputs}: outputs have less than {self.cover:g} together; raise --nbest or --beam for more")
+
+
+def count_lines(file: Path) -> int | None:
+    """The number of lines of a plain file; None where counting would mean decompressing it, or consuming a pipe."""
+    if file.suffix == ".gz" or not file.is_file():
+        return None
+    with file.open("rb") as content:
+        return sum(block.count(b"\n") for block in iter(lambda: content.read(2**20), b""))
 
 
 def predict_file(job: PredictionJob, output_format: OutputFormat, file: Path) -> None:
@@ -175,38 +359,3 @@ def predict_file(job: PredictionJob, output_format: OutputFormat, file: Path) ->
         for line, prediction in enumerate(Progress(count_lines(file)).follow(notes.follow(predictions)), 1):
             output_format.write(line, prediction)
     notes.print_summary()
-
-
-def join(folder: Folder, out: JoinedFile = None, force: ReplaceFile = False) -> None:
-    """Put part files together, in the order of the inputs.
-
-    The folder is one that antiphon predict --out has filled, in one go or by several
-    shards. A folder in which parts are missing is refused, with their names: start
-    every shard again, and only these are predicted.
-
-    Examples:
-      antiphon join parts > phonemes.txt
-      antiphon join parts --out phonemes.txt
-    """
-    from antiphon.data.part_files import PartFolder
-    from antiphon.storage.atomic import atomic_replacement
-
-    parts = PartFolder.open(folder)
-    parts.refuse_missing()
-    if out is None:
-        sys.stdout.writelines(parts.chunks())
-        return
-    check_output(out, folder, force=force)
-    with atomic_replacement(out) as new, new.open("w", encoding="utf-8", newline="") as file:
-        file.writelines(parts.chunks())
-
-
-def check_output(out: Path, folder: Path, *, force: bool) -> None:
-    """Refuses a file among the parts, an existing file without ``force``, and what is not a regular file."""
-    if folder.resolve() in out.resolve().parents:
-        raise InputError(f"{out}: in the folder of the parts, expected a file outside of it")
-    if out.is_dir() or not out.parent.is_dir():
-        raise InputError(f"{out}: a folder, or in one that does not exist, expected the name of a new file")
-    refuse_run_file(out)
-    if (out.exists() or out.is_symlink()) and not force:
-        raise InputError(f"{out}: exists already, expected a new file; --force replaces it")

@@ -104,10 +104,10 @@ def read_token_file(file: Path) -> str:
 
 
 def name_runs(folders: list[Path]) -> dict[str, Path]:
-    """The runs by their last names, which have to differ; that of a packed run is without .zip."""
+    """The runs by their last names, which have to differ."""
     named: dict[str, Path] = {}
     for folder in folders:
-        name = folder.resolve().name.removesuffix(".zip")
+        name = folder.resolve().name
         if name in named:
             raise RunError(f"{folder}: a second run with the name {name}, expected folders with different last names")
         named[name] = folder

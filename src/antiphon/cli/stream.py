@@ -24,10 +24,10 @@ from antiphon.cli.options import (
     Threads,
     load_run,
 )
-from antiphon.cli.prediction_job import UnknownSymbols
+from antiphon.cli.predict import UnknownSymbols
 from antiphon.exceptions import InputError
 from antiphon.torch_free.codec import Chars
-from antiphon.torch_free.files import MAX_LINE_BYTES, STANDARD_INPUT, named_errors
+from antiphon.torch_free.readers import MAX_LINE_BYTES, STANDARD_INPUT, named_errors
 
 if TYPE_CHECKING:
     from antiphon.torch_free.codec import TextCodec

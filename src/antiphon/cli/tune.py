@@ -46,8 +46,9 @@ def tune(
     Searches for candidates, finds weights on their n-best lists, and searches again
     with these weights until the metric stops improving (n-best weight search). The
     weights are written into the run: never ones that are worse on these pairs than
-    the direct model alone, whose weights are 1, 0, 0, 0. A model whose weight is 0
-    stays out, unless only the direct model has one.
+    the direct model alone, whose weights are 1, 0, 0, 0, unless the direct model had
+    no weight before. A model whose weight is 0 stays out, unless only the direct
+    model has one.
 
     Examples:
       antiphon tune runs/noisy dev.tsv

@@ -1,4 +1,4 @@
-"""Training data: ``corpus`` (encoded pairs on disk), ``batch`` (padded, of PyTorch), ``augmentation``.
+"""Training data: ``corpus`` (encoded pairs on disk) and ``batch`` (padded, of PyTorch).
 
-``part_files`` has large inputs cut into parts. How text is read and becomes ids is in ``torch_free``.
+How text is read and becomes ids is in ``torch_free``.
 """

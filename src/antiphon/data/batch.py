@@ -1,7 +1,7 @@
 """A padded batch of pairs."""
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ from torch.nn.functional import pad
 from antiphon.torch_free.batch import PaddedPairs
 from antiphon.torch_free.codec import PairCodec
 from antiphon.torch_free.readers import Source
-from antiphon.torch_free.vocab import NOT_COPIED, PAD, START, UNKNOWN, CopiedWords, Ids
+from antiphon.torch_free.vocab import NOT_COPIED, PAD, START, UNKNOWN, Ids
 
 
 class Batch(NamedTuple):
@@ -30,20 +30,9 @@ class Batch(NamedTuple):
     copied: Tensor
 
     @classmethod
-    def of(
-        cls,
-        sources: Sequence[Ids],
-        targets: Sequence[Ids] | None = None,
-        features: Sequence[Ids] | None = None,
-        *,
-        max_features: int = 0,
-        copied: CopiedWords | None = None,
-    ) -> Self:
-        """The batch of these sequences, which have no end symbol yet; missing sides are empty.
-
-        There are columns for at least ``max_features`` features.
-        """
-        return cls.from_padded(PaddedPairs.of(sources, targets, features, max_features=max_features, copied=copied))
+    def of(cls, *sequences: Sequence[Ids] | None, **options: Any) -> Self:
+        """The batch of sources, targets and features, which have no end symbol yet, as for ``PaddedPairs.of``."""
+        return cls.from_padded(PaddedPairs.of(*sequences, **options))  # type: ignore[arg-type]
 
     @classmethod
     def from_padded(cls, pairs: PaddedPairs) -> Self:

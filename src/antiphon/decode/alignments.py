@@ -6,7 +6,7 @@ tokens. Links between words of both directions are combined into one alignment (
 """
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
@@ -21,7 +21,7 @@ from antiphon.models.left_to_right import output_pairs
 from antiphon.models.recurrent import Attention
 from antiphon.models.transducer import Transducer
 from antiphon.models.transformer import Transformer
-from antiphon.torch_free.hypothesis import Hypothesis, have_unknown
+from antiphon.torch_free.hypothesis import Hypothesis, have_unknown, with_alignments, with_copies
 
 M = TypeVar("M", bound=nn.Module)
 _NEIGHBOURS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))
@@ -85,8 +85,7 @@ def add_alignments(model: nn.Module, batch: Batch, found: list[list[Hypothesis]]
     transducer, pairs = part
     # Best paths take many small steps: faster on a CPU than launching their kernels.
     lattice = (tensor.cpu() for tensor in (*transducer.moves(pairs), pairs.source_lengths, pairs.target_lengths))
-    rows = iter(best_path(*lattice).alignment.tolist())
-    return [[replace(each, alignment=tuple(next(rows)[: len(each.tokens)])) for each in some] for some in found]
+    return with_alignments(found, best_path(*lattice).alignment.tolist())
 
 
 @torch.inference_mode()
@@ -103,8 +102,7 @@ def replace_unknown(model: nn.Module, batch: Batch, found: list[list[Hypothesis]
     if part is None:
         return found
     attending, pairs = part
-    positions = iter(attended_positions(attending.attention(pairs), pairs.source_lengths).tolist())
-    return [[each.with_copies(next(positions), size) for each in some] for some in found]
+    return with_copies(found, attended_positions(attending.attention(pairs), pairs.source_lengths).tolist(), size)
 
 
 def intersect(forward: Collection[Link], backward: Collection[Link]) -> frozenset[Link]:

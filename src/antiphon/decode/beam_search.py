@@ -28,7 +28,7 @@ from torch.nn.functional import pad
 from antiphon.data.batch import Batch
 from antiphon.decode.captured_step import CapturedStep
 from antiphon.device import run_concurrently
-from antiphon.lattice.moves import IMPOSSIBLE
+from antiphon.lattice.paths import IMPOSSIBLE
 from antiphon.models.left_to_right import (
     BandedModel,
     LeftToRight,

@@ -21,8 +21,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from antiphon.lattice.moves import IMPOSSIBLE
-from antiphon.lattice.paths import forward_along
+from antiphon.lattice.paths import IMPOSSIBLE, forward_along
 from antiphon.models.transducer import Transducer
 from antiphon.models.transducer_network import CellFactors, SourceState
 from antiphon.nn.next_tokens import TokenTable, log_normalisers_by_sentence
@@ -113,7 +112,7 @@ class ChannelLattice:
     ) -> ChannelRows:
         """The rows of a tree with one more input token, level by level from the top.
 
-        ``parent`` is -1 at the root; ``empty_output`` is the node without tokens, None once it is dropped::
+        ``parent`` is -1 at the root; ``empty_output`` is the node without tokens, None once it is pruned::
 
             forward(n, i) = logaddexp(last(n, i-1), read(parent of n, i))
         """

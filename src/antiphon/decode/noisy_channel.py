@@ -16,7 +16,7 @@ Such a search can miss outputs that the direct model finds by itself and that al
 ``direct_outputs`` of the direct model are scored too, and ranked with those that were found. If nothing but the direct
 model has a weight, its own search is the whole search: the answers are those of the direct model alone.
 
-Thesis: section 5.3, Algorithm 2, there with a beam for every cell of the lattice and with best paths.
+Thesis: section 5.3; ``cell_search.py`` has its Algorithm 2, with a beam for every cell of the lattice and best paths.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ from antiphon.data.batch import Batch
 from antiphon.decode.beam_search import Beam, BeamSearch, Extensions, Pruned, Rescorer, scatter_to_slots
 from antiphon.decode.channel_lattice import ChannelLattice, ChannelRows
 from antiphon.decode.two_way_search import judge, search_two_ways
-from antiphon.lattice.moves import IMPOSSIBLE
+from antiphon.lattice.paths import IMPOSSIBLE
 from antiphon.models.left_to_right import AlignedModel, LeftToRight, twin_of, with_prefix
 from antiphon.models.noisy_channel import NoisyChannel
 from antiphon.nn.recurrent import LSTMState, select_states
@@ -179,17 +179,17 @@ class NoisyChannelRescorer(Rescorer):
             token = token[unfinished]
             extended, prefix = (prefix * size + token).unique(return_inverse=True)
             parent = extended // size
-            state = self._extend(state, last, parent, extended % size, sentence)
+            state = self.extend(state, last, parent, extended % size, sentence)
             sentence, last, ends = sentence[parent], extended % size, token == END
             log_language[unfinished[ends]] = state.log_language[prefix[ends]]
             if state.rows is not None:
-                log_channel[unfinished[ends]] = self._whole_inputs(state.rows, sentence)[prefix[ends]]
+                log_channel[unfinished[ends]] = self.whole_inputs(state.rows, sentence)[prefix[ends]]
             unfinished, prefix = unfinished[~ends], prefix[~ends]
             if not len(unfinished):
                 break
         return log_channel.view(B, K), log_language.view(B, K)
 
-    def _extend(
+    def extend(
         self,
         state: RescorerState,
         last: Int[Tensor, " N"],
@@ -308,7 +308,7 @@ class NoisyChannelRescorer(Rescorer):
             return nothing, nothing
         first_row, log_arrive = cast(AlignedModel, self.model.direct).log_rows(memory, state, parent, token, sentence)
         last_row = self.lengths[sentence] - 1
-        whole = self._whole_inputs(rows, sentence)
+        whole = self.whole_inputs(rows, sentence)
         explained = torch.where(token == END, whole, self._explained(rows, first_row, log_arrive.exp()))
         row = torch.where(token == END, last_row, first_row + log_arrive.argmax(1))
         cell = sentence * self.rows + row
@@ -317,7 +317,7 @@ class NoisyChannelRescorer(Rescorer):
         compared = UNFINISHED_FACTOR * (explained - best[cell])
         return compared, torch.where(token == END, whole, compared)
 
-    def _whole_inputs(self, rows: ChannelRows, sentence: Int[Tensor, " M"]) -> Float[Tensor, " M"]:
+    def whole_inputs(self, rows: ChannelRows, sentence: Int[Tensor, " M"]) -> Float[Tensor, " M"]:
         """``log p(x | y)`` of whole inputs, if outputs end with these rows."""
         return rows.scores.last.gather(1, (self.lengths[sentence] - 1)[:, None])[:, 0]
 
@@ -341,8 +341,12 @@ class NoisyChannelRescorer(Rescorer):
 
         Direct model and language model only fall as an output grows, and the channel's log probability is at most 0.
         """
+        return self.bound(extensions.features, length, limits)
+
+    def bound(self, features: Float[Tensor, "*cells 4"], length: Tensor, limits: Tensor) -> Float[Tensor, "*cells"]:
+        """The same of unfinished outputs with these features."""
         weights = self.model.weights
-        direct, _, language, _ = extensions.features.unbind(-1)
+        direct, _, language, _ = features.unbind(-1)
         longest = (limits if weights.length > 0 else length).to(direct.dtype)
         bound = self.model.weigh(direct, None, language, longest)
         return bound if min(weights[:3]) >= 0 else torch.full_like(bound, float("inf"))

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from antiphon.data.batch import Batch
 from antiphon.decode.channel_lattice import ChannelLattice, ChannelRows
-from antiphon.lattice.moves import IMPOSSIBLE
+from antiphon.lattice.paths import IMPOSSIBLE
 from antiphon.models.left_to_right import is_no_end, never_written
 from antiphon.models.noisy_channel import NoisyChannel
 from antiphon.models.transducer import Transducer
@@ -240,7 +240,7 @@ class NoisyChannelScores:
         self.language = self._start_language_model(model.features_in_language_model[features])
         self.channel: ChannelLattice | None = None
         self.empty_output: int | None = 0
-        """The node without tokens, until it is dropped."""
+        """The node without tokens, until it is pruned."""
         if model.channel is not None:
             no_inputs = torch.zeros(1, 0, dtype=torch.long, device=self.device)
             self.channel = ChannelLattice(model.channel, no_inputs, model.features_in_channel[features], grows=True)

@@ -1,32 +1,32 @@
 """The graphs of each network, and the examples that they are traced with.
 
-Every model of ``models/left_to_right.py`` has a graph for ``start`` and one for ``step``, with one input and one output
-for each tensor of its memory and of its state. A transducer also has
+Every model of ``models/left_to_right.py`` has graphs for ``start`` and ``step``, with an input and an output for each
+tensor of its memory and of its state. A transducer also has
 
 rows    log probabilities of the input position at which one more token is written
 read    one more source token, for streams: what it contributes to its row
 write   one more target token: what it contributes to its column
-cell    log probabilities in cells, given both: of writing, of reading on, and of the tokens
+cell    log probabilities in cells, given both: of writing, of reading, and of the tokens
 open    the states of source and target before their first token
 
-The last four only if the source can be read token by token, by an LSTM from left to right. A channel model has only
-``start`` and ``step`` of its lattice, which has a row for every output token.
+The last four only if the source can be read token by token, by an LSTM from left to right.
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from antiphon.data.batch import Batch
-from antiphon.decode.channel_lattice import ChannelLattice, ChannelRows
-from antiphon.device import is_traced
 from antiphon.export.graphs import GraphSpec
-from antiphon.lattice.moves import IMPOSSIBLE
+from antiphon.lattice.paths import IMPOSSIBLE
 from antiphon.lite.graphs import AFTER, FACTORS, MEMORY, PREFIXES, SOURCE, STATE, TARGET
+from antiphon.models.ensemble_model import Ensemble
 from antiphon.models.left_to_right import never_written
+from antiphon.models.recurrent import Attention
 from antiphon.models.transducer import Transducer
 from antiphon.models.transducer_network import CellFactors, SideState
 from antiphon.models.transformer import Transformer, TransformerMemory
@@ -38,6 +38,13 @@ from antiphon.torch_free.vocab import END, SPECIALS, START
 Example = dict[str, Tensor]
 _SIZES = ((2, 3, 4), (3, 5, 6))
 """Sequences, tokens and features of the two examples."""
+
+
+def exportable(model: nn.Module) -> nn.Module:
+    """The model with states that hold only tensors, which is traced instead."""
+    if isinstance(model, Ensemble):
+        model.members = nn.ModuleList(map(exportable, model.members))
+    return TransformerSteps(model) if isinstance(model, Transformer) else model
 
 
 class TransformerSteps(nn.Module):
@@ -66,51 +73,6 @@ class TransformerSteps(nn.Module):
         return tuple(layer.select(index) for layer in state)
 
 
-class ChannelSteps(nn.Module):
-    """The lattice of a channel model, from inputs to rows: a step appends the row of one more output token."""
-
-    def __init__(self, model: Transducer) -> None:
-        super().__init__()
-        self.model = model
-
-    def start(self, batch: Batch) -> tuple[tuple[Any, ...], ChannelRows]:
-        """The columns of the inputs, which are the sources of the batch, and the rows before the first output token."""
-        lattice = ChannelLattice(self.model, batch.source, batch.features)
-        return (lattice.inputs, lattice.token_table, lattice.transition), lattice.start()
-
-    def step(
-        self, memory: tuple[Any, ...], state: ChannelRows, tokens: Tensor, sentence: Tensor
-    ) -> tuple[Tensor, ChannelRows]:
-        """``log p`` of each input up to every column, its last token written in the new row, and the new rows."""
-        lattice = object.__new__(ChannelLattice)
-        lattice.model, lattice.grows = self.model, False
-        lattice.inputs, lattice.token_table, lattice.transition = memory
-        rows = lattice.append_rows(state, torch.arange(tokens.shape[0]), tokens, sentence)
-        return rows.scores.last, rows
-
-    def select(self, state: ChannelRows, index: Tensor) -> ChannelRows:
-        """Some of the rows."""
-        return state.select(index)
-
-
-class StartGraph(nn.Module):
-    """``start`` of a model, with the tensors of memory and state one after the other.
-
-    ``started`` has memory and state as they were traced, with all that is not a tensor.
-    """
-
-    def __init__(self, model: Any) -> None:
-        super().__init__()
-        self.model = model
-        self.started: tuple[Any, Any] | None = None
-
-    def forward(self, source: Tensor, lengths: Tensor, features: Tensor, copied: Tensor) -> tuple[Tensor, ...]:
-        """Every tensor of the memory, then every tensor of the state."""
-        started = self.model.start(_batch(source, lengths, features, copied))
-        self.started = started if is_traced() else None
-        return _tensors(started)
-
-
 class Traced(nn.Module):
     """A function of a model whose first arguments, like ``example``, are given tensor by tensor; then all others."""
 
@@ -124,7 +86,7 @@ class Traced(nn.Module):
         tensors = iter(given)
         leaves = [next(tensors) if isinstance(leaf, Tensor) else leaf for leaf in self.leaves]
         found = self.function(*pytree.tree_unflatten(leaves, self.structure), *tensors)
-        return _tensors(found)
+        return tuple(leaf for leaf in pytree.tree_leaves(found) if isinstance(leaf, Tensor))
 
 
 @torch.no_grad()
@@ -132,16 +94,24 @@ def step_graphs(model: Any) -> Iterator[GraphSpec]:
     """The graphs for ``start`` and ``step`` of a model, and the one for ``rows`` of a transducer."""
     examples = [_start_example(*size) for size in _SIZES]
     memory, state = model.start(_batch(**examples[0]))
-    start = StartGraph(model)
-    yield GraphSpec("start", start, [*_named_tensors(memory, MEMORY), *_named_tensors(state, STATE)], examples)
-    assert start.started is not None
-    step, extra = _step_function(model)
+    traced: tuple[Any, ...] = ()
+
+    def start(*given: Tensor) -> tuple[Any, Any]:
+        """Memory and state; those that were traced last are kept, with all in them that is not a tensor."""
+        nonlocal traced
+        traced = model.start(_batch(*given))
+        return traced
+
+    names = [*_named_tensors(memory, MEMORY), *_named_tensors(state, STATE)]
+    yield GraphSpec("start", Traced(model, (), start), names, examples)
     axis_names = _axis_names(state, model.select, STATE)
     steps = [_after_steps(model, example, count) for count, example in enumerate(examples, 1)]
-    after = [f"{name}{AFTER}" for name in axis_names]
-    yield GraphSpec("step", Traced(model, start.started, step), ["log_next", *after, *extra], steps, axis_names)
-    if isinstance(model, Transducer):
-        rows = Traced(model, start.started, lambda *given: model.log_rows(*given).log_prob)
+    sentence = torch.arange(len(examples[0]["source"]))
+    extra = _step(model, memory, state, torch.full_like(sentence, START), sentence)[2]
+    outputs = ["log_next", *(f"{name}{AFTER}" for name in axis_names), *extra]
+    yield GraphSpec("step", Traced(model, traced, partial(_step, model)), outputs, steps, axis_names)
+    if "log_arrive" in extra:
+        rows = Traced(model, traced, lambda *given: model.log_rows(*given).log_prob)
         for example in steps:
             tokens, sentence = example.pop("tokens"), example.pop("sentence")
             more = torch.arange(len(tokens) + 1) % len(tokens)
@@ -149,16 +119,20 @@ def step_graphs(model: Any) -> Iterator[GraphSpec]:
         yield GraphSpec("rows", rows, ["log_rows"], steps)
 
 
-def _step_function(model: Any) -> tuple[Callable[..., Any], list[str]]:
-    """A step, and the names of what it gives after log probabilities and state."""
+def _step(model: Any, *given: Any) -> tuple[Tensor, Any, Example]:
+    """Log probabilities, next state, and by name what alignments and attention are found from."""
     if isinstance(model, Transducer):
-
-        def aligning_step(*given: Any) -> tuple[Any, ...]:
-            log_next, after, rows = model.aligning_step(*given)
-            return log_next, after, rows.log_arrive, rows.log_forward, rows.log_read
-
-        return aligning_step, ["log_arrive", "log_forward", "log_shift"]
-    return (model.attending_step, ["attention"]) if hasattr(model, "attending_step") else (model.step, [])
+        log_next, after, rows = model.aligning_step(*given)
+        return log_next, after, dict(zip(("log_arrive", "log_forward", "log_shift"), cast(Any, rows)[1:], strict=True))
+    if isinstance(model, Attention):
+        log_next, state, weights = model.attending_step(*given)
+        return log_next, state, {"attention": weights}
+    if not isinstance(model, Ensemble):
+        return *model.step(*given), {}
+    steps = [_step(member, *model.given_to(m, *given)) for m, member in enumerate(model.members)]
+    aligner, attender = model.first_of(Transducer), model.first_of(Attention)
+    extra = {name: each for m in (aligner, attender) if m is not None for name, each in steps[m][2].items()}
+    return model.average([step[0] for step in steps]), tuple(step[1] for step in steps), extra
 
 
 def _axis_names(state: Any, select: Callable[[Any, Tensor], Any], prefix: str) -> dict[str, dict[int, str]]:
@@ -169,10 +143,6 @@ def _axis_names(state: Any, select: Callable[[Any, Tensor], Any], prefix: str) -
         sizes = zip(tensor.shape, selected[name].shape, strict=True)
         names[name] = {[one != other for one, other in sizes].index(True): PREFIXES}
     return names
-
-
-def _tensors(tree: Any) -> tuple[Tensor, ...]:
-    return tuple(leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, Tensor))
 
 
 def _after_steps(model: Any, example: Example, count: int) -> Example:
@@ -211,38 +181,31 @@ def _named_tensors(tree: Any, prefix: str) -> Example:
     }
 
 
-def can_stream(model: nn.Module) -> bool:
-    """Whether a transducer can read the source token by token: with an LSTM from left to right, and no attention."""
-    if not isinstance(model, Transducer) or model.attention is not None:
-        return False
-    return isinstance(model.encoder, SourceEncoder) and not model.encoder.bidirectional
-
-
 @torch.no_grad()
-def stream_graphs(model: Transducer) -> Iterator[GraphSpec]:
-    """The graphs of a transducer that reads the source token by token."""
-    sides = model.source_state, model.target_state
+def stream_graphs(model: nn.Module) -> Iterator[GraphSpec]:
+    """The graphs of a transducer that reads the source token by token; none of other models."""
+    if not isinstance(model, Transducer) or model.attention is not None:
+        return
+    if not isinstance(model.encoder, SourceEncoder) or model.encoder.bidirectional:
+        return
     features = [{"features": _tokens(N, F)} for N, _, F in _SIZES]
-    opened = [tuple(side(each["features"]) for side in sides) for each in features]
-    axes = [_axis_names(state, SideState.select, side) for state, side in zip(opened[0], (SOURCE, TARGET), strict=True)]
-    states = [[_named_tensors(s, side) for s, side in zip(each, (SOURCE, TARGET), strict=True)] for each in opened]
-    names = [list(state) for state in states[0]]
-    opening = Traced(model, (), lambda ids: tuple(side(ids) for side in sides))
+    opened = [(model.source_state(each["features"]), model.target_state(each["features"])) for each in features]
+    names = [[*_named_tensors(state, side)] for state, side in zip(opened[0], (SOURCE, TARGET), strict=True)]
+    opening = Traced(model, (), lambda ids: (model.source_state(ids), model.target_state(ids)))
     yield GraphSpec("open", opening, [*names[0], *names[1]], features)
-    tokens = [{"tokens": _tokens(N, 1)[:, 0]} for N, _, _ in _SIZES]
-    read = Traced(model, opened[0][:1], lambda state, ids: model.encode_step(ids, state))
-    examples = [state[0] | ids for state, ids in zip(states, tokens, strict=True)]
-    yield GraphSpec("read", read, [*FACTORS, *(f"{name}{AFTER}" for name in names[0])], examples, axes[0])
-    write = Traced(model, opened[0][1:], lambda state, ids: _decode_step(model, ids, state))
-    examples = [state[1] | ids for state, ids in zip(states, tokens, strict=True)]
-    yield GraphSpec("write", write, [*FACTORS, *(f"{name}{AFTER}" for name in names[1])], examples, axes[1])
-    yield GraphSpec(
-        "cell", Cell(model), ["log_emit", "log_shift", "log_probs"], [_cell_example(model, N) for N, _, _ in _SIZES]
-    )
+    functions = model.encode_step, partial(_decode_step, model)
+    for n, (name, side, function) in enumerate(zip(("read", "write"), (SOURCE, TARGET), functions, strict=True)):
+        tokens = [{"tokens": _tokens(N, 1)[:, 0]} for N, _, _ in _SIZES]
+        examples = [_named_tensors(states[n], side) | ids for states, ids in zip(opened, tokens, strict=True)]
+        graph = Traced(model, opened[0][n : n + 1], lambda state, ids, function=function: function(ids, state))
+        axes = _axis_names(opened[0][n], SideState.select, side)
+        yield GraphSpec(name, graph, [*FACTORS, *(f"{name}{AFTER}" for name in names[n])], examples, axes)
+    cells = [_cell_example(model, N) for N, _, _ in _SIZES]
+    yield GraphSpec("cell", Cell(model), ["log_emit", "log_shift", "log_probs"], cells)
 
 
 class Cell(nn.Module):
-    """Log probabilities in cells of streams: of writing, of reading on, and of the tokens that can be written there.
+    """Log probabilities in cells of streams: of writing, of reading, and of the tokens that can be written there.
 
     The last token is a copy of the input token of the row, ``copied``, if the model copies words.
     """

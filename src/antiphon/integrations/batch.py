@@ -28,7 +28,7 @@ class Predictor:
 
     ``source`` and ``features`` name the columns that are read; other columns are kept. With ``nbest`` above 1, or
     ``cover``, the columns ``nbest`` and ``nbest_probability`` hold lists. Options are those of ``Model.predict``. The
-    run, a folder or a file of ``antiphon pack``, must be at the same path on every machine. ``threads`` are those of
+    run must be at the same path on every machine. ``threads`` are those of
     each process.
     """
 

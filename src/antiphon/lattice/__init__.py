@@ -28,10 +28,9 @@ Axes: ``B`` batch, ``I`` input rows, ``J`` output columns, ``D = I + J`` anti-di
 * Wrong shapes, types and devices raise ``ValueError``, as do lengths out of range, where looking at them costs no wait
   for a GPU.
 
-Modules: ``moves`` (the two moves, anti-diagonals), ``paths`` (sums, best path, draws), ``marginal_triton`` for GPUs.
+Modules: ``paths`` (the two moves, sums, best path, draws), ``marginal_triton`` for GPUs.
 """
 
-from antiphon.lattice.moves import Moves
-from antiphon.lattice.paths import BestPath, Posteriors, best_path, log_marginal, posteriors, sample_alignments
+from antiphon.lattice.paths import BestPath, Moves, Posteriors, best_path, log_marginal, posteriors, sample_alignments
 
 __all__ = ["BestPath", "Moves", "Posteriors", "best_path", "log_marginal", "posteriors", "sample_alignments"]

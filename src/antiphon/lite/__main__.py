@@ -17,7 +17,7 @@ class OneSentenceParser(ArgumentParser):
     """A parser that answers wrong arguments with one sentence."""
 
     def error(self, message: str) -> NoReturn:
-        """Prints the sentence and ends the program with status 2."""
+        """Ends the program with the sentence and status 2."""
         self.exit(2, printable(f"antiphon.lite: {message}; {self.prog} --help says what is expected") + "\n")
 
 
@@ -33,25 +33,21 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="one JSON object per line")
     parser.add_argument("--allow-unknown-features", action="store_true", help="read features never seen as unknown")
     given = parser.parse_args()
+    sentence = ""
     try:
         predict(given)
         sys.stdout.flush()
-    except BrokenPipeError:
-        discard_output()
     except KeyboardInterrupt:
         return 130
     except AntiphonError as error:
-        return refuse(str(error))
+        sentence = str(error)
     except OSError as error:
         discard_output()
-        return refuse(f"{error.filename or 'standard output'}: {str(error.strerror).lower()}, expected to write there")
-    return 0
-
-
-def refuse(sentence: str) -> int:
-    """The exit status of a user error, whose sentence is printed."""
-    print(printable(f"antiphon.lite: {sentence}"), file=sys.stderr)
-    return 2
+        if not isinstance(error, BrokenPipeError):
+            sentence = f"{error.filename or 'standard output'}: {str(error.strerror).lower()}, expected to write there"
+    if sentence:
+        print(printable(f"antiphon.lite: {sentence}"), file=sys.stderr)
+    return 2 if sentence else 0
 
 
 def predict(given: Namespace) -> None:
@@ -59,12 +55,8 @@ def predict(given: Namespace) -> None:
     if sys.stdout is None:
         raise InputError("standard output: closed, expected to write there")
     model = load(given.folder)
-    options = PredictOptions(
-        given.beam,
-        1 if given.nbest is None else given.nbest,
-        align=given.json,
-        allow_unknown_features=given.allow_unknown_features,
-    )
+    nbest, unknown = 1 if given.nbest is None else given.nbest, given.allow_unknown_features
+    options = PredictOptions(given.beam, nbest, align=given.json, allow_unknown_features=unknown)
     sources = model.read_sources(*numbered_lines(given.file), options, Lexicon(model.codec))
     for number, prediction in enumerate(model.predict_lazily(sources, options), 1):
         for line in prediction.lines(number, as_json=given.json, as_list=given.nbest is not None):

@@ -5,7 +5,7 @@ The interface of models is that of ``models/left_to_right.py``: ``start`` gives 
 of ``step`` that have an axis of prefixes, the rest is memory. ``export/network_graphs.py`` lists the graphs.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,8 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from antiphon.exceptions import RunError, check_installed
+from antiphon.lite.folder import ExportedFolder
 from antiphon.terminal import one_line
 from antiphon.torch_free.batch import PaddedPairs
+from antiphon.torch_free.codec import PairCodec
 from antiphon.torch_free.vocab import NOT_COPIED, START
 
 Array = NDArray[Any]
@@ -50,22 +52,9 @@ class TensorType(NamedTuple):
         return f"{self.element} of {' x '.join(map(str, self.shape))}"
 
 
-Types = Mapping[str, TensorType]
-
-
-def ids(*shape: str) -> TensorType:
-    """The type of an array of ids."""
-    return TensorType("int64", shape)
-
-
-def numbers(*shape: int | str | None) -> TensorType:
-    """The type of an array of numbers in single precision."""
-    return TensorType("float", shape)
-
-
-def doubles(*shape: int | str | None) -> TensorType:
-    """The type of an array of numbers in double precision."""
-    return TensorType("double", shape)
+def tensor(element: str, *shape: int | str | None) -> TensorType:
+    """The type of an array of ids (``int64``) or of numbers (``float``, ``double``)."""
+    return TensorType(element, shape)
 
 
 class OnnxGraph:
@@ -90,13 +79,18 @@ class OnnxGraph:
         self.axes = {name: each.shape.index(PREFIXES) for name, each in self.inputs.items() if PREFIXES in each.shape}
         """The tensors of the state, each with its axis of prefixes."""
 
-    def __call__(self, **given: Array) -> dict[str, Array]:
-        """The outputs by name; inputs that the graph does not need are ignored."""
-        return self._run([*self.outputs], given)
+    def __call__(self, given: Mapping[str, Array], names: Sequence[str] = ()) -> dict[str, Array]:
+        """Some or all outputs by name; inputs that the graph does not need are ignored."""
+        names = names or [*self.outputs]
+        try:
+            found = self._session.run(names, {name: given[name] for name in self.inputs})
+        except Exception as error:
+            raise self._refusal("run", error) from None
+        return dict(zip(names, found, strict=True))
 
     def advance(self, state: State, wanted: Sequence[str], **given: Array) -> tuple[dict[str, Array], State]:
         """Some outputs by name, and the next state."""
-        found = self._run([*wanted, *(f"{name}{AFTER}" for name in self.axes)], given | state)
+        found = self(given | state, [*wanted, *(f"{name}{AFTER}" for name in self.axes)])
         prefixes = dict.fromkeys(wanted, 0) | {f"{name}{AFTER}": axis for name, axis in self.axes.items()}
         for name, axis in prefixes.items():  # what a graph declares need not be true
             self.check_size(name, found[name], axis, len(given["tokens"]))
@@ -113,42 +107,37 @@ class OnnxGraph:
         if not found.max(initial=IMPOSSIBLE) < _ABOVE_ROUNDING:
             raise self._mismatch(f"{name} holds NaN or numbers above 0", "log probabilities")
 
-    def _run(self, names: Sequence[str], given: Mapping[str, Array]) -> dict[str, Array]:
-        try:
-            found = self._session.run(names, {name: given[name] for name in self.inputs})
-        except Exception as error:
-            raise self._refusal("run", error) from None
-        return dict(zip(names, found, strict=True))
-
     def select(self, state: State, index: Array) -> State:
-        """The states of some prefixes."""
-        return {name: state[name].take(index, axis) for name, axis in self.axes.items()}
+        """The states of some prefixes; what has no axis of prefixes in the graph has them first."""
+        return {name: each.take(index, self.axes.get(name, 0)) for name, each in state.items()}
 
     def join(self, state: State, others: State) -> State:
-        """The states of two lists of prefixes, one after the other."""
-        return {name: np.concatenate([state[name], others[name]], axis) for name, axis in self.axes.items()}
+        """The states of two lists of prefixes, one after the other; the first may be empty."""
+        if not state:
+            return others
+        return {name: np.concatenate([state[name], each], self.axes.get(name, 0)) for name, each in others.items()}
 
     def put(self, state: State, index: Array, others: State) -> None:
         """Replaces the states of some prefixes."""
-        for name, axis in self.axes.items():
-            np.moveaxis(state[name], axis, 0)[index] = np.moveaxis(others[name], axis, 0)
+        for name, each in others.items():
+            axis = self.axes.get(name, 0)
+            np.moveaxis(state[name], axis, 0)[index] = np.moveaxis(each, axis, 0)
 
     def _refusal(self, verb: str, error: Exception) -> RunError:
         reason = one_line(str(error))
         return RunError(f"{self._path}: onnxruntime cannot {verb} it ({reason}), expected a graph that antiphon wrote")
 
-    def check(self, inputs: Types, outputs: Types) -> None:
+    def check(self, inputs: Mapping[str, TensorType], outputs: Mapping[str, TensorType]) -> None:
         """Refuses a graph that needs other inputs than these, or does not give these outputs and its own next state."""
         outputs = {**outputs, **{f"{name}{AFTER}": self.inputs[name] for name in self.axes}}
-        self._check("inputs", self.inputs, inputs, self.inputs.keys() <= inputs.keys())
-        self._check("outputs", self.outputs, outputs, self.outputs.keys() >= outputs.keys())
-
-    def _check(self, what: str, found: Types, expected: Types, has_names: bool) -> None:
-        if not has_names:
-            raise self._mismatch(f"its {what} are {', '.join(found)}", ", ".join(expected))
-        for name in expected:
-            if name in found and not found[name].fits(expected[name]):
-                raise self._mismatch(f"{name} is {found[name]}", str(expected[name]))
+        has_names = self.inputs.keys() <= inputs.keys(), self.outputs.keys() >= outputs.keys()
+        sides = ("inputs", self.inputs, inputs), ("outputs", self.outputs, outputs)
+        for (what, found, expected), has in zip(sides, has_names, strict=True):
+            wrong = [name for name in expected if name in found and not found[name].fits(expected[name])]
+            if not has:
+                raise self._mismatch(f"its {what} are {', '.join(found)}", ", ".join(expected))
+            if wrong:
+                raise self._mismatch(f"{wrong[0]} is {found[wrong[0]]}", str(expected[wrong[0]]))
 
     def _mismatch(self, found: str, expected: str) -> RunError:
         return RunError(f"{self._path}: {one_line(found)}, expected {expected}; export the run again")
@@ -163,31 +152,42 @@ def _types(tensors: Sequence[Any]) -> dict[str, TensorType]:
 
 
 class GraphModel:
-    """A model with a graph for ``start`` and one for ``step``, and one for ``rows`` if it knows where it writes."""
+    """A network: graphs for ``start`` and ``step``, and for ``rows`` if it knows where it writes."""
 
-    def __init__(
-        self, start: OnnxGraph, step: OnnxGraph, rows: OnnxGraph | None, log_next: TensorType, *, copies_unknown: bool
-    ) -> None:
-        self._start, self._step, self._rows, self.copies_unknown = start, step, rows, copies_unknown
-        self._width = log_next.shape[1]
-        self.select, self.join = step.select, step.join
-        sources = {"source": ids("B", "I"), "lengths": ids("B"), "features": ids("B", "F"), "copied": ids("B", "I")}
-        start.check(sources, {name: step.inputs[name] for name in step.axes})
-        known = {"tokens": ids("N"), "sentence": ids("N")} | start.outputs
-        self.attends, self.aligns = "attention" in step.outputs, rows is not None
-        extra = {"attention": numbers("N", "I")} if self.attends else {}
-        if rows is not None:
-            extra = {name: doubles("N", "I") for name in ("log_arrive", "log_forward")} | {
-                "log_shift": numbers("N", "I")
-            }
-            rows.check(known | {"parent": ids("M")}, {"log_rows": doubles("M", "I")})
-        step.check(known, {"log_next": log_next} | extra)
+    def __init__(self, folder: ExportedFolder, threads: int) -> None:
+        self._start, self._step = (OnnxGraph(folder.path / f"{name}.onnx", threads) for name in ("start", "step"))
+        self._rows = OnnxGraph(folder.path / "rows.onnx", threads) if folder.has("rows.onnx") else None
+        self.copies_unknown = bool(folder.settings["network"]["copies_unknown"])
+        self.attends, self.aligns = "attention" in self._step.outputs, self._rows is not None
+        self.knows_rows = _LOG_WEIGHT in self._step.axes
+        self.select = self._step.select
+        self._check(folder.codec)
+
+    def _check(self, codec: PairCodec) -> None:
+        """Refuses graphs that do not fit each other and the size of the vocabulary."""
+        pairs, sources = (
+            tensor("int64", "B", "I"),
+            {"lengths": tensor("int64", "B"), "features": tensor("int64", "B", "F")},
+        )
+        sources |= {"source": pairs, "copied": pairs}
+        self._start.check(sources, {name: self._step.inputs[name] for name in self._step.axes})
+        known = {"tokens": tensor("int64", "N"), "sentence": tensor("int64", "N")} | self._start.outputs
+        size = "W" if codec.copies_words and self.aligns else len(codec.target.vocab)
+        outputs = {"log_next": tensor("float", "N", size)}
+        self._width = size
+        if self.attends:
+            outputs["attention"] = tensor("float", "N", "I")
+        if self._rows is not None:
+            outputs |= {"log_arrive": tensor("double", "N", "I"), "log_forward": tensor("double", "N", "I")}
+            outputs |= {"log_shift": tensor("float", "N", "I")}
+            self._rows.check(known | {"parent": tensor("int64", "M")}, {"log_rows": tensor("double", "M", "I")})
+        self._step.check(known, outputs)
 
     def start(self, pairs: PaddedPairs) -> tuple[State, State]:
         """Memory by name, and the state before the start symbol of every sentence."""
         copied = pairs.copied if pairs.copied.shape[1] else np.full_like(pairs.source, NOT_COPIED)
-        given = {"source": pairs.source, "lengths": pairs.source_lengths, "features": pairs.features}
-        found = self._start(**given, copied=copied)
+        given = {"source": pairs.source, "lengths": pairs.source_lengths, "features": pairs.features, "copied": copied}
+        found = self._start(given)
         return found, {name: found.pop(name) for name in self._step.axes}
 
     def step(self, memory: State, state: State, tokens: Array, sentence: Array) -> tuple[Array, State]:
@@ -202,53 +202,59 @@ class GraphModel:
     def log_rows(self, memory: State, state: State, parent: Array, tokens: Array, sentence: Array) -> Array:
         """Log probabilities of the row in which one more token after each parent was written."""
         assert self._rows is not None
-        found = self._rows(**memory, **state, parent=parent, tokens=tokens, sentence=sentence)
-        return found["log_rows"]
+        return self._rows(memory | state | {"parent": parent, "tokens": tokens, "sentence": sentence})["log_rows"]
 
     def next_rows(self, state: State) -> Array:
         """The row in which each prefix will most probably write next."""
         return np.asarray(state[_LOG_WEIGHT].argmax(1))
 
-    def attention(self, pairs: PaddedPairs) -> Array:
-        """The attention of each target token to each source position."""
-        return np.stack(self._given(pairs, "attention")[0], 2)
+    def token_log_probs(self, pairs: PaddedPairs) -> Array:
+        """Log probabilities of the tokens of each target, as doubles; 0 at padding."""
+        sentence = np.arange(len(pairs.target))
+        steps = zip(pairs.target.T, self._forced(pairs, "log_next"), strict=True)
+        found = np.stack([log_next[sentence, token].astype(np.float64) for token, (log_next,) in steps], 1)
+        return np.where(np.arange(found.shape[1]) < pairs.target_lengths[:, None], found, 0.0)
+
+    def attended_rows(self, pairs: PaddedPairs) -> Array:
+        """The source word with the largest attention weight for each target token; the end symbol if there is none."""
+        is_word = np.arange(pairs.source.shape[1]) < pairs.source_lengths[:, None] - 1
+        steps = self._forced(pairs, "attention")
+        return np.stack([np.where(is_word, attention, -1).argmax(1) for (attention,) in steps], 1)
 
     def best_rows(self, pairs: PaddedPairs) -> Array:
         """The input position of each target token on the best alignment of each pair; the last is that of its end."""
-        arrive, forward, shift = self._given(pairs, "log_arrive", "log_forward", "log_shift")
+        arrive, forward, reads = zip(*self._forced(pairs, "log_arrive", "log_forward", "log_shift"), strict=True)
         moves = []
         # The probability of having written a token in a row is that of reaching the row times that of the write.
-        for log_forward, log_shift, log_arrive in zip(forward, shift, [*arrive[1:], arrive[0]], strict=True):
+        for log_forward, log_read, log_arrive in zip(forward, reads, [*arrive[1:], arrive[0]], strict=True):
             with np.errstate(invalid="ignore"):
                 log_write = np.where(log_forward > IMPOSSIBLE, log_arrive - log_forward, IMPOSSIBLE)
-            moves.append((log_write, log_shift.astype(np.float64)))
+            moves.append((log_write, log_read.astype(np.float64)))
         return best_path(moves, pairs.source_lengths, pairs.target_lengths)
 
-    def _given(self, pairs: PaddedPairs, *names: str) -> list[list[Array]]:
+    def _forced(self, pairs: PaddedPairs, *names: str) -> Iterator[list[Array]]:
         """Some outputs of ``step`` after each prefix of the targets."""
         memory, state = self.start(pairs)
         sentence, tokens = np.arange(len(pairs.target)), np.full(len(pairs.target), START)
-        found = []
         for following in pairs.target.T:
             given, state = self._step.advance(state, names, **memory, tokens=tokens, sentence=sentence)
             for name in names:
                 self._step.check_size(name, given[name], 1, pairs.source.shape[1])
-            found.append([given[name] for name in names])
+            yield [given[name] for name in names]
             tokens = following
-        return [list(each) for each in zip(*found, strict=True)]
 
 
 def best_path(moves: Sequence[tuple[Array, Array]], source_lengths: Array, target_lengths: Array) -> Array:
     """The row of each token on the path with the highest product of moves; among equals the one that reads sooner.
 
-    ``moves`` are the log scores of writing each token in each row, up to a constant, and of reading on there::
+    ``moves`` are the log scores of writing each token in each row, up to a constant, and of reading there::
 
-        best(i, j) = max(best(i, j-1) + write(i, j-1), best(i-1, j) + shift(i-1, j))
+        best(i, j) = max(best(i, j-1) + write(i, j-1), best(i-1, j) + read(i-1, j))
     """
     best, came_from = np.where(np.arange(len(moves[0][0][0])) == 0, 0.0, IMPOSSIBLE), []
     best = np.broadcast_to(best, moves[0][0].shape)
-    for log_write, log_shift in moves:
-        reading = log_shift.cumsum(1) - log_shift
+    for log_write, log_read in moves:
+        reading = log_read.cumsum(1) - log_read
         lead = best - reading
         reached = np.maximum.accumulate(lead, 1)
         rows = np.where(lead >= reached, np.arange(lead.shape[1]), 0)
@@ -266,15 +272,3 @@ def _trace_back(came_from: Sequence[Array], last_row: Array, target_lengths: Arr
         found[:, column] = row = np.where(column >= target_lengths - 1, last_row, row)
         row = came_from[column][np.arange(len(row)), row]
     return found
-
-
-def token_log_probs(model: Any, pairs: PaddedPairs) -> Array:
-    """Log probabilities of the tokens of each target, as doubles; 0 at padding."""
-    memory, state = model.start(pairs)
-    sentence = np.arange(len(pairs.target))
-    token, columns = np.full_like(sentence, START), []
-    for position, following in enumerate(pairs.target.T):
-        log_next, state = model.step(memory, state, token, sentence)
-        columns.append(np.where(position < pairs.target_lengths, log_next[sentence, following].astype(np.float64), 0.0))
-        token = following
-    return np.stack(columns, 1)

@@ -15,8 +15,7 @@ from typing import Literal, NamedTuple
 from antiphon.exceptions import InputError
 from antiphon.metrics.output_metrics import Score
 from antiphon.terminal import count_of, one_line
-from antiphon.torch_free.files import read_lines
-from antiphon.torch_free.readers import Pair
+from antiphon.torch_free.readers import Pair, read_lines
 
 Link = tuple[int, int]
 """Index of a source word and of a target word, both from 0."""

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from antiphon.data.batch import Batch
-from antiphon.lattice.moves import IMPOSSIBLE
+from antiphon.lattice.paths import IMPOSSIBLE
 from antiphon.models.left_to_right import (
     RowBand,
     copies_unknown,
@@ -75,11 +75,19 @@ class Ensemble(nn.Module):
 
     def member_of(self, kind: type[M], batch: Batch) -> tuple[M, Batch] | None:
         """The first member of a kind and the batch in its ids, or None; a member that copies goes first."""
-        members = [(m, member) for m, member in enumerate(self.members) if isinstance(member, kind)]
-        if not members:
-            return None
-        m, member = min(members, key=lambda each: not _copies(each[1]))
-        return member, self._batch_of(m, batch)
+        m = self.first_of(kind)
+        return None if m is None else (cast(M, self.members[m]), self._batch_of(m, batch))
+
+    def first_of(self, kind: type[nn.Module]) -> int | None:
+        """The index of that member."""
+        members = [m for m, member in enumerate(self.members) if isinstance(member, kind)]
+        return min(members, key=lambda m: not _copies(self.members[m]), default=None)
+
+    def given_to(
+        self, m: int, memory: tuple[Any, ...], state: tuple[Any, ...], tokens: Int[Tensor, " N"], *rest: Any
+    ) -> tuple[Any, ...]:
+        """What ``step`` of a member is given: its own memory and state, the tokens in its ids, and the rest."""
+        return memory[m], state[m], self._target_ids(m, tokens), *rest
 
     def _batch_of(self, m: int, batch: Batch) -> Batch:
         """A batch in the ids of a member."""
@@ -98,20 +106,21 @@ class Ensemble(nn.Module):
         self, memory: tuple[Any, ...], state: tuple[Any, ...], tokens: Int[Tensor, " N"], sentence: Int[Tensor, " N"]
     ) -> tuple[Float[Tensor, "N V"], tuple[Any, ...]]:
         """Log probabilities of the token after these, and the states to continue from."""
-        log_next, states = [], []
-        for m, (member, its_memory, its_state) in enumerate(zip(self.members, memory, state, strict=True)):
-            ids = self._ids("target", m)
-            found, after = cast(Any, member).step(its_memory, its_state, self._target_ids(m, tokens), sentence)
-            log_next.append(torch.cat([found.index_select(1, ids), found[:, len(ids) :]], 1))
-            states.append(after)
-        width = max(found.shape[1] for found in log_next)
-        padded = [pad(found, (0, width - found.shape[1]), value=IMPOSSIBLE) for found in log_next]
-        return self._average(torch.stack(padded)), tuple(states)
+        given = memory, state, tokens, sentence
+        steps = [cast(Any, member).step(*self.given_to(m, *given)) for m, member in enumerate(self.members)]
+        return self.average([log_next for log_next, _ in steps]), tuple(after for _, after in steps)
 
-    def _average(self, log_next: Float[Tensor, "M N V"]) -> Float[Tensor, "N V"]:
+    def average(self, log_next: Sequence[Tensor]) -> Float[Tensor, "N V"]:
+        """The mean of what all members give, each in its own ids."""
+        ids = [self._ids("target", m) for m in range(len(log_next))]
+        ours = [
+            torch.cat([each.index_select(1, i), each[:, len(i) :]], 1) for each, i in zip(log_next, ids, strict=True)
+        ]
+        width = max(each.shape[1] for each in ours)
+        stacked = torch.stack([pad(each, (0, width - each.shape[1]), value=IMPOSSIBLE) for each in ours])
         if self.mean == "probabilities":
-            return log_next.logsumexp(0) - math.log(len(log_next))
-        return log_next.mean(0).log_softmax(1)
+            return stacked.logsumexp(0) - math.log(len(stacked))
+        return stacked.mean(0).log_softmax(1)
 
     def select(self, state: tuple[Any, ...], index: Int[Tensor, " N"]) -> tuple[Any, ...]:
         """The states of some hypotheses."""
@@ -144,12 +153,12 @@ class Ensemble(nn.Module):
         sentence: Int[Tensor, " N"],
     ) -> RowBand:
         """Log probabilities of the input position of one more token: the mean of the transducers among the members."""
-        aligned = [(m, member) for m, member in enumerate(self.members) if isinstance(member, Transducer)]
-        I = max(memory[m].token_table.logits.shape[1] for m, _ in aligned)
-        total = torch.zeros(len(tokens), I, dtype=torch.float64, device=tokens.device)
-        for m, member in aligned:
-            first, log_prob = member.log_rows(memory[m], state[m], parent, self._target_ids(m, tokens), sentence)
-            total[:, first : first + log_prob.shape[1]] += log_prob.exp()
+        total: Any = 0.0
+        for m, member in enumerate(self.members):
+            if isinstance(member, Transducer):
+                band = member.log_rows(memory[m], state[m], parent, self._target_ids(m, tokens), sentence)
+                after = memory[m].token_table.logits.shape[1] - band.stop_row
+                total = total + pad(band.log_prob.exp(), (band.first_row, after))
         return RowBand(0, (total / total.sum(1, keepdim=True)).log())
 
     def _ids(self, side: str, member: int) -> Tensor:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from antiphon.data.batch import Batch
-from antiphon.lattice.moves import IMPOSSIBLE
+from antiphon.lattice.paths import IMPOSSIBLE
 from antiphon.nn.recurrent import FeatureEmbedding
 from antiphon.torch_free.hypothesis import Hypothesis
 from antiphon.torch_free.vocab import END, PAD, START, UNKNOWN
@@ -91,7 +91,7 @@ def copies_unknown(model: object) -> bool:
     """Whether a model copies: the unknown token in its output stands for the input token at its position.
 
     A model learns to copy from training pairs in which a token of both sides was made unknown
-    (``data/augmentation.py``).
+    (``training/augmentation.py``).
     """
     return bool(getattr(model, "copies_unknown", False))
 

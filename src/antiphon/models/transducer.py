@@ -25,8 +25,7 @@ from torch.nn.functional import logsigmoid, pad
 from antiphon.data.batch import Batch
 from antiphon.device import is_traced, run_concurrently
 from antiphon.lattice import Moves, log_marginal
-from antiphon.lattice.moves import IMPOSSIBLE, moves_of_cells
-from antiphon.lattice.paths import forward_along
+from antiphon.lattice.paths import IMPOSSIBLE, forward_along, moves_of_cells
 from antiphon.models.left_to_right import RowBand
 from antiphon.models.transducer_network import CellFactors, SideState, SourceContext, TransducerNetwork
 from antiphon.nn.copying import CellCopies, CopyTable, copies_as_unknown

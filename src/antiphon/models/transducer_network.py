@@ -19,7 +19,7 @@ from torch.nn.functional import linear, pad
 
 from antiphon.data.batch import Batch
 from antiphon.device import kernels_can_run
-from antiphon.lattice.moves import split_odds
+from antiphon.lattice.paths import split_odds
 from antiphon.nn.copying import copies_as_unknown
 from antiphon.nn.recurrent import (
     Dropout,

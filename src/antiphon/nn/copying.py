@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from antiphon.lattice.moves import IMPOSSIBLE
+from antiphon.lattice.paths import IMPOSSIBLE
 from antiphon.torch_free.vocab import NOT_COPIED, UNKNOWN
 
 

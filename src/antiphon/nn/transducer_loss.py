@@ -14,8 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from antiphon.lattice.moves import INTEGERS, check_lengths, check_range, described, moves_of_cells
-from antiphon.lattice.paths import log_marginal
+from antiphon.lattice.paths import INTEGERS, check_lengths, check_range, described, log_marginal, moves_of_cells
 from antiphon.nn.factored_softmax import log_token_probabilities
 
 

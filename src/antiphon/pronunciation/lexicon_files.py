@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from antiphon.exceptions import InputError
 from antiphon.terminal import one_line
-from antiphon.torch_free.files import read_lines
+from antiphon.torch_free.readers import read_lines
 
 _VARIANT = re.compile(r"\(\d+\)$")
 _NUMBER = re.compile(r"\d*\.\d+(?:e-?\d+)?|\d+\.?(?:\d*e-?\d+)?")

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from antiphon.exceptions import InputError, RunError, how_to_install
-from antiphon.torch_free.files import is_count, read_lines, read_text
+from antiphon.torch_free.readers import is_count, read_lines, read_text
 
 Array = NDArray[np.float64]
 

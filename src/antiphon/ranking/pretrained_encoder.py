@@ -21,7 +21,7 @@ from antiphon.exceptions import InputError, how_to_install
 from antiphon.ranking.question_batches import JointIds
 from antiphon.ranking.sentence_models import Pooling
 from antiphon.terminal import one_line
-from antiphon.torch_free.files import read_text
+from antiphon.torch_free.readers import read_text
 from antiphon.torch_free.vocab import Ids
 
 _WEIGHTS = ("model.safetensors", "model.safetensors.index.json")

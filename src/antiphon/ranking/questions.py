@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from antiphon.exceptions import InputError, RecipeError
 from antiphon.terminal import Say, count_of
-from antiphon.torch_free.files import read_lines
+from antiphon.torch_free.readers import read_lines
 from antiphon.torch_free.results import Ranked
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from antiphon.exceptions import InputError
-from antiphon.torch_free.files import is_count, named_errors, open_file, read_lines
+from antiphon.torch_free.readers import is_count, named_errors, open_file, read_lines
 
 Vector = NDArray[np.float32]
 _MAX_ELEMENTS = 2**15

@@ -88,6 +88,8 @@ class Kind:
     """Finds outputs."""
     path_search: "Callable[[], Search] | None" = None
     """Finds outputs with their best alignments (``search.over = "paths"``)."""
+    cell_search: "Callable[[], Search] | None" = None
+    """Finds outputs with a beam in every cell of the lattice (``search.over = "cells"``)."""
     explain: "Callable[[], Explain] | None" = None
     """Links the input and the output of a pair."""
     explanation: str = ""
@@ -246,6 +248,12 @@ def _noisy_channel_search() -> "Search":
     return search_noisy_channel
 
 
+def _cell_search() -> "Search":
+    from antiphon.decode.cell_search import search_cells
+
+    return search_cells
+
+
 def _align() -> "Explain":
     from antiphon.decode.alignments import align
 
@@ -332,10 +340,11 @@ for _kind in (
     Kind(
         section=NoisyChannelSection,
         interface=_noisy_channel_model,
-        uses=frozenset(("pairs", "batches", "search", "rescoring", "streams")),
+        uses=frozenset(("pairs", "batches", "search", "rescoring", "paths", "streams")),
         load=_load_noisy_channel,
         made_by="combine",
         search=_noisy_channel_search,
+        cell_search=_cell_search,
     ),
     Kind(
         section=EnsembleSection,

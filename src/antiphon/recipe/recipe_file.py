@@ -39,9 +39,9 @@ from antiphon.recipe.schema import (
     without,
 )
 from antiphon.recipe.sections import DataSection, explain, show_value
-from antiphon.storage.atomic import write_atomically
+from antiphon.storage.files import write_atomically
 from antiphon.terminal import Say, one_line, silent
-from antiphon.torch_free.files import is_pipe, read_lines, read_text
+from antiphon.torch_free.readers import is_pipe, read_lines, read_text
 
 PATH_SETTINGS = tuple(name for name, field in DataSection.model_fields.items() if "Path" in str(field.annotation))
 """Settings of the section ``data`` that name files or folders."""

@@ -131,7 +131,7 @@ def drop_unused(table: Mapping[str, Any], changes: Mapping[str, Any]) -> tuple[d
     """
     kind_in_file = kind_in(table.get("model"))
     kind = kind_in({"kind": kind_in_file, **_section(changes, "model")})
-    dropped = unused_settings(kind, table) if kind != kind_in_file else []
+    dropped = unused_settings(kind, table, (*STRICT_SECTIONS, "search")) if kind != kind_in_file else []
     return without(table, dropped), [f"{section}.{name}" for section, name in dropped]
 
 
@@ -147,11 +147,11 @@ def drop_lstm_rates(table: Mapping[str, Any], changes: Mapping[str, Any]) -> tup
     return without(table, dropped), [f"{section}.{name}" for section, name in dropped]
 
 
-def unused_settings(kind: object, table: Mapping[str, Any]) -> list[Key]:
+def unused_settings(kind: object, table: Mapping[str, Any], sections: Iterable[str] = STRICT_SECTIONS) -> list[Key]:
     """The keys of a nested table that other kinds have and this one does not; empty for an unknown kind."""
     if not isinstance(kind, str) or kind not in KINDS:
         return []
-    keys = [(section, name) for section in STRICT_SECTIONS for name in _section(table, section)]
+    keys = [(section, name) for section in sections for name in _section(table, section)]
     return [key for key in keys if not _has(KINDS[kind], key) and kinds_with(key)]
 
 

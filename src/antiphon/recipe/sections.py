@@ -34,7 +34,7 @@ SettingGroup = Literal[
     "attention",  # attends to the source from every output token, or has members that do
     "tokens",  # learns to predict target tokens
     "search",  # finds outputs by beam search
-    "paths",  # can search for the best alignments, too
+    "paths",  # can search for the best alignments, too (search.over)
     "streams",  # can write while it reads
     "rescoring",  # weighs the scores of several models
     "members",  # averages several models
@@ -237,10 +237,10 @@ class TrainSection(Section):
 class SearchSection(Section):
     """How outputs are searched."""
 
-    over: Annotated[Literal["outputs", "paths"], UsedBy("paths")] = "outputs"
-    """Search for outputs, alignments summed out; or, as in the thesis, for outputs with their best alignments."""
+    over: Annotated[Literal["outputs", "paths", "cells"], UsedBy("paths")] = "outputs"
+    """Over outputs, alignments summed; or as in the thesis, over best paths, or over cells, of noisy channels alone."""
     beam: Hypotheses = 10
-    """Hypotheses kept at every step; 1 is greedy search. Over paths: for each input position."""
+    """Hypotheses kept at every step; 1 is greedy search. Over paths and cells: for each input position."""
     proposals: Annotated[Hypotheses, UsedBy("rescoring")] = 10
     """Extensions per step that a noisy channel rescores, at least ``beam``."""
     direct_outputs: Annotated[Annotated[int, Field(ge=0, le=1000)] | None, UsedBy("rescoring")] = None

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from antiphon.exceptions import AntiphonError, InputError, how_to_install
-from antiphon.storage.atomic import atomic_replacement
+from antiphon.storage.files import atomic_replacement
 from antiphon.terminal import Say, one_line, print_note
 
 if TYPE_CHECKING:
@@ -165,42 +165,6 @@ def plot_curves(
     axes.spines[["top", "right"]].set_visible(False)
     if len(curves) > 1:
         axes.legend(frameon=False)
-    _save(figure, path)
-
-
-def plot_search(values: Sequence[tuple[float, bool]], metric: str, path: Path, *, lower_is_better: bool) -> None:
-    """The dev metric of every trial of a search in the order they ended, whether pruned or not, and the best so far."""
-    figure = _figure(5.6, 3.8)
-    from matplotlib.ticker import MaxNLocator
-
-    axes = figure.subplots()
-    numbered = list(enumerate(values, start=1))
-    complete = [(number, value) for number, (value, is_pruned) in numbered if not is_pruned]
-    pruned = [(number, value) for number, (value, is_pruned) in numbered if is_pruned]
-    if complete:
-        numbers, whole = zip(*complete, strict=True)
-        best = (np.minimum if lower_is_better else np.maximum).accumulate(whole)
-        axes.step(numbers, best, where="post", color=_PATH, label="best so far")
-        axes.plot(numbers, whole, "o", color=_INK, markersize=4, label="complete")
-    if pruned:
-        axes.plot(*zip(*pruned, strict=True), "x", color=_INK, markersize=5, label="pruned")
-    axes.set(xlabel="trials that have ended", ylabel=f"dev {metric.replace('_', ' ')}")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False)
-    _save(figure, path)
-
-
-def plot_bars(shares: Mapping[str, float], across: str, path: Path) -> None:
-    """Named shares as bars, the largest first."""
-    figure = _figure(5.6, 1.4 + 0.35 * len(shares))
-    axes = figure.subplots()
-    names = sorted(shares, key=lambda name: shares[name])
-    bars = axes.barh([_literal(name) for name in names], [shares[name] for name in names], color=_INK)
-    axes.bar_label(bars, fmt="%.2f", padding=3)
-    axes.set(xlabel=across)
-    axes.margins(x=0.15)
-    axes.spines[["top", "right"]].set_visible(False)
     _save(figure, path)
 
 

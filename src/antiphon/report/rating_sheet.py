@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from antiphon.exceptions import InputError
 from antiphon.terminal import count_of, one_line
-from antiphon.torch_free.files import read_lines
+from antiphon.torch_free.readers import read_lines
 
 _MARK = "# ratings"
 _COLUMNS = ("question", "source", "A", "B", "better")

@@ -41,12 +41,14 @@ def map_ids(ours: Vocab, theirs: Vocab) -> Tensor:
 
 def build_search(recipe: Recipe) -> Search | None:
     """The search of the recipe; None for a kind without outputs."""
-    kind = KINDS[recipe.model.kind]
-    if recipe.search.over == "outputs":
+    kind, over = KINDS[recipe.model.kind], recipe.search.over
+    if over == "outputs":
         return None if kind.search is None else kind.search()
-    if kind.path_search is None:
-        raise RecipeError(f'search.over = "paths": kind {recipe.model.kind} has no alignments, expected a transducer')
-    return kind.path_search()
+    found = kind.path_search if over == "paths" else kind.cell_search
+    if found is None:
+        lacks = "alignments, expected a transducer" if over == "paths" else "channel model, expected a noisy channel"
+        raise RecipeError(f'search.over = "{over}": kind {kind.name} has no {lacks}')
+    return found()
 
 
 def build_beam(settings: SearchSection, *, beam: int | None = None, nbest: int = 1) -> BeamSettings:

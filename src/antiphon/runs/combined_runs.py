@@ -20,6 +20,7 @@ from antiphon.recipe.model_sections import (
     NoisyChannelSection,
     TransducerSection,
 )
+from antiphon.recipe.recipe_file import Settings, change_search
 from antiphon.recipe.schema import Recipe, token_kinds
 from antiphon.recipe.sections import SearchSection
 from antiphon.runs.build import build_normalisation, count_parameters, map_ids
@@ -51,13 +52,14 @@ def combine_runs(
     language_model: Path | None,
     out: Path,
     search: dict[str, object],
+    settings: Settings = (),
     *,
     force: bool,
 ) -> RunFolder:
-    """Writes a run of kind ``noisy_channel`` that holds copies of its parts."""
+    """Writes a run of kind ``noisy_channel`` that holds copies of its parts; ``settings`` are those of ``--set``."""
     runs = {"direct": direct, "channel": channel, "lm": language_model}
     folders = {name: RunFolder.open(path) for name, path in runs.items() if path is not None}
-    recipe = _channel_recipe(_part_recipes(folders), search)
+    recipe = _channel_recipe(_part_recipes(folders), search, settings)
     with combined_run(folders, recipe, out, force=force) as run:
         copy_vocabs(folders["direct"], run)
         copy_files(folders["direct"], ("rules.tsv",), run.path)
@@ -102,18 +104,16 @@ def _part_recipes(parts: dict[str, RunFolder]) -> dict[str, Recipe]:
     return recipes
 
 
-def _channel_recipe(parts: dict[str, Recipe], search: dict[str, object]) -> Recipe:
-    """The direct model's recipe as that of a noisy channel; missing parts get weight 0."""
-    recipe = parts["direct"]
+def _channel_recipe(parts: dict[str, Recipe], search: dict[str, object], settings: Settings) -> Recipe:
+    """The direct model's recipe as that of a noisy channel, which searches over outputs; missing parts get weight 0."""
     given = {name: value for name, value in search.items() if value is not None}
-    weights = list(cast(tuple[float, ...], given.get("weights", SearchSection().weights)))
-    for index, name in ((1, "channel"), (2, "lm")):
-        if name not in parts:
-            weights[index] = 0.0
-    table = recipe.model_dump()
+    table = parts["direct"].model_dump()
     table["model"] = NoisyChannelSection()
-    table["search"] |= given | {"weights": tuple(weights)}
-    return Recipe.model_validate(table)
+    table["search"] |= {"over": "outputs", "weights": SearchSection().weights} | given
+    recipe = change_search(Recipe.model_validate(table), settings)
+    is_there = (True, "channel" in parts, "lm" in parts, True)
+    weights = tuple(weight * there for weight, there in zip(recipe.search.weights, is_there, strict=True))
+    return recipe.model_copy(update={"search": recipe.search.model_copy(update={"weights": weights})})
 
 
 _PART_KINDS: dict[str, tuple[type[ModelSection], ...]] = {

@@ -29,7 +29,7 @@ from antiphon.recipe.model_sections import TransducerSection
 from antiphon.recipe.recipe_file import parse_recipe, parse_toml, paths_in_run, save_recipe
 from antiphon.recipe.schema import Recipe, token_kinds
 from antiphon.recipe.sections import TokenKind
-from antiphon.storage.atomic import STAGED, final_location, locked, resolved
+from antiphon.storage.files import STAGED, final_location, locked, resolved
 from antiphon.storage.manifest import (
     LITE_SETTINGS,
     MANIFEST,
@@ -39,9 +39,9 @@ from antiphon.storage.manifest import (
     commit_new_run,
     holds_run,
     read_verified,
+    staged_folder,
+    staging_folder,
 )
-from antiphon.storage.packed_run import UnpackedRun, unpacked_run
-from antiphon.storage.staging import staged_folder, staging_folder
 from antiphon.torch_free.codec import (
     NO_FEATURES,
     PairCodec,
@@ -57,32 +57,25 @@ if TYPE_CHECKING:  # PyTorch, which takes seconds to import, only where a networ
     from torch import Tensor, nn
 
 _SHIPPED = Path(__file__).parent / "shipped"
-"""Packed runs that come with the package."""
+"""Runs that come with the package."""
 _RUNS_SHOWN = 5
 """Runs that a message names."""
 
 
 def shipped_runs() -> list[str]:
     """The names of the runs that come with the package."""
-    return sorted(path.stem for path in _SHIPPED.glob("*.zip"))
+    return sorted(path.name for path in _SHIPPED.iterdir())
 
 
 class RunFolder:
     """Paths and contents of one run.
 
     If a change was committed and interrupted, ``staged`` is a folder with files of the run that are still to be moved
-    into place, and ``removed`` are files that no longer belong to it. ``unpacked`` holds the files of a packed run as
-    long as this object refers to it.
+    into place, and ``removed`` are files that no longer belong to it.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        staged: Path | None = None,
-        unpacked: UnpackedRun | None = None,
-        removed: Collection[str] = (),
-    ) -> None:
-        self.path, self._staged, self._unpacked, self._removed = path, staged, unpacked, removed
+    def __init__(self, path: Path, staged: Path | None = None, removed: Collection[str] = ()) -> None:
+        self.path, self._staged, self._removed = path, staged, removed
         self.weights = self.file("model.safetensors")
         self.rules = self.file("rules.tsv")
         self.words = self.file("words.vocab")
@@ -100,15 +93,14 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path, *, checkpoint: bool = False) -> "RunFolder":
-        """The run in a folder, in a file of ``antiphon pack``, or of a shipped name; every file has been verified.
+        """The run in a folder, or the one of a shipped name, after every file has been verified.
 
         The checkpoint, which only training reads, is verified if it is asked for.
         """
-        is_name = not path.exists() and str(path) in shipped_runs()
-        packed = _SHIPPED / f"{path}.zip" if is_name else path
-        if packed.is_file():
-            unpacked = unpacked_run(packed)
-            return cls(unpacked.folder, unpacked=unpacked)
+        if path.is_file():
+            raise RunError(f"{path}: a file, expected a run folder")
+        if str(path) in shipped_runs() and not path.exists():
+            path = _SHIPPED / path
         if not path.exists():
             raise RunError(f"{path}: no such folder, expected a run folder")
         if (path / LITE_SETTINGS).is_file() and not holds_run(path):
@@ -121,14 +113,6 @@ class RunFolder:
         if manifest.removed is None:
             return cls(path)
         return cls(path, staged=staged_folder(path) or path / STAGED, removed=manifest.removed)
-
-    @contextmanager
-    def errors_named(self, path: Path) -> Iterator[None]:
-        """Inside, errors name the path that the run was opened by, not the place where a packed one was unpacked."""
-        try:
-            yield
-        except RunError as error:
-            raise RunError(str(error).replace(str(self.path), str(path))) from None
 
     def file(self, name: str) -> Path:
         """Where a file of the run is."""
@@ -143,7 +127,7 @@ class RunFolder:
 
     def _part(self, name: str) -> "RunFolder":
         removed = [each.removeprefix(f"{name}/") for each in self._removed if each.startswith(f"{name}/")]
-        return RunFolder(self.path / name, self._staged and self._staged / name, self._unpacked, removed)
+        return RunFolder(self.path / name, self._staged and self._staged / name, removed)
 
     @contextmanager
     def changed(self, remove: Iterable[str] = ()) -> Iterator["RunFolder"]:
@@ -296,8 +280,6 @@ def widest_layer(run: RunFolder) -> int:
 @contextmanager
 def open_for_writing(path: Path) -> Iterator[RunFolder]:
     """The run in a folder, verified and locked against other writers; its first change finishes an interrupted one."""
-    if path.is_file():
-        raise RunError(f"{path}: a packed run, which is never changed, expected a run folder; unzip makes one of it")
     if not holds_run(path):
         RunFolder.open(path)
     with locked_folder(path):

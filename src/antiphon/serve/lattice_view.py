@@ -27,8 +27,7 @@ from antiphon.data.batch import Batch
 from antiphon.decode.noisy_channel import search_with_pruned
 from antiphon.exceptions import InputError
 from antiphon.lattice import Posteriors, best_path, log_marginal, posteriors
-from antiphon.lattice.moves import IMPOSSIBLE
-from antiphon.lattice.paths import forward_along
+from antiphon.lattice.paths import IMPOSSIBLE, forward_along
 from antiphon.models.left_to_right import never_written
 from antiphon.models.noisy_channel import NoisyChannel
 from antiphon.models.transducer import Transducer

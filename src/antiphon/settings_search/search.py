@@ -32,7 +32,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from antiphon.exceptions import RunError
 from antiphon.metrics.output_metrics import LOWER_IS_BETTER
 from antiphon.settings_search.search_space import SearchSpace
-from antiphon.storage.staging import refuse_links
+from antiphon.storage.files import refuse_links
 from antiphon.training.callback import EpochReport
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)

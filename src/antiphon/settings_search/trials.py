@@ -2,7 +2,7 @@
 
 Every choice of values has its own recipe and run folder, so an interrupted search can be resumed, and a larger grid
 trains only what is new. Test data are never used: the dev metric decides. What was found is a table of all trials from
-best to worst, the best recipe, and two pictures.
+best to worst, and the best recipe.
 """
 
 import csv
@@ -10,7 +10,6 @@ import math
 import signal
 import subprocess
 import sys
-import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import suppress
@@ -22,7 +21,6 @@ from tempfile import TemporaryFile
 from threading import Event, Lock
 from typing import IO, Literal, NamedTuple
 
-from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from antiphon.child_processes import Terminated, parent_pipe
@@ -31,13 +29,10 @@ from antiphon.exceptions import AntiphonError, InputError, RunError
 from antiphon.metrics.output_metrics import LOWER_IS_BETTER
 from antiphon.recipe.recipe_file import save_recipe
 from antiphon.recipe.schema import Recipe
-from antiphon.report.plots import optional_picture, plot_bars, plot_search
 from antiphon.runs.run_folder import RunFolder
 from antiphon.settings_search.search import SettingsSearch, is_lost
 from antiphon.settings_search.search_space import SearchSpace
-from antiphon.storage.atomic import atomic_replacement
-from antiphon.storage.staging import refuse_links
-from antiphon.terminal import Say
+from antiphon.storage.files import atomic_replacement, refuse_links
 from antiphon.training.callback import TRIAL_VARIABLE, EpochReport
 
 _JOBS = 2
@@ -222,10 +217,6 @@ _STATES: dict[TrialState, State] = {
     TrialState.RUNNING: "running",
     TrialState.WAITING: "waiting",
 }
-_BETTER_PART = 0.5
-"""Fraction of the trials that count as good; Optuna's default, a tenth, is too few trials in a small search."""
-_NOTHING_KNOWN = ".*importances will be equal"
-"""How Optuna warns of shares that say nothing, as a regular expression."""
 
 
 @dataclass(frozen=True)
@@ -289,36 +280,3 @@ def save_results(results: Sequence[TrialResult], space: SearchSpace) -> Path:
             writer.writerow([*values, *measured, result.problem, result.state])
     save_recipe(space.recipe(best.settings), out / "best.toml")
     return out / "best.toml"
-
-
-def draw_search(search: SettingsSearch, say: Say) -> None:
-    """Writes ``history.png`` and, if enough is known, ``importance.png``; ``say`` is told of a missing library."""
-    history, importance = (search.space.out / f"{name}.png" for name in ("history", "importance"))
-    metric = search.space.dev_metric
-    with optional_picture(history, say):
-        ended = search.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
-        ended.sort(key=lambda trial: (trial.datetime_complete is None, trial.datetime_complete, trial.number))
-        points = [(trial.value or 0.0, trial.state == TrialState.PRUNED) for trial in ended]
-        plot_search(points, metric, history, lower_is_better=metric in LOWER_IS_BETTER)
-        shares = importances(search)
-        if shares:
-            plot_bars(shares, f"importance for dev {metric.replace('_', ' ')}", importance)
-
-
-def importances(search: SettingsSearch) -> dict[str, float]:
-    """The share of every setting in what sets the better half of the trials apart, by PED-ANOVA.
-
-    Empty if too few trials are complete, or too many are equally good, to tell settings apart.
-    """
-    trials = search.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    searched = {axis.key for axis in search.space.axes if len({trial.params[axis.key] for trial in trials}) > 1}
-    if not searched or len({trial.value for trial in trials}) < 2:
-        return {}
-    evaluator = PedAnovaImportanceEvaluator(target_quantile=_BETTER_PART)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("error", message=_NOTHING_KNOWN)
-        try:
-            shares = get_param_importances(search.study, evaluator=evaluator, params=sorted(searched))
-        except UserWarning:
-            return {}
-    return shares if all(math.isfinite(share) for share in shares.values()) else {}

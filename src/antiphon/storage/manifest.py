@@ -3,39 +3,47 @@
     {"files": {"recipe.toml": {"bytes": 1234, "sha256": "..."}, ...}, "folders": ["corpus"],
      "removed": null, "format": 1, "sha256": "..."}
 
-A change of the run is committed by replacing the manifest. While its new files are moved into place (``staging``),
-``removed`` is the list of files that are to be deleted. ``sha256`` is the digest of the manifest itself without this
-key. Nothing is changed, recovered or cleaned up before it is certain that the command may write: that there is no run,
-that ``force`` allows to replace it, or that every file of it was verified.
+New files are written into a scratch folder inside the run, and synced. To commit the change, the scratch folder is
+renamed to ``.antiphon-staged`` and the manifest replaced: while the files are moved into place, ``removed`` lists those
+that are to be deleted. If that is interrupted, readers find files in ``.antiphon-staged``, and the next writer moves
+them. ``sha256`` is the digest of the manifest itself without this key. Nothing is changed, recovered or cleaned up
+before it is certain that the command may write: that there is no run, that ``force`` allows to replace it, or that
+every file of it was verified.
 """
 
+import os
+import shutil
+import stat
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from antiphon.exceptions import RunError
-from antiphon.storage.atomic import sweep, write_atomically
-from antiphon.storage.staging import (
+from antiphon.storage.files import (
+    STAGED,
     Entry,
     check_format,
-    commit_staged,
     digest_file,
-    digest_listed,
-    discard_staged,
-    is_being_moved,
+    digest_inside,
+    final_name_in_errors,
+    lock_descriptor,
+    new_scratch_folder,
+    open_folder,
     open_regular,
+    parent_of,
     parse_entries,
     parse_sealed,
-    put_in_place,
     refuse_all_links,
     refuse_links,
+    remove_tree,
     render_sealed,
-    staged_folder,
-    staging_folder,
+    sweep,
+    sync_descriptor,
     synced_files,
+    write_atomically,
 )
 
 MANIFEST = "manifest.json"
@@ -266,14 +274,22 @@ def seal_run(folder: Path) -> None:
 
 
 def _commit(folder: Path, stage: Path, manifest: Manifest) -> None:
+    """Gives the staging folder its fixed name and commits the change; if that fails, nothing changes.
+
+    An earlier change must have been moved into place.
+    """
     refuse_links(folder, [*manifest.files, *manifest.folders, *(manifest.removed or ())])
-    commit_staged(
-        folder,
-        stage,
-        commit=lambda: write_manifest(folder, manifest),
-        is_committed=lambda: _is_pending(folder),
-        finish=lambda: _finish(folder, manifest),
-    )
+    discard_staged(folder)
+    stage.rename(folder / STAGED)
+    with open_folder(folder) as root, parent_of(root, f"{STAGED}/any") as (staged, _):
+        lock_descriptor(staged)  # so that readers wait
+        try:
+            write_manifest(folder, manifest)
+        except BaseException:
+            if not _is_pending(folder):
+                discard_staged(folder)
+            raise
+        _finish(folder, manifest)
 
 
 def _finish(folder: Path, manifest: Manifest) -> None:
@@ -318,3 +334,108 @@ def _seal(stage: Path) -> tuple[dict[str, Entry], tuple[str, ...]]:
     inside = (MANIFEST, *(f"{folder}/" for folder in FOLDERS))  # the manifest of a run that has trained in the stage
     files = {name: digest_file(path) for name, path in names.items() if not name.startswith(inside)}
     return files, tuple(name for name in FOLDERS if (stage / name).exists())
+
+
+@contextmanager
+def staging_folder(folder: Path) -> Iterator[Path]:
+    """A new folder inside ``folder`` for the files of a change; it is removed at the end unless it was committed."""
+    sweep(folder)
+    with final_name_in_errors(folder):
+        stage = new_scratch_folder(folder)
+        try:
+            yield stage
+        finally:
+            with suppress(OSError):
+                remove_tree(stage)
+
+
+def discard_staged(folder: Path) -> None:
+    """Removes files that were staged and never committed, or that have been moved into place."""
+    refuse_links(folder, [STAGED])
+    with open_folder(folder) as root:
+        _remove(root, STAGED)
+
+
+def staged_folder(folder: Path) -> Path | None:
+    """The folder of staged files, if there is one; a symbolic link is refused."""
+    refuse_links(folder, [STAGED])
+    return folder / STAGED if (folder / STAGED).is_dir() else None
+
+
+def digest_listed(folder: Path, staged: Path | None, name: str) -> Entry:
+    """Size and SHA-256 of a file, which is in the folder of staged files or in its place."""
+    if staged is not None:
+        with suppress(FileNotFoundError):
+            return digest_inside(staged, name)
+    return digest_inside(folder, name)
+
+
+def is_being_moved(folder: Path) -> bool:
+    """Whether a live process is moving staged files into place; on file systems without locks it cannot be seen."""
+    try:
+        descriptor = os.open(folder / STAGED, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        return not lock_descriptor(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def put_in_place(
+    folder: Path, files: Collection[str], folders: Collection[str] = (), removed: Collection[str] = ()
+) -> None:
+    """Moves staged files and folders into place and deletes what was removed; can be repeated from any point."""
+    refuse_all_links(folder, [*files, *folders, *removed])
+    with open_folder(folder) as root:
+        if _is_there(root, STAGED):
+            with parent_of(root, f"{STAGED}/any") as (staged, _):
+                lock_descriptor(staged)
+                _move(staged, root, files, folders)
+        for name in removed:
+            with suppress(FileNotFoundError), parent_of(root, name) as (parent, last):
+                _remove(parent, last)
+        _remove_empty_parents(root, removed)
+        sync_descriptor(root)
+
+
+def _move(staged: int, root: int, files: Iterable[str], folders: Iterable[str]) -> None:
+    waiting = [name for name in files if _is_there(staged, name)]
+    for name in waiting:
+        with parent_of(staged, name) as (source, last), parent_of(root, name, create=True) as (target, _):
+            os.rename(last, last, src_dir_fd=source, dst_dir_fd=target)
+    for name in {PurePath(name).parent: name for name in waiting}.values():
+        with parent_of(root, name) as (target, _):
+            sync_descriptor(target)
+    for name in folders:
+        if _is_there(staged, name):
+            _remove(root, name)
+            os.rename(name, name, src_dir_fd=staged, dst_dir_fd=root)
+
+
+def _is_there(root: int, name: str) -> bool:
+    try:
+        with parent_of(root, name) as (parent, last):
+            os.stat(last, dir_fd=parent, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _remove(folder: int, name: str) -> None:
+    """Removes a file or folder with its contents, if it exists; of a symbolic link only the link."""
+    try:
+        is_folder = stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
+    except FileNotFoundError:
+        return
+    if is_folder:
+        shutil.rmtree(name, dir_fd=folder)
+    else:
+        os.unlink(name, dir_fd=folder)
+
+
+def _remove_empty_parents(root: int, names: Iterable[str]) -> None:
+    parents = {str(parent) for name in names for parent in PurePath(name).parents if parent.name}
+    for parent in sorted(parents, reverse=True):  # inner folders first
+        with suppress(OSError), parent_of(root, parent) as (above, last):
+            os.rmdir(last, dir_fd=above)

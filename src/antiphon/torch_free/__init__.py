@@ -1,6 +1,6 @@
 """What works without PyTorch, for the Python API and ``antiphon.lite``: text, ids, hypotheses, results, streams.
 
-Text: ``files``, ``readers`` (files to pairs), ``vocab``, ``codec`` (text to tokens, ids and back), ``batch`` (padded
+Text: ``readers`` (files to lines and pairs), ``vocab``, ``codec`` (text to tokens, ids and back), ``batch`` (padded
 pairs, and which of them form a batch). Predictions: ``inputs`` (checks of arguments), ``prediction`` (predictions and
 streams of any model), ``hypothesis`` (settings and hypotheses of a search), ``results`` (what comes back; lists of
 candidates; lexicons), ``frames`` (columns of pandas, polars, Arrow), ``suffix_rule`` (alone or beside a network).

@@ -49,14 +49,11 @@ class PaddedPairs(NamedTuple):
             _pad_to(source.shape[1], copied.extended(), NOT_COPIED) if copied else source[:, :0],
         )
 
-    def take(self, index: Padded) -> "PaddedPairs":
-        """Some of the pairs, with the same padding."""
-        return PaddedPairs(*(part[index] for part in self))
-
-    def with_targets(self, targets: Sequence[Ids]) -> "PaddedPairs":
-        """The same sources with other targets, which have no end symbol yet."""
-        target, lengths = _pad(targets)
-        return self._replace(target=target, target_lengths=lengths)
+    def paired(self, index: Sequence[int], outputs: Sequence[Sequence[int]]) -> "PaddedPairs":
+        """A pair for each output, which ends in the end symbol; ``index`` has the number of its source."""
+        target, lengths = _pad([np.array(output[:-1], np.int32) for output in outputs])
+        sources = (part[np.array(index)] for part in self)
+        return PaddedPairs(*sources)._replace(target=target, target_lengths=lengths)
 
 
 def _pad(sequences: Sequence[Ids]) -> tuple[Padded, Padded]:

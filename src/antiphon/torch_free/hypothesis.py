@@ -41,13 +41,25 @@ class Hypothesis:
     alignment: tuple[int, ...] = ()
     features: tuple[float, ...] = ()
 
-    def with_copies(self, positions: Sequence[int], size: int) -> "Hypothesis":
-        """The same with copies of the source words at some positions instead of unknown tokens.
 
-        The copy of the word at position ``i`` has the id ``size + i``; ``size`` is that of the target vocabulary.
-        """
-        pairs = zip(self.tokens, positions, strict=False)
-        return replace(self, tokens=tuple(size + position if token == UNKNOWN else token for token, position in pairs))
+def with_alignments(found: list[list[Hypothesis]], rows: Sequence[Sequence[int]]) -> list[list[Hypothesis]]:
+    """The same hypotheses, each with the input position of every token; ``rows`` may go on behind its end."""
+    given = iter(rows)
+    return [[replace(each, alignment=tuple(next(given)[: len(each.tokens)])) for each in some] for some in found]
+
+
+def with_copies(found: list[list[Hypothesis]], rows: Sequence[Sequence[int]], size: int) -> list[list[Hypothesis]]:
+    """The same hypotheses with copies of the source words in some rows instead of unknown tokens.
+
+    The copy of the word in row ``i`` has the id ``size + i``; ``size`` is that of the target vocabulary.
+    """
+    given = iter(rows)
+    return [[_with_copies(each, next(given), size) for each in some] for some in found]
+
+
+def _with_copies(one: Hypothesis, rows: Sequence[int], size: int) -> Hypothesis:
+    pairs = zip(one.tokens, rows, strict=False)
+    return replace(one, tokens=tuple(size + row if token == UNKNOWN else token for token, row in pairs))
 
 
 def have_unknown(found: list[list[Hypothesis]]) -> bool:

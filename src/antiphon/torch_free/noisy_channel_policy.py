@@ -2,7 +2,7 @@
 
 Outputs of one cell are ranked by the objective; those of different lengths are compared by only the direct model, since
 a language model would always prefer the output that has written less. The channel's lattice has a row for every node of
-the tree of outputs and a column for every input token read. A node above what is written is dropped once almost no
+the tree of outputs and a column for every input token read. A node above what is written is pruned once almost no
 channel probability passes through it, and so is a column that no active output depends on: memory does not grow with
 the length of the input.
 
@@ -81,7 +81,7 @@ class NoisyChannelPolicy(BeamPolicy):
         return extension.value
 
     def _max_nodes(self) -> int:
-        """0: the tree is pruned after every row, so that the channel can drop the columns that no node needs."""
+        """0: the tree is pruned after every row, so that the channel can prune the columns that no node needs."""
         return 0
 
     def _needed(self) -> set[int]:

@@ -31,13 +31,13 @@ from antiphon.torch_free.results import (
     total_probability,
 )
 from antiphon.torch_free.streams import Stream, StreamGroup
-from antiphon.torch_free.suffix_rule import SuffixRules
+from antiphon.torch_free.suffix_rule import RuleMixture, SuffixRules
 
 LexiconLike = Lexicon | str | Path | Iterable[PairLike]
 """A lexicon, or its pairs, or a file of pairs."""
 _ALLOW_HINT = " (--allow-unknown-features, in Python and REST allow_unknown_features, predicts anyway)"
 LINES_AT_ONCE = 2048
-"""Inputs that are in memory at a time, unless a caller says otherwise."""
+"""Inputs that are in memory at a time."""
 MAX_BATCH_CELLS = 100_000
 """Maximum number of padded lattice cells of a batch; to predict, outputs count as long as inputs."""
 _MAX_CANDIDATES = 1000
@@ -156,6 +156,8 @@ class PredictionInterface:
     batch_size: int
     """Inputs decoded at once."""
     search: OutputSearch = field(init=False)
+    mixture: RuleMixture | None = field(init=False, default=None)
+    """Suffix rules beside the network."""
     can_score: ClassVar[bool] = True
     """Whether the model has ``log p(target | source)`` of a given pair."""
 
@@ -206,13 +208,12 @@ class PredictionInterface:
         sources: Iterable[SourceLike],
         options: PredictOptions | None = None,
         lexicon: Lexicon | None = None,
-        window: int | None = None,
     ) -> Generator[Prediction, None, None]:
-        """Predictions one by one; only ``window`` inputs, or a few thousand, are in memory at a time."""
+        """Predictions one by one; only a few thousand inputs are in memory at a time."""
         self.check_can_predict()
         options = options or PredictOptions()
         lexicon = lexicon or Lexicon(self.codec)
-        for some in self.windows(sources, options, lexicon, window):
+        for some in self.windows(sources, options, lexicon):
             found: dict[int, Prediction] = {}
             for indices in self.plan(some, lexicon):
                 predictions = self.predict_batch([some[index] for index in indices], options)
@@ -234,12 +235,12 @@ class PredictionInterface:
         return Lexicon(self.codec, self._pairs(pairs, "lexicon"))
 
     def windows(
-        self, sources: Iterable[SourceLike], options: PredictOptions, lexicon: Lexicon, size: int | None = None
+        self, sources: Iterable[SourceLike], options: PredictOptions, lexicon: Lexicon
     ) -> Iterator[list[Source]]:
-        """The checked inputs, ``size`` or a few thousand at a time; batches are formed within each window."""
+        """The checked inputs, a few thousand at a time; batches are formed within each window."""
         inputs.check_several(sources, "predict")
         remaining = iter(sources)
-        while some := list(islice(remaining, size or LINES_AT_ONCE)):
+        while some := list(islice(remaining, LINES_AT_ONCE)):
             window = [inputs.as_source(source, reads_features=self.reads_features) for source in some]
             for source in window:
                 self.check_source(source, f"input {source.text!r}", options, lexicon)
@@ -323,6 +324,20 @@ class PredictionInterface:
 
     def _score(self, pairs: list[tuple[Source, str]]) -> list[tuple[float, int]]:
         """Log probability and target length, end symbol included, of each pair."""
+        sides = (
+            (self.codec.source.tokens(source.text) for source, _ in pairs),
+            (self.codec.target.tokens(target) for _, target in pairs),
+        )
+        lengths = [np.array([len(tokens) + 1 for tokens in side], dtype=np.int64) for side in sides]
+        scores = [(0.0, 0)] * len(pairs)
+        for indices in plan_batches(*lengths, batch_size=self.batch_size, max_cells=MAX_BATCH_CELLS):
+            for index, value in zip(indices, self._log_probs([pairs[index] for index in indices]), strict=True):
+                mixed = value if self.mixture is None else self.mixture.log_prob(value, *pairs[index])
+                scores[index] = mixed, int(lengths[1][index])
+        return scores
+
+    def _log_probs(self, pairs: list[tuple[Source, str]]) -> list[float]:
+        """What the network gives each pair of a batch."""
         raise NotImplementedError
 
     def _cannot(self, verb: str, expected: str) -> RunError:

@@ -32,9 +32,8 @@ import numpy as np
 
 from antiphon.exceptions import RunError
 from antiphon.torch_free.codec import PairCodec
-from antiphon.torch_free.files import is_count, read_lines
 from antiphon.torch_free.hypothesis import Hypothesis, Weights
-from antiphon.torch_free.readers import Source
+from antiphon.torch_free.readers import Source, is_count, read_lines
 from antiphon.torch_free.vocab import END, UNKNOWN
 
 Tokens = tuple[str, ...]

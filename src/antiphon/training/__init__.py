@@ -4,7 +4,7 @@
 ``Task`` (``task``) read its data and build its model, and runs the ``loop``; ``dry_run`` says what training will take.
 
 * settings: ``resolution`` decides what a recipe leaves unset, with reasons
-* data: ``prepare`` encodes files to corpora, or reuses them
+* data: ``prepare`` encodes files to corpora, or reuses them; ``augmentation`` hides tokens and makes up pairs
 * tasks: that of models which write is in ``task``; ``suffix_rules``, alone or beside a network. Answer selection brings
   its own (``antiphon.ranking``)
 * an update: ``step``; ``optimisation`` has the optimiser, the learning-rate schedule and the EMA

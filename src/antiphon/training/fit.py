@@ -16,9 +16,8 @@ from antiphon.recipe.sections import TrainSection
 from antiphon.report.plots import optional_picture, plot_training
 from antiphon.runs.build import count_parameters
 from antiphon.runs.run_folder import RunFolder, locked_folder, publish, waiting_run
-from antiphon.storage.atomic import final_location
+from antiphon.storage.files import final_location, refuse_all_links
 from antiphon.storage.manifest import FOLDERS, REPORTS, holds_run, recover, seal_run
-from antiphon.storage.staging import refuse_all_links
 from antiphon.terminal import Say, count_of, silent
 from antiphon.training.callback import Callback, TensorBoardLog
 from antiphon.training.checks import check_recipe, warn_about_data

@@ -26,13 +26,21 @@ from antiphon.recipe.schema import Recipe, token_kinds
 from antiphon.recipe.sections import TrainSection
 from antiphon.runs.build import build_limits, build_normalisation, may_copy_words, reads_source
 from antiphon.runs.run_folder import RunFolder
-from antiphon.storage.atomic import locked, new_scratch_folder, remove_tree, sweep, sync_path, write_atomically
-from antiphon.storage.staging import digest_file, parse_sealed, render_sealed
+from antiphon.storage.files import (
+    digest_file,
+    locked,
+    new_scratch_folder,
+    parse_sealed,
+    remove_tree,
+    render_sealed,
+    sweep,
+    sync_path,
+    write_atomically,
+)
 from antiphon.terminal import Say, silent
 from antiphon.torch_free.batch import plan_batches
 from antiphon.torch_free.codec import NO_FEATURES, PairCodec, SentencePiece, train_sentencepiece
-from antiphon.torch_free.files import read_text
-from antiphon.torch_free.readers import Files, Pair, read_pairs, read_targets, read_unpaired
+from antiphon.torch_free.readers import Files, Pair, read_pairs, read_targets, read_text, read_unpaired
 from antiphon.torch_free.vocab import WordIds
 from antiphon.training.resolution import Facts, Resolution, required_files, resolve, resolve_reading, share_vocabulary
 
@@ -165,8 +173,8 @@ def _files(recipe: Recipe) -> Iterator[Path]:
 
 
 def _vocabularies_of(run: Path) -> list[Path]:
-    """The files that vocabularies are taken from: those of a run folder, or a packed run itself."""
-    return [run] if run.is_file() else sorted(path for path in run.glob("*") if path.suffix in (".vocab", ".spm"))
+    """The files of a run folder that vocabularies are taken from."""
+    return sorted(path for path in run.glob("*") if path.suffix in (".vocab", ".spm"))
 
 
 def _stamp(path: Path) -> list[int]:

@@ -195,7 +195,7 @@ def _hallucination(recipe: Recipe, facts: Facts) -> Choice | None:
 
 
 def _hidden_sources(recipe: Recipe, facts: Facts) -> Choice | None:
-    """None where a source is not read, or a transducer has copies instead: ``data/augmentation.py``."""
+    """None where a source is not read, or a transducer has copies instead: ``training/augmentation.py``."""
     if facts.lengths is None:
         return None
     model = recipe.model

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from antiphon.data.augmentation import AugmentedPairs, HiddenSources, find_counterparts
 from antiphon.data.batch import Batch
 from antiphon.data.corpus import Corpus
 from antiphon.decode.alignments import add_alignments, replace_unknown
@@ -26,6 +25,7 @@ from antiphon.torch_free.batch import plan_batches
 from antiphon.torch_free.codec import PairCodec
 from antiphon.torch_free.hypothesis import BeamSettings, Hypothesis, Search, have_unknown
 from antiphon.torch_free.readers import Pair
+from antiphon.training.augmentation import AugmentedPairs, HiddenSources, find_counterparts
 from antiphon.training.distributed import BatchShard, all_gather, local_world_size, rank, shard_indices, world_size
 from antiphon.training.optimisation import TrainingLength
 from antiphon.training.prepare import Prepared, encoded_dev_pairs, facts_of, plan_pass, prepare, prepare_again

@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
 
-from antiphon.data.augmentation import AugmentedPairs, HiddenSources, Shared, find_counterparts, longest_shared
 from antiphon.data.corpus import Corpus, LengthLimits, write_corpus
 from antiphon.torch_free.codec import Chars, Normalisation, PairCodec, TextCodec
 from antiphon.torch_free.readers import Pair
 from antiphon.torch_free.vocab import NO_COUNTERPART, UNKNOWN, Vocab
+from antiphon.training.augmentation import AugmentedPairs, HiddenSources, Shared, find_counterparts, longest_shared
 
 SOURCE = TextCodec(Normalisation(), Chars(), Vocab("abcdefghijklmn"))
 TARGET = TextCodec(Normalisation(), Chars(), Vocab("nmlkjihgfedcbax"))
