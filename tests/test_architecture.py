@@ -26,6 +26,7 @@ LAYERS = [
     {"ranking"},
     {"api"},
     {"lite"},
+    {"pronunciation"},
     {"demo", "export", "integrations", "serve", "settings_search", "tune"},
     {"cli"},
     {"__main__"},
@@ -100,6 +101,7 @@ def test_public_names_are_there():
         "__version__",
         "lattice",
         "load",
+        "pronounce",
         "train",
         "transducer_loss",
     }

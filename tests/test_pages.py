@@ -28,6 +28,7 @@ CHAINS = {  # pages that use each other's runs, and how many commands and values
     ("docs/tutorials/noisy-channel.md",): 3,
     ("docs/answer-selection.md",): 6,
     ("docs/lattice.md",): 1,
+    ("docs/pronounce.md",): 6,
 }
 SLOW = (
     "docs/online.md",

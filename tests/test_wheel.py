@@ -32,6 +32,9 @@ def test_the_wheel_holds_recipes_toy_data_types_and_demo_data(names):
         *package.glob("demo/*.LICENSE"),
         *package.glob("demo/*.txt"),
         *package.glob("serve/page/*"),
+        *package.glob("lite/shipped/*/*"),
+        *package.glob("runs/shipped/*/*"),
+        *(path for path in package.glob("pronunciation/*") if path.is_file()),
         *package.rglob("*.py"),
     ]
     assert {str(path.relative_to(ROOT / "src")) for path in wanted} <= names

@@ -27,6 +27,7 @@ __all__ = [
     "__version__",
     "lattice",
     "load",
+    "pronounce",
     "train",
     "transducer_loss",
 ]
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
         train,
         transducer_loss,
     )
+    from antiphon.pronunciation.pronouncer import pronounce
 
 
 def __dir__() -> list[str]:
@@ -60,6 +62,8 @@ def __dir__() -> list[str]:
 
 def __getattr__(name: str) -> Any:
     """Imports torch only when something needs it, so that ``antiphon --help`` answers at once."""
+    if name == "pronounce":
+        return import_module("antiphon.pronunciation.pronouncer").pronounce
     if name in __all__:
         check_installed("torch", "torch", f"antiphon.{name}")
         if name == "lattice":

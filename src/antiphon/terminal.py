@@ -34,6 +34,11 @@ def print_note(message: str) -> None:
     print(in_whole_words(printable(f"antiphon: {message}")), file=sys.stderr)
 
 
+def discard_output() -> None:
+    """Discards unwritten output, so that Python does not try to write it again at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def in_whole_words(text: str) -> str:
     """The text for standard error: on a terminal, lines break between words, which it would not do by itself."""
     if not sys.stderr.isatty():

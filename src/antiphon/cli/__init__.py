@@ -24,9 +24,11 @@ from antiphon.cli import (
     errors,
     evaluate,
     export,
+    fill,
     grid,
     info,
     predict,
+    pronounce,
     recipes,
     serve,
     stream,
@@ -46,9 +48,11 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 _VERBS = (
+    pronounce.pronounce,
     demo.demo,
     train.train,
     predict.predict,
+    fill.fill,
     stream.stream,
     serve.serve,
     evaluate.evaluate,

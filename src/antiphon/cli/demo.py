@@ -18,7 +18,7 @@ def demo(
     force: Annotated[bool, typer.Option("--force", help="Train again even if the folders hold runs.")] = False,
     threads: Threads = None,
 ) -> None:
-    """Learn to pronounce and spell English words, and show the result.
+    """Learn to pronounce and spell English words; show the result.
 
     Trains on data that come with the package, on one core, in about four minutes.
     The first result comes after about two.

@@ -20,7 +20,7 @@ def recipes(
         typer.Option(metavar="FOLDER", help="Copy the recipe NAME and its data, if any, to this folder."),
     ] = None,
 ) -> None:
-    """List the recipes that come with the package, or print one.
+    """List the recipes and models of the package, or print one.
 
     Any of them can be named where a command takes a recipe.
 
@@ -37,11 +37,24 @@ def recipes(
         raise RecipeError("--copy: no recipe is named, expected antiphon recipes NAME --copy FOLDER")
     if name is None:
         PlainConsole().print(recipe_table())
+        print_models()
     elif copy is None:
         print(read_recipe(name), end="")
     else:
         for path in copy_recipe(name, copy):
             print(printable(str(path)))
+
+
+def print_models() -> None:
+    """Prints the models that come with the package, and which commands take them by name."""
+    from antiphon.lite import shipped_models
+    from antiphon.runs.run_folder import shipped_runs
+
+    runs = shipped_runs()
+    print("\nmodels that are trained already, English words to phonemes (antiphon pronounce):")
+    for name in shipped_models():
+        every = "every command that takes a run, antiphon.load, " if name in runs else ""
+        print(f"  {name:10}  {every}antiphon.lite")
 
 
 def recipe_table() -> "Table":

@@ -56,7 +56,7 @@ def stream(
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
-    """Read standard input as it arrives, write output without waiting.
+    """Read standard input as it arrives, write output at once.
 
     Every line is one input. Words are read once a space follows them, characters at
     once. An empty line gets an empty output.

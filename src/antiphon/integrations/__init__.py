@@ -1,1 +1,5 @@
-"""Lets other programs use runs: ``batch`` (Ray Data, Spark) and ``simuleval``. Each needs packages of its own."""
+"""Lets other programs use runs and pronunciations.
+
+``batch`` (Ray Data, Spark) and ``simuleval`` need packages of their own; ``phonemizer`` and ``misaki`` have the
+interfaces of what speech synthesis calls for phonemes, and need none.
+"""

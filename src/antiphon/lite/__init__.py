@@ -3,7 +3,7 @@
 ``antiphon export RUN --out FOLDER`` writes a folder; ``antiphon.lite.load(FOLDER).predict(["knight"])`` reads it.
 """
 
-from antiphon.lite.model import LiteModel, load
+from antiphon.lite.model import LiteModel, load, shipped_models
 from antiphon.torch_free.results import Candidate, Prediction
 
-__all__ = ["Candidate", "LiteModel", "Prediction", "load"]
+__all__ = ["Candidate", "LiteModel", "Prediction", "load", "shipped_models"]

@@ -1,6 +1,5 @@
 """``python -m antiphon.lite FOLDER [FILE]``: the best output for every line of input."""
 
-import os
 import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import NoReturn
 
 from antiphon.exceptions import AntiphonError, InputError
 from antiphon.lite.model import load
-from antiphon.terminal import printable
+from antiphon.terminal import discard_output, printable
 from antiphon.torch_free.inputs import PredictOptions
 from antiphon.torch_free.readers import numbered_lines
 from antiphon.torch_free.results import Lexicon
@@ -25,7 +24,9 @@ class OneSentenceParser(ArgumentParser):
 def main() -> int:
     """Predicts every line; a user error prints one sentence on standard error, and the exit status is 2."""
     parser = OneSentenceParser("python -m antiphon.lite", description="Write the best output for every line of input.")
-    parser.add_argument("folder", type=Path, help="a folder that antiphon export wrote")
+    parser.add_argument(
+        "folder", type=Path, help="a folder that antiphon export wrote, or en: the English model of the package"
+    )
     parser.add_argument("file", type=Path, nargs="?", default=Path("-"), help="one input per line; - is standard input")
     parser.add_argument("--beam", type=int, help="beam size; default: that of the run")
     parser.add_argument("--nbest", type=int, help="outputs per input, each on its own line with number and probability")
@@ -41,7 +42,7 @@ def main() -> int:
     except AntiphonError as error:
         sentence = str(error)
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python would write it again at exit
+        discard_output()
         if not isinstance(error, BrokenPipeError):
             sentence = f"{error.filename or 'standard output'}: {str(error.strerror).lower()}, expected to write there"
     if sentence:

@@ -19,14 +19,24 @@ from antiphon.torch_free.streams import StreamGroup
 from antiphon.torch_free.suffix_rule import RuleMixture, SuffixRules
 from antiphon.torch_free.two_ways import Tokens, best_of_both, log_mean, with_candidates
 
+_SHIPPED = Path(__file__).parent / "shipped"
+
+
+def shipped_models() -> list[str]:
+    """The names of the models that come with the package."""
+    return sorted(path.name for path in _SHIPPED.iterdir() if path.is_dir())
+
 
 def load(folder: str | Path, *, threads: int = 1) -> "LiteModel | LiteRules":
     """The model in a folder that ``antiphon export`` wrote, to predict, score and stream.
 
-    ``threads`` is the number of threads of onnxruntime.
+    A name without a folder, such as ``en``, is a model that comes with the package. ``threads`` is the number of
+    threads of onnxruntime.
     """
     check_whole("threads", threads, least=1, most=MAX_THREADS)
-    exported = ExportedFolder(as_path("folder", folder))
+    path = as_path("folder", folder)
+    is_name = str(path) in shipped_models() and not path.exists()
+    exported = ExportedFolder(_SHIPPED / path if is_name else path)
     is_rules = exported.settings["network"]["structure"] == "rules"
     return LiteRules(exported) if is_rules else LiteModel(exported, threads)
 
@@ -124,6 +134,15 @@ class LiteModel(ExportedModel):
         if self.twin is None:
             return forward
         return list(map(log_mean, forward, self.twin.token_log_probs(batch.reversed()).sum(1).tolist()))
+
+    def links(self, source: str, target: str) -> list[tuple[int, int]]:
+        """The positions of source and target tokens on the best alignment of a pair, both from 0."""
+        if not self.network.aligns:
+            raise self._cannot("align", "a transducer")
+        pairs = self.codec.padded([Source(source)], [target])
+        rows = self.network.best_rows(pairs)[0].tolist()[:-1]
+        last = max(0, int(pairs.source_lengths[0]) - 2)
+        return [(min(row, last), column) for column, row in enumerate(rows)]
 
     @cached_property
     def _stream_graphs(self) -> StreamGraphs:

@@ -56,8 +56,15 @@ from antiphon.torch_free.vocab import Vocab
 if TYPE_CHECKING:  # PyTorch, which takes seconds to import, only where a network is made
     from torch import Tensor, nn
 
+_SHIPPED = Path(__file__).parent / "shipped"
+"""Runs that come with the package."""
 _RUNS_SHOWN = 5
 """Runs that a message names."""
+
+
+def shipped_runs() -> list[str]:
+    """The names of the runs that come with the package."""
+    return sorted(path.name for path in _SHIPPED.iterdir())
 
 
 class RunFolder:
@@ -86,12 +93,14 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path, *, checkpoint: bool = False) -> "RunFolder":
-        """The run in a folder, after every file has been verified.
+        """The run in a folder, or the one of a shipped name, after every file has been verified.
 
         The checkpoint, which only training reads, is verified if it is asked for.
         """
         if path.is_file():
             raise RunError(f"{path}: a file, expected a run folder")
+        if str(path) in shipped_runs() and not path.exists():
+            path = _SHIPPED / path
         if not path.exists():
             raise RunError(f"{path}: no such folder, expected a run folder")
         if (path / LITE_SETTINGS).is_file() and not holds_run(path):

@@ -1,0 +1,334 @@
+"""What is said for what is written otherwise than as words: numbers, money, times, dates, abbreviations, addresses.
+
+Each rule is a pattern and a function from what it found to what is said. At a position, the rules for its first
+character are tried in order.
+"""
+
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+from antiphon.pronunciation.abbreviations import (
+    ABBREVIATIONS,
+    AFTER_NAMES,
+    BEFORE_NAMES,
+    BEFORE_NUMBERS,
+    CURRENCIES,
+    IN_ADDRESSES,
+    LATIN,
+    MONTHS,
+    SCALES,
+    SIGNS,
+    UNITS,
+    unit,
+)
+from antiphon.pronunciation.number_words import cardinal, decimal, each_digit, ordinal, plural_of, year
+
+
+class Piece(NamedTuple):
+    """What is said as one word: a word, letters one by one, or given phonemes; ``tag`` is a given part of speech."""
+
+    text: str
+    is_spelt: bool = False
+    phonemes: tuple[str, ...] | None = None
+    tag: str = ""
+
+
+Said = list[str | Piece]
+"""Pieces; a string is a word."""
+Rule = tuple[re.Pattern[str], Callable[[re.Match[str]], Said]]
+_RULES: dict[str, list[Rule]] = {"digit": [], "letter": [], "sign": []}
+"""The rules by the sort of first character."""
+_NUMBER = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?"
+_SCALE = r"thousand|million|billion|trillion|(?:[KMBkm]|[bt]n)(?![^\W_])"
+_NO_LETTER = r"(?![^\W\d_])"
+_UNIT = "|".join(sorted(map(re.escape, UNITS), key=len, reverse=True))
+_MONTH = "Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"
+_NAMED = r"(?=\s+[A-Z])"
+_YEARS = range(1100, 2100)
+"""Numbers of four digits that are read as years."""
+_DENOMINATORS = (2, 3, 4, 5, 6, 8, 10, 16, 32, 64, 100)
+_ROMAN = {"I": 1, "V": 5, "X": 10}
+_KINGS = frozenset(
+    [
+        "Alexander",
+        "Benedict",
+        "Catherine",
+        "Charles",
+        "Clement",
+        "Edward",
+        "Elizabeth",
+        "Francis",
+        "Frederick",
+        "George",
+        "Gregory",
+        "Henry",
+        "Innocent",
+        "James",
+        "John",
+        "Leo",
+        "Louis",
+        "Mary",
+        "Napoleon",
+        "Nicholas",
+        "Paul",
+        "Peter",
+        "Philip",
+        "Pius",
+        "Richard",
+        "William",
+        "Pope",
+        "King",
+        "Queen",
+    ]
+)
+_COUNTED = frozenset(
+    [
+        "Act",
+        "Appendix",
+        "Article",
+        "Book",
+        "Chapter",
+        "Class",
+        "Level",
+        "Part",
+        "Phase",
+        "Section",
+        "Type",
+        "Volume",
+        "War",
+    ]
+)
+"""Words after which a single letter can be a Roman number."""
+
+
+def sort_of(character: str) -> str:
+    """Which rules can begin with a character."""
+    return "letter" if character.isalpha() else "digit" if character.isdecimal() else "sign"
+
+
+def find_rule(line: str, start: int) -> tuple[re.Match[str], Said] | None:
+    """What stands at a position if a rule fits, and what is said for it."""
+    for pattern, say in _RULES[sort_of(line[start])]:
+        if found := pattern.match(line, start):
+            return found, say(found)
+    return None
+
+
+def _rule(pattern: str, *sorts: str) -> Callable[[Callable[[re.Match[str]], Said]], Callable[[re.Match[str]], Said]]:
+    """Registers a function for a pattern that begins with these sorts of characters."""
+
+    def register(say: Callable[[re.Match[str]], Said]) -> Callable[[re.Match[str]], Said]:
+        for sort in sorts:
+            _RULES[sort].append((re.compile(pattern), say))
+        return say
+
+    return register
+
+
+def _words(text: str) -> Said:
+    return [*text.split()]
+
+
+@_rule(r"\[([^\[\]\n]+)\]\((?:/([^()/\n]*)/|([A-Za-z]{1,5}\$?))\)", "sign")
+def _override(found: re.Match[str]) -> Said:
+    """``[knight](/N AY T/)``: these phonemes; ``[read](VBD)``: this part of speech."""
+    text, phonemes, tag = found.groups()
+    return [Piece(text, phonemes=tuple(phonemes.split())) if tag is None else Piece(text, tag=tag)]
+
+
+# Parts of an address have limits, so that long text without any is read in linear time.
+_DOMAIN = r"(?:[A-Za-z0-9][\w-]{0,62}\.){1,8}(?:com|org|net|edu|gov|io|ai|dev|info|co|uk|de|fr|ca|eu)(?![\w-])(?!\.\w)"
+
+
+_MAILBOX = r"[\w+-]{1,64}(?:\.[\w+-]{1,64}){0,8}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}"
+_PLACE = r"(?::\d+)?(?:/[^\s<>\",;:!?)\]]*(?<!\.))?"
+
+
+@_rule(rf"(?:https?://|www\.)[^\s<>\"]*[^\s<>\".,;:!?)\]'’]|{_MAILBOX}|{_DOMAIN}{_PLACE}", "letter", "digit")
+def _address(found: re.Match[str]) -> Said:
+    """``name@example.com``: name at example dot com."""
+    said: Said = []
+    for part in re.findall(r"[^\W\d_]+|\d+|[^\w\s]|_", re.sub(r"^https?://", "", found[0])):
+        if part.isdecimal():
+            said += cardinal(part)
+        elif part.lower() == "www":
+            said.append(Piece(part, is_spelt=True))
+        else:
+            said += _words(part if part.isalpha() else IN_ADDRESSES.get(part) or SIGNS.get(part, ""))
+    return said
+
+
+@_rule(rf"([$£€¥])\s?({_NUMBER})(?:\s?({_SCALE}))?", "sign")
+def _money(found: re.Match[str]) -> Said:
+    sign, amount, scale = found.groups()
+    (one, part), whole = CURRENCIES[sign], amount.replace(",", "")
+    several = one if one == "yen" else f"{one}s"
+    if scale:
+        return [*decimal(amount), SCALES.get(scale, scale), several]
+    units, _, rest = whole.partition(".")
+    if len(rest) != 2 or not part:
+        return [*decimal(amount), one if whole == "1" else several]
+    main = [*cardinal(units), one if units == "1" else several] if int(units) or not int(rest) else []
+    cents = "pence" if part == "penny" and int(rest) != 1 else part if int(rest) == 1 else f"{part}s"
+    return [*main, *(["and"] if main else []), *cardinal(str(int(rest))), cents] if int(rest) else [*main]
+
+
+@_rule(r"([01]?\d|2[0-4]):([0-5]\d)(?::[0-5]\d)?(?:\s?([AaPp])\.?[Mm]\b\.?)?(?![\d:])", "digit")
+def _time(found: re.Match[str]) -> Said:
+    hour, minute, half = found.groups()
+    said: Said = [*cardinal(str(int(hour)))]
+    if int(minute):
+        said += [*(["oh"] if minute[0] == "0" else []), *cardinal(str(int(minute)))]
+    elif not half:
+        said.append("hundred" if int(hour) > 12 or not int(hour) else "o'clock")
+    return said + _half(half)
+
+
+@_rule(r"(1[0-2]|[1-9])\s?([AaPp])\.?[Mm]\b\.?", "digit")
+def _full_hour(found: re.Match[str]) -> Said:
+    return [*cardinal(found[1]), *_half(found[2])]
+
+
+def _half(letter: str | None) -> Said:
+    """The letters of a.m. or p.m."""
+    return [Piece(f"{letter}m", is_spelt=True)] if letter else []
+
+
+@_rule(r"([12]\d{3})-(0?[1-9]|1[0-2])-([0-2]?\d|3[01])(?![\d-])", "digit")
+def _iso_date(found: re.Match[str]) -> Said:
+    return _date(*found.groups())
+
+
+@_rule(r"(0?[1-9]|1[0-2])/([0-2]?\d|3[01])/([12]\d{3})(?!\d)", "digit")
+def _us_date(found: re.Match[str]) -> Said:
+    return _date(found[3], found[1], found[2])
+
+
+def _date(year_: str, month: str, day: str) -> Said:
+    return [MONTHS[int(month) - 1], *ordinal(str(int(day))), *year(year_)]
+
+
+@_rule(rf"({_MONTH})[a-z]*\.?\s([12]?\d|3[01])(?![\d:.%,]\d|\d)(?!\s?(?:{_UNIT}){_NO_LETTER})", "letter")
+def _day(found: re.Match[str]) -> Said:
+    """``March 4``: march fourth; what only begins like a month is read as it stands."""
+    name = next(month for month in MONTHS if month.startswith(found[1].lower()))
+    written = re.match(r"[A-Za-z]+", found[0])
+    assert written is not None
+    if written[0].lower() not in (name, name[:3], name[:4]):
+        return [written[0], *cardinal(found[2])]
+    return [name, *ordinal(found[2])]
+
+
+@_rule(r"(?:\+\d{1,3}[ -])?(?:\(\d{3}\)\s?|\d{3}[-. ])\d{3}[-. ]\d{4}(?!\d)", "digit", "sign")
+def _telephone(found: re.Match[str]) -> Said:
+    return [*(["plus"] if found[0][0] == "+" else []), *each_digit(re.sub(r"\D", "", found[0]))]
+
+
+@_rule(r"\d+(?:\.\d+){2,}", "digit")
+def _version(found: re.Match[str]) -> Said:
+    first, *others = found[0].split(".")
+    return [*cardinal(first), *(word for each in others for word in ("point", *cardinal(each)))]
+
+
+@_rule(rf"(\d{{1,3}}(?:,\d{{3}})+|\d+)(?:st|nd|rd|th){_NO_LETTER}", "digit")
+def _ordinal(found: re.Match[str]) -> Said:
+    return [*ordinal(found[1].replace(",", ""))]
+
+
+@_rule(r"(?:['’](\d0)|([12]\d\d0|\d0))['’]?s(?![^\W_])", "digit", "sign")
+def _decade(found: re.Match[str]) -> Said:
+    digits = found[1] or found[2]
+    *words, last = year(digits) if len(digits) == 4 else cardinal(str(int(digits)))
+    return [*words, plural_of(last)]
+
+
+@_rule(r"([1-9]\d?)/([2-9]|[1-9]\d)(?![\d/])", "digit")
+def _fraction(found: re.Match[str]) -> Said:
+    """``3/4``: three quarters; ``24/7`` and ``9/11`` are two numbers."""
+    above, below = found.groups()
+    if int(above) >= int(below) or int(below) not in _DENOMINATORS:
+        return [*cardinal(above), *cardinal(below)]
+    if below == "2":
+        return [*cardinal(above), "half" if above == "1" else "halves"]
+    *words, last = ["quarter"] if below == "4" else ordinal(below)
+    return [*cardinal(above), *words, last if above == "1" else f"{last}s"]
+
+
+@_rule(rf"({_NUMBER})\s?[–—-]\s?(?={_NUMBER}(?![\d-]))", "digit")
+def _range(found: re.Match[str]) -> Said:
+    """The first number of ``10-20``, and to; the second follows by itself."""
+    return [*_number_words(found[1]), "to"]
+
+
+@_rule(rf"((?<![^\s(])[-−+])?({_NUMBER})\s?({_UNIT})(?![^\W\d_]|[²³])", "digit", "sign")
+def _measure(found: re.Match[str]) -> Said:
+    sign, count, name = found.groups()
+    return [*_sign(sign), *decimal(count), *unit(name, count == "1")]
+
+
+@_rule(rf"((?<![^\s(])[-−])?({_NUMBER})", "digit", "sign")
+def _number(found: re.Match[str]) -> Said:
+    return [*_sign(found[1]), *_number_words(found[2])]
+
+
+def _sign(sign: str | None) -> Said:
+    return ["plus" if sign == "+" else "minus"] if sign else []
+
+
+def _number_words(text: str) -> Said:
+    is_year = len(text) == 4 and text.isdecimal() and int(text) in _YEARS
+    return [*year(text)] if is_year else [*decimal(text)]
+
+
+@_rule(r"#(?=\d)", "sign")
+def _number_sign(_: re.Match[str]) -> Said:
+    return ["number"]
+
+
+def _abbreviation(table: dict[str, str], before: str = "", after: str = "") -> None:
+    """Registers the abbreviations of a table, with their full stop."""
+    names = "|".join(sorted(table, key=len, reverse=True))
+    pattern = rf"{before}((?i:{names}))\.{after}"
+    _rule(pattern, "letter")(lambda found: _words(table[found[1].lower()]))
+
+
+_abbreviation(BEFORE_NUMBERS, after=r"(?=\s?\d)")
+_abbreviation(BEFORE_NAMES, after=_NAMED)
+_abbreviation(AFTER_NAMES, before=r"(?<=[a-z]\s)", after=r"(?!\s+[A-Z])")
+_abbreviation(ABBREVIATIONS)
+
+
+@_rule("|".join(map(re.escape, LATIN)), "letter")
+def _latin(found: re.Match[str]) -> Said:
+    return _words(LATIN[found[0]])
+
+
+@_rule(r"(?:[A-Za-z]\.){2,}(?:['’]s\b)?", "letter")
+def _initials(found: re.Match[str]) -> Said:
+    """``U.S.``: the letters."""
+    return [Piece(found[0].replace(".", "").replace("’", "'"), is_spelt=True)]
+
+
+@_rule(r"A(?=-\w|\s*(?:[.,;:!?)]|$))(?!\.\w)", "letter")
+def _letter_a(found: re.Match[str]) -> Said:
+    """``A-level`` and ``plan A``: the letter, not the article."""
+    return [Piece("A", is_spelt=True)]
+
+
+@_rule(r"[IVX]+(?![\w'’.-]\w|\w)", "letter")
+def _roman(found: re.Match[str]) -> Said:
+    """A Roman number after a word that can have one; else the letters as a word."""
+    before = re.search(r"([A-Z][a-z]+)\s$", found.string[max(0, found.start() - 20) : found.start()])
+    value = _roman_value(found[0])
+    if before is None or value is None or (len(found[0]) == 1 and before[1] not in _COUNTED):
+        return [found[0]]
+    return ["the", *ordinal(str(value))] if before[1] in _KINGS else [*cardinal(str(value))]
+
+
+def _roman_value(letters: str) -> int | None:
+    """The value of a Roman number below 40, or None for what is no such number."""
+    if not re.fullmatch(r"X{0,3}(?:IX|IV|V?I{0,3})", letters):
+        return None
+    values = [_ROMAN[letter] for letter in letters]
+    return sum(-one if one < two else one for one, two in zip(values, [*values[1:], 0], strict=True))
