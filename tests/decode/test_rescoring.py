@@ -1,6 +1,6 @@
 from dataclasses import replace
 from functools import partial
-from itertools import product
+from itertools import count, product
 
 import numpy as np
 import pytest
@@ -111,6 +111,21 @@ def test_with_wide_beams_the_search_equals_brute_force(weights, reading, seed, s
     assert [h.score for h in found] == pytest.approx([score for score, _, _ in listed])
     for hypothesis, (_, _, features) in zip(found, listed, strict=True):
         assert hypothesis.features == pytest.approx(features)
+
+
+@torch.inference_mode()
+def test_giving_up_on_one_long_input_ends_no_other_of_a_noisy_channel(monkeypatch):
+    monkeypatch.setattr("antiphon.models.transducer.LONG_SOURCE", 4)
+    monkeypatch.setattr("antiphon.decode.beam_search.STUCK_AFTER", 2)
+    row = count()
+    monkeypatch.setattr(
+        BeamSearch, "_furthest_rows", lambda search, _: torch.tensor([0, next(row)])[-len(search.sentences) :]
+    )
+    model, inputs, settings = combine(components(), (1.0, 1.0, 1.0, 9.0)), sources(30, 28), beam_settings(beam=4)
+    stuck, other = search_noisy_channel(model, batch_of(inputs), settings)
+    assert all(len(hypothesis.tokens) <= 4 for hypothesis in stuck)
+    assert max(len(hypothesis.tokens) for hypothesis in other) > 4
+    assert_same_answers([other], search_noisy_channel(model, batch_of(inputs[1:]), settings))
 
 
 @pytest.mark.parametrize("weights", [(1.0, 1.0, 1.0, 0.5), (0.0, 1.0, 0.7, 1.0), (1.0, 0.0, 0.0, 0.0)])

@@ -102,7 +102,7 @@ def test_a_model_without_a_twin_is_searched_as_it_is():
 @torch.no_grad()
 def test_an_ensemble_of_them_is_the_mean_of_an_ensemble_of_each_direction():
     members, (source,) = [two_way(1), two_way(2)], sources(3)
-    same = MemberIds(torch.arange(9), torch.arange(7), torch.arange(4))
+    same = MemberIds(torch.arange(9), torch.arange(7), torch.arange(8))
     both = Ensemble(members, [same, same], "probabilities")
     halves = [Ensemble([member.reverse for member in members], [same, same], "probabilities")]
     backward = halves[0].log_prob(pair(source[::-1], (6, 4))).item()

@@ -22,6 +22,12 @@ KINDS = {
     "geometric": {"model": {"transition": "geometric", "final_write": "forced"}},
     "inflection": {"data": INFLECTION, "model": {"copy_unknown": True, "encoder": "unidirectional"}},
     "rules_beside": {"data": INFLECTION, "model": {"copy_unknown": True}, "search": {"rule_weight": 0.3}},
+    "two_ways": {"model": {"right_to_left": True}},
+    "two_ways_with_rules": {
+        "data": INFLECTION,
+        "model": {"right_to_left": True, "copy_unknown": True},
+        "search": {"rule_weight": 0.3, "length_normalisation": 0.7},
+    },
     "context": {"model": {"context": "attention"}, "search": {"length_normalisation": 0.7, "length_bias": 0.2}},
     "transformer_encoder": {"model": {"encoder_network": "transformer", "encoder_heads": 2}, "scale": 1.5},
     "copied_words": {"data": BETWEEN_WORDS, "model": {"copy_words": True, "copy_unknown": True}},

@@ -22,6 +22,7 @@ NONE_OF_OURS = {
         "final_learning_rate_ratio": 1.0,
         "warmup_updates": 0,
         "l2": 0.0,
+        "l2_of": "mean",
         "label_smoothing": 0.0,
         "hallucination": 0.0,
         "hidden_sources": 0.0,

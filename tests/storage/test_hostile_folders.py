@@ -11,6 +11,7 @@ from antiphon import lite
 from antiphon.exceptions import RunError
 from antiphon.storage.files import STAGED, digest_file, render_sealed, scratch_name
 from tests.campaign.crashes import fingerprint
+from tests.sealing import seal_again
 
 OLD_NAME = ".antiphon-0123456789abcdef"
 
@@ -95,6 +96,19 @@ def test_a_link_in_place_of_a_removed_file_is_not_read_and_its_target_keeps_its_
     assert antiphon("predict", run, stdin=b"badu\n").out == antiphon("predict", toy_run, stdin=b"badu\n").out
 
 
+def test_a_run_does_not_decide_where_its_training_writes(antiphon, toy_run, tmp_path):
+    run = shutil.copytree(toy_run, tmp_path / "run")
+    recipe = (run / "recipe.toml").read_text()
+    (run / "recipe.toml").write_text(recipe.replace("[data]\n", '[data]\ncache = "../elsewhere"\n'))
+    (run / "metrics.json").unlink()
+    seal_again(run)
+    before = fingerprint(tmp_path)
+    result = antiphon("train", "toy", "--out", run, "--resume")
+    assert result.status == 2
+    assert f"data.cache is '{tmp_path / 'elsewhere'}' in the run, expected the same but nothing was asked" in result.err
+    assert fingerprint(tmp_path) == before
+
+
 @pytest.mark.parametrize("name", [f"{STAGED}/model.safetensors", f"{STAGED}/corpus", "member-1", "corpus", "log.csv"])
 @pytest.mark.parametrize("target", ["elsewhere", "nothing"])
 def test_a_link_in_a_run_is_refused_before_it_is_replaced_or_continued(antiphon, toy_run, tmp_path, name, target):
@@ -169,3 +183,13 @@ def test_a_loop_of_links_as_out_is_one_sentence(antiphon, toy_run, tmp_path):
         result = antiphon(*command, "--out", tmp_path / "loop")
         assert (result.status, result.err.count("\n")) == (2, 1), (command, result.err)
     assert os.path.lexists(tmp_path / "loop")
+
+
+def test_a_run_that_learns_by_counting_and_lacks_its_metrics_is_not_resumed(antiphon, tmp_path):
+    command = ["train", "toy", "--set", "model.kind=suffix_rule", "--out", tmp_path / "run"]
+    assert antiphon(*command).status == 0
+    (tmp_path / "run" / "metrics.json").unlink()
+    seal_again(tmp_path / "run")
+    result = antiphon(*command, "--resume")
+    assert result.status == 2
+    assert "metrics.json: missing, expected it in a run of kind suffix_rule" in result.err

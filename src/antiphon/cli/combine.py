@@ -64,8 +64,7 @@ def combine(
     Examples:
       antiphon combine --direct runs/a --lm runs/c --out runs/ac
       antiphon combine --direct runs/a --channel runs/b --lm runs/c --out runs/abc
-      antiphon combine --direct runs/a --channel runs/b --lm runs/c \\
-        --set search.over=cells --out runs/algorithm-2
+      antiphon combine --direct a --channel b --set search.over=cells --out ab
     """
     from antiphon.runs.combined_runs import combine_runs
     from antiphon.runs.run_folder import RunFolder

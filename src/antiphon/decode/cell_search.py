@@ -30,7 +30,7 @@ from antiphon.data.batch import Batch
 from antiphon.decode.noisy_channel import NoisyChannelRescorer, Pending, RescorerState
 from antiphon.decode.path_search import Column, PathSearch, SearchedSource, Visited, searched_sources
 from antiphon.exceptions import RecipeError
-from antiphon.lattice.moves import IMPOSSIBLE
+from antiphon.lattice.paths import IMPOSSIBLE
 from antiphon.models.noisy_channel import NoisyChannel
 from antiphon.models.transducer import Transducer
 from antiphon.models.transducer_network import SideState

@@ -214,10 +214,10 @@ class NoisyChannelRescorer(Rescorer):
         nothing = torch.zeros_like(sentence, dtype=torch.float64)
         return Pending(RescorerState(rows, self.first_language, nothing), sentence)
 
-    def select(self, pending: Pending, index: Int[Tensor, " N"]) -> RescorerState:
-        """The states of some extensions."""
-        state_index = pending.state_index[index]
-        rows, language, log_language = pending.state
+    def select(self, after: Pending | RescorerState, index: Int[Tensor, " N"]) -> RescorerState:
+        """The states of some extensions, or of some hypotheses."""
+        state, state_index = (after.state, after.state_index[index]) if isinstance(after, Pending) else (after, index)
+        rows, language, log_language = state
         return RescorerState(
             None if rows is None else rows.select(state_index),
             None if language is None else select_states(language, state_index),

@@ -14,6 +14,7 @@ from antiphon.exceptions import RunError, check_installed
 from antiphon.export.graphs import write_graph
 from antiphon.export.network_graphs import exportable, step_graphs, stream_graphs
 from antiphon.lite.folder import write_settings
+from antiphon.lite.graphs import TWIN
 from antiphon.models.left_to_right import LeftToRight, copies_unknown, twin_of
 from antiphon.models.transformer import Transformer
 from antiphon.recipe.kinds import KINDS
@@ -89,12 +90,13 @@ def _write_network(run: RunFolder, recipe: Recipe, out: Path, int8: bool) -> dic
     )  # its step gives no attention weights
     if attends_unseen and recipe.search.replace_unknown:
         raise RunError(f"{run.path}: a transformer with search.replace_unknown cannot be exported, expected it off")
-    if twin_of(model) is not None:
-        raise RunError(f"{run.path}: a transducer with model.right_to_left cannot be exported, expected it off")
     if not isinstance(model, LeftToRight):
         raise RunError(f"{run.path}: a run of kind {recipe.model.kind} cannot be exported, expected token by token")
+    twin = twin_of(model)
     for graph in chain(step_graphs(exportable(model)), stream_graphs(model)):
         write_graph(graph, out / f"{graph.name}.onnx", int8=int8)
+    for graph in step_graphs(exportable(twin)) if twin is not None else ():
+        write_graph(graph, out / f"{TWIN}{graph.name}.onnx", int8=int8)
     return {"structure": "steps", "copies_unknown": copies_unknown(model)}
 
 

@@ -106,8 +106,7 @@ def step_graphs(model: Any) -> Iterator[GraphSpec]:
     yield GraphSpec("start", Traced(model, (), start), names, examples)
     axis_names = _axis_names(state, model.select, STATE)
     steps = [_after_steps(model, example, count) for count, example in enumerate(examples, 1)]
-    sentence = torch.arange(len(examples[0]["source"]))
-    extra = _step(model, memory, state, torch.full_like(sentence, START), sentence)[2]
+    extra = _step(model, memory, state, torch.full((_SIZES[0][0],), START), torch.arange(_SIZES[0][0]))[2]
     outputs = ["log_next", *(f"{name}{AFTER}" for name in axis_names), *extra]
     yield GraphSpec("step", Traced(model, traced, partial(_step, model)), outputs, steps, axis_names)
     if "log_arrive" in extra:
@@ -200,8 +199,8 @@ def stream_graphs(model: nn.Module) -> Iterator[GraphSpec]:
         graph = Traced(model, opened[0][n : n + 1], lambda state, ids, function=function: function(ids, state))
         axes = _axis_names(opened[0][n], SideState.select, side)
         yield GraphSpec(name, graph, [*FACTORS, *(f"{name}{AFTER}" for name in names[n])], examples, axes)
-    cells = [_cell_example(model, N) for N, _, _ in _SIZES]
-    yield GraphSpec("cell", Cell(model), ["log_emit", "log_shift", "log_probs"], cells)
+    examples = [_cell_example(model, N) for N, _, _ in _SIZES]
+    yield GraphSpec("cell", Cell(model), ["log_emit", "log_shift", "log_probs"], examples)
 
 
 class Cell(nn.Module):

@@ -33,16 +33,15 @@ from antiphon.torch_free.vocab import SPECIALS, Vocab
 
 FORMAT = 1
 """The format that is written; the newest that can be read."""
-_MAX_BYTES = 2**26
-"""Far larger than the settings of any run."""
-_MAX_TOKENS = 10**7
-"""Larger than any vocabulary."""
+_MAX_BYTES, _MAX_TOKENS = 2**26, 10**7
+"""Far larger than the settings, and the vocabulary, of any run."""
 _SIDES = ("source", "target")
 _FILES = (
     *(f"{side}.{kind}" for side in _SIDES for kind in ("vocab", "spm")),
     "features.vocab",
     "rules.tsv",
     *(f"{graph}.onnx" for graph in ("start", "step", "rows", "open", "read", "write", "cell")),
+    *(f"twin_{graph}.onnx" for graph in ("start", "step", "rows")),
 )
 """Files that an exported run can list."""
 
@@ -205,6 +204,7 @@ def _check_presence(settings: Mapping[str, Any]) -> None:
         *(f"{side}.spm" for side in _SIDES if settings["text"][f"{side}_tokens"] == "sentencepiece"),
         *(["rules.tsv"] if settings["rule_weight"] or is_rules else []),
         *([] if is_rules else ["start.onnx", "step.onnx"]),
+        *(["twin_start.onnx", "twin_step.onnx"] if any(name.startswith("twin_") for name in settings["files"]) else []),
     ]
     for name in needed:
         if name not in settings["files"]:

@@ -29,6 +29,8 @@ PREFIXES = "prefixes"
 """The name of the axis of prefixes in every tensor of a state."""
 SOURCE, TARGET, FACTORS = "source", "target", ("logits", "transition")
 """The two sides of a cell of a transducer, and what each contributes."""
+TWIN = "twin_"
+"""How the names of the graphs of a right-to-left twin begin."""
 _LOG_WEIGHT = "state_log_weight"
 """In the state of a transducer, the weight of every row for the next token."""
 _ABOVE_ROUNDING = 0.01
@@ -75,7 +77,10 @@ class OnnxGraph:
             self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         except Exception as error:  # onnxruntime's own classes have no common base
             raise self._refusal("read", error) from None
-        self.inputs, self.outputs = _types(self._session.get_inputs()), _types(self._session.get_outputs())
+        self.inputs, self.outputs = (  # onnxruntime describes their types as tensor(float)
+            {each.name: TensorType(each.type[7:-1], tuple(each.shape)) for each in found}
+            for found in (self._session.get_inputs(), self._session.get_outputs())
+        )
         self.axes = {name: each.shape.index(PREFIXES) for name, each in self.inputs.items() if PREFIXES in each.shape}
         """The tensors of the state, each with its axis of prefixes."""
 
@@ -100,12 +105,7 @@ class OnnxGraph:
         """Refuses a graph of which an output has another size than expected."""
         if found.shape[axis : axis + 1] != (expected,):
             shape = " x ".join(map(str, found.shape))
-            raise self._mismatch(f"{name} is of {shape}", f"a size of {expected} in axis {axis + 1}")
-
-    def check_log_probs(self, name: str, found: Array) -> None:
-        """Refuses a graph whose log probabilities are NaN, or far above 0."""
-        if not found.max(initial=IMPOSSIBLE) < _ABOVE_ROUNDING:
-            raise self._mismatch(f"{name} holds NaN or numbers above 0", "log probabilities")
+            raise self.mismatch(f"{name} is of {shape}", f"a size of {expected} in axis {axis + 1}")
 
     def select(self, state: State, index: Array) -> State:
         """The states of some prefixes; what has no axis of prefixes in the graph has them first."""
@@ -135,28 +135,25 @@ class OnnxGraph:
         for (what, found, expected), has in zip(sides, has_names, strict=True):
             wrong = [name for name in expected if name in found and not found[name].fits(expected[name])]
             if not has:
-                raise self._mismatch(f"its {what} are {', '.join(found)}", ", ".join(expected))
+                raise self.mismatch(f"its {what} are {', '.join(found)}", ", ".join(expected))
             if wrong:
-                raise self._mismatch(f"{wrong[0]} is {found[wrong[0]]}", str(expected[wrong[0]]))
+                raise self.mismatch(f"{wrong[0]} is {found[wrong[0]]}", str(expected[wrong[0]]))
 
-    def _mismatch(self, found: str, expected: str) -> RunError:
+    def mismatch(self, found: str, expected: str) -> RunError:
+        """The error of a graph that gives something else than expected."""
         return RunError(f"{self._path}: {one_line(found)}, expected {expected}; export the run again")
 
 
-def _types(tensors: Sequence[Any]) -> dict[str, TensorType]:
-    """The types of inputs or outputs, as onnxruntime describes them: ``tensor(float)``."""
-    return {
-        each.name: TensorType(each.type.removeprefix("tensor(").removesuffix(")"), tuple(each.shape))
-        for each in tensors
-    }
-
-
 class GraphModel:
-    """A network: graphs for ``start`` and ``step``, and for ``rows`` if it knows where it writes."""
+    """A network: graphs for ``start`` and ``step``, and for ``rows`` if it knows where it writes.
 
-    def __init__(self, folder: ExportedFolder, threads: int) -> None:
-        self._start, self._step = (OnnxGraph(folder.path / f"{name}.onnx", threads) for name in ("start", "step"))
-        self._rows = OnnxGraph(folder.path / "rows.onnx", threads) if folder.has("rows.onnx") else None
+    The names of the graphs of a right-to-left twin begin with ``prefix``.
+    """
+
+    def __init__(self, folder: ExportedFolder, threads: int, prefix: str = "") -> None:
+        start, step, rows = (f"{prefix}{name}.onnx" for name in ("start", "step", "rows"))
+        self._start, self._step = (OnnxGraph(folder.path / name, threads) for name in (start, step))
+        self._rows = OnnxGraph(folder.path / rows, threads) if folder.has(rows) else None
         self.copies_unknown = bool(folder.settings["network"]["copies_unknown"])
         self.attends, self.aligns = "attention" in self._step.outputs, self._rows is not None
         self.knows_rows = _LOG_WEIGHT in self._step.axes
@@ -165,11 +162,8 @@ class GraphModel:
 
     def _check(self, codec: PairCodec) -> None:
         """Refuses graphs that do not fit each other and the size of the vocabulary."""
-        pairs, sources = (
-            tensor("int64", "B", "I"),
-            {"lengths": tensor("int64", "B"), "features": tensor("int64", "B", "F")},
-        )
-        sources |= {"source": pairs, "copied": pairs}
+        pairs, lengths = tensor("int64", "B", "I"), tensor("int64", "B")
+        sources = {"source": pairs, "lengths": lengths, "features": tensor("int64", "B", "F"), "copied": pairs}
         self._start.check(sources, {name: self._step.inputs[name] for name in self._step.axes})
         known = {"tokens": tensor("int64", "N"), "sentence": tensor("int64", "N")} | self._start.outputs
         size = "W" if codec.copies_words and self.aligns else len(codec.target.vocab)
@@ -193,11 +187,15 @@ class GraphModel:
     def step(self, memory: State, state: State, tokens: Array, sentence: Array) -> tuple[Array, State]:
         """Log probabilities of the token after these, and the next state."""
         found, after = self._step.advance(state, ("log_next",), **memory, tokens=tokens, sentence=sentence)
-        log_next = found["log_next"]
+        return self._checked(found["log_next"]), after
+
+    def _checked(self, log_next: Array) -> Array:
+        """The log probabilities of the next token; NaN, numbers above 0 and another number of tokens are refused."""
         if isinstance(self._width, int):
             self._step.check_size("log_next", log_next, 1, self._width)
-        self._step.check_log_probs("log_next", log_next)
-        return log_next, after
+        if not log_next.max(initial=IMPOSSIBLE) < _ABOVE_ROUNDING:
+            raise self._step.mismatch("log_next holds NaN or numbers above 0", "log probabilities")
+        return log_next
 
     def log_rows(self, memory: State, state: State, parent: Array, tokens: Array, sentence: Array) -> Array:
         """Log probabilities of the row in which one more token after each parent was written."""
@@ -212,7 +210,7 @@ class GraphModel:
         """Log probabilities of the tokens of each target, as doubles; 0 at padding."""
         sentence = np.arange(len(pairs.target))
         steps = zip(pairs.target.T, self._forced(pairs, "log_next"), strict=True)
-        found = np.stack([log_next[sentence, token].astype(np.float64) for token, (log_next,) in steps], 1)
+        found = np.stack([self._checked(found)[sentence, token].astype(np.float64) for token, (found,) in steps], 1)
         return np.where(np.arange(found.shape[1]) < pairs.target_lengths[:, None], found, 0.0)
 
     def attended_rows(self, pairs: PaddedPairs) -> Array:
@@ -239,7 +237,9 @@ class GraphModel:
         for following in pairs.target.T:
             given, state = self._step.advance(state, names, **memory, tokens=tokens, sentence=sentence)
             for name in names:
-                self._step.check_size(name, given[name], 1, pairs.source.shape[1])
+                width = self._width if name == "log_next" else pairs.source.shape[1]
+                if isinstance(width, int):
+                    self._step.check_size(name, given[name], 1, width)
             yield [given[name] for name in names]
             tokens = following
 

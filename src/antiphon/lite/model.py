@@ -6,17 +6,18 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from antiphon.lite.folder import ExportedFolder
-from antiphon.lite.graphs import GraphModel
+from antiphon.lite.graphs import TWIN, GraphModel
 from antiphon.lite.search import BeamSearch
 from antiphon.lite.streams import GRAPHS, LiteStreams, StreamGraphs
 from antiphon.torch_free.batch import PaddedPairs
-from antiphon.torch_free.hypothesis import Hypothesis, have_unknown, with_alignments, with_copies
+from antiphon.torch_free.hypothesis import BeamSettings, Hypothesis, have_unknown, with_alignments, with_copies
 from antiphon.torch_free.inputs import MAX_THREADS, PredictOptions, StreamOptions, as_path, check_whole
 from antiphon.torch_free.prediction import CandidateSearch, PredictionInterface, RuleSearch
 from antiphon.torch_free.readers import Pair, Source, read_pairs, read_targets
 from antiphon.torch_free.stream_policies import POLICIES
 from antiphon.torch_free.streams import StreamGroup
 from antiphon.torch_free.suffix_rule import RuleMixture, SuffixRules
+from antiphon.torch_free.two_ways import Tokens, best_of_both, log_mean, with_candidates
 
 _SHIPPED = Path(__file__).parent / "shipped"
 
@@ -77,6 +78,7 @@ class LiteModel(ExportedModel):
     def __init__(self, folder: ExportedFolder, threads: int) -> None:
         super().__init__(folder)
         self.threads, self.network = threads, GraphModel(folder, threads)
+        self.twin = GraphModel(folder, threads, TWIN) if folder.has(f"{TWIN}start.onnx") else None
         if weight := float(folder.settings["rule_weight"]):
             rules = SuffixRules.load(folder.path / "rules.tsv")
             self.mixture = RuleMixture(rules, weight, self.codec, self.network.copies_unknown)
@@ -87,8 +89,7 @@ class LiteModel(ExportedModel):
             raise self._cannot("draw samples without PyTorch", "nbest or cover, or the run itself in antiphon.load")
         pairs = self.codec.padded(sources)
         prefix = self.codec.target.known_ids(options.prefix, "prefix")
-        settings = self.folder.beam_settings(beam=options.beam, nbest=options.max_outputs)
-        found = BeamSearch(self.network, pairs, settings, prefix).run()
+        found = self._searched(pairs, self.folder.beam_settings(beam=options.beam, nbest=options.max_outputs), prefix)
         if self.mixture is not None and not prefix:
             found = self.mixture.add(partial(self._score_outputs, pairs), found, sources, options.max_outputs)
         if (options.align or have_unknown(found)) and self.network.aligns and any(found):
@@ -98,18 +99,41 @@ class LiteModel(ExportedModel):
             found = with_copies(found, rows, len(self.codec.target.vocab))
         return found
 
-    def _score_outputs(
-        self, pairs: PaddedPairs, sources: Sequence[int], outputs: Sequence[tuple[int, ...]]
-    ) -> list[Hypothesis]:
+    def _searched(self, pairs: PaddedPairs, settings: BeamSettings, prefix: Sequence[int]) -> list[list[Hypothesis]]:
+        """What the search finds; with a right-to-left twin, what both find together."""
+        if self.twin is None or prefix:
+            return BeamSearch(self.network, pairs, settings, prefix).run()
+        found = BeamSearch(self.network, pairs, with_candidates(settings)).run()
+        mirrored = BeamSearch(self.twin, pairs.reversed(), with_candidates(settings)).run()
+        return best_of_both(found, mirrored, partial(self._forward, pairs), partial(self._backward, pairs), settings)
+
+    def _forward(self, pairs: PaddedPairs, sources: Sequence[int], outputs: Sequence[Tokens]) -> list[Hypothesis]:
         """Each output, the end symbol last, as a hypothesis for the source with its index in the batch."""
         rows = self.network.token_log_probs(pairs.paired(sources, outputs)).tolist()
         each = [tuple(row[: len(output)]) for row, output in zip(rows, outputs, strict=True)]
         return [Hypothesis(output, sum(row), sum(row), row) for output, row in zip(outputs, each, strict=True)]
 
-    def _log_probs(self, pairs: list[tuple[Source, str]]) -> list[float]:
-        """What the network gives each pair of a batch."""
-        found: list[float] = self.network.token_log_probs(self.codec.padded(*zip(*pairs, strict=True))).sum(1).tolist()
+    def _backward(self, pairs: PaddedPairs, sources: Sequence[int], outputs: Sequence[Tokens]) -> list[float]:
+        """The log probabilities of the same by the twin."""
+        assert self.twin is not None
+        found: list[float] = self.twin.token_log_probs(pairs.paired(sources, outputs).reversed()).sum(1).tolist()
         return found
+
+    def _score_outputs(self, pairs: PaddedPairs, sources: Sequence[int], outputs: Sequence[Tokens]) -> list[Hypothesis]:
+        """Each output as a hypothesis with the probability of the network, and of its twin if there is one."""
+        scored = self._forward(pairs, sources, outputs)
+        if self.twin is None:
+            return scored
+        both = map(log_mean, (each.log_prob for each in scored), self._backward(pairs, sources, outputs))
+        return [replace(each, score=log_prob, log_prob=log_prob) for each, log_prob in zip(scored, both, strict=True)]
+
+    def _log_probs(self, pairs: list[tuple[Source, str]]) -> list[float]:
+        """What the network gives each pair of a batch, or the mean of it and its twin."""
+        batch = self.codec.padded(*zip(*pairs, strict=True))
+        forward: list[float] = self.network.token_log_probs(batch).sum(1).tolist()
+        if self.twin is None:
+            return forward
+        return list(map(log_mean, forward, self.twin.token_log_probs(batch.reversed()).sum(1).tolist()))
 
     def links(self, source: str, target: str) -> list[tuple[int, int]]:
         """The positions of source and target tokens on the best alignment of a pair, both from 0."""
@@ -132,9 +156,8 @@ class LiteModel(ExportedModel):
         settings = self.folder.beam_settings(beam=options.get("beam"))
         if (margin := options.get("margin")) is not None:
             settings = replace(settings, commit_margin=margin)
-        policy, emit_bias = POLICIES[options.get("policy", "beam")], options.get("emit_bias", 0.0)
-        policy_of_all = policy(network, settings, self.codec.feature_ids(features), emit_bias)
-        return StreamGroup(policy_of_all, self.codec, len(features))
+        policy, ids = POLICIES[options.get("policy", "beam")], self.codec.feature_ids(features)
+        return StreamGroup(policy(network, settings, ids, options.get("emit_bias", 0.0)), self.codec, len(features))
 
 
 def found_pairs(pairs: PaddedPairs, found: Sequence[Sequence[Hypothesis]]) -> PaddedPairs:

@@ -24,14 +24,8 @@ _MIN_VALUE = np.finfo(np.float64).min
 """Lower than every possible value."""
 _BLOCK = 64
 """Tokens per block: a block is searched only if its maximum is among the best."""
-
-
-class Extensions(NamedTuple):
-    """Hypotheses with one more token, ``E`` of each sentence: the hypothesis that each extends, and its token."""
-
-    parent: Array
-    token: Array
-    log_prob: Array
+Extensions = tuple[Array, Array, Array]
+"""Hypotheses with one more token, ``E`` of each sentence: what each extends, its token, and its log probability."""
 
 
 class Beam(NamedTuple):
@@ -114,7 +108,7 @@ class BeamSearch:
         parent = np.broadcast_to(np.arange(len(token))[:, None], token.shape)
         log_prob = self._by_sentence(beam.log_prob[:, None] + log_token, beam.slot, IMPOSSIBLE)
         parent, token = (self._by_sentence(part, beam.slot, 0) for part in (parent, token))
-        return Extensions(parent, token, log_prob)
+        return parent, token, log_prob
 
     def _by_sentence(self, values: Array, slot: Array, empty: float) -> Array:
         """Values of hypotheses grouped by sentence, ``K * W`` each."""
@@ -138,12 +132,12 @@ class BeamSearch:
 
     def _keep(self, extensions: Extensions, length: int, state: State) -> tuple[Array, Array]:
         """Log probabilities and indices of the best ``beam`` unfinished extensions; those of none are impossible."""
-        log_prob = extensions.log_prob
+        _, token, log_prob = extensions
         wanted = kth_best(log_prob, min(self.settings.nbest, log_prob.shape[1]))
         best = np.maximum(wanted, self.finished[:, :, VALUE].min(1))
         bound = self.settings.upper_bound(log_prob, length, self.limits[:, None])
         worst = (best - self.settings.threshold).clip(_MIN_VALUE)[:, None]
-        goes_on = (extensions.token != END) & (log_prob >= worst) & (bound > self.finished[:, -1:, SCORE])
+        goes_on = (token != END) & (log_prob >= worst) & (bound > self.finished[:, -1:, SCORE])
         log_prob = np.where(goes_on, log_prob, IMPOSSIBLE)
         if self.is_long:
             log_prob = self._limit_rows(log_prob, extensions, state)
@@ -168,11 +162,9 @@ def top_k(values: Array, k: int) -> tuple[Array, Array]:
     if k == 1:
         index = values.argmax(1)[:, None]
         return np.take_along_axis(values, index, 1), index
-    some = (
-        np.argpartition(values, size - k, 1)[:, size - k :]
-        if k < size
-        else np.arange(size)[None].repeat(len(values), 0)
-    )
+    some = np.arange(size)[None].repeat(len(values), 0)
+    if k < size:
+        some = np.argpartition(values, size - k, 1)[:, size - k :]
     found = np.take_along_axis(values, some, 1)
     order = np.argsort(-found, 1, kind="stable")
     return np.take_along_axis(found, order, 1), np.take_along_axis(some, order, 1)

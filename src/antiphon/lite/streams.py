@@ -60,8 +60,7 @@ class LiteStreams:
     def __init__(self, graphs: StreamGraphs) -> None:
         self.graphs = graphs
         self.emit_bias, self.copied = np.zeros(0, np.float32), np.zeros(0, np.int64)
-        self._sources: State = {}
-        self._slots: State = {}
+        self._sources, self._slots = State(), State()
 
     def add(self, features: NDArray[np.int64], emit_bias: float = 0.0) -> None:
         """Adds streams, one for each row of ``features``."""

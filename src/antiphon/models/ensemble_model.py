@@ -19,7 +19,6 @@ from antiphon.lattice.paths import IMPOSSIBLE
 from antiphon.models.left_to_right import (
     RowBand,
     copies_unknown,
-    log_mean,
     reserve,
     state_grows,
     token_log_probs,
@@ -142,7 +141,9 @@ class Ensemble(nn.Module):
     def log_prob(self, batch: Batch) -> Float[Tensor, " B"]:
         """``log p(y | x)`` of each pair, token by token; with twins, the mean of both directions."""
         forward, twin = token_log_probs(self, batch).sum(1), self.reverse
-        return forward if twin is None else log_mean(forward, token_log_probs(twin, batch.reversed()).sum(1))
+        if twin is None:
+            return forward
+        return torch.logaddexp(forward, token_log_probs(twin, batch.reversed()).sum(1)) - math.log(2)
 
     def log_rows(
         self,

@@ -4,7 +4,6 @@ Decoding uses the first (``LeftToRight``), training and scoring the second (``Se
 model is here too: which tokens are never written, outputs that begin with a given prefix, the likelihood of tokens.
 """
 
-import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,6 +19,7 @@ from antiphon.data.batch import Batch
 from antiphon.lattice.paths import IMPOSSIBLE
 from antiphon.nn.recurrent import FeatureEmbedding
 from antiphon.torch_free.hypothesis import Hypothesis
+from antiphon.torch_free.two_ways import log_mean
 from antiphon.torch_free.vocab import END, PAD, START, UNKNOWN
 
 _MAX_RESERVED = 2**17
@@ -173,40 +173,42 @@ def log_likelihood(logits: Float[Tensor, "B J V"], batch: Batch, label_smoothing
     return -losses.view(batch.target.shape).sum(1)
 
 
-@torch.inference_mode()
 def as_hypotheses(
     model: LeftToRight, batch: Batch, sources: Sequence[int], outputs: Sequence[tuple[int, ...]]
 ) -> list[Hypothesis]:
-    """Each output, the end symbol last, as a hypothesis for the source with its index in the batch."""
-    pairs = output_pairs(batch, sources, outputs)
-    rows = token_log_probs(model, pairs).tolist()
-    each = [tuple(row[: len(output)]) for row, output in zip(rows, outputs, strict=True)]
-    scored = [Hypothesis(output, sum(row), sum(row), row) for output, row in zip(outputs, each, strict=True)]
-    return with_twin(model, pairs, scored)
+    """Each output, the end symbol last, as a hypothesis for the source with its index in the batch.
+
+    With a right-to-left twin it has the probability of both, and its tokens have those of the model.
+    """
+    found, twin = token_hypotheses(model, batch, sources, outputs), twin_of(model)
+    if twin is None:
+        return found
+    both = map(log_mean, (each.log_prob for each in found), backward_log_probs(twin, batch, sources, outputs))
+    return [replace(each, score=log_prob, log_prob=log_prob) for each, log_prob in zip(found, both, strict=True)]
 
 
 @torch.inference_mode()
-def with_twin(model: LeftToRight, pairs: Batch, outputs: Sequence[Hypothesis]) -> list[Hypothesis]:
-    """The outputs of some pairs with the probability of the model and its right-to-left twin, if it has one.
+def token_hypotheses(
+    model: LeftToRight, batch: Batch, sources: Sequence[int], outputs: Sequence[tuple[int, ...]]
+) -> list[Hypothesis]:
+    """The same by the model alone, without a twin."""
+    rows = token_log_probs(model, output_pairs(batch, sources, outputs)).tolist()
+    each = [tuple(row[: len(output)]) for row, output in zip(rows, outputs, strict=True)]
+    return [Hypothesis(output, sum(row), sum(row), row) for output, row in zip(outputs, each, strict=True)]
 
-    The probabilities of their tokens remain those of the model.
-    """
-    twin = twin_of(model)
-    if twin is None or not outputs:
-        return list(outputs)
-    forward = torch.tensor([each.log_prob for each in outputs], dtype=torch.float64)
-    mixed = log_mean(forward, log_prob(twin, pairs.reversed()).double().cpu()).tolist()
-    return [replace(each, score=both, log_prob=both) for each, both in zip(outputs, mixed, strict=True)]
+
+@torch.inference_mode()
+def backward_log_probs(
+    twin: LeftToRight, batch: Batch, sources: Sequence[int], outputs: Sequence[tuple[int, ...]]
+) -> list[float]:
+    """The log probability that a right-to-left twin gives to each output of the source with its index."""
+    found: list[float] = token_log_probs(twin, output_pairs(batch, sources, outputs).reversed()).sum(1).tolist()
+    return found
 
 
 def twin_of(model: object) -> Any:
     """The right-to-left twin of a model, ``models/two_way_transducer.py``, or None."""
     return getattr(model, "reverse", None)
-
-
-def log_mean(one: Tensor, other: Tensor) -> Tensor:
-    """The logs of the means of probabilities, given their logs."""
-    return torch.logaddexp(one, other) - math.log(2)
 
 
 def output_pairs(batch: Batch, sources: Sequence[int], outputs: Sequence[Sequence[int]]) -> Batch:

@@ -6,13 +6,14 @@ The twin reads and writes everything from the end. Its mistakes are others, sinc
 writes the beginning. Streams, alignments and samples are those of the left-to-right half, which is a plain transducer.
 """
 
+from math import log
 from typing import Any
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from antiphon.data.batch import Batch
-from antiphon.models.left_to_right import log_mean
 from antiphon.models.transducer import Transducer
 
 
@@ -27,4 +28,4 @@ class TwoWayTransducer(Transducer):
         """``log p(y | x)`` of each pair; in training the mean of both logs, a lower bound, so that both learn it."""
         forward = super().log_prob(batch, label_smoothing)
         backward = self.reverse.log_prob(batch.reversed(), label_smoothing)
-        return (forward + backward) / 2 if self.training else log_mean(forward, backward)
+        return (forward + backward) / 2 if self.training else torch.logaddexp(forward, backward) - log(2)

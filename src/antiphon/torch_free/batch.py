@@ -49,11 +49,24 @@ class PaddedPairs(NamedTuple):
             _pad_to(source.shape[1], copied.extended(), NOT_COPIED) if copied else source[:, :0],
         )
 
+    def reversed(self) -> "PaddedPairs":
+        """The same pairs read from the end; end symbols and padding stay where they are. Not for copied words."""
+        sides = (self.source, self.source_lengths), (self.target, self.target_lengths)
+        source, target = (_mirrored(tokens, lengths) for tokens, lengths in sides)
+        return self._replace(source=source, target=target)
+
     def paired(self, index: Sequence[int], outputs: Sequence[Sequence[int]]) -> "PaddedPairs":
         """A pair for each output, which ends in the end symbol; ``index`` has the number of its source."""
         target, lengths = _pad([np.array(output[:-1], np.int32) for output in outputs])
         sources = (part[np.array(index)] for part in self)
         return PaddedPairs(*sources)._replace(target=target, target_lengths=lengths)
+
+
+def _mirrored(tokens: Padded, lengths: Padded) -> Padded:
+    """Padded sequences in reverse order, each up to its end symbol."""
+    position = np.arange(tokens.shape[1])
+    mirrored = lengths[:, None] - 2 - position
+    return np.take_along_axis(tokens, np.where(mirrored >= 0, mirrored, position), 1)
 
 
 def _pad(sequences: Sequence[Ids]) -> tuple[Padded, Padded]:

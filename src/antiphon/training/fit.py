@@ -128,6 +128,10 @@ def _resume(recipe: Recipe, out: Path, say: Say) -> _Started | None:
         recover(out)
         say(f"{out}: training has ended already, nothing to resume")
         return None
+    if KINDS[stored.model.kind].task is None:
+        raise RunError(
+            f"{out / 'metrics.json'}: missing, expected it in a run of kind {stored.model.kind}; use --force"
+        )
     if settings != stored:
         refuse_stopped(run)
     load_checkpoint(run.checkpoint)  # a damaged one is refused before anything is written
@@ -240,8 +244,8 @@ _RAISED = ("max_updates", "min_passes")
 def settings_to_resume(stored: Recipe, asked: Recipe, out: Path) -> Recipe:
     """The settings of a run, with another length if asked for; other changes are refused by name.
 
-    What is unset now, or was fitted to the same ``train.minutes``, is as it was when the run started. Epochs and
-    patience that follow from a new length stay unset.
+    What is unset now, or was fitted to the same ``train.minutes``, is as it was when the run started, except for the
+    cache: no file of a run decides where training writes. Epochs and patience that follow from a new length stay unset.
     """
     before, now = stored.model_dump(mode="json"), asked.model_dump(mode="json")
     fitted = FITTED if asked.train.minutes is not None and asked.train.minutes == stored.train.minutes else ()
@@ -250,9 +254,11 @@ def settings_to_resume(stored: Recipe, asked: Recipe, out: Path) -> Recipe:
     for section, values in before.items():
         for name, value in values.items():
             wanted = now[section].get(name)
-            if wanted is not None and wanted != value and name not in fitted:
+            is_asked = wanted is not None or name == "cache"
+            if is_asked and wanted != value and name not in fitted:
+                shown = "nothing" if wanted is None else repr(wanted)
                 raise RecipeError(
-                    f"{out}: {section}.{name} is {value!r} in the run, expected the same but {wanted!r} was asked for; "
+                    f"{out}: {section}.{name} is {value!r} in the run, expected the same but {shown} was asked for; "
                     "only train.max_epochs may change, and train.max_updates be higher; give the same settings, or use "
                     f"{out / 'recipe.toml'} as the recipe, which has all settings of the run"
                 )
