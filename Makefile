@@ -60,7 +60,8 @@ models: setup  ## train the English models that ship, or resume that, and put th
 	for name in en en-stream; do \
 	  $(BIN)/antiphon train experiments/english/$$name.toml --out $(MODELS)/$$name $$(test -f $(MODELS)/$$name/manifest.json && echo --resume) \
 	    --set data.train=$(MODELS)/data/train.tsv --set data.dev=$(MODELS)/data/dev.tsv && \
-	  $(BIN)/antiphon export $(MODELS)/$$name --int8 --force --out src/antiphon/lite/shipped/$$name || exit 2; \
+	  rm -r src/antiphon/lite/shipped/$$name && \
+	  $(BIN)/antiphon export $(MODELS)/$$name --int8 --out src/antiphon/lite/shipped/$$name || exit 2; \
 	done
 	for file in manifest.json metrics.json model.safetensors recipe.toml source.vocab target.vocab; do \
 	  cp $(MODELS)/en-stream/$$file src/antiphon/runs/shipped/en-stream/ || exit 2; \
