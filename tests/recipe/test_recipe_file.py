@@ -195,6 +195,6 @@ def test_a_wrong_key_is_blamed_on_what_set_it(tmp_path):
 def test_a_recipe_of_the_package_is_called_by_its_name():
     said = []
     load_recipe(find_recipe("g2p"), ["model.kind=attention"], said.append)
-    assert said == ["recipe g2p: dropped for kind attention: model.encoder, model.transition"]
+    assert said == ["recipe g2p: dropped for kind attention: model.encoder, model.transition, model.right_to_left"]
     with pytest.raises(RecipeError, match=r"expected a TOML file or one of the package: g2p"):
         find_recipe("G2P")

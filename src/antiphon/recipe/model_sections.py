@@ -148,13 +148,19 @@ class TransducerSection(TokenModelSection):
         """If its encoder is a transformer."""
         return self.encoder_network == "transformer"
 
+    @property
+    def has_twin(self) -> bool:
+        """Whether there is a right-to-left twin; it cannot write while reading, and does not copy words."""
+        return self.right_to_left and self.encoder == "bidirectional" and not self.copy_words
+
     def arguments(self) -> dict[str, Any]:
-        """All settings; what is unset sees nothing else and copies nothing."""
-        return super().arguments() | {
+        """All settings of one direction; what is unset sees nothing else and copies nothing."""
+        given = super().arguments()
+        given.pop("right_to_left")
+        return given | {
             "context": self.context or "none",
             "copy_words": bool(self.copy_words),
             "copy_unknown": bool(self.copy_unknown),
-            "right_to_left": self.right_to_left and self.encoder == "bidirectional" and not self.copy_words,
             "encoder_layers": self._encoder_layers(),
             "encoder_heads": self.encoder_heads or default_heads(self.hidden_size),
             "encoder_feedforward_size": self._inner_size(),

@@ -29,9 +29,8 @@ def build_model(settings: ModelSection, codec: PairCodec, *, write_probability: 
     feature_size = 0 if codec.features == NO_FEATURES else len(codec.features)
     network = KINDS[settings.kind].network
     assert network is not None
-    if given.pop("right_to_left", False):
-        return TwoWayTransducer(len(codec.source.vocab), len(codec.target.vocab), feature_size, **given)
-    return network()(len(codec.source.vocab), len(codec.target.vocab), feature_size, **given)
+    of_kind = TwoWayTransducer if isinstance(settings, TransducerSection) and settings.has_twin else network()
+    return of_kind(len(codec.source.vocab), len(codec.target.vocab), feature_size, **given)
 
 
 def map_ids(ours: Vocab, theirs: Vocab) -> Tensor:
