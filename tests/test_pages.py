@@ -49,6 +49,7 @@ def test_every_command_and_all_python_of_a_page_work_and_give_what_is_shown(
     chain, antiphon, tmp_path, toy_run, monkeypatch
 ):
     monkeypatch.chdir(prepare(tmp_path))
+    monkeypatch.delenv("COLUMNS", raising=False)  # pages show what goes into a file
     shutil.copytree(toy_run, tmp_path / "runs/toy")
 
     def run(*arguments, stdin):
