@@ -17,7 +17,7 @@ from antiphon.torch_free.readers import Pair, Source, read_pairs, read_targets
 from antiphon.torch_free.stream_policies import POLICIES
 from antiphon.torch_free.streams import StreamGroup
 from antiphon.torch_free.suffix_rule import RuleMixture, SuffixRules
-from antiphon.torch_free.two_ways import Tokens, best_of_both, log_mean, with_candidates
+from antiphon.torch_free.two_ways import Tokens, best_of_both, log_mean, with_both, with_candidates
 
 _SHIPPED = Path(__file__).parent / "shipped"
 
@@ -122,10 +122,7 @@ class LiteModel(ExportedModel):
     def _score_outputs(self, pairs: PaddedPairs, sources: Sequence[int], outputs: Sequence[Tokens]) -> list[Hypothesis]:
         """Each output as a hypothesis with the probability of the network, and of its twin if there is one."""
         scored = self._forward(pairs, sources, outputs)
-        if self.twin is None:
-            return scored
-        both = map(log_mean, (each.log_prob for each in scored), self._backward(pairs, sources, outputs))
-        return [replace(each, score=log_prob, log_prob=log_prob) for each, log_prob in zip(scored, both, strict=True)]
+        return scored if self.twin is None else with_both(scored, self._backward(pairs, sources, outputs))
 
     def _log_probs(self, pairs: list[tuple[Source, str]]) -> list[float]:
         """What the network gives each pair of a batch, or the mean of it and its twin."""

@@ -6,7 +6,6 @@ model is here too: which tokens are never written, outputs that begin with a giv
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 import numpy as np
@@ -19,7 +18,7 @@ from antiphon.data.batch import Batch
 from antiphon.lattice.paths import IMPOSSIBLE
 from antiphon.nn.recurrent import FeatureEmbedding
 from antiphon.torch_free.hypothesis import Hypothesis
-from antiphon.torch_free.two_ways import log_mean
+from antiphon.torch_free.two_ways import with_both
 from antiphon.torch_free.vocab import END, PAD, START, UNKNOWN
 
 _MAX_RESERVED = 2**17
@@ -181,10 +180,7 @@ def as_hypotheses(
     With a right-to-left twin it has the probability of both, and its tokens have those of the model.
     """
     found, twin = token_hypotheses(model, batch, sources, outputs), twin_of(model)
-    if twin is None:
-        return found
-    both = map(log_mean, (each.log_prob for each in found), backward_log_probs(twin, batch, sources, outputs))
-    return [replace(each, score=log_prob, log_prob=log_prob) for each, log_prob in zip(found, both, strict=True)]
+    return found if twin is None else with_both(found, backward_log_probs(twin, batch, sources, outputs))
 
 
 @torch.inference_mode()

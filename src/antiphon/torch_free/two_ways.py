@@ -54,19 +54,20 @@ def mean_of_both(found: Sequence[Sequence[Hypothesis]], backward: Backward) -> l
     """Hypotheses of the left-to-right model for each source, with the probability of both models."""
 
     def judge(sources: Sequence[int], outputs: Sequence[Hypothesis]) -> list[Hypothesis]:
-        log_probs = zip(outputs, backward(sources, [each.tokens for each in outputs]), strict=True)
-        return [_with_log_prob(each, log_mean(each.log_prob, theirs)) for each, theirs in log_probs]
+        return with_both(outputs, backward(sources, [each.tokens for each in outputs]))
 
     return _of_sources(found, judge)
+
+
+def with_both(outputs: Sequence[Hypothesis], backward: Sequence[float]) -> list[Hypothesis]:
+    """Hypotheses of the left-to-right model with the probability of both; the other's log probabilities are given."""
+    both = [log_mean(each.log_prob, theirs) for each, theirs in zip(outputs, backward, strict=True)]
+    return [replace(each, score=log_prob, log_prob=log_prob) for each, log_prob in zip(outputs, both, strict=True)]
 
 
 def log_mean(one: float, other: float) -> float:
     """The log of the mean of two probabilities, given their logs."""
     return float(np.logaddexp(one, other) - np.log(2))
-
-
-def _with_log_prob(output: Hypothesis, log_prob: float) -> Hypothesis:
-    return replace(output, score=log_prob, log_prob=log_prob)
 
 
 def _ranked(output: Hypothesis, settings: BeamSettings) -> Hypothesis:
