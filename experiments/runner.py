@@ -120,7 +120,7 @@ class Runner:
 def _resolved_recipe(run: Path) -> dict[str, Any]:
     """The settings that a run was trained with, without its files."""
     recipe = tomllib.loads((run / "recipe.toml").read_text(encoding="utf-8"))
-    for name in ("train", "dev", "test", "unpaired", "vocab_from", "cache"):
+    for name in ("train", "dev", "test", "unpaired", "vectors", "vocab_from", "cache"):
         recipe.get("data", {}).pop(name, None)
     return recipe
 
