@@ -125,13 +125,14 @@ def test_dropped_candidates_stay_visible(screen):
 @pytest.mark.parametrize("policy", ["greedy", "beam"])
 def test_the_slider_makes_either_policy_write_sooner(screen, policy):
     page = screen.open(run="online", text="dagibu", ended="true", policy=policy)
-    lagging = [""]
+    screen.wait("() => document.querySelector('.lagging')?.innerText")
+    lagging = [page.locator(".lagging").inner_text()]  # what is shown before the slider moves
     for end in ("min", "max"):
         screen.set_slider("#delay", page.locator("#delay").get_attribute(end))
         screen.wait(
-            "known => document.querySelectorAll('.lattice-table tbody tr').length === 7 "
-            "&& !known.includes(document.querySelector('.lagging')?.innerText)",
-            lagging,
+            "before => document.querySelectorAll('.lattice-table tbody tr').length === 7 "
+            "&& !['', before].includes(document.querySelector('.lagging')?.innerText)",
+            lagging[-1],
         )
         lagging.append(page.locator(".lagging").inner_text())
     late, soon = (float(text.split()[1].replace("−", "-")) for text in lagging[1:])
